@@ -1,0 +1,87 @@
+"""Durations and instants as people write them, int milliseconds as the code uses them: ``"15m"`` and ISO 8601 in, ``int`` out.
+
+Every duration in the settings is an ``int`` of milliseconds and every instant an ``int`` of milliseconds since the Unix
+epoch (UTC), so that trigger arithmetic is exact and the same on every machine.
+"""
+
+import re
+from datetime import UTC, date, datetime, timedelta
+from typing import Annotated, Any, Final
+
+from pydantic import BeforeValidator, WithJsonSchema
+
+UNITS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
+_PART: Final = re.compile(r"(\d+)\s*(ms|s|m|h|d|w)\s*")
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND: Final = timedelta(milliseconds=1)
+
+
+def parse_duration(value: Any) -> int:
+    """Milliseconds of ``"500ms"``, ``"15m"``, ``"1h 30m"`` or ``"1d"``; an int is taken as milliseconds already.
+
+    Raises ValueError for anything else, with the units that are understood.
+    """
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        return value
+    if isinstance(value, str) and (text := value.strip().lower()):
+        parts = _PART.findall(text)
+        if parts and "".join(_PART.split(text)[::3]) == "":
+            return sum(int(number) * UNITS[unit] for number, unit in parts)
+        if text == "0":
+            return 0
+    raise ValueError('write a duration as a whole number and a unit (ms, s, m, h, d, w), for example "15m" or "1h 30m"')
+
+
+def format_duration(milliseconds: int) -> str:
+    """The shortest text that :func:`parse_duration` reads back: ``90_000`` is ``"1m 30s"``, ``0`` is ``"0s"``."""
+    parts = []
+    for unit in ("d", "h", "m", "s", "ms"):
+        number, milliseconds = divmod(milliseconds, UNITS[unit])
+        if number:
+            parts.append(f"{number}{unit}")
+    return " ".join(parts) or "0s"
+
+
+def parse_instant(value: Any) -> int:
+    """Milliseconds since the Unix epoch of an ISO 8601 text, a TOML date or date-time, or an int of milliseconds.
+
+    An instant without an offset is refused rather than guessed: which day a record belongs to depends on it.
+    """
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        try:
+            value = datetime.fromisoformat(value.strip())
+        except ValueError:
+            raise ValueError(
+                'write an instant as ISO 8601 with an offset, for example "2026-01-31T00:00:00Z"'
+            ) from None
+    if isinstance(value, datetime):
+        if value.tzinfo is None:
+            raise ValueError(f'say which offset is meant: append "Z" for UTC, as in "{value.isoformat()}Z"')
+        # Exact integer arithmetic: float timestamps lose milliseconds far from 1970.
+        return (value - _EPOCH) // _MILLISECOND
+    if isinstance(value, date):
+        return (datetime(value.year, value.month, value.day, tzinfo=UTC) - _EPOCH) // _MILLISECOND
+    raise ValueError('write an instant as ISO 8601 with an offset, for example "2026-01-31T00:00:00Z"')
+
+
+def format_instant(milliseconds: int) -> str:
+    """ISO 8601 in UTC, with milliseconds only where there are any: ``"1995-08-01T00:00:00Z"``."""
+    moment = _EPOCH + timedelta(milliseconds=milliseconds)
+    return moment.isoformat(timespec="milliseconds" if milliseconds % 1_000 else "seconds").replace("+00:00", "Z")
+
+
+Duration = Annotated[
+    int,
+    BeforeValidator(parse_duration),
+    WithJsonSchema({"type": "string", "pattern": r"^(\d+\s*(ms|s|m|h|d|w)\s*)+$", "examples": ["15m", "1d"]}),
+]
+"""A settings field of int milliseconds, written as text with a unit."""
+
+Instant = Annotated[
+    int,
+    BeforeValidator(parse_instant),
+    WithJsonSchema({"type": "string", "format": "date-time", "examples": ["2026-01-31T00:00:00Z"]}),
+]
+"""A settings field of int milliseconds since the Unix epoch (UTC), written as ISO 8601."""
