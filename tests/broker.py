@@ -1,0 +1,246 @@
+"""Brokers for tests: which one a run gets, and a pleasant handle on it.
+
+A test asks for a fixture of conftest.py (``kafka``, ``kafka_cluster``, ``embedded``) and gets a :class:`Broker`. Where
+none can be had, the test is skipped and the summary says why in capital letters; with ``CI=true`` it fails instead.
+"""
+
+import contextlib
+import os
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
+
+import pytest
+from confluent_kafka import Consumer, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from deploy.kafka import KafkaCluster, KafkaUnavailableError, common_properties, free_ports, known_brokers
+
+KAFKA_IMAGE = "apache/kafka:4.1.0"
+SECONDS = 30.0
+
+# Why tests that need a broker could not run, for the summary: reason -> how many.
+missing: dict[str, int] = {}
+
+
+class Broker:
+    """A Kafka under test. ``cluster`` is set where its brokers can be killed, paused and restarted one by one."""
+
+    def __init__(self, bootstrap_servers: str, *, description: str, cluster: KafkaCluster | None = None) -> None:
+        self.bootstrap_servers = bootstrap_servers
+        self.description = description
+        self.cluster = cluster
+
+    @cached_property
+    def _admin(self) -> AdminClient:
+        return AdminClient({"bootstrap.servers": self.bootstrap_servers})
+
+    def admin(self) -> AdminClient:
+        return self._admin
+
+    def new_prefix(self) -> str:
+        """A topic prefix (or group, or transactional id) that no other test uses."""
+        return f"t{uuid.uuid4().hex[:10]}"
+
+    def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> str:
+        """Create a topic with the broker's default replication; returns when every partition has a leader."""
+        topic = NewTopic(name, num_partitions=partitions, replication_factor=-1, config=dict(config or {}))
+        self._admin.create_topics([topic])[name].result(SECONDS)
+        deadline = time.monotonic() + SECONDS
+        while True:  # the controller answers before every broker has heard of the topic
+            found = self._admin.list_topics(name, timeout=SECONDS).topics[name].partitions
+            if len(found) == partitions and all(partition.leader >= 0 for partition in found.values()):
+                return name
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"topic {name} has no leader for each of its {partitions} partitions: {found}")
+            time.sleep(0.05)
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic and wait until the metadata no longer has it."""
+        self._admin.delete_topics([name])[name].result(SECONDS)
+        while name in self._admin.list_topics(timeout=SECONDS).topics:
+            time.sleep(0.05)
+
+    def producer(self, **config: object) -> Producer:
+        """A producer; keyword arguments are librdkafka properties with _ for the dots (``linger_ms=5``)."""
+        return Producer({"bootstrap.servers": self.bootstrap_servers, **_properties(config)})
+
+    @contextlib.contextmanager
+    def consumer(self, **config: object) -> Iterator[Consumer]:
+        """A read_committed consumer that starts at the beginning and commits nothing; closed with the block."""
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self.bootstrap_servers,
+                "group.id": self.new_prefix(),
+                "isolation.level": "read_committed",
+                "auto.offset.reset": "earliest",
+                "enable.auto.commit": False,
+                **_properties(config),
+            }
+        )
+        try:
+            yield consumer
+        finally:
+            consumer.close()
+
+    def read_all(self, topic: str, *, isolation: str = "read_committed", seconds: float = SECONDS) -> list[Message]:
+        """Every record of a topic up to its ends as they are now, sorted by (partition, offset).
+
+        With read_committed the ends are the last stable offsets: what an open transaction holds is not waited for.
+        """
+        with self.consumer(isolation_level=isolation, enable_partition_eof=True) as consumer:
+            partitions = sorted(consumer.list_topics(topic, timeout=seconds).topics[topic].partitions)
+            consumer.assign([TopicPartition(topic, partition, 0) for partition in partitions])
+            for partition in partitions:
+                low, _ = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=seconds)
+                if low > 0:
+                    consumer.seek(TopicPartition(topic, partition, low))
+            found: list[Message] = []
+            unfinished = set(partitions)
+            deadline = time.monotonic() + seconds
+            while unfinished:
+                for message in consumer.consume(10_000, timeout=0.2):
+                    if message.error() is None:
+                        found.append(message)
+                    elif message.error().name() == "_PARTITION_EOF":
+                        unfinished.discard(message.partition())
+                    elif not message.error().retriable():
+                        raise RuntimeError(f"reading {topic}: {message.error()}")
+                if unfinished and time.monotonic() > deadline:
+                    raise TimeoutError(f"topic {topic}: partitions {sorted(unfinished)} not read within {seconds} s")
+        return sorted(found, key=lambda message: (message.partition(), message.offset()))
+
+    def leader(self, topic: str, partition: int = 0) -> int:
+        """Id of the broker that leads a partition, as ``kill``, ``pause`` and ``restart`` name it; -1 for none."""
+        leader: int = self._admin.list_topics(topic, timeout=SECONDS).topics[topic].partitions[partition].leader
+        return leader
+
+    def kill(self, broker: int) -> None:
+        """SIGKILL one broker."""
+        self._own().kill(broker)
+
+    def pause(self, broker: int) -> None:
+        """SIGSTOP one broker."""
+        self._own().pause(broker)
+
+    def resume(self, broker: int) -> None:
+        """SIGCONT one broker."""
+        self._own().resume(broker)
+
+    def restart(self, broker: int) -> None:
+        """Start a killed broker again (or kill and start a running one)."""
+        self._own().restart(broker)
+
+    def heal(self) -> None:
+        """Bring every broker back and wait until no partition lacks an in-sync replica; for after a chaos test."""
+        cluster = self._own()
+        for node in cluster.nodes:
+            cluster.resume(node.id)
+        for node in cluster.nodes:
+            if node.id not in cluster.running():
+                cluster.restart(node.id)
+        wait_for(
+            lambda: all(
+                len(partition.isrs) == len(partition.replicas)
+                for topic in self._admin.list_topics(timeout=SECONDS).topics.values()
+                for partition in topic.partitions.values()
+            ),
+            "every replica in sync",
+            seconds=90,
+        )
+
+    def _own(self) -> KafkaCluster:
+        if self.cluster is None:
+            pytest.skip(f"the brokers of {self.description} are not ours to stop")
+        return self.cluster
+
+
+def _properties(config: Mapping[str, object]) -> dict[str, object]:
+    return {name.replace("_", "."): value for name, value in config.items()}
+
+
+def wait_for(condition: Callable[[], object], what: str, *, seconds: float = SECONDS) -> None:
+    """Poll until ``condition()`` is true; TimeoutError names ``what`` otherwise."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"not within {seconds:.0f} s: {what}")
+        time.sleep(0.1)
+
+
+@contextlib.contextmanager
+def real_broker() -> Iterator[Broker]:
+    """The broker of ``SUSURRUS_TEST_BOOTSTRAP``, else one from Maven's JARs, else a container, else a skip."""
+    if bootstrap := os.environ.get("SUSURRUS_TEST_BOOTSTRAP"):
+        yield Broker(bootstrap, description=f"SUSURRUS_TEST_BOOTSTRAP={bootstrap}")
+        return
+    with contextlib.ExitStack() as stack:
+        try:
+            cluster = stack.enter_context(KafkaCluster(brokers=1))
+            broker = Broker(cluster.bootstrap_servers, description="Java and Maven", cluster=cluster)
+        except KafkaUnavailableError as no_java:
+            try:
+                broker = stack.enter_context(container_broker())
+            except KafkaUnavailableError as no_docker:
+                give_up(f"no real broker: {no_java}; {no_docker}; and SUSURRUS_TEST_BOOTSTRAP is not set")
+        yield broker
+
+
+@contextlib.contextmanager
+def real_cluster() -> Iterator[Broker]:
+    """Three brokers (replication 3, min.insync.replicas 2) that a test may kill; skipped without Java and Maven."""
+    with contextlib.ExitStack() as stack:
+        try:
+            cluster = stack.enter_context(KafkaCluster(brokers=3, heap="384m"))
+        except KafkaUnavailableError as no_java:
+            give_up(f"no three-broker cluster: {no_java}")
+        yield Broker(cluster.bootstrap_servers, description="three brokers, Java and Maven", cluster=cluster)
+
+
+@contextlib.contextmanager
+def container_broker() -> Iterator[Broker]:
+    """One broker in a container, where a Docker daemon answers; raises KafkaUnavailableError."""
+    try:
+        from testcontainers.core.container import DockerContainer
+        from testcontainers.core.docker_client import DockerClient
+    except ImportError as error:
+        raise KafkaUnavailableError(f"testcontainers is not installed ({error.name})") from error
+    try:
+        host = DockerClient().host()
+    except Exception as error:  # docker-py and requests each have their own trees of errors for "no daemon"
+        raise KafkaUnavailableError(f"no Docker daemon answers ({error})") from error
+    (port,) = free_ports(1)  # chosen here, because the broker must advertise the port it is reached by
+    settings = {
+        "NODE_ID": "1",
+        "PROCESS_ROLES": "broker,controller",
+        "LISTENERS": f"PLAINTEXT://0.0.0.0:{port},CONTROLLER://localhost:9093",
+        "ADVERTISED_LISTENERS": f"PLAINTEXT://{host}:{port}",
+        "LISTENER_SECURITY_PROTOCOL_MAP": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+        "CONTROLLER_LISTENER_NAMES": "CONTROLLER",
+        "CONTROLLER_QUORUM_VOTERS": "1@localhost:9093",
+        **{name.upper().replace(".", "_"): value for name, value in common_properties(1).items()},
+    }
+    container = DockerContainer(KAFKA_IMAGE).with_bind_ports(port, port)
+    for name, value in settings.items():
+        container = container.with_env(f"KAFKA_{name}", value)
+    with container:
+        wait_for(lambda: known_brokers(port, host), f"a broker in a container of {KAFKA_IMAGE}", seconds=120)
+        yield Broker(f"{host}:{port}", description=f"a container of {KAFKA_IMAGE}")
+
+
+@contextlib.contextmanager
+def embedded_broker() -> Iterator[Broker]:
+    """librdkafka's in-process broker: the real protocol, without transactions, CreateTopics or compaction."""
+    host = Producer({"bootstrap.servers": "ignored", "test.mock.num.brokers": 1})
+    address = next(iter(host.list_topics(timeout=SECONDS).brokers.values()))
+    yield Broker(f"{address.host}:{address.port}", description="librdkafka's in-process broker")
+    del host
+
+
+def give_up(reason: str) -> None:
+    """Fail in CI, skip elsewhere; either way the summary tells."""
+    missing[reason] = missing.get(reason, 0) + 1
+    if os.environ.get("CI", "").lower() in ("true", "1", "yes"):
+        pytest.fail(f"{reason}. In CI this is a failure, not a skip.", pytrace=False)
+    pytest.skip(reason)

@@ -1,0 +1,151 @@
+"""The broker script and the fixtures on it: what is started answers, can be killed, never outlives its owner."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from confluent_kafka import TopicPartition
+
+from deploy import kafka as script
+from tests import broker as brokers
+from tests.broker import Broker, wait_for
+
+ROOT = Path(script.__file__).parents[1]
+
+
+def test_records_written_are_read_back_in_order(kafka: Broker) -> None:
+    topic = kafka.create_topic(kafka.new_prefix(), 3)
+    producer = kafka.producer(linger_ms=5)
+    for number in range(300):
+        producer.produce(topic, value=b"%d" % number, partition=number % 3)
+    assert producer.flush(30) == 0
+    found = kafka.read_all(topic)
+    assert [int(message.value()) for message in found] == sorted(range(300), key=lambda number: number % 3)
+
+
+def test_aborted_and_open_transactions_are_not_read(kafka: Broker) -> None:
+    topic = kafka.create_topic(kafka.new_prefix())
+    producer = kafka.producer(transactional_id=kafka.new_prefix())
+    producer.init_transactions(30)
+    for value, end in [(b"kept", producer.commit_transaction), (b"aborted", producer.abort_transaction)]:
+        producer.begin_transaction()
+        producer.produce(topic, value)
+        producer.flush(30)
+        end(30)
+    producer.begin_transaction()
+    producer.produce(topic, b"open")
+    producer.flush(30)
+    assert [message.value() for message in kafka.read_all(topic)] == [b"kept"]
+    everything = [message.value() for message in kafka.read_all(topic, isolation="read_uncommitted")]
+    assert everything == [b"kept", b"aborted", b"open"]
+    producer.abort_transaction(30)
+
+
+def test_a_cluster_survives_the_death_of_a_leader(kafka_cluster: Broker) -> None:
+    topic = kafka_cluster.create_topic(kafka_cluster.new_prefix(), 1)
+    (partition,) = kafka_cluster.admin().list_topics(topic, timeout=30).topics[topic].partitions.values()
+    assert len(partition.replicas) == 3
+    producer = kafka_cluster.producer(acks="all", enable_idempotence=True)
+    producer.produce(topic, b"before")
+    assert producer.flush(60) == 0
+    leader = kafka_cluster.leader(topic)
+    kafka_cluster.kill(leader)
+    producer.produce(topic, b"after")
+    assert producer.flush(60) == 0
+    assert kafka_cluster.leader(topic) not in (leader, -1)
+    assert [message.value() for message in kafka_cluster.read_all(topic)] == [b"before", b"after"]
+    kafka_cluster.restart(leader)
+    assert kafka_cluster.cluster is not None
+    assert script.known_brokers(kafka_cluster.cluster.nodes[leader - 1].port) == {1, 2, 3}
+
+
+def test_the_embedded_broker_speaks_kafka(embedded: Broker) -> None:
+    topic = embedded.new_prefix()
+    producer = embedded.producer()
+    producer.produce(topic, b"x", partition=0)
+    assert producer.flush(30) == 0
+    with embedded.consumer() as consumer:
+        consumer.assign([TopicPartition(topic, 0, 0)])
+        (message,) = consumer.consume(1, timeout=30)
+    assert message.value() == b"x"
+
+
+@pytest.mark.broker
+@pytest.mark.parametrize("death", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_a_throw_away_cluster_dies_with_its_owner(death: signal.Signals, tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    (cache / "kafka").mkdir(parents=True)
+    try:
+        jars = script.fetch_jars()
+    except script.KafkaUnavailableError as error:
+        brokers.give_up(f"no real broker: {error}")
+    (cache / "kafka" / jars.name).symlink_to(jars)
+    code = (
+        "from deploy.kafka import KafkaCluster\n"
+        "import time\n"
+        "with KafkaCluster() as cluster:\n"
+        "    print(int((cluster.directory / 'broker-1' / 'pid').read_text()), cluster.directory, flush=True)\n"
+        "    time.sleep(600)\n"
+    )
+    environment = {**os.environ, "SUSURRUS_CACHE": str(cache)}
+    with subprocess.Popen(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as owner:
+        assert owner.stdout is not None
+        pid, directory = owner.stdout.readline().split()
+        assert script.command_line(int(pid))
+        owner.send_signal(death)
+        owner.wait(60)
+    wait_for(lambda: not script.command_line(int(pid)), "the broker is gone")
+    wait_for(lambda: not Path(directory).exists(), "its files are gone")
+
+
+def test_a_recycled_process_id_is_left_alone(tmp_path: Path) -> None:
+    stranger = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    try:
+        cluster = script.KafkaCluster(directory=tmp_path)
+        cluster.nodes = [script.Node(1, 20_001, 20_002)]
+        home = tmp_path / "broker-1"
+        home.mkdir()
+        (home / "pid").write_text(str(stranger.pid))
+        assert cluster.running() == []
+        cluster.kill(1)
+        cluster.stop()
+        time.sleep(0.1)
+        assert stranger.poll() is None
+    finally:
+        stranger.kill()
+        stranger.wait()
+
+
+def test_ports_are_below_the_ephemeral_range() -> None:
+    lowest_ephemeral = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    ports = script.free_ports(6)
+    assert len(set(ports)) == 6
+    assert max(ports) < lowest_ephemeral
+
+
+def test_without_java_the_reason_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(script.KafkaUnavailableError, match="no Java found"):
+        script.find_java()
+
+
+@pytest.mark.parametrize(("ci", "outcome"), [("true", pytest.fail.Exception), ("", pytest.skip.Exception)])
+def test_a_missing_broker_fails_in_ci_and_is_skipped_elsewhere(
+    monkeypatch: pytest.MonkeyPatch, ci: str, outcome: type[BaseException]
+) -> None:
+    monkeypatch.setenv("CI", ci)
+    monkeypatch.setattr(brokers, "missing", {})
+    with pytest.raises(outcome, match="no broker on the moon"):
+        brokers.give_up("no broker on the moon")
+    assert brokers.missing == {"no broker on the moon": 1}
