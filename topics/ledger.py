@@ -1,0 +1,159 @@
+"""ledger: what a pipeline is, what it has charged, what it refuses. Compacted, one partition, internal.
+
+Keys: "epoch", "config", "start", "charge/<window>", "digest/<partition>/<window>/<trigger>",
+"refusal/<stage>/<partition>", "status/<stage>/<partition>". Windows in keys are RFC 3339. Values are JSON with a
+schema number. A tombstone withdraws a record (a refusal that was solved). Written by the fenced task release-0;
+refusals and status by the partition they name.
+"""
+
+from typing import Any
+
+import msgspec
+from susurrus.topics.packing import MalformedRecord
+from susurrus.topics.timestamps import format_time, parse_time
+
+VERSION = 1
+
+
+class _Record(msgspec.Struct, frozen=True, kw_only=True):
+    schema: int = VERSION
+
+
+class Epoch(_Record, frozen=True, kw_only=True):
+    """One life of the pipeline's noise. epoch: random id, hex. number: 1, 2, …; each epoch is a new privacy spend."""
+
+    epoch: str
+    number: int = 1
+    created: int
+
+
+class Config(_Record, frozen=True, kw_only=True):
+    """digest: hex, 32 bytes; of fields, what changes published data. Another digest under the same epoch is refused."""
+
+    digest: str
+    fields: dict[str, Any]
+
+
+class Start(_Record, frozen=True, kw_only=True):
+    """Where the pipeline began, written once.
+
+    first_window: start in ms. origin: "earliest", "latest" or the time asked for. topic_id: of the raw topic. offsets:
+    first raw offset by partition.
+    """
+
+    first_window: int
+    origin: str
+    topic_id: str
+    offsets: dict[int, int]
+
+
+class Charge(_Record, frozen=True, kw_only=True):
+    """What one window costs whoever is in it. mu: of Gaussian DP, all its mechanisms together."""
+
+    window: int
+    epoch: str
+    epsilon: float
+    delta: float
+    mu: float
+    pipeline: str = ""
+
+
+class Digest(_Record, frozen=True, kw_only=True):
+    """Link of a partition's chain over its exact input; internal, since it is a function of raw data."""
+
+    partition: int
+    window: int
+    trigger: int
+    digest: str
+    rows: int = 0
+
+
+class Refusal(_Record, frozen=True, kw_only=True):
+    """Why a partition does not go on, and the way out. No user, no key."""
+
+    stage: str
+    partition: int
+    cause: str
+    action: str
+    at: int
+
+
+class Status(_Record, frozen=True, kw_only=True):
+    """What a partition is doing. stalled: cause, or empty."""
+
+    stage: str
+    partition: int
+    state: str
+    worker: str = ""
+    position: int = -1
+    slot: int | None = None
+    stalled: str = ""
+    at: int = 0
+
+
+LedgerRecord = Epoch | Config | Start | Charge | Digest | Refusal | Status
+
+_TYPES: dict[str, tuple[type[LedgerRecord], int]] = {
+    "epoch": (Epoch, 0),
+    "config": (Config, 0),
+    "start": (Start, 0),
+    "charge": (Charge, 1),
+    "digest": (Digest, 3),
+    "refusal": (Refusal, 2),
+    "status": (Status, 2),
+}
+
+
+def key_of(record: LedgerRecord) -> str:
+    """The name under which a record is kept."""
+    match record:
+        case Epoch():
+            return "epoch"
+        case Config():
+            return "config"
+        case Start():
+            return "start"
+        case Charge():
+            return f"charge/{format_time(record.window)}"
+        case Digest():
+            return f"digest/{record.partition}/{format_time(record.window)}/{record.trigger}"
+        case Refusal():
+            return f"refusal/{record.stage}/{record.partition}"
+        case Status():
+            return f"status/{record.stage}/{record.partition}"
+
+
+def encode(record: LedgerRecord) -> tuple[bytes, bytes]:
+    """Key and value."""
+    return key_of(record).encode(), msgspec.json.encode(msgspec.to_builtins(record, str_keys=True), order="sorted")
+
+
+def decode(key: bytes, value: bytes | None) -> LedgerRecord | None:
+    """The record, or None for a tombstone. Raises MalformedRecord, also when key and value name different things."""
+    try:
+        name = key.decode()
+        parts = name.split("/")
+        kind, arguments = _TYPES[parts[0]]
+        if len(parts) != arguments + 1:
+            raise MalformedRecord(f"ledger key={name!r} has the wrong number of parts")
+        if not value:
+            return None
+        record = msgspec.json.decode(value, type=kind)
+        if record.schema != VERSION:
+            raise MalformedRecord(f"ledger schema={record.schema} is not {VERSION}: upgrade the reader")
+        if key_of(record) != name:
+            raise MalformedRecord(f"ledger key={name!r} holds the record of {key_of(record)!r}")
+    except MalformedRecord:
+        raise
+    except (KeyError, ValueError, RecursionError) as error:
+        raise MalformedRecord(f"ledger record: {type(error).__name__}") from None
+    return record
+
+
+def window_of(key: bytes) -> int:
+    """Window start in ms of a charge's or digest's key. Raises MalformedRecord."""
+    parts = key.decode(errors="replace").split("/")
+    try:
+        return parse_time({"charge": parts[1:2], "digest": parts[2:3]}[parts[0]][0])
+    except (KeyError, IndexError, ValueError):
+        raise MalformedRecord("ledger key names no window") from None

@@ -1,0 +1,80 @@
+"""progress: which trigger each partition of histogram has completed, empty releases included. Public.
+
+Written in the release's own transaction, so a read_committed reader that sees (window, trigger) from all
+`of_partitions` partitions has seen every row of that trigger. Later triggers of a partition imply the earlier ones;
+compaction may therefore keep only the last per (window, partition).
+"""
+
+from typing import Annotated
+
+import msgspec
+from susurrus.topics.packing import MalformedRecord
+from susurrus.topics.timestamps import format_time, parse_time
+
+VERSION = 1
+
+
+class Progress(msgspec.Struct, frozen=True, kw_only=True):
+    """One partition has published everything of a trigger.
+
+    window: start in ms. trigger: 1..of_triggers. partition: of histogram. rows: published rows, a function of the rows.
+    """
+
+    window: int
+    trigger: int
+    of_triggers: int
+    partition: int
+    of_partitions: int
+    rows: int
+
+
+class _Key(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    window: str
+    partition: int
+
+
+class _Value(msgspec.Struct, frozen=True, kw_only=True):
+    window: str
+    trigger: Annotated[int, msgspec.Meta(ge=1)]
+    of_triggers: Annotated[int, msgspec.Meta(ge=1)]
+    partition: Annotated[int, msgspec.Meta(ge=0)]
+    of_partitions: Annotated[int, msgspec.Meta(ge=1)]
+    rows: Annotated[int, msgspec.Meta(ge=0)]
+    schema: int = VERSION
+
+
+_VALUE = msgspec.json.Decoder(_Value)
+
+
+def encode(progress: Progress) -> tuple[bytes, bytes]:
+    """Key and value."""
+    window = format_time(progress.window)
+    value = _Value(
+        window=window,
+        trigger=progress.trigger,
+        of_triggers=progress.of_triggers,
+        partition=progress.partition,
+        of_partitions=progress.of_partitions,
+        rows=progress.rows,
+    )
+    key = msgspec.json.encode(_Key(window=window, partition=progress.partition))
+    return key, msgspec.json.encode(value)
+
+
+def decode(value: bytes) -> Progress:
+    """Raises MalformedRecord."""
+    try:
+        row = _VALUE.decode(value)
+        window = parse_time(row.window)
+    except (ValueError, RecursionError) as error:
+        raise MalformedRecord(f"progress record: {error}") from None
+    if row.schema != VERSION:
+        raise MalformedRecord(f"progress schema={row.schema} is not {VERSION}: upgrade the reader")
+    return Progress(
+        window=window,
+        trigger=row.trigger,
+        of_triggers=row.of_triggers,
+        partition=row.partition,
+        of_partitions=row.of_partitions,
+        rows=row.rows,
+    )

@@ -1,0 +1,143 @@
+"""What a topic is: name, key, value, partitions, cleanup policy, version, and who may read it.
+
+agents/bootstrap.py creates and checks topics from these; docs/topics.md prints them for people. Full names are
+`<prefix>.<pipeline>.<topic>`, so one prefix ACL covers a pipeline and a second one its internal topics.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+Cleanup = Literal["delete", "compact", "compact,delete"]
+Readers = Literal["public", "internal", "raw"]
+Partitions = Literal["raw", "by-user", "bounded", "one"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicSpec:
+    """A topic's contract.
+
+    partitions: whose partition count it takes: "raw" = as many as the raw topic, "by-user" / "bounded" = the setting
+    of that name, "one" = a single partition. retention: "forever" (retention.ms=-1; internal stream topics are purged
+    below the committed position instead), "default" (the broker's or the operator's choice). readers: "public" =
+    private results, anyone; "internal" = exact figures, operators and workers only; "raw" = the protection class of
+    the raw topic.
+    """
+
+    name: str
+    key: str
+    value: str
+    partitions: Partitions
+    cleanup: Cleanup
+    retention: Literal["forever", "default"]
+    readers: Readers
+    version: int = 1
+
+
+def topic_name(prefix: str, pipeline: str, topic: str) -> str:
+    """Full name of a topic."""
+    return f"{prefix}.{pipeline}.{topic}"
+
+
+BY_USER = TopicSpec(
+    name="by-user",
+    key="none; the partition is partition(user)",
+    value="packed block of events, or tick (binary)",
+    partitions="by-user",
+    cleanup="delete",
+    retention="forever",
+    readers="raw",
+)
+BOUNDED = TopicSpec(
+    name="bounded",
+    key="none; the partition is partition(key)",
+    value="packed block of exact per-key increments, or tick (binary)",
+    partitions="bounded",
+    cleanup="delete",
+    retention="forever",
+    readers="internal",
+)
+ROUTE_CHANGELOG = TopicSpec(
+    name="route-changelog",
+    key="none",
+    value="one commit of route's state (binary)",
+    partitions="raw",
+    cleanup="delete",
+    retention="forever",
+    readers="internal",
+)
+BOUND_CHANGELOG = TopicSpec(
+    name="bound-changelog",
+    key="none",
+    value="one commit of bound's state (binary): who brought which keys",
+    partitions="by-user",
+    cleanup="delete",
+    retention="forever",
+    readers="raw",
+)
+RELEASE_CHANGELOG = TopicSpec(
+    name="release-changelog",
+    key="none",
+    value="one commit of release's state (binary): exact totals",
+    partitions="bounded",
+    cleanup="delete",
+    retention="forever",
+    readers="internal",
+)
+LEDGER = TopicSpec(
+    name="ledger",
+    key="record name, such as charge/2026-01-01T00:00:00Z",
+    value="JSON, one schema per kind of name",
+    partitions="one",
+    cleanup="compact",
+    retention="forever",
+    readers="internal",
+)
+DEAD_LETTER = TopicSpec(
+    name="dead-letter",
+    key="none (the raw record's key when values are kept)",
+    value="empty (the raw record's value when values are kept); the reason and the reference are headers",
+    partitions="raw",
+    cleanup="delete",
+    retention="default",
+    readers="raw",
+)
+HISTOGRAM = TopicSpec(
+    name="histogram",
+    key='JSON {"window", "key"}',
+    value="JSON row: estimates and standard errors of one key at one trigger",
+    partitions="bounded",
+    cleanup="delete",
+    retention="default",
+    readers="public",
+)
+LATEST = TopicSpec(
+    name="latest",
+    key=HISTOGRAM.key,
+    value=HISTOGRAM.value,
+    partitions="bounded",
+    cleanup="compact",
+    retention="forever",
+    readers="public",
+)
+PROGRESS = TopicSpec(
+    name="progress",
+    key='JSON {"window", "partition"}',
+    value="JSON: the trigger this partition has completed, and its rows",
+    partitions="one",
+    cleanup="compact,delete",
+    retention="default",
+    readers="public",
+)
+
+HISTOGRAM_TOPICS = (
+    BY_USER,
+    BOUNDED,
+    ROUTE_CHANGELOG,
+    BOUND_CHANGELOG,
+    RELEASE_CHANGELOG,
+    LEDGER,
+    DEAD_LETTER,
+    HISTOGRAM,
+    LATEST,
+    PROGRESS,
+)
