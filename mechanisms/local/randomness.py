@@ -1,0 +1,52 @@
+"""Where a device's randomness comes from: 64-bit words of the operating system.
+
+Local privacy has no key to address noise by: each report is drawn once, on the device, and never again.
+Every randomiser takes its words from a `Words` function, so that tests can replay; the default is `secure_words`.
+Nothing is buffered between calls: a forked process must not repeat its parent's words.
+"""
+
+import os
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+WORD = 1 << 64
+Words = Callable[[int], npt.NDArray[np.uint64]]
+"""`words(n)` returns n independent uniform uint64."""
+
+
+def secure_words(count: int) -> npt.NDArray[np.uint64]:
+    """`count` uniform 64-bit words from `os.urandom`: uint64[count]."""
+    return np.frombuffer(os.urandom(8 * count), dtype=np.uint64)
+
+
+def uniform_below(bound: int, words: Words, drawn: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
+    """Exactly uniform integers in [0, bound), one for each drawn word; a biased remainder is rejected and redrawn.
+
+    `bound` is below 2**63. With bound <= 2**32 a word is rejected with probability below 2**-32, whatever the input is.
+    """
+    remainder = WORD % bound
+    if remainder:
+        limit = np.uint64(WORD - remainder)
+        again = np.flatnonzero(drawn >= limit)
+        if again.size:
+            drawn = drawn.copy()
+            while again.size:
+                drawn[again] = words(again.size)
+                again = again[drawn[again] >= limit]
+    return (drawn % np.uint64(bound)).astype(np.int64)
+
+
+def uniform_below_one(bound: int, draw: Callable[[], int]) -> int:
+    """One exactly uniform integer in [0, bound) from 64-bit integers `draw()`; the scalar twin of `uniform_below`."""
+    limit = WORD - WORD % bound
+    word = draw()
+    while word >= limit:
+        word = draw()
+    return word % bound
+
+
+def secure_word() -> int:
+    """One uniform 64-bit integer from `os.urandom`, as a Python int."""
+    return int.from_bytes(os.urandom(8), "little")

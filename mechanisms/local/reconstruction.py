@@ -1,0 +1,145 @@
+r"""From Square Wave reports to a distribution: the transition matrix as a product in O(buckets), EM and EMS.
+
+Source: [LWL+20] sections 5.4 (matrix, EM) and 5.5 (EMS: a [1 2 1] / 4 smoothing after each step).
+
+With the window starting at s = v (1 - w), v the value's place in [0, 1] and w = W/N, the report's density on [0, 1] is
+lo + (hi - lo) 1{s <= y < s + w}. If F is the distribution function of s then the mass of an output bucket [a, b] is
+lo (b - a) + (hi - lo) (G(b) - G(a) - G(b - w) + G(a - w)), G the integral of F: piecewise quadratic for a histogram. So a product
+costs two cumulative sums and a gather, and the transposed one is the same formula with input and output exchanged.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from susurrus.mechanisms.errors import ConfigurationError
+from susurrus.mechanisms.local.wave import SquareWave
+
+Floats = npt.NDArray[np.float64]
+
+
+class _SecondIntegral:
+    """t -> integral of the integral of a step function on `knots`, at fixed points; linear beyond the last knot."""
+
+    def __init__(self, knots: Floats, points: Floats) -> None:
+        self._steps = np.diff(knots)
+        inside = np.clip(points, knots[0], knots[-1])
+        self._cell = np.clip(np.searchsorted(knots, inside, side="right") - 1, 0, self._steps.size - 1)
+        self._offset = inside - knots[self._cell]
+        self._half_square = self._offset**2 / 2
+        self._beyond = np.maximum(points - knots[-1], 0.0)
+
+    def __call__(self, heights: Floats) -> Floats:
+        masses = heights * self._steps
+        first = np.concatenate(([0.0], np.cumsum(masses)))
+        second = np.concatenate(([0.0], np.cumsum((first[:-1] + masses / 2) * self._steps)))
+        cell = self._cell
+        return (
+            second[cell] + first[cell] * self._offset + heights[cell] * self._half_square + first[-1] * self._beyond
+        )
+
+
+class Transition:
+    """Pr[output bucket j | value uniform in input bucket i] of a Square Wave, as fast products.
+
+    `edges`: the input buckets' edges in the wave's [0, 1], increasing from 0 to 1 (float64[d + 1]).
+    `outputs`: number D of equal output buckets.
+    """
+
+    def __init__(self, wave: SquareWave, edges: Floats, outputs: int) -> None:
+        edges = np.asarray(edges, dtype=np.float64)
+        if edges[0] != 0 or edges[-1] != 1 or np.any(np.diff(edges) <= 0) or outputs < 1:
+            raise ConfigurationError("edges must increase from 0 to 1 and outputs be positive: choose other buckets")
+        window = wave.window
+        share = window.width / window.cells
+        inside = window.inside / 2**64
+        self._low = (1 - inside) / (1 - share)
+        self._gain = inside / share - self._low
+        self.inputs, self.outputs = edges.size - 1, outputs
+        starts = edges * (1 - share)
+        self._lengths = np.diff(starts)
+        out = np.linspace(0.0, 1.0, outputs + 1)
+        self._from_inputs = _SecondIntegral(starts, np.concatenate((out, out - share)))
+        self._from_outputs = _SecondIntegral(out, np.concatenate((starts + share, starts)))
+
+    def forward(self, frequencies: Floats) -> Floats:
+        """Distribution of the reports: float64[d] -> float64[D]."""
+        cover = self._from_inputs(frequencies / self._lengths)
+        mass = np.diff(cover[: self.outputs + 1]) - np.diff(cover[self.outputs + 1 :])
+        return self._low / self.outputs * frequencies.sum() + self._gain * mass
+
+    def adjoint(self, weights: Floats) -> Floats:
+        """The transposed product: float64[D] -> float64[d]."""
+        cover = self._from_outputs(weights)
+        mean = (np.diff(cover[: self.inputs + 1]) - np.diff(cover[self.inputs + 1 :])) / self._lengths
+        return self._low * weights.mean() + self._gain * mean
+
+    def dense(self) -> Floats:
+        """The matrix itself, float64[D, d]; columns sum to 1."""
+        return np.stack([self.forward(row) for row in np.eye(self.inputs)], axis=1)
+
+
+@dataclass(frozen=True)
+class Reconstruction:
+    """An estimated distribution: frequencies float64[d] (sum 1), and how it was reached."""
+
+    frequencies: Floats
+    iterations: int
+    log_likelihood: float
+
+
+def smooth(frequencies: Floats) -> Floats:
+    """One binomial smoothing [1 2 1] / 4, the rows at both ends renormalised; then the total restored to 1."""
+    padded = np.concatenate(([0.0], frequencies, [0.0]))
+    out = padded[:-2] + 2 * padded[1:-1] + padded[2:]
+    out[1:-1] /= 4
+    if out.size > 1:
+        out[[0, -1]] /= 3
+    return out / out.sum()
+
+
+def maximise(
+    transition: Transition,
+    counts: npt.NDArray[np.int64],
+    *,
+    smoothing: bool = False,
+    tolerance: float = 1e-3,
+    max_iterations: int = 10_000,
+) -> Reconstruction:
+    """EM (or, with `smoothing`, EMS) from the uniform distribution, until the log-likelihood gains less than `tolerance`.
+
+    `counts`: reports per output bucket, int64[D]. [LWL+20] stops EM at 1e-3 e^eps and EMS at 1e-3. Post-processing of the reports.
+    Raises ConfigurationError without reports.
+    """
+    total = int(counts.sum())
+    if total <= 0:
+        raise ConfigurationError("counts=0: no reports to reconstruct a distribution from; wait for reports")
+    observed = counts.astype(np.float64)
+    frequencies = np.full(transition.inputs, 1.0 / transition.inputs)
+    expected = transition.forward(frequencies)
+    likelihood = float(observed @ np.log(expected))
+    for iteration in range(1, max_iterations + 1):
+        frequencies = frequencies * transition.adjoint(observed / expected)
+        np.maximum(frequencies, 0.0, out=frequencies)
+        frequencies /= frequencies.sum()
+        if smoothing:
+            frequencies = smooth(frequencies)
+        expected = transition.forward(frequencies)
+        previous, likelihood = likelihood, float(observed @ np.log(expected))
+        if abs(likelihood - previous) < tolerance:
+            break
+    return Reconstruction(frequencies, iteration, likelihood)
+
+
+def em(wave: SquareWave, codes: npt.NDArray[np.int64], *, buckets: int = 1024, outputs: int = 1024) -> Reconstruction:
+    """EM on `buckets` equal input buckets of the wave's own scale."""
+    transition = Transition(wave, np.linspace(0.0, 1.0, buckets + 1), outputs)
+    return maximise(transition, wave.bucket_counts(codes, outputs), tolerance=1e-3 * math.exp(wave.epsilon))
+
+
+def ems(wave: SquareWave, codes: npt.NDArray[np.int64], *, buckets: int = 1024, outputs: int = 1024) -> Reconstruction:
+    """EMS on `buckets` equal input buckets of the wave's own scale."""
+    transition = Transition(wave, np.linspace(0.0, 1.0, buckets + 1), outputs)
+    return maximise(transition, wave.bucket_counts(codes, outputs), smoothing=True)
