@@ -120,7 +120,7 @@ class KafkaCluster:
 
     ``brokers`` nodes with min(3, brokers) replicas and min(2, brokers) in-sync replicas by default. ``properties``
     override the brokers' settings. A cluster without ``directory`` is a throw-away: its files and processes go with
-    :meth:`stop`, at exit, and, by a guard process, when this process is killed. Brokers are named by their id: 1, 2, ...
+    :meth:`stop`, at exit, and, by a guard process, when this process is killed. Brokers are named by id: 1, 2, ...
 
     Raises KafkaUnavailableError when Java, Maven or the JARs are missing or a broker does not come up.
     """
@@ -349,7 +349,7 @@ def common_properties(brokers: int) -> dict[str, str]:
         # A topic that exists by accident has the wrong partitions and the wrong timestamp type.
         "auto.create.topics.enable": "false",
         "unclean.leader.election.enable": "false",
-        # Tests wait for these: rebalances, expired transactions, deleted or compacted records, dead brokers' leaderships.
+        # Tests wait for these: rebalances, expired transactions, deleted or compacted records, a dead broker's heirs.
         "group.initial.rebalance.delay.ms": "0",
         "group.min.session.timeout.ms": "1000",
         "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",

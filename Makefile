@@ -1,0 +1,60 @@
+# Every target sets up what it needs, from a fresh clone: Python 3.11 or later, and for a real Kafka JDK 17 and Maven.
+
+# The first of these that is 3.11 or later; override with make PYTHON=/path/to/python.
+PYTHON := $(shell for python in python3.11 python3 python3.12 python3.13 python3.14 python; do \
+	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$python; break; }; done)
+
+VENV := .venv
+BIN := $(VENV)/bin
+# An editable install links single files, so a new file or a new dependency means installing again.
+FILES := $(shell { cat pyproject.toml; find agents mechanisms topics -type f -not -path '*/__pycache__/*' | sort; } | cksum | cut -d ' ' -f 1)
+INSTALLED := $(VENV)/installed-$(FILES)
+PACKAGES := agents mechanisms topics
+PYTEST_ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check format format-check lint types imports bench install clean
+
+help:  ## show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: $(INSTALLED)  ## private histogram of a day of web requests, beside the truth; needs no Kafka
+	$(BIN)/susurrus demo
+
+test: $(INSTALLED)  ## every test, those on a real Kafka included (PYTEST_ARGS="-m 'not broker'" leaves them out)
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+check: format-check lint types imports test  ## what CI runs: format, lint, types, import contracts, tests
+
+format: $(INSTALLED)  ## rewrite the code in the project's format
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+format-check: $(INSTALLED)
+	$(BIN)/ruff format --check .
+
+lint: $(INSTALLED)  ## ruff's rules
+	$(BIN)/ruff check .
+
+types: $(INSTALLED)  ## mypy, strict
+	$(BIN)/mypy --strict $(addprefix -p susurrus.,$(PACKAGES))
+	$(BIN)/mypy --strict --explicit-package-bases deploy benchmarks tests/broker.py tests/conftest.py tests/deploy
+
+imports: $(INSTALLED)  ## import contracts: mechanisms are pure, topics are schemas
+	$(BIN)/lint-imports
+
+bench: $(INSTALLED)  ## throughput beside Kafka Streams, Quix Streams and Faust on one real broker (BENCH_ARGS="--records 200000")
+	$(BIN)/python benchmarks/throughput.py $(BENCH_ARGS)
+
+install: $(INSTALLED)  ## the virtual environment in .venv, with the development tools
+
+$(INSTALLED):
+	@test -n "$(PYTHON)" || { echo "make: no Python 3.11 or later found; install one, or run make PYTHON=/path/to/python"; exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --config-settings editable_mode=strict -e '.[dev]'
+	@rm -f $(VENV)/installed-*
+	@touch $@
+
+clean:  ## remove the virtual environment, caches and build output (the JARs in ~/.cache/susurrus stay)
+	rm -rf $(VENV) build dist *.egg-info .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
