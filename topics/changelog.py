@@ -29,8 +29,9 @@ class ChangelogRecord:
 
 
 def encode(record: ChangelogRecord, max_bytes: int = 900_000) -> list[bytes]:
-    """One or more chunks of at most max_bytes each. Raises ValueError for an empty key, or when max_bytes leaves no
-    room.""" room = max_bytes - _CHUNK_OVERHEAD if room < 1:
+    """One or more chunks of at most max_bytes each. Raises ValueError for an empty key or too small max_bytes."""
+    room = max_bytes - _CHUNK_OVERHEAD
+    if room < 1:
         raise ValueError(f"max_bytes={max_bytes} leaves no room for a chunk: raise max.message.bytes")
     keys = [key for key, _ in record.puts]
     if b"" in keys or b"" in record.deletes:
