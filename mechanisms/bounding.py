@@ -1,0 +1,195 @@
+"""The caps: which of a user's records count, decided from that user's own records alone.
+
+    by-user records of one closed trigger, sorted by (user, source partition, raw offset) ──close──▶ kept, first, weight
+
+The order of the rows is the caller's and is part of the guarantee: no other user's record may influence it.
+Argument and neighbour relation: docs/guarantees/bounding.md.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+WEIGHT_ONE = 1 << 20
+"""Selection weight 1 in the units of `Bounded.weight`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserKeys:
+    """What U users already brought in their window, compressed by user, in order of first occurrence.
+
+    indptr int64[U + 1]; key int32[nnz]: codes of the batch, or a negative number, unique per distinct key, for a key
+    the batch does not hold; count int32[nnz]: kept records of the key (at most m); kept int64[U]: kept records.
+    """
+
+    indptr: npt.NDArray[np.int64]
+    key: npt.NDArray[np.int32]
+    count: npt.NDArray[np.int32]
+    kept: npt.NDArray[np.int64]
+
+    @staticmethod
+    def empty(users: int) -> "UserKeys":
+        """Users without history."""
+        return UserKeys(
+            indptr=np.zeros(users + 1, np.int64),
+            key=np.empty(0, np.int32),
+            count=np.empty(0, np.int32),
+            kept=np.zeros(users, np.int64),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounded:
+    """Outcome of `Bounding.close`, aligned with its rows.
+
+    kept bool[n]; first bool[n]: first kept record of that (window, user, key); rank int32[n]: 0-based rank of the key
+    among the user's distinct kept keys where first, else 0; weight int64[n]: selection weight in units of 2^-20 where
+    first, else 0; state: updated, same key codes, order of first occurrence kept.
+    """
+
+    kept: npt.NDArray[np.bool_]
+    first: npt.NDArray[np.bool_]
+    rank: npt.NDArray[np.int32]
+    weight: npt.NDArray[np.int64]
+    state: UserKeys
+
+
+def _running(values: npt.NDArray[np.bool_], start: npt.NDArray[np.intp]) -> npt.NDArray[np.int64]:
+    """How many earlier rows of the same group are true; start[i] is the first row of row i's group."""
+    total = np.zeros(len(values) + 1, np.int64)
+    np.cumsum(values, out=total[1:])
+    return total[:-1] - total[start]
+
+
+class Bounding:
+    """At most C records, m per key and (optionally) C_0 distinct keys of a user in a window; selection weights by rank.
+
+    A record is kept iff its key has fewer than m kept records, its user has fewer than C kept records, and its key was
+    kept before or the user has fewer than C_0 distinct kept keys.
+
+    Privacy: what becomes of a record is a function of the earlier records of the same (window, user). Removing one
+    user therefore leaves every other record's `kept`, `first` and `weight` as they were, and the removed user
+    contributes sum r_k <= C records over keys k with r_k <= m, and for selection at most one weight per distinct key,
+    weights[rank, t - 1] for rank = 0, 1, ..., each rank at most once.
+    """
+
+    def __init__(
+        self,
+        *,
+        max_records: int,
+        max_records_per_key: int,
+        max_keys: int | None = None,
+        weights: npt.NDArray[np.int64] | None = None,
+    ) -> None:
+        """weights: int64[ranks, T] in units of 2^-20, zero beyond the last rank; None: weight 1 for every key."""
+        self.max_records = max_records
+        self.max_records_per_key = max_records_per_key
+        self.max_keys = max_keys
+        self.weights = weights
+
+    def close(
+        self,
+        user: npt.NDArray[np.int32],
+        key: npt.NDArray[np.int32],
+        trigger: npt.NDArray[np.int32],
+        state: UserKeys,
+    ) -> Bounded:
+        """Apply the caps to the records of a closed trigger.
+
+        user: int32[n], codes 0..U-1, not decreasing (a "user" is a (window, user) pair); key: int32[n], codes >= 0;
+        trigger: int32[U], 1-based trigger of each user's window; state: what these users brought before.
+        Raises ValueError if `user` decreases or leaves 0..U-1.
+        """
+        users = len(state.kept)
+        if len(user) and (user[0] < 0 or user[-1] >= users or np.any(user[1:] < user[:-1])):
+            raise ValueError("user: codes must not decrease and must be below the number of users")
+        held = np.diff(state.indptr)
+        owner = np.repeat(np.arange(users, dtype=np.int64), held)
+        pair, held_pair, earlier = _pairs(user, key, owner, state)
+        start = np.searchsorted(user, user, side="left")
+        # A key's first occurrence always passes the cap per key, so counting occurrences is counting kept records
+        # until the user is full, after which nothing is kept anyway. The same holds for distinct keys below.
+        candidate = earlier < self.max_records_per_key
+        new_key = earlier == 0
+        distinct = _running(new_key, start) + held[user]
+        if self.max_keys is not None:
+            admitted = np.zeros(int(max(pair.max(initial=-1), held_pair.max(initial=-1))) + 1, np.bool_)
+            admitted[pair[new_key]] = distinct[new_key] < self.max_keys
+            admitted[held_pair] = True
+            candidate &= admitted[pair]
+        kept = candidate & (_running(candidate, start) + state.kept[user] < self.max_records)
+        first = kept & new_key
+        rank = np.where(first, distinct, 0).astype(np.int32)
+        return Bounded(
+            kept=kept,
+            first=first,
+            rank=rank,
+            weight=self._weight(first, rank, user, trigger),
+            state=_updated(user, key, owner, kept, first, pair, held_pair, state),
+        )
+
+    def _weight(
+        self,
+        first: npt.NDArray[np.bool_],
+        rank: npt.NDArray[np.int32],
+        user: npt.NDArray[np.int32],
+        trigger: npt.NDArray[np.int32],
+    ) -> npt.NDArray[np.int64]:
+        weight = np.zeros(len(first), np.int64)
+        if self.weights is None:
+            weight[first] = WEIGHT_ONE
+            return weight
+        ranked = np.flatnonzero(first & (rank < len(self.weights)))
+        weight[ranked] = self.weights[rank[ranked], trigger[user[ranked]] - 1]
+        return weight
+
+
+def _pairs(
+    user: npt.NDArray[np.int32], key: npt.NDArray[np.int32], owner: npt.NDArray[np.int64], state: UserKeys
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """(id of each row's (user, key) pair, id of each state entry's pair, kept or earlier records of the row's pair)."""
+    entries = len(owner)
+    code = np.concatenate([owner, user.astype(np.int64)]) << 32
+    code += np.concatenate([state.key, key]).astype(np.int64) + (1 << 31)
+    order = np.argsort(code, kind="stable")
+    ordered = code[order]
+    begins = np.ones(len(code), np.bool_)
+    begins[1:] = ordered[1:] != ordered[:-1]
+    group = np.cumsum(begins) - 1
+    within = np.arange(len(code)) - np.flatnonzero(begins)[group]
+    pair = np.empty(len(code), np.int64)
+    pair[order] = group
+    index = np.empty(len(code), np.int64)
+    index[order] = within
+    # A state entry is the first of its pair and stands for `count` records instead of one.
+    extra = np.zeros(int(group[-1]) + 1 if len(group) else 0, np.int64)
+    extra[pair[:entries]] = state.count.astype(np.int64) - 1
+    return pair[entries:], pair[:entries], index[entries:] + extra[pair[entries:]]
+
+
+def _updated(
+    user: npt.NDArray[np.int32],
+    key: npt.NDArray[np.int32],
+    owner: npt.NDArray[np.int64],
+    kept: npt.NDArray[np.bool_],
+    first: npt.NDArray[np.bool_],
+    pair: npt.NDArray[np.int64],
+    held_pair: npt.NDArray[np.int64],
+    state: UserKeys,
+) -> UserKeys:
+    users = len(state.kept)
+    pairs = int(max(pair.max(initial=-1), held_pair.max(initial=-1))) + 1
+    added = np.bincount(pair[kept], minlength=pairs)
+    all_owner = np.concatenate([owner, user[first].astype(np.int64)])
+    all_key = np.concatenate([state.key, key[first]])
+    all_count = np.concatenate([state.count + added[held_pair], added[pair[first]]])
+    order = np.argsort(all_owner, kind="stable")  # earlier keys first, then new ones in order of occurrence
+    indptr = np.zeros(users + 1, np.int64)
+    np.cumsum(np.bincount(all_owner, minlength=users), out=indptr[1:])
+    return UserKeys(
+        indptr=indptr,
+        key=all_key[order].astype(np.int32),
+        count=all_count[order].astype(np.int32),
+        kept=state.kept + np.bincount(user[kept], minlength=users),
+    )
