@@ -1,4 +1,5 @@
-"""Durations and instants as people write them, int milliseconds as the code uses them: ``"15m"`` and ISO 8601 in, ``int`` out.
+"""Durations and instants as people write them, int milliseconds as the code uses them: ``"15m"`` and ISO 8601 in,
+``int`` out.
 
 Every duration in the settings is an ``int`` of milliseconds and every instant an ``int`` of milliseconds since the Unix
 epoch (UTC), so that trigger arithmetic is exact and the same on every machine.
@@ -64,12 +65,6 @@ def parse_instant(value: Any) -> int:
     if isinstance(value, date):
         return (datetime(value.year, value.month, value.day, tzinfo=UTC) - _EPOCH) // _MILLISECOND
     raise ValueError('write an instant as ISO 8601 with an offset, for example "2026-01-31T00:00:00Z"')
-
-
-def format_instant(milliseconds: int) -> str:
-    """ISO 8601 in UTC, with milliseconds only where there are any: ``"1995-08-01T00:00:00Z"``."""
-    moment = _EPOCH + timedelta(milliseconds=milliseconds)
-    return moment.isoformat(timespec="milliseconds" if milliseconds % 1_000 else "seconds").replace("+00:00", "Z")
 
 
 Duration = Annotated[

@@ -1,7 +1,9 @@
-"""One set of librdkafka properties for every client: as they are for producers, consumers and admin, translated for aiokafka.
+"""One set of librdkafka properties for every client: as they are for producers, consumers and admin, translated for
+aiokafka.
 
-Raw topics are read by Faust's aiokafka consumer, everything else goes through librdkafka, and an operator should have to write
-SASL and TLS once. What aiokafka cannot do is refused here with the way out instead of failing at connect time.
+Raw topics are read by Faust's aiokafka consumer, everything else goes through librdkafka, and an operator should have
+to write SASL and TLS once. What aiokafka cannot do is refused here with the way out instead of failing at connect
+time.
 """
 
 import ssl

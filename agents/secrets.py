@@ -1,7 +1,7 @@
 """Secrets come from files or the environment, never from the configuration itself: passwords, and the noise secret.
 
-A configuration file ends up in repositories, tickets and logs. Whoever holds the noise secret can subtract the noise from
-everything published under it, so it is never printed, never logged and never part of an error message.
+A configuration file ends up in repositories, tickets and logs. Whoever holds the noise secret can subtract the noise
+from everything published under it, so it is never printed, never logged and never part of an error message.
 """
 
 import base64
@@ -47,7 +47,8 @@ def resolve(value: Any, field: str, directory: Path, environ: Mapping[str, str])
 def decode(data: bytes, origin: str) -> bytes:
     """The secret's bytes: hexadecimal or base64 text, or raw bytes as ``head -c 32 /dev/urandom`` writes them.
 
-    Raises ConfigurationError when fewer than 32 bytes come out, or when the text is neither: a pass phrase is not a key.
+    Raises ConfigurationError when fewer than 32 bytes come out, or when the text is neither: a pass phrase is not a
+    key.
     """
     text = data.strip()
     secret = b""
@@ -74,7 +75,8 @@ def decode(data: bytes, origin: str) -> bytes:
 def load(secret_file: Path | None, environ: Mapping[str, str]) -> bytes:
     """The noise secret, from the file of ``privacy.secret_file`` or from the variable SUSURRUS_SECRET (hex or base64).
 
-    Raises ConfigurationError when there is none: without a secret, whoever knows the configuration could recompute the noise.
+    Raises ConfigurationError when there is none: without a secret, whoever knows the configuration could recompute
+    the noise.
     """
     if secret_file is not None:
         try:
@@ -100,7 +102,7 @@ def create(path: Path) -> None:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
         raise ConfigurationError(
-            f'file="{path}" exists and is kept: data published under a lost secret cannot be replayed; choose another name'
+            f'file="{path}" exists and is kept: without it nothing can be replayed; choose another name'
         ) from None
     except OSError as error:
         raise ConfigurationError(f'file="{path}" cannot be written ({error.strerror}); choose another place') from None

@@ -1,4 +1,5 @@
-"""The sections of the configuration, one frozen model each; agents/settings.py joins them and checks them against each other.
+"""The sections of the configuration, one frozen model each; agents/settings.py joins them and checks them against
+each other.
 
 Attribute names are the names in the TOML file. Durations and instants are ints of milliseconds (agents/durations.py).
 The text under a field is its documentation: ``susurrus config schema`` prints it and docs/configuration.md lists it.
@@ -52,6 +53,8 @@ class KafkaSettings(Section):
 
     bootstrap_servers: Annotated[str, Field(min_length=1)] = "localhost:9092"
     """Comma-separated `host:port` list of brokers."""
+    embedded: bool = False
+    """The broker is librdkafka's own, inside the process: for demonstrations and tests only, it keeps no promise."""
     properties: dict[str, str | int | float | bool] = Field(default_factory=dict, repr=False)
     """Raw librdkafka properties for producers, consumers and admin, translated for Faust's consumer too (SASL, TLS,
     timeouts). A value may be `{ file = "/path" }` or `{ env = "NAME" }`."""
@@ -158,7 +161,8 @@ class ColumnSettings(Section):
 
 def _key(value: Any) -> Any:
     scalars = value if isinstance(value, list | tuple) else [value]
-    if not all(item is None or isinstance(item, str | bool | int | float) for item in scalars):
+    finite = (not isinstance(item, float) or math.isfinite(item) for item in scalars)
+    if not all(finite) or not all(item is None or isinstance(item, str | bool | int | float) for item in scalars):
         raise ValueError("write each key as a JSON scalar, or as a list of scalars for a composite key")
     return tuple(value) if isinstance(value, list) else value
 
