@@ -114,10 +114,19 @@ def prefix_noise_exact(noise: npt.NDArray[np.int64], leaf: int) -> Fraction:
     return total
 
 
+def weight_bound(leaves: int) -> float:
+    """Bound on the sum of the absolute weights that nodes have in any estimated prefix of 1..leaves.
+
+    The weights of a block's estimate are positive and sum to s_l = e_l + 2 (1 - e_l) s_(l-1) = (l + 1) e_l, s_0 = 1,
+    at most (l + 2) / 2; a prefix has at most one block of each level below L = levels(leaves): L (L + 3) / 4 in all.
+    """
+    L = levels(leaves)
+    return L * (L + 3) / 4
+
+
 def relative_error(leaves: int) -> float:
     """Bound on |prefix_noise - prefix_noise_exact| as a multiple of the largest |node|.
 
-    A prefix adds at most `leaves` times the largest node in absolute value (weights of a block's estimate sum to
-    at most its number of leaves); each passes through at most 4 roundings per level.
+    Every node passes through at most 4 roundings a level within its block and one a level in the prefix.
     """
-    return leaves * 4 * (levels(leaves) + 1) * 2.0**-52
+    return weight_bound(leaves) * 5 * (levels(leaves) + 1) * 2.0**-52

@@ -1,0 +1,266 @@
+"""The whole mechanism without Kafka: bounding, increments per trigger, strategy steps, errors against the true counts.
+
+Flow: workload → `spool` (Bounding.close on every user, compact columns per trigger) → `run` (Strategy.step per trigger,
+states in memory) → checkpoints at a quarter, half, three quarters and the end of the window. The classes are the ones
+the agents call; what differs from a worker is only where state lives and that, by default, keys already published are
+brought up to date at the checkpoints instead of at every trigger, which gives the same rows there (a test compares).
+"""
+
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from susurrus.mechanisms.bounding import WEIGHT_ONE, Bounding, UserKeys
+from susurrus.mechanisms.noise import NoiseSource, WindowNoise
+from susurrus.mechanisms.strategy import Increments, Strategy
+from workload import Workload
+
+STEP_KEYS = 65_536
+MERGE_PARTS = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    """Errors of everything published so far against the true, uncapped counts; an unpublished key errs by its count."""
+
+    trigger: int
+    keys: int
+    linf: int
+    l1: int
+    l2: float
+
+
+def checkpoints(triggers: int) -> list[int]:
+    """The triggers that end each quarter of the window."""
+    return sorted({-(-triggers * quarter // 4) for quarter in (1, 2, 3, 4)})
+
+
+class Progress:
+    """One line on stderr that is rewritten; silent when stderr is not a terminal, except for a line a stage."""
+
+    def __init__(self, what: str, total: int) -> None:
+        self.what, self.total, self.start, self.shown = what, total, time.monotonic(), 0.0
+        self.terminal = sys.stderr.isatty()
+
+    def __call__(self, done: int) -> None:
+        now = time.monotonic()
+        last = done >= self.total
+        if last or now - self.shown > (0.2 if self.terminal else 20):
+            self.shown = now
+            end = "\n" if last or not self.terminal else ""
+            begin = "\r" if self.terminal else ""
+            print(
+                f"{begin}{self.what}: {done}/{self.total}, {now - self.start:.0f} s",
+                end=end,
+                file=sys.stderr,
+                flush=True,
+            )
+
+
+@dataclass(slots=True)
+class Spool:
+    """Kept records by trigger, and the truth.
+
+    `rows[t - 1]`: list of (key int32[n], weight int32[n]), one pair per chunk of users; weight is the selection weight
+    in 2^-20 units for the first kept record of a (user, key), 0 for a repeat. `truth[c]`: int64[keys], records of each
+    key up to checkpoint c, capped or not. `records`, `kept`: totals.
+    """
+
+    triggers: int
+    key_names: list[bytes]
+    rows: list[list[tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]]]
+    truth: npt.NDArray[np.int64]
+    users: int = 0
+    records: int = 0
+    kept: int = 0
+
+    def trigger(self, number: int) -> Iterator[tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]]:
+        yield from self.rows[number - 1]
+
+
+def spool(workload: Workload, bounding: Bounding, triggers: int) -> Spool:
+    """Caps every user's records in order of time and files them by trigger.
+
+    `Bounding.close` is called once per chunk of users with the whole day instead of once per trigger with a state: a
+    record's fate depends on its own user's earlier records only, so the two agree (tests/benchmarks compares them);
+    the weight then comes from the record's own trigger.
+    """
+    names = workload.key_names
+    ends = checkpoints(triggers)
+    result = Spool(triggers, names, [[] for _ in range(triggers)], np.zeros((len(ends), len(names)), np.int64))
+    progress = Progress("reading and bounding, users", workload.users)
+    for records in workload.chunks():
+        trigger = records.trigger(triggers)
+        bounded = bounding.close(
+            records.user, records.key, np.ones(records.users, np.int32), UserKeys.empty(records.users)
+        )
+        if bounding.weights is None:
+            weight = np.where(bounded.first, WEIGHT_ONE, 0)
+        else:
+            ranked = bounded.first & (bounded.rank < len(bounding.weights))
+            weight = np.where(ranked, bounding.weights[np.where(ranked, bounded.rank, 0), trigger - 1], 0)
+        for quarter, end in enumerate(ends):
+            lower = ends[quarter - 1] if quarter else 0
+            seen = records.key[(trigger > lower) & (trigger <= end)]
+            result.truth[quarter:] += np.bincount(seen, minlength=len(names))
+        kept = np.flatnonzero(bounded.kept)
+        kept = kept[np.argsort(trigger[kept].astype(np.uint16), kind="stable")]
+        key, weights = records.key[kept], weight[kept].astype(np.int32)
+        cuts = np.searchsorted(trigger[kept], np.arange(1, triggers + 2))
+        for number in range(triggers):
+            part = slice(cuts[number], cuts[number + 1])
+            if part.stop > part.start:
+                result.rows[number].append((key[part], weights[part]))
+        result.users += records.users
+        result.records += len(records.key)
+        result.kept += len(kept)
+        progress(result.users)
+    return result
+
+
+class StateTable:
+    """States of all keys, found by key code: an append-only list of parts, merged when there are many.
+
+    Uses only what every strategy's KeyStates offers (take, concatenate), so ragged histories need no special case.
+    """
+
+    def __init__(self, strategy: Strategy, keys: int) -> None:
+        self.strategy = strategy
+        self.part = np.full(keys, -1, np.int32)
+        self.row = np.zeros(keys, np.int64)
+        self.parts: list[Any] = []
+        self.codes: list[npt.NDArray[np.int64]] = []
+
+    def get(self, codes: npt.NDArray[np.int64]) -> Any:
+        """States aligned with `codes`; empty ones for keys never seen."""
+        where = self.part[codes]
+        order = np.argsort(where, kind="stable")
+        found = []
+        for part in np.unique(where):
+            rows = self.row[codes[where == part]]
+            found.append(self.strategy.empty(len(rows)) if part < 0 else self.parts[part].take(rows))
+        if not found:
+            return self.strategy.empty(0)
+        back = np.empty(len(codes), np.int64)
+        back[order] = np.arange(len(codes))
+        return type(found[0]).concatenate(found).take(back)
+
+    def put(self, codes: npt.NDArray[np.int64], states: Any) -> None:
+        """Replaces the states of `codes` (distinct)."""
+        self.part[codes] = len(self.parts)
+        self.row[codes] = np.arange(len(codes))
+        self.parts.append(states)
+        self.codes.append(codes)
+        if len(self.parts) > MERGE_PARTS:
+            self._merge()
+
+    def _merge(self) -> None:
+        """Joins all parts but the largest when that is still much larger than they are, else all of them."""
+        sizes = [len(codes) for codes in self.codes]
+        start = 1 if sizes[0] > 2 * sum(sizes[1:]) else 0
+        live = [
+            (codes[alive], states.take(np.flatnonzero(alive)))
+            for number, (codes, states) in enumerate(zip(self.codes, self.parts, strict=True))
+            if number >= start
+            for alive in [self.part[codes] == number]
+        ]
+        codes = np.concatenate([codes for codes, _ in live])
+        states = type(self.parts[0]).concatenate([states for _, states in live])
+        self.parts, self.codes = [*self.parts[:start], states], [*self.codes[:start], codes]
+        self.part[codes] = start
+        self.row[codes] = np.arange(len(codes))
+
+
+@dataclass(slots=True)
+class Published:
+    """What a reader of the `latest` topic holds: the last published estimate of every key."""
+
+    estimate: npt.NDArray[np.int64]
+    std_error: npt.NDArray[np.float64]
+    known: npt.NDArray[np.bool_]
+
+    def checkpoint(self, trigger: int, truth: npt.NDArray[np.int64]) -> Checkpoint:
+        error = np.abs(np.where(self.known, self.estimate, 0) - truth)
+        squares = float(np.sqrt(np.sum(error.astype(np.float64) ** 2)))
+        return Checkpoint(
+            trigger=trigger, keys=int(self.known.sum()), linf=int(error.max(initial=0)), l1=int(error.sum()), l2=squares
+        )
+
+
+@dataclass(slots=True)
+class Run:
+    """Outcome of `run`: checkpoints, the published values at the end, seconds of mechanism time."""
+
+    checkpoints: list[Checkpoint]
+    published: Published
+    step_seconds: float = 0.0
+    stepped: int = 0
+    trigger_seconds: list[float] = field(default_factory=list)
+
+
+def window_noise(seed: int, digest: bytes) -> WindowNoise:
+    """Noise of a benchmark run: the secret is public here, made from the seed, so that runs can be repeated."""
+    secret = blake2b(b"susurrus benchmark" + seed.to_bytes(8, "little"), digest_size=32).digest()
+    return NoiseSource(secret, epoch=b"benchmark", config=digest, pipeline="benchmark").window(0)
+
+
+def run(strategy: Strategy, spooled: Spool, noise: WindowNoise, *, every_trigger: bool = False) -> Run:
+    """Steps `strategy` (one "count" column) over all triggers.
+
+    every_trigger: step published keys at every trigger, as a worker does, instead of at checkpoints only. Strategies
+    whose published keys go on being selected (dp-sqlp) are always stepped when touched or due.
+    """
+    T, keys = spooled.triggers, len(spooled.key_names)
+    names = np.empty(keys, dtype=object)
+    names[:] = spooled.key_names
+    ends = checkpoints(T)
+    lazy = not every_trigger and strategy.plan.strategy != "dp-sqlp"
+    table = StateTable(strategy, keys)
+    due = np.full(keys, T + 1, np.int32)
+    users, weight, count = (np.zeros(keys, np.int64) for _ in range(3))
+    published = Published(np.zeros(keys, np.int64), np.zeros(keys), np.zeros(keys, np.bool_))
+    result = Run([], published)
+    progress = Progress(f"{strategy.plan.strategy}, triggers", T)
+    for trigger in range(1, T + 1):
+        for key, w in spooled.trigger(trigger):
+            count += np.bincount(key, minlength=keys)
+            first = key[w > 0]
+            users += np.bincount(first, minlength=keys)
+            weight += np.bincount(first, weights=w[w > 0], minlength=keys).astype(np.int64)
+        always = due == 0
+        wanted = (count > 0) | (due == trigger) | always
+        if lazy and trigger not in ends:
+            wanted &= ~always
+        codes = np.flatnonzero(wanted)
+        begin = time.perf_counter()
+        for start in range(0, len(codes), STEP_KEYS):
+            chunk = codes[start : start + STEP_KEYS]
+            increments = Increments(users=users[chunk], weight=weight[chunk], sums=count[chunk][:, None])
+            step = strategy.step(
+                trigger, list(names[chunk]), table.get(chunk), increments, noise, np.zeros(len(chunk), np.bool_)
+            )
+            table.put(chunk, step.states)
+            due[chunk] = step.due
+            shown = chunk[step.published]
+            published.estimate[shown] = step.estimates[step.published, 0]
+            published.std_error[shown] = step.std_errors[step.published, 0]
+            published.known[shown] = True
+        seconds = time.perf_counter() - begin
+        result.step_seconds += seconds
+        result.trigger_seconds.append(seconds)
+        result.stepped += len(codes)
+        users[codes] = weight[codes] = count[codes] = 0
+        if trigger in ends:
+            result.checkpoints.append(published.checkpoint(trigger, spooled.truth[ends.index(trigger)]))
+        progress(trigger)
+    return result
+
+
+def as_rows(found: list[Checkpoint]) -> list[dict[str, Any]]:
+    """Checkpoints for JSON."""
+    return [asdict(row) for row in found]
