@@ -1,0 +1,92 @@
+"""Users and keys: JSON scalars to codes and canonical bytes.
+
+Canonical bytes are what two spellings of the same scalar share: "a" and "\\u0061" are one user, 1 and 1.0 and 1e0 are
+one, -0.0 is 0; 1, "1" and true are three. No Unicode normalisation. Strings are escaped only where JSON requires it,
+integers are plain, other numbers have the shortest digits that read back the same.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+from msgspec import UNSET
+from susurrus.topics.packing import Int32s, Int64s
+from susurrus.topics.reason import Reason
+
+_ENCODER = msgspec.json.Encoder()
+_FAST = ({str}, {int}, {str, int})
+_TOO_LARGE = 1 << 256  # stands for every integer outside 64 bits, so that none is kept
+
+
+class Categories:
+    """Collects the distinct scalars of one column; codes count up in order of first occurrence.
+
+    missing: the reason for an absent scalar, and for null unless nullable. limit: of canonical bytes.
+    """
+
+    def __init__(self, missing: Reason, *, nullable: bool, limit: int) -> None:
+        self._missing = missing
+        self._nullable = nullable
+        self._limit = limit
+        self._codes: dict[Any, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._codes)
+
+    def add(self, column: Sequence[Any]) -> Int32s:
+        """int32[len(column)]: codes so far, or minus the Reason."""
+        codes = self._codes
+        if set(map(type, column)) in _FAST:  # none of these equals another of another type
+            return np.array([codes.setdefault(x, len(codes)) for x in column], np.int32)
+        return np.array([self._add(x) for x in column], np.int32)
+
+    def _add(self, scalar: Any) -> int:
+        codes = self._codes
+        kind = type(scalar)
+        if kind is str or kind is int:
+            return codes.setdefault(scalar, len(codes))
+        if kind is bool:
+            return codes.setdefault((scalar,), len(codes))  # True == 1 in a dict
+        if kind is float:
+            if not np.isfinite(scalar):
+                return -Reason.NOT_FINITE
+            return codes.setdefault(int(scalar) if scalar.is_integer() else scalar, len(codes))
+        if scalar is None and self._nullable:
+            return codes.setdefault(None, len(codes))
+        return -self._missing if scalar is None or scalar is UNSET else -Reason.WRONG_TYPE
+
+    def finish(self) -> tuple[list[bytes], Int32s]:
+        """Canonical bytes by code, and int32[len(self)] of the Reason why a code is not to be used (0: it is)."""
+        scalars = [x[0] if type(x) is tuple else x for x in self._codes]
+        reasons = np.zeros(len(scalars), np.int32)
+        if int in set(map(type, scalars)):
+            for code, scalar in enumerate(scalars):
+                if type(scalar) is int and not -(2**63) <= scalar < 2**64:
+                    reasons[code], scalars[code] = Reason.INTEGER_TOO_LARGE, None
+        canonical = _ENCODER.encode_lines(scalars).split(b"\n")[:-1]
+        mark_too_large(canonical, self._limit, reasons)
+        return canonical, reasons
+
+
+def mark_too_large(canonical: list[bytes], limit: int, reasons: Int32s) -> None:
+    """Writes the reason at every item longer than the limit."""
+    if canonical and max(map(len, canonical)) > limit:
+        reasons[[len(x) > limit for x in canonical]] = Reason.TOO_LARGE
+
+
+def combine(first: Int64s, second: Int32s, second_size: int) -> tuple[Int64s, Int32s, Int32s]:
+    """Codes of pairs of codes >= 0: (codes int64[n], the first and the second code of each pair code)."""
+    pairs = first * np.int64(second_size) + second
+    codes, rows = renumber(pairs)
+    return codes, first[rows].astype(np.int32), second[rows]
+
+
+def renumber(codes: npt.NDArray[np.integer]) -> tuple[Int64s, Int64s]:
+    """Codes 0, 1, … in order of first occurrence, and the row of that occurrence."""
+    _, rows, inverse = np.unique(codes, return_index=True, return_inverse=True)
+    order = np.argsort(rows)
+    rank = np.empty_like(order)
+    rank[order] = np.arange(order.size)
+    return rank[inverse], rows[order]

@@ -1,0 +1,113 @@
+"""Values and event times of raw events: JSON numbers to integers, column by column.
+
+Values are put on the public grid here, once, so that everything behind is exact integer arithmetic.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+from msgspec import UNSET
+from susurrus.topics.packing import Int64s
+from susurrus.topics.reason import Reason
+from susurrus.topics.timestamps import EARLIEST, LATEST, parse_time
+
+TimeUnit = Literal["s", "ms", "us", "ns", "iso"]
+Reasons = npt.NDArray[np.uint8]
+
+_PER_MILLISECOND = {"ms": 1, "us": 1_000, "ns": 1_000_000}
+
+
+def measure(column: Sequence[Any], *, grid: float, bound: int) -> tuple[Int64s, Reasons]:
+    """clamp(rint(x / grid), -bound, bound) as int64[n], and a Reason per row (0: good; the value of a bad row is 0)."""
+    types = set(map(type, column))
+    if types <= {int, float}:
+        try:
+            numbers = np.fromiter(column, np.float64, len(column))
+        except OverflowError:
+            pass
+        else:
+            # An integer outside 64 bits shows as a float of at least 2^63; the slow path tells it from a float.
+            if not numbers.size or np.abs(numbers).max() < (2.0**63 if int in types else np.inf):
+                return _on_grid(numbers, grid, bound), np.zeros(len(column), np.uint8)
+    reasons = np.fromiter(map(_value_reason, column), np.uint8, len(column))
+    good = [0.0 if reason else float(x) for x, reason in zip(column, reasons, strict=True)]
+    return _on_grid(np.array(good, np.float64), grid, bound), reasons
+
+
+def _on_grid(numbers: npt.NDArray[np.float64], grid: float, bound: int) -> Int64s:
+    with np.errstate(over="ignore"):  # 1e308 / 1e-3 is infinite and is clamped like any other
+        return np.clip(np.rint(numbers / grid), -bound, bound).astype(np.int64)
+
+
+def _value_reason(value: Any) -> Reason:
+    kind = type(value)
+    if kind is int:
+        return Reason.OK if -(2**63) <= value < 2**64 else Reason.INTEGER_TOO_LARGE
+    if kind is float:
+        return Reason.OK if np.isfinite(value) else Reason.NOT_FINITE
+    return Reason.MISSING_VALUE if value is None or value is UNSET else Reason.WRONG_TYPE
+
+
+def event_times(column: Sequence[Any], unit: TimeUnit) -> tuple[Int64s, Reasons]:
+    """Milliseconds since the Unix epoch as int64[n], and a Reason per row (0: good; the time of a bad row is 0).
+
+    Finer than milliseconds is cut off (floor), but seconds with a fraction are rounded: 0.001 s is not exactly a float.
+    """
+    n = len(column)
+    types = set(map(type, column))
+    times, reasons = np.zeros(n, np.int64), np.zeros(n, np.uint8)
+    if unit != "iso" and types == {int}:
+        try:
+            return _integer_times(np.fromiter(column, np.int64, n), unit)
+        except OverflowError:
+            pass
+    if unit != "iso" and types == {float}:
+        return _float_times(np.fromiter(column, np.float64, n), unit)
+    for row, value in enumerate(column):  # a datetime comes from a schema's logical type
+        times[row], reasons[row] = _time(value, unit)
+    return times, reasons
+
+
+def _time(value: Any, unit: TimeUnit) -> tuple[int, int]:
+    kind = type(value)
+    if value is None or value is UNSET:
+        return 0, Reason.MISSING_TIME
+    try:
+        if kind is str and unit == "iso":
+            return parse_time(value), Reason.OK
+        if kind is datetime and value.tzinfo is not None:
+            return parse_time(value.isoformat()), Reason.OK
+        if kind is int and unit != "iso":
+            times, reasons = _integer_times(np.array([value], np.int64), unit)
+            return int(times[0]), int(reasons[0])
+        if kind is float and unit != "iso":
+            times, reasons = _float_times(np.array([value], np.float64), unit)
+            return int(times[0]), int(reasons[0])
+    except (ValueError, OverflowError):
+        pass
+    return 0, Reason.BAD_TIME
+
+
+def _integer_times(stamps: Int64s, unit: TimeUnit) -> tuple[Int64s, Reasons]:
+    if unit == "s":
+        inside = (stamps >= EARLIEST // 1000) & (stamps <= LATEST // 1000)
+        times = np.where(inside, stamps, 0) * 1000
+    else:
+        times = stamps // _PER_MILLISECOND[unit]
+        inside = (times >= EARLIEST) & (times <= LATEST)
+        times = np.where(inside, times, 0)
+    return times, np.where(inside, Reason.OK, Reason.BAD_TIME).astype(np.uint8)
+
+
+def _float_times(stamps: npt.NDArray[np.float64], unit: TimeUnit) -> tuple[Int64s, Reasons]:
+    if unit == "s":
+        stamps = np.rint(stamps * 1000.0)
+    inside = np.abs(stamps) < 2.0**63  # false for NaN
+    whole = np.where(inside, np.floor(stamps), 0).astype(np.int64)
+    times, reasons = _integer_times(whole, "ms" if unit == "s" else unit)
+    times[~inside] = 0
+    reasons[~inside] = Reason.BAD_TIME
+    return times, reasons

@@ -1,0 +1,101 @@
+"""Why the fast decoder refused a payload: a second, slow look with the standard library's JSON.
+
+Only refused payloads come here, so nothing in this file decides what is accepted.
+"""
+
+import json
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from susurrus.topics.fields import Path, walk
+from susurrus.topics.reason import Reason
+
+MAX_DEPTH = 256
+"""Deepest nesting accepted. The decoder's own limit is what is left of Python's recursion limit, which depends on who
+calls it; a replay must not depend on that, so a lower one of our own comes first."""
+
+_STRING = re.compile(rb'"(?:[^"\\]|\\.)*+"?', re.DOTALL)
+_STEP = np.zeros(256, np.int64)
+_STEP[[*b"[{"]] = 1
+_STEP[[*b"]}"]] = -1
+
+
+class _NotFinite:
+    pass
+
+
+class _TooLarge:
+    pass
+
+
+def too_deep(payload: bytes) -> bool:
+    """Whether brackets outside strings nest deeper than MAX_DEPTH."""
+    if len(payload) <= MAX_DEPTH or payload.count(b"{") + payload.count(b"[") <= MAX_DEPTH:
+        return False
+    steps = _STEP[np.frombuffer(_STRING.sub(b"", payload), np.uint8)]
+    return bool(steps.size) and int(np.cumsum(steps).max()) > MAX_DEPTH
+
+
+def reason_of(payload: bytes | None, paths: Sequence[Path]) -> Reason:
+    """The reason of a refused payload."""
+    if payload is None:
+        return Reason.TOMBSTONE
+    if not payload.strip(b" \t\r\n"):
+        return Reason.EMPTY
+    if too_deep(payload):
+        return Reason.TOO_DEEP
+    try:
+        text = payload.decode()
+    except UnicodeDecodeError:
+        return Reason.INVALID_UTF8
+    found: list[Reason] = []
+
+    def constant(_: str) -> float:
+        found.append(Reason.NOT_FINITE)
+        return 0.0
+
+    try:
+        value = json.loads(text, parse_constant=constant, parse_int=_integer, parse_float=_float)
+    except ValueError:
+        return Reason.NOT_JSON
+    except RecursionError:
+        return Reason.TOO_DEEP
+    if not isinstance(value, dict):
+        return Reason.WRONG_TYPE
+    if found:
+        return found[0]
+    for path in paths:
+        try:
+            field = walk(value, path)
+        except TypeError:
+            return Reason.WRONG_TYPE
+        inside = _first_bad_number(field)
+        if inside is not None:
+            return inside
+    try:
+        json.dumps(value, ensure_ascii=False, default=str).encode()
+    except UnicodeEncodeError:
+        return Reason.INVALID_UTF8
+    return Reason.NOT_JSON
+
+
+def _integer(digits: str) -> Any:
+    # Python refuses to read very long integers, and takes quadratic time for long ones.
+    return int(digits) if len(digits) <= 20 and -(2**63) <= int(digits) < 2**64 else _TooLarge()
+
+
+def _float(digits: str) -> Any:
+    number = float(digits)
+    return number if np.isfinite(number) else _NotFinite()
+
+
+def _first_bad_number(value: Any) -> Reason | None:
+    """Depth first; MAX_DEPTH bounds the recursion."""
+    if isinstance(value, _TooLarge):
+        return Reason.INTEGER_TOO_LARGE
+    if isinstance(value, _NotFinite):
+        return Reason.NOT_FINITE
+    below = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return next((r for r in map(_first_bad_number, below) if r is not None), None)
