@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 MAX_USERS_PER_WINDOW: Final = 2**32
 """Users of one window for which sums are guaranteed to fit 64 bits."""
-MAX_TRIGGERS: Final = 1_000_000
+MAX_TRIGGERS: Final = 10_000
+MAX_GRID_UNITS: Final = 2**24
+"""Largest bound in grid units, as in mechanisms/strategy.py."""
 
 
 def problems(settings: "Settings") -> list[str]:
@@ -47,6 +49,11 @@ def _calendar(settings: "Settings") -> Iterator[str]:
         )
     if settings.pipeline.kind != "histogram":
         return
+    until = settings.clock.until
+    if until is not None and settings.clock.kind != "replay":
+        yield f'clock.until: has no meaning for clock.kind = "{settings.clock.kind}"; leave it out'
+    if until is not None and start.first_window is not None and until <= start.first_window:
+        yield f'clock.until = "{format_time(until)}": is not after start.first_window; correct one of them'
     if start.first_window is None:
         if start.from_ == "earliest":
             yield (
@@ -123,8 +130,8 @@ def _columns(settings: "Settings") -> Iterator[str]:
 
 
 def _grid(settings: "Settings", place: str, value: ValueColumn) -> Iterator[str]:
-    if not 1 <= value.limit <= 2**53:
-        yield (f"{place}: grid = {value.grid:g} against bound = {value.bound:g}; use bound / 2^20 to bound")
+    if not 1 <= value.limit <= MAX_GRID_UNITS:
+        yield (f"{place}: grid = {value.grid:g} against bound = {value.bound:g}; use bound / 2^24 to bound")
         return
     # A key sums at most users * m * limit, a whole window at most users * C * limit; the product covers both.
     records = settings.bounds.max_records_per_key * settings.bounds.max_records_per_user

@@ -95,6 +95,9 @@ class StartSettings(Section):
     first_window: Instant | None = None
     """Start of the first window to publish; records of earlier windows are bad input. Required with `from =
     "earliest"` and with the clock `replay`; otherwise the window of the start."""
+    epoch: Annotated[str, Field(pattern=r"^[0-9a-f]{2,64}$")] | None = None
+    """Epoch of a new pipeline, hexadecimal; random by default. Only for repeating a run exactly, in tests: the same
+    epoch and secret over different data give the difference of the data away."""
 
 
 class ClockSettings(Section):
@@ -110,6 +113,9 @@ class ClockSettings(Section):
     plus clock skew."""
     max_ahead: Duration = 3_600_000
     """Clock `producer`: a stamp further in the future than this is bad input."""
+    until: Instant | None = None
+    """Clock `replay`: the instant at which the archive ends. Its end closes every trigger before that; without it, the
+    triggers after the last record stay open."""
     max_future: Duration = 0
     """An event time further beyond the record's stamp than this is bad input."""
 
@@ -187,7 +193,7 @@ class KeySettings(Section):
 class WeightedSettings(Section):
     """Parameters of strategy `weighted`."""
 
-    gamma: Annotated[float, Field(gt=0, le=1)] = 0.65
+    gamma: Annotated[float, Field(gt=0, lt=1)] = 0.65
     """Exponent of the selection strategy."""
     ranked_keys: Annotated[int, Field(ge=1, le=65_536)] = 32
     """Keys per user, in order of first occurrence, that carry weight in the selection."""

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import Field, PrivateAttr, ValidationError, model_validator
-from susurrus.agents import checks, kafka_properties, secrets
+from susurrus.agents import checks, declared, kafka_properties, secrets
 from susurrus.agents.columns import MeasuredColumn, PublishedColumn, ValueColumn, layout
 from susurrus.agents.explain import explain
 from susurrus.agents.sections import (
@@ -52,6 +52,7 @@ PUBLISHED_FIELDS: Final = (
     "clock.kind",
     "clock.max_ahead",
     "clock.max_future",
+    "clock.until",
     "window.length",
     "window.trigger_every",
     "window.allowed_lateness",
@@ -118,7 +119,7 @@ class Settings(Section):
     """Pipeline kind `local`."""
 
     _directory: Path = PrivateAttr(default=Path())
-    _declared: tuple[Any, ...] = PrivateAttr(default=())
+    _declared: tuple[bytes, ...] = PrivateAttr(default=())
 
     @property
     def triggers(self) -> int:
@@ -141,10 +142,9 @@ class Settings(Section):
         return layout(self.columns).published
 
     @property
-    def declared_keys(self) -> tuple[Any, ...]:
-        """The declared keys as JSON values (tuples are composite keys), from the list or the file, without
-        duplicates."""
-        return self._declared or self.keys.declared
+    def declared_keys(self) -> tuple[bytes, ...]:
+        """The declared keys as canonical JSON, from the list or the file, sorted, without duplicates."""
+        return self._declared or declared.canonical(self.keys.declared)
 
     def topic(self, name: str) -> str:
         """The full name of one of the pipeline's own topics: ``<prefix>.<pipeline>.<name>``."""
@@ -184,6 +184,7 @@ class Settings(Section):
             time_unit=self.input.time_unit,
             null_user=self.input.null_user,
             null_key=self.input.null_key,
+            max_key_bytes=self.input.max_key_bytes,
         )
 
     def config_digest(self) -> bytes:
@@ -191,21 +192,31 @@ class Settings(Section):
         return hashlib.blake2b(self.published_json().encode(), digest_size=32, person=b"susurrus-config").digest()
 
     def published_json(self) -> str:
-        """What the digest covers, as canonical JSON: sorted names, no spaces, durations in milliseconds."""
+        """What the digest covers, as canonical JSON: sorted names, no spaces."""
+        return json.dumps(
+            {"version": DIGEST_VERSION, **self.published_fields()},
+            sort_keys=True,
+            separators=(",", ":"),
+            ensure_ascii=True,
+            allow_nan=False,
+        )
+
+    def published_fields(self) -> dict[str, Any]:
+        """The settings that change published data, by dotted name, as JSON values; durations in milliseconds."""
         everything = self.model_dump(mode="json", by_alias=True)
         everything["keys"] = {
             # Order and duplicates of the declared list change nothing; where it is kept changes nothing either.
-            "declared": sorted({json.dumps(key, separators=(",", ":")) for key in self.declared_keys}),
+            "declared": [key.decode() for key in self.declared_keys],
             "discover": self.keys.discover,
             "minimum_users": self.keys.minimum_users,
         }
-        fields = {"version": DIGEST_VERSION}
+        fields = {}
         for path in PUBLISHED_FIELDS:
             value: Any = everything
             for part in path.split("."):
                 value = value[part]
             fields[path] = value
-        return json.dumps(fields, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+        return fields
 
     def secret(self, environ: Mapping[str, str] = os.environ) -> bytes:
         """The noise secret. Raises ConfigurationError when there is none or it is too short."""
@@ -277,7 +288,7 @@ def settings_from(
         raise ConfigurationError("\n".join(explain(error, Settings))) from None
     settings._directory = directory
     if settings.keys.declared_file is not None:
-        settings._declared = _read_declared(directory / settings.keys.declared_file, len(settings.input.key))
+        settings._declared = declared.read(directory / settings.keys.declared_file, len(settings.input.key))
     return settings
 
 
@@ -307,35 +318,3 @@ def _overlaid(data: dict[str, Any], environ: Mapping[str, str]) -> dict[str, Any
                 ) from None
         table[parts[-1]] = text
     return data
-
-
-def _read_declared(path: Path, arity: int) -> tuple[Any, ...]:
-    keys: dict[str, Any] = {}
-    try:
-        lines = path.read_text(encoding="utf-8").split("\n")
-    except (OSError, UnicodeDecodeError):
-        raise ConfigurationError(
-            f'keys.declared_file = "{path}": cannot be read; give a UTF-8 file of JSON lines'
-        ) from None
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        try:
-            key = json.loads(line, parse_constant=_refuse_constant)
-        except ValueError:
-            raise ConfigurationError(
-                f'keys.declared_file = "{path}": line {number} is not JSON; write one scalar or array a line'
-            ) from None
-        parts = key if isinstance(key, list) else [key]
-        if len(parts) != arity or any(isinstance(part, dict | list) for part in parts):
-            raise ConfigurationError(
-                f'keys.declared_file = "{path}": line {number} needs scalar parts={arity}, as input.key has'
-            )
-        keys[json.dumps(key)] = tuple(key) if isinstance(key, list) else key
-    if not keys:
-        raise ConfigurationError(f'keys.declared_file = "{path}": is empty; list at least one key, or leave it out')
-    return tuple(keys.values())
-
-
-def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is not JSON")

@@ -15,6 +15,7 @@ from susurrus.agents.durations import format_duration, parse_duration, parse_ins
 from susurrus.agents.sections import Section
 from susurrus.agents.settings import PUBLISHED_FIELDS, Settings, load_settings, settings_from
 from susurrus.mechanisms.errors import ConfigurationError
+from susurrus.topics.raw import RawDecoder
 
 DAY = 86_400_000
 MINIMAL = """
@@ -162,7 +163,7 @@ class TestErrorsNameTheFieldAndTheFix:
                 'columns.0 ("a"): grid = 2 against bound = 1; use',
             ),
             (
-                "[[columns]]\nname = 'a'\nkind = 'sum'\nfield = 'x'\nbound = 1\ngrid = 1e-9",
+                "[[columns]]\nname = 'a'\nkind = 'sum'\nfield = 'x'\nbound = 1\ngrid = 6e-8\n[bounds]\nmax_records_per_user = 1000",
                 'columns.0 ("a"): sums could leave 64 bits',
             ),
             (
@@ -233,7 +234,7 @@ class TestEnvironment:
         assert settings.kafka.bootstrap_servers == "broker:9093"
         assert settings.start.from_ == 1000
         assert settings.privacy.epsilon == 2.5
-        assert settings.declared_keys == ("a", "b")
+        assert settings.declared_keys == (b'"a"', b'"b"')
         assert not settings.keys.discover
         assert settings.librdkafka() == {"bootstrap.servers": "broker:9093", "client.id": "me"}
 
@@ -293,6 +294,10 @@ class TestDigest:
         {"input": {"null_user": "value"}},
         {"clock": {"kind": "producer"}},
         {"clock": {"max_future": "1s"}},
+        {
+            "clock": {"kind": "replay", "until": "1995-08-02T00:00:00Z"},
+            "start": {"first_window": "1995-08-01T00:00:00Z"},
+        },
         {"window": {"length": "2d"}},
         {"window": {"trigger_every": "30m"}},
         {"window": {"allowed_lateness": "15m"}},
@@ -334,7 +339,7 @@ class TestDigest:
         assert covered | {"kafka", "start", "budget", "worker"} == set(Settings.model_fields)
 
     def test_it_is_pinned(self) -> None:
-        # A new default or field changes what runs under an existing epoch: raise DIGEST_VERSION on purpose, then re-pin.
+        # A new default or field changes what runs under an existing epoch: raise DIGEST_VERSION on purpose.
         assert len(changed().config_digest()) == 32
         assert json.loads(changed().published_json())["version"] == 1
 
@@ -342,8 +347,16 @@ class TestDigest:
         (tmp_path / "keys.jsonl").write_text('"b"\n"a\u2028c"\n\n"b"\n', encoding="utf-8")
         filed = load(tmp_path, MINIMAL + '[keys]\ndeclared_file = "keys.jsonl"\n')
         listed = load(tmp_path, MINIMAL + '[keys]\ndeclared = ["a\\u2028c", "b"]\n')
-        assert filed.declared_keys == ("b", "a\u2028c")
+        assert filed.declared_keys == ('"a\u2028c"'.encode(), b'"b"')
         assert filed.config_digest() == listed.config_digest()
+
+    def test_declared_keys_are_the_bytes_that_records_decode_to(self) -> None:
+        settings = changed(
+            input={"key": ["a", "b"]}, keys={"declared": [["x/ü", 1.0], [True, -0.0], [1, 2.5], [False, 1]]}
+        )
+        records = [b'{"host":1,"a":"x/\\u00fc","b":1}', b'{"host":1,"a":true,"b":0}', b'{"host":1,"a":1.0,"b":25e-1}']
+        records.append(b'{"host":1,"a":false,"b":1e0}')
+        assert sorted(RawDecoder(settings.raw_schema()).decode(records).keys) == list(settings.declared_keys)
 
     @pytest.mark.parametrize("line", ["a", "{}", '["a", "b"]', "[[1]]", "NaN"])
     def test_a_bad_line_of_declared_keys_is_named_but_not_shown(self, tmp_path: Path, line: str) -> None:
