@@ -34,12 +34,10 @@ _RELATIVE_ERROR = 4e-15  # of ndtri and log, several times what they are measure
 _ABSOLUTE_ERROR = 2e-15  # from u: a relative error of 2^-52 moves the quantile by at most sqrt(pi/2) * 2^-52
 _MAGNITUDE = np.uint64((1 << 63) - 1)
 _EXACT = Context(prec=110)
-_ROOT_TWO_PI = _EXACT.sqrt(
-    2
-    * Decimal(
-        "3.14159265358979323846264338327950288419716939937510582097494459230781640628620899862803482534211706798214808651328"
-    )
+_PI = Decimal(
+    "3.14159265358979323846264338327950288419716939937510582097494459230781640628620899862803482534211706798214808651328"
 )
+_ROOT_TWO_PI = _EXACT.sqrt(_EXACT.multiply(Decimal(2), _PI))
 
 
 def length_prefixed(*fields: bytes) -> bytes:
@@ -189,7 +187,7 @@ def _exactly(high: int, low: int, unit: float, near: float, tail: Callable[[Deci
     """The rounded magnitude when the float64 value `near` is close to a half-integer h + 1/2."""
     k = ((high & int(_MAGNITUDE)) << 64) | low
     u = _EXACT.divide(Decimal(2 * k + 1), Decimal(1 << 129))
-    floor = int(near + 0.25) if near % 1 > 0.75 else int(near)
+    floor = int(near)
     bound = _EXACT.divide(_EXACT.add(Decimal(floor), Decimal("0.5")), Decimal(unit))
     return floor + 1 if u <= tail(bound) else floor
 
@@ -224,4 +222,4 @@ def normal_tail(x: Decimal) -> Decimal:
 
 def exponential_tail(x: Decimal) -> Decimal:
     """P(Laplace(1) > x) for x >= 0, to 100 significant digits."""
-    return _EXACT.divide(_EXACT.exp(-x), Decimal(2))
+    return _EXACT.divide(_EXACT.exp(_EXACT.minus(x)), Decimal(2))

@@ -25,7 +25,7 @@ from susurrus.mechanisms.noise import WindowNoise
 SCHEME_VERSION = 1
 """Goes into every digest and every noise label: a change of any formula must raise it."""
 
-MAX_TRIGGERS = 10_000
+MAX_TRIGGERS = 2_048
 MAX_BOUND = 1 << 24
 
 
@@ -89,14 +89,14 @@ class Plan:
             if not good:
                 raise ConfigurationError(f"{field}={getattr(self, field)!r}: {rule}")
 
-        require(self.strategy in ("toeplitz", "weighted", "dp-sqlp"), "strategy", "choose toeplitz, weighted or dp-sqlp")
+        require(
+            self.strategy in ("toeplitz", "weighted", "dp-sqlp"), "strategy", "choose toeplitz, weighted or dp-sqlp"
+        )
         require(0 < self.triggers <= MAX_TRIGGERS, "triggers", f"use 1 to {MAX_TRIGGERS} triggers per window")
         require(math.isfinite(self.epsilon) and self.epsilon > 0, "epsilon", "must be a positive number")
         require(math.isfinite(self.delta) and 1e-30 <= self.delta < 1, "delta", "must be from 1e-30 to below 1")
         require(1 <= self.max_records <= 1 << 20, "max_records", "keep 1 to 2^20 records per user and window")
-        require(
-            1 <= self.max_records_per_key <= self.max_records, "max_records_per_key", "must be 1 to max_records"
-        )
+        require(1 <= self.max_records_per_key <= self.max_records, "max_records_per_key", "must be 1 to max_records")
         require(self.max_keys is None or 1 <= self.max_keys <= 1 << 20, "max_keys", "must be 1 to 2^20, or left out")
         require(0 <= self.minimum_users < 1 << 31, "minimum_users", "must be 0 or a positive integer")
         for field in ("gaussian_delta_fraction", "selection_share", "gamma"):

@@ -12,7 +12,9 @@ from susurrus.mechanisms.bounding import WEIGHT_ONE, Bounded, Bounding, UserKeys
 WEIGHTS = np.array([[100, 200, 300], [70, 140, 210], [50, 100, 150]], np.int64)
 
 
-def loop(rows: list[tuple[int, int]], history: list[dict[int, int]], caps: dict[str, Any]) -> list[tuple[bool, bool, int]]:
+def loop(
+    rows: list[tuple[int, int]], history: list[dict[int, int]], caps: dict[str, Any]
+) -> list[tuple[bool, bool, int]]:
     """(kept, first, rank) of each row; `history` maps key to kept records, in order, and is updated."""
     out = []
     for user, key in rows:
