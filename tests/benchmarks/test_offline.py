@@ -1,0 +1,153 @@
+"""The offline harness: its shortcuts change nothing, its workload follows the law, its rows hold what they promise."""
+
+import gzip
+import json
+
+import numpy as np
+import pytest
+import table1
+from offline import StateTable, checkpoints, run, spool, window_noise
+from susurrus.mechanisms.bounding import UserKeys
+from susurrus.mechanisms.strategy import Column, Plan, build_strategy
+from workload import DAY_MS, FileWorkload, Records, ZipfMandelbrotDay, read_pairs, sort_records, zipf_mandelbrot
+
+STRATEGIES = ["toeplitz", "weighted", "dp-sqlp"]
+
+
+def make_plan(strategy: str, triggers: int = 12, **changes) -> Plan:
+    return Plan(
+        strategy=strategy,
+        triggers=triggers,
+        epsilon=12.0,
+        delta=1e-3,
+        columns=(Column(name="visits", kind="count"),),
+        max_records=5,
+        **changes,
+    )
+
+
+def small_day(seed: int = 1, users: int = 4000, keys: int = 200) -> ZipfMandelbrotDay:
+    return ZipfMandelbrotDay(users=users, keys=keys, seed=seed)
+
+
+def test_workload_is_the_papers():
+    per_user = zipf_mandelbrot(100_000, 26, 6.738)
+    assert ((np.arange(100_000) + 1) * per_user).sum() == pytest.approx(5.905, abs=1e-3)
+    (records,) = ZipfMandelbrotDay(users=200_000, seed=3).chunks()
+    assert len(records.user) / 200_000 == pytest.approx(5.905, rel=0.01)
+    share = np.bincount(records.key, minlength=3)[:3] / len(records.key)
+    assert share == pytest.approx(zipf_mandelbrot(1_000_000, 1000, 1.4)[:3], rel=0.15)
+    assert (np.diff(records.user.astype(np.int64) * DAY_MS + records.time) >= 0).all()
+    quarters = np.bincount(records.trigger(4), minlength=5)
+    assert quarters[0] == 0
+    assert quarters[1:] / len(records.key) == pytest.approx([0.25] * 4, abs=0.005)
+
+
+def test_workload_does_not_depend_on_the_number_of_triggers_and_follows_the_seed():
+    (a,), (b,), (c,) = (list(small_day(seed).chunks()) for seed in (1, 1, 2))
+    assert np.array_equal(a.key, b.key)
+    assert len(a.key) != len(c.key) or not np.array_equal(a.key, c.key)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_bounding_a_day_at_once_equals_bounding_each_trigger_with_its_state(strategy):
+    T = 6
+    bounding = build_strategy(make_plan(strategy, T, max_records_per_key=2)).bounding
+    day = small_day(users=600, keys=40)
+    whole = spool(day, bounding, T)
+    (records,) = day.chunks()
+    state, trigger = UserKeys.empty(records.users), records.trigger(T)
+    for number in range(1, T + 1):
+        now = trigger == number
+        closed = bounding.close(records.user[now], records.key[now], np.full(records.users, number, np.int32), state)
+        state = closed.state
+        key = np.concatenate([key for key, _ in whole.trigger(number)])
+        weight = np.concatenate([weight for _, weight in whole.trigger(number)])
+        assert np.array_equal(key, records.key[now][closed.kept])
+        assert np.array_equal(weight, closed.weight[closed.kept])
+    assert whole.kept < whole.records, "the caps were never reached"
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_stepping_published_keys_at_checkpoints_only_gives_the_same_rows(strategy, monkeypatch):
+    mechanism = build_strategy(make_plan(strategy))
+    spooled = spool(small_day(), mechanism.bounding, 12)
+    noise = window_noise(0, mechanism.plan.digest())
+    lazy = run(mechanism, spooled, noise)
+    monkeypatch.setattr("offline.STEP_KEYS", 37)
+    full = run(mechanism, spooled, noise, every_trigger=True)
+    assert lazy.checkpoints == full.checkpoints
+    assert lazy.checkpoints[-1].keys > 20
+    assert np.array_equal(lazy.published.estimate, full.published.estimate)
+    assert np.array_equal(lazy.published.std_error, full.published.std_error)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_reader_of_the_latest_rows_is_near_the_truth_within_the_error_bars(strategy):
+    mechanism = build_strategy(make_plan(strategy))
+    day = FileWorkload(
+        name="one key each",
+        records=sort_records(
+            np.arange(6000, dtype=np.int32), np.repeat(np.arange(3, dtype=np.int32), 2000),
+            np.linspace(0, DAY_MS - 1, 6000).astype(np.int32), 6000,
+        ),
+        key_names=[b"0", b"1", b"2"],
+    )  # fmt: skip
+    outcome = run(mechanism, spool(day, mechanism.bounding, 12), window_noise(0, mechanism.plan.digest()))
+    assert outcome.published.known.all()
+    slack = 60 if strategy == "dp-sqlp" else 0  # rows of dp-sqlp are as old as their last release
+    assert (np.abs(outcome.published.estimate - 2000) < 5 * outcome.published.std_error + slack).all()
+
+
+def test_state_table_returns_what_was_put_through_merges():
+    mechanism = build_strategy(make_plan("dp-sqlp"))
+    table, expected = StateTable(mechanism, 50), np.zeros(50, np.int64)
+    rng = np.random.default_rng(0)
+    for turn in range(60):
+        codes = np.sort(rng.choice(50, rng.integers(1, 20), replace=False))
+        states = table.get(codes)
+        assert np.array_equal(states.users, expected[codes])
+        states.users[:] = turn
+        table.put(codes, states)
+        expected[codes] = turn
+    every = np.arange(50)[::-1]
+    assert np.array_equal(table.get(every).users, expected[every])
+
+
+def test_checkpoints_end_each_quarter():
+    assert checkpoints(100) == [25, 50, 75, 100]
+    assert checkpoints(3) == [1, 2, 3]
+    assert checkpoints(1) == [1]
+
+
+@pytest.mark.parametrize("strategy", table1.STRATEGIES)
+def test_command_prints_one_json_object(strategy, capsys):
+    table1.main(["--strategy", strategy, "--micro-batches", "8", "--users", "3000", "--seed", "2", "--json"])
+    row = json.loads(capsys.readouterr().out)
+    wanted = "strategy micro_batches users seed keys linf l1 l2 epsilon delta seconds peak_memory_bytes"
+    assert set(wanted.split()) <= set(row)
+    assert [line["trigger"] for line in row["checkpoints"]] == [2, 4, 6, 8]
+    assert (row["strategy"], row["micro_batches"], row["users"]) == (strategy, 8, 3000)
+    assert row["keys"] == 0
+    assert row["l1"] == row["records"], "nothing is above any threshold, so every record is an error"
+
+
+def test_reading_pairs_and_baskets(tmp_path):
+    pairs = tmp_path / "pairs.tsv.gz"
+    with gzip.open(pairs, "wt") as out:
+        out.write("when\twho\twhat\n10\tann\tx y\n30\tbob\tz\n20\tann\tz\n")
+    found = read_pairs(pairs, header=True, columns=(1, 2), time_column=0)
+    assert found.key_names == [b"x y", b"z"]
+    assert (found.records.user.tolist(), found.records.key.tolist()) == ([0, 0, 1], [0, 1, 1])
+    assert found.records.trigger(2).tolist() == [1, 1, 2]
+    baskets = tmp_path / "retail.dat"
+    baskets.write_text("0 1 2\n\n2 1\n")
+    found = read_pairs(baskets, baskets=True, seed=4)
+    assert found.users == 3
+    assert sorted(found.key_names[k] for k in found.records.key) == [b"0", b"1", b"1", b"2", b"2"]
+
+
+def test_records_file_by_trigger_with_the_last_millisecond_in_the_last():
+    zero = np.zeros(3, np.int32)
+    records = Records(user=zero, key=zero, time=np.array([0, DAY_MS // 2, DAY_MS - 1], np.int32), users=1)
+    assert records.trigger(2).tolist() == [1, 2, 2]
