@@ -7,9 +7,10 @@ Argument: docs/guarantees/composition.md; the independent oracle in the tests is
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 
 from scipy.special import log_ndtr, ndtri_exp
-
 from susurrus.mechanisms.errors import ConfigurationError
 
 RELATIVE_SLACK = 1e-9
@@ -73,20 +74,27 @@ def squares(keys: int, records: int, per_key: int) -> int:
     return full * per_key**2 + (1 + rest) ** 2 + (keys - full - 1)
 
 
-def joint_cost(
-    ranks: Sequence[float], per_key: float, per_square: float, *, records: int, records_per_key: int, keys: int | None
-) -> float:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caps:
+    """What one user can bring in one window: records, records per key, distinct keys (None: no cap of their own)."""
+
+    records: int
+    records_per_key: int = 1
+    keys: int | None = None
+
+
+def joint_cost(caps: Caps, *, ranks: Sequence[float] = (), per_key: float = 0.0, per_square: float = 0.0) -> float:
     """mu^2 of everything one user moves: max over allocations r of sum_i (ranks[i] + per_key) + per_square r_i^2.
 
     ranks: cost of the i-th distinct key in the selection mechanism, not increasing, zero beyond its end. The maximum
-    is over the allocations the caps allow: at most `records` records and `keys` keys, `records_per_key` per key. It
-    is one maximum, not a sum of maxima: many distinct keys and many records on one key exclude each other.
+    is over the allocations the caps allow. It is one maximum, not a sum of maxima: many distinct keys and many records
+    on one key exclude each other.
     """
-    if any(b > a for a, b in zip(ranks, ranks[1:], strict=False)):
+    if any(b > a for a, b in pairwise(ranks)):
         raise ValueError("ranks: costs must not increase")
-    most = records if keys is None else min(keys, records)
+    most = caps.records if caps.keys is None else min(caps.keys, caps.records)
     best, held = 0.0, 0.0
     for distinct in range(1, most + 1):
         held += (ranks[distinct - 1] if distinct <= len(ranks) else 0.0) + per_key
-        best = max(best, held + per_square * squares(distinct, records, records_per_key))
+        best = max(best, held + per_square * squares(distinct, caps.records, caps.records_per_key))
     return best

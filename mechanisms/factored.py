@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-
 from susurrus.mechanisms.bounding import Bounding
 from susurrus.mechanisms.factorization import Factorization
 from susurrus.mechanisms.guarantee import Guarantee

@@ -83,7 +83,8 @@ class Factorization:
         for k in range(1, self.triggers):
             # w_k 2^(bits k) = -sum_j c_j 2^bits w_(k-j) 2^(bits (k-j)) 2^(bits (j-1))
             inverse.append(-sum(c[j] * inverse[k - j] << (bits * (j - 1)) for j in range(1, k + 1)))
-        running, out = 0, []
+        running = 0
+        out: list[int] = []
         for value in inverse:
             running = (running << bits if out else 0) + value
             out.append(running)

@@ -19,7 +19,6 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from scipy.special import ndtri
-
 from susurrus.mechanisms.errors import ConfigurationError
 
 NOISE_VERSION = 1
@@ -79,7 +78,7 @@ class WindowNoise:
     def __init__(self, *, label_key: bytes, cipher_key: bytes, context: bytes) -> None:
         self._label_key = label_key
         self._context = context
-        # ECB on its own is no encryption scheme; as a pseudorandom permutation of distinct addresses it is what we want.
+        # ECB is no encryption scheme; as a pseudorandom permutation of distinct addresses it is what we want.
         self._cipher = Cipher(algorithms.AES(cipher_key), modes.ECB())
 
     def __repr__(self) -> str:
@@ -108,7 +107,7 @@ class WindowNoise:
         if not blocks.size:
             return blocks
         out = bytearray(blocks.nbytes + 15)
-        self._cipher.encryptor().update_into(memoryview(blocks).cast("B"), out)
+        self._cipher.encryptor().update_into(blocks.view(np.uint8).reshape(-1).data, out)
         return np.frombuffer(out, "<u8", count=blocks.size).reshape(blocks.shape)
 
     def normal(

@@ -10,7 +10,6 @@ chunks or machines. RN(v) = floor(v + 1/2).
 
 import numpy as np
 import numpy.typing as npt
-
 from susurrus.mechanisms.factorization import FIXED, Factorization
 
 

@@ -2,18 +2,16 @@
 
     y = C x + z per key (x: selection weight per trigger)
     instantaneous test   (B y)_t                >= height + tau_t        catches a burst
-    matched filter       sum_{s<=t} g_s y_s     >= its height + tau'_t   21-31 % lower for steady arrivals, g = cumsum(c)
+    matched filter       sum_{s<=t} g_s y_s     >= its height + tau'_t   21-31 % lower for steady keys; g = cumsum(c)
 
 The true gate (more than mu distinct users) is what hides a key nobody else brought; the tests make its opening
 deniable: each of the 2 T tests may fail with probability beta / (2 T). Argument: docs/guarantees/selection.md.
 """
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-
 from susurrus.mechanisms.accounting import tail_quantile
 from susurrus.mechanisms.bounding import WEIGHT_ONE
 from susurrus.mechanisms.errors import ConfigurationError
@@ -68,7 +66,8 @@ class Selector:
         fraction_bits = max(10, unit_bits)
         self._lift = fraction_bits - unit_bits
         self.decoder = Decoder(factorization, noise_bits=self.noise_bits, fraction_bits=fraction_bits)
-        # Instantaneous: floor(2^f N + 1/2) >= ceil(2^f tau + 1/2) implies N >= tau; z is within 2^-(bits + 1) of Gaussian.
+        # Instantaneous: floor(2^f N + 1/2) >= ceil(2^f tau + 1/2) implies N >= tau, and rounding moved each z by at
+        # most 2^-(noise_bits + 1).
         height = np.maximum.accumulate(heights).astype(np.float64) * 2.0**-unit_bits * (minimum_users + 1)
         self.std = sigma * np.sqrt(factorization.row2)
         slack = factorization.row1 * 2.0 ** -(self.noise_bits + 1)

@@ -175,8 +175,8 @@ def segment_sums(values: npt.NDArray[np.int64], indptr: npt.NDArray[np.int64]) -
     """Exact int64 sum of each segment along axis 0; zero for empty ones."""
     total = np.zeros((len(values) + 1, *values.shape[1:]), np.int64)
     np.cumsum(values, axis=0, out=total[1:])
-    sums: npt.NDArray[np.int64] = total[indptr[1:]] - total[indptr[:-1]]
-    return sums
+    difference: npt.NDArray[np.int64] = np.subtract(total[indptr[1:]], total[indptr[:-1]])
+    return difference
 
 
 def _scatter(buffer: npt.NDArray[np.uint8], at: npt.NDArray[np.int64], values: npt.NDArray[np.int64]) -> None:

@@ -12,11 +12,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from hashlib import blake2b
+from itertools import pairwise
 from typing import Any, Literal, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
-
 from susurrus.mechanisms.bounding import Bounding
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.mechanisms.guarantee import Guarantee
@@ -78,9 +78,7 @@ class Plan:
         self._check_columns()
         prior = self.prior
         if prior is not None and (
-            not prior
-            or not all(math.isfinite(p) and p > 0 for p in prior)
-            or any(b > a for a, b in zip(prior, prior[1:], strict=False))
+            not prior or not all(math.isfinite(p) and p > 0 for p in prior) or any(b > a for a, b in pairwise(prior))
         ):
             raise ConfigurationError("prior: must be positive and not increasing; give P(a user has more than i keys)")
 
@@ -215,5 +213,4 @@ def build_strategy(plan: Plan) -> Strategy:
         return Weighted(plan)
     from susurrus.mechanisms.dp_sqlp import DpSqlp
 
-    strategy: Strategy = DpSqlp(plan)
-    return strategy
+    return DpSqlp(plan)

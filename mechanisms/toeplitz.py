@@ -9,8 +9,7 @@ Argument: docs/guarantees/toeplitz.md. Source of the factorization: Fichtenberge
 import math
 
 import numpy as np
-
-from susurrus.mechanisms.accounting import delta_gaussian, gaussian_mu, joint_cost
+from susurrus.mechanisms.accounting import Caps, delta_gaussian, gaussian_mu, joint_cost
 from susurrus.mechanisms.bounding import Bounding
 from susurrus.mechanisms.factored import Factored, Values
 from susurrus.mechanisms.factorization import Factorization, power
@@ -36,9 +35,7 @@ class Toeplitz(Factored):
         scale, mu = scale_to_budget(plan, share, keys, budget.mu)
         users = value_mechanism(USERS, plan.triggers, 1, scale * share / keys) if needs_users else None
         squares_share = (1 - share) / len(measured) if measured else 0.0
-        squares = joint_cost(
-            [], 0.0, 1.0, records=plan.max_records, records_per_key=plan.max_records_per_key, keys=keys
-        )
+        squares = joint_cost(user_caps(plan), per_square=1.0)
         values = [users] if users else []
         values += [
             value_mechanism("column/" + column.name, plan.triggers, column.bound, scale * squares_share / squares)
@@ -77,6 +74,11 @@ def counts_users(column: Column, plan: Plan) -> bool:
     return column.kind == "users" or (column.kind == "count" and plan.max_records_per_key == 1)
 
 
+def user_caps(plan: Plan) -> Caps:
+    """The caps as accounting sees them."""
+    return Caps(records=plan.max_records, records_per_key=plan.max_records_per_key, keys=plan.max_keys)
+
+
 def most_keys(plan: Plan) -> int:
     """Distinct keys one user can bring."""
     return plan.max_records if plan.max_keys is None else min(plan.max_keys, plan.max_records)
@@ -110,9 +112,9 @@ def scale_to_budget(plan: Plan, share: float, keys: int, mu: float) -> tuple[flo
     A user cannot both bring the most distinct keys and put the most records on one key, so the joint worst case is
     below the sum of the two.
     """
-    caps = {"records": plan.max_records, "records_per_key": plan.max_records_per_key, "keys": keys}
-    squares = joint_cost([], 0.0, 1.0, **caps)
-    joint = joint_cost([], share / keys, (1 - share) / squares, **caps)
+    caps = user_caps(plan)
+    squares = joint_cost(caps, per_square=1.0)
+    joint = joint_cost(caps, per_key=share / keys, per_square=(1 - share) / squares)
     factor = mu**2 / joint * (1 - 1e-12)
     return factor, math.sqrt(factor * joint)
 
