@@ -1,8 +1,8 @@
 r"""The phase 2 report, from which the server estimates means: stochastic rounding, piecewise, and their hybrid.
 
-Sources: [DJW18] Duchi, Jordan, Wainwright, "Minimax optimal procedures for locally private estimation" (stochastic rounding);
-[WXY+19] Wang, Xiao, Yang, Zhao, Hui, Shin, Shin, Yu, "Collecting and analyzing multidimensional data with local differential
-privacy", ICDE 2019, Alg. 2 (piecewise) and section III-C (hybrid).
+Sources: [DJW18] Duchi, Jordan, Wainwright, "Minimax optimal procedures for locally private estimation" (stochastic
+rounding); [WXY+19] Wang, Xiao, Yang, Zhao, Hui, Shin, Shin, Yu, "Collecting and analyzing multidimensional data with
+local differential privacy", ICDE 2019, Alg. 2 (piecewise) and section III-C (hybrid).
 
 A value is a fraction in [0, 1] of the public threshold theta. With t = 2 x - 1 in [-1, 1] the papers' variances are
 
@@ -10,8 +10,9 @@ A value is a fraction in [0, 1] of the public threshold theta. With t = 2 x - 1 
     piecewise             t^2 / (e^(eps/2) - 1) + (e^(eps/2) + 3) / (3 (e^(eps/2) - 1)^2)
     hybrid                alpha * piecewise + (1 - alpha) * rounding
 
-(a quarter of them in units of x). alpha = 1 - e^(-eps/2) above eps* = 0.61 and 0 below makes the worst case over t smallest;
-where the distribution is known roughly, alpha 0 or 1 does better, and which one is public: it is part of the threshold.
+(a quarter of them in units of x). alpha = 1 - e^(-eps/2) above eps* = 0.61 and 0 below makes the worst case over t
+smallest; where the distribution is known roughly, alpha 0 or 1 does better, and which one is public: it is part of
+the threshold.
 
 One integer per report: 0..2**32-1 are the piecewise codes, 2**32 and 2**32 + 1 the two of stochastic rounding. The coin
 between them does not look at the value, so showing its outcome is free.
@@ -25,7 +26,6 @@ from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
-
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.mechanisms.local.exact import check_epsilon, exp_below
 from susurrus.mechanisms.local.randomness import WORD, Words, secure_word, secure_words
@@ -41,9 +41,9 @@ def hybrid_alpha(epsilon: float) -> float:
 
 @dataclass(frozen=True)
 class StochasticRounding:
-    """One bit: 1 with probability k0 + x (1 - 2 k0), k0 the smallest multiple of 2**-64 with (1 - k0) / k0 <= e^eps (and an even span).
+    """One bit, 1 with probability k0 + x (1 - 2 k0), where k0 is the smallest with (1 - k0) / k0 <= e^eps on the grid.
 
-    Privacy: pure eps-local DP per report, exactly: every probability is an integer over 2**64 between k0 and 2**64 - k0.
+    Privacy: pure eps-local DP per report, exactly: every probability is an integer over 2**64 from k0 to 2**64 - k0.
     """
 
     epsilon: float
@@ -82,7 +82,7 @@ class StochasticRounding:
 
     def decode(self, bit: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
         scale, offset = self.decoder
-        return scale * bit + offset
+        return np.asarray(scale * bit + offset, dtype=np.float64)
 
     def variance(self, fraction: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         """p (1 - p) scale^2 with p = Pr[1]; equals (C^2 - t^2) / 4."""
@@ -101,8 +101,8 @@ def piecewise(epsilon: float) -> Window:
 class Hybrid:
     """Piecewise with probability `alpha`, else stochastic rounding; alpha 0 and 1 are these two alone.
 
-    Privacy: pure eps-local DP per report, exactly: a mixture by a coin that does not look at the value. Unbiased on the grid of
-    2**-32; a value is rounded to it first.
+    Privacy: pure eps-local DP per report, exactly: a mixture by a coin that does not look at the value. Unbiased on
+    the grid of 2**-32; a value is rounded to it first.
     Codes: 0..2**32-1 piecewise; 2**32 + bit stochastic rounding.
     """
 
@@ -173,3 +173,9 @@ class Hybrid:
         if self.alpha < 1:
             mixed = mixed + (1 - self.alpha) * self.rounding.variance(fraction)
         return mixed
+
+    def variance_coefficients(self) -> tuple[float, float, float]:
+        """(c0, c1, c2): the variance at fraction f is c0 + c1 f + c2 f^2, exactly a quadratic for every alpha."""
+        start, middle, end = (float(v) for v in self.variance(np.array([0.0, 0.5, 1.0])))
+        square = 2 * (start + end - 2 * middle)
+        return start, end - start - square, square

@@ -4,8 +4,9 @@ Source: [LWL+20] sections 5.4 (matrix, EM) and 5.5 (EMS: a [1 2 1] / 4 smoothing
 
 With the window starting at s = v (1 - w), v the value's place in [0, 1] and w = W/N, the report's density on [0, 1] is
 lo + (hi - lo) 1{s <= y < s + w}. If F is the distribution function of s then the mass of an output bucket [a, b] is
-lo (b - a) + (hi - lo) (G(b) - G(a) - G(b - w) + G(a - w)), G the integral of F: piecewise quadratic for a histogram. So a product
-costs two cumulative sums and a gather, and the transposed one is the same formula with input and output exchanged.
+lo (b - a) + (hi - lo) (G(b) - G(a) - G(b - w) + G(a - w)), G the integral of F: piecewise quadratic for a histogram.
+So a product costs two cumulative sums and a gather, and the transposed one is the same formula with input and output
+exchanged.
 """
 
 import math
@@ -13,7 +14,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.mechanisms.local.wave import SquareWave
 
@@ -36,9 +36,8 @@ class _SecondIntegral:
         first = np.concatenate(([0.0], np.cumsum(masses)))
         second = np.concatenate(([0.0], np.cumsum((first[:-1] + masses / 2) * self._steps)))
         cell = self._cell
-        return (
-            second[cell] + first[cell] * self._offset + heights[cell] * self._half_square + first[-1] * self._beyond
-        )
+        within = first[cell] * self._offset + heights[cell] * self._half_square
+        return np.asarray(second[cell] + within + first[-1] * self._beyond)
 
 
 class Transition:
@@ -68,13 +67,13 @@ class Transition:
         """Distribution of the reports: float64[d] -> float64[D]."""
         cover = self._from_inputs(frequencies / self._lengths)
         mass = np.diff(cover[: self.outputs + 1]) - np.diff(cover[self.outputs + 1 :])
-        return self._low / self.outputs * frequencies.sum() + self._gain * mass
+        return np.asarray(self._low / self.outputs * frequencies.sum() + self._gain * mass)
 
     def adjoint(self, weights: Floats) -> Floats:
         """The transposed product: float64[D] -> float64[d]."""
         cover = self._from_outputs(weights)
         mean = (np.diff(cover[: self.inputs + 1]) - np.diff(cover[self.inputs + 1 :])) / self._lengths
-        return self._low * weights.mean() + self._gain * mean
+        return np.asarray(self._low * weights.mean() + self._gain * mean)
 
     def dense(self) -> Floats:
         """The matrix itself, float64[D, d]; columns sum to 1."""
@@ -97,7 +96,7 @@ def smooth(frequencies: Floats) -> Floats:
     out[1:-1] /= 4
     if out.size > 1:
         out[[0, -1]] /= 3
-    return out / out.sum()
+    return np.asarray(out / out.sum())
 
 
 def maximise(
@@ -108,10 +107,11 @@ def maximise(
     tolerance: float = 1e-3,
     max_iterations: int = 10_000,
 ) -> Reconstruction:
-    """EM (or, with `smoothing`, EMS) from the uniform distribution, until the log-likelihood gains less than `tolerance`.
+    """EM (or, with `smoothing`, EMS) from the uniform distribution, until the log-likelihood gains less than
+    `tolerance`.
 
-    `counts`: reports per output bucket, int64[D]. [LWL+20] stops EM at 1e-3 e^eps and EMS at 1e-3. Post-processing of the reports.
-    Raises ConfigurationError without reports.
+    `counts`: reports per output bucket, int64[D]. [LWL+20] stops EM at 1e-3 e^eps and EMS at 1e-3. Post-processing of
+    the reports. Raises ConfigurationError without reports.
     """
     total = int(counts.sum())
     if total <= 0:
@@ -120,7 +120,9 @@ def maximise(
     frequencies = np.full(transition.inputs, 1.0 / transition.inputs)
     expected = transition.forward(frequencies)
     likelihood = float(observed @ np.log(expected))
-    for iteration in range(1, max_iterations + 1):
+    iteration = 0
+    while iteration < max_iterations:
+        iteration += 1
         frequencies = frequencies * transition.adjoint(observed / expected)
         np.maximum(frequencies, 0.0, out=frequencies)
         frequencies /= frequencies.sum()

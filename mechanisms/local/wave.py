@@ -3,9 +3,9 @@ r"""Square Wave: the phase 1 report, from which the server estimates a distribut
 Source: [LWL+20] Li, Wang, Lopuhaä-Zwakenberg, Li, Škorić, "Estimating numerical distributions under local differential
 privacy", SIGMOD 2020, section 5. Values near the true one are reported e^eps times as often as the others.
 
-The input domain [0, bound] is public. On the "log" scale a value x is placed at log(1 + 1024 x / bound) / log(1025): a fixed,
-public, monotone map before the randomiser, so it costs nothing, and a series that lives in the lowest percent of its
-bound is still resolved.
+The input domain [0, bound] is public. On the "log" scale a value x is placed at log(1 + 1024 x / bound) / log(1025):
+a fixed, public, monotone map before the randomiser, so it costs nothing, and a series that lives in the lowest
+percent of its bound is still resolved.
 """
 
 import math
@@ -16,7 +16,6 @@ from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
-
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.mechanisms.local.exact import check_epsilon
 from susurrus.mechanisms.local.randomness import Words, secure_word, secure_words
@@ -29,8 +28,8 @@ LOG_STEPS = 1024.0
 def half_width(epsilon: float) -> float:
     """b of [LWL+20] eq. 6: half the window's width where the input domain has length 1. It falls from 1/2 to 0.
 
-    b = (eps e^eps - e^eps + 1) / (2 e^eps (e^eps - 1 - eps)), as (1 - (1 - e^-eps)/eps) / (2 (e^eps - 1 - eps) / eps); below
-    eps = 0.01 by its series, where the differences would cancel.
+    b = (eps e^eps - e^eps + 1) / (2 e^eps (e^eps - 1 - eps)), as (1 - (1 - e^-eps)/eps) / (2 (e^eps - 1 - eps) /
+    eps); below eps = 0.01 by its series, where the differences would cancel.
     """
     if epsilon < 0.01:
         # numerator eps^2/2 - eps^3/6 (after e^-eps), denominator 2 (eps^2/2 + eps^3/6)
@@ -68,7 +67,9 @@ class SquareWave:
     def __post_init__(self) -> None:
         check_epsilon(self.epsilon)
         if not (math.isfinite(self.bound) and self.bound > 0):
-            raise ConfigurationError(f"bound={self.bound!r} must be positive and finite: set the public bound of the values")
+            raise ConfigurationError(
+                f"bound={self.bound!r} must be positive and finite: set the public bound of the values"
+            )
         if self.scale not in ("linear", "log"):
             raise ConfigurationError(f"scale={self.scale!r} is not known: use 'linear' or 'log'")
 

@@ -1,13 +1,15 @@
 r"""A uniform window on a public integer grid: the common core of Square Wave and the piecewise mechanism.
 
-An input is one of N - W + 1 positions s; the output is one of the N codes 0..N-1. With probability P it is uniform on the
-window s..s+W-1, else uniform on the N - W codes outside. Both papers' mechanisms are this shape and differ in W only:
+An input is one of N - W + 1 positions s; the output is one of the N codes 0..N-1. With probability P it is uniform on
+the window s..s+W-1, else uniform on the N - W codes outside. Both papers' mechanisms are this shape and differ in W
+only:
 
     Square Wave   W/N = 2b / (1 + 2b),      b = (eps e^eps - e^eps + 1) / (2 e^eps (e^eps - 1 - eps))   [LWL+20] eq. 6
     Piecewise     W/N = 1 / (e^(eps/2) + 1)                                                            [WXY+19] Alg. 2
 
-Privacy: pure eps-local DP per report, exactly (not up to floating point). P = p / 2**64 with the largest integer p such that
-p (N - W) <= E (2**64 - p) W for a rational E <= e**eps; p is compared with a 64-bit word and both uniforms are drawn without
+Privacy: pure eps-local DP per report, exactly (not up to floating point). P = p / 2**64 with the largest integer p
+such that p (N - W) <= E (2**64 - p) W for a rational E <= e**eps; p is compared with a 64-bit word and both uniforms
+are drawn without
 bias, so for every code j and all positions s, s'  Pr[j | s] <= e**eps Pr[j | s'].  See docs/guarantees/topl.md.
 """
 
@@ -18,10 +20,16 @@ from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
-
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.mechanisms.local.exact import check_epsilon, exp_below
-from susurrus.mechanisms.local.randomness import WORD, Words, secure_word, secure_words, uniform_below, uniform_below_one
+from susurrus.mechanisms.local.randomness import (
+    WORD,
+    Words,
+    secure_word,
+    secure_words,
+    uniform_below,
+    uniform_below_one,
+)
 
 GRID_BITS = 32
 GRID = 1 << GRID_BITS
@@ -38,7 +46,9 @@ class Window:
     def __post_init__(self) -> None:
         check_epsilon(self.epsilon)
         if not 0 < self.width < self.cells <= GRID:
-            raise ConfigurationError(f"width={self.width} must be between 1 and cells={self.cells} - 1: use another grid")
+            raise ConfigurationError(
+                f"width={self.width} must be between 1 and cells={self.cells} - 1: use another grid"
+            )
 
     @cached_property
     def inside(self) -> int:
@@ -77,7 +87,9 @@ class Window:
         return np.rint(fraction * self.positions).astype(np.int64)
 
     def randomise(self, position: npt.NDArray[np.int64], words: Words = secure_words) -> npt.NDArray[np.int64]:
-        """One code in 0..N-1 for each position in 0..K: int64[n] -> int64[n]. Takes 2n words (more if some are rejected)."""
+        """One code in 0..N-1 for each position in 0..K: int64[n] -> int64[n]. Takes 2n words (more if some are
+        rejected).
+        """
         n = position.size
         drawn = words(2 * n)
         inside = drawn[:n] < np.uint64(self.inside)
@@ -98,7 +110,7 @@ class Window:
     def decode(self, code: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
         """Unbiased estimates of s / K: int64[n] -> float64[n] (outside [0, 1], as noise has it)."""
         scale, offset = self.decoder
-        return scale * code + offset
+        return np.asarray(scale * code + offset, dtype=np.float64)
 
     def variance(self, fraction: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         """Var[decode(randomise(s))] at s = fraction * K, in units of [0, 1] squared; exact sums, then float64."""

@@ -1,0 +1,113 @@
+r"""A causal filter beside the plain estimates: levels that do not move are averaged, levels that move are not.
+
+Slot k's true (clipped) mean is x_k = level_k + own_k, level_k - level_{k-1} ~ N(0, q), own_k ~ N(0, w); the plain
+estimate is y_k = x_k + noise of known variance. A bank of (q, w), both measured in the first slot's noise variance,
+runs side by side, each a Kalman filter, weighted by its likelihood on the estimates already released, old ones
+forgotten at rate 1 - `memory`. The bank contains the plain estimate as its limit, so a level that moves switches the
+averaging off.
+
+Post-processing: free. But biased (it shrinks towards the recent level), and its error is conditional on the bank:
+publish the plain estimate beside it.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+
+DRIFTS = (0.0, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0, 1e3)
+WHITES = (0.0, 1e-2, 1e-1, 1.0, 10.0, 1e3)
+MEMORY = 0.98
+
+
+@dataclass(frozen=True)
+class Filtered:
+    """The filter's answer for one range: the sum of the true clipped values over the range, and its posterior
+    deviation.
+    """
+
+    sum: float
+    standard_error: float
+
+
+class Bank:
+    """All filters of the bank, one step per slot; ranges are opened at their first slot and read at any later one."""
+
+    def __init__(self, *, memory: float = MEMORY) -> None:
+        drift, white = np.meshgrid(DRIFTS, WHITES, indexing="ij")
+        self._drift, self._white = drift.ravel(), white.ravel()
+        self._unit = 0.0
+        self._memory = memory
+        models = self._drift.size
+        self._score = np.zeros(models)
+        self._level = np.zeros(models)
+        self._level_variance = np.zeros(models)
+        # open ranges, [ranges, models]: posterior mean of the range's sum, its covariance with the level, its variance
+        self._sum = np.zeros((0, models))
+        self._cross = np.zeros((0, models))
+        self._variance = np.zeros((0, models))
+
+    def open(self) -> int:
+        """Open a range that starts with the next slot; returns its number."""
+        self._sum = np.vstack((self._sum, np.zeros_like(self._level)))
+        self._cross = np.vstack((self._cross, np.zeros_like(self._level)))
+        self._variance = np.vstack((self._variance, np.zeros_like(self._level)))
+        return self._sum.shape[0] - 1
+
+    def step(self, count: float, mean: float, variance: float) -> None:
+        """Take slot k: `count` reports with plain mean `mean` of noise variance `variance` (> 0)."""
+        if self._unit == 0.0:
+            self._unit = variance
+            prior = np.full_like(self._level, 1e6 * variance)  # flat
+            self._level[:] = mean
+        else:
+            prior = self._level_variance + self._drift * self._unit
+        own = self._white * self._unit
+        spread = prior + own + variance
+        innovation = mean - self._level
+        if self._level_variance.any():
+            self._score = self._memory * self._score - (np.log(spread) + innovation**2 / spread) / 2
+        gain = prior / spread
+        # the slot's own sum enters every open range: S + count * x, with Cov(x, S) = cross and Var(x) = prior + own
+        with_x = self._cross + count * (prior + own)
+        self._sum = self._sum + count * self._level + with_x / spread * innovation
+        self._variance = self._variance + 2 * count * self._cross + count**2 * (prior + own) - with_x**2 / spread
+        self._cross = self._cross + count * prior - gain * with_x
+        self._level = self._level + gain * innovation
+        self._level_variance = prior - gain * prior
+
+    def _weights(self) -> Floats:
+        weights = np.exp(self._score - self._score.max())
+        return np.asarray(weights / weights.sum())
+
+    def read(self, opened: int) -> Filtered:
+        """The range's sum as of the last slot taken, averaged over the bank."""
+        weights = self._weights()
+        mean = float(weights @ self._sum[opened])
+        variance = float(weights @ (self._variance[opened] + (self._sum[opened] - mean) ** 2))
+        return Filtered(mean, max(variance, 0.0) ** 0.5)
+
+
+def filter_ranges(
+    counts: Floats, means: Floats, variances: Floats, ranges: npt.NDArray[np.int64], *, memory: float = MEMORY
+) -> list[Filtered]:
+    """The filter's answers to range queries [first, last) over slots, each as of its own last slot.
+
+    `counts`, `means`, `variances` (of the means): float64[slots]; `ranges`: int64[queries, 2] with first < last.
+    """
+    bank = Bank(memory=memory)
+    answers: list[Filtered | None] = [None] * len(ranges)
+    opens: dict[int, int] = {}
+    ends: dict[int, list[int]] = {}
+    for query, (_, last) in enumerate(ranges):
+        ends.setdefault(int(last), []).append(query)
+    starts = {int(first) for first in ranges[:, 0]}
+    for slot in range(int(ranges[:, 1].max()) if len(ranges) else 0):
+        if slot in starts:
+            opens[slot] = bank.open()
+        bank.step(float(counts[slot]), float(means[slot]), float(variances[slot]))
+        for query in ends.get(slot + 1, ()):
+            answers[query] = bank.read(opens[int(ranges[query, 0])])
+    return [answer for answer in answers if answer is not None]

@@ -1,0 +1,126 @@
+r"""A distribution with a believable tail: penalised likelihood for Square Wave reports on the log scale.
+
+EM puts spurious atoms where it sees least: thousands of bounds away from the data a handful of reports too many,
+which is noise, become mass, and a threshold that weighs squared excess follows them. Here the distribution is exp(g)
+on d buckets of the wave's own (log) scale, and g maximises
+
+    log-likelihood of the reports
+    - smoothness / 2 * sum (third differences of g)^2      a log-normal distribution has none
+    - 100 / 2 * sum (second differences of g + k0)^2       weakly: as curved as a log-normal of log-deviation 0.9
+    subject to g concave above the median                  a tail falls ever faster; it does not come back
+
+by Fisher scoring (the constraint as a stiff one-sided penalty, so that scoring is an active-set method). The
+smoothness is the one of largest evidence (Laplace's approximation) on a grid. The lowest bucket is free: many series
+are often exactly 0. All of it is post-processing of the reports; the constants only steer how good the threshold is.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy.linalg import cho_factor, cho_solve
+from susurrus.mechanisms.errors import ConfigurationError
+from susurrus.mechanisms.local.reconstruction import Transition
+from susurrus.mechanisms.local.threshold import Distribution
+from susurrus.mechanisms.local.wave import LOG_STEPS, SquareWave, unplace
+
+Floats = npt.NDArray[np.float64]
+
+BUCKETS = 64
+OUTPUTS = 256
+SMOOTHNESS = tuple(10.0**k for k in range(6, -1, -1))
+CURVATURE_WEIGHT = 100.0
+LOG_DEVIATION = 0.9
+STIFFNESS = 1e4
+RIDGE = 1e-4
+_FREE = 1  # buckets at the low end without a shape
+
+
+@dataclass(frozen=True)
+class _Fit:
+    evidence: float
+    log_density: Floats
+    frequencies: Floats
+
+
+class _Problem:
+    """The penalised likelihood of one set of counts."""
+
+    def __init__(self, matrix: Floats, counts: Floats) -> None:
+        d = matrix.shape[1]
+        self.matrix, self.counts, self.d = matrix, counts, d
+        third = np.diff(np.eye(d), 3, axis=0)[_FREE:]
+        self.second = np.diff(np.eye(d), 2, axis=0)
+        curved = self.second[_FREE:]
+        step = math.log1p(LOG_STEPS) / d  # a bucket's width in log x, far from 0
+        self.smooth = third.T @ third
+        self.base = CURVATURE_WEIGHT * curved.T @ curved + RIDGE * np.eye(d)
+        self.pull = -CURVATURE_WEIGHT * (step / LOG_DEVIATION) ** 2 * curved.sum(axis=0)
+
+    def fit(self, smoothness: float, start: Floats, concave_from: int) -> _Fit:
+        """Fisher scoring with backtracking from `start`; second differences centred at or above `concave_from` are
+        kept <= 0.
+        """
+        prior = smoothness * self.smooth + self.base
+        bends = self.second[max(_FREE, concave_from - 1) :]
+        total = self.counts.sum()
+
+        def objective(g: Floats) -> tuple[float, Floats, Floats, Floats]:
+            f = np.exp(g - g.max())
+            f /= f.sum()
+            expected = self.matrix @ f
+            excess = np.maximum(bends @ g, 0.0)
+            value = self.counts @ np.log(expected) - g @ prior @ g / 2 + self.pull @ g - STIFFNESS / 2 * excess @ excess
+            return float(value), f, expected, excess
+
+        g = start
+        value, f, expected, excess = objective(g)
+        for _ in range(200):
+            jacobian = self.matrix * f - np.outer(expected, f)  # d expected / d g
+            active = bends[excess > 0]
+            gradient = jacobian.T @ (self.counts / expected) - prior @ g + self.pull - STIFFNESS * (bends.T @ excess)
+            curvature = prior + STIFFNESS * active.T @ active + (jacobian * (total / expected)[:, None]).T @ jacobian
+            factor = cho_factor(curvature)
+            step = cho_solve(factor, gradient)
+            step *= min(
+                1.0, 3.0 / max(float(np.abs(step).max()), 1e-300)
+            )  # the quadratic model is local in log density
+            length = 1.0
+            while True:
+                candidate = g + length * step
+                found, f, expected, excess = objective(candidate)
+                if found >= value or length < 1e-5:
+                    break
+                length /= 2
+            g = candidate - candidate.mean()
+            gain, value = found - value, found
+            if gain < 1e-4:
+                break
+        log_prior = np.linalg.slogdet(prior)[1] / 2 - self.pull @ np.linalg.solve(prior, self.pull) / 2
+        evidence = value + log_prior - float(np.log(np.diag(factor[0])).sum())
+        return _Fit(float(evidence), g, f)
+
+
+def fit_distribution(wave: SquareWave, counts: npt.NDArray[np.int64], *, buckets: int = BUCKETS) -> Distribution:
+    """The distribution of the values behind Square Wave reports, from the reports per output bucket (int64[D]).
+
+    Works on either scale, but is meant for "log". Post-processing of the reports: no privacy cost.
+    Raises ConfigurationError without reports.
+    """
+    if counts.sum() <= 0:
+        raise ConfigurationError("counts=0: no reports to fit a distribution to; wait for reports")
+    edges = np.linspace(0.0, 1.0, buckets + 1)
+    problem = _Problem(Transition(wave, edges, counts.size).dense(), counts.astype(np.float64))
+    best: _Fit | None = None
+    start = np.zeros(buckets)
+    for smoothness in SMOOTHNESS:
+        free = problem.fit(smoothness, start, buckets)
+        start = free.log_density
+        body = np.cumsum(free.frequencies[_FREE:])
+        median = int(np.searchsorted(body, body[-1] / 2)) + _FREE
+        fit = problem.fit(smoothness, start, median)
+        if best is None or fit.evidence > best.evidence:
+            best = fit
+    assert best is not None
+    return Distribution(unplace(edges, wave.bound, wave.scale), best.frequencies)
