@@ -14,6 +14,7 @@ from functools import cached_property
 import pytest
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from susurrus.agents.embedded import EmbeddedBroker
 
 from deploy.kafka import KafkaCluster, KafkaUnavailableError, common_properties, free_ports, known_brokers
 
@@ -232,10 +233,8 @@ def container_broker() -> Iterator[Broker]:
 @contextlib.contextmanager
 def embedded_broker() -> Iterator[Broker]:
     """librdkafka's in-process broker: the real protocol, without transactions, CreateTopics or compaction."""
-    host = Producer({"bootstrap.servers": "ignored", "test.mock.num.brokers": 1})
-    address = next(iter(host.list_topics(timeout=SECONDS).brokers.values()))
-    yield Broker(f"{address.host}:{address.port}", description="librdkafka's in-process broker")
-    del host
+    with EmbeddedBroker() as host:
+        yield Broker(host.bootstrap_servers, description="librdkafka's in-process broker")
 
 
 def give_up(reason: str) -> None:
