@@ -71,7 +71,7 @@ def encode_headers(letter: DeadLetter) -> Headers:
 
 
 def decode_headers(headers: Sequence[tuple[str, bytes | None]]) -> DeadLetter:
-    """Raises MalformedRecord. Of repeated headers the last counts, as in Kafka's lastHeader; unknown ones are ignored."""
+    """Raises MalformedRecord. Of repeated headers the last counts; unknown ones are ignored."""
     found = {name: value or b"" for name, value in headers}
     try:
         return DeadLetter(

@@ -245,7 +245,7 @@ def _resolve(
         if why.any():
             _note(reason, why[code])
         codes.append(code)
-        items.append(canonical or [b"null"])
+        items.append(canonical or [b"null"] * bool(code.size))  # something to point at when all rows are bad
     if len(codes) == 1:
         return codes[0], items[0]
     combined, members = codes[0].astype(np.int64), [np.arange(len(items[0]), dtype=np.int32)]

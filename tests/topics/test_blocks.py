@@ -1,0 +1,295 @@
+"""by-user, bounded, tick and changelog records: round trips, splitting, and every kind of damage."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from susurrus.topics import bounded, by_user, changelog, tick
+from susurrus.topics.packing import MalformedRecord
+
+INT64 = st.integers(-(2**63), 2**63 - 1)
+TEXTS = st.lists(st.binary(min_size=1, max_size=20), min_size=1, max_size=6, unique=True)
+
+
+def int64(values):
+    return np.array(values, np.int64)
+
+
+@st.composite
+def by_user_blocks(draw, min_rows=0):
+    offsets = sorted(draw(st.sets(st.integers(0, 2**40), min_size=min_rows, max_size=12)))
+    n = len(offsets)
+    users, keys = (draw(TEXTS)[:n] for _ in range(2))
+    rows = st.lists(INT64, min_size=n, max_size=n)
+
+    def codes(items):
+        return np.array([draw(st.integers(0, len(items) - 1)) for _ in range(n)], np.int32)
+
+    columns = draw(st.integers(0, 3))
+    return by_user.ByUserBlock(
+        source=draw(st.integers(0, 2**31)),
+        offset=int64(offsets),
+        slot=int64(draw(rows)),
+        window=int64(draw(rows)),
+        user=codes(users),
+        users=users,
+        key=codes(keys),
+        keys=keys,
+        values=int64([draw(rows) for _ in range(columns)]).reshape(columns, n).T,
+    )
+
+
+@st.composite
+def bounded_blocks(draw, min_rows=0):
+    keys = draw(st.lists(st.binary(min_size=1, max_size=20), min_size=min_rows, max_size=12))
+    n, columns = len(keys), draw(st.integers(0, 3))
+    rows = st.lists(INT64, min_size=n, max_size=n)
+    return bounded.BoundedBlock(
+        partition=draw(st.integers(0, 99)),
+        slot=draw(INT64),
+        window=int64(draw(rows)),
+        keys=keys,
+        users=int64(draw(rows)),
+        weight=int64(draw(rows)),
+        sums=int64([draw(rows) for _ in range(columns)]).reshape(columns, n).T,
+    )
+
+
+def same(a, b):
+    """Field by field, arrays included."""
+    for field in dataclasses.fields(a):
+        x, y = getattr(a, field.name), getattr(b, field.name)
+        if isinstance(x, np.ndarray):
+            assert x.dtype == y.dtype
+            assert x.shape == y.shape
+            assert x.tolist() == y.tolist(), field.name
+        else:
+            assert x == y, field.name
+    return True
+
+
+def rows_of(blocks):
+    """Rows of by-user blocks as plain tuples."""
+    return [
+        (b.source, o, s, w, b.users[u], b.keys[k], v)
+        for b in blocks
+        for o, s, w, u, k, v in zip(
+            *(c.tolist() for c in (b.offset, b.slot, b.window, b.user, b.key, b.values)), strict=True
+        )
+    ]
+
+
+@given(by_user_blocks())
+def test_a_by_user_block_survives(block):
+    data = by_user.encode(block)
+    assert same(by_user.decode(data), block)
+    assert len(data) == by_user.size(block)
+
+
+@given(bounded_blocks())
+def test_a_bounded_block_survives(block):
+    data = bounded.encode(block)
+    assert same(bounded.decode(data), block)
+    assert len(data) == bounded.size(block)
+
+
+@given(by_user_blocks(min_rows=1), st.integers(230, 600))
+def test_split_keeps_every_row_in_order_below_the_limit(block, max_bytes):
+    pieces = list(by_user.split(block, max_bytes))
+    assert rows_of(pieces) == rows_of([block])
+    assert max(len(by_user.encode(p)) for p in pieces) <= max_bytes
+    for piece in pieces:  # only what is in use, so that a reader's work is that of the piece
+        if piece is not block:
+            assert set(piece.user.tolist()) == set(range(len(piece.users)))
+            assert set(piece.key.tolist()) == set(range(len(piece.keys)))
+
+
+@given(bounded_blocks(min_rows=1), st.integers(150, 400))
+def test_split_of_bounded_keeps_every_row(block, max_bytes):
+    pieces = list(bounded.split(block, max_bytes))
+    assert [k for p in pieces for k in p.keys] == block.keys
+    assert np.concatenate([p.sums for p in pieces]).tolist() == block.sums.tolist()
+    assert max(len(bounded.encode(p)) for p in pieces) <= max_bytes
+
+
+def test_split_says_when_a_single_row_is_too_long():
+    block = example_by_user()
+    with pytest.raises(ValueError, match=r"max\.message\.bytes"):
+        list(by_user.split(block, 60))
+    with pytest.raises(ValueError, match=r"max\.message\.bytes"):
+        list(bounded.split(example_bounded(), 60))
+
+
+def example_by_user():
+    return by_user.ByUserBlock(
+        source=3,
+        offset=int64([10, 11, 300]),
+        slot=int64([5, 5, 6]),
+        window=int64([86_400_000] * 3),
+        user=np.array([0, 1, 0], np.int32),
+        users=[b'"ann"', b"7"],
+        key=np.array([0, 0, 1], np.int32),
+        keys=[b'"/"', b'["x",null]'],
+        values=int64([[-4, 100_000], [5, 0], [6, 7]]),
+    )
+
+
+def example_bounded():
+    return bounded.BoundedBlock(
+        partition=2,
+        slot=5,
+        window=int64([0, 86_400_000]),
+        keys=[b'"/"', b"true"],
+        users=int64([3, 1]),
+        weight=int64([3 << 20, 1 << 20]),
+        sums=int64([[4, -5], [1, 2**40]]),
+    )
+
+
+EXAMPLE_TICK = tick.Tick(4, 1234, bytes(range(32)), 8)
+EXAMPLE_COMMIT = changelog.ChangelogRecord(77, "dGVzdA", b"\x81\xa1g\x07", [(b"k", b"v"), (b"l", b"")], [b"m"])
+
+DECODERS = {
+    "by-user": (by_user.encode(example_by_user()), by_user.decode),
+    "bounded": (bounded.encode(example_bounded()), bounded.decode),
+    "tick": (tick.encode(EXAMPLE_TICK), tick.decode),
+    "changelog": (changelog.encode(EXAMPLE_COMMIT)[0], lambda data: changelog.decode([data])),
+}
+
+
+@pytest.mark.parametrize(("data", "decode"), DECODERS.values(), ids=DECODERS)
+class TestDamage:
+    def test_every_truncation_is_malformed(self, data, decode):
+        decode(data)
+        for end in range(len(data)):
+            with pytest.raises(MalformedRecord):
+                decode(data[:end])
+
+    def test_a_byte_too_many_is_malformed(self, data, decode):
+        with pytest.raises(MalformedRecord):
+            decode(data + b"\0")
+
+    def test_any_flipped_byte_is_malformed_or_another_record(self, data, decode):
+        refused = 0
+        for at in range(len(data)):
+            for flip in (1, 0x80, 0xFF):
+                damaged = bytearray(data)
+                damaged[at] ^= flip
+                try:
+                    decode(bytes(damaged))
+                except MalformedRecord:
+                    refused += 1
+        assert refused > 0
+
+    def test_any_bytes_behind_a_good_start_raise_nothing_else(self, data, decode):
+        @given(st.integers(0, len(data)), st.binary(max_size=200))
+        def check(keep, tail):
+            try:
+                decode(data[:keep] + tail)
+            except MalformedRecord:
+                return
+
+        check()
+
+
+@given(st.integers(0, 2**31), INT64, st.binary(min_size=32, max_size=32), st.none() | st.integers(1, 1000))
+def test_a_tick_survives(source, slot, digest, sources):
+    record = tick.Tick(source, slot, digest, sources)
+    assert tick.decode(tick.encode(record)) == record
+
+
+@pytest.mark.parametrize(
+    "bad", [tick.Tick(-1, 0, bytes(32)), tick.Tick(0, 0, bytes(31)), tick.Tick(0, 0, bytes(32), 0)]
+)
+def test_a_tick_that_cannot_be_is_not_written(bad):
+    with pytest.raises(ValueError, match=r"must be|bytes"):
+        tick.encode(bad)
+
+
+ITEMS = st.binary(min_size=1, max_size=30)
+
+
+@given(
+    st.builds(
+        changelog.ChangelogRecord,
+        INT64,
+        st.text(max_size=20),
+        st.binary(max_size=50),
+        st.lists(st.tuples(ITEMS, st.binary(max_size=60)), max_size=20),
+        st.lists(ITEMS, max_size=20),
+    ),
+    st.integers(40, 300),
+)
+def test_a_commit_survives_in_chunks_below_the_limit(record, max_bytes):
+    chunks = changelog.encode(record, max_bytes)
+    assert max(map(len, chunks)) <= max_bytes
+    assert changelog.decode(chunks) == record
+
+
+def test_the_chunks_of_a_commit_must_all_be_there_in_order():
+    chunks = changelog.encode(EXAMPLE_COMMIT, 60)
+    assert len(chunks) > 2
+    wrong = [
+        chunks[:-1],
+        chunks[1:],
+        [chunks[1], chunks[0], *chunks[2:]],
+        [*chunks, chunks[-1]],
+        [chunks[0], *chunks],
+        [],
+    ]
+    for bad in wrong:
+        with pytest.raises(MalformedRecord):
+            changelog.decode(bad)
+
+
+def test_the_assembler_reads_commit_after_commit():
+    other = dataclasses.replace(EXAMPLE_COMMIT, next_position=78)
+    assembler = changelog.Assembler()
+    found = []
+    for chunk in changelog.encode(EXAMPLE_COMMIT, 60) + changelog.encode(other, 60):
+        record = assembler.feed(chunk)
+        assert assembler.pending == (record is None)
+        found += [record] * (record is not None)
+    assert found == [EXAMPLE_COMMIT, other]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"slot": int64([1])},
+        {"values": int64([1, 2, 3])},
+        {"values": int64([[1]])},
+        {"user": np.array([0, 2, 0], np.int32)},
+        {"key": np.array([0, -1, 0], np.int32)},
+        {"users": [b"1", b"2", b"3", b"4"]},
+        {"keys": [b"1", b""]},
+        {"offset": int64([9, 9, 9])},
+        {"values": np.zeros((3, 65), np.int64)},
+    ],
+    ids=lambda c: next(iter(c)),
+)
+def test_a_by_user_block_that_does_not_fit_together_is_not_written(changes):
+    with pytest.raises(ValueError, match=r"shapes|codes|items|empty|offset|columns"):
+        by_user.encode(dataclasses.replace(example_by_user(), **changes))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"users": int64([1])}, {"sums": int64([[1]])}, {"keys": [b"1", b""]}, {"sums": np.zeros((2, 65), np.int64)}],
+)
+def test_a_bounded_block_that_does_not_fit_together_is_not_written(changes):
+    with pytest.raises(ValueError, match=r"shapes|empty|columns"):
+        bounded.encode(dataclasses.replace(example_bounded(), **changes))
+
+
+def test_an_empty_state_key_is_not_written():
+    with pytest.raises(ValueError, match="empty"):
+        changelog.encode(changelog.ChangelogRecord(0, "", b"", [(b"", b"v")]))
+
+
+def test_take_of_rows_by_index_keeps_users_and_keys():
+    block = example_by_user()
+    assert rows_of([block.take(np.array([2, 0]))]) == [rows_of([block])[2], rows_of([block])[0]]
+    assert example_bounded().take(np.array([1])).keys == [b"true"]
