@@ -32,14 +32,25 @@ class Values:
         # Rounding to an integer adds at most a uniform error: variance 1/12.
         self.std = np.sqrt(sigma**2 * factorization.row2 + 1 / 12)
 
-    def noise(self, trigger: int, labels: npt.NDArray[np.uint8], noise: WindowNoise) -> npt.NDArray[np.int64]:
-        """RN((B z)_t) per label."""
-        out = np.empty(len(labels), np.int64)
-        rows = max(1, (1 << 19) // trigger)
-        for begin in range(0, len(labels), rows):
-            some = labels[begin : begin + rows]
-            z = noise.normal(some, 1, trigger, sigma=self.sigma, bits=self.factorization.bits)
-            out[begin : begin + rows] = self.decoder.rounded(z, trigger, trigger)[:, 0]
+    def noise(self, trigger: int, address: str, keys: Sequence[bytes], noise: WindowNoise) -> npt.NDArray[np.int64]:
+        """RN((B z)_t) per key, remembered for all triggers of the window while there is memory."""
+        memory = noise.memory(address, self.factorization.triggers)
+        found = memory.find(keys)
+        missing = np.flatnonzero(found < 0)
+        out = np.empty(len(keys), np.int64)
+        out[found >= 0] = memory.table[found[found >= 0], trigger - 1]
+        rows = max(1, (1 << 19) // self.factorization.triggers)
+        for begin in range(0, len(missing), rows):
+            index = missing[begin : begin + rows]
+            some = [keys[i] for i in index.tolist()]
+            labels = noise.labels(address, some)
+            remember = len(some) <= memory.room()
+            last = self.factorization.triggers if remember else trigger
+            z = noise.normal(labels, 1, last, sigma=self.sigma, bits=self.factorization.bits)
+            drawn = self.decoder.rounded(z, 1 if remember else trigger, last)
+            out[index] = drawn[:, trigger - 1 if remember else 0]
+            if remember:
+                memory.add(some, drawn)
         return out
 
     def describe(self) -> dict[str, float | int]:
@@ -142,8 +153,9 @@ class Factored:
         estimates = np.zeros((size, len(self.source)), np.int64)
         std_errors = np.zeros((size, len(self.source)), np.float64)
         shown_keys = [keys[i] for i in shown.tolist()]
-        for index, value in enumerate(self.values):
-            drawn = value.noise(trigger, noise.labels(self._value_mechanisms[index], shown_keys), noise)
+        for index in sorted(set(self.source)):
+            value = self.values[index]
+            drawn = value.noise(trigger, self._value_mechanisms[index], shown_keys, noise)
             for column in (c for c, source in enumerate(self.source) if source == index):
                 estimates[shown, column] = sums[shown, column] + drawn
                 std_errors[shown, column] = value.std[trigger - 1]

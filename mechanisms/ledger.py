@@ -82,8 +82,8 @@ class Budget:
         if after.delta_total(self.epsilon) > self.delta:
             raise BudgetExhausted(
                 f"budget: epsilon={self.epsilon:g}, delta={self.delta:g} would be exceeded: the next window brings "
-                f"delta to {after.delta_total(self.epsilon):.3g} at this epsilon ({self.windows_left(spent, guarantee)} "
-                f"windows left); nothing was published. Raise [budget] in the open, or stop the pipeline"
+                f"delta to {after.delta_total(self.epsilon):.3g} at this epsilon; nothing was published. "
+                f"Raise [budget] in the open, or stop the pipeline"
             )
         return after
 

@@ -9,6 +9,7 @@ so that y = C x + z is post-processing of the continuous Gaussian mechanism. Arg
 """
 
 import struct
+import threading
 from collections.abc import Callable, Sequence
 from decimal import Context, Decimal
 from hashlib import blake2b
@@ -73,9 +74,15 @@ class NoiseSource:
 
 
 class WindowNoise:
-    """The noise of one window. Stateless: a draw depends on (window, mechanism, full key, index) and nothing else."""
+    """The noise of one window: a draw depends on (window, mechanism, full key, index) and nothing else.
 
-    def __init__(self, *, label_key: bytes, cipher_key: bytes, context: bytes) -> None:
+    `memory` is a place for callers to keep what they derived from draws, up to `memory_bytes`; it changes no result.
+    """
+
+    def __init__(self, *, label_key: bytes, cipher_key: bytes, context: bytes, memory_bytes: int = 1 << 26) -> None:
+        self.memory_bytes = memory_bytes
+        self.lock = threading.Lock()
+        self._memory: dict[str, RowMemory] = {}
         self._label_key = label_key
         self._context = context
         # ECB is no encryption scheme; as a pseudorandom permutation of distinct addresses it is what we want.
@@ -83,6 +90,11 @@ class WindowNoise:
 
     def __repr__(self) -> str:
         return "WindowNoise(...)"
+
+    def memory(self, mechanism: str, width: int) -> "RowMemory":
+        """The rows remembered for a mechanism; the limit is shared by the mechanisms of the window."""
+        with self.lock:
+            return self._memory.setdefault(mechanism, RowMemory(self, width))
 
     def labels(self, mechanism: str, keys: Sequence[bytes]) -> npt.NDArray[np.uint8]:
         """uint8[k, 16]: keyed blake2b-128 of every field of the address, the full key included."""
@@ -145,6 +157,45 @@ class WindowNoise:
             words = self.bits(labels[begin : begin + rows], first, last)
             out[begin : begin + rows] = round_quantile(words[:, :, 0], words[:, :, 1], unit, magnitude, tail)
         return out
+
+
+class RowMemory:
+    """Rows of int32 by key, added until the window's memory is used up; then callers recompute."""
+
+    def __init__(self, noise: WindowNoise, width: int) -> None:
+        self._noise = noise
+        self._index: dict[bytes, int] = {}
+        self._table = np.empty((0, width), np.int32)
+
+    def find(self, keys: Sequence[bytes]) -> npt.NDArray[np.int64]:
+        """Row of each key in `table`, -1 if it is not remembered."""
+        find = self._index.get
+        return np.fromiter((find(key, -1) for key in keys), np.int64, len(keys))
+
+    @property
+    def table(self) -> npt.NDArray[np.int32]:
+        """int32[rows, width]; valid until the next `add`."""
+        return self._table
+
+    def room(self) -> int:
+        """How many more rows fit; the bytes of a key and its dictionary entry are counted as 200."""
+        return max(0, self._noise.memory_bytes) // (4 * self._table.shape[1] + 200)
+
+    def add(self, keys: Sequence[bytes], rows: npt.NDArray[np.int64]) -> None:
+        """Remember rows; not if a value leaves int32 or there is no room. Threads may find while one adds."""
+        if np.abs(rows).max(initial=0) >= 1 << 31:
+            return
+        with self._noise.lock:
+            if len(keys) > self.room():
+                return
+            used = len(self._index)
+            if used + len(keys) > len(self._table):
+                grown = np.empty((max(1024, 2 * used, used + len(keys)), rows.shape[1]), np.int32)
+                grown[:used] = self._table[:used]
+                self._table = grown
+            self._table[used : used + len(keys)] = rows
+            self._index.update(zip(keys, range(used, used + len(keys)), strict=True))
+            self._noise.memory_bytes -= len(keys) * (4 * rows.shape[1] + 200)
 
 
 def round_quantile(

@@ -80,26 +80,23 @@ class Selector:
         """The matched filter in exact int64 arithmetic: g is rounded to a grid on which no sum can overflow."""
         c = np.array(self.factorization.numerators, np.int64)
         triggers = len(c)
+        lag = np.arange(triggers)[:, None] - np.arange(triggers)[None, :]
+        column = np.where(lag >= 0, c[np.abs(lag)], 0)  # [s, r] = c_(s-r)
         g = np.cumsum(c).astype(np.float64) * 2.0**-self.factorization.bits
-        largest_noise = LARGEST_NORMAL * self.sigma * 2.0**self.noise_bits
+        largest_noise = float(g.sum()) * LARGEST_NORMAL * self.sigma * 2.0**self.noise_bits
         # An unselected key failed the instantaneous test, so its weight is below this (units of weight).
         reach = float(self._threshold.max()) * 2.0**-self._lift
         reach += float(self.factorization.row1[-1]) * LARGEST_NORMAL * self.sigma * 2.0 ** (20 - self._drop) + 1
-        for bits in range(10, -1, -1):
-            filter_ = np.rint(g * 2.0**bits)
-            weighted = (
-                np.cumsum(filter_)[-1] * float(c.sum()) * max(reach, float(self.minimum_users + 1) * heights.max())
-            )
-            if max(np.cumsum(filter_)[-1] * largest_noise, weighted) < _LIMIT / 4:
-                break
-        else:
+        reach = max(reach, float(self.minimum_users + 1) * float(heights.max()))
+        largest_gain = float((g @ column).max())
+        # One bit for rounding g up, two to spare.
+        bits = int(np.floor(np.log2(_LIMIT / 8 / max(largest_noise, largest_gain * reach))))
+        if bits < 0:
             raise ConfigurationError(
-                f"epsilon: sigma={self.sigma:.3g} over {triggers} triggers does not fit into 64 bits; "
-                f"raise epsilon or use fewer triggers"
+                f"epsilon: sigma={self.sigma:.3g} and minimum_users={self.minimum_users} over {triggers} triggers do "
+                f"not fit into 64 bits; raise epsilon, lower minimum_users or use fewer triggers"
             )
-        self._filter = filter_.astype(np.int64)
-        lag = np.arange(triggers)[:, None] - np.arange(triggers)[None, :]
-        column = np.where(lag >= 0, c[np.abs(lag)], 0)  # [s, r] = c_(s-r)
+        self._filter = np.rint(g * 2.0 ** min(bits, 10)).astype(np.int64)
         self._gain = np.cumsum(self._filter[:, None] * column, axis=0)  # [t, r]: what weight 1 at r adds to the filter
         self._ceiling = self._gain.max(axis=1)
         boundary = (self._gain * heights[None, :]).max(axis=1) * (self.minimum_users + 1)

@@ -184,4 +184,5 @@ def _scatter(buffer: npt.NDArray[np.uint8], at: npt.NDArray[np.int64], values: n
 
 
 def _gather(buffer: npt.NDArray[np.uint8], at: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    return buffer[at[:, None] + np.arange(8)].reshape(-1).view("<i8").astype(np.int64)
+    values: npt.NDArray[np.int64] = buffer[at[:, None] + np.arange(8)].reshape(-1).view("<i8").astype(np.int64)
+    return values
