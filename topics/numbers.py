@@ -105,7 +105,7 @@ def _integer_times(stamps: Int64s, unit: TimeUnit) -> tuple[Int64s, Reasons]:
 def _float_times(stamps: npt.NDArray[np.float64], unit: TimeUnit) -> tuple[Int64s, Reasons]:
     if unit == "s":
         stamps = np.rint(stamps * 1000.0)
-    inside = np.abs(stamps) < 2.0**63  # false for NaN
+    inside = (stamps >= -(2.0**63)) & (stamps < 2.0**63)  # false for NaN
     whole = np.where(inside, np.floor(stamps), 0).astype(np.int64)
     times, reasons = _integer_times(whole, "ms" if unit == "s" else unit)
     times[~inside] = 0

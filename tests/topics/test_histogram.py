@@ -1,0 +1,157 @@
+"""Released rows: JSON that any reader takes, numbers that read back the same, the same bytes every time."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from susurrus.topics.histogram import ColumnRows, Release, decode_row, encode_rows
+from susurrus.topics.packing import MalformedRecord
+
+RELEASE = Release(
+    window_start=1_767_225_600_000,
+    window_end=1_767_312_000_000,
+    trigger=3,
+    of_triggers=96,
+    strategy="toeplitz",
+    epoch="6f0c",
+)
+KEYS = st.lists(
+    st.recursive(st.none() | st.booleans() | st.integers(-(2**63), 2**63) | st.text(), st.lists, max_leaves=4)
+    .map(lambda key: json.dumps(key, separators=(",", ":")).encode()),
+    max_size=6,
+)  # fmt: skip
+FINITE = st.floats(allow_nan=False, allow_infinity=False)
+
+
+@st.composite
+def releases(draw):
+    keys = draw(KEYS)
+    names = draw(st.lists(st.text(max_size=8), unique=True, max_size=3))
+    n = len(keys)
+
+    def numbers(kind, strategy):
+        return np.array(draw(st.lists(strategy, min_size=n, max_size=n)), kind)
+
+    columns = []
+    for name in names:
+        whole = draw(st.booleans())
+        estimate = numbers(np.int64, st.integers(-(2**63), 2**63 - 1)) if whole else numbers(np.float64, FINITE)
+        constant = draw(st.booleans())
+        columns.append(
+            ColumnRows(
+                name=name, estimate=estimate, std_error=draw(FINITE) if constant else numbers(np.float64, FINITE)
+            )
+        )
+    return keys, columns
+
+
+@given(releases())
+def test_rows_are_json_with_exactly_these_numbers(release):
+    keys, columns = release
+    row_keys, values = encode_rows(RELEASE, keys, columns)
+    assert len(row_keys) == len(values) == len(keys)
+    for i, (key, row_key, value) in enumerate(zip(keys, row_keys, values, strict=True)):
+        want = {
+            c.name: {
+                "estimate": c.estimate[i].item(),
+                "std_error": c.std_error if isinstance(c.std_error, float) else c.std_error[i].item(),
+            }
+            for c in columns
+        }
+        assert json.loads(row_key) == {"window": "2026-01-01T00:00:00Z", "key": json.loads(key)}
+        assert json.loads(value) == {
+            "window_start": "2026-01-01T00:00:00Z",
+            "window_end": "2026-01-02T00:00:00Z",
+            "trigger": 3,
+            "of_triggers": 96,
+            "key": json.loads(key),
+            "values": want,
+            "strategy": "toeplitz",
+            "epoch": "6f0c",
+            "schema": 1,
+        }
+        row = decode_row(value)
+        assert (row.window, row.trigger, row.key) == (RELEASE.window_start, 3, json.loads(key))
+        assert {n: (m.estimate, m.std_error) for n, m in row.values.items()} == {
+            n: (m["estimate"], m["std_error"]) for n, m in want.items()
+        }
+
+
+def test_the_bytes_of_a_row_are_pinned():
+    visits = ColumnRows(name="visits", estimate=np.array([118, -2]), std_error=9.25)
+    mean = ColumnRows(name="mean", estimate=np.array([0.1, 1e22]), std_error=np.array([1.0, 5e-324]))
+    keys, values = encode_rows(RELEASE, [b'"/a"', b"[1,null]"], [visits, mean])
+    assert keys == [
+        b'{"window":"2026-01-01T00:00:00Z","key":"/a"}',
+        b'{"window":"2026-01-01T00:00:00Z","key":[1,null]}',
+    ]
+    start = b'{"window_start":"2026-01-01T00:00:00Z","window_end":"2026-01-02T00:00:00Z",'
+    start += b'"trigger":3,"of_triggers":96,"key":'
+    end = b',"strategy":"toeplitz","epoch":"6f0c","schema":1}'
+    assert values == [
+        start
+        + b'"/a","values":{"visits":{"estimate":118,"std_error":9.25},"mean":{"estimate":0.1,"std_error":1.0}}'
+        + end,
+        start
+        + b'[1,null],"values":{"visits":{"estimate":-2,"std_error":9.25},"mean":{"estimate":1e22,"std_error":5e-324}}'
+        + end,
+    ]
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_what_is_not_finite_is_never_published(bad):
+    for column in (
+        ColumnRows(name="x", estimate=np.array([bad]), std_error=1.0),
+        ColumnRows(name="x", estimate=np.array([1]), std_error=bad),
+        ColumnRows(name="x", estimate=np.array([1]), std_error=np.array([bad])),
+    ):
+        with pytest.raises(ValueError, match="finite"):
+            encode_rows(RELEASE, [b"1"], [column])
+
+
+def test_columns_of_another_length_are_refused():
+    with pytest.raises(ValueError, match="shape"):
+        encode_rows(RELEASE, [b"1"], [ColumnRows(name="x", estimate=np.array([1, 2]), std_error=1.0)])
+
+
+def test_a_key_that_is_not_canonical_is_refused():
+    with pytest.raises(ValueError, match="canonical"):
+        encode_rows(RELEASE, [b"[1,\n2]"], [])
+
+
+ROW = encode_rows(RELEASE, [b'"/a"'], [ColumnRows(name="visits", estimate=np.array([1]), std_error=1.0)])[1][0]
+
+
+def test_every_truncation_of_a_row_is_malformed():
+    for end in range(len(ROW)):
+        with pytest.raises(MalformedRecord):
+            decode_row(ROW[:end])
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (b'"schema":1', b'"schema":2'),
+        (b"2026-01-01T", b"2026-13-01T"),
+        (b'"trigger":3', b'"trigger":"3"'),
+        (b'"estimate":1', b'"estimate":null'),
+        (b'"/a"', b"[" * 5000),
+        (b'"/a"', b'"\xff"'),
+    ],
+)
+def test_a_wrong_row_is_malformed(old, new):
+    assert old in ROW
+    with pytest.raises(MalformedRecord):
+        decode_row(ROW.replace(old, new))
+
+
+def test_a_row_may_gain_fields():
+    assert decode_row(ROW.replace(b'"schema"', b'"later":[1],"schema"')) == decode_row(ROW)
+
+
+def test_the_time_range_is_checked():
+    with pytest.raises(ValueError, match="years"):
+        encode_rows(dataclasses.replace(RELEASE, window_end=10**18), [], [])

@@ -1,0 +1,81 @@
+"""progress and dead letters: round trips and damage."""
+
+import json
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from susurrus.topics import dead_letter, progress
+from susurrus.topics.dead_letter import DeadLetter, decode_headers, encode_headers
+from susurrus.topics.packing import MalformedRecord
+from susurrus.topics.raw import Reason
+
+EXAMPLE = progress.Progress(window=0, trigger=3, of_triggers=96, partition=2, of_partitions=8, rows=0)
+
+
+def test_progress_survives_and_its_key_is_the_window_and_partition():
+    key, value = progress.encode(EXAMPLE)
+    assert progress.decode(value) == EXAMPLE
+    assert key == b'{"window":"1970-01-01T00:00:00Z","partition":2}'
+    later = msgspec.structs.replace(EXAMPLE, trigger=4)
+    assert progress.encode(later)[0] == key  # compaction keeps the later one
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("trigger", 0), ("partition", -1), ("rows", -1), ("window", "yesterday"), ("schema", 2), ("of_partitions", None)],
+)
+def test_wrong_progress_is_malformed(field, value):
+    record = json.loads(progress.encode(EXAMPLE)[1]) | {field: value}
+    with pytest.raises(MalformedRecord):
+        progress.decode(json.dumps(record).encode())
+
+
+def test_truncated_progress_is_malformed():
+    value = progress.encode(EXAMPLE)[1]
+    for end in range(len(value)):
+        with pytest.raises(MalformedRecord):
+            progress.decode(value[:end])
+
+
+@given(
+    st.builds(
+        DeadLetter,
+        st.sampled_from([r for r in Reason if r]),
+        st.text(min_size=1, max_size=20),
+        st.integers(0, 2**31),
+        st.integers(0, 2**63 - 1),
+        st.sampled_from(["route", "tops"]),
+    )
+)
+def test_a_dead_letter_survives(letter):
+    assert decode_headers(encode_headers(letter)) == letter
+
+
+def test_the_headers_are_those_of_kip_1034():
+    headers = dict(encode_headers(DeadLetter(Reason.NOT_JSON, "web", 3, 12345)))
+    assert headers["__streams.errors.exception"] == b"NOT_JSON"
+    assert headers["__streams.errors.message"] == b"the value is not one JSON value"
+    assert headers["__streams.errors.stacktrace"] == b""
+    assert headers["__streams.errors.topic"] == b"web"
+    assert headers["__streams.errors.partition"] == b"3"
+    assert headers["__streams.errors.offset"] == b"12345"
+
+
+def test_every_reason_has_a_message():
+    messages = {r: dict(encode_headers(DeadLetter(r, "t", 0, 0)))[dead_letter.MESSAGE] for r in Reason if r}
+    assert len(set(messages.values())) == len(messages)
+
+
+@pytest.mark.parametrize(
+    "missing", [dead_letter.EXCEPTION, dead_letter.TOPIC, dead_letter.PARTITION, dead_letter.OFFSET]
+)
+@pytest.mark.parametrize("value", [None, b"", b"\xff", b"x"])
+def test_wrong_headers_are_malformed(missing, value):
+    headers = [(n, value if n == missing else v) for n, v in encode_headers(DeadLetter(Reason.EMPTY, "t", 0, 0))]
+    if missing == dead_letter.TOPIC and value != b"\xff":
+        assert decode_headers(headers).topic == (value or b"").decode()
+        return
+    with pytest.raises(MalformedRecord):
+        decode_headers(headers)
