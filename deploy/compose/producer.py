@@ -1,34 +1,22 @@
-"""The producer of docker-compose.yml: replays the web log that the package ships, over and over, to the raw topic.
+"""The producer of docker-compose.yml: replays the demonstration's web log, over and over, to the raw topic.
 
-An ordinary producer that knows nothing of Susurrus: JSON events, no key, stamped by the broker. Environment:
+Writes what any existing producer might: JSON events without a message key, stamped by the broker. Environment:
 SUSURRUS__KAFKA__BOOTSTRAP_SERVERS, RAW_TOPIC (web-requests), RAW_PARTITIONS (4), EVENTS_PER_SECOND (500).
 """
 
-import csv
-import gzip
 import itertools
-import json
 import os
 import sys
 import time
-from collections.abc import Iterator
-from importlib import resources
 
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+from susurrus.agents.demo.weblog import WebLog
 
 BOOTSTRAP_SERVERS = os.environ.get("SUSURRUS__KAFKA__BOOTSTRAP_SERVERS", "localhost:9092")
 TOPIC = os.environ.get("RAW_TOPIC", "web-requests")
 PARTITIONS = int(os.environ.get("RAW_PARTITIONS", "4"))
 EVENTS_PER_SECOND = float(os.environ.get("EVENTS_PER_SECOND", "500"))
-
-
-def requests() -> Iterator[bytes]:
-    """The events of one day, in order, as JSON."""
-    log = resources.files("susurrus.agents") / "data" / "nasa-http-1995-08-01.tsv.gz"
-    with log.open("rb") as packed, gzip.open(packed, "rt", encoding="utf-8", errors="replace", newline="") as lines:
-        for row in csv.DictReader(lines, delimiter="\t", quoting=csv.QUOTE_NONE):
-            yield json.dumps({"host": row["host"], "url": row["url"], "bytes": int(row["bytes"] or 0)}).encode()
 
 
 def create_topic() -> None:
@@ -45,9 +33,9 @@ def create_topic() -> None:
 def produce() -> None:
     """Replay for ever, at a steady rate."""
     producer = Producer({"bootstrap.servers": BOOTSTRAP_SERVERS, "linger.ms": 50, "compression.type": "lz4"})
+    events = [visit.encode() for visit in WebLog().visits]
     started = time.monotonic()
-    days = itertools.chain.from_iterable(requests() for _ in itertools.count())
-    for number, event in enumerate(days):
+    for number, event in enumerate(itertools.cycle(events)):
         producer.produce(TOPIC, event)
         producer.poll(0)
         ahead = number / EVENTS_PER_SECOND - (time.monotonic() - started)

@@ -1,0 +1,28 @@
+"""A worker as ``susurrus worker`` runs it, which also writes down when it was handed its first raw records.
+
+Arguments: the configuration, and the file for that time (Unix seconds).
+"""
+
+import sys
+import time
+from pathlib import Path
+
+from susurrus.agents.app import run_worker
+from susurrus.agents.histogram.route import Route
+from susurrus.agents.settings import load_settings
+from susurrus.agents.transport import Batch
+
+CONFIGURATION, FIRST_READ = Path(sys.argv[1]), Path(sys.argv[2])
+take = Route.take
+
+
+def timed_take(self: Route, batch: Batch) -> None:
+    """The first batch with records is the beginning; from then on the original method is back."""
+    if batch.records:
+        Route.take = take  # type: ignore[method-assign]
+        FIRST_READ.write_text(str(time.time()))
+    take(self, batch)
+
+
+Route.take = timed_take  # type: ignore[method-assign]
+run_worker(load_settings(CONFIGURATION), loglevel="warning")
