@@ -117,9 +117,13 @@ def test_columns_of_another_length_are_refused():
         encode_rows(RELEASE, [b"1"], [ColumnRows(name="x", estimate=np.array([1, 2]), std_error=1.0)])
 
 
-def test_a_key_that_is_not_canonical_is_refused():
-    with pytest.raises(ValueError, match="canonical"):
-        encode_rows(RELEASE, [b"[1,\n2]"], [])
+def test_percent_signs_are_only_text():
+    release = dataclasses.replace(RELEASE, strategy="50%b", epoch="%%d")
+    column = ColumnRows(name="%s share", estimate=np.array([1]), std_error=1.0)
+    keys, values = encode_rows(release, [b'"100%25"'], [column])
+    assert json.loads(keys[0])["key"] == "100%25"
+    row = decode_row(values[0])
+    assert (row.key, row.strategy, row.epoch, list(row.values)) == ("100%25", "50%b", "%%d", ["%s share"])
 
 
 ROW = encode_rows(RELEASE, [b'"/a"'], [ColumnRows(name="visits", estimate=np.array([1]), std_error=1.0)])[1][0]
