@@ -1,0 +1,85 @@
+"""``susurrus config``: check a configuration, print its schema, make a noise secret."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.panel import Panel
+from rich.table import Table
+from susurrus.agents import secrets
+from susurrus.agents.cli.console import out
+from susurrus.agents.durations import format_duration
+from susurrus.agents.settings import Settings, load_settings
+from susurrus.topics.timestamps import format_time
+
+app = typer.Typer(no_args_is_help=True, help="Check a configuration, print its schema, make a noise secret.")
+
+
+@app.command()
+def check(file: Annotated[Path, typer.Argument(help="TOML file of the pipeline.")]) -> None:
+    """Check a configuration and say in plain words what it promises, publishes and costs."""
+    settings = load_settings(file)
+    console = out()
+    console.print(summary(settings))
+    if settings.pipeline.kind == "histogram":
+        from susurrus.mechanisms.strategy import build_strategy
+
+        strategy = build_strategy(settings.plan())
+        console.print(
+            Panel(strategy.guarantee.sentence(), title="The guarantee", title_align="left", border_style="green")
+        )
+    try:
+        settings.secret()
+        secret = "found"
+    except Exception as error:  # reported, not raised: the file can be checked where the secret is not mounted
+        secret = f"[yellow]{error}[/yellow]"
+    console.print(f"noise secret: {secret}")
+
+
+@app.command()
+def schema() -> None:
+    """Print the JSON schema of the configuration, for editors."""
+    typer.echo(json.dumps(Settings.model_json_schema(by_alias=True), indent=2))
+
+
+@app.command()
+def secret(file: Annotated[Path, typer.Argument(help="File to write; never replaced.")]) -> None:
+    """Make a noise secret. All workers of a pipeline need the same one; whoever has it can undo the noise."""
+    secrets.create(file)
+    out().print(f"wrote a new noise secret to {file}, readable by its owner only")
+
+
+def summary(settings: Settings) -> Table:
+    """The configuration as its consequences: topics, calendar, bounds, promise, digest."""
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    window, start = settings.window, settings.start
+    table.add_row("pipeline", f"{settings.pipeline.name} ({settings.pipeline.kind})")
+    table.add_row("brokers", settings.kafka.bootstrap_servers)
+    table.add_row("raw topic", settings.input.topic)
+    if settings.pipeline.kind == "histogram":
+        table.add_row("user, key", f"{settings.input.user}, {' × '.join(settings.input.key)}")
+        columns = ", ".join(
+            f"{c.name} ({c.kind}" + (f" of {c.field} in ±{c.bound:g})" if c.field else ")") for c in settings.columns
+        )
+        table.add_row("columns", columns)
+        table.add_row(
+            "windows",
+            f"{format_duration(window.length)} from {format_time(window.origin)}, "
+            f"{settings.triggers} triggers {format_duration(window.trigger_every)} apart",
+        )
+        bounds = settings.bounds
+        table.add_row(
+            "per user",
+            f"at most {bounds.max_records_per_user} records, {bounds.max_records_per_key} per key and window",
+        )
+        begins = start.from_ if isinstance(start.from_, str) else format_time(start.from_)
+        first = "" if start.first_window is None else f", first window {format_time(start.first_window)}"
+        table.add_row("begins", f"{begins}{first} (clock: {settings.clock.kind})")
+        privacy = settings.privacy
+        table.add_row("privacy", f"epsilon {privacy.epsilon:g}, delta {privacy.delta:g}, strategy {privacy.strategy}")
+    table.add_row("output", settings.topic("histogram"))
+    table.add_row("digest", settings.config_digest().hex()[:16])
+    return table

@@ -1,0 +1,131 @@
+"""What all commands share: the consoles, the ``--config`` option, and one way to fail.
+
+Results go to standard output, everything said about them to standard error, so that output can be piped.
+"""
+
+import sys
+import traceback
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.panel import Panel
+from rich.text import Text
+from susurrus.agents.settings import Settings, load_settings
+from susurrus.mechanisms.errors import ConfigurationError, SusurrusError
+from typer.core import TyperGroup
+
+FAILED = 2
+"""Exit code of everything an operator can mend."""
+DEFECT = 70
+"""Exit code of what only we can mend (EX_SOFTWARE of sysexits.h)."""
+
+ConfigOption = Annotated[
+    Path | None,
+    typer.Option("--config", "-c", help="TOML file of the pipeline; SUSURRUS__SECTION__FIELD variables override it."),
+]
+
+
+def out() -> Console:
+    """Standard output, as it is now: tests and pipes replace it."""
+    return Console(highlight=False, soft_wrap=False)
+
+
+def err() -> Console:
+    """Standard error."""
+    return Console(stderr=True, highlight=False)
+
+
+def settings_of(config: Path | None) -> Settings:
+    """The settings of a command's ``--config``. Raises ConfigurationError when there is nothing to read."""
+    import os
+
+    if config is None and not any(name.upper().startswith("SUSURRUS__") for name in os.environ):
+        raise ConfigurationError("--config: is missing; give the pipeline's TOML file")
+    return load_settings(config)
+
+
+class Guarded(TyperGroup):
+    """Turns errors into one readable panel and an exit code; ``--verbose`` adds the traceback."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command; SusurrusError and Kafka's errors end with code 2, anything unforeseen with code 70."""
+        try:
+            return super().invoke(ctx)
+        except SusurrusError as error:
+            fail(title_of(error), str(error), FAILED, verbose=_verbose(ctx))
+        except KeyboardInterrupt:
+            raise typer.Exit(130) from None
+        except BrokenPipeError:
+            sys.stderr.close()  # the reader of our output went away; nothing is left to say
+            raise typer.Exit(141) from None
+        except (typer.Exit, typer.Abort):
+            raise
+        except Exception as error:
+            if type(error).__module__.startswith(("click", "typer")):
+                raise  # usage errors are typer's own panels
+            if kafka := _kafka_text(error):
+                fail("Kafka", kafka, FAILED, verbose=_verbose(ctx))
+            fail(
+                "Unexpected error",
+                f"{type(error).__name__}: {error}\nThis is a defect; please report it with what --verbose shows.",
+                DEFECT,
+                verbose=_verbose(ctx),
+            )
+
+
+def fail(title: str, message: str, code: int, *, verbose: bool) -> None:
+    """Print one panel to standard error, with the traceback of the exception at hand if ``verbose``, and exit."""
+    console = err()
+    if verbose:
+        console.print(Text(traceback.format_exc().rstrip(), style="dim"))
+    lines = [Text(line) for line in message.splitlines()]
+    body = Text("\n").join(_problem(line.plain) for line in lines)
+    console.print(Panel(body, title=f"[bold]{title}[/bold]", title_align="left", border_style="red", padding=(0, 1)))
+    raise typer.Exit(code)
+
+
+def title_of(error: SusurrusError) -> str:
+    """The kind of error as a person would say it."""
+    names = {
+        "ConfigurationError": "The configuration needs a change",
+        "BudgetExhausted": "The privacy budget is spent",
+        "ReplayMismatch": "Refused: published data would change",
+        "PrivacyError": "Refused: the guarantee would break",
+        "Refusal": "Refused",
+    }
+    return names.get(type(error).__name__, "This did not work")
+
+
+def _problem(line: str) -> Text:
+    """One problem: the place in bold, the rest as it is."""
+    place, colon, rest = line.partition(": ")
+    if not colon or " " in place.split(" = ")[0].replace('kafka.properties."', ""):
+        return Text(line)
+    return Text.assemble((place, "bold"), colon, rest)
+
+
+def _verbose(ctx: Any) -> bool:
+    return bool(ctx.find_root().params.get("verbose"))
+
+
+def _kafka_text(error: Exception) -> str:
+    """A broker's error in words, or nothing when it is not one."""
+    if type(error).__name__ != "KafkaException" or not error.args:
+        return ""
+    reason = error.args[0]
+    code, text = getattr(reason, "name", lambda: "")(), getattr(reason, "str", lambda: str(reason))()
+    hints = {
+        "_TRANSPORT": "check kafka.bootstrap_servers, and that the brokers can be reached from here",
+        "_ALL_BROKERS_DOWN": "check kafka.bootstrap_servers, and that the brokers can be reached from here",
+        "_TIMED_OUT": "check kafka.bootstrap_servers, and that the brokers can be reached from here",
+        "_AUTHENTICATION": "check the sasl.* properties under kafka.properties",
+        "SASL_AUTHENTICATION_FAILED": "check the sasl.* properties under kafka.properties",
+        "_SSL": "check the ssl.* properties under kafka.properties",
+        "TOPIC_AUTHORIZATION_FAILED": "grant this user access to the topics with the pipeline's prefix",
+        "GROUP_AUTHORIZATION_FAILED": "grant this user access to the groups with the pipeline's prefix",
+        "CLUSTER_AUTHORIZATION_FAILED": "grant this user idempotent writes and topic creation",
+        "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": "grant this user the transactional ids with the pipeline's prefix",
+    }
+    return f"{code}: {text}" + (f"\n{hints[code][:1].upper()}{hints[code][1:]}." if code in hints else "")

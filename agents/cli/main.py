@@ -1,0 +1,41 @@
+"""The command ``susurrus``: one module per command, imported when it is used, so that ``--help`` starts nothing."""
+
+from typing import Annotated
+
+import typer
+from susurrus.agents.cli import config, demo, status, topics, watch, worker
+from susurrus.agents.cli.console import Guarded, out
+
+app = typer.Typer(
+    name="susurrus",
+    cls=Guarded,
+    help="Private histograms and streams from raw Kafka topics.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+)
+app.add_typer(config.app, name="config")
+app.add_typer(topics.app, name="topics")
+app.command()(demo.demo)
+app.command()(status.status)
+app.command()(watch.watch)
+app.command()(worker.worker)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        out().print(f"susurrus {version('susurrus')}")
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    verbose: Annotated[bool, typer.Option("--verbose", help="Show the traceback of errors.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version.", callback=_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Private histograms and streams from raw Kafka topics."""

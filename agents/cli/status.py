@@ -1,0 +1,121 @@
+"""``susurrus status``: per stage what runs and how far it is; per partition what does not, why, and what to do."""
+
+import time
+from collections import Counter
+from typing import Annotated
+
+import typer
+from rich.console import Group, RenderableType
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+from susurrus.agents.cli.console import ConfigOption, out, settings_of
+from susurrus.agents.durations import format_duration
+from susurrus.agents.settings import Settings
+from susurrus.agents.status import PartitionStatus, PipelineStatus
+from susurrus.topics.timestamps import format_time
+
+NEEDS_SOMEBODY = 1
+"""Exit code while any partition is refused, stalled, silent, stopped or without a worker."""
+_STYLES = {"running": "green", "starting": "yellow", "moved": "yellow", "stalled": "yellow"}
+
+
+def status(
+    config: ConfigOption = None,
+    every: Annotated[
+        bool, typer.Option("--all", "-a", help="List every partition, not only those that stall.")
+    ] = False,
+) -> None:
+    """Say per stage and partition what is running, what stalls and why; exit code 1 while something needs somebody."""
+    settings = settings_of(config)
+    from susurrus.agents.status import collect
+
+    found = collect(settings)
+    console = out()
+    console.print(picture(found, settings, every=every, width=console.width))
+    if found.problems:
+        raise typer.Exit(NEEDS_SOMEBODY)
+
+
+def picture(found: PipelineStatus, settings: Settings, *, every: bool, width: int) -> Group:
+    """Everything as one renderable; as many columns as the width allows."""
+    parts: list[RenderableType] = [_head(found, settings), _stages(found, settings)]
+    if every:
+        parts.append(_partitions(found.partitions, settings, width))
+    if found.problems:
+        parts.append(Text(""))
+    parts += [_problem(row) for row in _grouped(found.problems)]
+    return Group(*parts)
+
+
+def _head(found: PipelineStatus, settings: Settings) -> Text:
+    if not found.epoch:
+        return Text.assemble(
+            (settings.pipeline.name, "bold"), ": not started yet; start a worker with `susurrus worker`"
+        )
+    first = "" if found.first_window is None else f" · first window {format_time(found.first_window)}"
+    others = found.charged_all - found.charged
+    charged = f" · {found.charged:,} windows charged" + (f", {others:,} more by others on this topic" if others else "")
+    return Text.assemble((settings.pipeline.name, "bold"), f" · epoch {found.epoch[:8]}{first}{charged}")
+
+
+def _stages(found: PipelineStatus, settings: Settings) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("stage", "partitions", "state", "behind", "closed up to"):
+        table.add_column(name, justify="right" if name in ("partitions", "behind") else "left")
+    for stage in dict.fromkeys(row.stage for row in found.partitions):
+        rows = [row for row in found.partitions if row.stage == stage]
+        lags = [row.lag for row in rows]
+        known = [lag for lag in lags if lag is not None]
+        behind = f"{sum(known):,}" + ("+?" if len(known) < len(lags) else "") if known else "?"
+        table.add_row(stage, str(len(rows)), _states(rows), behind, _closed(rows, settings))
+    return table
+
+
+def _states(rows: list[PartitionStatus]) -> Text:
+    counts = Counter(row.state for row in rows)
+    return Text(", ").join(
+        Text(f"{number} {state}", style=_STYLES.get(state, "red")) for state, number in counts.items()
+    )
+
+
+def _closed(rows: list[PartitionStatus], settings: Settings) -> str:
+    """The public instant up to which every partition has closed its triggers."""
+    slots = [row.slot for row in rows if row.slot is not None]
+    if not slots or len(slots) < len(rows):
+        return "-"
+    return format_time(settings.window.origin + (min(slots) + 1) * settings.window.trigger_every)
+
+
+def _partitions(rows: tuple[PartitionStatus, ...], settings: Settings, width: int) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    names = ["stage", "partition", "state", "position", "behind"] + (["closed up to", "worker"] if width >= 100 else [])
+    for name in names:
+        table.add_column(name, justify="right" if name in ("partition", "position", "behind") else "left", no_wrap=True)
+    for row in rows:
+        cells: list[str | Text] = [row.stage, str(row.partition), Text(row.state, style=_STYLES.get(row.state, "red"))]
+        cells += ["?" if row.position < 0 else f"{row.position:,}", "?" if row.lag is None else f"{row.lag:,}"]
+        if width >= 100:
+            cells += [_closed([row], settings), row.worker]
+        table.add_row(*cells)
+    return table
+
+
+def _grouped(rows: tuple[PartitionStatus, ...]) -> list[tuple[list[int], PartitionStatus]]:
+    """Rows that say the same thing once, with all the partitions they speak of."""
+    groups: dict[tuple[str, str, str, str], tuple[list[int], PartitionStatus]] = {}
+    for row in rows:
+        groups.setdefault((row.stage, row.state, row.reason, row.action), ([], row))[0].append(row.partition)
+    return list(groups.values())
+
+
+def _problem(group: tuple[list[int], PartitionStatus]) -> Panel:
+    partitions, row = group
+    numbers = ", ".join(str(partition) for partition in partitions[:20]) + (", …" if len(partitions) > 20 else "")
+    since = "" if not row.at else f", reported {format_duration(max(0, int(time.time()) - row.at // 1000) * 1000)} ago"
+    body = Text(row.reason or "no reason given")
+    if row.action:
+        body.append_text(Text.assemble("\n", ("What to do: ", "bold"), row.action))
+    title = f"[bold]{row.stage} {numbers}[/bold]: {row.state}{since}"
+    style = "red" if row.state in ("refused", "missing", "silent", "stopped") else "yellow"
+    return Panel(body, title=title, title_align="left", border_style=style, padding=(0, 1))

@@ -1,0 +1,20 @@
+"""``susurrus worker``: run the stages of a pipeline until it is told to stop."""
+
+from typing import Annotated, Literal
+
+import typer
+from susurrus.agents.cli.console import ConfigOption, settings_of
+
+
+def worker(
+    config: ConfigOption = None,
+    log_level: Annotated[
+        Literal["debug", "info", "warning", "error"] | None, typer.Option(help="Overrides worker.log_level.")
+    ] = None,
+) -> None:
+    """Run one worker of a pipeline; start as many as you like, on any machine."""
+    settings = settings_of(config)
+    settings.secret()  # before Faust is up: a worker without a secret must refuse at once
+    from susurrus.agents.app import run_worker
+
+    run_worker(settings, loglevel=log_level or settings.worker.log_level)

@@ -1,0 +1,217 @@
+"""What every partition of a pipeline is doing, what holds it back, and what to do: read from the ledger, for operators.
+
+Nothing here is for the public: positions and lags are exact figures. Rows come from the status and refusal records
+that the tasks write, compared with the ends of their input topics; a partition nobody reports is a row too.
+"""
+
+import time
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from susurrus.agents.durations import format_duration
+from susurrus.agents.settings import Settings
+from susurrus.mechanisms.errors import ConfigurationError
+from susurrus.topics import charges, ledger
+from susurrus.topics.packing import MalformedRecord
+
+REQUEST_SECONDS: Final = 15.0
+SILENT_MS: Final = 90_000
+"""A running partition that has not reported for this long has probably lost its worker."""
+
+State = Literal["running", "starting", "stalled", "silent", "refused", "moved", "stopped", "missing"]
+HEALTHY: Final = ("running", "starting")
+
+STAGES: Final = {
+    "histogram": (("route", None), ("bound", "by-user"), ("release", "bounded")),
+    "stream": (("stream", None),),
+    "local": (("server", "reports"),),
+}
+"""Stages of each kind of pipeline with the topic they read; None is the raw topic."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionStatus:
+    """One stage of one partition. position, end: offsets of its input, -1 unknown. slot: last closed trigger
+    interval."""
+
+    stage: str
+    partition: int
+    state: State
+    worker: str = ""
+    position: int = -1
+    end: int = -1
+    slot: int | None = None
+    reason: str = ""
+    action: str = ""
+    at: int = 0
+
+    @property
+    def lag(self) -> int | None:
+        """Records of the input not yet committed; None while either offset is unknown."""
+        return None if self.position < 0 or self.end < 0 else max(0, self.end - self.position)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineStatus:
+    """Everything ``susurrus status`` shows. charged: windows of this pipeline and of all on the same raw topic."""
+
+    epoch: str
+    first_window: int | None
+    partitions: tuple[PartitionStatus, ...]
+    charged: int = 0
+    charged_all: int = 0
+
+    @property
+    def problems(self) -> tuple[PartitionStatus, ...]:
+        """The partitions that need somebody."""
+        return tuple(row for row in self.partitions if row.state not in HEALTHY)
+
+
+def judge(
+    records: Iterable[ledger.LedgerRecord], ends: Mapping[tuple[str, int], int], now: int
+) -> tuple[PartitionStatus, ...]:
+    """One row per (stage, partition) of ``ends`` (the input's end offsets), and per refusal beyond them. ``now`` in
+    ms."""
+    records = list(records)
+    reports = {(r.stage, r.partition): r for r in records if isinstance(r, ledger.Status)}
+    refusals = {(r.stage, r.partition): r for r in records if isinstance(r, ledger.Refusal)}
+    places = dict.fromkeys([*ends, *sorted(set(refusals) - set(ends))])
+    return tuple(_row(place, reports.get(place), refusals.get(place), ends.get(place, -1), now) for place in places)
+
+
+def _row(
+    place: tuple[str, int], report: ledger.Status | None, refusal: ledger.Refusal | None, end: int, now: int
+) -> PartitionStatus:
+    stage, partition = place
+    state: State = "missing"
+    reason, action = "no worker has this partition", "start a worker, or wait for the rebalance"
+    if report is not None:
+        state, reason, action = _state(report, now)
+    if refusal is not None:
+        state, reason, action = "refused", refusal.cause, refusal.action
+    return PartitionStatus(
+        stage=stage,
+        partition=partition,
+        state=state,
+        worker=report.worker if report else "",
+        position=report.position if report else -1,
+        end=end,
+        slot=report.slot if report else None,
+        reason=reason,
+        action=action,
+        at=report.at if report else (refusal.at if refusal else 0),
+    )
+
+
+def _state(report: ledger.Status, now: int) -> tuple[State, str, str]:
+    known: dict[str, State] = {
+        "running": "running", "starting": "starting", "refused": "refused", "moved": "moved", "stopped": "stopped"
+    }  # fmt: skip
+    state = known.get(report.state, "stalled")
+    if state in HEALTHY and now - report.at > SILENT_MS:
+        since = format_duration((now - report.at) // 1000 * 1000)
+        return "silent", f"no sign of life for {since}", "look at the worker's log; start a worker if it is gone"
+    if state == "stopped":
+        return state, "its worker was stopped", "start a worker"
+    if state == "moved":
+        return state, report.stalled or "another worker has it", "nothing, unless this stays"
+    if report.stalled:
+        cause, _, action = report.stalled.rpartition(": ")
+        return ("starting" if state == "starting" else "stalled"), cause or report.stalled, action if cause else ""
+    return state, "", ""
+
+
+def collect(settings: Settings) -> PipelineStatus:
+    """Read ledger, charges and the ends of all input topics. Raises ConfigurationError for topics that do not exist."""
+    consumer = Consumer(
+        {
+            "enable.auto.commit": False,
+            **settings.librdkafka(),
+            "group.id": f"{settings.pipeline.prefix}.{settings.pipeline.name}.status-{uuid.uuid4().hex[:8]}",
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+            "auto.offset.reset": "earliest",
+            "allow.auto.create.topics": settings.kafka.embedded,
+            "log_level": 3,
+        }
+    )
+    try:
+        ends = {
+            (stage, partition): _end(consumer, topic, partition)
+            for stage, topic in _inputs(settings)
+            for partition in range(_partitions(consumer, topic))
+        }
+        records = _ledger(consumer, settings.topic("ledger"))
+        charged = [
+            charges.decode(value) for _, value in _read(consumer, charges.topic_name(settings.pipeline.prefix)) if value
+        ]
+    finally:
+        consumer.close()
+    epoch = next((r.epoch for r in records if isinstance(r, ledger.Epoch)), "")
+    start = next((r.first_window for r in records if isinstance(r, ledger.Start)), None)
+    ours = [c for c in charged if c.raw_topic == settings.input.topic]
+    return PipelineStatus(
+        epoch=epoch,
+        first_window=start,
+        partitions=judge(records, ends, int(time.time() * 1000)),
+        charged=sum(c.pipeline == settings.pipeline.name for c in ours),
+        charged_all=len(ours),
+    )
+
+
+def _inputs(settings: Settings) -> Sequence[tuple[str, str]]:
+    stages = STAGES[settings.pipeline.kind]
+    return [(stage, settings.input.topic if topic is None else settings.topic(topic)) for stage, topic in stages]
+
+
+def _partitions(consumer: Consumer, topic: str) -> int:
+    found = consumer.list_topics(topic, timeout=REQUEST_SECONDS).topics[topic]
+    if found.error is not None:
+        raise ConfigurationError(
+            f'topic="{topic}": {found.error.str()}; create it with `susurrus topics create`, '
+            "or correct input.topic, pipeline.name and pipeline.prefix"
+        )
+    return len(found.partitions)
+
+
+def _end(consumer: Consumer, topic: str, partition: int) -> int:
+    bounds = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=REQUEST_SECONDS, cached=False)
+    return int(bounds[1]) if bounds else -1
+
+
+def _ledger(consumer: Consumer, topic: str) -> list[ledger.LedgerRecord]:
+    records: dict[bytes, ledger.LedgerRecord] = {}
+    for key, value in _read(consumer, topic):
+        try:
+            record = ledger.decode(key, value)
+        except MalformedRecord:
+            continue  # a newer version's record: the others still tell
+        records.pop(key, None)
+        if record is not None:
+            records[key] = record
+    return list(records.values())
+
+
+def _read(consumer: Consumer, topic: str) -> list[tuple[bytes, bytes | None]]:
+    """Keys and values of partition 0 of a compacted topic, up to its present end; empty when there is no such topic."""
+    found = consumer.list_topics(topic, timeout=REQUEST_SECONDS).topics[topic]
+    if found.error is not None:
+        return []
+    rows: list[tuple[bytes, bytes | None]] = []
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    deadline = time.monotonic() + REQUEST_SECONDS
+    while time.monotonic() < deadline:
+        for message in consumer.consume(5_000, timeout=0.5):
+            error = message.error()
+            if error is None:
+                key: Any = message.key()
+                value: Any = message.value()
+                rows.append((bytes(key or b""), value))
+            elif error.code() == KafkaError._PARTITION_EOF:
+                return rows
+            elif not error.retriable() and error.code() != KafkaError._TRANSPORT:
+                raise KafkaException(error)
+    raise KafkaException(KafkaError(KafkaError._TIMED_OUT, f"reading topic {topic}"))
