@@ -26,38 +26,24 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
-from susurrus.agents.settings import load_settings
-from susurrus.topics import progress
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # run as a script, from anywhere
 
+from benchmarks.workers import DAY_MS, PARTITIONS, TRIGGERS, Feed, seconds_to_publish
 from deploy.kafka import KafkaCluster, cache_directory, find_java
 
 PEERS = Path(__file__).with_name("peers")
-PARTITIONS = 4
 USERS = 200_000
 KEY_EXPONENT = 1.4  # of the Zipf law of the keys
 MAX_KEYS = 1_000_000
-DAY_MS = 86_400_000
-TRIGGERS = 24  # releases of the histogram over the day
 PEER_SECONDS = 1_800
-
-
-@dataclass(frozen=True, slots=True)
-class Feed:
-    """The raw topic under test: JSON records {k, u, v}, keyed by user, time-stamped evenly over one whole UTC day."""
-
-    bootstrap_servers: str
-    topic: str
-    records: int
-    first_window_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,13 +140,11 @@ def kafka_streams_classpath() -> str:
     return f"{home / 'classes'}:{home / 'libs'}/*"
 
 
-def quietly(command: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
+def quietly(command: Sequence[str]) -> None:
     """Run a build step; its output is shown when it fails."""
-    done = subprocess.run(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment, check=False
-    )
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        raise RuntimeError(f"{' '.join(command)} failed:\n{done.stdout[-3000:]}")
+        raise RuntimeError(f"{' '.join(command)} failed:\n{(done.stdout + done.stderr)[-3000:]}")
 
 
 # ---- the runs ----
@@ -208,113 +192,7 @@ def run_susurrus(feed: Feed) -> Iterator[Measured]:
         what = f"susurrus ({workers})"
         say(f"{what}: {feed.records:,} records, {TRIGGERS} triggers")
         with tempfile.TemporaryDirectory(prefix="susurrus-benchmark-") as directory:
-            yield Measured(what, feed.records, susurrus_seconds(feed, workers, Path(directory)))
-
-
-def susurrus_seconds(feed: Feed, workers: int, directory: Path) -> float:
-    """From the first raw record read by any worker until a read_committed reader sees the day's last trigger complete."""
-    config = directory / "pipeline.toml"
-    pipeline = f"b{uuid.uuid4().hex[:8]}"
-    config.write_text(pipeline_toml(feed, pipeline))
-    environment = {**os.environ, "SUSURRUS_SECRET": "5a" * 32, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-    settings = load_settings(config, environment)
-    quietly([sys.executable, "-m", "susurrus.agents.cli", "topics", "create", "--config", str(config)], environment)
-    processes, logs = [], []
-    try:
-        for number in range(workers):
-            home = directory / f"worker-{number}"
-            home.mkdir()
-            logs.append(home / "log")
-            environment["SUSURRUS__WORKER__DATA_DIRECTORY"] = str(home / "state")
-            command = [sys.executable, str(PEERS / "susurrus" / "worker.py"), str(config), str(home / "first-read")]
-            with open(logs[-1], "wb") as log:
-                processes.append(subprocess.Popen(command, env=environment, stdout=log, stderr=log))
-
-        def check() -> None:
-            for process, log in zip(processes, logs, strict=True):
-                if process.poll() is not None:
-                    raise RuntimeError(f"a worker ended with status {process.returncode}:\n{log.read_text()[-3000:]}")
-
-        ended = wait_for_last_trigger(feed, settings.topic("progress"), check)
-        return ended - min(float(read.read_text()) for read in directory.glob("worker-*/first-read"))
-    finally:
-        for process in processes:
-            process.terminate()
-        for process in processes:
-            try:
-                process.wait(30)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-
-
-def pipeline_toml(feed: Feed, name: str) -> str:
-    """Visits per key over the day that the records span, C = 32 records a user, released TRIGGERS times."""
-
-    def instant(ms: int) -> str:
-        return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(ms // 1000))
-
-    return f"""
-[pipeline]
-name = "{name}"
-prefix = "benchmark"
-[kafka]
-bootstrap_servers = "{feed.bootstrap_servers}"
-[input]
-topic = "{feed.topic}"
-user = "u"
-key = ["k"]
-[start]
-from = "earliest"
-first_window = "{instant(feed.first_window_ms)}"
-[clock]
-kind = "replay"
-until = "{instant(feed.first_window_ms + DAY_MS)}"
-[window]
-length = "1d"
-trigger_every = "{DAY_MS // TRIGGERS}ms"
-[bounds]
-max_records_per_user = 32
-[privacy]
-epsilon = 6.0
-delta = 1e-9
-[topics]
-by_user_partitions = {PARTITIONS}
-bounded_partitions = {PARTITIONS}
-replication_factor = 1
-min_insync_replicas = 1
-"""
-
-
-def wait_for_last_trigger(feed: Feed, topic: str, check: Callable[[], None]) -> float:
-    """The time (Unix seconds) at which every partition's progress says that the last trigger is published."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": feed.bootstrap_servers,
-            "group.id": f"watch-{uuid.uuid4().hex}",
-            "isolation.level": "read_committed",
-            "auto.offset.reset": "earliest",
-            "enable.auto.commit": False,
-            "fetch.wait.max.ms": 50,
-        }
-    )
-    try:
-        partitions = consumer.list_topics(topic, timeout=30).topics[topic].partitions
-        consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in partitions])
-        done: set[int] = set()
-        deadline = time.monotonic() + PEER_SECONDS
-        while time.monotonic() < deadline:
-            check()
-            for message in consumer.consume(1000, timeout=0.5):
-                if message.error() is None and message.value() is not None:
-                    seen = progress.decode(message.value())
-                    if seen.trigger == seen.of_triggers:
-                        done.add(seen.partition)
-                    if len(done) == seen.of_partitions:
-                        return time.time()
-        raise RuntimeError(f"only partitions {sorted(done)} were complete after {PEER_SECONDS} s")
-    finally:
-        consumer.close()
+            yield Measured(what, feed.records, seconds_to_publish(feed, workers, Path(directory)))
 
 
 RUNS: dict[str, Callable[[Feed], Iterator[Measured]]] = {
