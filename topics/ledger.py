@@ -1,6 +1,6 @@
 """ledger: what a pipeline is, what it has charged, what it refuses. Compacted, one partition, internal.
 
-Keys: "epoch", "config", "start", "charge/<window>", "digest/<partition>/<window>/<trigger>",
+Keys: "epoch", "config", "start", "sources", "started/<stage>/<partition>", "digest/<partition>/<window>/<trigger>",
 "refusal/<stage>/<partition>", "status/<stage>/<partition>". Windows in keys are RFC 3339. Values are JSON with a
 schema number. A tombstone withdraws a record (a refusal that was solved). Written by the fenced task release-0;
 refusals and status by the partition they name.
@@ -47,15 +47,18 @@ class Start(_Record, frozen=True, kw_only=True):
     offsets: dict[int, int]
 
 
-class Charge(_Record, frozen=True, kw_only=True):
-    """What one window costs whoever is in it. mu: of Gaussian DP, all its mechanisms together."""
+class Sources(_Record, frozen=True, kw_only=True):
+    """How many raw partitions there are from a slot on, as source 0 announced it. A new source joins at from_slot."""
 
-    window: int
-    epoch: str
-    epsilon: float
-    delta: float
-    mu: float
-    pipeline: str = ""
+    number: int
+    from_slot: int
+
+
+class Started(_Record, frozen=True, kw_only=True):
+    """This partition has committed before: an empty changelog is then a loss, not a beginning."""
+
+    stage: str
+    partition: int
 
 
 class Digest(_Record, frozen=True, kw_only=True):
@@ -79,25 +82,29 @@ class Refusal(_Record, frozen=True, kw_only=True):
 
 
 class Status(_Record, frozen=True, kw_only=True):
-    """What a partition is doing. stalled: cause, or empty."""
+    """What a partition is doing. stalled: cause, or empty. slot: last closed trigger interval. counters: operator-only
+    totals. next: input offset taken last plus one, position: of the last commit."""
 
     stage: str
     partition: int
     state: str
     worker: str = ""
     position: int = -1
+    next: int = -1
     slot: int | None = None
     stalled: str = ""
     at: int = 0
+    counters: dict[str, int] = {}
 
 
-LedgerRecord = Epoch | Config | Start | Charge | Digest | Refusal | Status
+LedgerRecord = Epoch | Config | Start | Sources | Started | Digest | Refusal | Status
 
 _TYPES: dict[str, tuple[type[LedgerRecord], int]] = {
     "epoch": (Epoch, 0),
     "config": (Config, 0),
     "start": (Start, 0),
-    "charge": (Charge, 1),
+    "sources": (Sources, 0),
+    "started": (Started, 2),
     "digest": (Digest, 3),
     "refusal": (Refusal, 2),
     "status": (Status, 2),
@@ -113,14 +120,21 @@ def key_of(record: LedgerRecord) -> str:
             return "config"
         case Start():
             return "start"
-        case Charge():
-            return f"charge/{format_time(record.window)}"
+        case Sources():
+            return "sources"
+        case Started():
+            return f"started/{record.stage}/{record.partition}"
         case Digest():
-            return f"digest/{record.partition}/{format_time(record.window)}/{record.trigger}"
+            return digest_key(record.partition, record.window, record.trigger).decode()
         case Refusal():
             return f"refusal/{record.stage}/{record.partition}"
         case Status():
             return f"status/{record.stage}/{record.partition}"
+
+
+def digest_key(partition: int, window: int, trigger: int) -> bytes:
+    """Key of one link of a release partition's chain; window: start in ms."""
+    return f"digest/{partition}/{format_time(window)}/{trigger}".encode()
 
 
 def encode(record: LedgerRecord) -> tuple[bytes, bytes]:
@@ -151,9 +165,9 @@ def decode(key: bytes, value: bytes | None) -> LedgerRecord | None:
 
 
 def window_of(key: bytes) -> int:
-    """Window start in ms of a charge's or digest's key. Raises MalformedRecord."""
+    """Window start in ms of a digest's key. Raises MalformedRecord."""
     parts = key.decode(errors="replace").split("/")
     try:
-        return parse_time({"charge": parts[1:2], "digest": parts[2:3]}[parts[0]][0])
+        return parse_time({"digest": parts[2:3]}[parts[0]][0])
     except (KeyError, IndexError, ValueError):
         raise MalformedRecord("ledger key names no window") from None

@@ -1,0 +1,187 @@
+"""Wires the pipeline: one Faust application whose agents feed the partition tasks.
+
+    raw ──route──▶ by-user ──bound──▶ bounded ──release──▶ histogram, latest, progress
+
+Faust's part: the application, agents, consumer group and rebalancing, worker process. Ours: batches (transport.py) and
+exactly-once partition tasks (task.py).
+"""
+
+import hashlib
+import logging
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import faust
+from faust.serializers import codecs
+from faust.types import TP
+from susurrus.agents.clients import Clients
+from susurrus.agents.ledger import Ledger
+from susurrus.agents.services import Services
+from susurrus.agents.settings import Settings
+from susurrus.agents.supervisor import StageSpec, Supervisor
+from susurrus.agents.transport import BatchTransport
+from susurrus.mechanisms.calendar import Calendar
+
+log = logging.getLogger(__name__)
+
+_CODEC = "susurrus-batch"
+_SESSION_SECONDS = 10.0
+_HEARTBEAT_SECONDS = 2.0
+_REBALANCE_SECONDS = 15.0
+
+
+class _AsIs(codecs.Codec):
+    """Batches are no bytes: hand them through."""
+
+    def loads(self, s: Any) -> Any:
+        return s
+
+
+codecs.register(_CODEC, _AsIs())
+
+
+def application_id(settings: Settings) -> str:
+    """Consumer group and transactional.id prefix: prefix and pipeline, so that one prefix ACL covers them."""
+    return f"{settings.pipeline.prefix}.{settings.pipeline.name}"
+
+
+def calendar_of(settings: Settings) -> Calendar:
+    """The pipeline's public calendar."""
+    window = settings.window
+    return Calendar(
+        origin=window.origin,
+        window=window.length,
+        trigger_every=window.trigger_every,
+        allowed_lateness=window.allowed_lateness,
+    )
+
+
+def build_services(settings: Settings) -> Services:
+    """Everything the tasks share. Raises ConfigurationError, also where there is no secret."""
+    calendar = calendar_of(settings)
+    clients = Clients(settings.librdkafka(), application=application_id(settings), embedded=settings.kafka.embedded)
+    digest = settings.config_digest()
+    strategy: Any = None
+    founder = ("release", 0)
+    if settings.pipeline.kind == "histogram":
+        from susurrus.mechanisms.strategy import build_strategy
+
+        plan = settings.plan()
+        strategy = build_strategy(plan)
+        digest = hashlib.blake2b(digest + plan.digest(), digest_size=32, person=b"susurrus-digest").digest()
+    else:
+        founder = (stages_of(settings)[0].name, 0)
+    ledger = Ledger(settings, clients, calendar, config_digest=digest, founder=founder)
+    return Services(
+        settings=settings,
+        clients=clients,
+        ledger=ledger,
+        calendar=calendar,
+        config_digest=digest,
+        secret=settings.secret(),
+        strategy=strategy,
+    )
+
+
+def stages_of(settings: Settings) -> list[StageSpec]:
+    """The stages of a pipeline, in the order of the flow."""
+    kind = settings.pipeline.kind
+    if kind == "histogram":
+        from susurrus.agents.histogram.bound import Bound
+        from susurrus.agents.histogram.release import Release
+        from susurrus.agents.histogram.route import Route
+
+        return [
+            StageSpec("route", settings.input.topic, "route-changelog", Route, purge=False),
+            StageSpec("bound", settings.topic("by-user"), "bound-changelog", Bound, purge=True),
+            StageSpec("release", settings.topic("bounded"), "release-changelog", Release, purge=True),
+        ]
+    if kind == "stream":
+        from susurrus.agents.real.stages import stream_stages
+
+        return stream_stages(settings)
+    from susurrus.agents.local.stages import local_stages
+
+    return local_stages(settings)
+
+
+def build_app(settings: Settings) -> tuple[faust.App, Supervisor]:
+    """The Faust application of a pipeline and the supervisor of its tasks."""
+    services = build_services(settings)
+    stages = stages_of(settings)
+    directory = Path(settings.worker.data_directory)
+    directory.mkdir(parents=True, exist_ok=True)
+    app = faust.App(
+        application_id(settings),
+        **settings.faust(),
+        datadir=str(directory / "faust"),
+        topic_partitions=1,
+        topic_disable_leader=True,
+        topic_allow_declare=False,
+        consumer_auto_offset_reset="earliest",
+        consumer_max_fetch_size=settings.worker.fetch_bytes,
+        consumer_metadata_max_age_ms=30_000,
+        broker_session_timeout=_SESSION_SECONDS,
+        broker_heartbeat_interval=_HEARTBEAT_SECONDS,
+        broker_rebalance_timeout=_REBALANCE_SECONDS,
+        broker_max_poll_interval=300.0,
+        stream_wait_empty=False,
+        web_enabled=False,
+        loghandlers=[],
+    )
+    supervisor = Supervisor(app, services, stages, heartbeat_seconds=_HEARTBEAT_SECONDS)
+    app.transport = BatchTransport(
+        app.conf.broker_consumer, app, client_options=settings.aiokafka(), is_reading=supervisor.is_reading
+    )
+    for stage in stages:
+        _add_agent(app, supervisor, stage)
+
+    @app.on_partitions_assigned.connect
+    async def assigned(app: Any, assigned: set[TP], **_: Any) -> None:
+        await supervisor.on_assigned(assigned)
+
+    @app.on_partitions_revoked.connect
+    async def revoked(app: Any, revoked: set[TP], **_: Any) -> None:
+        await supervisor.on_revoked(revoked)
+
+    @app.on_before_shutdown.connect
+    async def shutting_down(app: Any, **_: Any) -> None:
+        await supervisor.stop()
+
+    return app, supervisor
+
+
+def _add_agent(app: faust.App, supervisor: Supervisor, stage: StageSpec) -> None:
+    """An agent only hands batches to the partition's task: one that blocked would starve the others."""
+    topic = app.topic(stage.input_topic, value_serializer=_CODEC, key_serializer=_CODEC, acks=False)
+
+    async def agent(stream: Any) -> None:
+        async for event in stream.events():
+            message = event.message
+            supervisor.offer(TP(message.topic, message.partition), event.value)
+
+    app.agent(topic, name=stage.name)(agent)
+
+
+def run_worker(
+    settings: Settings, *, loglevel: str | None = None, ready: Callable[[Supervisor], None] | None = None
+) -> None:
+    """Run one worker process until SIGTERM or SIGINT; returns after an orderly stop.
+
+    Must be called from the main thread of its process. ``ready`` is called with the supervisor before the worker starts.
+    """
+    level = (loglevel or settings.worker.log_level).upper()
+    logging.basicConfig(level=level, format="%(asctime)s %(levelname)-7s %(name)s: %(message)s", stream=sys.stderr)
+    for noisy in ("faust", "aiokafka", "mode", "kafka"):
+        logging.getLogger(noisy).setLevel(max(logging.WARNING, logging.getLevelName(level)))
+    app, supervisor = build_app(settings)
+    if ready is not None:
+        ready(supervisor)
+    worker = faust.Worker(
+        app, loglevel=level, override_logging=False, redirect_stdouts=False, console_port=0, blocking_timeout=0.0
+    )
+    log.info("worker %s starts (pid %d)", supervisor.worker, os.getpid())
+    worker.execute_from_commandline()

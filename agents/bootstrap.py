@@ -1,0 +1,159 @@
+"""Creates and checks a pipeline's topics from their contracts in topics/spec.py.
+
+Internal topics live for ever by retention and are purged below the committed position by the workers; changelogs must not lose
+a record to an unclean election. Creating never changes a topic that exists, except that partitions which follow a grown raw
+topic are added.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, NewTopic, ResourceType
+from susurrus.agents.settings import Settings
+from susurrus.mechanisms.errors import ConfigurationError
+from susurrus.topics import charges
+from susurrus.topics.spec import HISTOGRAM_TOPICS, TopicSpec
+
+_REQUEST_SECONDS = 30.0
+_MAX_RECORD_BYTES = 1_048_588
+
+
+def specs_of(settings: Settings) -> tuple[TopicSpec, ...]:
+    """The topics of the pipeline's kind."""
+    if settings.pipeline.kind == "stream":
+        from susurrus.topics.spec import STREAM_TOPICS
+
+        return STREAM_TOPICS
+    if settings.pipeline.kind == "local":
+        from susurrus.topics.spec import LOCAL_TOPICS
+
+        return LOCAL_TOPICS
+    return HISTOGRAM_TOPICS
+
+
+def _partitions(settings: Settings, spec: TopicSpec, raw: int) -> int:
+    if spec.partitions == "raw":
+        return raw
+    if spec.partitions == "by-user":
+        return settings.topics.by_user_partitions
+    if spec.partitions == "bounded":
+        return settings.topics.bounded_partitions
+    return 1
+
+
+def _config(settings: Settings, spec: TopicSpec, replication: int) -> dict[str, str]:
+    config = {
+        "cleanup.policy": spec.cleanup,
+        "min.insync.replicas": str(min(settings.topics.min_insync_replicas, replication)),
+        "unclean.leader.election.enable": "false",
+        "max.message.bytes": str(_MAX_RECORD_BYTES),
+    }
+    if spec.retention == "forever":
+        config["retention.ms"] = "-1"
+    elif settings.topics.retention is not None:
+        config["retention.ms"] = str(settings.topics.retention)
+    if spec.readers == "public":
+        # Output time stamps are trigger times, which consumers rely on.
+        config["message.timestamp.type"] = "CreateTime"
+    return config
+
+
+def _raw_partitions(settings: Settings, admin: AdminClient) -> int:
+    topic = settings.input.topic
+    found = admin.list_topics(topic, timeout=_REQUEST_SECONDS).topics[topic]
+    if found.error is not None:
+        raise ConfigurationError(f"input.topic={topic} does not exist on this cluster: create it, or correct the name")
+    return len(found.partitions)
+
+
+def create_topics(settings: Settings, admin: AdminClient) -> list[str]:
+    """Create what is missing; one line per topic for the operator. Raises ConfigurationError where the raw topic is missing."""
+    raw = _raw_partitions(settings, admin)
+    metadata = admin.list_topics(timeout=_REQUEST_SECONDS)
+    replication = min(settings.topics.replication_factor, len(metadata.brokers))
+    lines = []
+    if replication < settings.topics.replication_factor:
+        lines.append(
+            f"warning: {len(metadata.brokers)} broker(s), so topics get replication {replication} instead of "
+            f"{settings.topics.replication_factor}: a lost disk loses the pipeline's state"
+        )
+    wanted = {settings.topic(spec.name): spec for spec in specs_of(settings)}
+    missing = []
+    for name, spec in wanted.items():
+        existing = metadata.topics.get(name)
+        partitions = _partitions(settings, spec, raw)
+        if existing is None:
+            missing.append(NewTopic(name, partitions, replication, config=_config(settings, spec, replication)))
+        elif len(existing.partitions) < partitions and spec.partitions == "raw":
+            _wait(admin.create_partitions([NewPartitions(name, partitions)]))
+            lines.append(f"grown    {name} to {partitions} partitions")
+        else:
+            lines.append(f"exists   {name}")
+    shared = charges.topic_name(settings.pipeline.prefix)
+    if shared not in metadata.topics:
+        config = {"cleanup.policy": "compact", "retention.ms": "-1", "unclean.leader.election.enable": "false"}
+        config["min.insync.replicas"] = str(min(settings.topics.min_insync_replicas, replication))
+        missing.append(NewTopic(shared, 1, replication, config=config))
+    if missing:
+        _wait(admin.create_topics(missing, operation_timeout=_REQUEST_SECONDS))
+        lines += [f"created  {topic.topic} with {topic.num_partitions} partition(s)" for topic in missing]
+    return lines
+
+
+def _wait(futures: dict[str, Any]) -> None:
+    for future in futures.values():
+        try:
+            future.result(timeout=_REQUEST_SECONDS)
+        except KafkaException as error:
+            # Two operators at once: whoever was first has made the same topic.
+            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise
+
+
+def check_topics(settings: Settings, admin: AdminClient) -> list[str]:
+    """One line per topic: ok, or what is wrong and what to do."""
+    raw = _raw_partitions(settings, admin)
+    metadata = admin.list_topics(timeout=_REQUEST_SECONDS)
+    wanted = {settings.topic(spec.name): spec for spec in specs_of(settings)}
+    present = [name for name in wanted if name in metadata.topics]
+    configs = {
+        resource.name: {name: entry.value for name, entry in future.result(timeout=_REQUEST_SECONDS).items()}
+        for resource, future in admin.describe_configs(
+            [ConfigResource(ResourceType.TOPIC, name) for name in present]
+        ).items()
+    }
+    lines = list(_clock_problems(settings, admin))
+    for name, spec in wanted.items():
+        if name not in metadata.topics:
+            lines.append(f"missing  {name}: run `susurrus topics create`")
+            continue
+        topic = metadata.topics[name]
+        problems = []
+        partitions = _partitions(settings, spec, raw)
+        if len(topic.partitions) < partitions or (spec.partitions != "raw" and len(topic.partitions) != partitions):
+            problems.append(f"has {len(topic.partitions)} partitions, needs {partitions}")
+        replication = min((len(p.replicas) for p in topic.partitions.values()), default=0)
+        expected = _config(settings, spec, replication)
+        for key in ("cleanup.policy", "retention.ms", "unclean.leader.election.enable", "message.timestamp.type"):
+            if key in expected and set(configs[name].get(key, "").split(",")) != set(expected[key].split(",")):
+                problems.append(f"{key}={configs[name].get(key)}, should be {expected[key]}")
+        if replication < settings.topics.replication_factor:
+            problems.append(f"replication is {replication}, configured {settings.topics.replication_factor}")
+        lines.append(f"ok       {name}" if not problems else f"wrong    {name}: {'; '.join(problems)}")
+    return lines
+
+
+def _clock_problems(settings: Settings, admin: AdminClient) -> Iterator[str]:
+    """Does the raw topic stamp its records as the clock expects?"""
+    topic = settings.input.topic
+    [future] = admin.describe_configs([ConfigResource(ResourceType.TOPIC, topic)]).values()
+    stamped = future.result(timeout=_REQUEST_SECONDS)["message.timestamp.type"].value
+    expected = {"broker": "LogAppendTime", "producer": "CreateTime"}.get(settings.clock.kind)
+    if expected is not None and stamped != expected:
+        yield (
+            f'wrong    {topic}: message.timestamp.type={stamped}, but clock.kind="{settings.clock.kind}" needs {expected}: '
+            "change the topic or clock.kind"
+        )
+    else:
+        yield f"ok       {topic} (raw, {stamped})"

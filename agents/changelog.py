@@ -1,0 +1,235 @@
+"""The changelog of one partition task: what each commit did to its state, in Kafka, as the authority on state and position.
+
+One packed record per commit (topics/changelog.py), chunked below the record limit. The log stays short by a rolling refresh:
+every commit also carries, from a cursor that walks through the key space, as many bytes of unchanged state as it carries of
+changes. When the cursor has come round, whatever was written before the round began is superseded and may be deleted
+(``purge_before``), so the log is at most a few times the size of the state, without ever writing a whole snapshot.
+"""
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+from confluent_kafka import KafkaException, Producer
+from susurrus.agents.clients import Clients, read_to_end
+from susurrus.agents.commit import Commit
+from susurrus.agents.store import FIRST_STATE_KEY, Store
+from susurrus.mechanisms.errors import Refusal
+from susurrus.topics import changelog as codec
+from susurrus.topics.packing import MalformedRecord
+
+_LAST_STATE_KEY = b"\xff"
+_REFRESH_BYTES = 64 << 10
+
+
+class Refresh(msgspec.Struct, array_like=True):
+    """Where the rolling refresh is. cursor: the next key. round_start: changelog offset at which this round began; -1: unknown."""
+
+    cursor: bytes = b""
+    round_start: int = -1
+    purge_before: int = -1
+
+
+class Facts(msgspec.Struct):
+    """The meta part of a changelog record."""
+
+    epoch: str
+    meta: dict[str, Any]
+    drops: list[tuple[bytes, bytes]]
+    refresh: Refresh
+
+
+class State(msgspec.Struct):
+    """The store's meta record: what the last commit left, and how far the changelog is applied."""
+
+    epoch: str
+    changelog_id: str
+    changelog_next: int
+    position: int
+    topic_id: str
+    meta: dict[str, Any]
+    refresh: Refresh
+
+
+@dataclass(slots=True)
+class Step:
+    """A prepared commit."""
+
+    commit: Commit
+    chunks: list[bytes]
+    state: State
+    round_starts: bool
+    first_offset: int = -1
+    last_offset: int = -1
+
+
+class Changelog:
+    """The changelog partition of one task. Used by the task's thread only."""
+
+    def __init__(self, clients: Clients, topic: str, partition: int, *, max_bytes: int = 900_000) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.purge_before = -1
+        """Changelog records below this offset are superseded."""
+        self._clients = clients
+        self._max_bytes = max_bytes
+        self._id = ""
+
+    # ---- recovery ----------------------------------------------------------------------------------------------------
+
+    def meta(self, store: Store) -> State | None:
+        """The last commit as the store knows it."""
+        raw = store.meta()
+        return None if raw is None else msgspec.msgpack.decode(raw, type=State)
+
+    def recover(self, store: Store, *, epoch: str, beat: Callable[[], None]) -> State | None:
+        """Replay what the store lacks, up to the end of the log as read now; the state then, None if there was never a commit.
+
+        The producer is already initialised, so no older owner can append behind that end. Raises Refusal where the log cannot be
+        what this store, or this epoch, was built from.
+        """
+        self._id = self._clients.topic_id(self.topic)
+        state = self.meta(store)
+        start, end = self._clients.watermarks(self.topic, self.partition)
+        usable = (
+            state is not None
+            and state.epoch == epoch
+            and state.changelog_id == self._id
+            and state.changelog_next >= start
+        )
+        if state is not None and not usable:
+            store.wipe()
+            state = None
+        if state is not None and state.changelog_next > end:
+            raise Refusal(
+                f"topic={self.topic} partition={self.partition} ends at offset={end}, but the local state has seen "
+                f"offset={state.changelog_next}: the changelog was truncated; restore it, or give the pipeline a new name"
+            )
+        assembler = codec.Assembler()
+        with contextlib.closing(self._clients.reader("recovery")) as consumer:
+            position = state.changelog_next if state is not None else start
+            if position < end:
+                for batch in read_to_end(consumer, self.topic, self.partition, position):
+                    beat()
+                    for message in batch:
+                        try:
+                            record = assembler.feed(message.value())
+                        except MalformedRecord as error:
+                            raise Refusal(
+                                f"topic={self.topic} partition={self.partition} offset={message.offset()}: {error}; restore the "
+                                "changelog, or give the pipeline a new name to start over"
+                            ) from error
+                        if record is not None:
+                            state = self._replay(store, record, message.offset() + 1, epoch)
+        if assembler.pending:
+            raise Refusal(
+                f"topic={self.topic} partition={self.partition}: the last commit lacks chunks; restore the changelog, or give "
+                "the pipeline a new name to start over"
+            )
+        self.purge_before = state.refresh.purge_before if state is not None else -1
+        return state
+
+    def _replay(self, store: Store, record: codec.ChangelogRecord, following: int, epoch: str) -> State:
+        facts = msgspec.msgpack.decode(record.meta, type=Facts)
+        if facts.epoch != epoch:
+            raise Refusal(
+                f"topic={self.topic} partition={self.partition} holds state of epoch={facts.epoch}, the ledger says "
+                f"epoch={epoch}: give the pipeline a new name, its topics belong to another life"
+            )
+        state = State(
+            epoch=epoch,
+            changelog_id=self._id,
+            changelog_next=following,
+            position=record.next_position,
+            topic_id=record.topic_id,
+            meta=facts.meta,
+            refresh=facts.refresh,
+        )
+        store.write(record.puts, record.deletes, facts.drops, meta=msgspec.msgpack.encode(state))
+        return state
+
+    # ---- commits -----------------------------------------------------------------------------------------------------
+
+    def prepare(self, store: Store, commit: Commit, topic_id: str, epoch: str) -> Step:
+        """Everything of a commit that can be computed before the transaction begins."""
+        previous = self.meta(store)
+        refresh = previous.refresh if previous is not None else Refresh()
+        round_starts = refresh.round_start < 0
+        size = sum(len(key) + len(value) for key, value in commit.puts)
+        refreshed, cursor = self._refresh(store, commit, refresh.cursor, size)
+        finished = not cursor
+        # Until the offset of this record is known, a round that begins with it is marked -1 in the record itself: a
+        # successor that recovers from here simply begins a new round.
+        refresh = Refresh(
+            cursor=cursor,
+            round_start=-1 if finished else refresh.round_start,
+            purge_before=max(refresh.purge_before, refresh.round_start) if finished else refresh.purge_before,
+        )
+        facts = Facts(epoch=epoch, meta=commit.meta, drops=commit.drops, refresh=refresh)
+        record = codec.ChangelogRecord(
+            next_position=commit.position,
+            topic_id=topic_id,
+            meta=msgspec.msgpack.encode(facts),
+            puts=refreshed + commit.puts,
+            deletes=commit.deletes,
+        )
+        state = State(
+            epoch=epoch,
+            changelog_id=self._id,
+            changelog_next=-1,
+            position=commit.position,
+            topic_id=topic_id,
+            meta=commit.meta,
+            refresh=refresh,
+        )
+        return Step(commit, codec.encode(record, self._max_bytes), state, round_starts and not finished)
+
+    def _refresh(
+        self, store: Store, commit: Commit, cursor: bytes, size: int
+    ) -> tuple[list[tuple[bytes, bytes]], bytes]:
+        """Unchanged items from the cursor on, and the new cursor; an empty cursor when the key space has come round."""
+        changed = {key for key, _ in commit.puts} | set(commit.deletes)
+        budget = max(size, _REFRESH_BYTES)
+        items: list[tuple[bytes, bytes]] = []
+        for key, value in store.scan(cursor or FIRST_STATE_KEY, _LAST_STATE_KEY):
+            if budget <= 0:
+                return items, key
+            if key in changed or any(start <= key < end for start, end in commit.drops):
+                continue
+            items.append((key, value))
+            budget -= len(key) + len(value)
+        return items, b""
+
+    def produce(self, producer: Producer, step: Step) -> None:
+        """Queue the record's chunks and wait until all of the transaction's records are on the brokers."""
+        failures: list[Any] = []
+
+        def delivered(error: Any, message: Any) -> None:
+            if error is not None:
+                failures.append(error)
+                return
+            offset = message.offset()
+            step.first_offset = offset if step.first_offset < 0 else min(step.first_offset, offset)
+            step.last_offset = max(step.last_offset, offset)
+
+        for chunk in step.chunks:
+            while True:
+                try:
+                    producer.produce(self.topic, chunk, partition=self.partition, on_delivery=delivered)
+                    break
+                except BufferError:
+                    producer.poll(0.1)
+        producer.flush(60.0)
+        if failures:
+            raise KafkaException(failures[0])
+
+    def apply(self, store: Store, step: Step) -> None:
+        """After the commit: the store, in one batch."""
+        state, commit = step.state, step.commit
+        state.changelog_next = step.last_offset + 1
+        if step.round_starts:
+            state.refresh.round_start = step.first_offset
+        self.purge_before = state.refresh.purge_before
+        store.write(commit.puts, commit.deletes, commit.drops, meta=msgspec.msgpack.encode(state))

@@ -1,0 +1,154 @@
+"""confluent-kafka clients as every part of a worker needs them: one place for their settings and their failure modes."""
+
+import contextlib
+import threading
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicCollection, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
+from susurrus.mechanisms.errors import Refusal
+
+REQUEST_SECONDS = 30.0
+_UNKNOWN_TOPIC_ID = ""
+
+
+class Clients:
+    """Makes clients for one cluster. ``properties`` are raw librdkafka properties; ``embedded`` brokers know fewer requests."""
+
+    def __init__(self, properties: Mapping[str, Any], *, application: str, embedded: bool = False) -> None:
+        self.properties = dict(properties)
+        self.application = application
+        self.embedded = embedded
+        self._admin: AdminClient | None = None
+        self._watermarks: Consumer | None = None
+        self._lock = threading.Lock()
+
+    def transactional_producer(self, transactional_id: str) -> Producer:
+        """A producer for one partition task; ``init_transactions`` (which fences an older owner) is the caller's step."""
+        return Producer(
+            {
+                **self.properties,
+                "transactional.id": transactional_id,
+                # A dead owner's open transaction holds every read_committed reader back for this long.
+                "transaction.timeout.ms": 30_000,
+                # Back-to-back transactions meet CONCURRENT_TRANSACTIONS; librdkafka would sleep 100 ms for each.
+                "retry.backoff.ms": 5,
+                "linger.ms": 5,
+                "compression.type": "lz4",
+                "queue.buffering.max.messages": 1_000_000,
+                "queue.buffering.max.kbytes": 1 << 20,
+                "message.max.bytes": 1_000_000_000,
+                # The default partitioner never decides: every record names its partition (topics/partitioner.py).
+            }
+        )
+
+    def producer(self) -> Producer:
+        """An idempotent producer for what is not part of any transaction (status)."""
+        return Producer({**self.properties, "enable.idempotence": not self.embedded, "linger.ms": 50})
+
+    def reader(self, group: str = "reader") -> Consumer:
+        """A read_committed consumer that is assigned by hand and tells where a partition ends."""
+        return Consumer(
+            {
+                **self.properties,
+                "group.id": f"{self.application}-{group}",
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+                "isolation.level": "read_committed",
+                "auto.offset.reset": "error",
+                "fetch.wait.max.ms": 50,
+                "fetch.message.max.bytes": 8 << 20,
+                "allow.auto.create.topics": self.embedded,
+            }
+        )
+
+    def admin(self) -> AdminClient:
+        """The shared admin client (thread-safe)."""
+        with self._lock:
+            if self._admin is None:
+                self._admin = AdminClient(dict(self.properties))
+            return self._admin
+
+    def close(self) -> None:
+        """Close what is shared."""
+        with self._lock:
+            if self._watermarks is not None:
+                self._watermarks.close()
+                self._watermarks = None
+            self._admin = None
+
+    def group_metadata(self) -> Any:
+        """Group metadata for send_offsets_to_transaction: a member that never joined; fencing is by transactional.id."""
+        consumer = Consumer({**self.properties, "group.id": self.application})
+        try:
+            return consumer.consumer_group_metadata()
+        finally:
+            consumer.close()
+
+    def topic_id(self, topic: str) -> str:
+        """The id Kafka gave this life of the topic, as text; the empty string where the broker cannot tell.
+
+        Raises Refusal where the topic does not exist.
+        """
+        if self.embedded:
+            return _UNKNOWN_TOPIC_ID
+        future = self.admin().describe_topics(TopicCollection([topic]), request_timeout=REQUEST_SECONDS)[topic]
+        try:
+            return str(future.result().topic_id)
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                raise Refusal(f"topic={topic} does not exist: create it with `susurrus topics create`") from error
+            raise
+
+    def partitions(self, topic: str) -> int:
+        """How many partitions a topic has; 0 where it does not exist."""
+        metadata = self.admin().list_topics(topic, timeout=REQUEST_SECONDS).topics[topic]
+        return 0 if metadata.error is not None else len(metadata.partitions)
+
+    def watermarks(self, topic: str, partition: int) -> tuple[int, int]:
+        """(log start, high watermark) with isolation read_uncommitted: what had been appended when the request was sent.
+
+        A read_committed watermark is the last stable offset: it hides what an open transaction still holds.
+        """
+        if self.embedded:
+            with self._lock:
+                if self._watermarks is None:
+                    self._watermarks = Consumer({**self.properties, "group.id": f"{self.application}-watermarks"})
+                low, high = self._watermarks.get_watermark_offsets(
+                    TopicPartition(topic, partition), timeout=REQUEST_SECONDS, cached=False
+                )
+                return low, high
+        admin, tp = self.admin(), TopicPartition(topic, partition)
+        low, high = (
+            admin.list_offsets({tp: spec}, request_timeout=REQUEST_SECONDS)[tp]
+            for spec in (OffsetSpec.earliest(), OffsetSpec.latest())
+        )
+        return int(low.result().offset), int(high.result().offset)
+
+    def offset_at(self, topic: str, partition: int, stamp: int) -> int:
+        """The first offset whose time stamp (ms) is at least ``stamp``; the end of the log where there is none."""
+        with contextlib.closing(self.reader("offsets")) as consumer:
+            [found] = consumer.offsets_for_times([TopicPartition(topic, partition, stamp)], timeout=REQUEST_SECONDS)
+        return int(found.offset) if found.offset >= 0 else self.watermarks(topic, partition)[1]
+
+
+def read_to_end(consumer: Consumer, topic: str, partition: int, start: int) -> Iterator[list[Any]]:
+    """Batches of messages of one partition from ``start`` to its end as met (read_committed)."""
+    consumer.assign([TopicPartition(topic, partition, start)])
+    try:
+        while True:
+            batch = []
+            for message in consumer.consume(5_000, timeout=1.0):
+                error = message.error()
+                if error is None:
+                    batch.append(message)
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    yield batch
+                    return
+                elif not error.retriable() and error.code() != KafkaError._TRANSPORT:
+                    raise KafkaException(error)
+            if batch:
+                yield batch
+    finally:
+        consumer.unassign()

@@ -1,0 +1,32 @@
+"""One step of a partition, as a stage hands it to its task: outputs, state and input position, all or nothing."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """Records for one partition of one topic. ``messages``: dicts of value, and optionally key and timestamp (ms).
+
+    ``headers``, where given, are one list per message (dead letters only: they cost a call per record).
+    """
+
+    topic: str
+    partition: int
+    messages: list[dict[str, Any]]
+    headers: list[list[tuple[str, bytes]]] | None = None
+
+
+@dataclass(slots=True)
+class Commit:
+    """One step of a partition, all or nothing: outputs, state and input position."""
+
+    position: int
+    """The input offset from which a successor must read."""
+    meta: dict[str, Any]
+    """The stage's small facts; replaces the previous ones."""
+    outputs: list[Output] = field(default_factory=list)
+    puts: list[tuple[bytes, bytes]] = field(default_factory=list)
+    deletes: list[bytes] = field(default_factory=list)
+    drops: list[tuple[bytes, bytes]] = field(default_factory=list)
+    """Ranges [start, end) of state keys to delete, before deletes and puts."""

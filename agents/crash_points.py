@@ -1,0 +1,36 @@
+"""Named points in the commit at which a test may kill the worker with SIGKILL: an injection point, not luck.
+
+Off unless SUSURRUS_CRASH_AT is set, as ``stage:point:visit`` (``bound:after-commit:3`` dies at the third visit of that point by
+a task of that stage). tests/chaos walks through POINTS.
+"""
+
+import os
+import signal
+import threading
+
+POINTS = (
+    "before-begin",
+    "after-begin",
+    "after-outputs",
+    "after-changelog",
+    "after-offsets",
+    "after-commit",
+    "after-store",
+)
+
+_lock = threading.Lock()
+_visits = 0
+_target = os.environ.get("SUSURRUS_CRASH_AT", "")
+
+
+def reach(stage: str, point: str) -> None:
+    """Die here if this is the visit asked for."""
+    global _visits
+    if not _target:
+        return
+    wanted_stage, wanted_point, visit = _target.split(":")
+    if (stage, point) == (wanted_stage, wanted_point):
+        with _lock:
+            _visits += 1
+            if _visits == int(visit):
+                os.kill(os.getpid(), signal.SIGKILL)

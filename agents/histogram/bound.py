@@ -1,0 +1,299 @@
+"""bound: by-user -> bounded.  Key user -> key.  State: per (window, user) the records kept and the keys seen, nothing else.
+
+Gathers the open slots' events as columns. When a slot is closed by every raw partition, all of its events are put in the order
+(user, source, raw offset), capped per user and added up per key in one vectorised pass: what becomes of a record depends on its
+own user's records only, and no user id leaves this stage. Then the tick goes to every partition of bounded.
+
+State keys: ``u`` window user -> caps, ``o`` slot sequence -> a spilled block of an open slot.
+"""
+
+from collections.abc import Iterator
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from susurrus.agents.commit import Commit, Output
+from susurrus.agents.histogram.open_slots import OpenSlots
+from susurrus.agents.histogram.state_keys import ordered
+from susurrus.agents.services import Services
+from susurrus.agents.stage import Stage
+from susurrus.agents.store import Store, prefix_end
+from susurrus.agents.transport import Batch
+from susurrus.mechanisms.bounding import UserKeys
+from susurrus.topics import bounded as bounded_codec
+from susurrus.topics import by_user as by_user_codec
+from susurrus.topics import tick as tick_codec
+from susurrus.topics.bounded import BoundedBlock
+from susurrus.topics.by_user import ByUserBlock
+from susurrus.topics.packing import Kind, kind_of
+from susurrus.topics.partitioner import partition as partition_of
+
+_USERS = b"u"
+_SPILLED = b"o"
+_ENTRY = np.dtype([("hash", "V16"), ("count", "<u4")])
+_HEADER_BYTES = 4
+
+
+class Bound(Stage):
+    """One by-user partition."""
+
+    name = "bound"
+
+    def __init__(self, services: Services, partition: int) -> None:
+        super().__init__(services, partition)
+        self._calendar = services.calendar
+        self._bounding = services.strategy.bounding
+        self._columns = services.settings.measured_columns
+        self._partitions = services.settings.topics.bounded_partitions
+        self._max_rows = services.settings.worker.max_open_records
+        # The per-user key list holds hashes. They are keyed, so nobody can craft two of one user's keys that collide, and a
+        # collision could change what is kept of that very user only.
+        self._hash_key = blake2b(services.secret, person=b"susurrus-bound", digest_size=32).digest()
+        self._open: OpenSlots[ByUserBlock]
+        self._spilled: dict[int, int] = {}
+        self._store: Store
+        self._taken = -1
+        self._spills = 0
+
+    # ---- input -------------------------------------------------------------------------------------------------------
+
+    def restore(self, store: Store, meta: dict[str, Any] | None, position: int) -> int:
+        """Tick vector and spilled slots of the last commit, or a fresh start before the first window."""
+        self._store = store
+        services = self.services
+        self._taken = position
+        if meta is None:
+            start = services.ledger.start
+            closed = self._calendar.first_slot(services.ledger.first_window) - 1
+            self._open = OpenSlots.fresh(
+                config_digest=services.config_digest, closed=closed, sources=len(start.offsets)
+            )
+            self._spilled, self._spills = {}, 0
+            self.counters = {"taken": 0, "kept": 0, "capped": 0}
+            return position
+        self._open = OpenSlots.from_meta(meta, config_digest=services.config_digest)
+        self._spilled = {int(slot): int(count) for slot, count in meta["spilled"].items()}
+        self._spills = int(meta["spills"])
+        return position
+
+    def take(self, batch: Batch) -> None:
+        """Split blocks by slot; note ticks."""
+        for record in batch.records:
+            if kind_of(record.value) is Kind.TICK:
+                self._open.tick(tick_codec.decode(record.value), record.offset)
+                continue
+            block = by_user_codec.decode(record.value)
+            slots = np.unique(block.slot)
+            for slot in slots.tolist():
+                part = block if len(slots) == 1 else block.take(np.flatnonzero(block.slot == slot))
+                self._open.add(slot, part, len(part), record.offset)
+        self._taken = batch.end
+
+    # ---- output ------------------------------------------------------------------------------------------------------
+
+    def commits(self, now: int) -> Iterator[Commit]:
+        """Close what every source has closed, slot by slot; spill if too much waits."""
+        while (ready := self._open.ready) > self._open.closed:
+            slot = min(
+                (
+                    s
+                    for s in (self._open.next_with_rows(ready), min(self._spilled, default=None))
+                    if s is not None and s <= ready
+                ),
+                default=None,
+            )
+            yield self._close(ready, []) if slot is None else self._close(slot, self._blocks(slot))
+        if self._open.rows > self._max_rows:
+            yield self._spill()
+
+    def _blocks(self, slot: int) -> list[ByUserBlock]:
+        blocks = []
+        if slot in self._spilled:
+            prefix = _SPILLED + ordered(slot)
+            blocks = [by_user_codec.decode(value) for _, value in self._store.scan(prefix, prefix_end(prefix))]
+        return blocks + self._open.peek(slot)
+
+    def _close(self, slot: int, blocks: list[ByUserBlock]) -> Commit:
+        closed_before = self._open.closed
+        puts: list[tuple[bytes, bytes]] = []
+        outputs: list[Output] = []
+        if blocks:
+            puts, outputs = self._bound(slot, blocks)
+        tick = tick_codec.encode(
+            tick_codec.Tick(
+                source=self.partition,
+                slot=slot,
+                config_digest=self.services.config_digest,
+                sources=self.services.settings.topics.by_user_partitions if self.partition == 0 else None,
+            )
+        )
+        topic = self.services.topic("bounded")
+        for target in range(self._partitions):
+            outputs.append(Output(topic, target, [{"value": tick}]))
+        drops = []
+        if self._spilled.pop(slot, None) is not None:
+            prefix = _SPILLED + ordered(slot)
+            drops.append((prefix, prefix_end(prefix)))
+        oldest = self._calendar.open_windows(slot + 1).start
+        if oldest > self._calendar.open_windows(closed_before + 1).start:
+            drops.append((_USERS, _USERS + ordered(oldest)))
+        self._open.close(slot)
+        position = self._open.position(self._taken)
+        return Commit(position=position, meta=self._meta(position), outputs=outputs, puts=puts, drops=drops)
+
+    def _meta(self, position: int) -> dict[str, Any]:
+        return {**self._open.to_meta(position), "spilled": dict(self._spilled), "spills": self._spills}
+
+    def _spill(self) -> Commit:
+        puts = []
+        for slot, blocks in self._open.take_all():
+            for block in blocks:
+                for piece in by_user_codec.split(block, self.services.max_record_bytes):
+                    puts.append((_SPILLED + ordered(slot) + ordered(self._spills), by_user_codec.encode(piece)))
+                    self._spills += 1
+            self._spilled[slot] = self._spilled.get(slot, 0) + len(blocks)
+        return Commit(position=self._taken, meta=self._meta(self._taken), puts=puts)
+
+    # ---- the pass over one slot --------------------------------------------------------------------------------------
+
+    def _bound(self, slot: int, blocks: list[ByUserBlock]) -> tuple[list[tuple[bytes, bytes]], list[Output]]:
+        # The order that caps follow: source, then raw offset. Blocks of one source stand in the log in offset order.
+        blocks = sorted(blocks, key=lambda block: block.source)
+        user, users = _joined([block.user for block in blocks], [block.users for block in blocks])
+        key, keys = _joined([block.key for block in blocks], [block.keys for block in blocks])
+        window_start = np.concatenate([block.window for block in blocks])
+        values = np.concatenate([block.values for block in blocks])
+        windows, window = np.unique(window_start, return_inverse=True)
+        member = user.astype(np.int64) * len(windows) + window
+        if len(windows) == 1:
+            members, member = np.arange(len(users), dtype=np.int64), user.astype(np.int64)
+        else:
+            members, member = np.unique(member, return_inverse=True)
+        order = np.argsort(member, kind="stable")
+        member, key, window, values = member[order], key[order], window[order], values[order]
+
+        numbers = [self._calendar.window_at(int(start)) for start in windows]
+        prefixes = [_USERS + ordered(number) for number in numbers]
+        state_keys = [prefixes[int(m % len(windows))] + users[int(m // len(windows))] for m in members.tolist()]
+        hashes = np.frombuffer(
+            b"".join(blake2b(k, digest_size=16, key=self._hash_key).digest() for k in keys), dtype="V16"
+        )
+        rows = self._store.get(state_keys)
+        state, old_hashes = _unpack(rows, hashes)
+        triggers = np.array([self._calendar.trigger(number, slot) for number in numbers], np.int32)
+        result = self._bounding.close(
+            member.astype(np.int32), key, triggers[(members % len(windows)).astype(np.intp)], state
+        )
+        changed = np.flatnonzero(result.state.kept != state.kept)
+        packed = _pack(result.state, np.concatenate([hashes, old_hashes]), len(hashes))
+        puts = [(state_keys[i], packed[i]) for i in changed.tolist()]
+        kept = int(result.kept.sum())
+        self.counters["taken"] += len(member)
+        self.counters["kept"] += kept
+        self.counters["capped"] += len(member) - kept
+        if not kept:
+            return puts, []
+
+        rows_kept = np.flatnonzero(result.kept)
+        first = result.first[rows_kept]
+        weight = result.weight[rows_kept]
+        cell = window[rows_kept].astype(np.int64) * len(keys) + key[rows_kept]
+        by_cell = np.argsort(cell, kind="stable")
+        cells, starts = np.unique(cell[by_cell], return_index=True)
+
+        def total(column: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+            return np.add.reduceat(column[by_cell], starts)
+
+        sums = np.empty((len(cells), len(self._columns)), np.int64)
+        for index, column in enumerate(self._columns):
+            if column.kind == "count":
+                sums[:, index] = np.diff(np.append(starts, len(by_cell)))
+            elif column.kind == "users":
+                sums[:, index] = total(first.astype(np.int64))
+            else:
+                sums[:, index] = total(values[rows_kept, column.value])
+        block = BoundedBlock(
+            partition=self.partition,
+            slot=slot,
+            window=windows[cells // len(keys)],
+            keys=[keys[i] for i in (cells % len(keys)).tolist()],
+            users=total((first & (weight > 0)).astype(np.int64)),
+            weight=total(weight),
+            sums=sums,
+        )
+        target = partition_of(block.keys, self._partitions)
+        topic = self.services.topic("bounded")
+        outputs = []
+        for number in range(self._partitions):
+            part = block.take(np.flatnonzero(target == number))
+            pieces = [
+                {"value": bounded_codec.encode(p)} for p in bounded_codec.split(part, self.services.max_record_bytes)
+            ]
+            if pieces:
+                outputs.append(Output(topic, number, pieces))
+        return puts, outputs
+
+    def stall(self, now: int) -> str | None:
+        """Which raw partition holds the next slot back."""
+        return self._open.stall()
+
+    def report(self) -> dict[str, Any]:
+        """Counters and the last closed slot."""
+        return {**super().report(), "slot": self._open.closed}
+
+
+def _joined(codes: list[npt.NDArray[np.int32]], items: list[list[bytes]]) -> tuple[npt.NDArray[np.int32], list[bytes]]:
+    """Codes of several blocks, each into its own list, as codes into one list of distinct items."""
+    if len(codes) == 1:
+        return codes[0], items[0]
+    number: dict[bytes, int] = {}
+    parts = []
+    for block_codes, block_items in zip(codes, items, strict=True):
+        renumbered = np.fromiter(
+            (number.setdefault(item, len(number)) for item in block_items), np.int32, len(block_items)
+        )
+        parts.append(renumbered[block_codes])
+    return np.concatenate(parts), list(number)
+
+
+def _unpack(rows: list[bytes | None], hashes: npt.NDArray[np.void]) -> tuple[UserKeys, npt.NDArray[np.void]]:
+    """Stored caps as columns. Keys of this batch get its codes, all others -1, -2, ...: entry i has code -1 - i."""
+    lengths = np.fromiter(
+        (0 if row is None else (len(row) - _HEADER_BYTES) // _ENTRY.itemsize for row in rows), np.int64, len(rows)
+    )
+    indptr = np.concatenate(([0], np.cumsum(lengths)))
+    kept = np.zeros(len(rows), np.int64)
+    present = [row for row in rows if row is not None]
+    kept[[i for i, row in enumerate(rows) if row is not None]] = np.frombuffer(
+        b"".join(row[:_HEADER_BYTES] for row in present), "<u4"
+    )
+    entries = np.frombuffer(b"".join(row[_HEADER_BYTES:] for row in present), _ENTRY)
+    stored = np.ascontiguousarray(entries["hash"])
+    code = -1 - np.arange(len(entries), dtype=np.int32)
+    if len(entries) and len(hashes):
+        ours, theirs = hashes.view("<u8").reshape(-1, 2), stored.view("<u8").reshape(-1, 2)
+        order = np.argsort(ours[:, 0], kind="stable")
+        if (np.diff(ours[order, 0]) == 0).any():
+            known = {digest: i for i, digest in enumerate(hashes.tolist())}
+            code = np.array([known.get(digest, -1 - i) for i, digest in enumerate(stored.tolist())], np.int32)
+        else:
+            at = np.minimum(np.searchsorted(ours[order, 0], theirs[:, 0]), len(order) - 1)
+            match = (ours[order[at]] == theirs).all(axis=1)
+            code[match] = order[at][match]
+    state = UserKeys(indptr=indptr, key=code, count=entries["count"].astype(np.int32), kept=kept)
+    return state, stored
+
+
+def _pack(state: UserKeys, hashes: npt.NDArray[np.void], batch_keys: int) -> list[bytes]:
+    """Caps as stored rows; ``hashes``: of the batch's keys, then of the stored entries that codes -1 - i point to."""
+    entries = np.empty(len(state.key), _ENTRY)
+    entries["hash"] = hashes[np.where(state.key >= 0, state.key, batch_keys - 1 - state.key)]
+    entries["count"] = state.count
+    body = entries.tobytes()
+    head = state.kept.astype("<u4").tobytes()
+    bounds = (state.indptr * _ENTRY.itemsize).tolist()
+    return [
+        head[_HEADER_BYTES * i : _HEADER_BYTES * (i + 1)] + body[bounds[i] : bounds[i + 1]]
+        for i in range(len(state.kept))
+    ]

@@ -1,0 +1,144 @@
+"""The clock of one source: which slot a raw record belongs to, and when the source has passed a boundary.
+
+Three kinds (configuration ``clock.kind``), one per way a raw topic is stamped; each is checked against every batch's time stamp
+type. A record's slot depends on its own stamp and on public instants only:
+
+- ``broker`` (LogAppendTime): the source has passed boundary g when a record stamped >= boundary + grace is read, or by the cut.
+- ``producer`` (CreateTime, which anyone can forge): slot = max(slot(stamp), first open); passed by the cut only.
+- ``replay`` (archives, sorted by time): a record stamped >= boundary closes; the end of the input closes everything.
+
+The cut: ask for the log's end (read_uncommitted, so that open transactions count) after boundary + idle_grace, and wait until
+the position has reached it. A cut is a moment, never a count. Only this file looks at a wall clock.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from susurrus.agents.settings import Settings
+from susurrus.mechanisms.calendar import Calendar
+from susurrus.mechanisms.errors import Refusal
+
+Int64 = npt.NDArray[np.int64]
+
+CREATE_TIME, LOG_APPEND_TIME = 0, 1
+_ACCEPTED = {"broker": (LOG_APPEND_TIME,), "producer": (CREATE_TIME,), "replay": (CREATE_TIME, LOG_APPEND_TIME)}
+_NEVER = -(1 << 62)
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Everything below ``offset`` had been appended when slot ``slot`` was over: once it is read, the slot is closed."""
+
+    slot: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """Slots of a batch. slot: int64[n], at least the first open one at each record. clamped: records of a closed slot.
+    too_far: bool[n], stamps further ahead than the clock allows."""
+
+    slot: Int64
+    clamped: int
+    too_far: npt.NDArray[np.bool_]
+    closed: int
+
+
+class Clock:
+    """Follows one source. ``closed`` is the last slot it has passed."""
+
+    def __init__(self, settings: Settings, calendar: Calendar, *, closed: int, end: int | None = None) -> None:
+        self.kind = settings.clock.kind
+        self.closed = closed
+        self.end = end
+        """Replay only: the offset at which the archive ends."""
+        self.cut: Cut | None = None
+        self.accepted_type = _ACCEPTED[self.kind][0]
+        """The time stamp type of the usual batch; others go through ``check_type``."""
+        self._calendar = calendar
+        self._grace = settings.clock.grace if self.kind == "broker" else 0
+        self._idle_grace = settings.clock.idle_grace
+        every = calendar.trigger_every
+        self._ahead = -(-(settings.clock.max_ahead + self._idle_grace) // every) + 1
+        self.last_stamp = _NEVER
+        until = settings.clock.until
+        self.last_slot = None if until is None else calendar.slot_at(until - 1) + -(-calendar.allowed_lateness // every)
+        """Replay only: the slot that the end of the input closes."""
+
+    def check_type(self, timestamp_type: int, *, topic: str, partition: int, offset: int) -> None:
+        """Raise Refusal where the topic stamps its records otherwise than the configuration says."""
+        if timestamp_type not in _ACCEPTED[self.kind]:
+            names = {CREATE_TIME: "CreateTime", LOG_APPEND_TIME: "LogAppendTime"}
+            fits = "producer" if timestamp_type == CREATE_TIME else "broker"
+            raise Refusal(
+                f"topic={topic} partition={partition} offset={offset} is stamped by {names.get(timestamp_type, 'nobody')}, but "
+                f'clock.kind="{self.kind}": set clock.kind="{fits}" in a pipeline of a new name, or restore the topic\'s '
+                "message.timestamp.type"
+            )
+
+    def place(self, stamps: Int64, offsets: Int64, *, topic: str, partition: int) -> Placed:
+        """Slots of the records of one batch, in log order; moves ``closed`` as the records themselves close slots."""
+        slot = self._calendar.slot(stamps)
+        n = len(stamps)
+        too_far = np.zeros(n, np.bool_)
+        if not n:
+            return Placed(slot, 0, too_far, self.closed)
+        closing = np.full(n, _NEVER, np.int64)
+        if self.kind == "broker":
+            closing = self._calendar.slot(stamps - self._grace) - 1
+        elif self.kind == "replay":
+            # Running maximum of what came before: an archive that goes back in time is no archive.
+            before = np.maximum.accumulate(np.concatenate(([self.last_stamp], stamps[:-1])))
+            if (stamps < before).any():
+                at = int(offsets[int(np.argmax(stamps < before))])
+                raise Refusal(
+                    f'topic={topic} partition={partition} offset={at} is older than the record before it: clock.kind="replay" '
+                    "needs every partition sorted by time; sort the archive, or use another clock"
+                )
+            closing = slot - 1
+            if self.last_slot is not None:
+                closing = np.minimum(closing, self.last_slot)
+            self.last_stamp = int(stamps[-1])
+        if self.cut is not None:
+            closing[offsets >= self.cut.offset] = np.maximum(closing[offsets >= self.cut.offset], self.cut.slot)
+        # A record can close slots for those behind it and, being itself beyond the boundary, is not touched by its own close.
+        passed = np.maximum.accumulate(np.maximum(closing, self.closed))
+        if self.kind == "producer":
+            known = passed if self.cut is None else np.where(offsets < self.cut.offset, self.cut.slot, passed)
+            too_far = slot > np.maximum(passed, known) + 1 + self._ahead
+        clamped = slot <= passed
+        slot = np.where(clamped, passed + 1, slot)
+        self.closed = int(passed[-1])
+        return Placed(slot, int(clamped.sum()), too_far, self.closed)
+
+    def moved(self, position: int) -> None:
+        """The position has reached ``position``: a cut may be passed, an archive may be at its end."""
+        if self.cut is not None and position >= self.cut.offset:
+            self.closed = max(self.closed, self.cut.slot)
+            self.cut = None
+        if self.kind == "replay" and self.end is not None and self.last_slot is not None and position >= self.end:
+            self.closed = max(self.closed, self.last_slot)
+
+    def wants_cut(self, now: int) -> int | None:
+        """The slot for which the log's end should be asked now, if any: boundary + idle_grace is over, and it is still open."""
+        if self.kind == "replay":
+            return None
+        over = self._calendar.slot_at(now - self._idle_grace) - 1
+        if over <= self.closed or (self.cut is not None and self.cut.slot >= over):
+            return None
+        return over
+
+    def asked(self, slot: int, offset: int) -> None:
+        """The log ended at ``offset`` when slot ``slot`` was over. An earlier cut that is still ahead stays first."""
+        if self.cut is None:
+            self.cut = Cut(slot, offset)
+
+    def stall(self, position: int) -> str | None:
+        """What holds the source back."""
+        if self.cut is None:
+            return None
+        return (
+            f"slot={self.cut.slot} closes at offset={self.cut.offset}, position={position}: if it stays, a producer's "
+            "transaction is open there; find it with kafka-transactions.sh find-hanging"
+        )

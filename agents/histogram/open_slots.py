@@ -1,0 +1,163 @@
+"""The rule that closes a slot, used by bound and by release: a slot is closed when every source has ticked it.
+
+    by-user:  sources are raw partitions     bounded:  sources are by-user partitions
+
+Blocks of slots that are not closed wait here, in memory. Their input offsets are kept, for the position a commit may claim is
+the smallest offset that still waits: a crash then reads them again. Blocks of an already closed slot that are read again are
+dropped, they were counted; ticks behind the claimed position are not part of the commit, or a successor would close slots whose
+blocks it has yet to read. If more waits than memory should hold, the stage spills it into its state.
+"""
+
+from collections import defaultdict, deque
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+from susurrus.mechanisms.errors import Refusal
+from susurrus.topics.tick import Tick
+
+B = TypeVar("B")
+
+
+class TickVector:
+    """What the sources have closed, and how many sources there are from which slot on."""
+
+    def __init__(self, ticks: dict[int, int], sources: list[tuple[int, int]]) -> None:
+        self.ticks = ticks
+        self.sources = sources
+
+    def apply(self, tick: Tick) -> None:
+        """Take up one tick; source 0's also carries the number of sources from the next slot on."""
+        self.ticks[tick.source] = max(tick.slot, self.ticks.get(tick.source, tick.slot))
+        if tick.source == 0 and tick.sources is not None and tick.sources != self.sources[-1][1]:
+            self.sources.append((tick.slot + 1, tick.sources))
+
+    def number_of_sources(self, slot: int) -> int:
+        """How many sources count for a slot."""
+        return next((number for start, number in reversed(self.sources) if start <= slot), self.sources[0][1])
+
+    def ready(self, closed: int) -> int:
+        """The last slot, at least ``closed``, that every source it counts for has ticked."""
+        ready = closed
+        for index, (_, number) in enumerate(self.sources):
+            last = self.sources[index + 1][0] - 1 if index + 1 < len(self.sources) else None
+            if last is not None and last <= ready:
+                continue
+            reached = min(self.ticks.get(source, ready) for source in range(number))
+            ready = max(ready, reached if last is None else min(reached, last))
+            if last is None or ready < last:
+                break
+        return ready
+
+    def prune(self, closed: int) -> None:
+        """Forget numbers of sources that only closed slots needed."""
+        current = self.number_of_sources(closed + 1)
+        self.sources = [(closed + 1, current), *(entry for entry in self.sources if entry[0] > closed + 1)]
+
+
+@dataclass(slots=True)
+class Waiting(Generic[B]):
+    """Blocks of one slot, with the input offset each came from; in log order."""
+
+    blocks: list[B] = field(default_factory=list)
+    offsets: list[int] = field(default_factory=list)
+    rows: int = 0
+
+
+class OpenSlots(Generic[B]):
+    """Tick vector and waiting blocks of one input partition; ``closed`` is the last slot that was closed."""
+
+    def __init__(
+        self, *, config_digest: bytes, closed: int, ticks: dict[int, int], sources: list[tuple[int, int]]
+    ) -> None:
+        self._digest = config_digest
+        self._live = TickVector(dict(ticks), list(sources))
+        self._base = TickVector(dict(ticks), list(sources))
+        self._recent: deque[tuple[int, Tick]] = deque()
+        self.closed = closed
+        self.rows = 0
+        self._waiting: dict[int, Waiting[B]] = defaultdict(Waiting)
+
+    @classmethod
+    def fresh(cls, *, config_digest: bytes, closed: int, sources: int) -> "OpenSlots[B]":
+        """Before the first window."""
+        return cls(config_digest=config_digest, closed=closed, ticks={}, sources=[(closed + 1, sources)])
+
+    @classmethod
+    def from_meta(cls, meta: dict[str, Any], *, config_digest: bytes) -> "OpenSlots[B]":
+        """As of the last commit; blocks are read again or restored from the spill."""
+        return cls(
+            config_digest=config_digest,
+            closed=int(meta["closed"]),
+            ticks={int(source): int(slot) for source, slot in meta["ticks"].items()},
+            sources=[(int(slot), int(number)) for slot, number in meta["sources"]],
+        )
+
+    def to_meta(self, position: int) -> dict[str, Any]:
+        """The part that a commit carries: ticks below its position only."""
+        while self._recent and self._recent[0][0] < position:
+            self._base.apply(self._recent.popleft()[1])
+        self._base.prune(self.closed)
+        return {"closed": self.closed, "ticks": dict(self._base.ticks), "sources": list(self._base.sources)}
+
+    # ---- input -------------------------------------------------------------------------------------------------------
+
+    def tick(self, tick: Tick, offset: int) -> None:
+        """A source has closed everything up to ``tick.slot``."""
+        if tick.config_digest != self._digest:
+            raise Refusal(
+                f"source={tick.source} closed slot={tick.slot} under another configuration: run every worker with the same "
+                "configuration"
+            )
+        self._live.apply(tick)
+        self._recent.append((offset, tick))
+
+    def add(self, slot: int, block: B, rows: int, offset: int) -> None:
+        """A block of one slot waits until the slot closes; one of a closed slot was counted before a crash."""
+        if slot <= self.closed:
+            return
+        waiting = self._waiting[slot]
+        waiting.blocks.append(block)
+        waiting.offsets.append(offset)
+        waiting.rows += rows
+        self.rows += rows
+
+    # ---- closing -----------------------------------------------------------------------------------------------------
+
+    @property
+    def ready(self) -> int:
+        """The last slot that every source it counts for has ticked."""
+        return self._live.ready(self.closed)
+
+    def next_with_rows(self, ready: int) -> int | None:
+        """The earliest waiting slot that may be closed."""
+        return min((slot for slot in self._waiting if slot <= ready), default=None)
+
+    def peek(self, slot: int) -> list[B]:
+        """The blocks of a slot, in log order."""
+        return self._waiting[slot].blocks if slot in self._waiting else []
+
+    def close(self, slot: int) -> None:
+        """Everything up to ``slot`` is closed; its blocks go."""
+        for number in [number for number in self._waiting if number <= slot]:
+            self.rows -= self._waiting.pop(number).rows
+        self.closed = slot
+        self._live.prune(slot)
+
+    def take_all(self) -> list[tuple[int, list[B]]]:
+        """Everything that waits, by slot, for a spill; it is gone from memory then."""
+        blocks = [(slot, self._waiting[slot].blocks) for slot in sorted(self._waiting)]
+        self._waiting.clear()
+        self.rows = 0
+        return blocks
+
+    def position(self, taken: int) -> int:
+        """The input offset a successor must read from when everything below ``taken`` was read."""
+        return min((offset for waiting in self._waiting.values() for offset in waiting.offsets), default=taken)
+
+    def stall(self) -> str | None:
+        """Which source holds the next slot back."""
+        ticks, closed = self._live.ticks, self.closed
+        behind = [s for s in range(self._live.number_of_sources(closed + 1)) if ticks.get(s, closed) <= closed]
+        if not behind or max(ticks.values(), default=closed) <= closed:
+            return None
+        return f"slot={closed + 1} waits for source {', '.join(map(str, behind[:8]))}"

@@ -1,0 +1,366 @@
+"""release: bounded -> histogram, latest, progress.  Key: the GROUP BY key.  State: per (window, key) the exact totals.
+
+When a slot is closed by every by-user partition, each open window has a trigger: the keys with news, the keys that are due and
+the published keys go through the strategy, whatever is published is written in key order, and progress says that the trigger
+is complete, also when it is empty. A chain of digests over the exact input guards against publishing twice from different data.
+
+State keys: ``s`` window key -> due trigger and state of an unpublished key, ``d`` window trigger key -> (index of what is due),
+``p`` window key -> state of a published key, ``c`` window -> digest chain, ``o`` slot sequence -> a spilled block.
+"""
+
+import logging
+from collections.abc import Iterator
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+from susurrus.agents.commit import Commit, Output
+from susurrus.agents.histogram.open_slots import OpenSlots
+from susurrus.agents.histogram.published import columns_of
+from susurrus.agents.histogram.state_keys import ordered
+from susurrus.agents.histogram.table import Gathered, Rows, gather, input_digest
+from susurrus.agents.services import Services
+from susurrus.agents.stage import NotYet, Stage
+from susurrus.agents.store import Store, prefix_end
+from susurrus.agents.transport import Batch
+from susurrus.mechanisms.errors import ReplayMismatch
+from susurrus.mechanisms.noise import NoiseSource
+from susurrus.mechanisms.strategy import Increments
+from susurrus.topics import bounded as bounded_codec
+from susurrus.topics import histogram as histogram_codec
+from susurrus.topics import ledger as ledger_codec
+from susurrus.topics import progress as progress_codec
+from susurrus.topics import tick as tick_codec
+from susurrus.topics.bounded import BoundedBlock
+from susurrus.topics.packing import Kind, kind_of
+from susurrus.topics.partitioner import partition as partition_of
+
+log = logging.getLogger(__name__)
+
+_STATE, _DUE, _PUBLISHED, _CHAIN, _SPILLED = b"s", b"d", b"p", b"c", b"o"
+_TRIGGER_BYTES = 4
+_CHUNK = 50_000
+_DIGESTS_KEPT_WINDOWS = 32
+"""A replay of older windows is refused by the lost changelog alone (Ledger.check_started)."""
+
+
+class Release(Stage):
+    """One bounded partition."""
+
+    name = "release"
+
+    def __init__(self, services: Services, partition: int) -> None:
+        super().__init__(services, partition)
+        settings = services.settings
+        self._calendar = services.calendar
+        self._strategy = services.strategy
+        self._triggers = services.calendar.triggers
+        self._max_rows = settings.worker.max_open_records
+        self._pad = settings.window.publication_pad
+        self._live = settings.clock.kind != "replay"
+        self._declared = [
+            key
+            for key, target in zip(
+                settings.declared_keys,
+                partition_of(settings.declared_keys, settings.topics.bounded_partitions).tolist(),
+                strict=True,
+            )
+            if target == partition
+        ]
+        self._declared_set = frozenset(self._declared)
+        self._open: OpenSlots[BoundedBlock]
+        self._spilled: dict[int, int] = {}
+        self._spills = 0
+        self._store: Store
+        self._taken = -1
+        self._noise: NoiseSource
+        self._published_digests: dict[tuple[int, int], str] = {}
+        self._charged: set[int] = set()
+        self._waiting = ""
+
+    # ---- input -------------------------------------------------------------------------------------------------------
+
+    def restore(self, store: Store, meta: dict[str, Any] | None, position: int) -> int:
+        """Tick vector of the last commit, and what the ledger says has been published."""
+        services = self.services
+        ledger = services.ledger
+        self._store, self._taken = store, position
+        self._noise = NoiseSource(
+            services.secret,
+            epoch=bytes.fromhex(ledger.epoch),
+            config=services.config_digest,
+            pipeline=services.settings.pipeline.name,
+        )
+        self._published_digests = ledger.digests(self.partition)
+        if meta is None:
+            closed = self._calendar.first_slot(ledger.first_window) - 1
+            self._open = OpenSlots.fresh(
+                config_digest=services.config_digest,
+                closed=closed,
+                sources=services.settings.topics.by_user_partitions,
+            )
+            self._spilled, self._spills = {}, 0
+            self.counters = {"triggers": 0, "rows": 0}
+            return position
+        self._open = OpenSlots.from_meta(meta, config_digest=services.config_digest)
+        self._spilled = {int(slot): int(count) for slot, count in meta["spilled"].items()}
+        self._spills = int(meta["spills"])
+        return position
+
+    def take(self, batch: Batch) -> None:
+        """Increments wait for their slot; ticks are noted."""
+        for record in batch.records:
+            if kind_of(record.value) is Kind.TICK:
+                self._open.tick(tick_codec.decode(record.value), record.offset)
+                continue
+            block = bounded_codec.decode(record.value)
+            self._open.add(block.slot, block, len(block), record.offset)
+        self._taken = batch.end
+
+    # ---- output ------------------------------------------------------------------------------------------------------
+
+    def commits(self, now: int) -> Iterator[Commit]:
+        """One commit per closed slot, for every slot has its public results."""
+        self._waiting = ""
+        while (ready := self._open.ready) > self._open.closed:
+            slot = self._open.closed + 1
+            if self._live and now < self._calendar.boundary(slot) + self._pad:
+                self._waiting = f"slot={slot} is published at its boundary + publication_pad"
+                break
+            windows = [w for w in self._calendar.open_windows(slot) if w >= self.services.ledger.first_window]
+            if not windows and self._open.next_with_rows(ready) is None and not self._spilled:
+                slot = min(ready, max(slot, self._calendar.first_slot(self.services.ledger.first_window) - 1))
+            uncharged = next((w for w in windows if not self._is_charged(w)), None)
+            if uncharged is not None:
+                if self.partition != 0:
+                    self._waiting = "waiting for release-0 to charge the window"
+                    break
+                yield self._charge(uncharged)
+                if not self._is_charged(uncharged):
+                    raise NotYet("waiting for the window's charge to appear in the ledger")
+                continue
+            yield self._close(slot, windows)
+        if self._open.rows > self._max_rows:
+            yield self._spill()
+
+    def _is_charged(self, window: int) -> bool:
+        if window not in self._charged and self.services.ledger.is_charged(self._calendar.window_start(window)):
+            self._charged.add(window)
+        return window in self._charged
+
+    def _charge(self, window: int) -> Commit:
+        """Charged before anything of the window is published; the log's order decides whether the budget allows it."""
+        output = self.services.ledger.charge_output(self._calendar.window_start(window), self._strategy.guarantee)
+        position = self._open.position(self._taken)
+        return Commit(position=position, meta=self._meta(position), outputs=[output])
+
+    def _meta(self, position: int) -> dict[str, Any]:
+        return {**self._open.to_meta(position), "spilled": dict(self._spilled), "spills": self._spills}
+
+    def _spill(self) -> Commit:
+        puts = []
+        for slot, blocks in self._open.take_all():
+            for block in blocks:
+                puts.append((_SPILLED + ordered(slot) + ordered(self._spills), bounded_codec.encode(block)))
+                self._spills += 1
+            self._spilled[slot] = self._spilled.get(slot, 0) + len(blocks)
+        return Commit(position=self._taken, meta=self._meta(self._taken), puts=puts)
+
+    def _close(self, slot: int, windows: list[int]) -> Commit:
+        blocks = list(self._open.peek(slot))
+        drops = []
+        if self._spilled.pop(slot, None) is not None:
+            prefix = _SPILLED + ordered(slot)
+            blocks = [bounded_codec.decode(value) for _, value in self._store.scan(prefix, prefix_end(prefix))] + blocks
+            drops.append((prefix, prefix_end(prefix)))
+        news = gather(blocks, len(self._strategy.plan.columns))
+        commit = Commit(position=-1, meta={}, drops=drops)
+        for window in windows:
+            self._trigger(window, slot, news.get(self._calendar.window_start(window)), commit)
+        self._open.close(slot)
+        commit.position = self._open.position(self._taken)
+        commit.meta = self._meta(commit.position)
+        return commit
+
+    # ---- one trigger of one window -----------------------------------------------------------------------------------
+
+    def _trigger(self, window: int, slot: int, news: Gathered | None, commit: Commit) -> None:
+        trigger = self._calendar.trigger(window, slot)
+        start = self._calendar.window_start(window)
+        noise = self._noise.window(window)
+        rows = Rows(len(self._strategy.plan.columns))
+        pending = dict.fromkeys(news.keys) if news is not None else {}
+
+        # 1. Published keys come first: they are in key order in the store, in chunks, with or without news.
+        prefix = _PUBLISHED + ordered(window)
+        for items in self._store.scan_chunks(prefix, prefix_end(prefix), _CHUNK):
+            keys = [key[len(prefix) :] for key, _ in items]
+            for key in keys:
+                pending.pop(key, None)
+            self._step(
+                window, trigger, keys, self._strategy.unpack([v for _, v in items]), news, noise, rows, commit, {}
+            )
+
+        # 2. Then unpublished keys with news, declared keys that have not appeared yet, and keys that are due without news.
+        if trigger == 1:
+            for key in self._declared:
+                pending.setdefault(key)
+        due_prefix = _DUE + ordered(window)
+        due_end = due_prefix + (trigger + 1).to_bytes(_TRIGGER_BYTES, "big")
+        for key, _ in self._store.scan(due_prefix, due_end):
+            pending.setdefault(key[len(due_prefix) + _TRIGGER_BYTES :])
+        unpublished = sorted(pending)
+        state_prefix = _STATE + ordered(window)
+        for at in range(0, len(unpublished), _CHUNK):
+            keys = unpublished[at : at + _CHUNK]
+            stored = self._store.get([state_prefix + key for key in keys])
+            known = [i for i, row in enumerate(stored) if row is not None]
+            fresh = [i for i, row in enumerate(stored) if row is None]
+            dues = {keys[i]: int.from_bytes((stored[i] or b"")[:_TRIGGER_BYTES], "big") for i in known}
+            if known:
+                states = self._strategy.unpack([(stored[i] or b"")[_TRIGGER_BYTES:] for i in known])
+                self._step(window, trigger, [keys[i] for i in known], states, news, noise, rows, commit, dues)
+            if fresh:
+                states = self._strategy.empty(len(fresh))
+                self._step(window, trigger, [keys[i] for i in fresh], states, news, noise, rows, commit, None)
+
+        self._publish(window, trigger, start, news, rows, commit)
+        if trigger == self._triggers:
+            for table in (_STATE, _DUE, _PUBLISHED):
+                commit.drops.append((table + ordered(window), table + ordered(window + 1)))
+            dropped = tuple(table + ordered(window) for table in (_STATE, _DUE, _PUBLISHED))
+            commit.puts = [(key, value) for key, value in commit.puts if not key.startswith(dropped)]
+            commit.deletes = [key for key in commit.deletes if not key.startswith(dropped)]
+
+    def _step(
+        self,
+        window: int,
+        trigger: int,
+        keys: list[bytes],
+        states: Any,
+        news: Gathered | None,
+        noise: Any,
+        rows: Rows,
+        commit: Commit,
+        dues: dict[bytes, int] | None,
+    ) -> None:
+        """One call of the strategy, and what it does to the tables.
+
+        dues: where unpublished keys stand in the index; None for keys never seen; empty for published keys.
+        """
+        increments = self._increments(keys, news)
+        declared = np.fromiter((key in self._declared_set for key in keys), np.bool_, len(keys))
+        was_published = dues is not None and not dues
+        step = self._strategy.step(trigger, keys, states, increments, noise, declared)
+        rows.add(keys, step.published, step.estimates, step.std_errors)
+        packed = self._strategy.pack(step.states)
+        table = ordered(window)
+        if was_published:
+            for i in np.flatnonzero(step.changed).tolist():
+                commit.puts.append((_PUBLISHED + table + keys[i], packed[i]))
+            return
+        due_now = step.due.tolist()
+        changed = step.changed.tolist()
+        for i, key in enumerate(keys):
+            due_before = (dues or {}).get(key)
+            due = due_now[i]
+            if due_before is not None and due_before != due and due_before <= self._triggers:
+                commit.deletes.append(_DUE + table + due_before.to_bytes(_TRIGGER_BYTES, "big") + key)
+            if due == 0:
+                commit.puts.append((_PUBLISHED + table + key, packed[i]))
+                if due_before is not None:
+                    commit.deletes.append(_STATE + table + key)
+                continue
+            if due_before != due and due <= self._triggers:
+                commit.puts.append((_DUE + table + due.to_bytes(_TRIGGER_BYTES, "big") + key, b""))
+            if changed[i] or due_before != due:
+                commit.puts.append((_STATE + table + key, due.to_bytes(_TRIGGER_BYTES, "big") + packed[i]))
+
+    def _increments(self, keys: list[bytes], news: Gathered | None) -> Increments:
+        columns = len(self._strategy.plan.columns)
+        users, weight = np.zeros(len(keys), np.int64), np.zeros(len(keys), np.int64)
+        sums = np.zeros((len(keys), columns), np.int64)
+        if news is not None:
+            at = np.fromiter((news.index.get(key, -1) for key in keys), np.int64, len(keys))
+            touched = at >= 0
+            users[touched], weight[touched] = news.users[at[touched]], news.weight[at[touched]]
+            sums[touched] = news.sums[at[touched]]
+        return Increments(users=users, weight=weight, sums=sums)
+
+    def _publish(
+        self, window: int, trigger: int, start: int, news: Gathered | None, rows: Rows, commit: Commit
+    ) -> None:
+        services = self.services
+        chain_key = _CHAIN + ordered(window)
+        previous = (self._store.get_one(chain_key) or b"") if trigger > 1 else b""
+        digest = blake2b(
+            b"".join((previous.ljust(32, b"\0"), services.config_digest, ordered(trigger), input_digest(news))),
+            digest_size=32,
+        ).digest()
+        if trigger < self._triggers:
+            commit.puts.append((chain_key, digest))
+        else:
+            commit.drops.append((chain_key, chain_key + b"\0"))
+        published = self._published_digests.get((start, trigger))
+        if published is not None:
+            if published != digest.hex():
+                raise ReplayMismatch(
+                    f"trigger={trigger} of window={start} was published from different data, and the same noise must never "
+                    "cover two inputs: restore the raw topic and the state topics, or give the pipeline a new name (its "
+                    "windows are charged again)"
+                )
+            return
+        keys, estimates, std_errors = rows.sorted()
+        if keys:
+            release = histogram_codec.Release(
+                window_start=start,
+                window_end=start + self._calendar.window,
+                trigger=trigger,
+                of_triggers=self._triggers,
+                strategy=self._strategy.plan.strategy,
+                epoch=services.ledger.epoch,
+            )
+            columns = columns_of(services.settings, estimates, std_errors)
+            encoded_keys, values = histogram_codec.encode_rows(release, keys, columns)
+            stamp = self._calendar.boundary(self._calendar.first_slot(window) + trigger - 1)
+            for topic in ("histogram", "latest"):
+                messages = [
+                    {"key": key, "value": value, "timestamp": stamp}
+                    for key, value in zip(encoded_keys, values, strict=True)
+                ]
+                commit.outputs.append(Output(services.topic(topic), self.partition, messages))
+        key, value = progress_codec.encode(
+            progress_codec.Progress(
+                window=start,
+                trigger=trigger,
+                of_triggers=self._triggers,
+                partition=self.partition,
+                of_partitions=services.settings.topics.bounded_partitions,
+                rows=len(keys),
+            )
+        )
+        commit.outputs.append(Output(services.topic("progress"), 0, [{"key": key, "value": value}]))
+        commit.outputs.append(
+            services.ledger.output(
+                ledger_codec.Digest(
+                    partition=self.partition, window=start, trigger=trigger, digest=digest.hex(), rows=len(keys)
+                )
+            )
+        )
+        old = window - _DIGESTS_KEPT_WINDOWS
+        if trigger == self._triggers and old >= services.ledger.first_window:
+            names = [
+                ledger_codec.digest_key(self.partition, self._calendar.window_start(old), t)
+                for t in range(1, self._triggers + 1)
+            ]
+            commit.outputs.append(services.ledger.withdrawn(names))
+        self.counters["triggers"] += 1
+        self.counters["rows"] += len(keys)
+
+    def stall(self, now: int) -> str | None:
+        """What the next trigger waits for."""
+        return self._waiting or self._open.stall()
+
+    def report(self) -> dict[str, Any]:
+        """Counters and the last closed slot."""
+        return {**super().report(), "slot": self._open.closed}

@@ -1,0 +1,91 @@
+"""Columns of one release: increments of a slot gathered by window and key, their digest, and the rows to be published."""
+
+from dataclasses import dataclass
+from hashlib import blake2b
+
+import numpy as np
+import numpy.typing as npt
+from susurrus.topics.bounded import BoundedBlock
+
+Int64 = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """Exact increments of one window in one slot, keys in byte order. ``index``: key -> row."""
+
+    keys: list[bytes]
+    index: dict[bytes, int]
+    users: Int64
+    weight: Int64
+    sums: Int64
+
+
+def gather(blocks: list[BoundedBlock], columns: int) -> dict[int, Gathered]:
+    """Add up the blocks of a slot, from all by-user partitions: window start in ms -> increments."""
+    result: dict[int, Gathered] = {}
+    for start in sorted({int(w) for block in blocks for w in np.unique(block.window)}):
+        parts = []
+        for block in blocks:
+            rows = np.flatnonzero(block.window == start)
+            if len(rows):
+                parts.append(block if len(rows) == len(block) else block.take(rows))
+        keys = sorted({key for part in parts for key in part.keys})
+        index = {key: row for row, key in enumerate(keys)}
+        users, weight = np.zeros(len(keys), np.int64), np.zeros(len(keys), np.int64)
+        sums = np.zeros((len(keys), columns), np.int64)
+        for part in parts:
+            at = np.fromiter((index[key] for key in part.keys), np.int64, len(part))
+            np.add.at(users, at, part.users)
+            np.add.at(weight, at, part.weight)
+            np.add.at(sums, at, part.sums)
+        result[start] = Gathered(keys, index, users, weight, sums)
+    return result
+
+
+def input_digest(news: Gathered | None) -> bytes:
+    """32 bytes over the sorted exact input of one trigger; length-prefixed, so that no two inputs read the same."""
+    digest = blake2b(digest_size=32, person=b"susurrus-input")
+    if news is not None:
+        digest.update(len(news.keys).to_bytes(8, "big"))
+        digest.update(np.fromiter(map(len, news.keys), np.int64, len(news.keys)).tobytes())
+        digest.update(b"".join(news.keys))
+        for column in (news.users, news.weight, news.sums):
+            digest.update(np.ascontiguousarray(column).astype("<i8").tobytes())
+    return digest.digest()
+
+
+class Rows:
+    """Collects what a trigger publishes; one sort at the end, by key."""
+
+    def __init__(self, columns: int) -> None:
+        self._columns = columns
+        self._keys: list[bytes] = []
+        self._estimates: list[Int64] = []
+        self._std_errors: list[npt.NDArray[np.float64]] = []
+
+    def add(
+        self,
+        keys: list[bytes],
+        published: npt.NDArray[np.bool_],
+        estimates: Int64,
+        std_errors: npt.NDArray[np.float64],
+    ) -> None:
+        """Rows of one step."""
+        rows = np.flatnonzero(published)
+        if len(rows):
+            self._keys += keys if len(rows) == len(keys) else [keys[i] for i in rows.tolist()]
+            self._estimates.append(estimates[rows])
+            self._std_errors.append(std_errors[rows])
+
+    def sorted(self) -> tuple[list[bytes], Int64, npt.NDArray[np.float64]]:
+        """Keys in byte order with estimates and standard errors, (rows, columns) each, in grid units."""
+        if not self._keys:
+            empty = np.empty((0, self._columns))
+            return [], empty.astype(np.int64), empty
+        order = sorted(range(len(self._keys)), key=self._keys.__getitem__)
+        return (
+            [self._keys[i] for i in order],
+            np.concatenate(self._estimates)[order],
+            np.concatenate(self._std_errors)[order],
+        )

@@ -1,0 +1,322 @@
+"""The ledger as the tasks see it: who the pipeline is, where it began, what it has charged, what it refuses.
+
+One instance per worker reads the compacted topic and keeps it in memory. Founding (epoch, configuration, start) and charging are
+done by one fenced task, the founder (release-0, or its like in other kinds of pipeline), in its own transactions; everybody
+else waits for what the founder wrote. Refusals and status go through a plain producer, for a refused task has no transaction.
+"""
+
+import contextlib
+import logging
+import os
+import threading
+import time
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from confluent_kafka import Producer
+from susurrus.agents.clients import Clients, read_to_end
+from susurrus.agents.commit import Output
+from susurrus.agents.settings import Settings
+from susurrus.mechanisms.calendar import Calendar
+from susurrus.mechanisms.errors import Refusal
+from susurrus.mechanisms.guarantee import Guarantee
+from susurrus.mechanisms.ledger import Budget, Spend
+from susurrus.topics import charges as charge_codec
+from susurrus.topics import ledger as codec
+from susurrus.topics.packing import MalformedRecord
+
+log = logging.getLogger(__name__)
+
+_POLL_SECONDS = 0.3
+_START_OVER = "give the pipeline a new [pipeline] name (its windows are charged again)"
+
+
+class Member(Protocol):
+    """What the ledger needs to know of a task."""
+
+    stage_name: str
+    partition: int
+
+    def waiting(self) -> bool:
+        """Sign of life while waiting; False when the task is to stop."""
+
+
+class Ledger:
+    """Thread-safe view of the ledger and charges topics."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        clients: Clients,
+        calendar: Calendar,
+        *,
+        config_digest: bytes,
+        founder: tuple[str, int],
+    ) -> None:
+        self._settings = settings
+        self._clients = clients
+        self._calendar = calendar
+        self._digest = config_digest.hex()
+        self._founder = founder
+        self.topic = settings.topic("ledger")
+        self.charges_topic = charge_codec.topic_name(settings.pipeline.prefix)
+        self._lock = threading.RLock()
+        self._records: dict[str, codec.LedgerRecord] = {}
+        self._next = 0
+        self._charges: list[charge_codec.Charge] = []
+        self._charges_next = 0
+        self._producer: Producer | None = None
+
+    # ---- reading -----------------------------------------------------------------------------------------------------
+
+    def refresh(self) -> None:
+        """Read what is new in the ledger topic."""
+        with self._lock:
+            for key, value, offset in self._read(self.topic, self._next):
+                try:
+                    record = codec.decode(key, value)
+                except MalformedRecord as error:
+                    raise Refusal(
+                        f"topic={self.topic} offset={offset}: {error}; find out who else writes to it"
+                    ) from error
+                if record is None:
+                    self._records.pop(key.decode(), None)
+                else:
+                    self._records[key.decode()] = record
+                self._next = offset + 1
+
+    def _read(self, topic: str, start: int) -> list[tuple[bytes, bytes | None, int]]:
+        low, end = self._clients.watermarks(topic, 0)
+        start = max(start, low)
+        if start >= end:
+            return []
+        with contextlib.closing(self._clients.reader("ledger")) as consumer:
+            return [
+                (message.key() or b"", message.value(), message.offset())
+                for batch in read_to_end(consumer, topic, 0, start)
+                for message in batch
+            ]
+
+    def _get(self, key: str) -> codec.LedgerRecord | None:
+        with self._lock:
+            return self._records.get(key)
+
+    @property
+    def epoch(self) -> str:
+        """The epoch in force; a task has joined before it asks."""
+        record = self._get("epoch")
+        if not isinstance(record, codec.Epoch):
+            raise Refusal(
+                f"topic={self.topic} holds no epoch: start the founder, {self._founder[0]}-{self._founder[1]}"
+            )
+        return record.epoch
+
+    @property
+    def start(self) -> codec.Start:
+        """Where the pipeline began."""
+        record = self._get("start")
+        if not isinstance(record, codec.Start):
+            raise Refusal(f"topic={self.topic} holds an epoch but no start: restore the ledger topic")
+        return record
+
+    @property
+    def first_window(self) -> int:
+        """Number of the pipeline's first window."""
+        return self._calendar.window_at(self.start.first_window)
+
+    @property
+    def sources(self) -> codec.Sources | None:
+        """The latest announcement of a grown raw topic, if there was one."""
+        record = self._get("sources")
+        return record if isinstance(record, codec.Sources) else None
+
+    def digests(self, partition: int) -> dict[tuple[int, int], str]:
+        """What this release partition has published: (window start in ms, trigger) -> link of the digest chain."""
+        self.refresh()
+        with self._lock:
+            return {
+                (record.window, record.trigger): record.digest
+                for record in self._records.values()
+                if isinstance(record, codec.Digest) and record.partition == partition
+            }
+
+    def records(self) -> Mapping[str, codec.LedgerRecord]:
+        """Everything, for status."""
+        with self._lock:
+            return dict(self._records)
+
+    # ---- joining -----------------------------------------------------------------------------------------------------
+
+    def join(self, member: Member, producer: Producer) -> None:
+        """Return when the ledger has an epoch whose configuration is ours; the founder writes it if there is none.
+
+        Raises Refusal for another configuration under the same epoch.
+        """
+        self.refresh()
+        if self._get("epoch") is None and (member.stage_name, member.partition) == self._founder:
+            self._found(producer)
+            self.refresh()
+        while self._get("epoch") is None:
+            if not member.waiting():
+                raise RuntimeError("stopped while waiting for the ledger")
+            time.sleep(_POLL_SECONDS)
+            self.refresh()
+        config = self._get("config")
+        if not isinstance(config, codec.Config) or config.digest != self._digest:
+            ours = self._settings.published_fields()
+            theirs = config.fields if isinstance(config, codec.Config) else {}
+            changed = sorted(name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name))
+            raise Refusal(
+                f"configuration changed under the same epoch (fields: {', '.join(changed) or 'unknown'}): change them back, or "
+                f"{_START_OVER}"
+            )
+
+    def _found(self, producer: Producer) -> None:
+        """Write epoch, configuration and start, once. The producer has fenced every other founder."""
+        settings, clients = self._settings, self._clients
+        raw = settings.input.topic
+        topic_id = clients.topic_id(raw)
+        partitions = clients.partitions(raw)
+        origin = settings.start.from_
+        now = int(time.time() * 1000)
+        offsets = {}
+        for partition in range(partitions):
+            low, high = clients.watermarks(raw, partition)
+            if origin == "earliest":
+                offsets[partition] = low
+            elif origin == "latest":
+                offsets[partition] = high
+            else:
+                offsets[partition] = clients.offset_at(raw, partition, int(origin))
+        first = settings.start.first_window
+        if first is None:
+            first = now if isinstance(origin, str) else origin
+        first_window = self._calendar.window_start(self._calendar.window_at(first))
+        epoch = settings.start.epoch or os.urandom(16).hex()
+        records: list[codec.LedgerRecord] = [
+            codec.Start(first_window=first_window, origin=str(origin), topic_id=topic_id, offsets=offsets),
+            codec.Config(digest=self._digest, fields=settings.published_fields()),
+            codec.Epoch(epoch=epoch, created=now),
+        ]
+        producer.begin_transaction()
+        for record in records:
+            key, value = codec.encode(record)
+            producer.produce(self.topic, value, key, partition=0)
+        producer.commit_transaction(30.0)
+        log.info("founded epoch %s with %d raw partitions", epoch, partitions)
+
+    def check_started(self, stage: str, partition: int, *, has_state: bool) -> None:
+        """A partition that has committed before must find its changelog: an empty one is a loss, not a beginning."""
+        if not has_state and self._get(f"started/{stage}/{partition}") is not None:
+            raise Refusal(
+                f"stage={stage} partition={partition} has committed before, but its changelog is empty: restore the changelog "
+                f"topic, or {_START_OVER}"
+            )
+
+    def started(self, stage: str, partition: int) -> Output:
+        """The mark that ``check_started`` looks for; part of a partition's first commit."""
+        return self.output(codec.Started(stage=stage, partition=partition))
+
+    def output(self, *records: codec.LedgerRecord) -> Output:
+        """Ledger records as part of a commit."""
+        messages = []
+        for record in records:
+            key, value = codec.encode(record)
+            messages.append({"key": key, "value": value})
+        return Output(self.topic, 0, messages)
+
+    def withdrawn(self, keys: list[bytes]) -> Output:
+        """Tombstones for ledger records as part of a commit."""
+        return Output(self.topic, 0, [{"key": key, "value": None} for key in keys])
+
+    # ---- charges -----------------------------------------------------------------------------------------------------
+
+    def charge_output(self, window: int, guarantee: Guarantee) -> Output:
+        """The record that charges a window (start in ms)."""
+        key, value = charge_codec.encode(
+            charge_codec.Charge(
+                raw_topic=self._settings.input.topic,
+                window=window,
+                pipeline=self._settings.pipeline.name,
+                epoch=self.epoch,
+                epsilon=guarantee.epsilon,
+                delta=guarantee.delta,
+                mu=guarantee.mu,
+                delta_selection=guarantee.delta_selection,
+            )
+        )
+        return Output(self.charges_topic, 0, [{"key": key, "value": value}])
+
+    def is_charged(self, window: int) -> bool:
+        """Whether this pipeline's charge for a window (start in ms) is in the log.
+
+        Raises BudgetExhausted where it is, but the charges up to it exceed the configured total for the raw topic.
+        """
+        with self._lock:
+            for _, value, offset in self._read(self.charges_topic, self._charges_next):
+                if value is not None:
+                    self._charges.append(charge_codec.decode(value))
+                self._charges_next = offset + 1
+            budget = self._settings.budget
+            total = None if budget is None else Budget(epsilon=budget.epsilon, delta=budget.delta)
+            spent = Spend()
+            for record in self._charges:
+                if record.raw_topic != self._settings.input.topic:
+                    continue
+                guarantee = Guarantee(
+                    epsilon=record.epsilon,
+                    delta=record.delta,
+                    mu=record.mu,
+                    delta_gaussian=record.delta - record.delta_selection,
+                    delta_selection=record.delta_selection,
+                )
+                ours = record.pipeline == self._settings.pipeline.name and record.epoch == self.epoch
+                if ours and record.window == window:
+                    if total is not None:
+                        total.charge(spent, guarantee)
+                    return True
+                # Charges count whether or not their pipeline was allowed to go on: that errs on the safe side.
+                spent = spent.plus(guarantee)
+            return False
+
+    # ---- refusals and status -----------------------------------------------------------------------------------------
+
+    def refuse(self, stage: str, partition: int, reason: str) -> None:
+        """Record why a partition does not go on."""
+        cause, _, action = reason.rpartition(": ")
+        self.publish(
+            codec.Refusal(
+                stage=stage, partition=partition, cause=cause or reason, action=action, at=int(time.time() * 1000)
+            )
+        )
+
+    def clear_refusal(self, stage: str, partition: int) -> None:
+        """Withdraw a refusal that no longer holds."""
+        key = f"refusal/{stage}/{partition}"
+        if self._get(key) is not None:
+            self._plain_producer().produce(self.topic, None, key.encode(), partition=0)
+
+    def publish(self, *records: codec.LedgerRecord) -> None:
+        """Write records outside any transaction."""
+        producer = self._plain_producer()
+        for record in records:
+            key, value = codec.encode(record)
+            producer.produce(self.topic, value, key, partition=0)
+        producer.poll(0)
+
+    def close(self) -> None:
+        """Send what is waiting."""
+        with self._lock:
+            if self._producer is not None:
+                self._producer.flush(5.0)
+                self._producer = None
+
+    def _plain_producer(self) -> Producer:
+        with self._lock:
+            if self._producer is None:
+                self._producer = self._clients.producer()
+            return self._producer
+
+    def facts(self) -> dict[str, Any]:
+        """Epoch and start, for status."""
+        return {"epoch": self.epoch, "first_window": self.start.first_window}

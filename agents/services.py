@@ -1,0 +1,31 @@
+"""What every stage and task of a worker shares: configuration, clients, ledger, topic names. Made once in agents/app.py."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from susurrus.agents.clients import Clients
+from susurrus.agents.ledger import Ledger
+from susurrus.agents.settings import Settings
+from susurrus.mechanisms.calendar import Calendar
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """Read-only collaborators of the tasks."""
+
+    settings: Settings
+    clients: Clients
+    ledger: Ledger
+    calendar: Calendar
+    config_digest: bytes
+    secret: bytes
+    strategy: Any
+
+    def topic(self, name: str) -> str:
+        """Full name of one of the pipeline's topics."""
+        return self.settings.topic(name)
+
+    @property
+    def max_record_bytes(self) -> int:
+        """Largest value put into one record of an internal topic; agents/bootstrap.py sets the topics' limit above it."""
+        return 900_000

@@ -1,0 +1,439 @@
+"""The partition task: one object per (stage, assigned partition), with its own thread, producer and store.
+
+It is the exactly-once part. A task is fed batches by an agent, gives them to its stage and commits what the stage has ready:
+outputs, changelog and input position in one Kafka transaction, then the local store in one write. Authority is the changelog:
+each commit writes the next input position there; the consumer group's offset is for tools.
+
+States: starting -> running -> (refused | moved | stopped). Whatever goes wrong with Kafka that an abort does not mend ends in
+starting again from the changelog, which tells what was committed and what was not.
+"""
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
+from susurrus.agents import crash_points
+from susurrus.agents.changelog import Changelog
+from susurrus.agents.commit import Commit, Output
+from susurrus.agents.services import Services
+from susurrus.agents.stage import NotYet, Stage
+from susurrus.agents.store import Store
+from susurrus.agents.transport import Batch
+from susurrus.mechanisms.errors import PrivacyError, Refusal
+
+log = logging.getLogger(__name__)
+
+_LOOP_SECONDS = 0.05
+_RETRY_SECONDS = 2.0
+_REWIND_SECONDS = 1.5
+_RECORDS_PER_COMMIT = 200_000
+
+
+class Moved(Exception):
+    """Another owner has fenced this one. Not an error: the partition lives on elsewhere."""
+
+
+class Aborted(Exception):
+    """The transaction was aborted; nothing of it happened."""
+
+
+class PartitionTask(threading.Thread):
+    """Runs one stage on one partition. ``rewind(offset)`` asks the consumer to continue there."""
+
+    def __init__(
+        self,
+        *,
+        input_topic: str,
+        partition: int,
+        make_stage: Callable[[Services, int], Stage],
+        stage_name: str,
+        changelog_topic: str,
+        services: Services,
+        open_store: Callable[[str, int], Store],
+        rewind: Callable[[int], None],
+    ) -> None:
+        super().__init__(name=f"{stage_name}-{partition}", daemon=True)
+        self.stage_name = stage_name
+        self.input_topic = input_topic
+        self.partition = partition
+        self.services = services
+        self.state = "starting"
+        self.reason = ""
+        self.next = -1
+        """Input offset of the next record to take."""
+        self.position = -1
+        """Input offset of the last commit."""
+        self.alive_at = time.monotonic()
+        self._rewind = rewind
+        self._rewound_at = 0.0
+        self._open_store = open_store
+        self._inbox: queue.SimpleQueue[Batch | None] = queue.SimpleQueue()
+        self._stopping = threading.Event()
+        self._stage = make_stage(services, partition)
+        self.changelog_topic = changelog_topic
+        self._changelog = Changelog(services.clients, changelog_topic, partition)
+        self._topic_id = ""
+        self._group_metadata: Any = None
+        self._producer: Producer | None = None
+        self._store: Store | None = None
+        self._generation_lock = threading.Lock()
+        self._generation = -1
+        self._reposition = False
+        self._never_committed = True
+
+    # ---- called from other threads -----------------------------------------------------------------------------------
+
+    @property
+    def reading(self) -> bool:
+        """Whether batches are wanted."""
+        return self.state == "running"
+
+    def assigned(self, generation: int) -> None:
+        """The group gave us the partition in this generation; batches of others are dropped."""
+        with self._generation_lock:
+            self._generation = generation
+            self._reposition = True
+
+    def offer(self, batch: Batch) -> None:
+        """Hand over a batch; never blocks."""
+        self._inbox.put(batch)
+
+    def stop(self) -> None:
+        """Ask the thread to end after the commit it is in; ``join`` waits for it."""
+        self._stopping.set()
+        self._inbox.put(None)
+
+    def waiting(self) -> bool:
+        """Called by the ledger while it waits for the founder."""
+        self._beat()
+        return not self._stopping.is_set()
+
+    def stall(self) -> str | None:
+        """Why nothing moves, or None."""
+        if self.state != "running":
+            return self.reason or None
+        return self._stage.stall(int(time.time() * 1000))
+
+    @property
+    def purge_before(self) -> int:
+        """Changelog records below this offset are superseded; -1 while that is unknown."""
+        return self._changelog.purge_before
+
+    def report(self) -> dict[str, Any]:
+        """Facts for the status record."""
+        facts = self._stage.report() if self.state == "running" else {"counters": dict(self._stage.counters)}
+        return {"position": self.position, "next": self.next, **facts}
+
+    # ---- the thread --------------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Start, run, start again; until stopped, moved or refused."""
+        while not self._stopping.is_set():
+            try:
+                self._start_up()
+                self._set_state("running", "")
+                self._work()
+            except (Refusal, PrivacyError) as refusal:
+                self._set_state("refused", str(refusal))
+                log.error("%s refuses: %s", self.name, refusal)
+                self.services.ledger.refuse(self.stage_name, self.partition, str(refusal))
+                break
+            except NotYet as waiting:
+                self._set_state("starting", str(waiting))
+                self._close()
+                self._stopping.wait(_RETRY_SECONDS)
+            except Moved:
+                self._set_state("moved", "another owner has this partition")
+                log.warning("%s: another owner has this partition", self.name)
+                break
+            except Exception as error:
+                if self._stopping.is_set():
+                    break
+                self._set_state("starting", f"starting again after {describe(error)}")
+                # The text of an unforeseen exception may hold data, so only its type and place are logged.
+                log.warning("%s starts again after %s", self.name, describe(error))
+                self._close()
+                self._stopping.wait(_RETRY_SECONDS)
+        self._close()
+        if self.state not in ("refused", "moved"):
+            self._set_state("stopped", "")
+
+    def _set_state(self, state: str, reason: str) -> None:
+        self.reason = reason
+        self.state = state
+
+    def _start_up(self) -> None:
+        services = self.services
+        clients = services.clients
+        self._set_state("starting", "fencing the previous owner")
+        self._producer = clients.transactional_producer(f"{clients.application}-{self.stage_name}-{self.partition}")
+        self._retried(lambda: self._require_producer().init_transactions(30.0))
+        self._beat()
+        self._set_state("starting", "waiting for the ledger")
+        services.ledger.join(self, self._require_producer())
+        self._set_state("starting", "recovering state from the changelog")
+        self._topic_id = clients.topic_id(self.input_topic)
+        self._store = self._open_store(self.stage_name, self.partition)
+        state = self._changelog.recover(self._store, epoch=services.ledger.epoch, beat=self._beat)
+        services.ledger.check_started(self.stage_name, self.partition, has_state=state is not None)
+        if state is not None:
+            self._check_position(state.position, state.topic_id)
+            self._stage.counters = dict(state.meta.get("counters", {}))
+            position = self._stage.restore(self._store, state.meta, state.position)
+        else:
+            start, _ = clients.watermarks(self.input_topic, self.partition)
+            position = self._stage.restore(self._store, None, start)
+            self._check_position(position, self._topic_id)
+        self._never_committed = state is None
+        services.ledger.clear_refusal(self.stage_name, self.partition)
+        self.next = self.position = position
+        self._group_metadata = clients.group_metadata()
+        self._drain_inbox()
+        self._rewind(self.next)
+
+    def _check_position(self, position: int, topic_id: str) -> None:
+        """The changelog's position must exist in this very log: never skip, never start over."""
+        if topic_id != self._topic_id:
+            raise Refusal(
+                f"topic={self.input_topic} was recreated (topic_id={self._topic_id}, the changelog knows {topic_id}): "
+                "restore the old topic, or give the pipeline a new name to start over"
+            )
+        start, end = self.services.clients.watermarks(self.input_topic, self.partition)
+        if position < start:
+            raise Refusal(
+                f"topic={self.input_topic} partition={self.partition} starts at offset={start}, but position={position} is "
+                "still to be read: retention ate unread records; raise its retention, and give the pipeline a new name to "
+                "start over without them"
+            )
+        if position > end:
+            raise Refusal(
+                f"topic={self.input_topic} partition={self.partition} ends at offset={end} before position={position}: the "
+                "log was truncated; restore it, or give the pipeline a new name to start over"
+            )
+
+    def _work(self) -> None:
+        while not self._stopping.is_set():
+            self._beat()
+            try:
+                batch = self._inbox.get(timeout=_LOOP_SECONDS)
+            except queue.Empty:
+                batch = None
+            with self._generation_lock:
+                generation, reposition = self._generation, self._reposition
+                self._reposition = False
+            if reposition:
+                # A rebalance sent the consumer back to the group's offset; what we hold in memory is still good.
+                self._rewind(self.next)
+            taken = 0
+            while batch is not None:
+                taken += len(batch.records)
+                self._accept(batch, generation)
+                if taken > _RECORDS_PER_COMMIT:
+                    break
+                try:
+                    batch = self._inbox.get_nowait()
+                except queue.Empty:
+                    batch = None
+            try:
+                for commit in self._stage.commits(int(time.time() * 1000)):
+                    self._commit(commit)
+                    self._beat()
+                    if self._stopping.is_set():
+                        return
+            except Aborted:
+                log.warning("%s: a transaction was aborted; the batch is read again", self.name)
+                store = self._require_store()
+                state = self._changelog.meta(store)
+                if state is not None:
+                    self._stage.counters = dict(state.meta.get("counters", {}))
+                self.next = self._stage.restore(store, state.meta if state else None, self.position)
+                self._drain_inbox()
+                self._rewind(self.next)
+
+    def _accept(self, batch: Batch, generation: int) -> None:
+        """Take a batch if it continues exactly what was taken; rewind if something is missing."""
+        try:
+            if batch.generation != generation or batch.end <= self.next:
+                return
+            if batch.start > self.next:
+                if time.monotonic() > self._rewound_at + _REWIND_SECONDS:
+                    self._rewound_at = time.monotonic()
+                    self._check_position(self.next, self.services.clients.topic_id(self.input_topic))
+                    self._drain_inbox()
+                    self._rewind(self.next)
+                return
+            if batch.start < self.next:
+                batch.records = [record for record in batch.records if record.offset >= self.next]
+            self._stage.take(batch)
+            self.next = batch.end
+        finally:
+            batch.finish()
+
+    def _commit(self, commit: Commit) -> None:
+        """Make one step durable.
+
+        1. begin the transaction
+        2. produce outputs and ticks
+        3. produce the changelog record: state, next position, topic id
+        4. send the position to the consumer group, for tools
+        5. commit the transaction (librdkafka flushes first); from here on the step has happened
+        6. write state, meta record and changelog position to the store in one batch
+        A crash before 5 leaves nothing behind, a crash after 5 is mended by replaying the changelog.
+        """
+        stage, producer, store = self.stage_name, self._require_producer(), self._require_store()
+        commit.meta["counters"] = dict(self._stage.counters)
+        if self._never_committed:
+            commit.outputs.append(self.services.ledger.started(stage, self.partition))
+        step = self._changelog.prepare(store, commit, self._topic_id, self.services.ledger.epoch)
+        for output in commit.outputs:
+            self._check_sizes(output)
+        crash_points.reach(stage, "before-begin")
+        try:
+            producer.begin_transaction()
+            crash_points.reach(stage, "after-begin")
+            for output in commit.outputs:
+                self._produce(output)
+            crash_points.reach(stage, "after-outputs")
+            self._changelog.produce(producer, step)
+            crash_points.reach(stage, "after-changelog")
+            self._retried(
+                lambda: producer.send_offsets_to_transaction(
+                    [TopicPartition(self.input_topic, self.partition, commit.position)], self._group_metadata, 30.0
+                )
+            )
+            crash_points.reach(stage, "after-offsets")
+            self._retried(lambda: producer.commit_transaction(30.0))
+        except KafkaException as error:
+            self._abort(error)
+        crash_points.reach(stage, "after-commit")
+        self._changelog.apply(store, step)
+        crash_points.reach(stage, "after-store")
+        self.position = commit.position
+        self._never_committed = False
+        self._stage.committed(commit)
+
+    def _abort(self, cause: KafkaException) -> None:
+        """Abort what can be aborted and raise Aborted; raise Moved for a fenced producer, the cause for anything worse."""
+        error = cause.args[0]
+        if _is_fenced(error):
+            raise Moved from cause
+        if error.txn_requires_abort():
+            try:
+                self._retried(lambda: self._require_producer().abort_transaction(30.0))
+            except KafkaException as second:
+                if _is_fenced(second.args[0]):
+                    raise Moved from second
+                raise
+            raise Aborted from cause
+        raise cause
+
+    def _retried(self, call: Callable[[], object]) -> None:
+        """Transactional calls may time out half way; librdkafka asks to call them again until they are definite."""
+        deadline = time.monotonic() + 120.0
+        while True:
+            try:
+                call()
+                return
+            except KafkaException as error:
+                if _is_fenced(error.args[0]):
+                    raise Moved from error
+                if not error.args[0].retriable() or time.monotonic() > deadline or self._stopping.is_set():
+                    raise
+                self._beat()
+                time.sleep(0.1)
+
+    def _produce(self, output: Output) -> None:
+        producer = self._require_producer()
+        if output.headers is not None or (output.messages and "timestamp" in output.messages[0]):
+            # produce_batch knows neither headers nor time stamps.
+            for row, message in enumerate(output.messages):
+                fields = message if output.headers is None else {**message, "headers": output.headers[row]}
+                while True:
+                    try:
+                        producer.produce(output.topic, partition=output.partition, **fields)
+                        break
+                    except BufferError:
+                        self._beat()
+                        producer.poll(0.1)
+            return
+        messages = output.messages
+        while messages:
+            # librdkafka takes what fits its queue and marks the rest, in order of failure.
+            producer.produce_batch(output.topic, messages, partition=output.partition)
+            failed = [message for message in messages if "_error" in message]
+            for message in failed:
+                error = message.pop("_error")
+                if error.code() != KafkaError._QUEUE_FULL:
+                    raise KafkaException(error)
+            messages = failed
+            self._beat()
+            producer.poll(0.1 if failed else 0)
+
+    def _check_sizes(self, output: Output) -> None:
+        """An oversized record would abort every retry for ever, so it is refused before it is sent."""
+        limit = self.services.max_record_bytes + 50_000
+        largest = max((len(message["value"] or b"") for message in output.messages), default=0)
+        if largest > limit:
+            raise Refusal(
+                f"topic={output.topic}: a record of {largest} bytes exceeds {limit} bytes: lower input.max_key_bytes, or "
+                "report this as a bug"
+            )
+
+    def _drain_inbox(self) -> None:
+        while True:
+            try:
+                batch = self._inbox.get_nowait()
+            except queue.Empty:
+                return
+            if batch is not None:
+                batch.finish()
+
+    def _beat(self) -> None:
+        self.alive_at = time.monotonic()
+
+    def _require_producer(self) -> Producer:
+        if self._producer is None:
+            raise RuntimeError("the task has no producer before it has started")
+        return self._producer
+
+    def _require_store(self) -> Store:
+        if self._store is None:
+            raise RuntimeError("the task has no store before it has started")
+        return self._store
+
+    def _close(self) -> None:
+        producer, store = self._producer, self._store
+        self._producer = self._store = None
+        if producer is not None:
+            # A producer that goes away with an open transaction leaves it to time out; abort what can be aborted.
+            try:
+                producer.purge()
+                producer.abort_transaction(5.0)
+            except KafkaException:
+                pass
+            producer.close()
+        if store is not None:
+            store.close()
+
+
+def _is_fenced(error: KafkaError) -> bool:
+    return error.code() in (
+        KafkaError._FENCED,
+        KafkaError.INVALID_PRODUCER_EPOCH,
+        KafkaError.PRODUCER_FENCED,
+    )
+
+
+def describe(error: Exception) -> str:
+    """Type and place of an exception; its text may hold data and stays out of logs."""
+    if isinstance(error, KafkaException) and error.args and isinstance(error.args[0], KafkaError):
+        return f"KafkaException {error.args[0].name()}"
+    place = error.__traceback__
+    while place is not None and place.tb_next is not None:
+        place = place.tb_next
+    where = f" at {place.tb_frame.f_code.co_filename}:{place.tb_lineno}" if place is not None else ""
+    return f"{type(error).__name__}{where}"

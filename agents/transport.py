@@ -1,0 +1,185 @@
+"""The batch transport: Faust fed with whole fetches. Sits between the brokers and every agent.
+
+Faust hands each record to a stream on its own and keeps offsets by acknowledgement; both cost more than our whole pipeline.
+This subclass of its aiokafka consumer delivers what one fetch brought of a partition as ONE message whose value is a Batch.
+
+- A batch carries the fetch positions [start, end) read in the consumer's own thread. Control records and aborted transactions
+  leave holes in the offsets, so only the positions can show that nothing is missing; a fetch that brought only holes is
+  delivered as a batch without records, for the clocks must see the position move.
+- Offsets, acknowledgements and lag are not Faust's: acks are off, messages are numbered with a counter of our own far above
+  any real offset, so that Faust's check for old messages never drops a batch after a rewind.
+- Back-pressure is per partition: only partitions whose task has room are asked for. If there is none, we sleep: aiokafka
+  takes an empty set for "all". What is under way is counted by the batches still alive: one that Faust drops in a rebalance
+  frees its place by itself, and the gap it leaves is seen by the task.
+"""
+
+import asyncio
+import itertools
+import weakref
+from collections.abc import Callable, Mapping, Set
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+from aiokafka import AIOKafkaConsumer
+from aiokafka import TopicPartition as AioTopicPartition
+from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
+from faust.transport.drivers import aiokafka as driver
+from faust.types import TP
+
+_IDLE_SLEEP_SECONDS = 0.01
+_POLL_SECONDS = 0.1
+_BATCHES_UNDER_WAY = 2
+
+
+@dataclass(eq=False, slots=True, weakref_slot=True)
+class Batch:
+    """What one fetch brought of one partition: every committed record with start <= offset < end."""
+
+    start: int
+    end: int
+    records: list[Any]
+    generation: int
+    finished: bool = False
+
+    def finish(self) -> None:
+        """Give the records back; called once the task has turned them into columns."""
+        self.records = []
+        self.finished = True
+
+
+class BatchConsumerThread(driver.AIOKafkaConsumerThread):
+    """The thread that owns the aiokafka consumer."""
+
+    consumer: "BatchConsumer"
+
+    def _create_worker_consumer(self, transport: Any) -> AIOKafkaConsumer:
+        conf = self.app.conf
+        # Faust's own assignor is pinned out: sticky assignment needs its tables, and hangs with standby replicas.
+        self._assignor = RoundRobinPartitionAssignor
+        return AIOKafkaConsumer(
+            group_id=conf.id,
+            partition_assignment_strategy=[RoundRobinPartitionAssignor],
+            enable_auto_commit=False,
+            # Tasks seek to the position their changelog holds; a reset is seen as a gap and refused there.
+            auto_offset_reset="earliest",
+            isolation_level="read_committed",
+            max_partition_fetch_bytes=conf.consumer_max_fetch_size,
+            fetch_max_bytes=max(50 << 20, conf.consumer_max_fetch_size),
+            fetch_max_wait_ms=100,
+            request_timeout_ms=int(conf.broker_request_timeout * 1000),
+            session_timeout_ms=int(conf.broker_session_timeout * 1000),
+            rebalance_timeout_ms=int(conf.broker_rebalance_timeout * 1000),
+            heartbeat_interval_ms=int(conf.broker_heartbeat_interval * 1000),
+            max_poll_interval_ms=int((conf.broker_max_poll_interval or 0) * 1000),
+            metadata_max_age_ms=conf.consumer_metadata_max_age_ms,
+            **transport.client_options,
+        )
+
+    async def _fetch_records(
+        self,
+        consumer: AIOKafkaConsumer,
+        active_partitions: Set[TP],
+        timeout: float | None = None,
+        max_records: int | None = None,
+    ) -> Mapping[TP, Batch]:
+        subscription = consumer._subscription.subscription
+        assignment = subscription.assignment if subscription is not None else None
+        if assignment is None or not assignment.active:
+            await asyncio.sleep(_IDLE_SLEEP_SECONDS)
+            return {}
+        generation = consumer._coordinator.generation
+
+        def position(partition: TP) -> int | None:
+            if partition not in assignment.tps or not assignment.active:
+                return None
+            state = assignment.state_value(partition)
+            return state.position if state is not None and state.has_valid_position else None
+
+        wanted = {AioTopicPartition(tp.topic, tp.partition) for tp in active_partitions}
+        starts = {tp: start for tp in wanted if (start := position(tp)) is not None}
+        if not starts:
+            await asyncio.sleep(_IDLE_SLEEP_SECONDS)
+            return {}
+        fetched = await super()._fetch_records(consumer, set(starts), timeout=timeout, max_records=max_records)
+        batches: dict[TP, Batch] = {}
+        for tp, start in starts.items():
+            end = position(tp)
+            records = fetched.get(tp, [])
+            if end is not None and end > start:
+                batches[TP(tp.topic, tp.partition)] = Batch(start, end, records, generation)
+        return batches
+
+
+class BatchConsumer(driver.Consumer):
+    """Delivers batches; asks only for the partitions that have room."""
+
+    _thread: BatchConsumerThread
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._message_numbers = itertools.count(1 << 62)
+        self._under_way: dict[TP, weakref.WeakSet[Batch]] = {}
+
+    def _new_consumer_thread(self) -> BatchConsumerThread:
+        return BatchConsumerThread(self, loop=self.loop, beacon=self.beacon)
+
+    def _has_room(self, tp: TP) -> bool:
+        under_way = self._under_way.get(tp)
+        return under_way is None or sum(not batch.finished for batch in under_way) < _BATCHES_UNDER_WAY
+
+    async def _getmany(self, active_partitions: Set[TP] | None, timeout: float) -> Mapping[TP, list[Any]]:
+        is_reading: Callable[[TP], bool] = self.transport.is_reading
+        wanted = {tp for tp in active_partitions or () if is_reading(tp) and self._has_room(tp)}
+        if not wanted:
+            await asyncio.sleep(_IDLE_SLEEP_SECONDS)
+            return {}
+        batches = await super()._getmany(active_partitions=wanted, timeout=min(timeout, _POLL_SECONDS))
+        messages = {}
+        for tp, batch in batches.items():
+            self._under_way.setdefault(tp, weakref.WeakSet()).add(batch)
+            messages[tp] = [
+                SimpleNamespace(
+                    topic=tp.topic,
+                    partition=tp.partition,
+                    offset=next(self._message_numbers),
+                    timestamp=None,
+                    timestamp_type=0,
+                    headers=(),
+                    key=None,
+                    value=batch,
+                    checksum=None,
+                    serialized_key_size=0,
+                    serialized_value_size=0,
+                )
+            ]
+        return messages
+
+    async def rewind(self, tp: TP, offset: int) -> None:
+        """Continue reading a partition at an offset; runs in the consumer's thread, so no fetch can be half done."""
+        consumer = self._thread._ensure_consumer()
+
+        async def seek() -> None:
+            consumer.seek(AioTopicPartition(tp.topic, tp.partition), offset)
+
+        await self._thread.call_thread(seek)
+
+    def highwater(self, tp: TP) -> int:
+        """Faust's own lag metric is off: it would have to lock the consumer for every batch."""
+        return 0
+
+    def verify_event_path(self, now: float, tp: TP) -> None:
+        """Faust's livelock warnings take back-pressure for a hang; the task watchdog stands in."""
+
+
+class BatchTransport(driver.Transport):
+    """Faust transport with batches; ``is_reading`` tells whether a partition's task wants to be fed."""
+
+    Consumer = BatchConsumer
+
+    def __init__(
+        self, *args: Any, client_options: Mapping[str, Any], is_reading: Callable[[TP], bool], **kwargs: Any
+    ) -> None:
+        super().__init__(*args, **kwargs)
+        self.client_options = dict(client_options)
+        self.is_reading = is_reading

@@ -1,0 +1,51 @@
+"""charges: what every pipeline has charged to the windows of a raw topic. Compacted, one partition, internal, one per prefix.
+
+A user's events may feed several pipelines, so the total is kept per raw topic, not per pipeline. The record's place in the
+log decides: a charge stands if all records before it, and itself, fit the total (mechanisms/ledger.py does the arithmetic).
+"""
+
+import msgspec
+from susurrus.topics.packing import MalformedRecord
+from susurrus.topics.timestamps import format_time
+
+VERSION = 1
+NAME = "charges"
+
+
+class Charge(msgspec.Struct, frozen=True, kw_only=True):
+    """What one window costs whoever is in it. window: start in ms. mu: of Gaussian DP, all mechanisms of the pipeline together.
+
+    delta_selection: the share of delta that adds up instead of composing. Neighbours: one user's records of the window.
+    """
+
+    raw_topic: str
+    window: int
+    pipeline: str
+    epoch: str
+    epsilon: float
+    delta: float
+    mu: float
+    delta_selection: float
+    schema: int = VERSION
+
+
+def topic_name(prefix: str) -> str:
+    """Full name: shared by the pipelines of a prefix."""
+    return f"{prefix}.{NAME}"
+
+
+def encode(charge: Charge) -> tuple[bytes, bytes]:
+    """Key and value."""
+    key = f"charge/{charge.raw_topic}/{format_time(charge.window)}/{charge.pipeline}/{charge.epoch}"
+    return key.encode(), msgspec.json.encode(charge)
+
+
+def decode(value: bytes) -> Charge:
+    """Raises MalformedRecord."""
+    try:
+        charge = msgspec.json.decode(value, type=Charge)
+    except (ValueError, RecursionError) as error:
+        raise MalformedRecord(f"charge: {error}") from None
+    if charge.schema != VERSION:
+        raise MalformedRecord(f"charge schema={charge.schema} is not {VERSION}: upgrade the reader")
+    return charge
