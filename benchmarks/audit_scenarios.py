@@ -1,0 +1,329 @@
+"""Neighbouring inputs chosen to hurt, played through the real bounding and strategy code, whole or with a defect.
+
+Flow: `SCENARIOS` (one small input, with and without one user) → `play` (many trials side by side) → audit_statistics.
+A trial is a copy of the input with users and keys of its own; a strategy treats keys independently of each other, so N
+trials are N independent runs of the mechanism although they share a window.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import numpy.typing as npt
+from audit_statistics import Outputs
+from offline import StateTable
+from susurrus.mechanisms import dp_sqlp, tree
+from susurrus.mechanisms.accounting import tail_quantile
+from susurrus.mechanisms.bounding import UserKeys
+from susurrus.mechanisms.noise import NoiseSource, WindowNoise
+from susurrus.mechanisms.selection import Selector
+from susurrus.mechanisms.strategy import Column, Increments, Plan, Strategy, build_strategy
+
+L = 64
+"""Bound of the measured values: large against the rounding to integers, so that an audit can be tight."""
+REAL = "none"
+DEFECTS = {
+    "no union bound": "thresholds hold at each trigger by themselves, not at all of them together",
+    "cap lost": "every restart forgets what users brought before",
+    "by-user order": "caps applied in the order records arrived in, which follows other users' load",
+    "noise reused": "two different inputs published with the same noise",
+    "tested when touched": "keys without news are not tested",
+    "no plus one": "threshold at minimum_users instead of minimum_users + 1",
+    "noise scale": "noise smaller by the square root of two",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Input:
+    """Records of one trial, as columns; `present` says whether the audited user is there."""
+
+    user: Sequence[int]
+    key: Sequence[int]
+    trigger: Sequence[int]
+    source: Sequence[int]
+    arrival: Sequence[int]
+    """Position in by-user, which follows fetch timing; a record's offset within its source is its position here."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """One pair of neighbouring inputs. `plan`: what differs from `base_plan`; `exposes`: the defects it is made for."""
+
+    what: str
+    keys: int
+    users: int
+    build: Callable[[bool], Input]
+    plan: dict[str, Any]
+    declared: bool = False
+    inputs: int = 1
+    exposes: tuple[str, ...] = ()
+    by_strategy: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+
+def make(
+    rows: list[tuple[int, int, int]], *, source: list[int] | None = None, arrival: list[int] | None = None
+) -> Input:
+    """Input from (user, key, trigger) rows, by default from one partition, in order of arrival."""
+    user, key, trigger = (list(column) for column in zip(*rows, strict=True)) if rows else ([], [], [])
+    return Input(
+        user=user,
+        key=key,
+        trigger=trigger,
+        source=source or [0] * len(rows),
+        arrival=arrival or list(range(len(rows))),
+    )
+
+
+def boundary(present: bool, *, others: int, keys: int) -> Input:
+    """`others` users bring every key, one record short of opening its gate; the user, number 0, opens all."""
+    rows = [(1 + key * others + other, key, 1) for key in range(keys) for other in range(others)]
+    return make(rows + [(0, key, 1) for key in range(keys) if present])
+
+
+def burst(present: bool, *, records: int) -> Input:
+    """All the user's records on one key at the first trigger."""
+    return make([(0, 0, 1)] * records if present else [])
+
+
+def spread(present: bool, *, records: int) -> Input:
+    """One record on each of several keys, one per trigger."""
+    return make([(0, i, i + 1) for i in range(records)] if present else [])
+
+
+def over_the_caps(present: bool, *, cap: int, triggers: int) -> Input:
+    """As many keys as the cap, at every trigger again; before each of them a worker restarts."""
+    rows = [(0, cap * (t - 1) + key, t) for t in range(1, triggers + 1) for key in range(cap)]
+    return make(rows if present else [])
+
+
+def partitions(present: bool, *, others: int) -> Input:
+    """The user's load delays partition 0, so that other users' records there arrive behind those of partition 1.
+
+    Each other user has one record in partition 0 (key 0) and one in partition 1 (key 1), and a cap of one.
+    """
+    rows = [(1 + other, 0, 1) for other in range(others)] + [(1 + other, 1, 1) for other in range(others)]
+    source = [0] * others + [1] * others
+    arrival = list(range(others, 2 * others)) + list(range(others)) if present else list(range(2 * others))
+    if present:
+        rows, source, arrival = [*rows, (0, 2, 1)], [*source, 0], [*arrival, 2 * others]
+    return make(rows, source=source, arrival=arrival)
+
+
+def touch(present: bool, *, crowds: tuple[int, ...]) -> Input:
+    """Popular keys get nothing new at trigger 2, except from the user."""
+    rows, user = [], 1
+    for key, crowd in enumerate(crowds):
+        rows += [(user + i, key, 1) for i in range(crowd)]
+        user += crowd
+    return make(rows + [(0, key, 2) for key in range(len(crowds)) if present])
+
+
+TIGHT = {"gaussian_delta_fraction": 0.95, "selection_share": 0.02}
+"""Nearly all of the budget on the values, so that what is wrong with them shows."""
+VALUES_ONLY = {"dp-sqlp": {"discover": False}}
+CROWDS = (3, 5, 8, 12, 18)
+
+SCENARIOS: dict[str, Scenario] = {
+    "boundary": Scenario(
+        what="keys one user short of the gate",
+        keys=1,
+        users=2,
+        build=partial(boundary, others=1, keys=1),
+        plan={
+            "epsilon": 3.0,
+            "triggers": 1,
+            "max_records": 1,
+            "minimum_users": 1,
+            "selection_share": 0.98,
+        },
+        exposes=("no plus one",),
+    ),
+    "boundary, many triggers": Scenario(
+        what="keys that nobody else has, tested at every trigger",
+        keys=2,
+        users=1,
+        build=partial(boundary, others=0, keys=2),
+        plan={"epsilon": 2.0, "triggers": 24, "max_records": 2},
+        exposes=("no union bound",),
+    ),
+    "burst": Scenario(
+        what="all records on one key at the first trigger",
+        keys=1,
+        users=1,
+        build=partial(burst, records=4),
+        plan={"epsilon": 1.0, "triggers": 4, "max_records": 4, "max_records_per_key": 4, **TIGHT},
+        declared=True,
+        by_strategy=VALUES_ONLY,
+        exposes=("noise scale",),
+    ),
+    "spread": Scenario(
+        what="a record on each of C keys, one per trigger",
+        keys=4,
+        users=1,
+        build=partial(spread, records=4),
+        plan={"epsilon": 1.0, "triggers": 4, "max_records": 4, **TIGHT},
+        declared=True,
+        by_strategy=VALUES_ONLY,
+    ),
+    "over the caps": Scenario(
+        what="three times the cap, a restart before each third",
+        keys=6,
+        users=1,
+        build=partial(over_the_caps, cap=2, triggers=3),
+        plan={"epsilon": 1.0, "triggers": 3, "max_records": 2, **TIGHT},
+        declared=True,
+        by_strategy={"dp-sqlp": {"discover": False, "max_records": 1}},
+        exposes=("cap lost",),
+    ),
+    "several partitions": Scenario(
+        what="a load that delays one raw partition",
+        keys=3,
+        users=9,
+        build=partial(partitions, others=8),
+        plan={"epsilon": 1.0, "triggers": 1, "max_records": 1, **TIGHT},
+        declared=True,
+        by_strategy=VALUES_ONLY,
+        exposes=("by-user order",),
+    ),
+    "published twice": Scenario(
+        what="the same window published from an input without and one with the user",
+        keys=1,
+        users=1,
+        build=partial(burst, records=1),
+        plan={"epsilon": 1.0, "triggers": 2, "max_records": 1, **TIGHT},
+        declared=True,
+        inputs=2,
+        by_strategy=VALUES_ONLY,
+        exposes=("noise reused",),
+    ),
+    "popular keys touched": Scenario(
+        what="popular keys whose only news at trigger 2 is the user",
+        keys=len(CROWDS),
+        users=1 + sum(CROWDS),
+        build=partial(touch, crowds=CROWDS),
+        plan={"epsilon": 4.0, "triggers": 3, "max_records": len(CROWDS), "selection_share": 0.9},
+        exposes=("tested when touched",),
+    ),
+}
+
+
+def plan_of(scenario: Scenario, strategy: str) -> Plan:
+    """The plan a scenario is played with: δ so large that faults show in thousands of trials, one sum column."""
+    fields: dict[str, Any] = {
+        "delta": 0.05,
+        "columns": (Column(name="amount", kind="sum", bound=L),),
+        **scenario.plan,
+        **scenario.by_strategy.get(strategy, {}),
+    }
+    return Plan(strategy=strategy, **fields)  # type: ignore[arg-type]
+
+
+def build(plan: Plan, defect: str) -> Strategy:
+    """The strategy of a plan; two of the defects are faults of its constants."""
+    changes = {
+        "no union bound": lambda given: {**given, "beta": given["beta"] * plan.triggers},
+        "no plus one": lambda given: {**given, "minimum_users": given["minimum_users"] - 1},
+    }
+    if defect not in changes:
+        return build_strategy(plan)
+
+    def broken(*positional: Any, **given: Any) -> Selector:
+        return Selector(*positional, **changes[defect](given))
+
+    with (
+        patch("susurrus.mechanisms.toeplitz.Selector", broken),
+        patch("susurrus.mechanisms.weighted.Selector", broken),
+    ):
+        strategy = build_strategy(plan)
+    if isinstance(strategy, dp_sqlp.DpSqlp):
+        if defect == "no plus one":
+            strategy.thresholds -= dp_sqlp.GRID
+        else:
+            tau = tail_quantile(strategy.beta) * strategy.selection_sigma * tree.prefix_std(plan.triggers)
+            strategy.thresholds = np.ceil((tau + plan.minimum_users + 1) * dp_sqlp.GRID).astype(np.int64)
+    return strategy
+
+
+class QuietNoise(WindowNoise):
+    """A window's noise, too small by the square root of two."""
+
+    def __init__(self, noise: WindowNoise) -> None:
+        self.__dict__.update(noise.__dict__)
+
+    def normal(
+        self, labels: npt.NDArray[np.uint8], first: int, last: int, *, sigma: float = 1.0, bits: int = 20
+    ) -> npt.NDArray[np.int64]:
+        return super().normal(labels, first, last, sigma=sigma / 2**0.5, bits=bits)
+
+
+def play(scenario: Scenario, strategy: str, *, present: bool, trials: int, seed: int, defect: str = REAL) -> Outputs:
+    """Runs `trials` independent copies and returns what their readers see."""
+    plan = plan_of(scenario, strategy)
+    mechanism = build(plan, defect)
+    source = NoiseSource(seed.to_bytes(32, "little"), epoch=b"audit", config=plan.digest(), pipeline="audit")
+    seen = []
+    for number in range(scenario.inputs):
+        # With two inputs of one window, only the second has the user; a second epoch has noise of its own.
+        here = present and number == scenario.inputs - 1
+        noise = source.window(2 * number + present if defect != "noise reused" else present)
+        if defect == "noise scale":
+            noise = QuietNoise(noise)
+        seen.append(_window(scenario, mechanism, scenario.build(here), noise, trials, defect))
+    return Outputs(
+        published=np.concatenate([one.published for one in seen], axis=1),
+        estimates=np.concatenate([one.estimates for one in seen], axis=1),
+    )
+
+
+def _window(
+    scenario: Scenario, mechanism: Strategy, given: Input, noise: WindowNoise, trials: int, defect: str
+) -> Outputs:
+    K, U, T = scenario.keys, scenario.users, mechanism.plan.triggers
+    size = K * trials
+    names = [b"%d" % code for code in range(size)]
+    table = StateTable(mechanism, size)
+    declared = np.full(size, scenario.declared)
+    due = np.where(declared, 0, T + 1).astype(np.int32)
+    published, estimates = np.zeros((T, size), np.bool_), np.zeros((T, size))
+    held = UserKeys.empty(U * trials)
+    rows = np.arange(len(given.user))
+    order = np.lexsort((rows, given.source, given.user))
+    if defect == "by-user order":
+        order = np.lexsort((given.arrival, given.user))
+    user, key, when = (np.asarray(column, np.int32)[order] for column in (given.user, given.key, given.trigger))
+    for trigger in range(1, T + 1):
+        if defect == "cap lost":
+            held = UserKeys.empty(U * trials)
+        copy = np.arange(trials, dtype=np.int32)[:, None]
+        now = when == trigger
+        code = (copy * K + key[now]).ravel()
+        bounded = mechanism.bounding.close(
+            (copy * U + user[now]).ravel(), code, np.full(U * trials, trigger, np.int32), held
+        )
+        held = bounded.state
+        ranked = bounded.weight > 0
+        users = np.bincount(code[ranked], minlength=size)
+        weight = np.bincount(code[ranked], weights=bounded.weight[ranked], minlength=size).astype(np.int64)
+        sums = np.bincount(code[bounded.kept], minlength=size) * L
+        wanted = (sums > 0) | (due == 0)
+        if defect != "tested when touched":
+            wanted |= due == trigger
+        chunk = np.flatnonzero(wanted)
+        step = mechanism.step(
+            trigger,
+            [names[i] for i in chunk],
+            table.get(chunk),
+            Increments(users=users[chunk], weight=weight[chunk], sums=sums[chunk][:, None]),
+            noise,
+            declared[chunk],
+        )
+        table.put(chunk, step.states)
+        due[chunk] = step.due
+        published[trigger - 1, chunk] = step.published
+        estimates[trigger - 1, chunk] = step.estimates[:, 0]
+    return Outputs(
+        published=published.T.reshape(trials, K, T).copy(), estimates=estimates.T.reshape(trials, K, T).copy()
+    )

@@ -1,0 +1,116 @@
+"""From samples of published rows to a lower bound on ε that holds with a stated confidence.
+
+Flow: audit_scenarios.play (with, without the user) → features → `lower_bound`.
+Nothing here knows the mechanism: half of the trials choose the most telling event, the other half are counted.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy.stats import beta
+
+CONFIDENCE = 0.9999
+"""Per bound; a run prints some twenty."""
+
+
+def clopper_pearson(hits: int, trials: int, confidence: float) -> tuple[float, float]:
+    """One-sided exact bounds (lower, upper) on a probability, each holding with `confidence`."""
+    slack = 1 - confidence
+    lower = 0.0 if hits == 0 else float(beta.ppf(slack, hits, trials - hits + 1))
+    upper = 1.0 if hits == trials else float(beta.ppf(1 - slack, hits + 1, trials - hits))
+    return lower, upper
+
+
+def epsilon_bound(hits: int, trials: int, other_hits: int, other_trials: int, delta: float, confidence: float) -> float:
+    """Largest ε refuted by the counts: ln((P[E] - δ) / P'[E]) with both probabilities at their unfavourable bound."""
+    slack = (1 - confidence) / 2
+    lower = clopper_pearson(hits, trials, 1 - slack)[0] - delta
+    upper = clopper_pearson(other_hits, other_trials, 1 - slack)[1]
+    return float(np.log(lower / upper)) if lower > 0 else 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outputs:
+    """What readers see in N trials: published bool[N, keys, T]; estimates float64[N, keys, T], 0 if unpublished."""
+
+    published: npt.NDArray[np.bool_]
+    estimates: npt.NDArray[np.float64]
+
+    def features(self) -> npt.NDArray[np.float64]:
+        """float64[N, 2 * keys * T]."""
+        size = len(self.published)
+        return np.concatenate(
+            [self.estimates.reshape(size, -1), self.published.reshape(size, -1).astype(np.float64)], axis=1
+        )
+
+    def flags(self) -> npt.NDArray[np.bool_]:
+        """bool[N, 1 + T]: something was ever published; something appeared for the first time at trigger t."""
+        before = np.zeros_like(self.published)
+        before[:, :, 1:] = np.maximum.accumulate(self.published, axis=2)[:, :, :-1]
+        return np.concatenate(
+            [self.published.any(axis=(1, 2))[:, None], (self.published & ~before).any(axis=1)], axis=1
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """`epsilon`: lower bound on ε at the claimed δ. `event`: what was observed, for people."""
+
+    epsilon: float
+    event: str
+
+
+def lower_bound(with_user: Outputs, without: Outputs, delta: float, *, confidence: float = CONFIDENCE) -> Verdict:
+    """Clopper-Pearson lower bound on ε from independent trials of two neighbouring inputs.
+
+    Candidate events: each flag of `Outputs.flags`, its complement, and both sides of a linear score, the direction that
+    separates the two means best under the pooled covariance (of the first half). The first half of the trials picks
+    event, cut and direction (which of the inputs it is more likely under); the second half alone gives the bound.
+    """
+    cut = len(with_user.published) // 2
+    a, b = with_user.features(), without.features()
+    direction = _discriminant(a[:cut], b[:cut])
+    scores = a @ direction, b @ direction
+    flags = with_user.flags(), without.flags()
+    best, chosen = -1.0, None
+    for name, x, y in _events(scores, flags, cut):
+        for swap in (False, True):
+            first, second = (y, x) if swap else (x, y)
+            value = epsilon_bound(int(first[:cut].sum()), cut, int(second[:cut].sum()), cut, delta, confidence)
+            if value > best:
+                best, chosen = value, (name + (", more without the user" if swap else ""), first[cut:], second[cut:])
+    assert chosen is not None
+    name, first, second = chosen
+    size = len(first)
+    return Verdict(
+        epsilon=epsilon_bound(int(first.sum()), size, int(second.sum()), size, delta, confidence), event=name
+    )
+
+
+def _events(
+    scores: tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]],
+    flags: tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]],
+    cut: int,
+) -> list[tuple[str, npt.NDArray[np.bool_], npt.NDArray[np.bool_]]]:
+    a, b = scores
+    found = []
+    for value in np.unique(np.quantile(np.concatenate([a[:cut], b[:cut]]), np.linspace(0.002, 0.998, 120))):
+        found.append((f"score > {value:.4g}", a > value, b > value))
+        found.append((f"score <= {value:.4g}", a <= value, b <= value))
+    for column in range(flags[0].shape[1]):
+        name = "something published" if column == 0 else f"something new at trigger {column}"
+        found.append((name, flags[0][:, column], flags[1][:, column]))
+        found.append(("not " + name, ~flags[0][:, column], ~flags[1][:, column]))
+    return found
+
+
+def _discriminant(a: npt.NDArray[np.float64], b: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Fisher's direction, with a ridge so small that directions without any noise still stand out."""
+    pooled = (np.cov(a, rowvar=False) + np.cov(b, rowvar=False)) / 2
+    pooled = np.atleast_2d(pooled)
+    ridge = 1e-9 * max(float(np.trace(pooled)) / len(pooled), 1e-12)
+    direction: npt.NDArray[np.float64] = np.linalg.solve(
+        pooled + ridge * np.eye(len(pooled)), a.mean(axis=0) - b.mean(axis=0)
+    )
+    return direction
