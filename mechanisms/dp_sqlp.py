@@ -103,6 +103,9 @@ class DpSqlp:
             delta_selection=delta_selection,
         )
         self.stride = tree.nodes(T)
+        # The digest of the plan in the address: one draw can never serve two noise scales.
+        self._select = f"dp-sqlp.select/{plan.digest().hex()}"
+        self._values = [f"dp-sqlp.value.{column.name}/{plan.digest().hex()}" for column in plan.columns]
 
     def _shares(self) -> tuple[float, float, float]:
         """(mu of the values, mu of the selection, beta: failure probability of a user's one round)."""
@@ -215,7 +218,7 @@ class DpSqlp:
         possible = eligible & (users > self.plan.minimum_users) & (users >= need) & (touched | (need == 0))
         for start, rows in self._batches(np.flatnonzero(possible), origin):
             length, now = self.plan.triggers - start, trigger - start
-            labels = noise.labels("dp-sqlp.select", [keys[row] for row in rows])
+            labels = noise.labels(self._select, [keys[row] for row in rows])
             first = start * self.stride
             nodes = noise.normal(labels, first, first + tree.nodes(length) - 1, sigma=self.selection_sigma)
             prefix = tree.prefix_noise(nodes, length)
@@ -257,7 +260,7 @@ class DpSqlp:
         for column, (sigma, bits) in enumerate(zip(self.value_sigma, self.value_bits, strict=True)):
             for first in range(0, len(rows), piece):
                 some = rows[first : first + piece]
-                labels = noise.labels(f"dp-sqlp.value.{self.plan.columns[column].name}", [keys[row] for row in some])
+                labels = noise.labels(self._values[column], [keys[row] for row in some])
                 nodes = noise.normal(labels, 0, tree.nodes(trigger) - 1, sigma=sigma, bits=bits)
                 estimates[some, column] = released[some, column] + nearest_prefix(nodes, trigger, bits)
             errors[rows, column] = math.sqrt((sigma * self.prefix_std[trigger - 1]) ** 2 + 1 / 12)

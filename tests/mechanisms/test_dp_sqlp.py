@@ -126,8 +126,8 @@ def by_the_paper(mechanism: DpSqlp, counts: np.ndarray):
     published = np.zeros((triggers, keys), bool)
     estimates = np.zeros((triggers, keys), np.int64)
     for key in range(keys):
-        select = noise.labels("dp-sqlp.select", [b"%d" % key])
-        value = noise.labels("dp-sqlp.value.visits", [b"%d" % key])
+        select = noise.labels(f"dp-sqlp.select/{plan.digest().hex()}", [b"%d" % key])
+        value = noise.labels(f"dp-sqlp.value.visits/{plan.digest().hex()}", [b"%d" % key])
         start = users = released = 0
         for t in range(1, triggers + 1):
             users += int(counts[t - 1, key])
@@ -173,9 +173,9 @@ def test_a_declared_key_is_published_at_every_trigger_from_the_first():
     published, estimates = run_all(mechanism, counts, lazily=True, declared=declared)
     assert published[:, :2].all()
     assert not published[:, 2:].any()
-    nodes = noise_of(mechanism.plan).normal(
-        noise_of(mechanism.plan).labels("dp-sqlp.value.visits", [b"1"]), 0, 20, sigma=mechanism.value_sigma[0]
-    )[0]
+    noise = noise_of(mechanism.plan)
+    labels = noise.labels(f"dp-sqlp.value.visits/{mechanism.plan.digest().hex()}", [b"1"])
+    nodes = noise.normal(labels, 0, 20, sigma=mechanism.value_sigma[0])[0]
     for t in (1, 3, 4, 10):
         exact = (5 if t >= 4 else 0) + round(tree.prefix_noise_exact(nodes, t) / GRID)
         assert estimates[t - 1, 1] == exact
