@@ -109,7 +109,7 @@ class WindowNoise:
         return np.frombuffer(b"".join(digests), np.uint8).reshape(len(keys), 16)
 
     def bits(self, labels: npt.NDArray[np.uint8], first: int, last: int) -> npt.NDArray[np.uint64]:
-        """uint64[k, last - first + 1, 2]: 128 pseudorandom bits for each label and index first..last."""
+        """uint64[k, last - first + 1, 2]: 128 pseudorandom bits per label and index first..last, high word first."""
         if not 0 <= first <= last + 1 <= MAX_INDEX:
             raise ValueError(f"first={first}, last={last}: indices must be from 0 to 2^48 - 1")
         address = np.ascontiguousarray(labels).view("<u8").reshape(len(labels), 1, 2)

@@ -33,8 +33,8 @@ def test_random_noise_is_rounded_as_fractions_are(
 def near_ties(decoder: Decoder, rows: int) -> npt.NDArray[np.int64]:
     """Noise whose total at the last trigger is within 1e-11 of a half-integer: closer than float64 can tell.
 
-    b_1 has a long expansion, so among 2^22 values of the last draw but one, one brings the fraction of the total near
-    zero (found modulo 2^64); the last draw enters with b_0 = 1 and supplies the half.
+    b_8 has a long expansion, so among 2^22 values of the draw eight triggers back, one brings the fraction of the total
+    near zero (found modulo 2^64); the last draw enters with b_0 = 1 and supplies the half.
     """
     f = decoder.factorization
     triggers = f.triggers
@@ -45,9 +45,9 @@ def near_ties(decoder: Decoder, rows: int) -> npt.NDArray[np.int64]:
     for noise in z:
         rest = sum(f.decoder_fixed[triggers - 1 - s] * int(noise[s]) for s in range(triggers - 1))
         start = np.uint64((rest >> (FIXED - 64)) & ((1 << 64) - 1))
-        step = np.uint64((f.decoder_fixed[1] >> (FIXED - 64)) & ((1 << 64) - 1))
+        step = np.uint64((f.decoder_fixed[8] >> (FIXED - 64)) & ((1 << 64) - 1))
         distance = np.abs((start + step * steps).view(np.int64).astype(np.float64))
-        noise[-2] += int(distance.argmin())
+        noise[-9] += int(distance.argmin())
         rest = sum(f.decoder_fixed[triggers - 1 - s] * int(noise[s]) for s in range(triggers - 1))
         whole = (rest + (1 << (FIXED - 1))) >> FIXED
         noise[-1] = unit // 2 - whole % unit
