@@ -1,4 +1,4 @@
-"""The audit itself: its bounds are valid, the real code stands in every scenario, and every planted defect is caught."""
+"""The audit itself: its bounds are valid, the real code stands in every scenario, every planted defect is caught."""
 
 import audit
 import numpy as np

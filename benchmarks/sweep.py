@@ -1,0 +1,105 @@
+#!/usr/bin/env python3
+"""The choice of C, DP-SQLP's Figure 9: keys and errors against the records kept per user, as JSON lines and a plot.
+
+    python benchmarks/sweep.py --caps 4,8,16,24,32,40,50,64 --strategy toeplitz --strategy weighted --plot sweep.png
+    python benchmarks/sweep.py --data retail.dat --baskets --caps 4,8,16,32
+
+Flow: the workload once into memory → for every C and strategy table1.measure → one JSON object a line, and the plot.
+A public C must not be chosen by looking at the data to protect: use a synthetic workload or data that are public.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from table1 import STRATEGIES, add_data_arguments, load, measure
+from workload import Records, Workload
+
+PANELS = (("keys", "keys published"), ("linf", "ℓ∞"), ("l1", "ℓ1"), ("l2", "ℓ2"))
+
+
+@dataclass(frozen=True, slots=True)
+class InMemory:
+    """A workload whose chunks are made once."""
+
+    name: str
+    users: int
+    key_names: list[bytes]
+    held: list[Records]
+
+    def chunks(self) -> Iterator[Records]:
+        return iter(self.held)
+
+
+def hold(workload: Workload) -> InMemory:
+    return InMemory(workload.name, workload.users, workload.key_names, list(workload.chunks()))
+
+
+def plot(rows: list[dict[str, Any]], path: Path) -> None:
+    """Four panels over C, one line per strategy."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(2, 2, figsize=(9, 6.5), sharex=True)
+    for axis, (field, title) in zip(axes.flat, PANELS, strict=True):
+        for strategy in dict.fromkeys(row["strategy"] for row in rows):
+            line = sorted((row["max_records"], row[field]) for row in rows if row["strategy"] == strategy)
+            axis.plot(*zip(*line, strict=True), marker="o", markersize=3.5, label=strategy)
+        axis.set_title(title)
+        axis.grid(alpha=0.3)
+        if field != "keys":
+            axis.set_yscale("log")
+    for axis in axes[1]:
+        axis.set_xlabel("C, records kept per user")
+    axes[0][0].legend()
+    row = rows[0]
+    figure.suptitle(
+        f"{row['workload']}: {row['users']:,} users, {row['records']:,} records, T = {row['micro_batches']}, "
+        f"ε = {row['epsilon']:g}, δ = {row['delta']:g}"
+    )
+    figure.tight_layout()
+    figure.savefig(path, dpi=130)
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--caps", default="4,8,16,24,32,40,50,64", help="values of C")
+    parser.add_argument("--strategy", choices=STRATEGIES, action="append", help="default toeplitz; repeatable")
+    parser.add_argument("--micro-batches", type=int, default=100)
+    parser.add_argument("--users", type=int, default=10_000_000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--epsilon", type=float, default=6.0)
+    parser.add_argument("--delta", type=float, default=1e-9)
+    parser.add_argument("--plot", type=Path, help="PNG to write")
+    add_data_arguments(parser)
+    options = parser.parse_args(argv)
+    workload = hold(load(options))
+    rows = []
+    for strategy in options.strategy or ["toeplitz"]:
+        for C in map(int, options.caps.split(",")):
+            row = measure(
+                workload,
+                strategy,
+                triggers=options.micro_batches,
+                seed=options.seed,
+                epsilon=options.epsilon,
+                delta=options.delta,
+                max_records=C,
+                # Its values have sensitivity C·L however a user's records lie, so it need not drop repeats.
+                max_records_per_key=C if strategy == "dp-sqlp" else 1,
+            )
+            rows.append(row)
+            print(json.dumps(row), flush=True)
+    if options.plot:
+        plot(rows, options.plot)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
