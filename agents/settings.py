@@ -229,7 +229,10 @@ class Settings(Section):
 
     def aiokafka(self) -> dict[str, Any]:
         """Keyword arguments every aiokafka client starts from, TLS context included."""
-        return kafka_properties.aiokafka(self.kafka.bootstrap_servers, self.kafka.properties)
+        arguments = kafka_properties.aiokafka(self.kafka.bootstrap_servers, self.kafka.properties)
+        if self.kafka.embedded:
+            arguments["check_crcs"] = False  # the embedded broker writes commit markers without a checksum
+        return arguments
 
     def faust(self) -> dict[str, Any]:
         """Arguments of ``faust.App`` that say how to reach the cluster: ``broker`` and ``broker_credentials``."""

@@ -28,6 +28,8 @@ from susurrus.agents.embedded import PARTITIONS, EmbeddedBroker
 from susurrus.agents.reader import HistogramReader, Snapshot
 from susurrus.agents.settings import Settings, load_settings
 from susurrus.mechanisms.errors import SusurrusError
+from susurrus.topics import charges
+from susurrus.topics.spec import HISTOGRAM_TOPICS
 
 RAW: Final = "web-requests"
 PATIENCE_SECONDS: Final = 120.0
@@ -132,7 +134,8 @@ def _prepare(place: Path, broker: EmbeddedBroker, epsilon: float) -> Settings:
     )
     (place / "demo.toml").write_text(text, encoding="utf-8")
     settings = load_settings(place / "demo.toml", {})
-    broker.create(RAW)
+    for topic in (RAW, *(settings.topic(spec.name) for spec in HISTOGRAM_TOPICS), charges.topic_name("susurrus")):
+        broker.create(topic)
     return settings
 
 

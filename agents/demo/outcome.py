@@ -123,8 +123,8 @@ def _promise(settings: Settings) -> Panel:
     body = Text.assemble(
         sentence,
         "\n",
-        ("Here a user is a host, and the window is the day. The demo made its own secret for the noise and has ", GREY),
-        ("thrown it away; a real pipeline keeps one.", GREY),
+        ("Here a user is a host, and the window is the day. The demo made its own secret for the noise; a real ", GREY),
+        ("pipeline is given one and keeps it, for whoever has it can take the noise away.", GREY),
     )
     return Panel(body, title="[bold]The guarantee[/bold]", title_align="left", border_style="green", padding=(0, 1))
 
