@@ -28,8 +28,7 @@ from susurrus.mechanisms.calendar import Calendar
 log = logging.getLogger(__name__)
 
 _CODEC = "susurrus-batch"
-_SESSION_SECONDS = 10.0
-_HEARTBEAT_SECONDS = 2.0
+_HEARTBEATS_PER_SESSION = 5
 _REBALANCE_SECONDS = 15.0
 
 
@@ -112,6 +111,8 @@ def build_app(settings: Settings) -> tuple[faust.App, Supervisor]:
     """The Faust application of a pipeline and the supervisor of its tasks."""
     services = build_services(settings)
     stages = stages_of(settings)
+    session_seconds = settings.worker.session_timeout / 1000
+    heartbeat_seconds = session_seconds / _HEARTBEATS_PER_SESSION
     directory = Path(settings.worker.data_directory)
     directory.mkdir(parents=True, exist_ok=True)
     app = faust.App(
@@ -124,15 +125,15 @@ def build_app(settings: Settings) -> tuple[faust.App, Supervisor]:
         consumer_auto_offset_reset="earliest",
         consumer_max_fetch_size=settings.worker.fetch_bytes,
         consumer_metadata_max_age_ms=30_000,
-        broker_session_timeout=_SESSION_SECONDS,
-        broker_heartbeat_interval=_HEARTBEAT_SECONDS,
+        broker_session_timeout=session_seconds,
+        broker_heartbeat_interval=heartbeat_seconds,
         broker_rebalance_timeout=_REBALANCE_SECONDS,
         broker_max_poll_interval=300.0,
         stream_wait_empty=False,
         web_enabled=False,
         loghandlers=[],
     )
-    supervisor = Supervisor(app, services, stages, heartbeat_seconds=_HEARTBEAT_SECONDS)
+    supervisor = Supervisor(app, services, stages, heartbeat_seconds=heartbeat_seconds)
     app.transport = BatchTransport(
         app.conf.broker_consumer, app, client_options=settings.aiokafka(), is_reading=supervisor.is_reading
     )

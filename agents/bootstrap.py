@@ -5,11 +5,12 @@ a record to an unclean election. Creating never changes a topic that exists, exc
 topic are added.
 """
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, NewTopic, ResourceType
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, NewTopic, OffsetSpec, ResourceType
 from susurrus.agents.settings import Settings
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.topics import charges
@@ -97,6 +98,7 @@ def create_topics(settings: Settings, admin: AdminClient) -> list[str]:
         missing.append(NewTopic(shared, 1, replication, config=config))
     if missing:
         _wait(admin.create_topics(missing, operation_timeout=_REQUEST_SECONDS))
+        _wait_for_leaders(admin, {topic.topic: topic.num_partitions for topic in missing})
         lines += [f"created  {topic.topic} with {topic.num_partitions} partition(s)" for topic in missing]
     return lines
 
@@ -109,6 +111,24 @@ def _wait(futures: dict[str, Any]) -> None:
             # Two operators at once: whoever was first has made the same topic.
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise
+
+
+def _wait_for_leaders(admin: AdminClient, partitions: dict[str, int]) -> None:
+    """The controller answers before the brokers know their new partitions; a worker would meet NOT_LEADER."""
+    deadline = time.monotonic() + _REQUEST_SECONDS
+    while time.monotonic() < deadline:
+        topics = admin.list_topics(timeout=_REQUEST_SECONDS).topics
+        specs = {
+            TopicPartition(name, partition): OffsetSpec.latest()
+            for name, number in partitions.items()
+            if name in topics and sum(p.leader >= 0 for p in topics[name].partitions.values()) == number
+            for partition in range(number)
+        }
+        if len(specs) == sum(partitions.values()):
+            futures = admin.list_offsets(specs, request_timeout=_REQUEST_SECONDS).values()
+            if all(future.exception(timeout=_REQUEST_SECONDS) is None for future in futures):
+                return
+        time.sleep(0.05)
 
 
 def check_topics(settings: Settings, admin: AdminClient) -> list[str]:

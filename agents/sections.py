@@ -259,6 +259,8 @@ class WorkerSettings(Section):
     """After this the broker aborts the transaction of a dead worker; until then its readers wait."""
     fetch_bytes: Annotated[int, Field(ge=65_536, le=1 << 28)] = 4 << 20
     """Most bytes that one fetch brings of one partition; a record larger than that is still read, alone."""
+    session_timeout: Annotated[Duration, Field(ge=1000, le=300_000)] = 10_000
+    """After this without a heartbeat the group gives a dead worker's partitions to others."""
     watchdog: Annotated[Duration, Field(ge=1000)] = 120_000
     """A worker whose task makes no progress for this long ends itself, so that others take over."""
     web_host: str = "127.0.0.1"

@@ -1,0 +1,245 @@
+"""A pipeline under test: its topics on a real broker, worker processes that a test may kill, and its public bytes."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import tomllib
+from susurrus.agents.bootstrap import create_topics
+from susurrus.agents.settings import Settings, settings_from
+from susurrus.topics import progress
+
+from tests.broker import Broker
+
+SECRET = "5a" * 32
+EPOCH = "0123456789abcdef0123456789abcdef"
+
+Public = dict[str, dict[int, list[tuple[bytes, bytes, int]]]]
+"""topic -> partition -> (key, value, time stamp) in log order."""
+
+
+def merged(base: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """Nested dictionaries, the second laid over the first."""
+    result = dict(base)
+    for name, value in overrides.items():
+        old = result.get(name)
+        result[name] = merged(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
+    return result
+
+
+DEFAULTS: dict[str, Any] = tomllib.loads(
+    """
+    [pipeline]
+    name = "web"
+    [input]
+    user = "host"
+    key = ["url"]
+    [start]
+    from = "earliest"
+    first_window = "1995-08-01T00:00:00Z"
+    [clock]
+    kind = "replay"
+    until = "1995-08-02T00:00:00Z"
+    [window]
+    length = "1d"
+    trigger_every = "1h"
+    [bounds]
+    max_records_per_user = 16
+    [privacy]
+    epsilon = 6.0
+    delta = 1e-9
+    [topics]
+    by_user_partitions = 4
+    bounded_partitions = 4
+    replication_factor = 1
+    min_insync_replicas = 1
+    [worker]
+    fetch_bytes = 65536
+    session_timeout = "6s"
+    """
+)
+
+
+class Worker:
+    """One worker process; its log is kept for the error message of a failed test."""
+
+    def __init__(self, config: Path, directory: Path, environ: Mapping[str, str]) -> None:
+        self.log = directory / f"worker-{time.monotonic_ns()}.log"
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "susurrus.agents.cli", "worker", "--config", str(config)],
+                env={**os.environ, "SUSURRUS_SECRET": SECRET, **environ},
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal."""
+        self.process.send_signal(number)
+
+    def kill(self) -> None:
+        """SIGKILL, and wait until it is gone."""
+        self.process.kill()
+        self.process.wait(30)
+
+    def stop(self) -> int:
+        """SIGTERM, and wait for the orderly end; the exit code."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGCONT)
+            self.process.terminate()
+        try:
+            return self.process.wait(60)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            return -int(signal.SIGKILL)
+
+    def tail(self) -> str:
+        """The end of its log."""
+        return self.log.read_text(errors="replace")[-4000:]
+
+
+class Pipeline:
+    """One pipeline; ``overrides`` are laid over DEFAULTS."""
+
+    def __init__(self, broker: Broker, directory: Path, raw: str, overrides: Mapping[str, Any] | None = None) -> None:
+        self.broker = broker
+        self.directory = directory / broker.new_prefix()
+        self.directory.mkdir()
+        own = {
+            "pipeline": {"prefix": broker.new_prefix()},
+            "kafka": {"bootstrap_servers": broker.bootstrap_servers},
+            "input": {"topic": raw},
+            "start": {"epoch": EPOCH},
+            "worker": {"data_directory": str(self.directory / "state")},
+        }
+        self.data = merged(merged(DEFAULTS, own), overrides or {})
+        self.config = self.directory / "pipeline.toml"
+        self.write_config()
+        self.workers: list[Worker] = []
+        create_topics(self.settings, broker.admin())
+
+    @property
+    def settings(self) -> Settings:
+        """As the workers read them."""
+        return settings_from(self.data, environ={})
+
+    def write_config(self) -> None:
+        """TOML from the dictionary: JSON values are TOML values for everything used here."""
+        lines = []
+        for section, fields in self.data.items():
+            if isinstance(fields, list):
+                for table in fields:
+                    lines.append(f"[[{section}]]")
+                    lines += [f"{name} = {json.dumps(value)}" for name, value in table.items()]
+                continue
+            lines.append(f"[{section}]")
+            lines += [f"{name} = {json.dumps(value)}" for name, value in fields.items()]
+        self.config.write_text("\n".join(lines))
+
+    def start(self, **environ: str) -> Worker:
+        """Start one more worker."""
+        worker = Worker(self.config, self.directory, environ)
+        self.workers.append(worker)
+        return worker
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        for worker in self.workers:
+            if worker.process.poll() is None:
+                worker.signal(signal.SIGCONT)
+                worker.kill()
+
+    # ---- what readers see --------------------------------------------------------------------------------------------
+
+    def progress(self) -> dict[tuple[str, int], int]:
+        """(window start, partition) -> last complete trigger."""
+        found: dict[tuple[str, int], int] = {}
+        for message in self.broker.read_all(self.settings.topic("progress")):
+            record = progress.decode(message.value())
+            found[(str(record.window), record.partition)] = record.trigger
+        return found
+
+    def wait(self, trigger: int | None = None, *, windows: int = 1, seconds: float = 180.0) -> None:
+        """Until every partition has completed a trigger (the last one by default) of that many windows."""
+        settings = self.settings
+        wanted = trigger or settings.triggers
+        partitions = settings.topics.bounded_partitions
+        deadline = time.monotonic() + seconds
+        while True:
+            done = [key for key, reached in self.progress().items() if reached >= wanted]
+            if len(done) >= partitions * windows:
+                return
+            if time.monotonic() > deadline:
+                logs = "\n".join(worker.tail() for worker in self.workers[-3:])
+                raise TimeoutError(f"trigger={wanted} not reached in {seconds:.0f} s: {self.progress()}\n{logs}")
+            time.sleep(0.3)
+
+    def public(self, topics: Sequence[str] = ("histogram", "latest", "progress")) -> Public:
+        """Every byte a read_committed reader can see. Progress has one partition fed by several: told apart by key."""
+        found: Public = {}
+        for name in topics:
+            partitions: dict[int, list[tuple[bytes, bytes, int]]] = {}
+            for message in self.broker.read_all(self.settings.topic(name)):
+                part = progress.decode(message.value()).partition if name == "progress" else message.partition()
+                stamp = 0 if name == "progress" else message.timestamp()[1]
+                partitions.setdefault(part, []).append((message.key(), message.value(), stamp))
+            found[name] = partitions
+        return found
+
+    def counters(self) -> dict[str, int]:
+        """The operator's totals over all partitions of every stage, as ``susurrus status`` reads them."""
+        from susurrus.topics import ledger
+
+        latest: dict[str, Any] = {}
+        for message in self.broker.read_all(self.settings.topic("ledger")):
+            record = ledger.decode(message.key(), message.value())
+            if isinstance(record, ledger.Status):
+                latest[f"{record.stage}/{record.partition}"] = record.counters
+        totals: dict[str, int] = {}
+        for counters in latest.values():
+            for name, value in counters.items():
+                totals[name] = totals.get(name, 0) + value
+        return totals
+
+
+def produce(broker: Broker, topic: str, records: Iterable[tuple[int, bytes | None, int | None]]) -> int:
+    """(partition, value, time stamp in ms or None) each; returns how many."""
+    producer = broker.producer(linger_ms=5, compression_type="lz4", queue_buffering_max_messages=1_000_000)
+    count = 0
+    for partition, value, stamp in records:
+        fields = {} if stamp is None else {"timestamp": stamp}
+        while True:
+            try:
+                producer.produce(topic, value, partition=partition, **fields)
+                break
+            except BufferError:
+                producer.poll(0.1)
+        count += 1
+        if count % 1000 == 0:
+            producer.poll(0)
+    producer.flush(60)
+    return count
+
+
+def web_log(partitions: int, copies: int = 1) -> Iterable[tuple[int, bytes, int]]:
+    """The shipped log, NOT keyed by user: dealt out over the partitions in turn, each sorted by time.
+
+    Copies are other users at the same times, so that counts grow and keys stay.
+    """
+    from susurrus.agents.demo.weblog import WebLog
+
+    turn = 0
+    for visit in WebLog().visits:
+        for copy in range(copies):
+            host = visit.host if copy == 0 else f"{visit.host}#{copy}"
+            event = {"host": host, "url": visit.url, "time": visit.time, "bytes": visit.size}
+            yield turn % partitions, json.dumps(event).encode(), visit.time * 1000
+            turn += 1
