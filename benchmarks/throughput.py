@@ -21,6 +21,7 @@ import hashlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -80,6 +81,7 @@ def fill(bootstrap_servers: str, records: int) -> Feed:
             "bootstrap.servers": bootstrap_servers,
             "enable.idempotence": True,  # keeps each partition in time order, whatever is retried
             "linger.ms": 20,
+            "log_level": 3,  # errors; a new broker's coordinators still loading is no news
             "compression.type": "lz4",
             "queue.buffering.max.messages": 1_000_000,
         }
@@ -242,6 +244,7 @@ def main() -> int:
     names = options.only.split(",")
     if unknown := set(names) - set(RUNS):
         parser.error(f"--only: unknown {sorted(unknown)}; known: {', '.join(RUNS)}")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # as on Ctrl-C, stop what was started
     with contextlib.ExitStack() as stack:
         bootstrap_servers = options.bootstrap_servers
         if bootstrap_servers is None:
@@ -254,8 +257,10 @@ def main() -> int:
         if options.json:
             print(json.dumps(row))
         else:
-            ratio = row["ratio_to_kafka_streams"]
-            speed = f"{row['events_per_second']:>10,} events/s   {ratio}x Kafka Streams"
+            ratio = (
+                "" if row["ratio_to_kafka_streams"] is None else f"{row['ratio_to_kafka_streams']:.3f}x Kafka Streams"
+            )
+            speed = f"{row['events_per_second']:>10,} events/s   {ratio}"
             print(f"{row['what']:<20} {speed}   ({row['records']:,} records in {row['seconds']} s)")
     return 0 if len(results) >= len(names) else 1
 
