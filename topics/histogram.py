@@ -14,13 +14,11 @@ from typing import Any
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
+from susurrus.topics.json_rows import Numbers, fill, literal, number, numbers, text
 from susurrus.topics.packing import MalformedRecord
 from susurrus.topics.timestamps import format_time, parse_time
 
 VERSION = 1
-
-Numbers = npt.NDArray[np.int64] | npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,23 +82,22 @@ def encode_rows(
     Raises ValueError when a column's length differs, or a number is not finite.
     """
     n = len(keys)
-    start, end = _text(format_time(release.window_start)), _text(format_time(release.window_end))
+    start, end = text(format_time(release.window_start)), text(format_time(release.window_end))
     head = b'{"window_start":%b,"window_end":%b,"trigger":%d,"of_triggers":%d,"key":'
     template = [head % (start, end, release.trigger, release.of_triggers), b"%b", b',"values":{']
     varying: list[Sequence[bytes]] = [keys]
     for index, column in enumerate(columns):
-        # A constant goes into the template, where a percent sign is written twice.
-        template.append(b"," * (index > 0) + _text(column.name).replace(b"%", b"%%") + b':{"estimate":%b,"std_error":')
-        varying.append(_numbers(column.estimate, n))
+        name = literal(text(column.name))
+        template.append(b"," * (index > 0) + name + b':{"estimate":%b,"std_error":')
+        varying.append(numbers(column.estimate, n, f"estimate of {column.name}"))
         if isinstance(column.std_error, np.ndarray):
             template.append(b"%b}")
-            varying.append(_numbers(column.std_error, n))
+            varying.append(numbers(column.std_error, n, f"std_error of {column.name}"))
         else:
-            template.append(_number(column) + b"}")
-    tail = b'},"strategy":%b,"epoch":%b,"schema":%d}' % (_text(release.strategy), _text(release.epoch), VERSION)
-    row = b"".join([*template, tail.replace(b"%", b"%%")])
-    key_row = b'{"window":' + start + b',"key":%b}'
-    return [key_row % key for key in keys], [row % fields for fields in zip(*varying, strict=True)]
+            template.append(number(float(column.std_error), f"std_error of {column.name}") + b"}")
+    tail = b'},"strategy":%b,"epoch":%b,"schema":%d}' % (text(release.strategy), text(release.epoch), VERSION)
+    key_template = b'{"window":' + start + b',"key":%b}'
+    return fill(key_template, [keys]), fill(b"".join([*template, literal(tail)]), varying)
 
 
 def decode_row(value: bytes) -> Row:
@@ -113,21 +110,3 @@ def decode_row(value: bytes) -> Row:
     if row.schema != VERSION:
         raise MalformedRecord(f"histogram schema={row.schema} is not {VERSION}: upgrade the reader")
     return row
-
-
-def _text(text: str) -> bytes:
-    return msgspec.json.encode(text)
-
-
-def _number(column: ColumnRows) -> bytes:
-    if not np.isfinite(column.std_error):
-        raise ValueError(f"column={column.name!r}: std_error={column.std_error} is not finite")
-    return msgspec.json.encode(float(column.std_error))
-
-
-def _numbers(numbers: Numbers, n: int) -> list[bytes]:
-    if numbers.shape != (n,):
-        raise ValueError(f"a column of shape {numbers.shape} does not fit {n} keys")
-    if not np.isfinite(numbers).all():
-        raise ValueError("a number is not finite")  # JSON has no form for it; msgspec would write null
-    return msgspec.json.encode(numbers.tolist())[1:-1].split(b",") if n else []

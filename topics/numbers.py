@@ -20,8 +20,8 @@ Reasons = npt.NDArray[np.uint8]
 _PER_MILLISECOND = {"ms": 1, "us": 1_000, "ns": 1_000_000}
 
 
-def measure(column: Sequence[Any], *, grid: float, bound: int) -> tuple[Int64s, Reasons]:
-    """clamp(rint(x / grid), -bound, bound) as int64[n], and a Reason per row (0: good; the value of a bad row is 0)."""
+def measure(column: Sequence[Any], *, grid: float, low: int, high: int) -> tuple[Int64s, Reasons]:
+    """clamp(rint(x / grid), low, high) as int64[n], and a Reason per row (0: good; the value of a bad row is 0)."""
     types = set(map(type, column))
     if types <= {int, float}:
         try:
@@ -31,15 +31,15 @@ def measure(column: Sequence[Any], *, grid: float, bound: int) -> tuple[Int64s, 
         else:
             # An integer outside 64 bits shows as a float of at least 2^63; the slow path tells it from a float.
             if not numbers.size or np.abs(numbers).max() < (2.0**63 if int in types else np.inf):
-                return _on_grid(numbers, grid, bound), np.zeros(len(column), np.uint8)
+                return _on_grid(numbers, grid, low, high), np.zeros(len(column), np.uint8)
     reasons = np.fromiter(map(_value_reason, column), np.uint8, len(column))
     good = [0.0 if reason else float(x) for x, reason in zip(column, reasons, strict=True)]
-    return _on_grid(np.array(good, np.float64), grid, bound), reasons
+    return _on_grid(np.array(good, np.float64), grid, low, high), reasons
 
 
-def _on_grid(numbers: npt.NDArray[np.float64], grid: float, bound: int) -> Int64s:
+def _on_grid(numbers: npt.NDArray[np.float64], grid: float, low: int, high: int) -> Int64s:
     with np.errstate(over="ignore"):  # 1e308 / 1e-3 is infinite and is clamped like any other
-        return np.clip(np.rint(numbers / grid), -bound, bound).astype(np.int64)
+        return np.clip(np.rint(numbers / grid), low, high).astype(np.int64)
 
 
 def _value_reason(value: Any) -> Reason:

@@ -1,10 +1,7 @@
 """raw: the events existing producers write, one JSON object a record; and their decoder, the pipeline's hot path.
 
-A batch becomes columns. Every payload is decoded on its own (`map(decode, payloads)`), so no record can reach into
-another: `decode_lines` over the joined payloads is no faster once it is proved that the lines are whole values
-(measured: 0.29 us against 0.21 us a record), and takes several values on a line or one value on several lines. A
-refused record costs its own exception and no more: the map goes on behind it. Bad input is never an error of the batch
-but a Reason in its row.
+A batch becomes columns. Payloads are decoded one by one (payloads.py), so no record can reach into another. Bad input
+is never an error of the batch but a Reason in its row.
 """
 
 import math
@@ -12,20 +9,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
-from susurrus.topics.categories import Categories, combine, mark_too_large, renumber
-from susurrus.topics.fields import Fields, Path, parse_path, walk
+from susurrus.topics.assembly import Reasons, collect, resolve, spread
+from susurrus.topics.categories import Categories
+from susurrus.topics.fields import Path, parse_path, walk
 from susurrus.topics.numbers import TimeUnit, event_times, measure
 from susurrus.topics.packing import Int32s, Int64s
+from susurrus.topics.payloads import CHUNK, PayloadDecoder
 from susurrus.topics.reason import Reason
-from susurrus.topics.refusal import MAX_DEPTH, reason_of, too_deep
 
 __all__ = ["RawColumns", "RawDecoder", "RawSchema", "Reason", "ValueField"]
-
-_CHUNK = 8192  # records decoded at a time: their objects stay in the processor's cache
-_REFUSED = (msgspec.MsgspecError, ValueError, RecursionError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,16 +94,15 @@ class RawDecoder:
         self._paths: list[Path] = [self._user, *self._key, *(path for path, _, _ in self._values)]
         if self._time is not None:
             self._paths.append(self._time)
-        self._fields = Fields(self._paths)
-        self._decode = msgspec.json.Decoder(self._fields.record).decode
+        self._payloads = PayloadDecoder(self._paths)
 
     def decode(self, payloads: Sequence[bytes | None]) -> RawColumns:
         """Columns of a batch of payloads; None is a tombstone. Never raises for what a payload holds."""
         batch = _Batch(self, len(payloads))
-        for start in range(0, len(payloads), _CHUNK):
-            records, refused = self._records(payloads[start : start + _CHUNK])
+        for start in range(0, len(payloads), CHUNK):
+            columns, refused = self._payloads.columns(payloads[start : start + CHUNK])
             batch.refuse(start, refused)
-            batch.add([self._fields.column(records, path) for path in self._paths])
+            batch.add(columns)
         return batch.finish()
 
     def decode_objects(self, objects: Sequence[Mapping[str, Any] | Reason | None]) -> RawColumns:
@@ -132,30 +125,6 @@ class RawDecoder:
         batch.add(columns)
         return batch.finish()
 
-    def _records(self, payloads: Sequence[bytes | None]) -> tuple[list[Any], dict[int, Reason]]:
-        """Decoded records of the accepted payloads, in order, and why the others (by position) were refused."""
-        refused: dict[int, Reason] = {}
-        try:
-            longest = max(map(len, payloads))  # type: ignore[arg-type]
-        except TypeError:  # a tombstone
-            longest = MAX_DEPTH + 1
-        if longest > MAX_DEPTH:  # else nothing can nest too deep
-            refused = {i: Reason.TOO_DEEP for i, p in enumerate(payloads) if p is not None and too_deep(p)}
-            refused |= {i: Reason.TOMBSTONE for i, p in enumerate(payloads) if p is None}
-        rows = [i for i in range(len(payloads)) if i not in refused] if refused else range(len(payloads))
-        accepted = [payloads[i] for i in rows] if refused else payloads
-        records: list[Any] = []
-        decoded = map(self._decode, accepted)  # type: ignore[arg-type]
-        skipped = 0
-        while len(records) + skipped < len(accepted):
-            try:
-                records.extend(decoded)  # keeps what came before an exception, and the map goes on behind it
-            except _REFUSED:
-                row = rows[len(records) + skipped]
-                refused[row] = reason_of(payloads[row], self._paths)
-                skipped += 1
-        return records, refused
-
 
 class _Batch:
     """Columns of the accepted records, chunk by chunk; the rest of a record's checks; and their assembly at the end."""
@@ -170,8 +139,8 @@ class _Batch:
             Categories(Reason.MISSING_KEY, nullable=schema.null_key == "value", limit=limit) for _ in schema.key
         ]
         self._codes: list[list[Int32s]] = [[] for _ in range(1 + len(schema.key))]
-        self._measures: list[list[tuple[Int64s, npt.NDArray[np.uint8]]]] = [[] for _ in schema.values]
-        self._times: list[tuple[Int64s, npt.NDArray[np.uint8]]] = []
+        self._measures: list[list[tuple[Int64s, Reasons]]] = [[] for _ in schema.values]
+        self._times: list[tuple[Int64s, Reasons]] = []
 
     def refuse(self, start: int, refused: Mapping[int, Reason]) -> None:
         """Rows (relative to start) that have no record."""
@@ -184,7 +153,7 @@ class _Batch:
         for categories, codes in zip((self._users, *self._keys), self._codes, strict=True):
             codes.append(categories.add(next(rest)))
         for (_, grid, steps), measures in zip(self._decoder._values, self._measures, strict=True):
-            measures.append(measure(next(rest), grid=grid, bound=steps))
+            measures.append(measure(next(rest), grid=grid, low=-steps, high=steps))
         if self._decoder._time is not None:
             self._times.append(event_times(next(rest), self._decoder.schema.time_unit))
 
@@ -192,15 +161,15 @@ class _Batch:
         """The reasons are found in the order user, key, values, time; the first one stands."""
         rows = np.flatnonzero(self._reason == 0)
         reason = np.zeros(rows.size, np.uint8)
-        user, users = _resolve([self._users], self._codes[:1], reason, self._decoder.schema.max_key_bytes)
-        key, keys = _resolve(self._keys, self._codes[1:], reason, self._decoder.schema.max_key_bytes)
+        user, users = resolve([self._users], self._codes[:1], reason, self._decoder.schema.max_key_bytes)
+        key, keys = resolve(self._keys, self._codes[1:], reason, self._decoder.schema.max_key_bytes)
         values = np.zeros((self._reason.size, len(self._measures)), np.int64)
         for index, chunks in enumerate(self._measures):
-            values[rows, index] = _collect(chunks, reason)
+            values[rows, index] = collect(chunks, reason)
         time = None
         if self._decoder._time is not None:
             time = np.zeros(self._reason.size, np.int64)
-            time[rows] = _collect(self._times, reason)
+            time[rows] = collect(self._times, reason)
         self._reason[rows] = reason
         if rows.size == self._reason.size and not reason.any():
             return RawColumns(
@@ -211,59 +180,8 @@ class _Batch:
         values[bad] = 0
         if time is not None:
             time[bad] = 0
-        user, users = _spread(user[good], users, ~bad)
-        key, keys = _spread(key[good], keys, ~bad)
+        user, users = spread(user[good], users, ~bad)
+        key, keys = spread(key[good], keys, ~bad)
         return RawColumns(
             reason=self._reason, user=user, users=users, key=key, keys=keys, values=values, event_time=time
         )
-
-
-def _note(reason: npt.NDArray[np.uint8], found: npt.NDArray[np.integer]) -> None:
-    """The first reason of a row stands."""
-    np.copyto(reason, found.astype(np.uint8), where=reason == 0)
-
-
-def _collect(chunks: list[tuple[Int64s, npt.NDArray[np.uint8]]], reason: npt.NDArray[np.uint8]) -> Int64s:
-    if not chunks:
-        return np.zeros(0, np.int64)
-    _note(reason, np.concatenate([found for _, found in chunks]))
-    return np.concatenate([numbers for numbers, _ in chunks])
-
-
-def _resolve(
-    parts: list[Categories], chunks: list[list[Int32s]], reason: npt.NDArray[np.uint8], limit: int
-) -> tuple[Int32s, list[bytes]]:
-    """Codes and canonical bytes of a user (one part) or key (one or more); codes of bad rows mean nothing."""
-    codes: list[Int32s] = []
-    items: list[list[bytes]] = []
-    for categories, pieces in zip(parts, chunks, strict=True):
-        code = np.concatenate(pieces) if pieces else np.zeros(0, np.int32)
-        canonical, why = categories.finish()
-        if code.size and int(code.min()) < 0:
-            _note(reason, np.maximum(-code, 0))
-            code = np.maximum(code, 0)
-        if why.any():
-            _note(reason, why[code])
-        codes.append(code)
-        items.append(canonical or [b"null"] * bool(code.size))  # something to point at when all rows are bad
-    if len(codes) == 1:
-        return codes[0], items[0]
-    combined, members = codes[0].astype(np.int64), [np.arange(len(items[0]), dtype=np.int32)]
-    for code, canonical in zip(codes[1:], items[1:], strict=True):
-        combined, before, last = combine(combined, code, len(canonical))
-        members = [*(member[before] for member in members), last]
-    texts = [[canonical[i] for i in member.tolist()] for canonical, member in zip(items, members, strict=True)]
-    keys = [b"[" + b",".join(scalars) + b"]" for scalars in zip(*texts, strict=True)]
-    why = np.zeros(len(keys), np.int32)
-    mark_too_large(keys, limit, why)
-    if why.any():
-        _note(reason, why[combined])
-    return combined.astype(np.int32), keys
-
-
-def _spread(codes: Int32s, items: list[bytes], good: npt.NDArray[np.bool_]) -> tuple[Int32s, list[bytes]]:
-    """Codes of the good rows at their rows, -1 elsewhere, with only the items they use."""
-    renumbered, rows = renumber(codes)
-    spread = np.full(good.size, -1, np.int32)
-    spread[good] = renumbered
-    return spread, [items[i] for i in codes[rows].tolist()]

@@ -141,3 +141,63 @@ HISTOGRAM_TOPICS = (
     LATEST,
     PROGRESS,
 )
+
+PRIVATE_STREAM = TopicSpec(
+    name="private-stream",
+    key='JSON {"stream"}',
+    value="JSON row: a released piece of a stream, its running sum and standard errors",
+    partitions="raw",
+    cleanup="delete",
+    retention="forever",
+    readers="public",
+)
+STREAM_CHANGELOG = TopicSpec(
+    name="stream-changelog",
+    key="none",
+    value="one commit of the streams' state (binary): exact sums of open pieces",
+    partitions="raw",
+    cleanup="delete",
+    retention="forever",
+    readers="raw",
+)
+
+STREAM_TOPICS = (PRIVATE_STREAM, STREAM_CHANGELOG, LEDGER, DEAD_LETTER)
+
+REPORTS = TopicSpec(
+    name="reports",
+    key="none: a client is not to be recognised",
+    value="perturbed report, 23 bytes (binary)",
+    partitions="by-user",
+    cleanup="delete",
+    retention="default",
+    readers="internal",
+)
+THRESHOLD = TopicSpec(
+    name="threshold",
+    key="version/<number>, or current",
+    value="JSON: theta, what phase 2 reports need, and where it comes from",
+    partitions="one",
+    cleanup="compact",
+    retention="forever",
+    readers="public",
+)
+ESTIMATE = TopicSpec(
+    name="estimate",
+    key='JSON {"slot"}',
+    value="JSON row: count, sum and mean of a time slot with standard errors",
+    partitions="one",
+    cleanup="delete",
+    retention="forever",
+    readers="public",
+)
+SERVER_CHANGELOG = TopicSpec(
+    name="server-changelog",
+    key="none",
+    value="one commit of the server's state (binary): totals of reports",
+    partitions="by-user",
+    cleanup="delete",
+    retention="forever",
+    readers="internal",
+)
+
+LOCAL_TOPICS = (REPORTS, THRESHOLD, ESTIMATE, SERVER_CHANGELOG, LEDGER, DEAD_LETTER)

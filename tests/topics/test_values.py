@@ -1,0 +1,97 @@
+"""The values of streams: clamped to [0, bound], the stream id a field or the Kafka key."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from susurrus.topics.raw import Reason
+from susurrus.topics.values import ValuesDecoder, ValuesSchema
+
+BY_FIELD = ValuesDecoder(ValuesSchema(value="v", bound=10.0, grid=0.5, stream="id", time="t"))
+BY_KEY = ValuesDecoder(ValuesSchema(value="v", bound=10.0, grid=0.5))
+
+
+def record(**fields):
+    return json.dumps({"v": 1, "id": "a", "t": 5} | fields).encode()
+
+
+def rows(columns):
+    time = columns.event_time.tolist() if columns.event_time is not None else [None] * len(columns)
+    return [
+        (Reason(r), None if r else columns.streams[s], v, t)
+        for r, s, v, t in zip(
+            columns.reason.tolist(), columns.stream.tolist(), columns.value.tolist(), time, strict=True
+        )
+    ]
+
+
+@pytest.mark.parametrize(
+    ("value", "steps"), [(0, 0), (-3, 0), (0.26, 1), (10, 20), (1e300, 20), (-1e300, 0), (2**63, 20)]
+)
+def test_values_are_clamped_to_zero_and_the_bound(value, steps):
+    assert rows(BY_FIELD.decode([record(v=value)])) == [(Reason.OK, b'"a"', steps, 5)]
+
+
+@pytest.mark.parametrize(
+    ("payload", "reason"),
+    [
+        (None, Reason.TOMBSTONE),
+        (b"", Reason.EMPTY),
+        (b"{", Reason.NOT_JSON),
+        (record(v="1"), Reason.WRONG_TYPE),
+        (record(v=None), Reason.MISSING_VALUE),
+        (record(v=True), Reason.WRONG_TYPE),
+        (record(id=None), Reason.MISSING_KEY),
+        (record(id=[1]), Reason.WRONG_TYPE),
+        (record(id="x" * 5000), Reason.TOO_LARGE),
+        (record(t="noon"), Reason.BAD_TIME),
+        (b'{"v":NaN,"id":1,"t":1}', Reason.NOT_FINITE),
+    ],
+    ids=lambda x: x.name if isinstance(x, Reason) else "",
+)
+def test_bad_input_leaves_its_neighbours_alone(payload, reason):
+    good = record(id=1), record(id=2.0)
+    found = rows(BY_FIELD.decode([good[0], payload, good[1]]))
+    assert found == [(Reason.OK, b"1", 2, 5), (reason, None, 0, 0), (Reason.OK, b"2", 2, 5)]
+
+
+def test_the_kafka_key_is_the_stream_id():
+    keys = [b"meter-7", None, "é".encode(), b"\xff", b"meter-7", b"gone", b""]
+    payloads = [record()] * 5 + [b"x", record()]
+    columns = BY_KEY.decode(payloads, keys)
+    assert [r[:2] for r in rows(columns)] == [
+        (Reason.OK, b'"meter-7"'),
+        (Reason.OK, b"null"),
+        (Reason.OK, '"é"'.encode()),
+        (Reason.INVALID_UTF8, None),
+        (Reason.OK, b'"meter-7"'),
+        (Reason.NOT_JSON, None),
+        (Reason.OK, b'""'),
+    ]
+    assert columns.streams == [b'"meter-7"', b"null", '"é"'.encode(), b'""']
+    assert columns.event_time is None
+
+
+def test_missing_kafka_keys_are_an_error_of_the_caller():
+    with pytest.raises(ValueError, match="Kafka key"):
+        BY_KEY.decode([record()])
+
+
+@pytest.mark.parametrize("bounds", [{"bound": 0}, {"grid": 0}, {"bound": 1, "grid": 2}, {"bound": float("nan")}])
+def test_a_bound_that_cannot_be_is_refused(bounds):
+    with pytest.raises(ValueError, match="bound="):
+        ValuesDecoder(ValuesSchema(**({"value": "v", "bound": 1.0, "grid": 1.0} | bounds)))
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from([b"a", None, b"\xff", b"b"]), st.sampled_from([record(), b"", None, record(v=-1), b"{"])
+        )
+    )
+)
+def test_a_record_is_the_same_alone_and_in_any_batch(pairs):
+    keys, payloads = [k for k, _ in pairs], [p for _, p in pairs]
+    alone = [rows(BY_KEY.decode([p], [k]))[0] for k, p in pairs]
+    assert rows(BY_KEY.decode(payloads, keys)) == alone

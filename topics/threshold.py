@@ -1,0 +1,76 @@
+"""threshold: the server's public threshold and what phase 2 needs to know, for the clients. Compacted, public.
+
+Every version is kept under its own key, so that late reports of an earlier version can still be read; the key `current`
+repeats the one in force. Needs the standard library only, because it runs on clients.
+"""
+
+import json
+import math
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from susurrus.topics.packing import MalformedRecord
+
+VERSION = 1
+CURRENT = b"current"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Threshold:
+    """What phase 2 goes by, and where it comes from.
+
+    version: 1, 2, …, what phase 2 reports name. theta: clip values to [0, theta], in the values' unit. epsilon: of one
+    phase 2 report. alpha: share of piecewise reports. reports: phase 1 reports used; phase1_epsilon, bound and scale:
+    their Square Wave. method: what chose theta. published: ms.
+    """
+
+    version: int
+    theta: float
+    epsilon: float
+    alpha: float
+    reports: int
+    phase1_epsilon: float
+    bound: float
+    scale: str = "linear"
+    method: str = ""
+    epoch: str = ""
+    published: int = 0
+
+
+def encode(threshold: Threshold) -> list[tuple[bytes, bytes]]:
+    """Two records for one transaction: by version and as the current one. Raises ValueError for impossible ones."""
+    _check(threshold)
+    value = json.dumps({**asdict(threshold), "schema": VERSION}, separators=(",", ":"), allow_nan=False).encode()
+    return [(b"version/%d" % threshold.version, value), (CURRENT, value)]
+
+
+def decode(value: bytes) -> Threshold:
+    """Raises MalformedRecord. Fields of later versions are ignored."""
+    try:
+        record = json.loads(value)
+        schema = record.pop("schema")
+        known = {field.name: field.type for field in fields(Threshold)}
+        found: dict[str, Any] = {name: _typed(record[name], kind) for name, kind in known.items() if name in record}
+        threshold = Threshold(**found)
+        _check(threshold)
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise MalformedRecord(f"threshold record: {type(error).__name__}") from None
+    if schema != VERSION:
+        raise MalformedRecord(f"threshold schema={schema} is not {VERSION}: upgrade the client")
+    return threshold
+
+
+def _typed(value: object, kind: object) -> object:
+    if kind is float and type(value) is int:
+        return float(value)
+    if type(value) is not kind:
+        raise TypeError
+    return value
+
+
+def _check(threshold: Threshold) -> None:
+    if not (1 <= threshold.version < 2**32 and 0 <= threshold.alpha <= 1 and threshold.reports >= 0):
+        raise ValueError(f"threshold version={threshold.version}, alpha={threshold.alpha}, reports={threshold.reports}")
+    for name in ("theta", "epsilon", "phase1_epsilon", "bound"):
+        if not 0 < getattr(threshold, name) < math.inf:
+            raise ValueError(f"{name}={getattr(threshold, name)} must be positive and finite")
