@@ -19,7 +19,7 @@ Floats = npt.NDArray[np.float64]
 
 DRIFTS = (0.0, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0, 1e3)
 WHITES = (0.0, 1e-2, 1e-1, 1.0, 10.0, 1e3)
-MEMORY = 0.98
+MEMORY = 0.999
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,11 @@ class Bank:
         return self._sum.shape[0] - 1
 
     def step(self, count: float, mean: float, variance: float) -> None:
-        """Take slot k: `count` reports with plain mean `mean` of noise variance `variance` (> 0)."""
+        """Take slot k: `count` reports with plain mean `mean` of noise variance `variance` (> 0).
+
+        `variance` must not come from this slot's reports alone: an estimate that is low by chance would seem precise as
+        well, and averages would be drawn to it. Pool it over all slots so far.
+        """
         if self._unit == 0.0:
             self._unit = variance
             prior = np.full_like(self._level, 1e6 * variance)  # flat

@@ -10,7 +10,8 @@ on d buckets of the wave's own (log) scale, and g maximises
     subject to g concave above the median                  a tail falls ever faster; it does not come back
 
 by Fisher scoring (the constraint as a stiff one-sided penalty, so that scoring is an active-set method). The
-smoothness is the one of largest evidence (Laplace's approximation) on a grid. The lowest bucket is free: many series
+fits of a grid of smoothness are averaged by their evidence (Laplace's approximation, to the power 0.3: the model is not
+the truth). The lowest bucket is free: many series
 are often exactly 0. All of it is post-processing of the reports; the constants only steer how good the threshold is.
 """
 
@@ -32,6 +33,7 @@ OUTPUTS = 256
 SMOOTHNESS = tuple(10.0**k for k in range(6, -1, -1))
 CURVATURE_WEIGHT = 100.0
 LOG_DEVIATION = 0.9
+TEMPER = 0.3
 STIFFNESS = 1e4
 RIDGE = 1e-4
 _FREE = 1  # buckets at the low end without a shape
@@ -112,15 +114,15 @@ def fit_distribution(wave: SquareWave, counts: npt.NDArray[np.int64], *, buckets
         raise ConfigurationError("counts=0: no reports to fit a distribution to; wait for reports")
     edges = np.linspace(0.0, 1.0, buckets + 1)
     problem = _Problem(Transition(wave, edges, counts.size).dense(), counts.astype(np.float64))
-    best: _Fit | None = None
+    fits = []
     start = np.zeros(buckets)
     for smoothness in SMOOTHNESS:
         free = problem.fit(smoothness, start, buckets)
         start = free.log_density
         body = np.cumsum(free.frequencies[_FREE:])
         median = int(np.searchsorted(body, body[-1] / 2)) + _FREE
-        fit = problem.fit(smoothness, start, median)
-        if best is None or fit.evidence > best.evidence:
-            best = fit
-    assert best is not None
-    return Distribution(unplace(edges, wave.bound, wave.scale), best.frequencies)
+        fits.append(problem.fit(smoothness, start, median))
+    evidence = np.array([fit.evidence for fit in fits])
+    weights = np.exp(TEMPER * (evidence - evidence.max()))
+    frequencies = weights @ np.stack([fit.frequencies for fit in fits]) / weights.sum()
+    return Distribution(unplace(edges, wave.bound, wave.scale), frequencies)
