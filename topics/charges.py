@@ -1,7 +1,8 @@
-"""charges: what every pipeline has charged to the windows of a raw topic. Compacted, one partition, internal, one per prefix.
+"""charges: what every pipeline has charged to the windows of a raw topic. Compacted, internal, one per prefix.
 
-A user's events may feed several pipelines, so the total is kept per raw topic, not per pipeline. The record's place in the
-log decides: a charge stands if all records before it, and itself, fit the total (mechanisms/ledger.py does the arithmetic).
+A user's events may feed several pipelines, so the total is kept per raw topic, not per pipeline. The record's place in
+the log decides: a charge stands if all records before it, and itself, fit the total (mechanisms/ledger.py does the
+arithmetic).
 """
 
 import msgspec
@@ -13,9 +14,10 @@ NAME = "charges"
 
 
 class Charge(msgspec.Struct, frozen=True, kw_only=True):
-    """What one window costs whoever is in it. window: start in ms. mu: of Gaussian DP, all mechanisms of the pipeline together.
+    """What one window costs whoever is in it. window: start in ms.
 
-    delta_selection: the share of delta that adds up instead of composing. Neighbours: one user's records of the window.
+    mu: of Gaussian DP, all mechanisms of the pipeline together. delta_selection: the share of delta that adds up
+    instead of composing. Neighbours: one user's records of the window.
     """
 
     raw_topic: str
