@@ -192,7 +192,7 @@ class BlockFilter:
         gain = seen / variance[..., None]
         block_mean = mean[..., 0] + (with_level[..., 0] + with_level[..., 1] + white) / variance * innovation
         mean += gain * innovation[..., None]
-        P -= gain[..., :, None] * seen[..., None, :]
+        P -= seen[..., :, None] * seen[..., None, :] / variance[..., None, None]  # symmetric to the last bit
         state.log_likelihood += -0.5 * (innovation**2 / variance + np.log(variance))
         weights = state.weights()
         running = (weights * mean[..., 2]).sum(axis=-1)

@@ -199,28 +199,35 @@ class Hierarchy:
     def prefix_variances(self) -> Floats:
         """Return float64[leaves + 1].
 
-        Variance of the sum of a tree's first k published leaves, unit (theta / epsilon)^2.
+        Variance of a tree's first k published leaves together, unit (theta / epsilon)^2.
         """
-        result = np.empty(self.leaves + 1)
-        for k in range(self.leaves + 1):
-            weights = np.zeros(self.leaves)
-            weights[:k] = 1
-            result[k] = self.variance(weights)
+        k = np.arange(self.leaves + 1, dtype=np.float64)
+        variances = self.subtree_variances()
+        total = variances[-1] * (k / self.leaves) ** 2
+        for layer, variance in enumerate(variances[:-1]):
+            inside = k / self.fanout**layer % self.fanout
+            whole = np.floor(inside)
+            total += variance * (whole + (inside - whole) ** 2 - inside**2 / self.fanout)
+        result: Floats = total
         return result
 
-    def variance(self, weights: Floats) -> float:
-        """Return the variance of a weighted sum of one tree's consistent leaf noises, unit (theta / epsilon)^2.
+    def variances(self, weights: Floats) -> Floats:
+        """Return float64[q]: variances of weighted sums float64[q, leaves] of one tree's consistent leaf noises.
 
         Consistent noise is exchangeable among siblings: a node's noise is its parent's / b plus a deviation of variance
         v_l (1 - 1/b), deviations of siblings adding to nothing.  So the layers contribute separately.
+        Unit (theta / epsilon)^2.
         """
-        total, level = 0.0, np.asarray(weights, dtype=np.float64)
-        for variance in self.subtree_variances()[:-1]:
-            groups = level.reshape(-1, self.fanout)
-            sums = groups.sum(axis=1)
-            total += float(variance) * float((groups**2).sum() - (sums**2).sum() / self.fanout)
+        level = np.asarray(weights, dtype=np.float64)
+        total = np.zeros(len(level))
+        variances = self.subtree_variances()
+        for variance in variances[:-1]:
+            groups = self._group(level)
+            sums = groups.sum(axis=-1)
+            total += variance * ((groups**2).sum(axis=(-1, -2)) - (sums**2).sum(axis=-1) / self.fanout)
             level = sums / self.fanout
-        return total + float(self.subtree_variances()[-1]) * float(level[0]) ** 2
+        result: Floats = total + variances[-1] * level[:, 0] ** 2
+        return result
 
     def _group(self, nodes: Floats) -> Floats:
         return nodes.reshape(*nodes.shape[:-1], -1, self.fanout)

@@ -2,10 +2,11 @@
 
 Inside a leaf of g values every value is published as u / g, where u guesses the leaf's sum from the leaves released
 before it, and the leaf's last value is published as node - (u / g)(g - 1), so that the leaf adds up to the released
-node exactly. The first guess is g * theta / 2.  Algorithm 1 prints the correction as u (16^s - 1), a slip of units.
+node exactly.  The first guess is g * theta / 2.  Algorithm 1 prints the correction as u (16^s - 1), a slip of units.
 Everything here is post-processing of released numbers.
 """
 
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 import numpy as np
@@ -22,49 +23,44 @@ class Smoother(StrEnum):
     EXPONENTIAL = "exponential"
 
 
-def guesses(
-    smoother: Smoother, released: Ints | Floats, first: float, *, window: int = 8, weight: float = 0.6
-) -> Floats:
-    """Return float64[n + 1]: the guess for each leaf and for the one after the last, from released leaf sums [n].
+@dataclass
+class Guesser:
+    """Guesses of one stream, leaf by leaf.
 
-    guess[0] = first; guess[i] uses released[:i] only.  ``window`` leaves enter the moving average; ``weight`` is the
-    exponential smoother's weight of the newest leaf (0.6 in the authors' program).
+    ``memory``: how many released leaves the moving average uses and the median remembers; recent, mean and exponential
+    need none.  ``weight``: the exponential smoother's weight of the newest leaf (0.6 in the authors' program).
     """
-    n = len(released)
-    result = np.empty(n + 1)
-    result[0] = first
-    values = np.asarray(released, dtype=np.float64)
-    if not n:
-        return result
-    if smoother is Smoother.RECENT:
-        result[1:] = values
-    elif smoother is Smoother.MEAN:
-        result[1:] = np.cumsum(values) / np.arange(1, n + 1)
-    elif smoother is Smoother.MOVING_AVERAGE:
-        sums = np.concatenate(([0.0], np.cumsum(values)))
-        ends = np.arange(1, n + 1)
-        starts = np.maximum(0, ends - window)
-        result[1:] = (sums[ends] - sums[starts]) / (ends - starts)
-    elif smoother is Smoother.EXPONENTIAL:
-        guess = values[0]
-        for i, value in enumerate(values):
-            guess = value if i == 0 else (1 - weight) * guess + weight * value
-            result[i + 1] = guess
-    else:
-        result[1:] = _running_medians(values)
-    return result
 
+    smoother: Smoother
+    guess: float
+    memory: int = 8
+    weight: float = 0.6
+    count: int = 0
+    total: float = 0.0
+    history: list[float] = field(default_factory=list)
 
-def _running_medians(values: Floats) -> Floats:
-    """Return the median of each prefix, by insertion into one sorted buffer."""
-    ordered = np.empty(len(values))
-    result = np.empty(len(values))
-    for i, value in enumerate(values):
-        place = int(np.searchsorted(ordered[:i], value))
-        ordered[place + 1 : i + 1] = ordered[place:i].copy()
-        ordered[place] = value
-        result[i] = (ordered[i // 2] + ordered[(i + 1) // 2]) / 2 if i % 2 else ordered[i // 2]
-    return result
+    def extend(self, released: Ints | Floats) -> Floats:
+        """Take in released leaf sums [n]; return float64[n + 1].
+
+        The guess held before each, and the one after the last.
+        """
+        guesses = np.empty(len(released) + 1)
+        guesses[0] = self.guess
+        for i, leaf in enumerate(np.asarray(released, dtype=np.float64).tolist()):
+            self.count += 1
+            self.total += leaf
+            if self.smoother is Smoother.RECENT:
+                self.guess = leaf
+            elif self.smoother is Smoother.MEAN:
+                self.guess = self.total / self.count
+            elif self.smoother is Smoother.EXPONENTIAL:
+                self.guess = leaf if self.count == 1 else (1 - self.weight) * self.guess + self.weight * leaf
+            else:
+                self.history = [*self.history, leaf][-self.memory :]
+                average = np.mean if self.smoother is Smoother.MOVING_AVERAGE else np.median
+                self.guess = float(average(self.history))
+            guesses[i + 1] = self.guess
+        return guesses
 
 
 def published_values(released: Ints | Floats, guess: Floats, leaf: int) -> Floats:
@@ -74,3 +70,24 @@ def published_values(released: Ints | Floats, guess: Floats, leaf: int) -> Float
     result = np.repeat(inside[:, None], leaf, axis=1)
     result[:, -1] = np.asarray(released, dtype=np.float64) - inside * (leaf - 1)
     return result.reshape(-1)
+
+
+def guess_weights(smoother: Smoother, index: int, leaves: int, *, memory: int = 8, weight: float = 0.6) -> Floats:
+    """Return float64[leaves]: weights of the released leaves in the guess for leaf ``index``; the median counts as a
+    mean.
+
+    For standard errors: the guess is a weighted sum of released leaves, all zero for the first leaf.
+    """
+    result = np.zeros(leaves)
+    if index == 0:
+        return result
+    if smoother is Smoother.RECENT:
+        result[index - 1] = 1.0
+    elif smoother is Smoother.EXPONENTIAL:
+        age = np.arange(index - 1, -1, -1)
+        result[:index] = weight * (1 - weight) ** age
+        result[0] = (1 - weight) ** (index - 1)
+    else:
+        start = 0 if smoother is Smoother.MEAN else max(0, index - memory)
+        result[start:index] = 1 / (index - start)
+    return result

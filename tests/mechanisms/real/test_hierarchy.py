@@ -89,7 +89,7 @@ class TestConsistency:
         C = np.array(columns).T @ np.diag(variances) @ np.array(columns)
         rng = np.random.default_rng(1)
         for weights in (rng.normal(size=hierarchy.leaves), np.ones(hierarchy.leaves), np.eye(hierarchy.leaves)[0]):
-            assert hierarchy.variance(weights) == pytest.approx(weights @ C @ weights, rel=1e-9)
+            assert hierarchy.variances(weights[None])[0] == pytest.approx(weights @ C @ weights, rel=1e-9)
         prefix = hierarchy.prefix_variances()
         half = np.arange(hierarchy.leaves) < hierarchy.leaves // 2
         assert prefix[hierarchy.leaves // 2] == pytest.approx(half @ C @ half, rel=1e-9, abs=1e-12)

@@ -214,7 +214,7 @@ class TestDilation:
 
     @staticmethod
     def integrated(epsilon: float, b: float) -> float:
-        """sup over the two directions of int (p - e^eps q)+, p = Lap(1), q = Lap(e^+-b) shifted by up to a = eps / 2."""
+        """sup of int (p - e^eps q)+ over both directions: p = Lap(1), q = Lap(e^+-b) shifted by up to a = eps / 2."""
         a, worst = epsilon / 2, 0.0
         for stretch in (math.exp(b), math.exp(-b)):
             shift = a * min(1.0, stretch)  # the two quantiles differ by at most the smaller smooth sensitivity
