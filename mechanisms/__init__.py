@@ -1,0 +1,67 @@
+"""Private mechanisms: pure functions of data, public constants and addressed noise. No Kafka, clock or global state.
+
+The names below are the public interface for histograms; real-valued streams are in `mechanisms.real`, local privacy in
+`mechanisms.local`. They are loaded on first use, so that importing one module does not load all of them.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from susurrus.mechanisms.bounding import Bounded, Bounding, UserKeys
+    from susurrus.mechanisms.errors import (
+        BudgetExhausted,
+        ConfigurationError,
+        PrivacyError,
+        Refusal,
+        ReplayMismatch,
+        SusurrusError,
+    )
+    from susurrus.mechanisms.guarantee import Guarantee
+    from susurrus.mechanisms.ledger import Budget, Spend
+    from susurrus.mechanisms.noise import NoiseSource, WindowNoise
+    from susurrus.mechanisms.strategy import Column, Increments, KeyStates, Plan, Step, Strategy, build_strategy
+
+__all__ = [
+    "Bounded",
+    "Bounding",
+    "Budget",
+    "BudgetExhausted",
+    "Column",
+    "ConfigurationError",
+    "Guarantee",
+    "Increments",
+    "KeyStates",
+    "NoiseSource",
+    "Plan",
+    "PrivacyError",
+    "Refusal",
+    "ReplayMismatch",
+    "Spend",
+    "Step",
+    "Strategy",
+    "SusurrusError",
+    "UserKeys",
+    "WindowNoise",
+    "build_strategy",
+]
+
+_HOME = {
+    "bounding": ("Bounded", "Bounding", "UserKeys"),
+    "errors": ("BudgetExhausted", "ConfigurationError", "PrivacyError", "Refusal", "ReplayMismatch", "SusurrusError"),
+    "guarantee": ("Guarantee",),
+    "ledger": ("Budget", "Spend"),
+    "noise": ("NoiseSource", "WindowNoise"),
+    "strategy": ("Column", "Increments", "KeyStates", "Plan", "Step", "Strategy", "build_strategy"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    for module, names in _HOME.items():
+        if name in names:
+            return getattr(import_module(f"{__name__}.{module}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
