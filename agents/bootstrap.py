@@ -54,6 +54,9 @@ def _config(settings: Settings, spec: TopicSpec, replication: int) -> dict[str, 
         config["retention.ms"] = "-1"
     elif settings.topics.retention is not None:
         config["retention.ms"] = str(settings.topics.retention)
+    elif spec.readers == "public":
+        # Rows carry their trigger's time: by the broker's default a replayed archive would be deleted on arrival.
+        config["retention.ms"] = "-1"
     if spec.readers == "public":
         # Output time stamps are trigger times, which consumers rely on.
         config["message.timestamp.type"] = "CreateTime"

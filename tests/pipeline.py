@@ -210,6 +210,11 @@ class Pipeline:
         return totals
 
 
+def archive_topic(broker: Broker, partitions: int) -> str:
+    """A raw topic for records of 1995, which the default retention would delete at once."""
+    return broker.create_topic(f"raw-{broker.new_prefix()}", partitions, {"retention.ms": "-1"})
+
+
 def produce(broker: Broker, topic: str, records: Iterable[tuple[int, bytes | None, int | None]]) -> int:
     """(partition, value, time stamp in ms or None) each; returns how many."""
     producer = broker.producer(linger_ms=5, compression_type="lz4", queue_buffering_max_messages=1_000_000)

@@ -24,7 +24,7 @@ from susurrus.agents.stage import NotYet, Stage
 from susurrus.agents.store import Store, prefix_end
 from susurrus.agents.transport import Batch
 from susurrus.mechanisms.errors import ReplayMismatch
-from susurrus.mechanisms.noise import NoiseSource
+from susurrus.mechanisms.noise import NoiseSource, WindowNoise
 from susurrus.mechanisms.strategy import Increments
 from susurrus.topics import bounded as bounded_codec
 from susurrus.topics import histogram as histogram_codec
@@ -74,6 +74,7 @@ class Release(Stage):
         self._store: Store
         self._taken = -1
         self._noise: NoiseSource
+        self._window_noise: dict[int, WindowNoise] = {}
         self._published_digests: dict[tuple[int, int], str] = {}
         self._charged: set[int] = set()
         self._waiting = ""
@@ -91,6 +92,7 @@ class Release(Stage):
             config=services.config_digest,
             pipeline=services.settings.pipeline.name,
         )
+        self._window_noise = {}
         self._published_digests = ledger.digests(self.partition)
         if meta is None:
             closed = self._calendar.first_slot(ledger.first_window) - 1
@@ -187,7 +189,8 @@ class Release(Stage):
     def _trigger(self, window: int, slot: int, news: Gathered | None, commit: Commit) -> None:
         trigger = self._calendar.trigger(window, slot)
         start = self._calendar.window_start(window)
-        noise = self._noise.window(window)
+        # Kept for the window: it remembers the noise of published keys.
+        noise = self._window_noise.setdefault(window, self._noise.window(window))
         rows = Rows(len(self._strategy.plan.columns))
         pending = dict.fromkeys(news.keys) if news is not None else {}
 
@@ -226,6 +229,7 @@ class Release(Stage):
 
         self._publish(window, trigger, start, news, rows, commit)
         if trigger == self._triggers:
+            del self._window_noise[window]
             for table in (_STATE, _DUE, _PUBLISHED):
                 commit.drops.append((table + ordered(window), table + ordered(window + 1)))
             dropped = tuple(table + ordered(window) for table in (_STATE, _DUE, _PUBLISHED))

@@ -13,7 +13,7 @@ import pytest
 from susurrus.agents.crash_points import POINTS
 
 from tests.broker import Broker
-from tests.pipeline import Pipeline, Public, produce, web_log
+from tests.pipeline import Pipeline, Public, archive_topic, produce, web_log
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(1500)]
 
@@ -23,7 +23,7 @@ RAW_PARTITIONS = 3
 @pytest.fixture(scope="module")
 def raw(kafka: Broker) -> str:
     """The shipped log, dealt out over several partitions without regard to users."""
-    topic = kafka.create_topic(f"raw-{kafka.new_prefix()}", RAW_PARTITIONS)
+    topic = archive_topic(kafka, RAW_PARTITIONS)
     produce(kafka, topic, web_log(RAW_PARTITIONS))
     return topic
 

@@ -1,0 +1,106 @@
+"""What a pipeline must publish, computed the slow and obvious way: dictionaries, one record at a time, every key at every trigger.
+
+Shares the strategy's arithmetic with the product and nothing else: no blocks, no ticks, no columns, no skip index.
+"""
+
+import hashlib
+import json
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from susurrus.agents.settings import Settings
+from susurrus.mechanisms.noise import NoiseSource
+from susurrus.mechanisms.strategy import Increments, build_strategy
+
+Event = tuple[int, int, int, dict[str, Any]]
+"""(raw partition, raw offset, time stamp in ms, decoded record)."""
+
+
+def canonical(value: Any) -> bytes:
+    """Canonical JSON."""
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def expected(settings: Settings, events: Iterable[Event], *, secret: bytes, epoch: str) -> dict[tuple[int, int, bytes], list[int]]:
+    """(window start, trigger, key) -> measured estimates in grid units; for clocks whose stamps are the event times."""
+    plan = settings.plan()
+    strategy = build_strategy(plan)
+    window_length, every, origin = settings.window.length, settings.window.trigger_every, settings.window.origin
+    by_trigger: dict[int, dict[int, dict[bytes, list[tuple[int, int, bytes, list[int]]]]]] = defaultdict(
+        lambda: defaultdict(lambda: defaultdict(list))
+    )
+    for partition, offset, stamp, record in events:
+        window = (stamp - origin) // window_length
+        trigger = (stamp - origin) // every - window * (window_length // every) + 1
+        user = canonical(record[settings.input.user])
+        parts = [record[path] for path in settings.input.key]
+        key = canonical(parts[0] if len(parts) == 1 else parts)
+        values = [
+            max(-field.limit, min(field.limit, round(record[field.path] / field.grid))) for field in settings.value_fields
+        ]
+        by_trigger[window][trigger][user].append((partition, offset, key, values))
+
+    config = hashlib.blake2b(
+        settings.config_digest() + plan.digest(), digest_size=32, person=b"susurrus-digest"
+    ).digest()
+    noise_source = NoiseSource(secret, epoch=bytes.fromhex(epoch), config=config, pipeline=settings.pipeline.name)
+    result: dict[tuple[int, int, bytes], list[int]] = {}
+    for window in sorted(by_trigger):
+        noise = noise_source.window(window)
+        per_key: dict[bytes, dict[bytes, int]] = defaultdict(lambda: defaultdict(int))  # user -> key -> kept
+        states: dict[bytes, bytes] = {}
+        declared = set(settings.declared_keys)
+        for trigger in range(1, plan.triggers + 1):
+            users: dict[bytes, int] = defaultdict(int)
+            weight: dict[bytes, int] = defaultdict(int)
+            sums: dict[bytes, list[int]] = defaultdict(lambda: [0] * len(plan.columns))
+            for user, records in by_trigger[window][trigger].items():
+                seen = per_key[user]
+                for _, _, key, values in sorted(records):
+                    if seen[key] >= plan.max_records_per_key or sum(seen.values()) >= plan.max_records:
+                        continue
+                    first = seen[key] == 0
+                    rank = sum(count > 0 for count in seen.values())
+                    seen[key] += 1
+                    if first:
+                        table = strategy.bounding.weights
+                        if table is None:
+                            gained = 1 << 20
+                        else:
+                            gained = int(table[rank, trigger - 1]) if rank < len(table) else 0
+                        weight[key] += gained
+                        users[key] += gained > 0
+                    for index, column in enumerate(settings.measured_columns):
+                        if column.kind == "count":
+                            sums[key][index] += 1
+                        elif column.kind == "users":
+                            sums[key][index] += first
+                        else:
+                            sums[key][index] += values[column.value]
+            keys = sorted(set(states) | set(sums) | declared)
+            known = [key in states for key in keys]
+            for there in (True, False):
+                some = [key for key, is_known in zip(keys, known, strict=True) if is_known == there]
+                if not some:
+                    continue
+                state = strategy.unpack([states[key] for key in some]) if there else strategy.empty(len(some))
+                step = strategy.step(
+                    trigger,
+                    some,
+                    state,
+                    Increments(
+                        users=np.array([users[key] for key in some], np.int64),
+                        weight=np.array([weight[key] for key in some], np.int64),
+                        sums=np.array([sums[key] for key in some], np.int64).reshape(len(some), len(plan.columns)),
+                    ),
+                    noise,
+                    np.array([key in declared for key in some]),
+                )
+                for row, (key, packed) in enumerate(zip(some, strategy.pack(step.states), strict=True)):
+                    states[key] = packed
+                    if step.published[row]:
+                        start = origin + window * window_length
+                        result[(start, trigger, key)] = step.estimates[row].tolist()
+    return result
