@@ -35,6 +35,22 @@ def choose_smoothing(*, range_limit: int, epsilon: float, fanout: int = 16) -> i
     return min(range(height), key=cost)
 
 
+def smoothing_for_mean(*, range_limit: int, epsilon: float, fanout: int = 16) -> int:
+    """Return s for the smoothers "mean" and "median": argmin of the same noise + b^s/18 + (2 b^s/r) b^(2s)/36.
+
+    The paper charges every guessed value a constant bias of theta/3, which suits the smoother "recent".  On level data a
+    mean has no constant bias: single values deviate, and b^s/2 independent deviations of theta/3 have variance
+    b^s theta^2/18.  Only the first leaf is guessed blindly, and 2 b^s/r is the chance that a range ends there.
+    """
+
+    def cost(s: int) -> float:
+        noise = (fanout - 1) * (math.log(range_limit, fanout) - s) ** 3 * 2 / epsilon**2
+        leaf = float(fanout**s)
+        return noise + leaf / 18 + 2 * leaf / range_limit * leaf**2 / 36
+
+    return min(range(tree_height(range_limit, fanout)), key=cost)
+
+
 def tree_height(range_limit: int, fanout: int) -> int:
     """Return h, the least with b^h >= r: layers of the forest without smoothing."""
     height = 1

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.mechanisms.noise import NoiseSource, WindowNoise
 from susurrus.mechanisms.real.addresses import GRID
-from susurrus.mechanisms.real.hierarchy import Hierarchy, choose_smoothing
+from susurrus.mechanisms.real.hierarchy import Hierarchy, choose_smoothing, smoothing_for_mean
 
 
 def noise() -> WindowNoise:
@@ -106,6 +106,11 @@ def test_smoothing_is_the_minimum_and_leaves_a_layer(epsilon):
     cost = [15 * (5 - s) ** 3 * 2 / epsilon**2 + 256.0**s / 36 for s in range(5)]
     assert choose_smoothing(range_limit=2**20, epsilon=epsilon) == int(np.argmin(cost))
     assert choose_smoothing(range_limit=16, epsilon=epsilon) == 0
+
+
+def test_the_mean_smoother_deserves_larger_leaves():
+    assert [smoothing_for_mean(range_limit=2**20, epsilon=epsilon) for epsilon in (0.02, 0.05, 0.1)] == [3, 3, 3]
+    assert choose_smoothing(range_limit=2**20, epsilon=0.1) == 2
 
 
 def test_shares_beyond_the_budget_are_refused():

@@ -1,0 +1,300 @@
+"""ToPS: mean squared error of random range sums, beside the paper's variants.
+
+    python benchmarks/tops.py                                       a synthetic series shaped like basket sizes
+    python benchmarks/tops.py --data pos.npz --bound 1638 --json    one JSON object a line
+    python benchmarks/tops.py --structured                          trends, shifts, bursts, alternation: `tops` over
+    plain ToPS python benchmarks/tops.py --plot tops.png
+
+The setting of the paper's section 5: the first m values give theta, the next r are released, 200 random ranges are
+asked, a short series is reflected as the authors' program does it.  Errors are against sums of the raw (unclipped)
+values.
+
+    tops            filter, adaptive split, sharper threshold (the default of pipelines)
+    tops-paper      as published; mean smoother and the leaf that the smoother deserves (``smoothing_for_mean``)
+    tops-recent     as published; smoother "recent" and the paper's rule for s: the reference of the structured series
+    nm-binary       Noisy Max threshold, binary tree
+    ss-hierarchy    smooth-sensitivity threshold, hierarchy
+    pak             PAK's shifted threshold (clipped to B), binary tree
+"""
+
+import argparse
+import json
+import math
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import series as shapes
+from susurrus.mechanisms.noise import NoiseSource, WindowNoise
+from susurrus.mechanisms.real.hierarchy import Hierarchy, smoothing_for_mean
+from susurrus.mechanisms.real.pak import tree_noise
+from susurrus.mechanisms.real.quantile import SmoothQuantile
+from susurrus.mechanisms.real.range_sums import ReleasedStream
+from susurrus.mechanisms.real.smoothers import Smoother
+from susurrus.mechanisms.real.tops import Tops
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+Answer = Callable[[Ints, Ints], Floats]
+METHODS = ("tops", "tops-paper", "nm-binary", "ss-hierarchy", "pak")
+REFERENCE = {0.02: 7.4e8, 0.05: 2.0e8, 0.1: 1.4e8}
+"""ToPS on pos by the authors' own program in these settings."""
+QUERIES = 200
+
+
+@dataclass(frozen=True)
+class Result:
+    """One line of the report."""
+
+    method: str
+    series: str
+    epsilon: float
+    mse: float
+    mae: float
+    mmse: float
+    mmae: float
+    mse_standard_error: float
+    theta_mean: float
+    rounds: int
+    seconds: float
+    leaf: int
+
+
+def reflected(values: Ints, length: int) -> Ints:
+    """Return the series continued backwards and forwards until it is ``length`` long."""
+    while len(values) < length:
+        values = np.append(values, values[length - len(values) : 0 : -1])
+    return values[:length]
+
+
+class Runner:
+    """One method at one epsilon on one series: what it releases in a round, as an answerer of range sums."""
+
+    def __init__(
+        self, method: str, epsilon: float, *, bound: int, holdout: int, range_limit: int, smoothing: int | None
+    ) -> None:
+        self.method, self.epsilon, self.holdout, self.range_limit = method, epsilon, holdout, range_limit
+        common = {"bound": bound, "epsilon": epsilon, "holdout": holdout, "range_limit": range_limit}
+        if method == "tops":
+            self.law = Tops.default(**common, smoothing=smoothing)
+        elif method == "tops-paper":
+            s = smoothing_for_mean(range_limit=range_limit, epsilon=epsilon) if smoothing is None else smoothing
+            self.law = Tops.paper(**common, smoothing=s, smoother=Smoother.MEAN)
+        else:
+            self.law = Tops.paper(**common, smoothing=smoothing, smoother=Smoother.RECENT)
+        if method in ("ss-hierarchy", "pak"):
+            # The constants of the authors' comparison: p = 0.5 %, lambda = 0.85, beta_tail = 0.3 * 0.02, delta = n^-2.
+            self.quantile = SmoothQuantile(
+                bound=bound,
+                epsilon=epsilon,
+                delta=(holdout + range_limit) ** -2.0,
+                holdout=holdout,
+                tail=0.85 * 0.005,
+                beta_tail=0.3 * 0.02,
+            )
+
+    def theta(self, values: Ints, noise: WindowNoise) -> int:
+        """Release theta."""
+        if self.method in ("ss-hierarchy", "pak"):
+            return int(self.quantile.release(values[None, : self.holdout], noise, [b"s"])[0])
+        return int(self.law.threshold.release(self.law.threshold.count(values[: self.holdout])[None], noise, [b"s"])[0])
+
+    def release(self, values: Ints, noise: WindowNoise) -> tuple[int, Answer]:
+        """Release one round: theta and an answerer of ranges [first, last) after the holdout."""
+        theta = self.theta(values, noise)
+        if self.method in ("nm-binary", "pak"):
+            clipped = np.minimum(values[self.holdout :], theta)
+            levels = self.range_limit.bit_length()
+            drawn = tree_noise(noise, b"s", 0, 1, self.range_limit, levels, theta * levels / self.epsilon) / 256
+            running = np.concatenate(([0.0], np.cumsum(clipped) + drawn))
+            return theta, lambda first, last: running[last] - running[first]
+        state = self.law.start()
+        state.position = self.holdout
+        state.theta = theta
+        fresh = self.law.start()
+        if self.method == "ss-hierarchy":
+            state.counts = state.counts[:0]
+            state.guesser = self.law.guesser(theta)
+        else:
+            self.law.collect(fresh, values)
+            self.law.open([fresh], noise, [b"s"])
+            state = fresh
+        leaves = self.law.advance(state, values[self.holdout :], noise, b"s")
+        trees: list[Hierarchy] = [self.law.menu[entry] for entry in leaves.entry[:: self.law.base.leaves].tolist()]
+        released = ReleasedStream(theta, self.epsilon, leaves.leaf_sum, trees, self.law.smoother)
+        answer = released.filtered if self.method == "tops" else released.plain
+        return theta, lambda first, last: answer(first, last)[0]
+
+
+def evaluate(
+    method: str,
+    name: str,
+    values: Ints,
+    epsilon: float,
+    *,
+    bound: int,
+    holdout: int,
+    range_limit: int,
+    rounds: int,
+    smoothing: int | None,
+) -> Result:
+    """Return the errors of ``rounds`` rounds; queries and noise are seeded by the round."""
+    runner = Runner(method, epsilon, bound=bound, holdout=holdout, range_limit=range_limit, smoothing=smoothing)
+    prefix = np.concatenate(([0], np.cumsum(values[holdout:])))
+    errors, thetas, started = [], [], time.perf_counter()
+    for number in range(rounds):
+        noise = NoiseSource(b"benchmark" * 4, epoch=b"%d" % number, config=method.encode(), pipeline=name).window(0)
+        theta, answer = runner.release(values, noise)
+        ranges = np.sort(np.random.default_rng(number).integers(0, range_limit + 1, (QUERIES, 2)), axis=1)
+        ranges = ranges[ranges[:, 0] < ranges[:, 1]]
+        first, last = ranges.T
+        error = answer(first, last) - (prefix[last] - prefix[first])
+        mean_error = error / (last - first)
+        errors.append([(error**2).mean(), np.abs(error).mean(), (mean_error**2).mean(), np.abs(mean_error).mean()])
+        thetas.append(theta)
+    table = np.array(errors)
+    mse, mae, mmse, mmae = table.mean(axis=0).tolist()
+    spread = float(table[:, 0].std(ddof=1) / math.sqrt(rounds)) if rounds > 1 else math.nan
+    seconds = (time.perf_counter() - started) / rounds
+    return Result(
+        method,
+        name,
+        epsilon,
+        mse,
+        mae,
+        mmse,
+        mmae,
+        spread,
+        float(np.mean(thetas)),
+        rounds,
+        seconds,
+        runner.law.base.leaf,
+    )
+
+
+def report(result: Result, as_json: bool) -> None:
+    """Print one line."""
+    if as_json:
+        print(json.dumps(asdict(result)), flush=True)
+        return
+    reference = REFERENCE.get(result.epsilon)
+    note = f"  {result.mse / reference:5.2f} of the reference" if reference and result.series == "pos" else ""
+    print(
+        f"{result.series:18} {result.method:13} eps {result.epsilon:<5} MSE {result.mse:9.3g}"
+        f" +- {result.mse_standard_error:7.2g}"
+        f"  MAE {result.mae:9.3g}  MMSE {result.mmse:9.3g}  MMAE {result.mmae:9.3g}  theta {result.theta_mean:7.1f}"
+        f"  {result.seconds:5.2f} s{note}",
+        flush=True,
+    )
+
+
+def plot(results: list[Result], path: Path) -> None:
+    """Draw MSE over epsilon, one line per method."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(7, 4.5))
+    for method in dict.fromkeys(result.method for result in results):
+        rows = [result for result in results if result.method == method]
+        axes.errorbar(
+            [row.epsilon for row in rows],
+            [row.mse for row in rows],
+            [row.mse_standard_error for row in rows],
+            label=method,
+            marker="o",
+        )
+    axes.set(
+        xlabel="epsilon",
+        ylabel="mean squared error of a random range",
+        yscale="log",
+        xscale="log",
+        title=results[0].series,
+    )
+    axes.legend()
+    figure.tight_layout()
+    figure.savefig(path, dpi=120)
+    pyplot.close(figure)
+
+
+def structured(arguments: argparse.Namespace) -> list[Result]:
+    """`tops` over plain ToPS on every structured series."""
+    length = arguments.holdout + arguments.range_limit
+    results = []
+    for name in shapes.STRUCTURES:
+        values = shapes.structured(name, length)
+        for epsilon in arguments.epsilon:
+            pair = [
+                evaluate(
+                    method,
+                    name,
+                    values,
+                    epsilon,
+                    bound=shapes.BOUND,
+                    holdout=arguments.holdout,
+                    range_limit=arguments.range_limit,
+                    rounds=arguments.rounds,
+                    smoothing=arguments.smoothing,
+                )
+                for method in ("tops-recent", "tops")
+            ]
+            results += pair
+            for result in pair:
+                report(result, arguments.json)
+            if not arguments.json:
+                print(f"{name:18} tops / plain      {pair[1].mse / pair[0].mse:.2f}", flush=True)
+    return results
+
+
+def main() -> None:
+    """Parse options, run, print, plot."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, help="npz file with `values`; without it a synthetic series")
+    parser.add_argument("--bound", type=int, default=shapes.BOUND, help="public upper bound B of a value")
+    parser.add_argument("--epsilon", type=float, nargs="+", default=[0.02, 0.05, 0.1])
+    parser.add_argument("--method", nargs="+", choices=[*METHODS, "tops-recent"], default=list(METHODS))
+    parser.add_argument("--holdout", type=int, default=65_536, help="m")
+    parser.add_argument("--range-limit", type=int, default=2**20, help="r, and how many values are released")
+    parser.add_argument("--rounds", type=int, default=40)
+    parser.add_argument("--smoothing", type=int, help="s; by default each method's own rule")
+    parser.add_argument(
+        "--structured", action="store_true", help="compare with plain ToPS on structured series instead"
+    )
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--plot", type=Path, help="write a PNG")
+    arguments = parser.parse_args()
+    if arguments.structured:
+        structured(arguments)
+        return
+    length = arguments.holdout + arguments.range_limit
+    if arguments.data is None:
+        name, values = "synthetic", shapes.shaped(length)
+    else:
+        name = arguments.data.stem
+        values = reflected(np.load(arguments.data)["values"].astype(np.int64), length)
+    results = []
+    for method in arguments.method:
+        for epsilon in arguments.epsilon:
+            result = evaluate(
+                method,
+                name,
+                values,
+                epsilon,
+                bound=arguments.bound,
+                holdout=arguments.holdout,
+                range_limit=arguments.range_limit,
+                rounds=arguments.rounds,
+                smoothing=arguments.smoothing,
+            )
+            results.append(result)
+            report(result, arguments.json)
+    if arguments.plot is not None:
+        plot(results, arguments.plot)
+
+
+if __name__ == "__main__":
+    main()
