@@ -41,15 +41,29 @@ class Snapshot:
 
 @dataclass(slots=True)
 class WindowState:
-    """One window as far as it was read: announcements by partition, and per key the rows not older than what is
-    shown."""
+    """One window as far as it was read.
 
-    announced: dict[int, progress.Progress] = field(default_factory=dict)
+    announced: by partition, the rows of each trigger that is not older than what is shown. rows: by partition and key,
+    the rows not older than what is shown.
+    """
+
+    window: int
+    of_partitions: int = 0
+    of_triggers: int = 0
+    announced: dict[int, dict[int, int]] = field(default_factory=dict)
     rows: dict[int, dict[bytes, list[Row]]] = field(default_factory=lambda: defaultdict(dict))
 
     def announce(self, said: progress.Progress) -> None:
-        """Keep a partition's newest announcement. The topic has one partition, so the last one read is the newest."""
-        self.announced[said.partition] = said
+        """Keep an announcement. The topic has one partition, so the last one read is the newest."""
+        self.of_partitions, self.of_triggers = said.of_partitions, said.of_triggers
+        known = self.announced.setdefault(said.partition, {})
+        if known and said.trigger < max(known):
+            known.clear()  # a new epoch publishes the window again from its first trigger
+        known[said.trigger] = said.rows
+        complete = self.complete_trigger() or 0
+        for counts in self.announced.values():
+            for old in [trigger for trigger in counts if trigger < min(complete, max(counts))]:
+                del counts[old]
 
     def add(self, partition: int, key: bytes, row: Row) -> None:
         """Keep a row, and of its older ones the newest complete one."""
@@ -61,26 +75,25 @@ class WindowState:
         while len(rows) > 1 and rows[1].trigger <= complete:
             rows.pop(0)
 
-    def arrived(self, partition: int, trigger: int) -> int:
-        """Rows of a partition's trigger that are here. A partition's rows come in order, and a key once published is
-        published at every later trigger, so a newer row stands for the ones before it."""
-        return sum(rows[-1].trigger >= trigger for rows in self.rows[partition].values())
-
     def complete_trigger(self) -> int | None:
         """The newest trigger that all partitions have announced."""
-        of = next((said.of_partitions for said in self.announced.values()), 0)
-        if not of or len(self.announced) < of:
+        if not self.of_partitions or len(self.announced) < self.of_partitions:
             return None
-        return min(said.trigger for said in self.announced.values())
+        return min(max(counts) for counts in self.announced.values())
+
+    def arrived(self, partition: int, trigger: int) -> bool:
+        """Whether all rows of a partition's trigger are here. A partition's rows come in order, and a key once
+        published is published at every later trigger, so a newer row stands for the ones before it."""
+        counts = self.announced[partition]
+        if trigger not in counts:
+            trigger = max(counts)  # compacted away: what came later is here, so that is, too
+        return sum(rows[-1].trigger >= trigger for rows in self.rows[partition].values()) >= counts[trigger]
 
     def snapshot(self) -> Snapshot | None:
         """The newest trigger with every announced row, or None while there is none or rows are still on their way."""
         trigger = self.complete_trigger()
-        if trigger is None:
+        if trigger is None or not all(self.arrived(partition, trigger) for partition in self.announced):
             return None
-        for partition, said in self.announced.items():
-            if said.trigger == trigger and self.arrived(partition, trigger) < said.rows:
-                return None
         chosen: list[tuple[bytes, Row]] = []
         for keys in self.rows.values():
             for key, rows in keys.items():
@@ -88,12 +101,11 @@ class WindowState:
                 if shown:
                     chosen.append((key, shown[-1]))
         chosen.sort(key=lambda pair: pair[0])
-        some = next(iter(self.announced.values()))
         return Snapshot(
-            window_start=format_time(some.window),
+            window_start=format_time(self.window),
             window_end=chosen[0][1].window_end if chosen else "",
             trigger=trigger,
-            of_triggers=some.of_triggers,
+            of_triggers=self.of_triggers,
             rows=tuple(row for _, row in chosen),
         )
 
@@ -108,7 +120,7 @@ class HistogramReader:
         self._window = window
         self._keep = keep
         self._latest, self._progress = settings.topic("latest"), settings.topic("progress")
-        self.windows: dict[int, WindowState] = defaultdict(WindowState)
+        self.windows: dict[int, WindowState] = {}
         self._consumer = Consumer(
             {
                 "enable.auto.commit": False,
@@ -166,12 +178,15 @@ class HistogramReader:
         if message.topic() == self._progress:
             said = progress.decode(value)
             if self._wanted(said.window):
-                self.windows[said.window].announce(said)
+                self._state(said.window).announce(said)
         else:
             row = histogram.decode_row(value)
             if self._wanted(row.window):
                 key: Any = message.key()
-                self.windows[row.window].add(int(message.partition() or 0), bytes(key), row)
+                self._state(row.window).add(int(message.partition() or 0), bytes(key), row)
+
+    def _state(self, window: int) -> WindowState:
+        return self.windows.setdefault(window, WindowState(window))
 
     def _wanted(self, window: int) -> bool:
         if self._window is not None:
@@ -190,8 +205,7 @@ class HistogramReader:
         """(window start in ms, triggers complete, of triggers) of the windows kept, oldest first."""
         for window in sorted(self.windows):
             state = self.windows[window]
-            of = next((said.of_triggers for said in state.announced.values()), 0)
-            yield window, state.complete_trigger() or 0, of
+            yield window, state.complete_trigger() or 0, state.of_triggers
 
     def close(self) -> None:
         """Leave the brokers."""

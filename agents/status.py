@@ -204,7 +204,8 @@ def _read(consumer: Consumer, topic: str) -> list[tuple[bytes, bytes | None]]:
     consumer.assign([TopicPartition(topic, 0, 0)])
     deadline = time.monotonic() + REQUEST_SECONDS
     while time.monotonic() < deadline:
-        for message in consumer.consume(5_000, timeout=0.5):
+        # Short waits: consume() sits its timeout out even when all it has left is the end of the partition.
+        for message in consumer.consume(5_000, timeout=0.05):
             error = message.error()
             if error is None:
                 key: Any = message.key()

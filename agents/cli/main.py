@@ -25,9 +25,12 @@ app.command()(worker.worker)
 
 def _version(wanted: bool) -> None:
     if wanted:
-        from importlib.metadata import version
+        from importlib.metadata import PackageNotFoundError, version
 
-        out().print(f"susurrus {version('susurrus')}")
+        try:
+            out().print(f"susurrus {version('susurrus')}")
+        except PackageNotFoundError:
+            out().print("susurrus (run from its sources, not installed)")
         raise typer.Exit
 
 

@@ -4,6 +4,7 @@ A bar is solid up to the lower end of the error bar and shaded up to its upper e
 """
 
 import json
+import math
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -33,8 +34,9 @@ def number(value: float) -> str:
 
 
 def margin(measured: Measured) -> str:
-    """The 95 % half-width."""
-    return number(Z95 * measured.std_error)
+    """The 95 % half-width, in whole numbers where the estimate is one."""
+    half = Z95 * measured.std_error
+    return number(math.ceil(half) if isinstance(measured.estimate, int) else half)
 
 
 def bar(measured: Measured, largest: float, width: int) -> Text:

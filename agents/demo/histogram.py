@@ -90,8 +90,8 @@ def run(console: Console, *, epsilon: float, rows: int, keep: bool) -> None:
     began = time.monotonic()
     log = WebLog()
     console.print(
-        f"[bold]One day of a web server[/bold]: {len(log):,} requests by {len(log.urls_of_host):,} hosts, as a Kafka topic.\n"
-        "Which pages did they visit? Published is a histogram that hides what any one host did.\n"
+        f"[bold]One day of a web server[/bold]: {len(log):,} requests by {len(log.urls_of_host):,} hosts, "
+        "as a Kafka topic.\nWhich pages did they visit? Published is a histogram that hides what any one host did.\n"
     )
     with contextlib.ExitStack() as stack:
         place = stack.enter_context(_place(keep))
@@ -100,8 +100,9 @@ def run(console: Console, *, epsilon: float, rows: int, keep: bool) -> None:
         bars = stack.enter_context(_bars(console))
         events = bars.add_task("raw events produced", total=len(log))
         triggers = bars.add_task("private triggers released", total=settings.triggers)
-        worker = stack.enter_context(_worker(place))
+        # The archive is whole before a worker looks at it: a replay ends where the input ends.
         _produce(broker, log, lambda done: bars.update(events, completed=done))
+        worker = stack.enter_context(_worker(place))
         snapshot = _released(settings, worker, place, lambda done: bars.update(triggers, completed=done))
     console.print()
     console.print(picture(snapshot, log, settings, rows=rows, width=console.width))

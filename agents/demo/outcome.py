@@ -62,7 +62,7 @@ def picture(snapshot: Snapshot, log: WebLog, settings: Settings, *, rows: int, w
     shown = ranked(snapshot)[:rows]
     return Group(
         _table(shown, true, width),
-        Text(f"… and {found.published - len(shown)} more" if found.published > len(shown) else "", style=GREY),
+        _below(found.published - len(shown), width),
         *_findings(found, limit, snapshot),
         Text(""),
         _promise(settings),
@@ -93,6 +93,13 @@ def _table(rows: list[Row], true: Counter[str], width: int) -> Table:
     return table
 
 
+def _below(more: int, width: int) -> Text:
+    parts = [f"… and {more} more"] if more > 0 else []
+    if width >= NARROW:
+        parts.append("█ up to the error bar, ░ the error bar, ┃ the truth")
+    return Text("   ".join(parts), style=GREY)
+
+
 def _marked(value: Measured, true: int, largest: float, width: int) -> Text:
     """The bar with a mark at the true count."""
     drawn = bar(value, largest, width)
@@ -111,8 +118,8 @@ def _findings(found: Outcome, limit: int, snapshot: Snapshot) -> list[Text]:
         f"{found.missed_true:,} hosts."
     )
     error = (
-        f"{found.mean_error:.1f} hosts on average; {found.covered} of {found.published} error bars hold the exact count "
-        f"of what was kept. A host counts for its first {limit} urls, which leaves out {found.dropped:.1%} of the visits."
+        f"{found.mean_error:.1f} hosts on average; {found.covered} of {found.published} error bars hold the exact "
+        f"count of what was kept; a host counts for its first {limit} urls, so {found.dropped:.1%} is left out."
     )
     named = (("Kept    ", kept), ("Missed  ", missed if found.missed else "none."), ("Error   ", error))
     return [Text.assemble((name, "bold"), text) for name, text in named]

@@ -163,7 +163,8 @@ class TestErrorsNameTheFieldAndTheFix:
                 'columns.0 ("a"): grid = 2 against bound = 1; use',
             ),
             (
-                "[[columns]]\nname = 'a'\nkind = 'sum'\nfield = 'x'\nbound = 1\ngrid = 6e-8\n[bounds]\nmax_records_per_user = 1000",
+                "[[columns]]\nname = 'a'\nkind = 'sum'\nfield = 'x'\nbound = 1\ngrid = 6e-8\n"
+                "[bounds]\nmax_records_per_user = 1000",
                 'columns.0 ("a"): sums could leave 64 bits',
             ),
             (

@@ -1,0 +1,209 @@
+"""The command line: what it prints where, and how it fails."""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import typer
+from susurrus.agents.cli import main as cli
+from susurrus.agents.cli.console import DEFECT, FAILED
+from susurrus.agents.embedded import EmbeddedBroker
+from susurrus.mechanisms.errors import ReplayMismatch
+from typer.testing import CliRunner
+
+from tests.agents.released import publish, rows, said, settings
+
+CONFIG = """
+[pipeline]
+name = "page-views"
+prefix = "t"
+[kafka]
+bootstrap_servers = "{servers}"
+embedded = true
+[input]
+topic = "raw"
+user = "host"
+key = ["url"]
+[window]
+trigger_every = "6h"
+[privacy]
+epsilon = 6.0
+delta = 1e-9
+"""
+runner = CliRunner(env={"COLUMNS": "100", "TERM": "dumb"})
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    path = tmp_path / "p.toml"
+    path.write_text(CONFIG.format(servers="127.0.0.1:1"), encoding="utf-8")
+    return path
+
+
+def one_line(text: str) -> str:
+    return " ".join(re.sub("[│╭╮╰╯─]", " ", text).split())
+
+
+class TestHelp:
+    def test_every_command_is_listed(self) -> None:
+        result = runner.invoke(cli.app, ["--help"])
+        assert result.exit_code == 0
+        for command in ("demo", "worker", "topics", "config", "watch", "status"):
+            assert re.search(rf"^\W*{command} ", result.output, re.MULTILINE), command
+
+    @pytest.mark.parametrize("command", ["demo", "worker", "topics create", "config check", "watch", "status"])
+    def test_every_command_explains_itself(self, command: str) -> None:
+        assert runner.invoke(cli.app, [*command.split(), "--help"]).exit_code == 0
+
+    def test_version(self) -> None:
+        assert runner.invoke(cli.app, ["--version"]).output.startswith("susurrus ")
+
+
+class TestFailure:
+    def test_one_panel_on_standard_error_code_2_no_traceback(self, config: Path) -> None:
+        config.write_text(config.read_text() + "[widow]\nlength = '1d'\n")
+        result = runner.invoke(cli.app, ["config", "check", str(config)])
+        assert result.exit_code == FAILED
+        assert result.stdout == ""
+        assert 'widow: unknown field; did you mean "window"?' in one_line(result.stderr)
+        assert "Traceback" not in result.stderr
+
+    def test_verbose_adds_the_traceback(self) -> None:
+        result = runner.invoke(cli.app, ["--verbose", "config", "check", "/nowhere"])
+        assert result.exit_code == FAILED
+        assert "Traceback" in result.stderr
+        assert "no such file" in one_line(result.stderr)
+
+    @pytest.mark.parametrize(
+        ("error", "code", "words"),
+        [
+            (ReplayMismatch("trigger=3 differs; restore the raw log"), FAILED, "published data would change trigger=3"),
+            (KeyError("x"), DEFECT, "This is a defect"),
+        ],
+    )
+    def test_every_error_has_its_panel(self, error: Exception, code: int, words: str) -> None:
+        def fails() -> None:
+            raise error
+
+        app = typer.Typer(cls=cli.Guarded)
+        app.command()(fails)
+        app.callback()(cli.main)
+        result = runner.invoke(app, ["fails"])
+        assert result.exit_code == code
+        assert words in one_line(result.stderr)
+
+    def test_a_broker_that_is_not_there_is_an_error_of_the_operator(self, config: Path) -> None:
+        config.write_text(config.read_text() + "[kafka.properties]\nsocket.timeout.ms = 1000\n")
+
+        def unreachable() -> None:
+            from confluent_kafka.admin import AdminClient
+            from susurrus.agents.settings import load_settings
+
+            AdminClient({**load_settings(config, {}).librdkafka(), "log_level": 2}).list_topics(timeout=0.5)
+
+        app = typer.Typer(cls=cli.Guarded)
+        app.command()(unreachable)
+        app.callback()(cli.main)
+        result = runner.invoke(app, ["unreachable"])
+        assert result.exit_code == FAILED
+        assert "kafka.bootstrap_servers" in one_line(result.stderr)
+
+    def test_commands_need_a_configuration(self) -> None:
+        for command in (["worker"], ["watch"], ["status"], ["topics", "check"]):
+            result = runner.invoke(cli.app, command)
+            assert result.exit_code == FAILED
+            assert "--config: is missing" in one_line(result.stderr)
+
+    def test_a_worker_without_a_secret_refuses(self, config: Path) -> None:
+        result = runner.invoke(cli.app, ["worker", "--config", str(config)])
+        assert result.exit_code == FAILED
+        assert "no noise secret" in one_line(result.stderr)
+
+
+class TestConfig:
+    def test_check_says_what_it_means(self, config: Path) -> None:
+        result = runner.invoke(cli.app, ["config", "check", str(config)])
+        assert result.exit_code == 0, result.output
+        text = one_line(result.output)
+        assert "4 triggers 6h apart" in text
+        assert "t.page-views.histogram" in text
+        assert "factor of at most e^6" in text
+        assert "no noise secret" in text
+
+    def test_check_refuses_what_the_mechanism_refuses(self, config: Path) -> None:
+        config.write_text(config.read_text().replace("6h", "1s"))
+        result = runner.invoke(cli.app, ["config", "check", str(config)])
+        assert result.exit_code == FAILED
+        assert "triggers=86400" in one_line(result.stderr)
+
+    def test_the_schema_is_json_and_documents_every_field(self) -> None:
+        schema = json.loads(runner.invoke(cli.app, ["config", "schema"]).stdout)
+        assert "from" in schema["$defs"]["StartSettings"]["properties"]
+        for section in schema["$defs"].values():
+            for name, field in section["properties"].items():
+                assert field.get("description") or "$ref" in field, name
+
+    def test_a_secret_is_made_once(self, tmp_path: Path) -> None:
+        path = tmp_path / "noise"
+        result = runner.invoke(cli.app, ["config", "secret", str(path)])
+        assert result.exit_code == 0
+        assert path.read_text().strip() not in result.output
+        assert runner.invoke(cli.app, ["config", "secret", str(path)]).exit_code == FAILED
+
+
+@pytest.fixture(scope="module")
+def released() -> Iterator[str]:
+    """An embedded broker that holds one released trigger."""
+    with EmbeddedBroker() as broker:
+        made = settings(broker.bootstrap_servers)
+        for topic in ("latest", "progress", "ledger", "by-user", "bounded"):
+            broker.create(made.topic(topic))
+        broker.create("raw")
+        publish(made, {0: rows(4, {b'"/a"': 120, b'"/b"': 80})}, [said(4, 2)])
+        yield broker.bootstrap_servers
+
+
+class TestWatch:
+    @pytest.fixture
+    def live(self, tmp_path: Path, released: str) -> Path:
+        path = tmp_path / "p.toml"
+        path.write_text(CONFIG.format(servers=released), encoding="utf-8")
+        return path
+
+    def test_once_prints_the_newest_complete_trigger(self, live: Path) -> None:
+        result = runner.invoke(cli.app, ["watch", "--config", str(live), "--once"])
+        assert result.exit_code == 0, result.output
+        assert re.search(r"/a +120 +5 +█", result.stdout)
+        assert "final · 2 keys published" in result.stdout
+
+    def test_export_writes_a_file(self, live: Path, tmp_path: Path) -> None:
+        output = tmp_path / "h.csv"
+        result = runner.invoke(cli.app, ["watch", "-c", str(live), "--export", "csv", "-o", str(output)])
+        assert result.exit_code == 0, result.output
+        assert result.stdout == ""
+        assert "2 rows written" in result.stderr
+        assert (
+            output.read_text().splitlines()[0].startswith("window_start,window_end,trigger,of_triggers,key,url,visits")
+        )
+
+    @pytest.mark.parametrize(
+        ("options", "words"),
+        [
+            (["--export", "csv"], "belong together"),
+            (["--window", "yesterday", "--once"], '--window="yesterday"'),
+            (["--window", "1999-01-01", "--once"], "nothing is published yet"),
+        ],
+    )
+    def test_what_cannot_be_shown_is_said(self, live: Path, options: list[str], words: str) -> None:
+        result = runner.invoke(cli.app, ["watch", "-c", str(live), *options])
+        assert result.exit_code == FAILED
+        assert words in one_line(result.stderr)
+
+    def test_status_of_a_pipeline_without_workers(self, live: Path) -> None:
+        result = runner.invoke(cli.app, ["status", "-c", str(live)])
+        assert result.exit_code == 1, result.output
+        text = one_line(result.stdout)
+        assert "not started yet" in text
+        assert "route 0, 1, 2, 3 : missing" in text.replace("3:", "3 :")

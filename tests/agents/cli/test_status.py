@@ -1,0 +1,59 @@
+"""The picture of a pipeline's state, at the widths terminals have."""
+
+import io
+
+import pytest
+from rich.console import Console
+from susurrus.agents.cli.status import picture
+from susurrus.agents.status import PartitionStatus, PipelineStatus
+
+from tests.agents.released import settings
+
+RUNNING = [
+    PartitionStatus(stage=stage, partition=p, state="running", position=p, end=p + 5, slot=40, worker="w")
+    for stage in ("route", "bound", "release")
+    for p in range(4)
+]
+REFUSED = PartitionStatus(
+    stage="release", partition=4, state="refused", reason="trigger would change", action="restore the raw log", at=1
+)
+MISSING = [
+    PartitionStatus(stage="bound", partition=p, state="missing", reason="no worker", action="start one")
+    for p in (4, 5, 6)
+]
+
+
+def shown(found: PipelineStatus, width: int, *, every: bool = False) -> str:
+    console = Console(file=io.StringIO(), width=width, color_system=None)
+    console.print(picture(found, settings(), every=every, width=width))
+    assert isinstance(console.file, io.StringIO)
+    text = console.file.getvalue()
+    assert max(map(len, text.splitlines())) <= width
+    return text
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+@pytest.mark.parametrize("every", [False, True])
+def test_all_is_well(width: int, every: bool) -> None:
+    found = PipelineStatus(epoch="ab" * 16, first_window=0, partitions=tuple(RUNNING), charged=3, charged_all=5)
+    text = shown(found, width, every=every)
+    assert "4 running" in text
+    assert "20" in text  # 4 partitions, 5 behind each
+    assert "1970-01-11T06:00:00Z" in text  # the end of slot 40, six hours each
+    assert "What to do" not in text
+    assert "3 windows charged, 2 more by others" in " ".join(text.split())
+
+
+def test_problems_say_why_and_what_to_do_once_for_all_partitions_alike() -> None:
+    found = PipelineStatus(epoch="ab" * 16, first_window=None, partitions=(*RUNNING, REFUSED, *MISSING))
+    text = shown(found, 80)
+    assert "bound 4, 5, 6: missing" in text
+    assert text.count("no worker") == 1
+    assert "trigger would change" in text
+    assert "What to do: restore the raw log" in text
+    assert "4 running, 3 missing" in text
+
+
+def test_a_pipeline_that_never_ran_says_so() -> None:
+    found = PipelineStatus(epoch="", first_window=None, partitions=tuple(MISSING))
+    assert "not started yet" in shown(found, 80)

@@ -1,0 +1,99 @@
+"""The terminal table: error bars are right, any width works, and no key can write to the terminal."""
+
+import io
+
+import pytest
+from rich.console import Console
+from susurrus.agents.cli.tables import bar, caption, histogram_table, key_text, margin, number, ranked
+from susurrus.agents.reader import Snapshot
+from susurrus.topics import histogram
+from susurrus.topics.histogram import Measured, Row
+
+from tests.agents.released import rows
+
+
+def snapshot(counts: dict[bytes, int], std_error: float = 10.0) -> Snapshot:
+    decoded = tuple(histogram.decode_row(value) for _, value in rows(2, counts, std_error=std_error))
+    return Snapshot(
+        window_start="1995-08-01T00:00:00Z", window_end="1995-08-02T00:00:00Z", trigger=2, of_triggers=4, rows=decoded
+    )
+
+
+def drawn(width: int, found: Snapshot, limit: int = 10, column: str | None = None) -> list[str]:
+    console = Console(file=io.StringIO(), width=width, color_system=None)
+    console.print(histogram_table(found, width=width, limit=limit, column=column))
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue().splitlines()
+
+
+@pytest.mark.parametrize("width", [40, 69, 70, 80, 120, 200])
+def test_no_line_is_wider_than_the_terminal(width: int) -> None:
+    found = snapshot({b'"/a/very/long/path/to/some/page/that/does/not/fit.html"': 1317, b'"/"': 12})
+    lines = drawn(width, found)
+    assert max(map(len, lines)) <= width
+    assert len(lines) == 3
+    assert "1,317" in lines[1]
+    assert "20" in lines[1]
+
+
+def test_the_bar_is_solid_to_the_lower_end_and_shaded_to_the_upper() -> None:
+    text = bar(Measured(estimate=50, std_error=10 / 1.96), 100.0, 100).plain
+    assert text == "█" * 40 + "░" * 20
+
+
+@pytest.mark.parametrize("estimate", [-500, 0, 5, 10_000])
+def test_a_bar_never_leaves_its_cell(estimate: int) -> None:
+    assert len(bar(Measured(estimate=estimate, std_error=3.0), 100.0, 20).plain) <= 20
+    assert bar(Measured(estimate=estimate, std_error=3.0), 0.0, 20).plain == ""
+
+
+def test_rows_are_ordered_by_the_estimate_and_cut() -> None:
+    found = snapshot({b'"a"': 1, b'"b"': 3, b'"c"': 2})
+    assert [row.key for row in ranked(found)] == ["b", "c", "a"]
+    lines = drawn(80, found, limit=2)
+    assert [line.split()[0] for line in lines[1:]] == ["b", "c"]
+
+
+def test_another_column_can_lead() -> None:
+    values = [("a", 1, 9), ("b", 2, 3)]
+    made = tuple(
+        Row(
+            window_start="1995-08-01T00:00:00Z",
+            window_end="1995-08-02T00:00:00Z",
+            trigger=1,
+            of_triggers=1,
+            key=key,
+            values={"visits": Measured(visits, 1.0), "bytes": Measured(size, 1.0)},
+            strategy="toeplitz",
+            epoch="ab",
+            schema=1,
+        )
+        for key, visits, size in values
+    )
+    found = Snapshot(window_start="", window_end="", trigger=1, of_triggers=1, rows=made)
+    assert [row.key for row in ranked(found, "bytes")] == ["a", "b"]
+    assert drawn(60, found, column="bytes")[0].split()[:2] == ["key", "bytes"]
+
+
+def test_an_empty_trigger_is_an_empty_table() -> None:
+    assert len(drawn(80, snapshot({}))) == 1
+    assert "0 keys" in caption(snapshot({}), 0).plain
+
+
+@pytest.mark.parametrize(
+    ("key", "text"),
+    [("/a", "/a"), (["x", 1, None, True], "x · 1 · null · true"), (1.5, "1.5"), ("a\x1b[2Jb\n", "a�[2Jb�")],
+)
+def test_keys_are_for_people_and_never_control_the_terminal(key: object, text: str) -> None:
+    assert key_text(key) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(1317, "1,317"), (0, "0"), (-3, "-3"), (0.123456, "0.123"), (12345.6, "12,346"), (2.0, "2")]
+)
+def test_numbers_have_no_more_digits_than_mean_something(value: float, text: str) -> None:
+    assert number(value) == text
+
+
+def test_the_margin_is_the_95_percent_half_width() -> None:
+    assert margin(Measured(estimate=5, std_error=100.0)) == "196"

@@ -1,0 +1,81 @@
+"""The demonstration's arithmetic: what counts as kept, missed and covered, and the log it is about."""
+
+import io
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from susurrus.agents.demo.histogram import CONFIGURATION
+from susurrus.agents.demo.outcome import compare, picture
+from susurrus.agents.demo.weblog import WebLog
+from susurrus.agents.embedded import MAX_PARTITION_BYTES, MAX_PARTITION_RECORDS, PARTITIONS
+from susurrus.agents.settings import load_settings
+
+from tests.agents.cli.test_tables import snapshot
+
+LOG = WebLog()
+
+
+def test_the_log_is_what_its_note_says() -> None:
+    assert len(LOG) == 30_969
+    assert len(LOG.urls_of_host) == 2_365
+    assert LOG.true_counts().most_common(1) == [("/images/NASA-logosmall.gif", 1_317)]
+    assert len(LOG.true_counts()) == 2_088
+
+
+def test_the_cap_keeps_each_hosts_first_urls() -> None:
+    capped = LOG.true_counts(32)
+    assert capped.total() == sum(min(32, len(urls)) for urls in LOG.urls_of_host.values())
+    assert all(capped[url] <= count for url, count in LOG.true_counts().items())
+
+
+def test_every_partition_is_sorted_by_time_holds_whole_hosts_and_fits_the_embedded_broker() -> None:
+    times: dict[int, int] = {}
+    places: dict[str, int] = {}
+    size: Counter[int] = Counter()
+    number: Counter[int] = Counter()
+    for partition, visit in LOG.by_partition(PARTITIONS):
+        assert times.get(partition, 0) <= visit.time
+        assert places.setdefault(visit.host, partition) == partition
+        times[partition] = visit.time
+        size[partition] += len(visit.encode()) + len(visit.host) + 80
+        number[partition] += 1
+    assert len(number) == PARTITIONS
+    assert max(size.values()) < MAX_PARTITION_BYTES
+    assert max(number.values()) < MAX_PARTITION_RECORDS
+
+
+def test_compare_counts_kept_missed_and_covered() -> None:
+    true, capped = Counter(a=100, b=50, c=49, d=1), Counter(a=90, b=50, c=49, d=1)
+    found = compare(snapshot({b'"a"': 92, b'"c"': 90}, std_error=2.0), true, capped)
+    assert (found.published, found.urls) == (2, 4)
+    assert found.covered == 1  # a is within 1.96 * 2 of what was kept of it, c is not
+    assert found.mean_error == pytest.approx((8 + 41) / 2)
+    assert (found.missed, found.missed_true, found.all_above) == ("b", 50, 51)
+    assert found.dropped == pytest.approx(10 / 200)
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 120, 200])
+def test_the_picture_fits_every_terminal(width: int, tmp_path: Path) -> None:
+    text = CONFIGURATION.format(
+        servers="x:1",
+        raw="raw",
+        day="1995-08-01T00:00:00Z",
+        next_day="1995-08-02T00:00:00Z",
+        epsilon=6.0,
+        partitions=4,
+        state="s",
+    )
+    (tmp_path / "demo.toml").write_text(text, encoding="utf-8")
+    settings = load_settings(tmp_path / "demo.toml", {})
+    console = Console(file=io.StringIO(), width=width, color_system=None)
+    found = snapshot({b'"/images/NASA-logosmall.gif"': 1_320, b'"/"': 470})
+    console.print(picture(found, LOG, settings, rows=15, width=width))
+    assert isinstance(console.file, io.StringIO)
+    lines = console.file.getvalue().splitlines()
+    assert max(map(len, lines)) <= width
+    joined = " ".join(" ".join(lines).split())
+    assert "1,317" in joined
+    assert "e^6" in joined
+    assert ("┃ the truth" in joined) == (width >= 70)

@@ -1,0 +1,76 @@
+"""Released records for tests of readers: what release would write, made by the real codecs."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from confluent_kafka import Producer
+from susurrus.agents.settings import Settings, settings_from
+from susurrus.topics import histogram, progress
+from susurrus.topics.histogram import ColumnRows, Release
+
+DAY = 86_400_000
+WINDOW = 807_235_200_000  # 1995-08-01T00:00:00Z
+
+
+def settings(servers: str = "localhost:1", directory: Path = Path(), **sections: Any) -> Settings:
+    """A pipeline on an embedded broker."""
+    data: dict[str, Any] = {
+        "pipeline": {"name": "page-views", "prefix": "t"},
+        "kafka": {"bootstrap_servers": servers, "embedded": True},
+        "input": {"topic": "raw", "user": "host", "key": ["url"]},
+        "window": {"trigger_every": "6h"},
+        "privacy": {"epsilon": 6.0, "delta": 1e-9},
+        **sections,
+    }
+    return settings_from(data, directory=directory, environ={})
+
+
+def rows(
+    trigger: int, counts: Mapping[bytes, int], *, window: int = WINDOW, of: int = 4, std_error: float = 2.5
+) -> list[tuple[bytes, bytes]]:
+    """Kafka keys and values of one trigger; ``counts`` by canonical key."""
+    release = Release(
+        window_start=window,
+        window_end=window + DAY,
+        trigger=trigger,
+        of_triggers=of,
+        strategy="toeplitz",
+        epoch="ab" * 16,
+    )
+    estimate = np.array(list(counts.values()), np.int64)
+    keys, values = histogram.encode_rows(
+        release, list(counts), [ColumnRows(name="visits", estimate=estimate, std_error=std_error)]
+    )
+    return list(zip(keys, values, strict=True))
+
+
+def said(
+    trigger: int, rows: int, *, partition: int = 0, of_partitions: int = 1, window: int = WINDOW, of: int = 4
+) -> tuple[bytes, bytes]:
+    """Kafka key and value of one announcement."""
+    return progress.encode(
+        progress.Progress(
+            window=window,
+            trigger=trigger,
+            of_triggers=of,
+            partition=partition,
+            of_partitions=of_partitions,
+            rows=rows,
+        )
+    )
+
+
+def publish(
+    of: Settings, latest: Mapping[int, list[tuple[bytes, bytes]]], announced: list[tuple[bytes, bytes]]
+) -> None:
+    """Write rows by partition, then announcements."""
+    producer = Producer({**of.librdkafka(), "log_level": 2})
+    for partition, records in latest.items():
+        for key, value in records:
+            producer.produce(of.topic("latest"), value, key, partition=partition)
+    producer.flush(10)
+    for key, value in announced:
+        producer.produce(of.topic("progress"), value, key, partition=0)
+    assert producer.flush(10) == 0
