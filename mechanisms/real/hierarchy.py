@@ -38,8 +38,8 @@ def choose_smoothing(*, range_limit: int, epsilon: float, fanout: int = 16) -> i
 def smoothing_for_mean(*, range_limit: int, epsilon: float, fanout: int = 16) -> int:
     """Return s for the smoothers "mean" and "median": argmin of the same noise + b^s/18 + (2 b^s/r) b^(2s)/36.
 
-    The paper charges every guessed value a constant bias of theta/3, which suits the smoother "recent".  On level data a
-    mean has no constant bias: single values deviate, and b^s/2 independent deviations of theta/3 have variance
+    The paper charges every guessed value a constant bias of theta/3, which suits the smoother "recent".  On level data
+    a mean has no constant bias: single values deviate, and b^s/2 independent deviations of theta/3 have variance
     b^s theta^2/18.  Only the first leaf is guessed blindly, and 2 b^s/r is the chance that a range ends there.
     """
 

@@ -15,7 +15,7 @@ either among the first m, where (epsilon_1, delta) and (epsilon_2, 0) compose, o
 import math
 import struct
 from dataclasses import dataclass, field
-from typing import Self
+from typing import ClassVar, Self
 
 import numpy as np
 from susurrus.mechanisms.errors import ConfigurationError
@@ -30,12 +30,14 @@ _HEAD = struct.Struct("<Bqqqqq")
 class RunningSums:
     """Released running sums of one stream, one per value of the batch; value grid units.
 
-    last_position int64[n]: position of the value, from 0 over all events; running int64[n]; error float64[n]: of the
-    noise.
+    last_position int64[n]: position of the value, from 0 over all events.  step int64[n]: what the value added to
+    running int64[n].  step_error, error float64[n]: of the noise in step and in running.
     """
 
     last_position: Ints
+    step: Ints
     running: Ints
+    step_error: Floats
     error: Floats
 
     def __len__(self) -> int:
@@ -55,6 +57,9 @@ class PakState:
     base: int = 0
     base_variance: float = 0.0
     values: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+
+    HEAD_BYTES: ClassVar[int] = _HEAD.size + 8
+    """Bytes before the held-out values."""
 
     def pack(self) -> bytes:
         """Return the little-endian bytes of the state."""
@@ -155,34 +160,44 @@ class Pak:
         state.base_variance = 2 * (scale / theta) ** 2
         state.theta = theta
         state.values = np.zeros(0, dtype=np.int64)
-        return RunningSums(
-            np.array([self.holdout - 1]), np.array([state.base]), self._errors(np.array([state.base_variance]), theta)
-        )
+        error = self._errors(np.array([state.base_variance]), theta)
+        running = np.array([state.base])
+        return RunningSums(np.array([self.holdout - 1]), running, running, error, error)
 
     def advance(self, state: PakState, values: Ints, noise: AddressedNoise, stream: bytes) -> RunningSums:
         """Take in values after theta; return the running sum after each.  How values are batched does not matter."""
         clipped = np.clip(values, 0, state.theta)
         scale = state.theta * self.levels / self.epsilon
-        running, variances, done = [], [], 0
-        first_position = state.position
+        node = 2 * (self.levels / self.epsilon) ** 2
+        parts, done = [], 0
         while done < len(clipped):
             tree, inside = divmod(state.position - self.holdout, self.leaves)
             count = min(self.leaves - inside, len(clipped) - done)
-            exact = state.exact + np.cumsum(clipped[done : done + count])
-            prefix = np.arange(inside + 1, inside + count + 1)
-            drawn = tree_noise(noise, stream, tree, inside + 1, inside + count, self.levels, scale)
-            running.append(state.base + exact + _whole(drawn))
-            variances.append(state.base_variance + set_bits(prefix) * 2 * (self.levels / self.epsilon) ** 2)
+            exact = state.exact + np.concatenate(([0], np.cumsum(clipped[done : done + count])))
+            prefix = np.arange(inside, inside + count + 1)
+            drawn = tree_noise(noise, stream, tree, max(inside, 1), inside + count, self.levels, scale)
+            if not inside:
+                drawn = np.concatenate(([0], drawn))
+            running = state.base + exact + _whole(drawn)
+            variances = state.base_variance + set_bits(prefix) * node
+            # From one prefix to the next one node comes in and the nodes of the trailing zeros go out.
+            changed = 1 + np.log2(prefix[1:] & -prefix[1:]).astype(np.int64)
+            parts.append(
+                RunningSums(
+                    last_position=state.position + np.arange(count),
+                    step=np.diff(running),
+                    running=running[1:],
+                    step_error=self._errors(node * changed.astype(np.float64), state.theta),
+                    error=self._errors(variances[1:], state.theta),
+                )
+            )
             state.exact = int(exact[-1])
             if inside + count == self.leaves:
-                state.base, state.exact = int(running[-1][-1]), 0
-                state.base_variance = float(variances[-1][-1])
+                state.base, state.exact = int(running[-1]), 0
+                state.base_variance = float(variances[-1])
             state.position += count
             done += count
-        if not running:
-            return RunningSums(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))
-        positions = np.arange(first_position, state.position)
-        return RunningSums(positions, np.concatenate(running), self._errors(np.concatenate(variances), state.theta))
+        return _join(parts)
 
     @staticmethod
     def _errors(variances: Floats, theta: int) -> Floats:
@@ -208,3 +223,13 @@ def _whole(drawn: Ints) -> Ints:
     """Round grid units to whole value units, halves up."""
     result: Ints = (drawn + (1 << (GRID_BITS - 1))) >> GRID_BITS
     return result
+
+
+def _join(parts: list[RunningSums]) -> RunningSums:
+    integers = [np.zeros(0, dtype=np.int64), *(part.last_position for part in parts)]
+    steps = [np.zeros(0, dtype=np.int64), *(part.step for part in parts)]
+    sums = [np.zeros(0, dtype=np.int64), *(part.running for part in parts)]
+    step_errors = [np.zeros(0), *(part.step_error for part in parts)]
+    errors = [np.zeros(0), *(part.error for part in parts)]
+    columns = [np.concatenate(column) for column in (integers, steps, sums, step_errors, errors)]
+    return RunningSums(*columns)

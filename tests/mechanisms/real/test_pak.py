@@ -134,6 +134,18 @@ def test_range_error_counts_the_nodes_that_differ(a, b):
     assert law.range_error(first, last, 10) == pytest.approx(expected)
 
 
+def test_steps_and_their_errors():
+    state = LAW.start()
+    rest = LAW.collect(state, series(600))
+    LAW.open(state, noise(), b"s")
+    released = LAW.advance(state, rest, noise(), b"s")
+    np.testing.assert_array_equal(np.diff(released.running), released.step[1:])
+    np.testing.assert_array_equal(released.last_position, np.arange(300, 600))
+    for i in (1, 2, 3, 8, 64, 100):
+        expected = math.sqrt(LAW.range_error(i - 1, i, state.theta) ** 2 + 1 / 12)
+        assert released.step_error[i - 1] == pytest.approx(expected)
+
+
 def test_set_bits():
     assert set_bits(np.array([0, 1, 7, 2**40])).tolist() == [0, 1, 3, 1]
 
