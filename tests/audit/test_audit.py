@@ -1,9 +1,12 @@
 """The audit itself: its bounds are valid, the real code stands in every scenario, every planted defect is caught."""
 
+from dataclasses import replace
+
 import audit
 import numpy as np
 import pytest
-from audit_scenarios import DEFECTS, REAL, SCENARIOS
+from audit_pipeline import play_pipeline
+from audit_scenarios import DEFECTS, REAL, SCENARIOS, L, play
 from audit_statistics import Outputs, clopper_pearson, epsilon_bound, lower_bound
 from scipy import stats
 
@@ -49,3 +52,31 @@ def test_every_defect_has_a_scenario_made_for_it():
 def test_real_code_stands_and_planted_defects_fall(strategy, scenario, defect):
     row = audit.audit(strategy, scenario, defect, trials=audit.SHORT_TRIALS, seed=0)
     assert row["refuted"] is (defect != REAL), row
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize(
+    ("scenario", "defect"),
+    [
+        ("boundary", REAL),
+        ("boundary", "no plus one"),
+        ("burst", REAL),
+        ("burst", "noise scale"),
+        ("several partitions", REAL),
+        ("several partitions", "by-user order"),
+        ("published twice", REAL),
+        ("published twice", "noise reused"),
+    ],
+)
+def test_the_pipeline_stands_and_falls_like_the_mechanism(scenario, defect):
+    row = audit.audit("toeplitz", scenario, defect, trials=audit.PIPELINE_TRIALS, seed=0, pipeline=True)
+    assert row["refuted"] is (defect != REAL), row
+
+
+def test_the_pipeline_publishes_what_the_mechanism_would():
+    """Same inputs, hardly any noise: both count the same records. (Their noise has different addresses.)"""
+    scenario = replace(SCENARIOS["over the caps"], plan={**SCENARIOS["over the caps"].plan, "epsilon": 5000.0})
+    for present in (True, False):
+        rows = [run(scenario, "toeplitz", present=present, trials=3, seed=0).estimates for run in (play, play_pipeline)]
+        assert np.abs(rows[0] - rows[1]).max() < L / 2, "a record more or less"
+        assert (rows[0].max() > L / 2) == present
