@@ -13,6 +13,7 @@ import json
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,7 @@ def hold(workload: Workload) -> InMemory:
 
 
 def plot(rows: list[dict[str, Any]], path: Path) -> None:
-    """Four panels over C, one line per strategy."""
+    """Four panels over C, one line per strategy, each point the best of the values of m."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -49,7 +50,12 @@ def plot(rows: list[dict[str, Any]], path: Path) -> None:
     figure, axes = pyplot.subplots(2, 2, figsize=(9, 6.5), sharex=True)
     for axis, (field, title) in zip(axes.flat, PANELS, strict=True):
         for strategy in dict.fromkeys(row["strategy"] for row in rows):
-            line = sorted((row["max_records"], row[field]) for row in rows if row["strategy"] == strategy)
+            caps = sorted({row["max_records"] for row in rows if row["strategy"] == strategy})
+            best = max if field == "keys" else min  # over the values of m
+            line = [
+                (C, best(row[field] for row in rows if (row["strategy"], row["max_records"]) == (strategy, C)))
+                for C in caps
+            ]
             axis.plot(*zip(*line, strict=True), marker="o", markersize=3.5, label=strategy)
         axis.set_title(title)
         axis.grid(alpha=0.3)
@@ -70,6 +76,7 @@ def plot(rows: list[dict[str, Any]], path: Path) -> None:
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--caps", default="4,8,16,24,32,40,50,64", help="values of C")
+    parser.add_argument("--per-key", default="1", help="values of m, records kept per user and key, for each C")
     parser.add_argument("--strategy", choices=STRATEGIES, action="append", help="default toeplitz; repeatable")
     parser.add_argument("--micro-batches", type=int, default=100)
     parser.add_argument("--users", type=int, default=10_000_000)
@@ -82,7 +89,9 @@ def main(argv: list[str] | None = None) -> int:
     workload = hold(load(options))
     rows = []
     for strategy in options.strategy or ["toeplitz"]:
-        for C in map(int, options.caps.split(",")):
+        for C, m in product(map(int, options.caps.split(",")), map(int, options.per_key.split(","))):
+            if m > C or (m > 1 and strategy not in ("toeplitz", "weighted")):
+                continue
             row = measure(
                 workload,
                 strategy,
@@ -92,7 +101,7 @@ def main(argv: list[str] | None = None) -> int:
                 delta=options.delta,
                 max_records=C,
                 # Its values have sensitivity C·L however a user's records lie, so it need not drop repeats.
-                max_records_per_key=C if strategy == "dp-sqlp" else 1,
+                max_records_per_key=C if strategy == "dp-sqlp" else m,
             )
             rows.append(row)
             print(json.dumps(row), flush=True)

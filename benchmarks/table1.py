@@ -117,6 +117,7 @@ def measure(
         "kept_records": spooled.kept,
         "seed": seed,
         "max_records": C,
+        "max_records_per_key": max_records_per_key,
         "keys": end.keys,
         "linf": end.linf,
         "l1": end.l1,

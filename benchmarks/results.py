@@ -1,0 +1,154 @@
+#!/usr/bin/env python3
+"""Renders the tables of docs/results.md from the JSON beside it, so that no figure is typed by hand.
+
+    python benchmarks/results.py            rewrite docs/results.md
+    python benchmarks/results.py --check    fail if docs/results.md does not match docs/results/
+
+A table stands between `<!-- table: NAME -->` and `<!-- end -->`; everything outside is prose.
+"""
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Callable, Iterator
+from itertools import groupby
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+RESULTS = DOCS / "results"
+ORDER = ["baseline1", "baseline2", "dp-sqlp", "toeplitz", "weighted"]
+PAPER = {100: (28_338, 1_391, 17.74e6, 50_039), 1000: (22_280, 1_563, 19.40e6, 58_237)}
+"""What DP-SQLP's Table 1 prints for its own algorithm: keys, ℓ∞, ℓ1, ℓ2."""
+
+
+def load(pattern: str) -> list[dict[str, Any]]:
+    """Rows of all matching files, a JSON object per line."""
+    return [json.loads(line) for path in sorted(RESULTS.glob(pattern)) for line in path.read_text().splitlines()]
+
+
+def table(header: list[str], rows: list[list[str]]) -> Iterator[str]:
+    yield "| " + " | ".join(header) + " |"
+    yield "|" + "|".join("---" if i == 0 else "---:" for i in range(len(header))) + "|"
+    for row in rows:
+        yield "| " + " | ".join(row) + " |"
+
+
+def large(value: float) -> str:
+    return f"{value / 1e6:,.2f}M" if value >= 1e6 else f"{value:,.0f}"
+
+
+def spread(values: list[float]) -> str:
+    """The median, and the range where runs differ."""
+    middle = large(median(values))
+    low, high = large(min(values)), large(max(values))
+    return middle if low == high else f"{middle} ({low} to {high})"
+
+
+def table1(triggers: int) -> Iterator[str]:
+    rows = load(f"table1/*-{triggers}-seed*.json")
+    body = []
+    if triggers in PAPER:
+        body.append(["DP-SQLP, as printed in the paper", "", *(large(value) for value in PAPER[triggers]), "", ""])
+    for strategy in ORDER:
+        runs = [row for row in rows if row["strategy"] == strategy]
+        if not runs:
+            continue
+        figures = [spread([run[name] for run in runs]) for name in ("keys", "linf", "l1", "l2")]
+        cost = [f"{median(run['seconds'] for run in runs):.0f} s"]
+        cost.append(f"{max(run['peak_memory_bytes'] for run in runs) / 2**30:.1f} GiB")
+        body.append([strategy, str(len(runs)), *figures, *cost])
+    yield from table(["strategy", "seeds", "keys", "ℓ∞", "ℓ1", "ℓ2", "time", "memory"], body)
+
+
+def quarters(triggers: int) -> Iterator[str]:
+    rows = [row for row in load(f"table1/*-{triggers}-seed0.json") if row["strategy"] in ORDER]
+    rows.sort(key=lambda row: ORDER.index(row["strategy"]))
+    body = [
+        [row["strategy"], *(f"{large(c['keys'])} / {large(c['l1'])} / {large(c['l2'])}" for c in row["checkpoints"])]
+        for row in rows
+    ]
+    yield from table(["keys / ℓ1 / ℓ2 after", "¼", "½", "¾", "the window"], body)
+
+
+def best_caps(name: str) -> Iterator[str]:
+    body = []
+    for strategy, runs in groupby(load(f"sweep/{name}.jsonl"), key=lambda row: row["strategy"]):
+        best = min(runs, key=lambda row: row["l1"])
+        caps = f"{best['max_records']}, {best['max_records_per_key']}"
+        body.append([strategy, caps, *(large(best[n]) for n in ("keys", "linf", "l1", "l2"))])
+    yield from table(["strategy", "C, m with least ℓ1", "keys", "ℓ∞", "ℓ1", "ℓ2"], body)
+
+
+def sweep(name: str) -> Iterator[str]:
+    rows = load(f"sweep/{name}.jsonl")
+    body = [
+        [row["strategy"], str(row["max_records"]), *(large(row[n]) for n in ("keys", "linf", "l1", "l2"))]
+        for row in rows
+    ]
+    yield from table(["strategy", "C", "keys", "ℓ∞", "ℓ1", "ℓ2"], body)
+
+
+def thresholds() -> Iterator[str]:
+    body = []
+    for row in load("thresholds.jsonl"):
+        setting = f"{row['what']}, T = {row['triggers']}, ε = {row['epsilon']:g}"
+        columns = ("tree_mean", "tree_last", "toeplitz_mean", "toeplitz_last", "toeplitz_steady_last")
+        body.append([setting, str(row["paper"] or ""), *(f"{row[name]:.1f}" for name in columns)])
+    header = ["users needed", "paper", "tree, mean", "tree, last", "toeplitz, mean", "toeplitz, last", "steady, last"]
+    yield from table(header, body)
+
+
+def audit() -> Iterator[str]:
+    strategies = ("toeplitz", "weighted", "dp-sqlp")
+    found: dict[tuple[str, str], dict[str, dict[str, Any]]] = {}
+    for row in load("audit.jsonl"):
+        found.setdefault((row["scenario"], row["defect"]), {})[row["strategy"]] = row
+    body = []
+    for (scenario, defect), by in found.items():
+        claim = next(iter(by.values()))["claimed_epsilon"]
+        bounds = [f"{by[s]['epsilon_lower_bound']:.2f}" if s in by else "" for s in strategies]
+        body.append([scenario, "the real thing" if defect == "none" else f"**{defect}**", f"{claim:g}", *bounds])
+    yield from table(["scenario", "code", "claimed ε", *(f"{s}: ε ≥" for s in strategies)], body)
+
+
+TABLES: dict[str, Callable[[], Iterator[str]]] = {
+    "table1-100": lambda: table1(100),
+    "table1-1000": lambda: table1(1000),
+    "quarters-100": lambda: quarters(100),
+    "sweep": lambda: sweep("zipf-mandelbrot"),
+    "retail": lambda: best_caps("retail"),
+    "nasa": lambda: best_caps("nasa"),
+    "thresholds": thresholds,
+    "audit": audit,
+}
+
+
+def render(text: str) -> str:
+    """The document with every table it names filled in; tables of others are left alone."""
+
+    def fill(match: re.Match[str]) -> str:
+        if match[1] not in TABLES:
+            return match[0]
+        return f"<!-- table: {match[1]} -->\n" + "\n".join(TABLES[match[1]]()) + "\n<!-- end -->"
+
+    return re.sub(r"<!-- table: (\S+) -->.*?<!-- end -->", fill, text, flags=re.DOTALL)
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true")
+    options = parser.parse_args(argv)
+    path = DOCS / "results.md"
+    before = path.read_text()
+    after = render(before)
+    if options.check:
+        return 0 if before == after else 1
+    path.write_text(after)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
