@@ -10,6 +10,7 @@ BIN := $(VENV)/bin
 FILES := $(shell { cat pyproject.toml; find agents mechanisms topics -type f -not -path '*/__pycache__/*' | sort; } | cksum | cut -d ' ' -f 1)
 INSTALLED := $(VENV)/installed-$(FILES)
 PACKAGES := agents mechanisms topics
+CHECKED_TOO := deploy benchmarks/throughput.py benchmarks/trigger.py tests/broker.py tests/conftest.py tests/deploy
 PYTEST_ARGS ?=
 
 .DEFAULT_GOAL := help
@@ -38,7 +39,7 @@ lint: $(INSTALLED)  ## ruff's rules
 
 types: $(INSTALLED)  ## mypy, strict
 	$(BIN)/mypy --strict $(addprefix -p susurrus.,$(PACKAGES))
-	$(BIN)/mypy --strict --explicit-package-bases deploy benchmarks tests/broker.py tests/conftest.py tests/deploy
+	$(BIN)/mypy --strict --explicit-package-bases $(CHECKED_TOO)
 
 imports: $(INSTALLED)  ## import contracts: mechanisms are pure, topics are schemas
 	$(BIN)/lint-imports
