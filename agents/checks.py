@@ -168,6 +168,11 @@ def _other_kind(settings: "Settings") -> Iterator[str]:
     kind = settings.pipeline.kind
     if getattr(settings, kind) is None:
         yield f'{kind}: is missing; pipeline.kind = "{kind}" needs a [{kind}] section'
+    local = settings.local
+    if kind == "local" and local is not None and (local.refresh is None) != (local.phase1_share == 0):
+        yield (
+            "local.refresh, local.phase1_share: one needs the other; set both to renew the threshold, or leave both out"
+        )
     for name in ("bounds", "columns", "keys", "privacy"):
         if name in settings.model_fields_set:
             yield f'{name}: belongs to kind "histogram"; state the promise in [{kind}] and leave this out'

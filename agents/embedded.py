@@ -1,9 +1,9 @@
 """The embedded broker: librdkafka's own, inside this process, for ``susurrus demo`` and for tests without a cluster.
 
-It speaks the real protocol over loopback and needs nothing installed, but it keeps few promises: topics appear when first
-named, with four partitions each; aborted records are not filtered and zombies not fenced; the broker's time is never stamped;
-topic ids are unknown; and the oldest data of a partition is dropped beyond 5 MiB or 100,000 records. It is gone with the
-process. So it shows what Susurrus does, and proves nothing about exactly-once.
+It speaks the real protocol over loopback and needs nothing installed, but it keeps few promises: topics appear when
+first named, with four partitions each; aborted records are not filtered and zombies not fenced; the broker's time is
+never stamped; topic ids are unknown; and the oldest data of a partition is dropped beyond 5 MiB or 100,000 records.
+It is gone with the process. So it shows what Susurrus does, and proves nothing about exactly-once.
 """
 
 from types import TracebackType

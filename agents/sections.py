@@ -301,3 +301,14 @@ class LocalSettings(Section):
     """m: reports of phase 1 read for the threshold."""
     slot: Annotated[Duration, Field(ge=1)] = 60_000
     """Length of the time slots for which sums are published."""
+    lateness: Duration = 30_000
+    """A slot is published this long after its end; reports that come later go to the dead-letter topic."""
+    scale: Literal["log", "linear"] = "log"
+    """Domain of the phase 1 reports; `log` also resolves values far below the bound. The clients' must be the same."""
+    horizon: Positive = 1 << 20
+    """Reports expected under one threshold: more of them make truncation matter more than noise."""
+    refresh: Annotated[Duration, Field(ge=1)] | None = None
+    """Choose a new threshold this often, from fresh phase 1 reports; needs `phase1_share`. By default the first one
+    stays."""
+    phase1_share: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Share of the reports that stay phase 1 once there is a threshold; they are missing from the sums' count."""

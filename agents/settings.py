@@ -42,6 +42,30 @@ if TYPE_CHECKING:
     from susurrus.mechanisms.strategy import Plan
     from susurrus.topics.raw import RawSchema
 
+__all__ = [
+    "DIGEST_VERSION",
+    "ENVIRONMENT_PREFIX",
+    "PUBLISHED_FIELDS",
+    "BoundSettings",
+    "BudgetSettings",
+    "ClockSettings",
+    "ColumnSettings",
+    "InputSettings",
+    "KafkaSettings",
+    "KeySettings",
+    "LocalSettings",
+    "PipelineSettings",
+    "PrivacySettings",
+    "Settings",
+    "StartSettings",
+    "StreamSettings",
+    "TopicSettings",
+    "WindowSettings",
+    "WorkerSettings",
+    "load_settings",
+    "settings_from",
+]
+
 ENVIRONMENT_PREFIX: Final = "SUSURRUS__"
 DIGEST_VERSION: Final = 1
 
@@ -241,6 +265,16 @@ class Settings(Section):
             "broker": [f"aiokafka://{server}" for server in servers],
             "broker_credentials": kafka_properties.faust_credentials(self.kafka.properties),
         }
+
+    @model_validator(mode="before")
+    @classmethod
+    def _input_of_local(cls, data: Any) -> Any:
+        """Kind `local` reads the reports topic, its own: there is no raw topic to name."""
+        pipeline = data.get("pipeline") if isinstance(data, Mapping) else None
+        if not isinstance(pipeline, Mapping) or pipeline.get("kind") != "local" or "input" in data:
+            return data
+        default = PipelineSettings.model_fields["prefix"].default
+        return {**data, "input": {"topic": f"{pipeline.get('prefix', default)}.{pipeline.get('name')}.reports"}}
 
     @model_validator(mode="after")
     def _check(self) -> "Settings":

@@ -44,6 +44,14 @@ def schema() -> None:
 
 
 @app.command()
+def reference() -> None:
+    """Print every setting with its meaning, as Markdown."""
+    from susurrus.agents.cli.reference import markdown
+
+    typer.echo(markdown(), nl=False)
+
+
+@app.command()
 def secret(file: Annotated[Path, typer.Argument(help="File to write; never replaced.")]) -> None:
     """Make a noise secret. All workers of a pipeline need the same one; whoever has it can undo the noise."""
     secrets.create(file)

@@ -1,0 +1,182 @@
+"""The reference of every setting as Markdown, from the models themselves; docs/configuration.md is its output."""
+
+import types
+import typing
+from typing import Any, Final, get_args, get_origin
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+from susurrus.agents.durations import Duration, Instant, format_duration
+from susurrus.agents.settings import PUBLISHED_FIELDS, Settings
+from susurrus.topics.timestamps import format_time
+
+PREFACE: Final = """\
+# Configuration
+
+One TOML file describes one pipeline. Print this page with `susurrus config reference`, the JSON schema for
+editors with `susurrus config schema`, and check a file with `susurrus config check FILE`: it names every wrong
+field and the fix, and says in plain words what the file promises and publishes.
+
+```toml
+{example}```
+
+- **Durations** are texts such as `"500ms"`, `"15m"`, `"1h 30m"`, `"1d"`. **Instants** are ISO 8601 with an
+  offset, such as `"2026-01-31T00:00:00Z"`, or TOML date-times.
+- **Environment variables** override the file: `SUSURRUS__KAFKA__BOOTSTRAP_SERVERS=broker:9092` sets
+  `kafka.bootstrap_servers`. Lists and tables are written as JSON (`SUSURRUS__INPUT__KEY='["url"]'`). Under
+  `kafka.properties` an underscore stands for a dot: `SUSURRUS__KAFKA__PROPERTIES__SASL_PASSWORD`. A misspelt
+  variable is an error, like a misspelt field.
+- **Secrets** stay out of the file: any librdkafka property may be `{{ file = "/run/secrets/x" }}` or `{{ env =
+  "NAME" }}`, and the noise secret comes from `privacy.secret_file` or `SUSURRUS_SECRET`. Make one with
+  `susurrus config secret FILE`; all workers of a pipeline need the same.
+- **Fixed** settings change what is published. They are covered by the configuration digest in the ledger, and a
+  worker with another digest refuses to join a running pipeline. All others may change in a rolling restart.
+- `kafka.properties` go to every librdkafka client as they are, and are translated for the consumer of the raw
+  topic: security protocol, SASL PLAIN, SCRAM and GSSAPI, TLS files and verification, timeouts, fetch sizes,
+  client id and rack. Properties that decide exactly-once (group, transactions, isolation, offsets) belong to
+  Susurrus and are refused.
+"""
+
+EXAMPLE: Final = """\
+[pipeline]
+name = "page-views"
+
+[kafka]
+bootstrap_servers = "broker-1:9092,broker-2:9092"
+
+[kafka.properties]
+"security.protocol" = "SASL_SSL"
+"sasl.mechanism" = "SCRAM-SHA-512"
+"sasl.username" = "susurrus"
+"sasl.password" = { file = "/run/secrets/kafka" }
+
+[input]
+topic = "web-requests"
+user = "host"
+key = ["url"]
+
+[window]
+length = "1d"
+trigger_every = "15m"
+
+[bounds]
+max_records_per_user = 32
+
+[[columns]]
+name = "visits"
+kind = "count"
+
+[[columns]]
+name = "bytes"
+kind = "sum"
+field = "bytes"
+bound = 100000
+grid = 100
+
+[privacy]
+epsilon = 6.0
+delta = 1e-9
+secret_file = "/run/secrets/susurrus"
+"""
+
+
+def markdown() -> str:
+    """The whole page."""
+    parts = [PREFACE.format(example=EXAMPLE)]
+    for name, field in Settings.model_fields.items():
+        model = _section(field.annotation)
+        if model is not None:
+            parts += _section_text(name, model, repeated=_repeated(field.annotation))
+    return "\n".join(parts)
+
+
+def _section_text(name: str, model: type[BaseModel], *, repeated: bool) -> list[str]:
+    title = f"[[{name}]]" if repeated else f"[{name}]"
+    lines = [f"## `{title}`", "", _text(model.__doc__ or ""), ""]
+    lines += ["| setting | type | default | fixed | meaning |", "|---|---|---|---|---|"]
+    nested: list[tuple[str, type[BaseModel]]] = []
+    for field_name, field in model.model_fields.items():
+        inner = _section(field.annotation)
+        path = f"{name}.{field.alias or field_name}"
+        if inner is not None:
+            nested.append((path, inner))
+            continue
+        cells = [f"`{field.alias or field_name}`", _type(field), _default(field), "yes" if fixed(path) else ""]
+        lines.append(f"| {' | '.join(cells)} | {_text(field.description or '')} |")
+    lines.append("")
+    for path, inner in nested:
+        lines += _section_text(path, inner, repeated=False)
+    return lines
+
+
+def fixed(path: str) -> bool:
+    """Whether a setting is covered by the configuration digest."""
+    if path == "keys.declared_file":
+        return True  # by its content
+    parts = path.split(".")
+    return any(".".join(parts[:depth]) in PUBLISHED_FIELDS for depth in range(1, len(parts) + 1))
+
+
+def _section(annotation: Any) -> type[BaseModel] | None:
+    if get_origin(annotation) is None and isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next((model for part in get_args(annotation) if (model := _section(part))), None)
+
+
+def _repeated(annotation: Any) -> bool:
+    return get_origin(annotation) is tuple
+
+
+def _type(field: FieldInfo) -> str:
+    if field.alias == "from":
+        return "`earliest` \\| `latest` \\| instant"  # one validator for the whole, which says less about itself
+    return _type_name(field.rebuild_annotation()).replace("|", "\\|")
+
+
+def _type_name(annotation: Any) -> str:
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if annotation == Duration or _same_marks(annotation, Duration):
+        return "duration"
+    if annotation == Instant or _same_marks(annotation, Instant):
+        return "instant"
+    if origin is typing.Annotated:
+        return _type_name(arguments[0])
+    if origin is typing.Literal:
+        return " | ".join(f"`{value}`" for value in arguments)
+    if origin in (typing.Union, types.UnionType):
+        return " | ".join(dict.fromkeys(_type_name(part) for part in arguments if part is not type(None)))
+    if origin is tuple:
+        return f"list of {_type_name(arguments[0])}"
+    if origin is dict:
+        return "table"
+    names: dict[Any, str] = {str: "text", int: "integer", float: "number", bool: "true or false", Any: "key"}
+    return names.get(annotation, "path")
+
+
+def _same_marks(annotation: Any, alias: Any) -> bool:
+    """Whether an annotated type carries the marks of ``alias``, with further constraints or without."""
+    marks = getattr(annotation, "__metadata__", ())
+    return any(mark is own for mark in marks for own in alias.__metadata__)
+
+
+def _default(field: FieldInfo) -> str:
+    if field.is_required():
+        return "required"
+    value: Any = field.get_default(call_default_factory=True, validated_data={})
+    if value is None or value is PydanticUndefined or value in ("", (), {}):
+        return ""
+    kind = _type_name(field.rebuild_annotation())
+    if kind == "duration":
+        return f'`"{format_duration(value)}"`'
+    if kind == "instant":
+        return f'`"{format_time(value)}"`'
+    if isinstance(value, bool):
+        return f"`{str(value).lower()}`"
+    if isinstance(value, int | float):
+        return f"`{value}`"
+    return f'`"{value}"`'
+
+
+def _text(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")

@@ -1,0 +1,41 @@
+"""docs/configuration.md is what the models say, and its example is a configuration that works."""
+
+from pathlib import Path
+
+import pytest
+from susurrus.agents.cli.reference import EXAMPLE, fixed, markdown
+from susurrus.agents.sections import Section
+from susurrus.agents.settings import Settings, load_settings
+
+PAGE = Path(__file__).parents[3] / "docs" / "configuration.md"
+
+
+def test_the_page_is_up_to_date() -> None:
+    assert PAGE.read_text(encoding="utf-8") == markdown(), "run: susurrus config reference > docs/configuration.md"
+
+
+@pytest.mark.parametrize("section", sorted(Section.__subclasses__(), key=lambda model: model.__name__))
+def test_no_field_is_missing(section: type[Section]) -> None:
+    if section is Settings:
+        return
+    page = markdown()
+    for name, field in section.model_fields.items():
+        if field.description and not name.startswith("weighted"):
+            assert f"| `{field.alias or name}` |" in page
+            assert " ".join(field.description.split()).replace("|", "\\|") in page
+
+
+def test_the_example_is_a_configuration(tmp_path: Path) -> None:
+    (tmp_path / "password").write_text("p")
+    text = EXAMPLE.replace("/run/secrets/kafka", str(tmp_path / "password"))
+    (tmp_path / "p.toml").write_text(text, encoding="utf-8")
+    settings = load_settings(tmp_path / "p.toml", {})
+    assert [column.bound for column in settings.measured_columns] == [1, 1000]
+
+
+@pytest.mark.parametrize(
+    ("path", "is_fixed"),
+    [("input.topic", True), ("privacy.epsilon", True), ("privacy.secret_file", False), ("clock.grace", False)],
+)
+def test_fixed_follows_the_digest(path: str, is_fixed: bool) -> None:
+    assert fixed(path) == is_fixed
