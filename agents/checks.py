@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from susurrus.agents import kafka_properties
 from susurrus.agents.columns import ValueColumn, value_column
 from susurrus.agents.durations import format_duration
+from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.topics.timestamps import format_time
 
 if TYPE_CHECKING:
@@ -168,6 +169,13 @@ def _other_kind(settings: "Settings") -> Iterator[str]:
     kind = settings.pipeline.kind
     if getattr(settings, kind) is None:
         yield f'{kind}: is missing; pipeline.kind = "{kind}" needs a [{kind}] section'
+    if kind == "stream" and settings.stream is not None:
+        from susurrus.agents.real.law import law_of
+
+        try:
+            law_of(settings.stream)
+        except ConfigurationError as error:
+            yield str(error)
     local = settings.local
     if kind == "local" and local is not None and (local.refresh is None) != (local.phase1_share == 0):
         yield (

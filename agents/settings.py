@@ -234,6 +234,8 @@ class Settings(Section):
             "discover": self.keys.discover,
             "minimum_users": self.keys.minimum_users,
         }
+        if everything["stream"] is not None:
+            del everything["stream"]["secret_file"]
         fields = {}
         for path in PUBLISHED_FIELDS:
             value: Any = everything
@@ -244,7 +246,7 @@ class Settings(Section):
 
     def secret(self, environ: Mapping[str, str] = os.environ) -> bytes:
         """The noise secret. Raises ConfigurationError when there is none or it is too short."""
-        path = self.privacy.secret_file
+        path = self.privacy.secret_file if self.stream is None else self.stream.secret_file
         return secrets.load(None if path is None else self._directory / path, environ)
 
     def librdkafka(self) -> dict[str, Any]:

@@ -1,9 +1,9 @@
 """ledger: what a pipeline is, what it has charged, what it refuses. Compacted, one partition, internal.
 
 Keys: "epoch", "config", "start", "sources", "started/<stage>/<partition>", "digest/<partition>/<window>/<trigger>",
-"refusal/<stage>/<partition>", "status/<stage>/<partition>". Windows in keys are RFC 3339. Values are JSON with a
-schema number. A tombstone withdraws a record (a refusal that was solved). Written by the fenced task release-0;
-refusals and status by the partition they name.
+"event-level/<partition>", "refusal/<stage>/<partition>", "status/<stage>/<partition>". Windows in keys are RFC 3339.
+Values are JSON with a schema number. A tombstone withdraws a record (a refusal that was solved). Written by the fenced
+task release-0; event-level, refusals and status by the partition they name.
 """
 
 from typing import Any
@@ -71,6 +71,20 @@ class Digest(_Record, frozen=True, kw_only=True):
     rows: int = 0
 
 
+class EventLevel(_Record, frozen=True, kw_only=True):
+    """What one event costs in a stream pipeline; of another kind than what a user's window costs, never added to it.
+
+    Written in the transaction of the partition's first release. Neighbours: the value of one event, at a public
+    position of its stream, replaced.
+    """
+
+    partition: int
+    method: str
+    epsilon: float
+    delta: float
+    unit: str = "event"
+
+
 class Refusal(_Record, frozen=True, kw_only=True):
     """Why a partition does not go on, and the way out. No user, no key."""
 
@@ -97,7 +111,7 @@ class Status(_Record, frozen=True, kw_only=True):
     counters: dict[str, int] = {}
 
 
-LedgerRecord = Epoch | Config | Start | Sources | Started | Digest | Refusal | Status
+LedgerRecord = Epoch | Config | Start | Sources | Started | Digest | EventLevel | Refusal | Status
 
 _TYPES: dict[str, tuple[type[LedgerRecord], int]] = {
     "epoch": (Epoch, 0),
@@ -106,6 +120,7 @@ _TYPES: dict[str, tuple[type[LedgerRecord], int]] = {
     "sources": (Sources, 0),
     "started": (Started, 2),
     "digest": (Digest, 3),
+    "event-level": (EventLevel, 1),
     "refusal": (Refusal, 2),
     "status": (Status, 2),
 }
@@ -126,6 +141,8 @@ def key_of(record: LedgerRecord) -> str:
             return f"started/{record.stage}/{record.partition}"
         case Digest():
             return digest_key(record.partition, record.window, record.trigger).decode()
+        case EventLevel():
+            return f"event-level/{record.partition}"
         case Refusal():
             return f"refusal/{record.stage}/{record.partition}"
         case Status():

@@ -15,9 +15,10 @@ either among the first m, where (epsilon_1, delta) and (epsilon_2, 0) compose, o
 import math
 import struct
 from dataclasses import dataclass, field
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
+import numpy.typing as npt
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.mechanisms.real.addresses import GRID_BITS, AddressedNoise, Floats, Ints, address
 from susurrus.mechanisms.real.quantile import SmoothQuantile
@@ -200,7 +201,7 @@ class Pak:
         return _join(parts)
 
     @staticmethod
-    def _errors(variances: Floats, theta: int) -> Floats:
+    def _errors(variances: npt.NDArray[np.floating[Any]], theta: int) -> Floats:
         result: Floats = np.sqrt(variances * theta**2 + 1 / 12)
         return result
 

@@ -18,7 +18,10 @@ HOT_BYTES = _HOT.size
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """What one stream released in a step.  row: of the table.  theta: in force.  start: position of its first value."""
+    """What one stream released in a step.  row: of the table.  theta: in force.
+
+    start: position of the batch's first value of it.
+    """
 
     row: int
     theta: int
@@ -78,21 +81,21 @@ class TopsTable:
         for index in np.flatnonzero(~quiet).tolist():
             row = int(touched[index])
             state = self._state(row)
+            began = state.position
             mine = ordered[starts[index] : starts[index] + counts[index]]
             if not state.theta:
                 mine = law.collect(state, mine)
                 if state.position == law.holdout:
                     opening.append(row)
-            rest[row] = mine
+            rest[row] = (began, mine)
         if opening:
             law.open([self.cold[row] for row in opening], noise, [self.addresses[row] for row in opening])
-        for row, mine in rest.items():
+        for row, (began, mine) in rest.items():
             state = self.cold[row]
-            start = state.position
             if state.theta and len(mine):
                 released = law.advance(state, mine, noise, self.addresses[row])
                 if len(released):
-                    pieces.append(Piece(row, state.theta, start, released))
+                    pieces.append(Piece(row, state.theta, began, released))
             self.hot[row] = (state.position, state.theta, state.partial)
         return pieces, touched, changed
 
@@ -140,10 +143,7 @@ class PakTable:
                     block = self.law.open(state, noise, self.addresses[row])
                     pieces.append(Piece(row, state.theta, began, block))
             if state.theta and len(mine):
-                before = state.position
-                pieces.append(
-                    Piece(row, state.theta, before, self.law.advance(state, mine, noise, self.addresses[row]))
-                )
+                pieces.append(Piece(row, state.theta, began, self.law.advance(state, mine, noise, self.addresses[row])))
         return pieces, touched, changed
 
 
