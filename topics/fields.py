@@ -4,15 +4,18 @@ msgspec skips what the type does not name, without building objects for it; that
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from operator import attrgetter
 from typing import Any
+from uuid import UUID
 
 import msgspec
 from msgspec import UNSET
 
 Path = tuple[str, ...]
-Extract = Callable[[Sequence[Any]], list[Any]]
+
+_PLAIN = frozenset((str, int, float, bool, type(None)))
 
 
 def parse_path(text: str) -> Path:
@@ -80,7 +83,17 @@ def walk(value: Any, path: Path) -> Any:
     for name in path:
         if value is None or value is UNSET:
             return UNSET
-        if not isinstance(value, Mapping):
+        if type(value) is not dict and not isinstance(value, Mapping):
             raise TypeError("a parent is no object")
         value = value.get(name, UNSET)
     return value
+
+
+def plain(value: Any) -> Any:
+    """A JSON scalar for what only schemas know: decimals become numbers, UUIDs strings; the rest stays as it is."""
+    if type(value) in _PLAIN:
+        return value
+    if isinstance(value, Decimal):
+        whole = value.is_finite() and value.adjusted() < 20 and value == value.to_integral_value()
+        return int(value) if whole else float(value)
+    return str(value) if isinstance(value, UUID) else value

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from msgspec import UNSET
 from susurrus.topics.packing import Int64s
 from susurrus.topics.reason import Reason
-from susurrus.topics.timestamps import EARLIEST, LATEST, parse_time
+from susurrus.topics.timestamps import EARLIEST, LATEST, milliseconds_of, parse_time
 
 TimeUnit = Literal["s", "ms", "us", "ns", "iso"]
 Reasons = npt.NDArray[np.uint8]
@@ -79,7 +79,7 @@ def _time(value: Any, unit: TimeUnit) -> tuple[int, int]:
         if kind is str and unit == "iso":
             return parse_time(value), Reason.OK
         if kind is datetime and value.tzinfo is not None:
-            return parse_time(value.isoformat()), Reason.OK
+            return milliseconds_of(value), Reason.OK
         if kind is int and unit != "iso":
             times, reasons = _integer_times(np.array([value], np.int64), unit)
             return int(times[0]), int(reasons[0])

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from susurrus.topics.assembly import Reasons, collect, resolve, spread
 from susurrus.topics.categories import Categories
-from susurrus.topics.fields import Path, parse_path, walk
+from susurrus.topics.fields import Path, parse_path, plain, walk
 from susurrus.topics.numbers import TimeUnit, event_times, measure
 from susurrus.topics.packing import Int32s, Int64s
 from susurrus.topics.payloads import CHUNK, PayloadDecoder
@@ -112,7 +112,7 @@ class RawDecoder:
         refused: dict[int, Reason] = {}
         for row, record in enumerate(objects):
             try:
-                fields = [walk(record, path) for path in self._paths]
+                fields = [plain(walk(record, path)) for path in self._paths]
             except TypeError:
                 refused[row] = record if isinstance(record, Reason) else Reason.WRONG_TYPE
                 continue

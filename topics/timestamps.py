@@ -36,6 +36,11 @@ def parse_time(text: str) -> int:
         raise ValueError("not an RFC 3339 instant with an offset, such as 2026-01-31T12:00:00Z")
     # Six digits are all that datetime holds; cutting more of them off is the floor, also before 1970.
     instant = datetime.fromisoformat(_FRACTION.sub(lambda m: "." + m[1][:6].ljust(6, "0"), text).upper())
+    return milliseconds_of(instant)
+
+
+def milliseconds_of(instant: datetime) -> int:
+    """Milliseconds of an aware datetime, finer digits cut off. Raises ValueError outside the years 1 to 9999 of UTC."""
     milliseconds = (instant - _EPOCH) // _MILLISECOND
     if not EARLIEST <= milliseconds <= LATEST:
         raise ValueError("the instant is outside the years 1 to 9999 of UTC")

@@ -1,0 +1,290 @@
+"""Avro and Protobuf input: schemas from a registry, hostile payloads, and a registry that does not answer."""
+
+import contextlib
+import http.server
+import io
+import json
+import shutil
+import subprocess
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator
+from decimal import Decimal
+from typing import ClassVar
+from uuid import UUID
+
+import pytest
+from susurrus.agents.formats import AvroDecoder, ProtobufDecoder
+from susurrus.mechanisms.errors import ConfigurationError
+from susurrus.topics.raw import RawColumns, RawDecoder, RawSchema, Reason, ValueField
+
+from deploy.kafka import cache_directory, free_ports
+
+fastavro = pytest.importorskip("fastavro")
+pytest.importorskip("authlib")
+struct_pb2 = pytest.importorskip("google.protobuf.struct_pb2")
+
+RAW = RawDecoder(RawSchema(user="u", key=("k.url",), values=(ValueField("v", 10, 0.25),), time="t"))
+PAGE = {"type": "record", "name": "Page", "fields": [{"name": "url", "type": "string"}]}
+EVENT = {
+    "type": "record",
+    "name": "Event",
+    "fields": [
+        {"name": "u", "type": ["null", "string", "long"]},
+        {"name": "k", "type": "Page"},
+        {"name": "v", "type": {"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": 2}},
+        {"name": "t", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+    ],
+}
+REFERENCE = {"name": "Page", "subject": "page", "version": 1}
+SCHEMAS = {
+    1: {"schema": json.dumps(EVENT), "references": [REFERENCE]},
+    2: {"schema": json.dumps(PAGE)},
+    3: {"schema": "{}"},
+    4: {"schema": "not json"},
+    5: {"schema": '"string"'},
+}
+
+
+class Registry(http.server.BaseHTTPRequestHandler):
+    """Just enough of a schema registry; `broken` makes it answer nothing but 500."""
+
+    requests: ClassVar[list[str]] = []
+    broken = False
+
+    def do_GET(self) -> None:
+        path = self.path.partition("?")[0]
+        Registry.requests.append(path)
+        found = SCHEMAS.get(int(path.rpartition("/")[2])) if path.startswith("/schemas/ids/") else None
+        if path == "/subjects/page/versions/1":
+            found = {"subject": "page", "version": 1, "id": 2, **SCHEMAS[2]}
+        status = 500 if Registry.broken else 200 if found else 404
+        body = json.dumps(found or {"error_code": 40403, "message": "Schema not found"}).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Silence."""
+
+
+@pytest.fixture
+def registry() -> Iterator[dict[str, str]]:
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Registry)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    Registry.requests.clear()
+    Registry.broken = False
+    yield {"url": f"http://127.0.0.1:{server.server_port}", "max.retries": 0}
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+@pytest.fixture
+def avro(registry: dict[str, str]) -> Iterator[AvroDecoder]:
+    with contextlib.closing(AvroDecoder(RAW, registry)) as decoder:
+        yield decoder
+
+
+def framed(record, schema=1):
+    parsed = fastavro.parse_schema(EVENT, named_schemas={"Page": fastavro.parse_schema(PAGE)})
+    out = io.BytesIO()
+    fastavro.schemaless_writer(out, parsed, record)
+    return b"\0" + schema.to_bytes(4, "big") + out.getvalue()
+
+
+def event(**changes):
+    return {"u": "ann", "k": {"url": "/"}, "v": Decimal("3.25"), "t": 1_700_000_000_123} | changes
+
+
+def reasons(columns: RawColumns) -> list[Reason]:
+    return [Reason(reason) for reason in columns.reason]
+
+
+def test_avro_records_are_read_by_their_registered_schema(avro):
+    columns = avro.decode([framed(event()), framed(event(u=7, v=Decimal("-99.99")))])
+    assert reasons(columns) == [Reason.OK] * 2
+    assert (columns.users, columns.keys) == ([b'"ann"', b"7"], [b'"/"'])
+    assert columns.values.tolist() == [[13], [-40]]
+    assert columns.event_time.tolist() == [1_700_000_000_123] * 2
+
+
+GOOD = framed(event())
+
+
+@pytest.mark.parametrize(
+    ("payload", "reason"),
+    [
+        (None, Reason.TOMBSTONE),
+        (b"", Reason.EMPTY),
+        (b"\0", Reason.UNDECODABLE),
+        (b"\x01" + GOOD[1:], Reason.UNDECODABLE),
+        (b'{"u":1}', Reason.UNDECODABLE),
+        (GOOD[:5], Reason.UNDECODABLE),
+        (GOOD[:-3], Reason.UNDECODABLE),
+        (GOOD + b"\0", Reason.UNDECODABLE),
+        (GOOD[:5] + b"\xff" * 30, Reason.UNDECODABLE),
+        (b"\0\0\0\x27\x0f" + GOOD[5:], Reason.UNDECODABLE),  # no such schema
+        (b"\0\0\0\0\x03" + GOOD[5:], Reason.UNDECODABLE),  # schemas that are none
+        (b"\0\0\0\0\x04" + GOOD[5:], Reason.UNDECODABLE),
+        (b"\0\0\0\0\x05\x02x", Reason.WRONG_TYPE),  # a string
+        (b"\0\0\0\0\x02\x02x", Reason.MISSING_USER),  # another record
+        (framed(event(u=None)), Reason.MISSING_USER),
+    ],
+    ids=lambda x: x.name if isinstance(x, Reason) else "",
+)
+def test_bad_avro_leaves_its_neighbours_alone(avro, payload, reason):
+    columns = avro.decode([GOOD, payload, GOOD])
+    assert reasons(columns) == [Reason.OK, reason, Reason.OK]
+    assert columns.users == [b'"ann"']
+
+
+def test_the_registry_is_asked_once_for_every_schema_known_or_not(avro):
+    unknown = b"\0\0\0\x27\x0f" + GOOD[5:]
+    for _ in range(3):
+        avro.decode([GOOD, unknown, GOOD, unknown])
+    assert sorted(Registry.requests) == ["/schemas/ids/1", "/schemas/ids/9999", "/subjects/page/versions/1"]
+
+
+def test_a_registry_that_does_not_answer_is_no_fault_of_the_record(avro):
+    Registry.broken = True
+    with pytest.raises(Exception, match=r"500|Unknown"):
+        avro.decode([GOOD])
+    Registry.broken = False
+    assert reasons(avro.decode([GOOD])) == [Reason.OK]
+    (port,) = free_ports(1)
+    with contextlib.closing(AvroDecoder(RAW, {"url": f"http://127.0.0.1:{port}", "max.retries": 0})) as nowhere:
+        with pytest.raises(Exception, match="refused"):
+            nowhere.decode([GOOD])
+
+
+def test_what_only_schemas_know_becomes_json():
+    decoder = RawDecoder(RawSchema(user="u", key=("k",)))
+    found = decoder.decode_objects(
+        [
+            {"u": UUID(int=5), "k": Decimal("2.00")},
+            {"u": Decimal("1.50"), "k": Decimal("1E+30")},
+            {"u": Decimal("NaN"), "k": 1},
+            {"u": Decimal("1E+999999"), "k": 1},
+        ]
+    )
+    assert reasons(found) == [Reason.OK, Reason.INTEGER_TOO_LARGE, Reason.NOT_FINITE, Reason.NOT_FINITE]
+    assert (found.users, found.keys) == ([b'"00000000-0000-0000-0000-000000000005"'], [b"2"])
+
+
+# Protobuf: descriptors that ship with the runtime stand in for generated code.
+FIELD_OPTIONS = "google.protobuf.descriptor_pb2:FieldDescriptorProto"
+
+
+def protobuf(**fields):
+    from google.protobuf.descriptor_pb2 import FieldDescriptorProto
+
+    return b"\0\0\0\0\x01\x00" + FieldDescriptorProto(**fields).SerializeToString()
+
+
+def test_protobuf_messages_are_read_by_field_name():
+    decoder = ProtobufDecoder(RawDecoder(RawSchema(user="name", key=("label", "options.ctype"))), FIELD_OPTIONS)
+    payload = protobuf(name="ann", number=3, label="LABEL_REPEATED", options={"ctype": "CORD"})
+    nested = payload[:5] + b"\x04\x02\x00" + payload[6:]  # message indexes [1, 0] instead of the short [0]
+    columns = decoder.decode([payload, nested, protobuf(label="LABEL_OPTIONAL"), protobuf(name="bob")])
+    assert reasons(columns) == [Reason.OK, Reason.OK, Reason.MISSING_USER, Reason.MISSING_KEY]
+    assert (columns.users, columns.keys) == ([b'"ann"'], [b'["LABEL_REPEATED","CORD"]'])
+
+
+def test_protobuf_timestamps_and_wrappers_are_scalars():
+    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, timestamp_pb2, wrappers_pb2  # noqa: F401  (they register the types used below)
+    from susurrus.agents.formats import message_fields
+
+    file = descriptor_pb2.FileDescriptorProto(name="susurrus_test.proto", package="susurrus_test", syntax="proto3")
+    file.dependency.extend(["google/protobuf/timestamp.proto", "google/protobuf/wrappers.proto"])
+    message = file.message_type.add(name="Event")
+    kinds = {"t": ".google.protobuf.Timestamp", "w": ".google.protobuf.Int64Value"}
+    for number, (name, kind) in enumerate(kinds.items(), 1):
+        message.field.add(name=name, number=number, label=1, type=11, type_name=kind)
+    message.field.add(name="n", number=3, label=1, type=3)
+    message.field.add(name="many", number=4, label=3, type=3)
+    pool = descriptor_pool.Default()
+    pool.Add(file)
+    event = message_factory.GetMessageClass(pool.FindMessageTypeByName("susurrus_test.Event"))
+    assert message_fields(event()) == {"n": 0}
+    found = message_fields(event(t={"seconds": 1}, w={"value": 0}, n=2**62, many=[1]))
+    assert (found["t"].timestamp(), found["w"], found["n"], "many" in found) == (1.0, 0, 2**62, False)
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        b"\0\0\0\0\x01",
+        b"\0\0\0\0\x01\xff",
+        b"\0\0\0\0\x01" + b"\xff" * 30,
+        b"\0\0\0\0\x01\x00\xff\xff",
+        b"\0\0\0\0\x01\xfe\x01",
+    ],
+)
+def test_bad_protobuf_is_undecodable(payload):
+    decoder = ProtobufDecoder(RawDecoder(RawSchema(user="name", key=("label",))), FIELD_OPTIONS)
+    assert reasons(decoder.decode([payload])) == [Reason.UNDECODABLE]
+
+
+@pytest.mark.parametrize("message", ["", "module", "no.such.module:Message", "google.protobuf.descriptor_pb2:Nothing"])
+def test_a_message_that_cannot_be_found_is_a_configuration_error(message):
+    with pytest.raises(ConfigurationError, match=r"package\.module:Message|PYTHONPATH"):
+        ProtobufDecoder(RAW, message)
+
+
+@contextlib.contextmanager
+def apicurio() -> Iterator[str]:
+    """A real registry on loopback, from its Maven artefact (140 MB, fetched once)."""
+    maven, java = shutil.which("mvn"), shutil.which("java")
+    if not maven or not java:
+        pytest.skip("a schema registry needs Maven and Java")
+    home = cache_directory() / "apicurio-registry-2.6.13"
+    if not (home / "lib").exists():
+        home.mkdir(parents=True, exist_ok=True)
+        artefact = "io.apicurio:apicurio-registry-app:2.6.13.Final:tar.gz:all"
+        copy = [maven, "-q", "-B", "dependency:copy", f"-Dartifact={artefact}", f"-DoutputDirectory={home}"]
+        if subprocess.run(copy, cwd=home, capture_output=True, check=False).returncode:
+            pytest.skip("the schema registry could not be fetched with Maven")
+        (archive,) = home.glob("*.tar.gz")
+        subprocess.run(["tar", "xzf", str(archive)], cwd=home, check=True)
+        archive.unlink()
+    (jar,), (port,) = list(home.glob("*-runner.jar")), free_ports(1)
+    options = ["-Xmx300m", "-Dquarkus.http.host=127.0.0.1", f"-Dquarkus.http.port={port}"]
+    url = f"http://127.0.0.1:{port}/apis/ccompat/v7"
+    with (
+        (home / "log").open("wb") as log,
+        subprocess.Popen([java, *options, "-jar", str(jar)], stdout=log, stderr=log) as run,
+    ):
+        try:
+            for _ in range(600):
+                with contextlib.suppress(OSError), urllib.request.urlopen(f"{url}/subjects", timeout=5):
+                    break
+                time.sleep(0.1)
+            else:
+                pytest.fail(f"the schema registry did not start: see {home / 'log'}")
+            yield url
+        finally:
+            run.kill()
+
+
+@pytest.mark.broker
+def test_with_a_real_registry_and_confluents_own_serializer():
+    from confluent_kafka.schema_registry import Schema, SchemaReference, SchemaRegistryClient
+    from confluent_kafka.schema_registry.avro import AvroSerializer
+    from confluent_kafka.serialization import MessageField, SerializationContext
+
+    with apicurio() as url, SchemaRegistryClient({"url": url}) as client:
+        client.register_schema("page", Schema(json.dumps(PAGE), "AVRO"))
+        schema = Schema(json.dumps(EVENT), "AVRO", [SchemaReference("Page", "page", 1)])
+        serialize = AvroSerializer(client, schema)
+        payload = serialize(event(), SerializationContext("web", MessageField.VALUE))
+        assert payload[:1] == b"\0"
+        decoder = AvroDecoder(RAW, {"url": url})
+        columns = decoder.decode([payload, b"\0\x7f\xff\xff\xff" + payload[5:]])
+        decoder.close()
+        assert reasons(columns) == [Reason.OK, Reason.UNDECODABLE]
+        assert (columns.users, columns.keys, columns.values[0].tolist()) == ([b'"ann"'], [b'"/"'], [13])
