@@ -1,11 +1,13 @@
 """The files of docker-compose.yml fit the program they are for."""
 
 import importlib.util
+import textwrap
+import tomllib
 from pathlib import Path
 from types import ModuleType
 
 import pytest
-from susurrus.agents.settings import load_settings
+from susurrus.agents.settings import load_settings, settings_from
 from susurrus.topics.raw import RawDecoder
 from susurrus.topics.reason import Reason
 
@@ -35,3 +37,13 @@ def test_the_pipeline_is_valid_and_reads_what_the_producer_writes(producer: Modu
 def test_silence_is_waited_for_longer_than_a_replica_may_lag() -> None:
     settings = load_settings(COMPOSE / "pipeline.toml", {})
     assert settings.clock.idle_grace > 30_000  # replica.lag.time.max.ms of the official image
+
+
+def test_the_configuration_in_the_kubernetes_manifest_is_valid() -> None:
+    manifest = (COMPOSE.parent / "kubernetes" / "susurrus.yaml").read_text()
+    block = manifest.partition("pipeline.toml: |\n")[2].partition("---\n")[0]
+    data = tomllib.loads(textwrap.dedent(block))
+    data["kafka"]["properties"].pop("sasl.password")  # a file that only the cluster has
+    settings = settings_from(data, environ={})
+    assert settings.topics.replication_factor == 3
+    assert settings.topics.min_insync_replicas == 2
