@@ -1,8 +1,8 @@
 """The changelog of one partition task: what each commit did to its state, in Kafka, as the authority on state and position.
 
-One packed record per commit (topics/changelog.py), chunked below the record limit. The log stays short by a rolling refresh:
-every commit also carries, from a cursor that walks through the key space, as many bytes of unchanged state as it carries of
-changes. When the cursor has come round, whatever was written before the round began is superseded and may be deleted
+One packed record per commit (topics/changelog.py), chunked below the record limit. A log that has grown long is shortened by a
+rolling refresh: every commit then also carries, from a cursor that walks through the key space, as many bytes of unchanged state
+as it carries of changes. When the cursor has come round, whatever was written before the round began is superseded and may be deleted
 (``purge_before``), so the log is at most a few times the size of the state, without ever writing a whole snapshot.
 """
 
@@ -22,14 +22,21 @@ from susurrus.topics.packing import MalformedRecord
 
 _LAST_STATE_KEY = b"\xff"
 _REFRESH_BYTES = 64 << 10
+_LONG_LOG_BYTES = 64 << 20
+"""A log of fewer bytes is read in a second or two: not worth a refresh."""
 
 
 class Refresh(msgspec.Struct, array_like=True):
-    """Where the rolling refresh is. cursor: the next key. round_start: changelog offset at which this round began; -1: unknown."""
+    """Where the rolling refresh is.
+
+    cursor: the next key. round_start: changelog offset at which this round began; -1: none, or not known. purge_before: records
+    below are superseded. logged: bytes since then.
+    """
 
     cursor: bytes = b""
     round_start: int = -1
     purge_before: int = -1
+    logged: int = 0
 
 
 class Facts(msgspec.Struct):
@@ -155,18 +162,19 @@ class Changelog:
     def prepare(self, store: Store, commit: Commit, topic_id: str, epoch: str) -> Step:
         """Everything of a commit that can be computed before the transaction begins."""
         previous = self.meta(store)
-        refresh = previous.refresh if previous is not None else Refresh()
-        round_starts = refresh.round_start < 0
+        before = previous.refresh if previous is not None else Refresh()
         size = sum(len(key) + len(value) for key, value in commit.puts)
-        refreshed, cursor = self._refresh(store, commit, refresh.cursor, size)
-        finished = not cursor
-        # Until the offset of this record is known, a round that begins with it is marked -1 in the record itself: a
-        # successor that recovers from here simply begins a new round.
-        refresh = Refresh(
-            cursor=cursor,
-            round_start=-1 if finished else refresh.round_start,
-            purge_before=max(refresh.purge_before, refresh.round_start) if finished else refresh.purge_before,
-        )
+        running = before.round_start >= 0
+        refreshed: list[tuple[bytes, bytes]] = []
+        refresh = Refresh(before.cursor, before.round_start, before.purge_before, before.logged + size)
+        if running or before.logged > _LONG_LOG_BYTES:
+            # The offset of this record is not known yet, so a round that begins with it is marked -1 in the record itself: a
+            # successor that recovers from here simply begins a new round.
+            refreshed, refresh.cursor = self._refresh(store, commit, before.cursor if running else b"", size)
+            refresh.logged += size
+            if not refresh.cursor and running:
+                refresh = Refresh(b"", -1, before.round_start, 0)
+        starts = bool(refresh.cursor) and not running
         facts = Facts(epoch=epoch, meta=commit.meta, drops=commit.drops, refresh=refresh)
         record = codec.ChangelogRecord(
             next_position=commit.position,
@@ -184,22 +192,25 @@ class Changelog:
             meta=commit.meta,
             refresh=refresh,
         )
-        return Step(commit, codec.encode(record, self._max_bytes), state, round_starts and not finished)
+        return Step(commit, codec.encode(record, self._max_bytes), state, starts)
 
     def _refresh(
         self, store: Store, commit: Commit, cursor: bytes, size: int
     ) -> tuple[list[tuple[bytes, bytes]], bytes]:
         """Unchanged items from the cursor on, and the new cursor; an empty cursor when the key space has come round."""
-        changed = {key for key, _ in commit.puts} | set(commit.deletes)
+        changed = {key for key, _ in commit.puts}
+        changed.update(commit.deletes)
+        drops = commit.drops
         budget = max(size, _REFRESH_BYTES)
         items: list[tuple[bytes, bytes]] = []
-        for key, value in store.scan(cursor or FIRST_STATE_KEY, _LAST_STATE_KEY):
+        for item in store.scan(cursor or FIRST_STATE_KEY, _LAST_STATE_KEY):
+            key = item[0]
             if budget <= 0:
                 return items, key
-            if key in changed or any(start <= key < end for start, end in commit.drops):
+            if key in changed or (drops and any(start <= key < end for start, end in drops)):
                 continue
-            items.append((key, value))
-            budget -= len(key) + len(value)
+            items.append(item)
+            budget -= len(key) + len(item[1])
         return items, b""
 
     def produce(self, producer: Producer, step: Step) -> None:

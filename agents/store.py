@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from rocksdict import BlockBasedOptions, Cache, Options, Rdict, ReadOptions, WriteBatch
+from rocksdict import BlockBasedOptions, Cache, Options, Rdict, ReadOptions, WriteBatch, WriteOptions
 
 META_KEY = b"\x00meta"
 FIRST_STATE_KEY = b"\x01"
@@ -38,6 +38,13 @@ def _options() -> Options:
     table.set_bloom_filter(10, False)
     table.set_cache_index_and_filter_blocks(True)
     options.set_block_based_table_factory(table)
+    return options
+
+
+def _write_options() -> WriteOptions:
+    """No write-ahead log: the changelog is one, and after a crash what is missing here is replayed from it."""
+    options = WriteOptions()
+    options.disable_wal = True
     return options
 
 
@@ -103,7 +110,7 @@ class Store:
         for key, value in puts:
             batch.put(key, value)
         batch.put(META_KEY, meta)
-        self._db.write(batch)
+        self._db.write(batch, _write_options())
 
     def meta(self) -> bytes | None:
         """The meta record of the last commit this store has seen; None for a new store."""

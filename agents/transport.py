@@ -15,6 +15,7 @@ This subclass of its aiokafka consumer delivers what one fetch brought of a part
 
 import asyncio
 import itertools
+import time
 import weakref
 from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
@@ -23,7 +24,9 @@ from typing import Any
 
 from aiokafka import AIOKafkaConsumer
 from aiokafka import TopicPartition as AioTopicPartition
+from aiokafka.consumer.fetcher import FetchResult
 from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
+from aiokafka.errors import ConsumerStoppedError
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP
 
@@ -101,7 +104,7 @@ class BatchConsumerThread(driver.AIOKafkaConsumerThread):
         if not starts:
             await asyncio.sleep(_IDLE_SLEEP_SECONDS)
             return {}
-        fetched = await super()._fetch_records(consumer, set(starts), timeout=timeout, max_records=max_records)
+        fetched = await self._fetched(consumer._fetcher, starts, position, timeout or 0.0)
         batches: dict[TP, Batch] = {}
         for tp, start in starts.items():
             end = position(tp)
@@ -109,6 +112,43 @@ class BatchConsumerThread(driver.AIOKafkaConsumerThread):
             if end is not None and end > start:
                 batches[TP(tp.topic, tp.partition)] = Batch(start, end, records, generation)
         return batches
+
+
+    async def _fetched(
+        self,
+        fetcher: Any,
+        starts: Mapping[AioTopicPartition, int],
+        position: Callable[[AioTopicPartition], int | None],
+        timeout: float,
+    ) -> Mapping[AioTopicPartition, list[Any]]:
+        """Records that are there, or the first that come, or nothing at the time-out or when only holes were passed."""
+        deadline = time.monotonic() + timeout
+        while True:
+            if not self.consumer.flow_active:
+                return {}
+            if fetcher._closed:
+                raise ConsumerStoppedError
+            for tp in starts:
+                result = fetcher._records.get(tp)
+                if isinstance(result, FetchResult) and result._partition_records is not None:
+                    # aiokafka wraps every decoded record in a second object, at a third of a worker's whole time.
+                    result._partition_records._consumer_record = _as_decoded
+            with fetcher._subscriptions.fetch_context():
+                fetched: Mapping[AioTopicPartition, list[Any]] = await fetcher.fetched_records(set(starts), timeout=0)
+            left = deadline - time.monotonic()
+            if fetched or left <= 0 or any(position(tp) != start for tp, start in starts.items()):
+                return fetched
+            waiter = fetcher._create_fetch_waiter()
+            done, _ = await asyncio.wait([waiter], timeout=left)
+            if done:
+                waiter.result()  # raises what the fetcher met, such as a missing permission
+            else:
+                waiter.cancel()
+
+
+def _as_decoded(tp: AioTopicPartition, record: Any) -> Any:
+    """Offset, time stamp and its type, key, value: all a stage asks for is in the record as it was decoded."""
+    return record
 
 
 class BatchConsumer(driver.Consumer):
