@@ -157,9 +157,9 @@ def test_a_registry_that_does_not_answer_is_no_fault_of_the_record(avro):
     Registry.broken = False
     assert reasons(avro.decode([GOOD])) == [Reason.OK]
     (port,) = free_ports(1)
-    with contextlib.closing(AvroDecoder(RAW, {"url": f"http://127.0.0.1:{port}", "max.retries": 0})) as nowhere:
-        with pytest.raises(Exception, match="refused"):
-            nowhere.decode([GOOD])
+    nowhere = AvroDecoder(RAW, {"url": f"http://127.0.0.1:{port}", "max.retries": 0})
+    with contextlib.closing(nowhere), pytest.raises(Exception, match="refused"):
+        nowhere.decode([GOOD])
 
 
 def test_what_only_schemas_know_becomes_json():
