@@ -5,5 +5,9 @@ from susurrus.agents.settings import Settings
 
 
 def admin(settings: Settings) -> AdminClient:
-    """An admin client for the pipeline's cluster; librdkafka's own log lines stay off the terminal but for failures."""
-    return AdminClient({**settings.librdkafka(), "log_level": 3})
+    """An admin client for the pipeline's cluster.
+
+    Asking for a topic must not create it, as brokers with auto.create.topics.enable would; librdkafka's own log lines stay
+    off the terminal but for failures.
+    """
+    return AdminClient({**settings.librdkafka(), "allow.auto.create.topics": False, "log_level": 3})
