@@ -42,6 +42,10 @@ _MESSAGES = {
     Reason.UNDECODABLE: "the value does not follow its registered schema",
     Reason.BEFORE_FIRST_WINDOW: "the event is older than the pipeline's first window",
     Reason.IN_FUTURE: "the event is too far in the future",
+    Reason.NOT_A_REPORT: "the value is no report of a known version",
+    Reason.WRONG_THRESHOLD: "the report names a threshold that is unknown or no longer in force",
+    Reason.IMPOSSIBLE_CODE: "the report's code lies outside what its randomiser can draw",
+    Reason.LATE: "the report's slot has been published already",
 }
 
 

@@ -24,3 +24,7 @@ class Reason(IntEnum):
     UNDECODABLE = 15  # not what the schema registry's schema says
     BEFORE_FIRST_WINDOW = 16  # set by route: the event is older than the pipeline
     IN_FUTURE = 17  # set by route: the event time is beyond stamp + max_future, or the stamp beyond max_ahead
+    NOT_A_REPORT = 18  # set by collect: not 23 bytes of a version and phase that exist
+    WRONG_THRESHOLD = 19  # set by collect: the report names a threshold that is unknown or no longer in force
+    IMPOSSIBLE_CODE = 20  # set by collect: the client's randomiser cannot have drawn this code
+    LATE = 21  # set by collect: the report's slot has been published

@@ -190,14 +190,41 @@ ESTIMATE = TopicSpec(
     retention="forever",
     readers="public",
 )
-SERVER_CHANGELOG = TopicSpec(
-    name="server-changelog",
+REPORT_TOTALS = TopicSpec(
+    name="report-totals",
     key="none",
-    value="one commit of the server's state (binary): totals of reports",
+    value="exact totals of reports per slot and threshold, or tick (binary)",
+    partitions="one",
+    cleanup="delete",
+    retention="forever",
+    readers="internal",
+)
+COLLECT_CHANGELOG = TopicSpec(
+    name="collect-changelog",
+    key="none",
+    value="one commit of collect's state (binary): the last closed slot",
     partitions="by-user",
     cleanup="delete",
     retention="forever",
     readers="internal",
 )
+SERVER_CHANGELOG = TopicSpec(
+    name="server-changelog",
+    key="none",
+    value="one commit of the server's state (binary): totals of open slots, thresholds",
+    partitions="one",
+    cleanup="delete",
+    retention="forever",
+    readers="internal",
+)
 
-LOCAL_TOPICS = (REPORTS, THRESHOLD, ESTIMATE, SERVER_CHANGELOG, LEDGER, DEAD_LETTER)
+LOCAL_TOPICS = (
+    REPORTS,
+    REPORT_TOTALS,
+    THRESHOLD,
+    ESTIMATE,
+    COLLECT_CHANGELOG,
+    SERVER_CHANGELOG,
+    LEDGER,
+    DEAD_LETTER,
+)

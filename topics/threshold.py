@@ -21,7 +21,9 @@ class Threshold:
 
     version: 1, 2, …, what phase 2 reports name. theta: clip values to [0, theta], in the values' unit. epsilon: of one
     phase 2 report. alpha: share of piecewise reports. reports: phase 1 reports used; phase1_epsilon, bound and scale:
-    their Square Wave. method: what chose theta. published: ms.
+    their Square Wave. method: what chose theta. published: ms. phase1_share: share of reports that stay phase 1, for
+    the next threshold. horizon: phase 2 reports that theta was chosen for. expected_truncation: what clipping is
+    expected to cut off a value, by the distribution that theta was chosen from; it is in no published sum.
     """
 
     version: int
@@ -35,6 +37,9 @@ class Threshold:
     method: str = ""
     epoch: str = ""
     published: int = 0
+    phase1_share: float = 0.0
+    horizon: int = 0
+    expected_truncation: float = 0.0
 
 
 def encode(threshold: Threshold) -> list[tuple[bytes, bytes]]:
@@ -71,6 +76,10 @@ def _typed(value: object, kind: object) -> object:
 def _check(threshold: Threshold) -> None:
     if not (1 <= threshold.version < 2**32 and 0 <= threshold.alpha <= 1 and threshold.reports >= 0):
         raise ValueError(f"threshold version={threshold.version}, alpha={threshold.alpha}, reports={threshold.reports}")
+    if not (
+        0 <= threshold.phase1_share < 1 and threshold.horizon >= 0 and 0 <= threshold.expected_truncation < math.inf
+    ):
+        raise ValueError(f"phase1_share={threshold.phase1_share}, horizon={threshold.horizon} are impossible")
     for name in ("theta", "epsilon", "phase1_epsilon", "bound"):
         if not 0 < getattr(threshold, name) < math.inf:
             raise ValueError(f"{name}={getattr(threshold, name)} must be positive and finite")

@@ -10,7 +10,9 @@ Post-processing: free. But biased (it shrinks towards the recent level), and its
 publish the plain estimate beside it.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -49,6 +51,25 @@ class Bank:
         self._cross = np.zeros((0, models))
         self._variance = np.zeros((0, models))
 
+    def state(self) -> dict[str, list[float] | float]:
+        """What a successor needs to go on; open ranges are not part of it."""
+        return {
+            "unit": self._unit,
+            "score": self._score.tolist(),
+            "level": self._level.tolist(),
+            "variance": self._level_variance.tolist(),
+        }
+
+    @classmethod
+    def restored(cls, state: Mapping[str, Any], *, memory: float = MEMORY) -> "Bank":
+        """The bank as `state` left it, bit for bit."""
+        bank = cls(memory=memory)
+        bank._unit = float(state["unit"])
+        bank._score = np.array(state["score"], dtype=np.float64)
+        bank._level = np.array(state["level"], dtype=np.float64)
+        bank._level_variance = np.array(state["variance"], dtype=np.float64)
+        return bank
+
     def open(self) -> int:
         """Open a range that starts with the next slot; returns its number."""
         self._sum = np.vstack((self._sum, np.zeros_like(self._level)))
@@ -81,6 +102,14 @@ class Bank:
         self._cross = self._cross + count * prior - gain * with_x
         self._level = self._level + gain * innovation
         self._level_variance = prior - gain * prior
+
+    def one(self, count: float, mean: float, variance: float) -> Filtered:
+        """`step`, and the slot's own filtered sum."""
+        opened = self.open()
+        self.step(count, mean, variance)
+        answer = self.read(opened)
+        self._sum, self._cross, self._variance = self._sum[:opened], self._cross[:opened], self._variance[:opened]
+        return answer
 
     def _weights(self) -> Floats:
         weights = np.exp(self._score - self._score.max())

@@ -1,0 +1,399 @@
+"""client: value -> reports (on the device);  threshold -> client.  The only part of Susurrus that sees a true value.
+
+    with ToplClient("kafka:9092", pipeline="meters", epsilon=1.0, bound=5000.0, slot=60_000) as client:
+        client.report(231.4)
+
+Each report is eps-locally private by itself, whatever the server does: the randomisers and their epsilon are the
+device's own, a threshold from the server only says where to clip. Before a threshold exists, and for the share of
+reports that the threshold asks for, reports are phase 1 (Square Wave over [0, bound]); after that they are phase 2
+(hybrid over [0, theta]).
+
+Needs numpy and confluent-kafka only. One thread runs in the background: it serves deliveries and reads the compacted
+threshold topic. Reports wait in librdkafka's bounded queue while brokers are away and are retried without duplicates.
+The true value is never kept, logged, put into an exception, a header or a key; nothing that leaves `report` depends
+on it but the report's code.
+"""
+
+import logging
+import math
+import threading
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Literal, Self
+
+import numpy as np
+import numpy.typing as npt
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from susurrus.mechanisms.errors import ConfigurationError
+from susurrus.mechanisms.local.hybrid import Hybrid
+from susurrus.mechanisms.local.randomness import Words, secure_word, secure_words
+from susurrus.mechanisms.local.wave import SquareWave
+from susurrus.topics import reports as report_codec
+from susurrus.topics import threshold as threshold_codec
+from susurrus.topics.packing import MalformedRecord
+from susurrus.topics.reports import Reports
+from susurrus.topics.spec import REPORTS, THRESHOLD, topic_name
+from susurrus.topics.threshold import Threshold
+
+log = logging.getLogger(__name__)
+
+_POLL_SECONDS = 0.1
+_BATCH = 20_000
+_WORD = 1 << 64
+
+OnDelivery = Callable[[str | None], None]
+"""Called once for every report with None, or with the name of the Kafka error for which it was given up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What became of the reports so far. waiting: accepted, neither acknowledged nor given up."""
+
+    accepted: int
+    acknowledged: int
+    failed: int
+    dropped: int
+
+    @property
+    def waiting(self) -> int:
+        return self.accepted - self.acknowledged - self.failed
+
+
+@dataclass(frozen=True)
+class _Phase:
+    """How to make a report right now; replaced as a whole, so that readers need no lock."""
+
+    version: int
+    theta: float
+    perturber: Hybrid | None
+    share: int
+    """Of 2**64: probability of a phase 1 report although there is a threshold."""
+
+
+class ToplClient:
+    """Perturbs values on this device and sends the reports.
+
+    epsilon, bound: of the device's own configuration; every report is epsilon-locally private, and values are clipped
+    to [0, bound]. slot: length in ms of the time slots a report is assigned to. scale: of the phase 1 domain, "log"
+    or "linear", as the server's. max_queue: reports that may wait for brokers. when_full: what `report` does then:
+    "drop" (count it, return False) or "wait". give_up: seconds after which a waiting report is given up. settle:
+    seconds to wait at the start for the threshold that may exist; without an answer reports are phase 1. properties:
+    raw librdkafka properties (SASL, TLS).
+
+    Thread-safe. Not fork-safe: make a client in each process. Raises ConfigurationError for impossible parameters.
+    """
+
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        *,
+        pipeline: str,
+        epsilon: float,
+        bound: float,
+        slot: int,
+        prefix: str = "susurrus",
+        scale: Literal["linear", "log"] = "log",
+        properties: Mapping[str, Any] | None = None,
+        max_queue: int = 100_000,
+        when_full: Literal["drop", "wait"] = "drop",
+        give_up: float = 86_400.0,
+        settle: float = 3.0,
+        on_delivery: OnDelivery | None = None,
+        words: Words = secure_words,
+    ) -> None:
+        if slot < 1 or max_queue < 1:
+            raise ConfigurationError(f"slot={slot}, max_queue={max_queue}: both must be positive")
+        if when_full not in ("drop", "wait"):
+            raise ConfigurationError(f"when_full={when_full!r} is not known: use 'drop' or 'wait'")
+        self._wave = SquareWave(epsilon, bound, scale)
+        _ = self._wave.window.inside  # computed now, not at the first report
+        self._epsilon, self._bound, self._slot = epsilon, bound, slot
+        self._topic = topic_name(prefix, pipeline, REPORTS.name)
+        self._threshold_topic = topic_name(prefix, pipeline, THRESHOLD.name)
+        self._when_full = when_full
+        self._on_delivery = on_delivery
+        self._words = words
+        self._phase = _Phase(0, bound, None, _WORD)
+        self._accepted = self._acknowledged = self._failed = self._dropped = 0
+        self._lock = threading.Lock()
+        self._settled = threading.Event()
+        self._stopping = threading.Event()
+        self._ignored: set[int] = set()
+        common = {"bootstrap.servers": bootstrap_servers, **(properties or {})}
+        self._producer = Producer(
+            {
+                "linger.ms": 20,
+                "compression.type": "lz4",
+                "enable.idempotence": True,
+                **common,
+                "queue.buffering.max.messages": max_queue,
+                "message.timeout.ms": max(1, int(give_up * 1000)),
+            },
+            logger=_silent(),
+        )
+        self._consumer = Consumer(
+            {
+                **common,
+                "group.id": f"susurrus-client-{uuid.uuid4().hex}",  # required by librdkafka; nothing is ever committed
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+                "isolation.level": "read_committed",
+                "auto.offset.reset": "earliest",
+            },
+            logger=_silent(),
+        )
+        self._consumer.assign([TopicPartition(self._threshold_topic, 0, OFFSET_BEGINNING)])
+        self._thread = threading.Thread(target=self._run, name="topl-client", daemon=True)
+        self._thread.start()
+        self._settled.wait(settle)
+
+    def __repr__(self) -> str:
+        return f"ToplClient(topic={self._topic!r}, epsilon={self._epsilon}, phase={self.phase})"
+
+    # ---- reporting ---------------------------------------------------------------------------------------------------
+
+    @property
+    def phase(self) -> int:
+        """1 until a threshold is known, then 2."""
+        return 1 if self._phase.perturber is None else 2
+
+    @property
+    def threshold_version(self) -> int:
+        """Version of the threshold in use; 0 in phase 1."""
+        return self._phase.version
+
+    @property
+    def counts(self) -> Counts:
+        """What became of the reports so far."""
+        with self._lock:
+            return Counts(self._accepted, self._acknowledged, self._failed, self._dropped)
+
+    def report(self, value: float, *, at: int | None = None) -> bool:
+        """Perturb one value and queue its report. `at`: when it was measured, ms since the epoch; now by default.
+
+        Returns False when the queue was full and the report was dropped (when_full="drop"). Never blocks otherwise.
+        Raises ValueError for what is no finite number (the message does not say what it was), RuntimeError after
+        `close`.
+        """
+        number = _number(value)
+        self._check_open()
+        phase = self._phase
+        if phase.perturber is None or (phase.share and secure_word() < phase.share):
+            payload = report_codec.encode_one(
+                phase=1, threshold_version=0, slot=self._slot_of(at), code=self._wave.randomise_one(number)
+            )
+        else:
+            code = phase.perturber.randomise_one(number / phase.theta)
+            payload = report_codec.encode_one(
+                phase=2, threshold_version=phase.version, slot=self._slot_of(at), code=code
+            )
+        return self._queue_one(payload)
+
+    def report_batch(
+        self, values: Sequence[float] | npt.NDArray[np.float64], *, at: Sequence[int] | int | None = None
+    ) -> int:
+        """Perturb many values at once, each with randomness of its own, and queue a report for each; how many were
+        queued.
+
+        For gateways that speak for many devices: the reports are the same as from `report`, one record each, so that
+        nothing tells which came together. `at`: one moment for all, or one for each. Raises as `report` does; then
+        nothing was queued.
+        """
+        numbers = _numbers(values)
+        self._check_open()
+        moments = np.asarray(int(time.time() * 1000) if at is None else at, dtype=np.int64)
+        slots = np.broadcast_to(moments - moments % self._slot, numbers.shape)
+        queued = 0
+        for start in range(0, numbers.size, _BATCH):
+            queued += self._report_some(numbers[start : start + _BATCH], slots[start : start + _BATCH])
+        return queued
+
+    def _report_some(self, numbers: npt.NDArray[np.float64], slots: npt.NDArray[np.int64]) -> int:
+        phase, n = self._phase, numbers.size
+        first = np.ones(n, dtype=np.bool_)
+        if phase.perturber is not None:
+            first[:] = False
+            if phase.share:
+                first = self._words(n) < np.uint64(min(phase.share, _WORD - 1))
+        codes = np.empty(n, dtype=np.int64)
+        if first.any():
+            codes[first] = self._wave.randomise(numbers[first], self._words)
+        if phase.perturber is not None and not first.all():
+            codes[~first] = phase.perturber.randomise(numbers[~first] / phase.theta, self._words)
+        payloads = report_codec.encode(
+            Reports(
+                phase=np.where(first, 1, 2).astype(np.int32),
+                threshold_version=np.where(first, 0, phase.version).astype(np.int64),
+                slot=slots,
+                code=codes,
+            )
+        )
+        messages: list[dict[str, Any]] = [{"value": payload, "callback": self._delivered} for payload in payloads]
+        total = len(messages)
+        while messages:
+            self._producer.produce_batch(self._topic, messages)
+            failed = [message for message in messages if "_error" in message]
+            with self._lock:
+                self._accepted += len(messages) - len(failed)
+            for message in failed:
+                error = message.pop("_error")
+                if error.code() != KafkaError._QUEUE_FULL:
+                    raise KafkaException(error)
+            messages = failed
+            if messages and self._when_full == "drop":
+                with self._lock:
+                    self._dropped += len(messages)
+                break
+            if messages:
+                self._check_open()
+                self._producer.poll(_POLL_SECONDS)
+        return total - len(messages)
+
+    def _queue_one(self, payload: bytes) -> bool:
+        while True:
+            try:
+                self._producer.produce(self._topic, payload, on_delivery=self._delivered)
+            except BufferError:
+                if self._when_full == "drop":
+                    with self._lock:
+                        self._dropped += 1
+                    return False
+                self._check_open()
+                self._producer.poll(_POLL_SECONDS)
+                continue
+            with self._lock:
+                self._accepted += 1
+            return True
+
+    def _delivered(self, error: KafkaError | None, _message: object) -> None:
+        with self._lock:
+            if error is None:
+                self._acknowledged += 1
+            else:
+                self._failed += 1
+        if self._on_delivery is not None:
+            self._on_delivery(None if error is None else error.name())
+
+    def _slot_of(self, at: int | None) -> int:
+        moment = int(time.time() * 1000) if at is None else at
+        return moment - moment % self._slot
+
+    def _check_open(self) -> None:
+        if self._stopping.is_set():
+            raise RuntimeError("the client is closed: make a new one")
+
+    # ---- background --------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                self._producer.poll(0)
+                self._read_threshold()
+            except Exception as error:  # the thread must outlive whatever a broker does; the text could hold anything
+                log.warning("topl client: %s in the background; going on", type(error).__name__)
+                self._stopping.wait(_POLL_SECONDS)
+
+    def _read_threshold(self) -> None:
+        message = self._consumer.poll(_POLL_SECONDS)
+        if message is None:
+            return
+        error = message.error()
+        if error is not None:
+            # Without topic or broker we go on in phase 1, or with the threshold we have.
+            if error.code() in (KafkaError._PARTITION_EOF, KafkaError.UNKNOWN_TOPIC_OR_PART):
+                self._settled.set()
+            return
+        if message.key() != threshold_codec.CURRENT or message.value() is None:
+            return
+        try:
+            self.adopt(threshold_codec.decode(message.value()))
+        except MalformedRecord as problem:
+            log.warning("topl client: offset=%d of the threshold topic is ignored: %s", message.offset(), problem)
+
+    def adopt(self, threshold: Threshold) -> bool:
+        """Go by a threshold from now on; False if it is older than ours, or not for our epsilon and bound.
+
+        Whatever it says, reports stay epsilon-private: it chooses the clipping point and the mixture, nothing else.
+        """
+        fits = (
+            threshold.epsilon == self._epsilon
+            and threshold.bound == self._bound
+            and threshold.scale == self._wave.scale
+            and 0 < threshold.theta <= threshold.bound
+        )
+        if not fits:
+            if threshold.version not in self._ignored:
+                self._ignored.add(threshold.version)
+                log.warning(
+                    "topl client: threshold version=%d is for epsilon=%s, bound=%s, scale=%s and this client is not; "
+                    "it stays with its own: correct the client's or the server's configuration",
+                    threshold.version,
+                    threshold.epsilon,
+                    threshold.bound,
+                    threshold.scale,
+                )
+            return False
+        if threshold.version <= self._phase.version:
+            return False
+        perturber = Hybrid(self._epsilon, threshold.alpha)
+        _ = perturber.window.inside, perturber.rounding.decoder
+        share = math.floor(threshold.phase1_share * _WORD)
+        self._phase = _Phase(threshold.version, threshold.theta, perturber, share)
+        log.info("topl client: phase 2 with threshold version=%d", threshold.version)
+        return True
+
+    # ---- the end -----------------------------------------------------------------------------------------------------
+
+    def flush(self, timeout: float = 10.0) -> int:
+        """Wait until the reports are delivered; how many still wait."""
+        return int(self._producer.flush(timeout))
+
+    def close(self, timeout: float = 10.0) -> int:
+        """Flush and stop; how many reports were still waiting, and are lost. Safe to call twice."""
+        if self._stopping.is_set():
+            return 0
+        waiting = self.flush(timeout)
+        self._stopping.set()
+        self._thread.join(5.0)
+        self._consumer.close()
+        if waiting:
+            log.warning("topl client: closed with %d reports not acknowledged", waiting)
+        return waiting
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+
+def _number(value: object) -> float:
+    """value as a finite float. The error is raised outside the except block: its context must not hold the value
+    either.
+    """
+    try:
+        number = float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
+    if not math.isfinite(number):
+        raise ValueError("value is no finite number: report numbers only")
+    return number
+
+
+def _numbers(values: object) -> npt.NDArray[np.float64]:
+    numbers: npt.NDArray[np.float64] | None
+    try:
+        numbers = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError):
+        numbers = None
+    if numbers is None or numbers.ndim != 1 or not np.isfinite(numbers).all():
+        raise ValueError("values are no list of finite numbers: report numbers only")
+    return numbers
+
+
+def _silent() -> logging.Logger:
+    """librdkafka's own lines (connections, brokers) go to this package's logger instead of stderr."""
+    return logging.getLogger("susurrus.agents.local.client.kafka")

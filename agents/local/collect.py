@@ -1,0 +1,195 @@
+"""collect: reports -> report-totals, dead-letter.  Key: none.  State: the last slot this partition has closed.
+
+Checks every report (format, threshold in force, a code its randomiser can draw, a slot that is still open) and adds
+the good ones up to integers: phase 1 by output bucket, phase 2 by slot and threshold. Reports are private when they
+arrive, so what is guarded here is only correctness: each report counts once.
+
+A slot is closed by a cut: `lateness` after its end the log's end is asked, and when everything below has been read
+the slot is over for this partition, said by a tick in the same transaction. So a worker that was down for hours makes
+nothing late.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from susurrus.agents.commit import Commit, Output
+from susurrus.agents.local.scheme import Slots, Thresholds, local_settings, wave_of
+from susurrus.agents.services import Services
+from susurrus.agents.stage import Stage
+from susurrus.agents.store import Store
+from susurrus.agents.transport import Batch
+from susurrus.mechanisms.local.estimate import Totals
+from susurrus.topics import ledger as ledger_codec
+from susurrus.topics import report_totals as totals_codec
+from susurrus.topics import reports as report_codec
+from susurrus.topics import tick as tick_codec
+from susurrus.topics.dead_letter import DeadLetter, Headers, encode_headers
+from susurrus.topics.reason import Reason
+from susurrus.topics.report_totals import BUCKETS, ReportTotals
+from susurrus.topics.tick import Tick
+
+_ROWS_PER_RECORD = 5_000
+
+
+class Collect(Stage):
+    """One reports partition."""
+
+    name = "collect"
+
+    def __init__(self, services: Services, partition: int) -> None:
+        super().__init__(services, partition)
+        settings = services.settings
+        local = local_settings(settings)
+        self._topic = services.topic("reports")
+        self._slots = Slots(local.slot)
+        self._lateness = local.lateness
+        self._ahead = settings.clock.max_ahead
+        self._wave = wave_of(local)
+        self._thresholds = Thresholds(services)
+        self._closed = self._ticked = 0
+        self._cut: tuple[int, int] | None = None
+        self._taken = self._committed = -1
+        self._totals: dict[tuple[int, int], Totals] = {}
+        self._first_phase = np.zeros(BUCKETS, np.int64)
+        self._letters: list[Headers] = []
+
+    # ---- input -------------------------------------------------------------------------------------------------------
+
+    def restore(self, store: Store, meta: dict[str, Any] | None, position: int) -> int:
+        """Continue after the last commit; a new pipeline reads the log from its start and its slots from its
+        founding.
+        """
+        self._forget()
+        self._cut = None
+        if meta is None:
+            self.counters = {"in": 0, "phase_1": 0, "phase_2": 0, "late": 0, "dead_letter": 0}
+            self._closed = self._slots.at(self._first_moment()) - 1
+        else:
+            self._closed = int(meta["closed"])
+        self._ticked = self._closed
+        self._taken = self._committed = position
+        return position
+
+    def _first_moment(self) -> int:
+        first = self.services.settings.start.first_window
+        if first is not None:
+            return first
+        epoch = self.services.ledger.records().get("epoch")
+        return epoch.created if isinstance(epoch, ledger_codec.Epoch) else 0
+
+    def _forget(self) -> None:
+        self._totals = {}
+        self._first_phase = np.zeros(BUCKETS, np.int64)
+        self._letters = []
+
+    def take(self, batch: Batch) -> None:
+        """Check a fetch and add it up."""
+        if batch.records:
+            self._add(batch.records)
+        self._taken = batch.end
+
+    def _add(self, records: list[Any]) -> None:
+        reports, good = report_codec.decode([record.value for record in records])
+        reason = np.full(len(records), Reason.NOT_A_REPORT, np.int64)
+        rows = np.flatnonzero(good)
+        slot = reports.slot // self._slots.length
+        why = np.full(rows.size, Reason.OK, np.int64)
+
+        def refuse(which: np.ndarray[Any, np.dtype[np.bool_]], cause: Reason) -> None:
+            why[which & (why == Reason.OK)] = cause
+
+        stamps = np.fromiter([records[row].timestamp for row in rows.tolist()], np.int64, rows.size)
+        refuse(slot > (stamps + self._ahead) // self._slots.length, Reason.IN_FUTURE)
+        first = reports.phase == 1
+        refuse(first & (reports.code >= self._wave.codes), Reason.IMPOSSIBLE_CODE)
+        for version in np.unique(reports.threshold_version[~first]).tolist():
+            named = ~first & (reports.threshold_version == version)
+            if self._thresholds.get(version) is None:
+                self._thresholds.refresh()
+            found = self._thresholds.get(version)
+            # The previous one still counts: its reports may have been under way when the new one came.
+            if found is None or version < self._thresholds.latest - 1:
+                refuse(named, Reason.WRONG_THRESHOLD)
+            else:
+                refuse(named & ~found[1].allowed(reports.code), Reason.IMPOSSIBLE_CODE)
+        refuse(~first & (slot <= self._closed), Reason.LATE)
+        reason[rows] = why
+
+        fine = why == Reason.OK
+        self._first_phase += self._wave.bucket_counts(reports.code[first & fine], BUCKETS)
+        chosen = np.flatnonzero(~first & fine)
+        if chosen.size:
+            pairs = np.stack((slot[chosen], reports.threshold_version[chosen]), axis=1)
+            distinct, group = np.unique(pairs, axis=0, return_inverse=True)
+            group = group.ravel()
+            order = np.argsort(group, kind="stable")
+            bounds = np.searchsorted(group[order], np.arange(len(distinct) + 1))
+            for number, (at, version) in enumerate(distinct.tolist()):
+                codes = reports.code[chosen[order[bounds[number] : bounds[number + 1]]]]
+                self._totals[at, version] = self._totals.get((at, version), Totals()) + Totals.of(codes)
+        for row in np.flatnonzero(reason != Reason.OK).tolist():
+            letter = DeadLetter(
+                Reason(int(reason[row])), self._topic, self.partition, records[row].offset, stage=self.name
+            )
+            self._letters.append(encode_headers(letter))
+        counters = self.counters
+        counters["in"] += len(records)
+        counters["phase_1"] += int((first & fine).sum())
+        counters["phase_2"] += int(chosen.size)
+        counters["late"] += int((reason == Reason.LATE).sum())
+        counters["dead_letter"] += int((reason != Reason.OK).sum())
+
+    # ---- output ------------------------------------------------------------------------------------------------------
+
+    def commits(self, now: int) -> Iterator[Commit]:
+        """One commit for everything added up, with a tick if slots are over."""
+        over = self._slots.at(now - self._lateness) - 1
+        if over > self._closed and self._cut is None:
+            _, end = self.services.clients.watermarks(self._topic, self.partition)
+            self._cut = (over, end)
+        if self._cut is not None and self._taken >= self._cut[1]:
+            self._closed, self._cut = max(self._closed, self._cut[0]), None
+        if self._taken == self._committed and self._closed == self._ticked:
+            return
+        messages = [{"value": totals_codec.encode(block)} for block in self._blocks()]
+        if self._closed > self._ticked:
+            tick = Tick(self.partition, self._closed, self.services.config_digest)
+            messages.append({"value": tick_codec.encode(tick)})
+        outputs = [Output(self.services.topic("report-totals"), 0, messages)] if messages else []
+        if self._letters:
+            empty: list[dict[str, Any]] = [{"value": None} for _ in self._letters]
+            outputs.append(Output(self.services.topic("dead-letter"), self.partition, empty, list(self._letters)))
+        self._forget()
+        self._ticked, self._committed = self._closed, self._taken
+        yield Commit(position=self._taken, meta={"closed": self._closed}, outputs=outputs)
+
+    def _blocks(self) -> Iterator[ReportTotals]:
+        rows = sorted(self._totals.items())
+        first_phase = self._first_phase
+        if not rows and first_phase.any():
+            rows = []
+            yield self._block(rows, first_phase)
+        for start in range(0, len(rows), _ROWS_PER_RECORD):
+            yield self._block(rows[start : start + _ROWS_PER_RECORD], first_phase)
+            first_phase = np.zeros(BUCKETS, np.int64)
+
+    def _block(self, rows: list[tuple[tuple[int, int], Totals]], first_phase: Any) -> ReportTotals:
+        table = np.array(
+            [(*key, t.wide, t.codes, t.squares, t.bits, t.ones) for key, t in rows], dtype=np.int64
+        ).reshape(len(rows), len(totals_codec.COLUMNS))
+        columns = dict(zip(totals_codec.COLUMNS, table.T, strict=True))
+        return ReportTotals(partition=self.partition, **columns, first_phase=first_phase)
+
+    def stall(self, now: int) -> str | None:
+        """What keeps the next slot open."""
+        if self._cut is None:
+            return None
+        return (
+            f"slot={self._cut[0]} closes at offset={self._cut[1]}, position={self._taken}: if it stays, a producer's "
+            "transaction is open there; find it with kafka-transactions.sh find-hanging"
+        )
+
+    def report(self) -> dict[str, Any]:
+        """Counters and the last closed slot."""
+        return {"counters": dict(self.counters), "slot": self._closed}

@@ -1,0 +1,255 @@
+"""server: report-totals -> threshold, estimate.  Key: slot.  State: totals of open slots, phase 1 counts, thresholds,
+filter.
+
+Phase 1: when `holdout` phase 1 reports are in, their distribution is fitted, theta and the perturber are chosen and
+published with their provenance; clients switch by themselves. Phase 2: when every reports partition has closed a
+slot, its sum, mean, count and standard errors are published, with the running sum from which any range of slots is a
+difference, and the filtered sum beside the plain one. With `refresh` a new threshold follows from the share of
+reports that stays phase 1.
+
+All of it is small, so it lives in the meta record: what was taken and what was published commit together, exactly once.
+"""
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+from susurrus.agents.commit import Commit, Output
+from susurrus.agents.local.scheme import Slots, local_settings, wave_of
+from susurrus.agents.services import Services
+from susurrus.agents.stage import Stage
+from susurrus.agents.store import Store
+from susurrus.agents.transport import Batch
+from susurrus.mechanisms.errors import Refusal
+from susurrus.mechanisms.local.estimate import Estimate, Totals, combine, estimate
+from susurrus.mechanisms.local.filter import Bank, Filtered
+from susurrus.mechanisms.local.hybrid import Hybrid
+from susurrus.mechanisms.local.shape import fit_distribution
+from susurrus.mechanisms.local.threshold import choose_threshold, round_up
+from susurrus.topics import estimate as estimate_codec
+from susurrus.topics import report_totals as totals_codec
+from susurrus.topics import threshold as threshold_codec
+from susurrus.topics import tick as tick_codec
+from susurrus.topics.histogram import Measured
+from susurrus.topics.packing import Kind, kind_of
+from susurrus.topics.report_totals import BUCKETS
+from susurrus.topics.threshold import Threshold
+
+METHOD = "log-wave-shape-1"
+_STATE_MILLISECONDS = 500
+
+
+class Server(Stage):
+    """Partition 0 of report-totals; others (the embedded broker has some) stay empty."""
+
+    name = "server"
+
+    def __init__(self, services: Services, partition: int) -> None:
+        super().__init__(services, partition)
+        settings = services.settings
+        self._local = local_settings(settings)
+        self._slots = Slots(self._local.slot)
+        self._sources = settings.topics.by_user_partitions
+        self._wave = wave_of(self._local)
+        self._taken = self._committed = -1
+        self._committed_at = 0
+        self._ticks: dict[int, int] = {}
+        self._closed: int | None = None
+        self._first_phase = np.zeros(BUCKETS, np.int64)
+        self._open: dict[int, dict[int, Totals]] = {}
+        self._thresholds: dict[int, Threshold] = {}
+        self._perturbers: dict[int, Hybrid] = {}
+        self._running = Estimate(0, 0.0, 0.0)
+        self._pooled: tuple[int, Totals] = (0, Totals())
+        self._bank = Bank()
+
+    # ---- state -------------------------------------------------------------------------------------------------------
+
+    def restore(self, store: Store, meta: dict[str, Any] | None, position: int) -> int:
+        """As of the last commit."""
+        self._taken = self._committed = position
+        if meta is None:
+            self.counters = {"phase_1": 0, "phase_2": 0, "expired": 0, "thresholds": 0, "slots": 0}
+            meta = {
+                "ticks": {},
+                "closed": None,
+                "first_phase": [0] * BUCKETS,
+                "open": {},
+                "thresholds": {},
+                "running": [0, 0.0, 0.0],
+                "pooled": [0, [0, 0, 0, 0, 0]],
+                "bank": Bank().state(),
+            }
+        self._ticks = {int(source): int(slot) for source, slot in meta["ticks"].items()}
+        self._closed = None if meta["closed"] is None else int(meta["closed"])
+        self._first_phase = np.array(meta["first_phase"], np.int64)
+        self._open = {
+            int(slot): {int(version): Totals(*numbers) for version, numbers in versions.items()}
+            for slot, versions in meta["open"].items()
+        }
+        self._thresholds = {int(version): Threshold(**fields) for version, fields in meta["thresholds"].items()}
+        self._perturbers = {version: Hybrid(t.epsilon, t.alpha) for version, t in self._thresholds.items()}
+        count, total, variance = meta["running"]
+        self._running = Estimate(int(count), float(total), float(variance))
+        version, numbers = meta["pooled"]
+        self._pooled = (int(version), Totals(*numbers))
+        self._bank = Bank.restored(meta["bank"])
+        return position
+
+    def _meta(self) -> dict[str, Any]:
+        return {
+            "ticks": dict(self._ticks),
+            "closed": self._closed,
+            "first_phase": self._first_phase.tolist(),
+            "open": {
+                slot: {version: _numbers(totals) for version, totals in versions.items()}
+                for slot, versions in self._open.items()
+            },
+            "thresholds": {version: asdict(threshold) for version, threshold in self._thresholds.items()},
+            "running": [self._running.count, self._running.sum, self._running.variance],
+            "pooled": [self._pooled[0], _numbers(self._pooled[1])],
+            "bank": self._bank.state(),
+        }
+
+    # ---- input -------------------------------------------------------------------------------------------------------
+
+    def take(self, batch: Batch) -> None:
+        """Add up what the partitions have added up. What names a forgotten threshold is counted only."""
+        for record in batch.records:
+            if kind_of(record.value) is Kind.TICK:
+                tick = tick_codec.decode(record.value)
+                if tick.config_digest != self.services.config_digest:
+                    raise Refusal(
+                        f"source={tick.source} closed slot={tick.slot} under another configuration: run every worker "
+                        "with the same configuration"
+                    )
+                self._ticks[tick.source] = max(tick.slot, self._ticks.get(tick.source, tick.slot))
+                continue
+            block = totals_codec.decode(record.value)
+            self._first_phase += block.first_phase
+            self.counters["phase_1"] += int(block.first_phase.sum())
+            rows = zip(*(getattr(block, name).tolist() for name in totals_codec.COLUMNS), strict=True)
+            for slot, version, *numbers in rows:
+                totals = Totals(*numbers)
+                if version not in self._thresholds:  # two versions old: collect had not heard of the newest yet
+                    self.counters["expired"] += totals.count
+                    continue
+                self.counters["phase_2"] += totals.count
+                versions = self._open.setdefault(slot, {})
+                versions[version] = versions.get(version, Totals()) + totals
+        self._taken = batch.end
+
+    # ---- output ------------------------------------------------------------------------------------------------------
+
+    def commits(self, now: int) -> Iterator[Commit]:
+        """A threshold when enough phase 1 reports are in; the slots that all partitions have closed; state now and
+        then.
+        """
+        outputs = [*self._new_threshold(now), *self._close_slots()]
+        waited = now - self._committed_at >= _STATE_MILLISECONDS
+        if outputs or (self._taken > self._committed and waited):
+            self._committed, self._committed_at = self._taken, now
+            yield Commit(position=self._taken, meta=self._meta(), outputs=outputs)
+
+    def _new_threshold(self, now: int) -> list[Output]:
+        local = self._local
+        version = max(self._thresholds, default=0)
+        if version and (local.refresh is None or now < self._thresholds[version].published + local.refresh):
+            return []
+        collected = int(self._first_phase.sum())
+        if collected < local.holdout:
+            return []
+        chosen = choose_threshold(fit_distribution(self._wave, self._first_phase), local.epsilon, local.horizon)
+        threshold = Threshold(
+            version=version + 1,
+            theta=min(local.bound, round_up(chosen.theta)),
+            epsilon=local.epsilon,
+            alpha=chosen.alpha,
+            reports=collected,
+            phase1_epsilon=local.epsilon,
+            bound=local.bound,
+            scale=local.scale,
+            method=METHOD,
+            epoch=self.services.ledger.epoch,
+            published=now,
+            phase1_share=local.phase1_share,
+            horizon=local.horizon,
+            expected_truncation=chosen.expected_truncation,
+        )
+        self._thresholds[threshold.version] = threshold
+        self._perturbers[threshold.version] = Hybrid(threshold.epsilon, threshold.alpha)
+        needed = {number for versions in self._open.values() for number in versions} | {version, threshold.version}
+        for old in self._thresholds.keys() - needed:
+            del self._thresholds[old], self._perturbers[old]
+        self._first_phase = np.zeros(BUCKETS, np.int64)
+        self.counters["thresholds"] += 1
+        messages = [{"key": key, "value": value} for key, value in threshold_codec.encode(threshold)]
+        return [Output(self.services.topic("threshold"), 0, messages)]
+
+    def _close_slots(self) -> list[Output]:
+        if len(self._ticks) < self._sources:
+            return []
+        ready = min(self._ticks[source] for source in range(self._sources))
+        if self._closed is not None and ready <= self._closed:
+            return []
+        messages = []
+        for slot in sorted(slot for slot in self._open if slot <= ready):
+            key, value = estimate_codec.encode(self._estimate(slot, self._open.pop(slot)))
+            messages.append({"key": key, "value": value, "timestamp": self._slots.start(slot + 1)})
+        self._closed = ready
+        return [Output(self.services.topic("estimate"), 0, messages)] if messages else []
+
+    def _estimate(self, slot: int, versions: dict[int, Totals]) -> estimate_codec.Estimate:
+        parts = {
+            version: estimate(totals, self._thresholds[version].theta, self._perturbers[version])
+            for version, totals in versions.items()
+        }
+        found = combine(parts.values())
+        self._running = combine((self._running, found))
+        self.counters["slots"] += 1
+        newest = max(parts)
+        theta = self._thresholds[newest].theta
+        filtered = self._filter(newest, versions[newest], parts[newest]) if len(parts) == 1 else None
+        return estimate_codec.Estimate(
+            slot_start=estimate_codec.slot_text(self._slots.start(slot)),
+            slot_end=estimate_codec.slot_text(self._slots.start(slot + 1)),
+            count=found.count,
+            sum=Measured(found.sum, found.standard_error),
+            mean=Measured(found.mean, found.mean_standard_error) if found.count else None,
+            running_sum=Measured(self._running.sum, self._running.standard_error),
+            filtered_sum=None if filtered is None else Measured(filtered.sum, filtered.standard_error),
+            threshold_version=newest,
+            theta=theta,
+            epsilon=self._local.epsilon,
+            epoch=self.services.ledger.epoch,
+        )
+
+    def _filter(self, version: int, totals: Totals, plain: Estimate) -> Filtered | None:
+        """The slot's filtered sum. A new threshold clips differently, so its filter begins afresh."""
+        if version != self._pooled[0]:
+            self._pooled, self._bank = (version, Totals()), Bank()
+        pooled = self._pooled[1] + totals
+        self._pooled = (version, pooled)
+        # The noise's variance per report from all slots so far: from this slot alone it would depend on the estimate.
+        per_report = (
+            estimate(pooled, self._thresholds[version].theta, self._perturbers[version]).variance / pooled.count
+        )
+        if not per_report > 0:
+            return None
+        return self._bank.one(float(plain.count), plain.mean, per_report / plain.count)
+
+    def stall(self, now: int) -> str | None:
+        """Which partition holds the next slot back."""
+        waiting = [source for source in range(self._sources) if source not in self._ticks]
+        if self._open and waiting:
+            return f"slots wait for reports partition {', '.join(map(str, waiting[:8]))}"
+        return None
+
+    def report(self) -> dict[str, Any]:
+        """Counters and the last published slot."""
+        return {"counters": dict(self.counters), "slot": self._closed}
+
+
+def _numbers(totals: Totals) -> list[int]:
+    return [totals.wide, totals.codes, totals.squares, totals.bits, totals.ones]
