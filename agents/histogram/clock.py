@@ -8,7 +8,8 @@ type. A record's slot depends on its own stamp and on public instants only:
 - ``replay`` (archives, sorted by time): a record stamped >= boundary closes; the end of the input closes everything.
 
 The cut: ask for the log's end (read_uncommitted, so that open transactions count) after boundary + idle_grace, and wait until
-the position has reached it. A cut is a moment, never a count. Only this file looks at a wall clock.
+the position has reached it. A cut is a moment, never a count: a fetch that spans one is split there. Several may lie ahead of
+a source that has much to read: each closes its slots where it stands, and tells what "now" was for the records before it.
 """
 
 from dataclasses import dataclass
@@ -53,7 +54,8 @@ class Clock:
         self.closed = closed
         self.end = end
         """Replay only: the offset at which the archive ends."""
-        self.cut: Cut | None = None
+        self.cuts: list[Cut] = []
+        """Cuts ahead of the position, in order; slots increase, offsets do not decrease."""
         self.accepted_type = _ACCEPTED[self.kind][0]
         """The time stamp type of the usual batch; others go through ``check_type``."""
         self._calendar = calendar
@@ -100,13 +102,17 @@ class Clock:
             if self.last_slot is not None:
                 closing = np.minimum(closing, self.last_slot)
             self.last_stamp = int(stamps[-1])
-        if self.cut is not None:
-            closing[offsets >= self.cut.offset] = np.maximum(closing[offsets >= self.cut.offset], self.cut.slot)
+        first_behind = [int(np.searchsorted(offsets, cut.offset)) for cut in self.cuts]
+        for cut, at in zip(self.cuts, first_behind, strict=True):
+            closing[at:] = np.maximum(closing[at:], cut.slot)
         # A record can close slots for those behind it and, being itself beyond the boundary, is not touched by its own close.
         passed = np.maximum.accumulate(np.maximum(closing, self.closed))
         if self.kind == "producer":
-            known = passed if self.cut is None else np.where(offsets < self.cut.offset, self.cut.slot, passed)
-            too_far = slot > np.maximum(passed, known) + 1 + self._ahead
+            # What is before a cut had been appended when that cut was asked for; the caller asks for one before it places.
+            known = passed.copy()
+            for cut, at in zip(reversed(self.cuts), reversed(first_behind), strict=True):
+                known[:at] = np.maximum(passed[:at], cut.slot)
+            too_far = slot > known + 1 + self._ahead
         clamped = slot <= passed
         slot = np.where(clamped, passed + 1, slot)
         self.closed = int(passed[-1])
@@ -114,31 +120,27 @@ class Clock:
 
     def moved(self, position: int) -> None:
         """The position has reached ``position``: a cut may be passed, an archive may be at its end."""
-        if self.cut is not None and position >= self.cut.offset:
-            self.closed = max(self.closed, self.cut.slot)
-            self.cut = None
+        while self.cuts and position >= self.cuts[0].offset:
+            self.closed = max(self.closed, self.cuts.pop(0).slot)
         if self.kind == "replay" and self.end is not None and self.last_slot is not None and position >= self.end:
             self.closed = max(self.closed, self.last_slot)
 
     def wants_cut(self, now: int) -> int | None:
-        """The slot for which the log's end should be asked now, if any: boundary + idle_grace is over, and it is still open."""
+        """The slot for which the log's end should be asked now, if any: boundary + idle_grace is over, and no cut covers it."""
         if self.kind == "replay":
             return None
         over = self._calendar.slot_at(now - self._idle_grace) - 1
-        if over <= self.closed or (self.cut is not None and self.cut.slot >= over):
-            return None
-        return over
+        return over if over > max([self.closed, *(cut.slot for cut in self.cuts[-1:])]) else None
 
     def asked(self, slot: int, offset: int) -> None:
-        """The log ended at ``offset`` when slot ``slot`` was over. An earlier cut that is still ahead stays first."""
-        if self.cut is None:
-            self.cut = Cut(slot, offset)
+        """The log ended at ``offset`` when slot ``slot`` was over."""
+        self.cuts.append(Cut(slot, offset))
 
     def stall(self, position: int) -> str | None:
         """What holds the source back."""
-        if self.cut is None:
+        if not self.cuts:
             return None
         return (
-            f"slot={self.cut.slot} closes at offset={self.cut.offset}, position={position}: if it stays, a producer's "
+            f"slot={self.cuts[0].slot} closes at offset={self.cuts[0].offset}, position={position}: if it stays, a producer's "
             "transaction is open there; find it with kafka-transactions.sh find-hanging"
         )

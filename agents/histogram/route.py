@@ -4,6 +4,7 @@ Decodes whole fetches, decides window and slot of every record once, packs the e
 partition, and closes slots with ticks in the same transaction. The only stage that looks at a wall clock (clock.py).
 """
 
+import contextlib
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -103,8 +104,17 @@ class Route(Stage):
             self.counters["in"] += beyond - len(records)
             self.counters["late"] += beyond - len(records)
         if records:
+            if clock.kind == "producer":
+                # What "too far ahead" means depends on now: after a pause the last cut is long ago. Unknown is no option here,
+                # so a broker that does not answer makes the task start again.
+                self._ask_for_cut(int(time.time() * 1000))
             self._pack(records)
         self._taken = batch.end
+
+    def _ask_for_cut(self, now: int) -> None:
+        wanted = self._clock.wants_cut(now)
+        if wanted is not None:
+            self._clock.asked(wanted, self.services.clients.watermarks(self._topic, self.partition)[1])
 
     def _pack(self, records: list[Any]) -> None:
         n = len(records)
@@ -181,13 +191,9 @@ class Route(Stage):
     def commits(self, now: int) -> Iterator[Commit]:
         """One commit for everything packed, with a tick if a boundary was passed."""
         clock = self._clock
-        wanted = clock.wants_cut(now)
-        if wanted is not None:
-            try:
-                clock.asked(wanted, self.services.clients.watermarks(self._topic, self.partition)[1])
-            except KafkaException:
-                # A leader is being elected: ask again in the next round, a later cut is as good.
-                pass
+        # While a leader is being elected: ask again in the next round, a later cut is as good.
+        with contextlib.suppress(KafkaException):
+            self._ask_for_cut(now)
         clock.moved(self._taken)
         if (
             not self._blocks
