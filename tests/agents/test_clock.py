@@ -1,5 +1,6 @@
 """The three clocks against an obvious clock that takes one record at a time, and the promises they make."""
 
+import itertools
 from dataclasses import dataclass
 from typing import Any
 
@@ -96,7 +97,7 @@ def test_places_and_cuts_do_not_depend_on_how_the_log_was_fetched(log: Any) -> N
                 clock.asked(slot, at)
             slots: list[int] = []
             far: list[bool] = []
-            for start, end in zip(bounds, bounds[1:], strict=False):
+            for start, end in itertools.pairwise(bounds):
                 placed = clock.place(
                     np.array(stamps[start:end], np.int64), np.array(offsets[start:end], np.int64), **PLACE
                 )
@@ -168,10 +169,11 @@ def ask(clock: Clock, now: int, offset: int) -> None:
         st.tuples(st.integers(0, 20_000), st.integers(-30_000, MAX_AHEAD), st.integers(0, 20_000)),
         min_size=1,
         max_size=20,
-    )
+    ),
+    st.integers(1, 8),
 )
 def test_an_honest_producer_within_max_ahead_is_never_too_far_however_long_the_worker_slept(
-    history: list[tuple[int, int, int]],
+    history: list[tuple[int, int, int]], fetch: int
 ) -> None:
     """Each record: appended so much later than the last, stamped so far from then, read so much later."""
     clock = clock_of("producer", closed=-1)
@@ -184,10 +186,11 @@ def test_an_honest_producer_within_max_ahead_is_never_too_far_however_long_the_w
         now = max(now, records[taken][0]) + records[taken][2]
         there = sum(at <= now for at, _, _ in records)
         ask(clock, now, there)
-        stamps = np.array([stamp for _, stamp, _ in records[taken:there]])
-        placed = clock.place(stamps, np.arange(taken, there), **PLACE)
+        end = min(there, taken + fetch)
+        stamps = np.array([stamp for _, stamp, _ in records[taken:end]])
+        placed = clock.place(stamps, np.arange(taken, end), **PLACE)
         assert not placed.too_far.any()
-        taken = there
+        taken = end
         clock.moved(taken)
 
 
@@ -246,9 +249,13 @@ def test_an_archive_out_of_order_is_refused_with_its_place_however_it_was_fetche
     assume(disorder is not None)
     offsets = [100 + 2 * i for i in range(len(stamps))]
     clock = clock_of("replay")
+
+    def read() -> None:
+        for part in (slice(0, at), slice(at, None)):
+            clock.place(np.array(stamps[part], np.int64), np.array(offsets[part], np.int64), **PLACE)
+
     with pytest.raises(Refusal, match=rf"topic=raw partition=3 offset={offsets[disorder or 0]} is older"):
-        for start, end in ((0, min(at, len(stamps))), (min(at, len(stamps)), len(stamps))):
-            clock.place(np.array(stamps[start:end], np.int64), np.array(offsets[start:end], np.int64), **PLACE)
+        read()
 
 
 def test_the_end_of_an_archive_closes_everything_before_until_and_no_wall_clock_does() -> None:
