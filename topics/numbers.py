@@ -12,7 +12,7 @@ import numpy.typing as npt
 from msgspec import UNSET
 from susurrus.topics.packing import Int64s
 from susurrus.topics.reason import Reason
-from susurrus.topics.timestamps import EARLIEST, LATEST, milliseconds_of, parse_time
+from susurrus.topics.timestamps import EARLIEST, LATEST, milliseconds_of, parse_time, parse_times
 
 TimeUnit = Literal["s", "ms", "us", "ns", "iso"]
 Reasons = npt.NDArray[np.uint8]
@@ -66,8 +66,18 @@ def event_times(column: Sequence[Any], unit: TimeUnit) -> tuple[Int64s, Reasons]
             pass
     if unit != "iso" and types == {float}:
         return _float_times(np.fromiter(column, np.float64, n), unit)
+    if unit == "iso" and types == {str}:
+        return _texts(column)
     for row, value in enumerate(column):  # a datetime comes from a schema's logical type
         times[row], reasons[row] = _time(value, unit)
+    return times, reasons
+
+
+def _texts(column: Sequence[str]) -> tuple[Int64s, Reasons]:
+    times, good = parse_times(column)
+    reasons = np.zeros(len(column), np.uint8)
+    for row in np.flatnonzero(~good).tolist():
+        times[row], reasons[row] = _time(column[row], "iso")
     return times, reasons
 
 

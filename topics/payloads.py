@@ -42,7 +42,11 @@ class PayloadDecoder:
             longest = _DEEP
             refused = {i: Reason.TOMBSTONE for i, p in enumerate(payloads) if p is None}
         if longest >= _DEEP:
-            refused |= {i: Reason.TOO_DEEP for i, p in enumerate(payloads) if p and len(p) >= _DEEP and too_deep(p)}
+            refused |= {
+                i: Reason.TOO_DEEP
+                for i, p in enumerate(payloads)
+                if p and len(p) >= _DEEP and p.count(b"{") + p.count(b"[") > MAX_DEPTH and too_deep(p)
+            }
         rows = [i for i in range(len(payloads)) if i not in refused] if refused else range(len(payloads))
         accepted = [payloads[i] for i in rows] if refused else payloads
         records: list[Any] = []

@@ -12,7 +12,7 @@ import numpy as np
 from susurrus.topics.fields import Path, walk
 from susurrus.topics.reason import Reason
 
-MAX_DEPTH = 256
+MAX_DEPTH = 400
 """Deepest nesting accepted. The decoder's own limit is what is left of Python's recursion limit, which depends on who
 calls it; a replay must not depend on that, so a lower one of our own comes first."""
 

@@ -4,7 +4,11 @@ The range is that of RFC 3339 and of datetime: 0001-01-01T00:00:00Z to 9999-12-3
 """
 
 import re
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+
+import numpy as np
+import numpy.typing as npt
 
 EARLIEST = -62_135_596_800_000  # 0001-01-01T00:00:00Z
 LATEST = 253_402_300_799_999  # 9999-12-31T23:59:59.999Z
@@ -45,3 +49,54 @@ def milliseconds_of(instant: datetime) -> int:
     if not EARLIEST <= milliseconds <= LATEST:
         raise ValueError("the instant is outside the years 1 to 9999 of UTC")
     return milliseconds
+
+
+_ZERO, _NINE = ord("0"), ord("9")
+_SIGNS = {4: b"--", 7: b"--", 10: b"Tt", 13: b"::", 16: b"::"}
+_FIELDS = ((0, 4), (5, 7), (8, 10), (11, 13), (14, 16), (17, 19))
+
+
+def parse_times(texts: Sequence[str]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+    """Milliseconds, int64[n], of the texts in UTC with a Z, all at once; bool[n]: which rows are done.
+
+    What it does not do, because the texts differ in length or a row is unusual or wrong, is parse_time's (0 there).
+    Where it does, it agrees with parse_time.
+    """
+    n = len(texts)
+    nothing = np.zeros(n, np.int64), np.zeros(n, np.bool_)
+    length = len(texts[0]) if n else 0
+    if not (length == 20 or 22 <= length <= 39) or set(map(len, texts)) != {length}:
+        return nothing
+    try:
+        table = np.frombuffer("".join(texts).encode("ascii"), np.uint8).reshape(n, length).T
+    except UnicodeEncodeError:
+        return nothing
+    done = (table[length - 1] == ord("Z")) | (table[length - 1] == ord("z"))
+    if length > 20:
+        done &= table[19] == ord(".")
+    for at, signs in _SIGNS.items():
+        done &= (table[at] == signs[0]) | (table[at] == signs[1])
+    places = [at for first, end in _FIELDS for at in range(first, end)] + list(range(20, length - 1))
+    digits = {at: table[at] - np.int64(_ZERO) for at in places}
+    for digit in digits.values():
+        done &= (digit >= 0) & (digit <= _NINE - _ZERO)
+
+    def number(first: int, end: int) -> npt.NDArray[np.int64]:
+        found = np.zeros(n, np.int64)
+        for at in range(first, end):
+            found = found * 10 + digits[at]
+        return np.where(done, found, 0)
+
+    year, month, day, hour, minute, second = (number(first, end) for first, end in _FIELDS)
+    milliseconds = number(20, min(23, length - 1)) * 10 ** max(0, 3 - (length - 21)) if length > 20 else 0
+    done &= (year >= 1) & (month >= 1) & (month <= 12) & (hour <= 23) & (minute <= 59) & (second <= 59)
+    months = np.where(done, (year - 1970) * 12 + month - 1, 0)
+    days, next_month = (_first_day(months + later) for later in (0, 1))
+    done &= (day >= 1) & (day <= next_month - days)
+    seconds = ((days + day - 1) * 24 + hour) * 3600 + minute * 60 + second
+    return np.where(done, seconds * 1000 + milliseconds, 0), done
+
+
+def _first_day(months: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Days from 1970-01-01 to the first day of a month counted from January 1970."""
+    return months.astype("datetime64[M]").astype("datetime64[D]").astype(np.int64)

@@ -424,7 +424,7 @@ def test_a_deep_record_is_judged_alike_from_a_deep_call_stack():
     def down(levels):
         return down(levels - 1) if levels else one(deep)[0]
 
-    assert down(0) is down(400) is Reason.OK
+    assert down(0) is down(300) is Reason.OK
 
 
 class TestObjects:

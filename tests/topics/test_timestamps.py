@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from susurrus.topics.timestamps import EARLIEST, LATEST, format_time, parse_time
+from susurrus.topics.timestamps import EARLIEST, LATEST, format_time, parse_time, parse_times
 
 
 @given(st.integers(EARLIEST, LATEST))
@@ -48,3 +48,44 @@ def test_no_text_raises_anything_else(text):
         assert EARLIEST <= parse_time(text) <= LATEST
     except ValueError:
         return
+
+
+def slowly(text):
+    try:
+        return parse_time(text)
+    except ValueError:
+        return None
+
+
+NEARLY = st.tuples(
+    st.sampled_from(["1970", "2024", "2023", "1900", "2000", "0000", "0001", "9999", "20x4"]),
+    st.sampled_from(
+        ["-01-31", "-02-28", "-02-29", "-02-30", "-04-31", "-00-10", "-13-01", "-12-00", "-12-31", "/01-01"]
+    ),
+    st.sampled_from(["T", "t", " ", "-"]),
+    st.sampled_from(["00:00:00", "23:59:59", "24:00:00", "12:60:00", "12:00:60", "1 :00:00", "12.00:00"]),
+    st.sampled_from(["", ".", ".5", ".05", ".123", ".9999", ".123456789", ".1234567890123456789", ",5", ".5x"]),
+    st.sampled_from(["Z", "z", "+", "+00:00", ""]),
+).map("".join)
+
+
+@given(st.lists(NEARLY | st.text(max_size=25), min_size=1, max_size=3))
+def test_all_at_once_is_one_by_one(texts):
+    texts = [text for text in texts if len(text) == len(texts[0])]
+    times, done = parse_times(texts)
+    for text, time, by_table in zip(texts, times.tolist(), done.tolist(), strict=True):
+        assert time == (slowly(text) if by_table else 0)
+
+
+@given(st.lists(st.integers(EARLIEST, LATEST), max_size=5), st.sampled_from([0, 1, 2, 3, 6, 9, 18]))
+def test_the_usual_texts_are_all_done_at_once(times, places):
+    texts = [
+        format_time(t // 1000 * 1000)[:-1] + f".{t % 1000:03d}000000000000000"[: places + (places > 0)] + "Z"
+        for t in times
+    ]
+    found, done = parse_times(texts)
+    assert done.all()
+    assert found.tolist() == [slowly(text) for text in texts]
+    assert found.tolist() == [
+        t // 1000 * 1000 + t % 1000 // 10 ** max(0, 3 - places) * 10 ** max(0, 3 - places) for t in times
+    ]
