@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from susurrus.agents.histogram.clock import CREATE_TIME, LOG_APPEND_TIME, Clock
 from susurrus.agents.settings import Settings
@@ -172,6 +172,7 @@ def ask(clock: Clock, now: int, offset: int) -> None:
     ),
     st.integers(1, 8),
 )
+@example([(0, 0, 0), (0, 0, 0), (0, 0, 20_000), (15_000, MAX_AHEAD, 0)], 2)
 def test_an_honest_producer_within_max_ahead_is_never_too_far_however_long_the_worker_slept(
     history: list[tuple[int, int, int]], fetch: int
 ) -> None:
