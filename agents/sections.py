@@ -300,6 +300,8 @@ class StreamSettings(Section):
     """`tops`: how a value is guessed before its piece is released."""
     horizon: Annotated[int, Field(ge=2, le=2**40)] | None = None
     """`pak`: n, values per stream for which the noise is planned; longer streams begin a new tree."""
+    tail_start: Annotated[float, Field(gt=0, lt=0.5)] = 0.005
+    """`pak`: the share of values beyond which their distribution is taken to decay at least exponentially; public."""
     secret_file: Path | None = None
     """File with the noise secret, as privacy.secret_file of a histogram; without it SUSURRUS_SECRET is read."""
 

@@ -59,6 +59,7 @@ def law_of(stream: StreamSettings) -> Tops | Pak:
             delta=_PAK_DELTA if stream.delta is None else stream.delta,
             holdout=stream.holdout,
             horizon=stream.horizon,
+            tail_start=stream.tail_start,
         )
     make = Tops.default if stream.method == "tops" else Tops.paper
     return make(

@@ -126,7 +126,7 @@ def optimise(
     if not feasible or rank < 1 or math.expm1(smoothness) * -math.log(2 * beta_tail) >= divisor:
         raise ConfigurationError(
             f"holdout={holdout} epsilon={epsilon} delta={delta}: no parameters meet PAK's constraints; hold out more "
-            "values"
+            "values, or raise tail_start"
         )
     return PakParameters(p=p, tail=tail, inflation=inflation, beta_tail=float(beta_tail), objective=math.exp(best[0]))
 
@@ -141,6 +141,7 @@ def build(
     beta: float = 0.02,
     threshold_share: float = 0.85,
     exact: bool = False,
+    tail_start: float = TAIL_START,
 ) -> Pak:
     """Return PAK with optimised parameters."""
     chosen = optimise(
@@ -151,6 +152,7 @@ def build(
         beta=beta,
         threshold_share=threshold_share,
         exact=exact,
+        tail_start=tail_start,
     )
     threshold = SmoothQuantile(
         bound=bound,
