@@ -1,33 +1,32 @@
 """What every partition of a pipeline is doing, what holds it back, and what to do: read from the ledger, for operators.
 
-Nothing here is for the public: positions and lags are exact figures. Rows come from the status and refusal records
-that the tasks write, compared with the ends of their input topics; a partition nobody reports is a row too.
+Nothing here is for the public: positions and lags are exact figures. Rows come from the status and refusal records that
+the tasks write, compared with the ends of their input topics and with what the consumer group has assigned; a partition
+that nobody has is a row too.
 """
 
 import time
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
-from susurrus.agents.durations import format_duration
+from confluent_kafka import Consumer, ConsumerGroupState, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient
 from susurrus.agents.settings import Settings
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.topics import charges, ledger
 from susurrus.topics.packing import MalformedRecord
 
 REQUEST_SECONDS: Final = 15.0
-SILENT_MS: Final = 90_000
-"""A running partition that has not reported for this long has probably lost its worker."""
 
-State = Literal["running", "starting", "stalled", "silent", "refused", "moved", "stopped", "missing"]
+State = Literal["running", "starting", "stalled", "refused", "moved", "stopped", "missing"]
 HEALTHY: Final = ("running", "starting")
 
 STAGES: Final = {
     "histogram": (("route", None), ("bound", "by-user"), ("release", "bounded")),
     "stream": (("stream", None),),
-    "local": (("server", "reports"),),
+    "local": (("collect", "reports"), ("server", "report-totals")),
 }
 """Stages of each kind of pipeline with the topic they read; None is the raw topic."""
 
@@ -61,6 +60,7 @@ class PipelineStatus:
     epoch: str
     first_window: int | None
     partitions: tuple[PartitionStatus, ...]
+    rebalancing: bool = False
     charged: int = 0
     charged_all: int = 0
 
@@ -71,25 +71,43 @@ class PipelineStatus:
 
 
 def judge(
-    records: Iterable[ledger.LedgerRecord], ends: Mapping[tuple[str, int], int], now: int
+    records: Iterable[ledger.LedgerRecord],
+    ends: Mapping[tuple[str, int], int],
+    owned: Set[tuple[str, int]] | None,
 ) -> tuple[PartitionStatus, ...]:
-    """One row per (stage, partition) of ``ends`` (the input's end offsets), and per refusal beyond them. ``now`` in
-    ms."""
+    """One row per (stage, partition) of ``ends`` (the input's end offsets), and per refusal beyond them.
+
+    owned: what the consumer group has assigned; None where it cannot tell. A partition reports only what changes, so an
+    old report alone means nothing.
+    """
     records = list(records)
     reports = {(r.stage, r.partition): r for r in records if isinstance(r, ledger.Status)}
     refusals = {(r.stage, r.partition): r for r in records if isinstance(r, ledger.Refusal)}
     places = dict.fromkeys([*ends, *sorted(set(refusals) - set(ends))])
-    return tuple(_row(place, reports.get(place), refusals.get(place), ends.get(place, -1), now) for place in places)
+    return tuple(
+        _row(
+            place,
+            reports.get(place),
+            refusals.get(place),
+            ends.get(place, -1),
+            None if owned is None else place in owned,
+        )
+        for place in places
+    )
 
 
 def _row(
-    place: tuple[str, int], report: ledger.Status | None, refusal: ledger.Refusal | None, end: int, now: int
+    place: tuple[str, int], report: ledger.Status | None, refusal: ledger.Refusal | None, end: int, owned: bool | None
 ) -> PartitionStatus:
     stage, partition = place
     state: State = "missing"
-    reason, action = "no worker has this partition", "start a worker, or wait for the rebalance"
-    if report is not None:
-        state, reason, action = _state(report, now)
+    reason, action = "no worker has this partition", "start a worker, or look at the worker's log"
+    if report is not None and owned and report.state == "stopped":
+        state, reason, action = "starting", "", ""  # the report is its last owner's
+    elif report is not None and owned is not False:
+        state, reason, action = _state(report)
+    elif report is not None and report.state == "stopped":
+        reason = "its worker was stopped"
     if refusal is not None:
         state, reason, action = "refused", refusal.cause, refusal.action
     return PartitionStatus(
@@ -106,14 +124,11 @@ def _row(
     )
 
 
-def _state(report: ledger.Status, now: int) -> tuple[State, str, str]:
+def _state(report: ledger.Status) -> tuple[State, str, str]:
     known: dict[str, State] = {
         "running": "running", "starting": "starting", "refused": "refused", "moved": "moved", "stopped": "stopped"
     }  # fmt: skip
     state = known.get(report.state, "stalled")
-    if state in HEALTHY and now - report.at > SILENT_MS:
-        since = format_duration((now - report.at) // 1000 * 1000)
-        return "silent", f"no sign of life for {since}", "look at the worker's log; start a worker if it is gone"
     if state == "stopped":
         return state, "its worker was stopped", "start a worker"
     if state == "moved":
@@ -150,16 +165,32 @@ def collect(settings: Settings) -> PipelineStatus:
         ]
     finally:
         consumer.close()
+    owned, rebalancing = _assigned(settings)
     epoch = next((r.epoch for r in records if isinstance(r, ledger.Epoch)), "")
     start = next((r.first_window for r in records if isinstance(r, ledger.Start)), None)
     ours = [c for c in charged if c.raw_topic == settings.input.topic]
     return PipelineStatus(
         epoch=epoch,
         first_window=start,
-        partitions=judge(records, ends, int(time.time() * 1000)),
+        partitions=judge(records, ends, owned),
+        rebalancing=rebalancing,
         charged=sum(c.pipeline == settings.pipeline.name for c in ours),
         charged_all=len(ours),
     )
+
+
+def _assigned(settings: Settings) -> tuple[Set[tuple[str, int]] | None, bool]:
+    """(stage, partition) of everything the group's members have, and whether the group is rebalancing just now."""
+    if settings.kafka.embedded:
+        return None, False  # the embedded broker cannot be asked
+    group = f"{settings.pipeline.prefix}.{settings.pipeline.name}"
+    admin = AdminClient({**settings.librdkafka(), "log_level": 3})
+    found = admin.describe_consumer_groups([group], request_timeout=REQUEST_SECONDS)[group].result()
+    if found.state in (ConsumerGroupState.PREPARING_REBALANCING, ConsumerGroupState.COMPLETING_REBALANCING):
+        return None, True
+    stages = {topic: stage for stage, topic in _inputs(settings)}
+    parts = [part for member in found.members for part in member.assignment.topic_partitions]
+    return {(stages[part.topic], part.partition) for part in parts if part.topic in stages}, False
 
 
 def _inputs(settings: Settings) -> Sequence[tuple[str, str]]:

@@ -16,7 +16,7 @@ from susurrus.agents.status import PartitionStatus, PipelineStatus
 from susurrus.topics.timestamps import format_time
 
 NEEDS_SOMEBODY = 1
-"""Exit code while any partition is refused, stalled, silent, stopped or without a worker."""
+"""Exit code while any partition is refused, stalled, stopped or without a worker."""
 _STYLES = {"running": "green", "starting": "yellow", "moved": "yellow", "stalled": "yellow"}
 
 
@@ -56,7 +56,8 @@ def _head(found: PipelineStatus, settings: Settings) -> Text:
     first = "" if found.first_window is None else f" · first window {format_time(found.first_window)}"
     others = found.charged_all - found.charged
     charged = f" · {found.charged:,} windows charged" + (f", {others:,} more by others on this topic" if others else "")
-    return Text.assemble((settings.pipeline.name, "bold"), f" · epoch {found.epoch[:8]}{first}{charged}")
+    moving = " · rebalancing" if found.rebalancing else ""
+    return Text.assemble((settings.pipeline.name, "bold"), f" · epoch {found.epoch[:8]}{first}{charged}{moving}")
 
 
 def _stages(found: PipelineStatus, settings: Settings) -> Table:
@@ -101,21 +102,38 @@ def _partitions(rows: tuple[PartitionStatus, ...], settings: Settings, width: in
     return table
 
 
-def _grouped(rows: tuple[PartitionStatus, ...]) -> list[tuple[list[int], PartitionStatus]]:
-    """Rows that say the same thing once, with all the partitions they speak of."""
-    groups: dict[tuple[str, str, str, str], tuple[list[int], PartitionStatus]] = {}
+def _grouped(rows: tuple[PartitionStatus, ...]) -> list[list[PartitionStatus]]:
+    """Rows that say the same thing together, so that it is said once."""
+    groups: dict[tuple[str, str, str], list[PartitionStatus]] = {}
     for row in rows:
-        groups.setdefault((row.stage, row.state, row.reason, row.action), ([], row))[0].append(row.partition)
+        groups.setdefault((row.state, row.reason, row.action), []).append(row)
     return list(groups.values())
 
 
-def _problem(group: tuple[list[int], PartitionStatus]) -> Panel:
-    partitions, row = group
-    numbers = ", ".join(str(partition) for partition in partitions[:20]) + (", …" if len(partitions) > 20 else "")
+def _problem(rows: list[PartitionStatus]) -> Panel:
+    row = max(rows, key=lambda row: row.at)
     since = "" if not row.at else f", reported {format_duration(max(0, int(time.time()) - row.at // 1000) * 1000)} ago"
     body = Text(row.reason or "no reason given")
     if row.action:
         body.append_text(Text.assemble("\n", ("What to do: ", "bold"), row.action))
-    title = f"[bold]{row.stage} {numbers}[/bold]: {row.state}{since}"
-    style = "red" if row.state in ("refused", "missing", "silent", "stopped") else "yellow"
+    title = Text.assemble((_places(rows), "bold"), f": {row.state}{since}")
+    style = "red" if row.state in ("refused", "missing", "stopped") else "yellow"
     return Panel(body, title=title, title_align="left", border_style=style, padding=(0, 1))
+
+
+def _places(rows: list[PartitionStatus]) -> str:
+    """Which partitions of which stages: ``route 0-3; bound 2, 5``."""
+    stages: dict[str, list[int]] = {}
+    for row in rows:
+        stages.setdefault(row.stage, []).append(row.partition)
+    return "; ".join(f"{stage} {_ranges(sorted(partitions))}" for stage, partitions in stages.items())
+
+
+def _ranges(numbers: list[int]) -> str:
+    parts: list[list[int]] = []
+    for number in numbers:
+        if parts and number == parts[-1][1] + 1:
+            parts[-1][1] = number
+        else:
+            parts.append([number, number])
+    return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in parts)

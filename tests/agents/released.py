@@ -24,6 +24,8 @@ def settings(servers: str = "localhost:1", directory: Path = Path(), **sections:
         "privacy": {"epsilon": 6.0, "delta": 1e-9},
         **sections,
     }
+    if data["privacy"] is None:  # kinds with a promise of their own
+        del data["privacy"]
     return settings_from(data, directory=directory, environ={})
 
 

@@ -1,15 +1,20 @@
 """status: every partition has a row, and every row that is not well says why and what to do."""
 
+from typing import Any
+
 import pytest
-from susurrus.agents.status import SILENT_MS, PartitionStatus, judge
+from susurrus.agents.app import stages_of
+from susurrus.agents.status import PartitionStatus, _inputs, judge
 from susurrus.topics.ledger import Refusal, Status
+
+from tests.agents.released import settings
 
 NOW = 1_800_000_000_000
 ENDS = {("route", 0): 100, ("bound", 0): 10}
 
 
 def one(*records: Status | Refusal) -> PartitionStatus:
-    return judge(records, {("route", 0): 100}, NOW)[0]
+    return judge(records, {("route", 0): 100}, {("route", 0)})[0]
 
 
 def report(**fields: object) -> Status:
@@ -17,7 +22,7 @@ def report(**fields: object) -> Status:
 
 
 def test_partitions_nobody_reports_are_rows_too() -> None:
-    rows = judge([], ENDS, NOW)
+    rows = judge([], ENDS, set())
     assert [(row.stage, row.state) for row in rows] == [("route", "missing"), ("bound", "missing")]
     assert all(row.reason and row.action for row in rows)
 
@@ -33,11 +38,35 @@ def test_a_running_partition_needs_nobody() -> None:
     assert (row.state, row.reason, row.slot, row.worker) == ("running", "", 7, "w")
 
 
-def test_silence_is_noticed() -> None:
-    assert one(report(at=NOW - SILENT_MS)).state == "running"
-    row = one(report(at=NOW - SILENT_MS - 1))
-    assert row.state == "silent"
-    assert "worker" in row.action
+def test_a_partition_that_no_worker_has_is_missing_whatever_it_reported_last() -> None:
+    for state in ("running", "stopped"):
+        row = judge([report(state=state)], {("route", 0): 100}, set())[0]
+        assert row.state == "missing"
+        assert "start a worker" in row.action
+
+
+def test_an_idle_partition_reports_nothing_new_and_is_well() -> None:
+    assert one(report(at=0)).state == "running"
+    assert judge([report(at=0)], {("route", 0): 100}, None)[0].state == "running"
+
+
+def test_a_new_owner_is_starting_until_it_reports() -> None:
+    assert one(report(state="stopped")).state == "starting"
+    assert judge([report(state="stopped")], {("route", 0): 100}, None)[0].state == "stopped"
+
+
+@pytest.mark.parametrize(
+    "sections",
+    [
+        {},
+        {"pipeline": {"name": "p", "kind": "stream"}, "stream": {"bound": 1.0, "epsilon": 1.0}, "privacy": None},
+        {"pipeline": {"name": "p", "kind": "local"}, "local": {"bound": 1.0, "epsilon": 1.0}, "privacy": None},
+    ],
+    ids=["histogram", "stream", "local"],
+)
+def test_the_stages_are_those_that_run(sections: dict[str, Any]) -> None:
+    made = settings(**sections)
+    assert list(_inputs(made)) == [(stage.name, stage.input_topic) for stage in stages_of(made)]
 
 
 def test_a_stall_is_split_into_cause_and_action() -> None:
@@ -49,16 +78,16 @@ def test_a_stall_is_split_into_cause_and_action() -> None:
 
 def test_a_refusal_outlives_the_last_report() -> None:
     refusal = Refusal(stage="route", partition=0, cause="topic recreated", action="restore it", at=NOW - 5)
-    for records in ([refusal], [report(at=NOW - 10 * SILENT_MS), refusal], [report(state="refused"), refusal]):
+    for records in ([refusal], [report(at=0), refusal], [report(state="refused"), refusal]):
         row = one(*records)
         assert (row.state, row.reason, row.action) == ("refused", "topic recreated", "restore it")
 
 
 def test_a_refusal_of_an_unknown_partition_is_shown() -> None:
     refusal = Refusal(stage="route", partition=7, cause="c", action="a", at=NOW)
-    assert [row.partition for row in judge([refusal], {("route", 0): 1}, NOW)] == [0, 7]
+    assert [row.partition for row in judge([refusal], {("route", 0): 1}, None)] == [0, 7]
 
 
-@pytest.mark.parametrize("state", ["moved", "stopped", "refused", "something-new"])
+@pytest.mark.parametrize("state", ["moved", "refused", "something-new"])
 def test_every_other_state_needs_somebody(state: str) -> None:
     assert one(report(state=state)).state not in ("running", "starting")

@@ -206,4 +206,4 @@ class TestWatch:
         assert result.exit_code == 1, result.output
         text = one_line(result.stdout)
         assert "not started yet" in text
-        assert "route 0, 1, 2, 3 : missing" in text.replace("3:", "3 :")
+        assert "route 0-3; bound 0-3; release 0-3: missing" in text

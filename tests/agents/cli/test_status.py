@@ -47,7 +47,7 @@ def test_all_is_well(width: int, every: bool) -> None:
 def test_problems_say_why_and_what_to_do_once_for_all_partitions_alike() -> None:
     found = PipelineStatus(epoch="ab" * 16, first_window=None, partitions=(*RUNNING, REFUSED, *MISSING))
     text = shown(found, 80)
-    assert "bound 4, 5, 6: missing" in text
+    assert "bound 4-6: missing" in text
     assert text.count("no worker") == 1
     assert "trigger would change" in text
     assert "What to do: restore the raw log" in text
