@@ -1,13 +1,16 @@
-"""The local state of one partition task: RocksDB in raw bytes, written in ONE batch per commit, after the Kafka commit.
+"""The local state of one partition task: RocksDB in raw bytes behind a bounded layer of memory.
 
 It is a cache of the changelog, never an authority: its meta record says up to which changelog offset it is complete, and
-whatever is missing is replayed (agents/changelog.py). It is opened by exactly one task thread.
+whatever is missing is replayed (agents/changelog.py). Commits are written after the Kafka commit, first into memory; when that
+has grown, all of it goes to RocksDB in ONE batch with the meta record of the last commit in it, so what is on disk is always the
+state after some commit, though not always the last. It is opened by exactly one task thread.
 """
 
 import shutil
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from rocksdict import BlockBasedOptions, Cache, Options, Rdict, ReadOptions, WriteBatch, WriteOptions
 
@@ -45,14 +48,26 @@ def _write_options() -> WriteOptions:
     """No write-ahead log: the changelog is one, and after a crash what is missing here is replayed from it."""
     options = WriteOptions()
     options.disable_wal = True
+    options.memtable_insert_hint_per_batch = True
     return options
+
+
+_MEMORY_BYTES = 24 << 20
+_ENTRY_BYTES = 150
+"""What an entry of a dictionary of byte strings costs beside the bytes."""
+_UNKNOWN = object()
 
 
 class Store:
     """Byte keys to byte values; keys sort bytewise. The first byte names the table (agents/histogram/*)."""
 
-    def __init__(self, directory: Path, *, lock_seconds: float = 10.0) -> None:
+    def __init__(self, directory: Path, *, lock_seconds: float = 10.0, memory_bytes: int = _MEMORY_BYTES) -> None:
         self.directory = directory
+        self._memory_bytes = memory_bytes
+        self._dirty: dict[bytes, bytes | None] = {}
+        self._clean: dict[bytes, bytes | None] = {}
+        self._dirty_meta: bytes | None = None
+        self._dirty_bytes = 0
         directory.parent.mkdir(parents=True, exist_ok=True)
         deadline = time.monotonic() + lock_seconds
         while True:
@@ -67,17 +82,30 @@ class Store:
 
     def get(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """The values of many keys, None where absent."""
-        return self._db.get(list(keys)) if keys else []
+        dirty, clean = self._dirty, self._clean
+        if not dirty and not clean:
+            return self._db.get(list(keys)) if keys else []
+        values: list[Any] = [dirty.get(key, _UNKNOWN) for key in keys]
+        if clean:
+            values = [
+                clean.get(key, _UNKNOWN) if value is _UNKNOWN else value
+                for key, value in zip(keys, values, strict=True)
+            ]
+        unknown = [i for i, value in enumerate(values) if value is _UNKNOWN]
+        if unknown:
+            for i, value in zip(unknown, self._db.get([keys[i] for i in unknown]), strict=True):
+                values[i] = value
+        return values
 
     def get_one(self, key: bytes) -> bytes | None:
         """The value of one key."""
-        value: bytes | None = self._db.get(key)
-        return value
+        return self.get([key])[0]
 
     def scan(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Items with start <= key < end, in order, as of the call."""
         if start >= end:
             return
+        self.flush()
         options = ReadOptions()
         options.set_iterate_upper_bound(end)
         yield from self._db.items(from_key=start, read_opt=options)
@@ -95,13 +123,46 @@ class Store:
 
     def write(
         self,
-        puts: Iterable[tuple[bytes, bytes]],
-        deletes: Iterable[bytes] = (),
-        drops: Iterable[tuple[bytes, bytes]] = (),
+        puts: Sequence[tuple[bytes, bytes]],
+        deletes: Sequence[bytes] = (),
+        drops: Sequence[tuple[bytes, bytes]] = (),
         *,
         meta: bytes,
     ) -> None:
         """Ranges ``drops`` are deleted first, then ``deletes``, then ``puts`` and the meta record, all or nothing."""
+        if drops:
+            self.flush()
+            self._clean = {}
+            self._write_through(puts, deletes, drops, meta)
+            return
+        dirty = self._dirty
+        for key in deletes:
+            dirty[key] = None
+        dirty.update(puts)
+        self._dirty_meta = meta
+        self._dirty_bytes += sum(len(key) + len(value) for key, value in puts)
+        self._dirty_bytes += _ENTRY_BYTES * (len(puts) + len(deletes))
+        if self._dirty_bytes > self._memory_bytes:
+            self.flush()
+
+    def flush(self) -> None:
+        """Everything in memory goes to RocksDB in one batch; it stays readable from memory until the next flush."""
+        if self._dirty_meta is None:
+            return
+        # Sorted keys are inserted next to each other: half the time of random ones.
+        items = sorted(self._dirty.items())
+        puts = [(key, value) for key, value in items if value is not None]
+        self._write_through(puts, [key for key, value in items if value is None], (), self._dirty_meta)
+        self._clean, self._dirty = self._dirty, {}
+        self._dirty_meta, self._dirty_bytes = None, 0
+
+    def _write_through(
+        self,
+        puts: Iterable[tuple[bytes, bytes]],
+        deletes: Iterable[bytes],
+        drops: Iterable[tuple[bytes, bytes]],
+        meta: bytes,
+    ) -> None:
         batch = WriteBatch(raw_mode=True)
         for start, end in drops:
             batch.delete_range(start, end)
@@ -113,17 +174,19 @@ class Store:
         self._db.write(batch, _write_options())
 
     def meta(self) -> bytes | None:
-        """The meta record of the last commit this store has seen; None for a new store."""
-        return self.get_one(META_KEY)
+        """The meta record of the last commit; None for a new store."""
+        return self._dirty_meta if self._dirty_meta is not None else self._db.get(META_KEY)
 
     def wipe(self) -> None:
         """Forget everything: the changelog is replayed from its start."""
+        self._dirty, self._clean, self._dirty_meta, self._dirty_bytes = {}, {}, None, 0
         self._db.close()
         shutil.rmtree(self.directory, ignore_errors=True)
         self._db = Rdict(str(self.directory), _options())
 
     def close(self) -> None:
-        """Release the directory."""
+        """Write what is in memory and release the directory."""
+        self.flush()
         self._db.close()
 
 
