@@ -2,8 +2,9 @@
 
 One packed record per commit (topics/changelog.py), chunked below the record limit. A log that has grown long is shortened by a
 rolling refresh: every commit then also carries, from a cursor that walks through the key space, as many bytes of unchanged state
-as it carries of changes. When the cursor has come round, whatever was written before the round began is superseded and may be deleted
-(``purge_before``), so the log is at most a few times the size of the state, without ever writing a whole snapshot.
+as it carries of changes. When the cursor has come round, whatever was written before the round began is superseded and may be
+deleted (``purge_before``), so the log is at most a few times the size of the state, without ever writing a whole snapshot. A
+log that begins later than that has lost something and is refused.
 """
 
 import contextlib
@@ -22,21 +23,34 @@ from susurrus.topics.packing import MalformedRecord
 
 _LAST_STATE_KEY = b"\xff"
 _REFRESH_BYTES = 64 << 10
+_RECORD_BYTES = 500
+"""What a commit without state costs, roughly; where nothing else is written, that adds up too."""
 _LONG_LOG_BYTES = 64 << 20
 """A log of fewer bytes is read in a second or two: not worth a refresh."""
+_NONE = -1
+_HERE = -2
 
 
 class Refresh(msgspec.Struct, array_like=True):
     """Where the rolling refresh is.
 
-    cursor: the next key. round_start: changelog offset at which this round began; -1: none, or not known. purge_before: records
-    below are superseded. logged: bytes since then.
+    cursor: the next key. round_start: changelog offset at which this round began; -1: none is under way. purge_before: records
+    below are superseded. logged: bytes since the last round. -2, in records only: the offset of that very record.
     """
 
     cursor: bytes = b""
     round_start: int = -1
     purge_before: int = -1
     logged: int = 0
+
+    def located(self, offset: int) -> "Refresh":
+        """The same once the offset of the record's first chunk is known."""
+        return Refresh(
+            cursor=self.cursor,
+            round_start=offset if self.round_start == _HERE else self.round_start,
+            purge_before=offset if self.purge_before == _HERE else self.purge_before,
+            logged=self.logged,
+        )
 
 
 class Facts(msgspec.Struct):
@@ -67,7 +81,6 @@ class Step:
     commit: Commit
     chunks: list[bytes]
     state: State
-    round_starts: bool
     first_offset: int = -1
     last_offset: int = -1
 
@@ -115,12 +128,15 @@ class Changelog:
                 f"offset={state.changelog_next}: the changelog was truncated; restore it, or give the pipeline a new name"
             )
         assembler = codec.Assembler()
+        from_start, first = state is None, start
         with contextlib.closing(self._clients.reader("recovery")) as consumer:
             position = state.changelog_next if state is not None else start
             if position < end:
                 for batch in read_to_end(consumer, self.topic, self.partition, position):
                     beat()
                     for message in batch:
+                        if not assembler.pending:
+                            first = message.offset()
                         try:
                             record = assembler.feed(message.value())
                         except MalformedRecord as error:
@@ -129,16 +145,22 @@ class Changelog:
                                 "changelog, or give the pipeline a new name to start over"
                             ) from error
                         if record is not None:
-                            state = self._replay(store, record, message.offset() + 1, epoch)
+                            state = self._replay(store, record, first, message.offset() + 1, epoch)
         if assembler.pending:
             raise Refusal(
                 f"topic={self.topic} partition={self.partition}: the last commit lacks chunks; restore the changelog, or give "
                 "the pipeline a new name to start over"
             )
         self.purge_before = state.refresh.purge_before if state is not None else -1
+        needed = max(0, self.purge_before)
+        if from_start and state is not None and start > needed:
+            raise Refusal(
+                f"topic={self.topic} partition={self.partition} starts at offset={start}, but the state begins at offset={needed}: "
+                "part of the changelog was deleted; restore it, or give the pipeline a new name to start over"
+            )
         return state
 
-    def _replay(self, store: Store, record: codec.ChangelogRecord, following: int, epoch: str) -> State:
+    def _replay(self, store: Store, record: codec.ChangelogRecord, first: int, following: int, epoch: str) -> State:
         facts = msgspec.msgpack.decode(record.meta, type=Facts)
         if facts.epoch != epoch:
             raise Refusal(
@@ -152,7 +174,7 @@ class Changelog:
             position=record.next_position,
             topic_id=record.topic_id,
             meta=facts.meta,
-            refresh=facts.refresh,
+            refresh=facts.refresh.located(first),
         )
         store.write(record.puts, record.deletes, facts.drops, meta=msgspec.msgpack.encode(state))
         return state
@@ -164,17 +186,17 @@ class Changelog:
         previous = self.meta(store)
         before = previous.refresh if previous is not None else Refresh()
         size = sum(len(key) + len(value) for key, value in commit.puts)
-        running = before.round_start >= 0
         refreshed: list[tuple[bytes, bytes]] = []
-        refresh = Refresh(before.cursor, before.round_start, before.purge_before, before.logged + size)
+        refresh = Refresh(before.cursor, before.round_start, before.purge_before, before.logged + size + _RECORD_BYTES)
+        running = before.round_start != _NONE
         if running or before.logged > _LONG_LOG_BYTES:
-            # The offset of this record is not known yet, so a round that begins with it is marked -1 in the record itself: a
-            # successor that recovers from here simply begins a new round.
-            refreshed, refresh.cursor = self._refresh(store, commit, before.cursor if running else b"", size)
-            refresh.logged += size
-            if not refresh.cursor and running:
-                refresh = Refresh(b"", -1, before.round_start, 0)
-        starts = bool(refresh.cursor) and not running
+            round_start = before.round_start if running else _HERE
+            refreshed, cursor = self._refresh(store, commit, before.cursor if running else b"", size)
+            if cursor:
+                refresh.cursor, refresh.round_start = cursor, round_start
+                refresh.logged += size
+            else:
+                refresh = Refresh(purge_before=round_start)
         facts = Facts(epoch=epoch, meta=commit.meta, drops=commit.drops, refresh=refresh)
         record = codec.ChangelogRecord(
             next_position=commit.position,
@@ -192,7 +214,7 @@ class Changelog:
             meta=commit.meta,
             refresh=refresh,
         )
-        return Step(commit, codec.encode(record, self._max_bytes), state, starts)
+        return Step(commit, codec.encode(record, self._max_bytes), state)
 
     def _refresh(
         self, store: Store, commit: Commit, cursor: bytes, size: int
@@ -240,7 +262,6 @@ class Changelog:
         """After the commit: the store, in one batch."""
         state, commit = step.state, step.commit
         state.changelog_next = step.last_offset + 1
-        if step.round_starts:
-            state.refresh.round_start = step.first_offset
+        state.refresh = state.refresh.located(step.first_offset)
         self.purge_before = state.refresh.purge_before
         store.write(commit.puts, commit.deletes, commit.drops, meta=msgspec.msgpack.encode(state))
