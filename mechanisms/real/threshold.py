@@ -20,7 +20,7 @@ import numpy as np
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.mechanisms.real.addresses import GRID, GRID_BITS, AddressedNoise, Ints, address
 
-FILTER_TIGHTNESS = 0.3
+FILTER_TIGHTNESS = 0.4
 """Part of the paper's slope that suits the causal filter: with less noise in its answers a larger theta costs less."""
 GEOMETRIC_CANDIDATES = 256
 
