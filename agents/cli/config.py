@@ -11,6 +11,7 @@ from susurrus.agents import secrets
 from susurrus.agents.cli.console import out
 from susurrus.agents.durations import format_duration
 from susurrus.agents.settings import Settings, load_settings
+from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.topics.timestamps import format_time
 
 app = typer.Typer(no_args_is_help=True, help="Check a configuration, print its schema, make a noise secret.")
@@ -20,6 +21,7 @@ app = typer.Typer(no_args_is_help=True, help="Check a configuration, print its s
 def check(file: Annotated[Path, typer.Argument(help="TOML file of the pipeline.")]) -> None:
     """Check a configuration and say in plain words what it promises, publishes and costs."""
     settings = load_settings(file)
+    settings.aiokafka()  # loads the TLS files
     console = out()
     console.print(summary(settings))
     if settings.pipeline.kind == "histogram":
@@ -32,9 +34,9 @@ def check(file: Annotated[Path, typer.Argument(help="TOML file of the pipeline."
     try:
         settings.secret()
         secret = "found"
-    except Exception as error:  # reported, not raised: the file can be checked where the secret is not mounted
-        secret = f"[yellow]{error}[/yellow]"
-    console.print(f"noise secret: {secret}")
+    except ConfigurationError as error:  # reported, not raised: the file can be checked where no secret is mounted
+        secret = str(error)
+    console.print(f"noise secret: {secret}", markup=False)
 
 
 @app.command()

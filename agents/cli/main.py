@@ -1,4 +1,4 @@
-"""The command ``susurrus``: one module per command, imported when it is used, so that ``--help`` starts nothing."""
+"""The command ``susurrus``: one module per command. Faust and the mechanisms are imported by the commands that need them."""
 
 from typing import Annotated
 
