@@ -395,5 +395,8 @@ def _numbers(values: object) -> npt.NDArray[np.float64]:
 
 
 def _silent() -> logging.Logger:
-    """librdkafka's own lines (connections, brokers) go to this package's logger instead of stderr."""
-    return logging.getLogger("susurrus.agents.local.client.kafka")
+    """librdkafka's own lines (connections, brokers) go to a logger of their own, and nowhere if nobody listens."""
+    logger = logging.getLogger(f"{__name__}.kafka")
+    if not logger.handlers:
+        logger.addHandler(logging.NullHandler())
+    return logger
