@@ -1,0 +1,142 @@
+"""The store against a dictionary: whatever was written, in whatever order, also after a restart and after a crash."""
+
+import shutil
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from susurrus.agents.store import FIRST_STATE_KEY, META_KEY, Store, prefix_end
+
+KEYS = st.sampled_from(
+    [b"a", b"a\x00", b"a\xff", b"b", b"b1", b"b2", b"b\xff\xff", b"c", b"p\x00\x01", b"p\x00\x02", b"z"]
+)
+RANGES = st.tuples(KEYS, KEYS).map(sorted).map(tuple)
+COMMITS = st.tuples(
+    st.lists(st.tuples(KEYS, st.binary(max_size=3)), max_size=4),
+    st.lists(KEYS, max_size=3),
+    st.lists(RANGES, max_size=2),
+)
+ACTIONS = st.lists(
+    st.one_of(
+        st.tuples(st.just("commit"), COMMITS),
+        st.tuples(st.just("reopen"), st.none()),
+        st.tuples(st.just("scan"), RANGES),
+        st.tuples(st.just("get"), st.lists(KEYS, max_size=5)),
+        st.tuples(st.just("crash"), st.none()),
+    ),
+    max_size=14,
+)
+
+
+class Model:
+    """A dictionary after every commit."""
+
+    def __init__(self) -> None:
+        self.states: list[dict[bytes, bytes]] = [{}]
+
+    def commit(self, puts: Any, deletes: Any, drops: Any) -> bytes:
+        rows = dict(self.states[-1])
+        for start, end in drops:
+            rows = {key: value for key, value in rows.items() if not start <= key < end}
+        for key in deletes:
+            rows.pop(key, None)
+        rows.update(puts)
+        self.states.append(rows)
+        return b"%d" % (len(self.states) - 1)
+
+
+def everything(store: Store) -> dict[bytes, bytes]:
+    return dict(store.scan(FIRST_STATE_KEY, b"\xff"))
+
+
+@settings(max_examples=60)
+@given(ACTIONS, st.sampled_from([0, 400, 1 << 20]))
+def test_the_store_is_a_sorted_dictionary_and_a_crash_leaves_it_after_some_commit(actions: Any, memory: int) -> None:
+    with TemporaryDirectory() as name:
+        place = Path(name) / "0"
+        store = Store(place, memory_bytes=memory)
+        model = Model()
+        for number, (action, argument) in enumerate(actions):
+            rows = model.states[-1]
+            if action == "commit":
+                store.write(*argument, meta=model.commit(*argument))
+            elif action == "reopen":
+                store.close()
+                store = Store(place, memory_bytes=memory)
+            elif action == "scan":
+                wanted = sorted((key, value) for key, value in rows.items() if argument[0] <= key < argument[1])
+                assert list(store.scan(*argument)) == wanted
+                assert [item for chunk in store.scan_chunks(*argument, 2) for item in chunk] == wanted
+            elif action == "get":
+                assert store.get(argument) == [rows.get(key) for key in argument]
+            else:
+                # kill -9: what is on disk now is what a successor finds.
+                crashed = Path(name) / f"crashed-{number}"
+                shutil.copytree(place, crashed, ignore=shutil.ignore_patterns("LOCK"))
+                found = Store(crashed)
+                state = model.states[int(found.meta() or b"0")]
+                assert everything(found) == state
+                found.close()
+            assert store.meta() == (b"%d" % (len(model.states) - 1) if len(model.states) > 1 else None)
+        assert everything(store) == model.states[-1]
+        store.close()
+
+
+def test_a_scan_shows_the_store_as_of_its_first_item_while_commits_go_on(tmp_path: Path) -> None:
+    store = Store(tmp_path / "s")
+    store.write([(b"a%d" % i, b"old") for i in range(5)], meta=b"1")
+    scan = store.scan(b"a", b"b")
+    first = next(scan)
+    store.write([(b"a3", b"new")], [b"a4"], meta=b"2")
+    store.flush()
+    assert [first, *scan] == [(b"a%d" % i, b"old") for i in range(5)]
+    store.close()
+
+
+def test_the_meta_record_is_no_state(tmp_path: Path) -> None:
+    store = Store(tmp_path / "s")
+    store.write([], drops=[(FIRST_STATE_KEY, b"\xff")], meta=b"m")
+    assert META_KEY < FIRST_STATE_KEY
+    assert everything(store) == {}
+    assert store.meta() == b"m"
+    store.close()
+
+
+def test_a_wiped_store_has_forgotten_everything_and_goes_on(tmp_path: Path) -> None:
+    store = Store(tmp_path / "s")
+    store.write([(b"a", b"1")], meta=b"1")
+    store.flush()
+    store.write([(b"b", b"2")], meta=b"2")
+    store.wipe()
+    assert store.meta() is None
+    assert everything(store) == {}
+    assert store.get([b"a", b"b"]) == [None, None]
+    store.write([(b"c", b"3")], meta=b"3")
+    assert everything(store) == {b"c": b"3"}
+    store.close()
+    store = Store(tmp_path / "s")
+    assert (everything(store), store.meta()) == ({b"c": b"3"}, b"3")
+    store.close()
+
+
+def test_two_tasks_cannot_have_one_store(tmp_path: Path) -> None:
+    store = Store(tmp_path / "s")
+    with pytest.raises(Exception, match=r"[Ll]ock"):
+        Store(tmp_path / "s", lock_seconds=0.0)
+    store.close()
+    Store(tmp_path / "s", lock_seconds=0.0).close()
+
+
+@given(st.binary(min_size=1, max_size=4), st.binary(max_size=4))
+def test_a_prefix_ends_before_the_next_key_that_lacks_it(prefix: bytes, rest: bytes) -> None:
+    if not prefix.strip(b"\xff"):
+        with pytest.raises(ValueError, match="no end"):
+            prefix_end(prefix)
+        return
+    end = prefix_end(prefix)
+    assert prefix + rest < end
+    assert not end.startswith(prefix)
+    assert (prefix <= rest < end) == rest.startswith(prefix)
