@@ -1,0 +1,240 @@
+"""The rule that closes slots: whatever is read again after a crash, every slot is closed once, with all of its rows."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from susurrus.agents.histogram.open_slots import OpenSlots, TickVector
+from susurrus.mechanisms.errors import Refusal
+from susurrus.topics.tick import Tick
+
+DIGEST = bytes(32)
+FIRST = 100
+
+
+@dataclass(frozen=True)
+class Block:
+    """Rows of one slot of one source; ``name`` tells it from every other."""
+
+    source: int
+    slot: int
+    name: int
+
+
+Log = list[Block | Tick]
+
+
+@st.composite
+def logs(draw: st.DrawFn) -> tuple[Log, int, int]:
+    """A log as the transactions of several sources write it (blocks of open slots, then perhaps a tick), the sources at
+    the start, and the last slot. A grown number of sources joins from the slot after the tick that announces it."""
+    sources, slots = draw(st.integers(1, 3)), draw(st.integers(1, 5))
+    grown = draw(st.integers(sources, 4))
+    announced = draw(st.integers(FIRST, FIRST + slots - 1)) if grown > sources else None
+    queues: list[list[list[Block | Tick]]] = []
+    name = 0
+    for source in range(grown):
+        joins = FIRST if source < sources else (announced or 0) + 1
+        closed, queue = joins - 1, []
+        while closed < FIRST + slots - 1:
+            wrote: list[Block | Tick] = []
+            for _ in range(draw(st.integers(0, 2))):
+                wrote.append(Block(source, draw(st.integers(closed + 1, FIRST + slots - 1)), name))
+                name += 1
+            if draw(st.booleans()) or not wrote:
+                closed = draw(st.integers(closed + 1, FIRST + slots - 1))
+                if source == 0 and announced is not None and closed >= announced > wrote_until(queue, 0):
+                    closed = announced
+                number = (grown if announced is not None and closed >= announced else sources) if source == 0 else None
+                wrote.append(Tick(source, closed, DIGEST, number))
+            queue.append(wrote)
+        queues.append(queue)
+    log: Log = []
+    while any(queues):
+        ready = [
+            source
+            for source, queue in enumerate(queues)
+            if queue and (source < sources or any(isinstance(r, Tick) and r.sources == grown for r in log))
+        ]
+        log += queues[draw(st.sampled_from(ready))].pop(0)
+    return log, sources, FIRST + slots - 1
+
+
+def wrote_until(queue: list[list[Block | Tick]], source: int) -> int:
+    return max([FIRST - 1, *(r.slot for wrote in queue for r in wrote if isinstance(r, Tick) and r.source == source)])
+
+
+@dataclass
+class Reader:
+    """Reads a log as bound does: one commit per closed slot with rows, a restart from the last commit at any time."""
+
+    log: Log
+    sources: int
+    spill_above: int = 10**9
+
+    def __post_init__(self) -> None:
+        self.closed: list[tuple[int, list[Block]]] = []
+        self.meta: dict[str, Any] | None = None
+        self.position = 0
+        self.spilled: dict[int, list[Block]] = {}
+        self.crash()
+
+    def crash(self) -> None:
+        if self.meta is None:
+            self.open: OpenSlots[Block] = OpenSlots.fresh(config_digest=DIGEST, closed=FIRST - 1, sources=self.sources)
+        else:
+            self.open = OpenSlots.from_meta(self.meta, config_digest=DIGEST)
+        self.taken = self.position
+
+    def take(self, end: int) -> None:
+        for offset in range(self.taken, end):
+            record = self.log[offset]
+            if isinstance(record, Tick):
+                self.open.tick(record, offset)
+            else:
+                self.open.add(record.slot, record, 1, offset)
+        self.taken = end
+
+    def commit(self, limit: int) -> int:
+        """At most so many commits; how many there were."""
+        for number in range(limit):
+            ready = self.open.ready
+            if ready <= self.open.closed:
+                if self.open.rows > self.spill_above:
+                    for slot, blocks in self.open.take_all():
+                        self.spilled.setdefault(slot, []).extend(blocks)
+                    self.position, self.meta = self.taken, self.open.to_meta(self.taken)
+                return number
+            slots = [s for s in (self.open.next_with_rows(ready), min(self.spilled, default=None)) if s is not None]
+            slot = min([s for s in slots if s <= ready], default=ready)
+            blocks = self.spilled.pop(slot, []) + self.open.peek(slot)
+            self.open.close(slot)
+            self.closed.append((slot, blocks))
+            self.position = self.open.position(self.taken)
+            self.meta = self.open.to_meta(self.position)
+        return limit
+
+
+def wanted(log: Log, slot: int) -> list[Block]:
+    return [record for record in log if isinstance(record, Block) and record.slot == slot]
+
+
+STEPS = st.lists(st.tuples(st.sampled_from(["take", "commit", "crash"]), st.integers(1, 6)), max_size=25)
+
+
+@given(logs(), STEPS, st.sampled_from([0, 2, 10**9]))
+def test_a_crash_anywhere_closes_the_same_slots_with_the_same_rows(written: Any, steps: Any, spill_above: int) -> None:
+    log, sources, last = written
+    reader = Reader(log, sources, spill_above)
+    for action, amount in [*steps, ("take", len(log)), ("commit", 1000)]:
+        if action == "take":
+            reader.take(min(len(log), reader.taken + amount))
+        elif action == "commit":
+            reader.commit(amount)
+        else:
+            reader.crash()
+    order = [slot for slot, _ in reader.closed]
+    assert order == sorted(set(order))
+    assert order[-1] == last
+    assert {slot: blocks for slot, blocks in reader.closed if blocks} == {
+        slot: blocks for slot in range(FIRST, last + 1) if (blocks := wanted(log, slot))
+    }
+
+
+@given(logs(), st.data())
+def test_a_slot_is_never_closed_before_every_source_it_counts_for_has_ticked_it(
+    written: Any, data: st.DataObject
+) -> None:
+    log, sources, _ = written
+    reader = Reader(log, sources)
+    ticks: dict[int, int] = {}
+    joined = dict.fromkeys(range(sources), FIRST)
+    for offset, record in enumerate(log):
+        if isinstance(record, Tick):
+            ticks[record.source] = record.slot
+            for source in range(record.sources or 0):
+                joined.setdefault(source, record.slot + 1)
+        reader.take(offset + 1)
+        if data.draw(st.booleans()):
+            reader.crash()
+            reader.take(offset + 1)
+        closed = FIRST - 1
+        while all(
+            ticks.get(source, FIRST - 1) >= closed + 1 for source, since in joined.items() if since <= closed + 1
+        ):
+            closed += 1
+        reader.commit(1000)
+        assert reader.open.closed == closed
+
+
+@given(logs(), st.integers(0, 40))
+def test_a_commit_claims_no_block_that_still_waits_and_no_tick_beyond_its_position(written: Any, end: int) -> None:
+    log, sources, _ = written
+    reader = Reader(log, sources)
+    reader.take(min(end, len(log)))
+    while reader.commit(1):
+        assert reader.meta is not None
+        closed = reader.meta["closed"]
+        for record in log[reader.position : reader.taken][:1]:
+            assert isinstance(record, Block)
+            assert record.slot > closed
+        below = [r for r in log[: reader.position] if isinstance(r, Block)]
+        assert all(block.slot <= closed for block in below)
+        behind = [r for r in log[: reader.position] if isinstance(r, Tick)]
+        assert reader.meta["ticks"] == {tick.source: tick.slot for tick in behind}
+
+
+@example(
+    [Tick(0, 10, DIGEST, 2), Tick(1, 10, DIGEST), Tick(0, 11, DIGEST, 3), Tick(1, 12, DIGEST), Tick(0, 12, DIGEST, 3)]
+)
+@given(st.just([]))
+def test_a_new_source_counts_from_the_slot_after_its_announcement(ticks: list[Tick]) -> None:
+    vector = TickVector({}, [(10, 2)])
+    for tick in ticks:
+        vector.apply(tick)
+    if not ticks:
+        return
+    assert [vector.number_of_sources(slot) for slot in (10, 11, 12)] == [2, 2, 3]
+    assert vector.ready(9) == 11
+    vector.apply(Tick(2, 12, DIGEST))
+    assert vector.ready(9) == 12
+    vector.prune(11)
+    assert vector.sources == [(12, 3)]
+
+
+def test_a_source_that_has_not_ticked_holds_everything_back() -> None:
+    vector = TickVector({0: 20, 1: 30}, [(10, 3)])
+    assert vector.ready(9) == 9
+
+
+def test_a_tick_of_another_configuration_is_refused() -> None:
+    slots: OpenSlots[Block] = OpenSlots.fresh(config_digest=DIGEST, closed=9, sources=1)
+    with pytest.raises(
+        Refusal, match="source=0 closed slot=10 under another configuration: run every worker with the same"
+    ):
+        slots.tick(Tick(0, 10, b"\1" * 32, 1), 0)
+
+
+def test_what_holds_the_next_slot_back_is_named() -> None:
+    slots: OpenSlots[Block] = OpenSlots.fresh(config_digest=DIGEST, closed=9, sources=3)
+    assert slots.stall() is None
+    slots.tick(Tick(1, 12, DIGEST), 0)
+    assert slots.stall() == "slot=10 waits for source 0, 2"
+    slots.tick(Tick(0, 10, DIGEST, 3), 1)
+    slots.tick(Tick(2, 10, DIGEST), 2)
+    assert slots.stall() is None
+
+
+def test_rows_in_memory_are_counted_until_their_slot_closes_or_they_are_spilled() -> None:
+    slots: OpenSlots[Block] = OpenSlots.fresh(config_digest=DIGEST, closed=9, sources=1)
+    for slot, rows in ((10, 5), (11, 7), (13, 2), (9, 100)):
+        slots.add(slot, Block(0, slot, 0), rows, slot)
+    assert slots.rows == 14
+    slots.close(11)
+    assert slots.rows == 2
+    assert slots.position(99) == 13
+    assert [slot for slot, _ in slots.take_all()] == [13]
+    assert slots.rows == 0
+    assert slots.position(99) == 99
