@@ -8,20 +8,16 @@ made here.
 """
 
 import contextlib
-import os
-import shutil
 import subprocess
-import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
 from confluent_kafka import Producer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from susurrus.agents import secrets
+from susurrus.agents.demo.machinery import PATIENCE_SECONDS, bars_of, place_of, tail_of, worker_of
 from susurrus.agents.demo.outcome import picture
 from susurrus.agents.demo.weblog import DAY, NEXT_DAY, WebLog
 from susurrus.agents.embedded import PARTITIONS, EmbeddedBroker
@@ -32,7 +28,6 @@ from susurrus.topics import charges
 from susurrus.topics.spec import HISTOGRAM_TOPICS
 
 RAW: Final = "web-requests"
-PATIENCE_SECONDS: Final = 120.0
 
 CONFIGURATION: Final = """\
 [pipeline]
@@ -94,32 +89,21 @@ def run(console: Console, *, epsilon: float, rows: int, keep: bool) -> None:
         "as a Kafka topic.\nWhich pages did they visit? Published is a histogram that hides what any one host did.\n"
     )
     with contextlib.ExitStack() as stack:
-        place = stack.enter_context(_place(keep))
+        place = stack.enter_context(place_of(keep))
         broker = stack.enter_context(EmbeddedBroker())
         settings = _prepare(place, broker, epsilon)
-        bars = stack.enter_context(_bars(console))
+        bars = stack.enter_context(bars_of(console))
         events = bars.add_task("raw events produced", total=len(log))
         triggers = bars.add_task("private triggers released", total=settings.triggers)
         # The archive is whole before a worker looks at it: a replay ends where the input ends.
         _produce(broker, log, lambda done: bars.update(events, completed=done))
-        worker = stack.enter_context(_worker(place))
+        worker = stack.enter_context(worker_of(place))
         snapshot = _released(settings, worker, place, lambda done: bars.update(triggers, completed=done))
     console.print()
     console.print(picture(snapshot, log, settings, rows=rows, width=console.width))
     if keep:
         console.print(f"Configuration, secret, state and log are in {place}; the broker is gone.", style="bright_black")
     console.print(f"{time.monotonic() - began:.0f} seconds.", style="bright_black")
-
-
-@contextlib.contextmanager
-def _place(keep: bool) -> Iterator[Path]:
-    """A directory for secret, state and log, removed afterwards unless it is to be kept."""
-    place = Path(tempfile.mkdtemp(prefix="susurrus-demo-"))
-    try:
-        yield place
-    finally:
-        if not keep:
-            shutil.rmtree(place, ignore_errors=True)
 
 
 def _prepare(place: Path, broker: EmbeddedBroker, epsilon: float) -> Settings:
@@ -138,37 +122,6 @@ def _prepare(place: Path, broker: EmbeddedBroker, epsilon: float) -> Settings:
     for topic in (RAW, *(settings.topic(spec.name) for spec in HISTOGRAM_TOPICS), charges.topic_name("susurrus")):
         broker.create(topic)
     return settings
-
-
-def _bars(console: Console) -> Progress:
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=None),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        console=console,
-        expand=console.width < 100,
-    )
-
-
-@contextlib.contextmanager
-def _worker(place: Path) -> Iterator["subprocess.Popen[bytes]"]:
-    """The worker process; its log goes to a file. The user's own SUSURRUS variables are not for the demonstration."""
-    environment = {name: value for name, value in os.environ.items() if not name.upper().startswith("SUSURRUS")}
-    command = [sys.executable, "-m", "susurrus.agents.cli", "worker", "--config", str(place / "demo.toml")]
-    with (place / "worker.log").open("wb") as log:
-        process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, env=environment, cwd=place
-        )
-    try:
-        yield process
-    finally:
-        process.terminate()
-        try:
-            process.wait(10)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
 
 
 def _produce(broker: EmbeddedBroker, log: WebLog, progress: Callable[[int], None]) -> None:
@@ -198,13 +151,10 @@ def _released(
                 progress(snapshot.trigger)
                 return snapshot
             if worker.poll() is not None:
-                raise SusurrusError(f"the worker ended with code {worker.returncode}; its last words:\n{_tail(place)}")
+                raise SusurrusError(
+                    f"the worker ended with code {worker.returncode}; its last words:\n{tail_of(place)}"
+                )
     raise SusurrusError(
         f"the worker took longer than {PATIENCE_SECONDS:.0f} s; try again on an idle machine. Its last words:\n"
-        f"{_tail(place)}"
+        f"{tail_of(place)}"
     )
-
-
-def _tail(place: Path, lines: int = 15) -> str:
-    text = (place / "worker.log").read_text(encoding="utf-8", errors="replace")
-    return "\n".join(text.splitlines()[-lines:]) or "(none)"
