@@ -224,7 +224,7 @@ def test_some_keys_are_selected_without_new_data(setting: Any) -> None:
         {"chunk": 1},
         {"order": np.arange(120)[::-1]},
         {"store": True},
-        {"sparse": False},
+        {"sparse": False, "store": True},
         {"forget": True},
         {"order": np.random.default_rng(3).permutation(120), "chunk": 13, "store": True},
     ],
@@ -275,6 +275,24 @@ def test_standard_errors_are_those_of_the_published_numbers(setting: Any) -> Non
         spread = result.estimates[:, column].std() / result.std_errors[0, column]
         assert abs(spread - 1) < 5 / math.sqrt(2 * size)
         assert abs(result.estimates[:, column].mean()) < 5 * result.std_errors[0, column] / math.sqrt(size)
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_the_gate_wants_strictly_more_users(name: str) -> None:
+    """However much weight a key has: with exactly `minimum_users` users it is not named, with one more it is."""
+    strategy: Any = build_strategy(PLANS[name])
+    users = strategy.plan.minimum_users + np.arange(2)
+    weight = np.full(2, 10**6 << 20)
+    step = Increments(users=users, weight=weight, sums=np.full((2, len(strategy.plan.columns)), 10**6))
+    result = strategy.step(1, [b"a", b"b"], strategy.empty(2), step, window(), np.zeros(2, np.bool_))
+    assert result.published.tolist() == [False, True]
+    assert result.due.tolist() == [strategy.plan.triggers + 1, 0]
+    nothing = Increments(users=users * 0, weight=weight * 0, sums=step.sums * 0)
+    later = strategy.step(2, [b"a", b"b"], result.states, nothing, window(), np.zeros(2, np.bool_))
+    assert later.published.tolist() == [False, True]
+    one_more = Increments(users=np.array([1, 0]), weight=np.array([1 << 20, 0]), sums=step.sums * 0)
+    opened = strategy.step(3, [b"a", b"b"], later.states, one_more, window(), np.zeros(2, np.bool_))
+    assert opened.published.tolist() == [True, True]
 
 
 def test_columns_that_count_the_same_users_share_one_mechanism() -> None:
@@ -349,3 +367,21 @@ def test_triggers_outside_the_window_are_refused(trigger: int) -> None:
     nothing = Increments(users=np.zeros(0, np.int64), weight=np.zeros(0, np.int64), sums=np.zeros((0, 1), np.int64))
     with pytest.raises(ValueError, match="trigger="):
         strategy.step(trigger, [], strategy.empty(0), nothing, window(), np.zeros(0, np.bool_))
+
+
+@pytest.mark.parametrize(("name", "records"), [("toeplitz", 32), ("weighted", 40)])
+def test_a_thousand_triggers(name: Any, records: int) -> None:
+    """The last trigger of a long window, against the full rational decoder."""
+    plan = Plan(strategy=name, triggers=1000, epsilon=6.0, delta=1e-9, columns=(VISITS,), max_records=records)
+    strategy: Any = build_strategy(plan)
+    keys, noise = [b"%d" % i for i in range(5)], window()
+    many = np.full(5, 1000)
+    step = Increments(users=many, weight=many << 20, sums=many[:, None])
+    nothing = Increments(users=many * 0, weight=many * 0, sums=many[:, None] * 0)
+    begun = strategy.step(3, keys, strategy.empty(5), step, noise, np.zeros(5, np.bool_))
+    assert begun.published.all()
+    ended = strategy.step(1000, keys, begun.states, nothing, noise, np.zeros(5, np.bool_))
+    value = strategy.values[0]
+    labels = noise.labels(strategy._value_mechanisms[0], keys)
+    z = noise.normal(labels, 1, 1000, sigma=value.sigma, bits=value.factorization.bits)
+    assert ended.estimates[:, 0].tolist() == [1000 + value.decoder.rationally(row, 1000) for row in z.tolist()]
