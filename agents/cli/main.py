@@ -1,9 +1,11 @@
-"""The command ``susurrus``: one module per command. Faust and the mechanisms are imported by the commands that need them."""
+"""The command ``susurrus``: one module per command. Faust and the mechanisms are imported by the commands that need
+them.
+"""
 
 from typing import Annotated
 
 import typer
-from susurrus.agents.cli import config, demo, status, topics, watch, worker
+from susurrus.agents.cli import config, demo, report, status, topics, watch, worker
 from susurrus.agents.cli.console import Guarded, out
 
 app = typer.Typer(
@@ -18,6 +20,7 @@ app = typer.Typer(
 app.add_typer(config.app, name="config")
 app.add_typer(topics.app, name="topics")
 app.command()(demo.demo)
+app.command()(report.report)
 app.command()(status.status)
 app.command()(watch.watch)
 app.command()(worker.worker)

@@ -14,7 +14,8 @@ def worker(
 ) -> None:
     """Run one worker of a pipeline; start as many as you like, on any machine."""
     settings = settings_of(config)
-    settings.secret()  # before Faust is up: a worker without a secret must refuse at once
+    if settings.pipeline.kind != "local":  # its noise is the devices'
+        settings.secret()  # before Faust is up: a worker without a secret must refuse at once
     from susurrus.agents.app import run_worker
 
     run_worker(settings, loglevel=log_level or settings.worker.log_level)

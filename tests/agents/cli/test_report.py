@@ -1,0 +1,44 @@
+"""`susurrus report`: numbers in, reports out, and nothing else."""
+
+import pytest
+from susurrus.agents.cli.main import app
+from susurrus.topics.reports import decode
+from typer.testing import CliRunner
+
+from tests.broker import Broker
+
+
+def run(broker: str, prefix: str, text: str, *options: str):  # type: ignore[no-untyped-def]
+    arguments = ["report", "--bootstrap-servers", broker, "--pipeline", "meters", "--prefix", prefix]
+    return CliRunner().invoke(app, [*arguments, "--epsilon", "1", "--bound", "100", *options], input=text)
+
+
+def test_each_line_becomes_a_report_and_bad_lines_are_only_counted(embedded: Broker) -> None:
+    prefix = embedded.new_prefix()
+    for topic in ("reports", "threshold"):  # the embedded broker makes a topic when it is asked for
+        embedded.admin().list_topics(f"{prefix}.meters.{topic}", timeout=10)
+    result = run(embedded.bootstrap_servers, prefix, "1.5\n\n 42 \nsecret-31.4\n7e1\n")
+    assert result.exit_code == 1
+    assert "3 reports acknowledged" in result.output
+    assert "1 lines were no finite numbers" in result.output
+    assert "31.4" not in result.output
+    payloads = [message.value() for message in embedded.read_all(f"{prefix}.meters.reports")]
+    reports, good = decode(payloads)
+    assert good.all()
+    assert reports.phase.tolist() == [1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [(["--slot", "soon"], "--slot"), (["--scale", "cubic"], "scale"), (["--epsilon", "0"], "epsilon=0")],
+)
+def test_wrong_options_are_told(options: list[str], says: str) -> None:
+    result = run("127.0.0.1:1", "t", "1\n", *options)
+    assert result.exit_code == 2
+    assert says in result.output
+
+
+def test_without_brokers_and_configuration_it_asks_for_one() -> None:
+    result = CliRunner().invoke(app, ["report"], input="1\n")
+    assert result.exit_code == 2
+    assert "--config" in result.output
