@@ -1,0 +1,171 @@
+"""Stages without Kafka: logs are lists, the ledger is an object, and a task may be thrown away between any two commits."""
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from susurrus.agents.app import calendar_of
+from susurrus.agents.commit import Commit, Output
+from susurrus.agents.ledger import Ledger
+from susurrus.agents.services import Services
+from susurrus.agents.settings import Settings
+from susurrus.agents.stage import Stage
+from susurrus.agents.store import FIRST_STATE_KEY, Store
+from susurrus.agents.transport import Batch
+from susurrus.mechanisms.strategy import build_strategy
+from susurrus.topics import ledger as ledger_codec
+
+from tests.agents import released
+
+WINDOW = released.WINDOW
+SECRET = b"\x5a" * 32
+EPOCH = "0123456789abcdef0123456789abcdef"
+
+
+class MemoryLedger:
+    """What stages ask of the ledger. ``records``: what commits wrote to it, by key."""
+
+    def __init__(self, settings: Settings, *, sources: int = 2, charged: bool = True) -> None:
+        self.epoch = EPOCH
+        self.first_window = calendar_of(settings).window_at(settings.start.first_window or WINDOW)
+        self.start = SimpleNamespace(
+            offsets=dict.fromkeys(range(sources), 0), topic_id="raw-1", first_window=settings.start.first_window
+        )
+        self.sources: Any = None
+        self.records: dict[bytes, bytes | None] = {}
+        self.charged = charged
+        self.topic = "ledger"
+
+    def refresh(self) -> None: ...
+
+    def digests(self, partition: int) -> dict[tuple[int, int], str]:
+        found = [ledger_codec.decode(key, value) for key, value in self.records.items() if value]
+        return {
+            (record.window, record.trigger): record.digest
+            for record in found
+            if isinstance(record, ledger_codec.Digest) and record.partition == partition
+        }
+
+    def is_charged(self, window: int) -> bool:
+        return self.charged
+
+    def charge_output(self, window: int, guarantee: Any) -> Output:
+        self.charged = True
+        return Output("charges", 0, [{"key": b"charge", "value": b"{}"}])
+
+    output = Ledger.output
+    withdrawn = Ledger.withdrawn
+
+
+class MemoryClients:
+    """Where the raw logs end."""
+
+    def __init__(self, ends: dict[int, int] | None = None) -> None:
+        self.ends = ends or {}
+        self.topic_id_ = "raw-1"
+
+    def topic_id(self, topic: str) -> str:
+        return self.topic_id_
+
+    def partitions(self, topic: str) -> int:
+        return len(self.ends)
+
+    def watermarks(self, topic: str, partition: int) -> tuple[int, int]:
+        return 0, self.ends.get(partition, 0)
+
+
+def services_of(settings: Settings, *, sources: int = 2, charged: bool = True) -> Services:
+    plan = settings.plan()
+    digest = hashlib.blake2b(settings.config_digest() + plan.digest(), digest_size=32).digest()
+    return Services(
+        settings=settings,
+        clients=MemoryClients(),  # type: ignore[arg-type]
+        ledger=MemoryLedger(settings, sources=sources, charged=charged),  # type: ignore[arg-type]
+        calendar=calendar_of(settings),
+        config_digest=digest,
+        secret=SECRET,
+        strategy=build_strategy(plan),
+    )
+
+
+Written = list[tuple[str, int, bytes | None, bytes | None, int | None]]
+"""(topic, partition, key, value, time stamp) in order."""
+
+
+class Runner:
+    """One stage of one partition with a store, fed from a list of values (or of whole records)."""
+
+    def __init__(self, make: Callable[[Services, int], Stage], services: Services, directory: Path, partition: int = 0):
+        self.services = services
+        self.written: Written = []
+        self.commits: list[Commit] = []
+        self._make = make
+        self._partition = partition
+        self._directory = directory
+        self.store = Store(directory)
+        self.meta: dict[str, Any] | None = None
+        self.position = 0
+        self.restart()
+
+    def restart(self, *, empty: bool = False) -> None:
+        """A new owner: memory is gone. ``empty``: every trace of the partition's state is gone too."""
+        if empty:
+            self.store.wipe()
+            self.meta, self.position = None, 0
+        self.stage = self._make(self.services, self._partition)
+        if self.meta is not None:
+            self.stage.counters = dict(self.meta["counters"])
+        self.next = self.stage.restore(self.store, self.meta, self.position)
+
+    def feed(self, log: list[Any], end: int) -> None:
+        """One fetch, from where the stage stands up to ``end``."""
+        end = min(end, len(log))
+        if end <= self.next:
+            return
+        records = [
+            value if not isinstance(value, bytes) else SimpleNamespace(offset=offset, value=value)
+            for offset, value in enumerate(log)
+            if self.next <= offset < end
+        ]
+        self.stage.take(Batch(self.next, end, records, 0))
+        self.next = end
+
+    def commit(self, limit: int = 10**9, *, now: int = 2 * WINDOW) -> int:
+        """Make durable what the stage has ready, at most so many commits; how many there were."""
+        number = 0
+        if not limit:
+            return 0
+        for commit in self.stage.commits(now):
+            self._apply(commit)
+            number += 1
+            if number == limit:
+                break
+        return number
+
+    def _apply(self, commit: Commit) -> None:
+        commit.meta["counters"] = dict(self.stage.counters)
+        for output in commit.outputs:
+            for message in output.messages:
+                self.written.append(
+                    (output.topic, output.partition, message.get("key"), message["value"], message.get("timestamp"))
+                )
+                if output.topic == self.services.ledger.topic:
+                    self.services.ledger.records[message["key"]] = message["value"]  # type: ignore[attr-defined]
+        self.store.write(commit.puts, commit.deletes, commit.drops, meta=b"m")
+        self.meta, self.position = commit.meta, commit.position
+        self.commits.append(commit)
+        self.stage.committed(commit)
+
+    def state(self) -> dict[bytes, bytes]:
+        """What is stored."""
+        return dict(self.store.scan(FIRST_STATE_KEY, b"\xff"))
+
+    def to(self, *topics: str) -> Written:
+        """What was written to some topics."""
+        names = {self.services.topic(topic) for topic in topics}
+        return [row for row in self.written if row[0] in names]
+
+    def close(self) -> None:
+        self.store.close()
