@@ -105,7 +105,8 @@ class ClockSettings(Section):
 
     kind: Literal["broker", "producer", "replay"] = "broker"
     """`broker`: the raw topic is stamped by the broker (LogAppendTime). `producer`: stamps are the producers'
-    (CreateTime) and not trusted. `replay`: an archive sorted by time in each partition; its end closes everything."""
+    (CreateTime) and not trusted. `replay`: an archive sorted by time in each partition; its end closes everything.
+    Its topic needs retention.ms = -1, for old stamps would expire at once."""
     grace: Duration = 5_000
     """Clock `broker`: a partition passes a boundary when a record stamped this much later is read."""
     idle_grace: Duration = 30_000
