@@ -37,7 +37,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # run as a script, from anywhere
 
-from benchmarks.workers import DAY_MS, PARTITIONS, TRIGGERS, Feed, seconds_to_publish
+from benchmarks.workers import DAY_MS, PARTITIONS, Feed, seconds_to_publish
 from deploy.kafka import KafkaCluster, cache_directory, find_java
 
 PEERS = Path(__file__).with_name("peers")
@@ -65,7 +65,7 @@ def say(text: str) -> None:
     print(f"{time.strftime('%H:%M:%S')}  {text}", file=sys.stderr, flush=True)
 
 
-def fill(bootstrap_servers: str, records: int) -> Feed:
+def fill(bootstrap_servers: str, records: int, triggers: int) -> Feed:
     """Create a topic and produce the records; the same ones at every run."""
     topic = f"benchmark-{uuid.uuid4().hex[:8]}"
     config = {"message.timestamp.type": "CreateTime", "retention.ms": "-1"}
@@ -100,7 +100,7 @@ def fill(bootstrap_servers: str, records: int) -> Feed:
     if left := producer.flush(120):
         raise RuntimeError(f"{left} of {records} records could not be produced")
     say(f"produced {records:,} records at {records / (time.perf_counter() - started):,.0f} a second")
-    return Feed(bootstrap_servers, topic, records, first_window_ms)
+    return Feed(bootstrap_servers, topic, records, first_window_ms, triggers)
 
 
 # ---- environments of the peers, built on first use ----
@@ -192,7 +192,7 @@ def run_susurrus(feed: Feed) -> Iterator[Measured]:
     """Our workers, as one process and as two, each time a new pipeline over the same raw topic."""
     for workers in (1, 2):
         what = f"susurrus ({workers})"
-        say(f"{what}: {feed.records:,} records, {TRIGGERS} triggers")
+        say(f"{what}: {feed.records:,} records, {feed.triggers} triggers")
         with tempfile.TemporaryDirectory(prefix="susurrus-benchmark-") as directory:
             yield Measured(what, feed.records, seconds_to_publish(feed, workers, Path(directory)))
 
@@ -237,6 +237,7 @@ def rows(results: Sequence[Measured]) -> list[dict[str, object]]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--records", type=int, default=2_000_000)
+    parser.add_argument("--triggers", type=int, default=24, help="releases by susurrus over the records (default 24)")
     parser.add_argument("--json", action="store_true", help="one JSON object a line on stdout")
     parser.add_argument("--only", default=",".join(RUNS), help=f"comma-separated, of: {', '.join(RUNS)}")
     parser.add_argument("--bootstrap-servers", help="a broker to use instead of one of our own")
@@ -252,7 +253,7 @@ def main() -> int:
             # Several processes of one group join within these 3 s, before any of them reads: no rebalance is measured.
             cluster = KafkaCluster(heap="1g", properties={"group.initial.rebalance.delay.ms": "3000"})
             bootstrap_servers = stack.enter_context(cluster).bootstrap_servers
-        results = rows(measure(fill(bootstrap_servers, options.records), names))
+        results = rows(measure(fill(bootstrap_servers, options.records, options.triggers), names))
     for row in results:
         if options.json:
             print(json.dumps(row))

@@ -116,7 +116,6 @@ class Runner:
         state.theta = theta
         fresh = self.law.start()
         if self.method == "ss-hierarchy":
-            state.counts = state.counts[:0]
             state.guesser = self.law.guesser(theta)
         else:
             self.law.collect(fresh, values)

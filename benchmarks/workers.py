@@ -16,7 +16,6 @@ from susurrus.topics import progress
 WORKER = Path(__file__).with_name("peers") / "susurrus" / "worker.py"
 DAY_MS = 86_400_000
 PARTITIONS = 4  # of every topic that is read in parallel
-TRIGGERS = 24  # releases of the histogram over the day
 SECONDS = 1_800
 
 
@@ -28,6 +27,8 @@ class Feed:
     topic: str
     records: int
     first_window_ms: int
+    triggers: int = 24
+    """Releases of the histogram over the day, by our workers."""
 
 
 def seconds_to_publish(feed: Feed, workers: int, directory: Path) -> float:
@@ -69,7 +70,7 @@ def seconds_to_publish(feed: Feed, workers: int, directory: Path) -> float:
 
 
 def pipeline_toml(feed: Feed, name: str) -> str:
-    """Visits per key over the day that the records span, C = 32 records a user, released TRIGGERS times."""
+    """Visits per key over the day that the records span, C = 32 records a user, released ``feed.triggers`` times."""
 
     def instant(ms: int) -> str:
         return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(ms // 1000))
@@ -92,7 +93,7 @@ kind = "replay"
 until = "{instant(feed.first_window_ms + DAY_MS)}"
 [window]
 length = "1d"
-trigger_every = "{DAY_MS // TRIGGERS}ms"
+trigger_every = "{DAY_MS // feed.triggers}ms"
 [bounds]
 max_records_per_user = 32
 [privacy]

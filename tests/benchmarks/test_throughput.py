@@ -7,7 +7,7 @@ import pytest
 from susurrus.agents.settings import load_settings
 
 from benchmarks.throughput import Measured, measure, rows, run_peer
-from benchmarks.workers import DAY_MS, TRIGGERS, Feed, pipeline_toml
+from benchmarks.workers import DAY_MS, Feed, pipeline_toml
 
 FEED = Feed("localhost:1", "raw", 1000, 20_000 * DAY_MS)
 
@@ -55,4 +55,4 @@ def test_our_workers_are_measured_over_exactly_the_day_that_is_produced(tmp_path
     settings = load_settings(config, {})
     assert settings.start.first_window == FEED.first_window_ms
     assert settings.clock.until == FEED.first_window_ms + DAY_MS
-    assert settings.triggers == TRIGGERS
+    assert settings.triggers == FEED.triggers
