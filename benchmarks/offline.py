@@ -227,16 +227,20 @@ def run(strategy: Strategy, spooled: Spool, noise: WindowNoise, *, every_trigger
     result = Run([], published)
     progress = Progress(f"{strategy.plan.strategy}, triggers", T)
     for trigger in range(1, T + 1):
-        for key, w in spooled.trigger(trigger):
-            count += np.bincount(key, minlength=keys)
-            first = key[w > 0]
-            users += np.bincount(first, minlength=keys)
-            weight += np.bincount(first, weights=w[w > 0], minlength=keys).astype(np.int64)
-        always = due == 0
-        wanted = (count > 0) | (due == trigger) | always
+        touched = np.zeros(0, np.int64)
+        parts = list(spooled.trigger(trigger))
+        if parts:
+            key = np.concatenate([part for part, _ in parts])
+            w = np.concatenate([part for _, part in parts])
+            touched, at = np.unique(key, return_inverse=True)
+            count[touched] += np.bincount(at)
+            users[touched] += np.bincount(at, weights=w > 0).astype(np.int64)
+            weight[touched] += np.bincount(at, weights=w).astype(np.int64)
         if lazy and trigger not in ends:
-            wanted &= ~always
-        codes = np.flatnonzero(wanted)
+            touched = touched[due[touched] != 0]
+            codes = np.union1d(touched, np.flatnonzero(due == trigger))
+        else:
+            codes = np.union1d(touched, np.flatnonzero((due == trigger) | (due == 0)))
         begin = time.perf_counter()
         for start in range(0, len(codes), STEP_KEYS):
             chunk = codes[start : start + STEP_KEYS]
