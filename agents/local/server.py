@@ -28,6 +28,7 @@ from susurrus.mechanisms.local.hybrid import Hybrid
 from susurrus.mechanisms.local.shape import fit_distribution
 from susurrus.mechanisms.local.threshold import choose_threshold, round_up
 from susurrus.topics import estimate as estimate_codec
+from susurrus.topics import ledger as ledger_codec
 from susurrus.topics import report_totals as totals_codec
 from susurrus.topics import threshold as threshold_codec
 from susurrus.topics import tick as tick_codec
@@ -185,7 +186,13 @@ class Server(Stage):
         self._first_phase = np.zeros(BUCKETS, np.int64)
         self.counters["thresholds"] += 1
         messages = [{"key": key, "value": value} for key, value in threshold_codec.encode(threshold)]
-        return [Output(self.services.topic("threshold"), 0, messages)]
+        outputs = [Output(self.services.topic("threshold"), 0, messages)]
+        if threshold.version == 1:
+            promise = ledger_codec.EventLevel(
+                partition=0, method="topl", epsilon=local.epsilon, delta=0.0, unit="report"
+            )
+            outputs.append(self.services.ledger.output(promise))
+        return outputs
 
     def _close_slots(self) -> list[Output]:
         if len(self._ticks) < self._sources:
