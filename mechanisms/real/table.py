@@ -59,7 +59,7 @@ class TopsTable:
 
     def pack_cold(self, row: int) -> bytes:
         """Return the bytes of the rest."""
-        return self.cold[row].pack()
+        return self._state(row).pack()
 
     def step(self, rows: Ints, values: Ints, noise: AddressedNoise) -> tuple[list[Piece], Ints, list[int]]:
         """Take in values int64[n] of streams int64[n], in order.
@@ -78,6 +78,13 @@ class TopsTable:
         self.hot[touched[quiet], 2] += sums[quiet]
         pieces, rest, opening = [], {}, []
         changed = touched[~quiet].tolist()
+        collecting = (theta == 0) & (position + counts < law.holdout)
+        if collecting.any():
+            ranks = law.threshold.ranks(ordered)
+            for index in np.flatnonzero(collecting).tolist():
+                self.cold[int(touched[index])].held.append(ranks[starts[index] : starts[index] + counts[index]])
+            self.hot[touched[collecting], 0] += counts[collecting]
+            quiet |= collecting
         for index in np.flatnonzero(~quiet).tolist():
             row = int(touched[index])
             state = self._state(row)

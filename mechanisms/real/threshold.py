@@ -89,11 +89,14 @@ class NoisyMax:
         candidates = tuple(int(theta) for theta in grid)
         return cls(bound=bound, epsilon=epsilon, slope=tightness * slope, candidates=candidates, one_sided=True)
 
+    def ranks(self, values: Ints) -> Ints:
+        """Return int64[n]: how many candidates lie below each value, which is all that is kept of it."""
+        clamped = np.clip(np.asarray(values, dtype=np.int64), 0, self.bound)
+        return np.searchsorted(np.asarray(self.candidates, dtype=np.int64), clamped, side="left").astype(np.int64)
+
     def count(self, values: Ints) -> Ints:
         """Return int64[len(candidates) + 1]: how many values lie above exactly i candidates.  Adds up over batches."""
-        clamped = np.clip(np.asarray(values, dtype=np.int64), 0, self.bound)
-        rank = np.searchsorted(np.asarray(self.candidates, dtype=np.int64), clamped, side="left")
-        return np.bincount(rank, minlength=len(self.candidates) + 1).astype(np.int64)
+        return np.bincount(self.ranks(values), minlength=len(self.candidates) + 1).astype(np.int64)
 
     def scores(self, counts: Ints) -> Ints:
         """Return int64[..., len(candidates)]: scores in 2^-8 units from ``count``.  Not private: internal."""

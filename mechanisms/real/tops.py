@@ -29,7 +29,9 @@ from susurrus.mechanisms.real.smoothers import Guesser, Smoother, published_valu
 from susurrus.mechanisms.real.threshold import NoisyMax
 
 STATE_VERSION = 1
-_HEAD = struct.Struct("<BqqqqdBqddIIIIII")
+MOST_HELD = 512
+"""Held-out values kept as they came; more are kept as a histogram."""
+_HEAD = struct.Struct("<BqqqqdBqddIIIIIII")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +57,8 @@ class LeafReleases:
 
 @dataclass
 class StreamState:
-    """One stream.  theta = 0: still collecting; then ``counts`` is the histogram that Noisy Max needs.
+    """One stream.  theta = 0: still collecting; then ``held`` (ranks as they came) and the sparse histogram
+    ``ranks``, ``counts`` are what Noisy Max needs.
 
     position: events seen.  partial: clipped sum of the open leaf.  running: released plain running sum.  variance: of
     the complete trees in it, unit (theta / epsilon)^2.  The open block's released leaves are ``open_leaves``.
@@ -67,14 +70,32 @@ class StreamState:
     running: int = 0
     variance: float = 0.0
     entry: int = 0
+    held: list[Ints] = field(default_factory=list)
+    ranks: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     counts: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     open_leaves: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     evidence: Floats = field(default_factory=lambda: np.zeros((0, 0)))
     filter: FilterState | None = None
     guesser: Guesser | None = None
 
+    def fold(self) -> None:
+        """Merge what is held: as it came while there is little, as a histogram beyond.
+
+        The same however it was batched.
+        """
+        held = np.concatenate([np.zeros(0, dtype=np.int64), *self.held])
+        self.held = [held] if len(held) else []
+        if self.position > MOST_HELD and self.held:
+            ranks, counts = np.unique(held, return_counts=True)
+            merged, inverse = np.unique(np.concatenate([self.ranks, ranks]), return_inverse=True)
+            total = np.zeros(len(merged), dtype=np.int64)
+            np.add.at(total, inverse, np.concatenate([self.counts, counts]))
+            self.held, self.ranks, self.counts = [], merged, total
+
     def pack(self) -> bytes:
         """Return the little-endian bytes of the state."""
+        self.fold()
+        held = self.held[0] if self.held else np.zeros(0, dtype=np.int64)
         kalman = self.filter.pack() if self.filter is not None else b""
         guess = self.guesser or Guesser(Smoother.RECENT, 0.0)
         history = np.array(guess.history, dtype="<f8")
@@ -89,13 +110,21 @@ class StreamState:
             guess.count,
             guess.total,
             guess.guess,
+            len(held),
             len(self.counts),
             len(self.open_leaves),
             *self.evidence.shape,
             len(kalman),
             len(history),
         )
-        arrays = (self.counts.astype("<i8"), self.open_leaves.astype("<i8"), self.evidence.astype("<f8"), history)
+        arrays = (
+            held.astype("<u4"),
+            self.ranks.astype("<u4"),
+            self.counts.astype("<u4"),
+            self.open_leaves.astype("<i8"),
+            self.evidence.astype("<f8"),
+            history,
+        )
         return b"".join([head, *(array.tobytes() for array in arrays), kalman])
 
     @classmethod
@@ -104,7 +133,7 @@ class StreamState:
         if data[0] != STATE_VERSION:
             raise ValueError(f"state version={data[0]}: expected {STATE_VERSION}")
         (_, position, theta, partial, running, variance, entry, seen, total, guess, *sizes) = _HEAD.unpack_from(data)
-        counts, leaves, rows, columns, kalman, remembered = sizes
+        waiting, counts, leaves, rows, columns, kalman, remembered = sizes
         place = _HEAD.size
 
         def take(count: int, kind: str) -> npt.NDArray[np.generic]:
@@ -114,7 +143,9 @@ class StreamState:
             return array
 
         state = cls(position, theta, partial, running, variance, entry)
-        state.counts = take(counts, "<i8").astype(np.int64)
+        state.held = [take(waiting, "<u4").astype(np.int64)] if waiting else []
+        state.ranks = take(counts, "<u4").astype(np.int64)
+        state.counts = take(counts, "<u4").astype(np.int64)
         state.open_leaves = take(leaves, "<i8").astype(np.int64)
         state.evidence = take(rows * columns, "<f8").astype(np.float64).reshape(rows, columns)
         history = take(remembered, "<f8").astype(np.float64).tolist()
@@ -202,22 +233,31 @@ class Tops:
 
     def start(self) -> StreamState:
         """Return the state of a stream never seen."""
-        return StreamState(counts=np.zeros(len(self.threshold.candidates) + 1, dtype=np.int64))
+        return StreamState()
 
     def collect(self, state: StreamState, values: Ints) -> Ints:
         """Take in held-out values as far as they are needed; return the rest, int64[<= n]."""
         head = values[: max(0, self.holdout - state.position)]
         if len(head):
-            state.counts = state.counts + self.threshold.count(head)
+            state.held.append(self.threshold.ranks(head))
             state.position += len(head)
         return values[len(head) :]
 
+    def histogram(self, state: StreamState) -> Ints:
+        """Return what Noisy Max needs of the values collected, int64[candidates + 1]."""
+        result = np.zeros(len(self.threshold.candidates) + 1, dtype=np.int64)
+        result[state.ranks] = state.counts
+        for ranks in state.held:
+            result += np.bincount(ranks, minlength=len(result))
+        return result
+
     def open(self, states: Sequence[StreamState], noise: AddressedNoise, streams: Sequence[bytes]) -> None:
         """Release theta of streams that have collected m values.  Charges epsilon to those values."""
-        thetas = self.threshold.release(np.stack([state.counts for state in states]), noise, streams)
+        counts = np.stack([self.histogram(state) for state in states])
+        thetas = self.threshold.release(counts, noise, streams)
         for state, theta in zip(states, thetas.tolist(), strict=True):
             state.theta = theta
-            state.counts = np.zeros(0, dtype=np.int64)
+            state.held, state.ranks, state.counts = [], np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
             state.guesser = self.guesser(theta)
             if self.adaptive:
                 state.entry = self.allocation.first
@@ -338,8 +378,8 @@ class Tops:
 
 
 def _checked(holdout: int) -> int:
-    if holdout < 1:
-        raise ConfigurationError(f"holdout={holdout}: at least one value is needed for the threshold")
+    if not 1 <= holdout < 2**32:
+        raise ConfigurationError(f"holdout={holdout}: between 1 and 2^32 values are needed for the threshold")
     return holdout
 
 

@@ -80,6 +80,17 @@ class TestStateMachine:
         assert run(law, [wild], noise())[0].pack() == run(law, [tame], noise())[0].pack()
 
 
+@given(cuts=st.lists(st.integers(1, 1999), max_size=6))
+def test_what_is_held_of_a_long_holdout_is_its_histogram(cuts):
+    law = Tops.default(bound=100, epsilon=0.5, holdout=3000, range_limit=4096)
+    state, values = law.start(), series(2000)
+    for batch in np.split(values, sorted(set(cuts))):
+        law.collect(state, batch)
+        state = StreamState.unpack(state.pack(), law)
+    np.testing.assert_array_equal(law.histogram(state), law.threshold.count(values))
+    assert len(state.pack()) < 1200  # 40 distinct values, not 2000
+
+
 def test_a_value_of_the_holdout_changes_theta_only_and_a_later_one_its_tree_only():
     """The parallel composition the guarantee rests on, checked on the noise actually added."""
     law = LAWS["paper"]
