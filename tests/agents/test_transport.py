@@ -1,0 +1,198 @@
+"""The batch transport without brokers: positions, back-pressure, message numbers, rewinds."""
+
+import asyncio
+import contextlib
+import gc
+import itertools
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from aiokafka import TopicPartition
+from faust.transport.drivers import aiokafka as driver
+from faust.types import TP
+from susurrus.agents.transport import Batch, BatchConsumer, BatchConsumerThread
+
+TPS = [TP("raw", 0), TP("raw", 1), TP("by-user", 0)]
+
+
+class Fetches:
+    """Stands in for the consumer's thread: what it was asked for, and batches that continue from where they ended."""
+
+    def __init__(self) -> None:
+        self.asked: list[set[TP]] = []
+        self.nothing: set[TP] = set()
+        self._next: dict[TP, int] = dict.fromkeys(TPS, 0)
+
+    async def getmany(self, consumer: Any, active_partitions: set[TP] | None, timeout: float) -> Mapping[TP, Batch]:
+        assert active_partitions is not None
+        self.asked.append(set(active_partitions))
+        found = {}
+        for tp in active_partitions - self.nothing:
+            start = self._next[tp]
+            self._next[tp] = start + 10
+            found[tp] = Batch(start, start + 10, [object()], 1)
+        return found
+
+
+@pytest.fixture
+def fetches(monkeypatch: pytest.MonkeyPatch) -> Fetches:
+    fetches = Fetches()
+
+    async def getmany(self: Any, active_partitions: set[TP] | None, timeout: float) -> Mapping[TP, Batch]:
+        return await fetches.getmany(self, active_partitions, timeout)
+
+    monkeypatch.setattr(driver.Consumer, "_getmany", getmany)
+    return fetches
+
+
+def consumer_of(reading: set[TP]) -> BatchConsumer:
+    consumer = BatchConsumer.__new__(BatchConsumer)
+    consumer.transport = SimpleNamespace(is_reading=reading.__contains__)
+    consumer._message_numbers = itertools.count(1 << 62)
+    consumer._under_way = {}
+    return consumer
+
+
+def get(consumer: BatchConsumer, active: set[TP] | None) -> dict[TP, Batch]:
+    """One round; the batches it delivered."""
+    messages = asyncio.run(consumer._getmany(active, 0.0))
+    assert all(len(of_one) == 1 for of_one in messages.values())
+    return {tp: of_one[0].value for tp, of_one in messages.items()}
+
+
+def test_a_partition_with_two_unfinished_batches_is_not_asked_for(fetches: Fetches) -> None:
+    consumer = consumer_of(set(TPS))
+    first, second = get(consumer, set(TPS)), get(consumer, set(TPS))
+    assert fetches.asked == [set(TPS), set(TPS)]
+    assert get(consumer, set(TPS)) == {}
+    assert len(fetches.asked) == 2, "an empty set would mean all partitions to aiokafka"
+    first[TPS[1]].finish()
+    third = get(consumer, set(TPS))
+    assert fetches.asked[2:] == [{TPS[1]}]
+    assert third[TPS[1]].start == second[TPS[1]].end
+
+
+def test_a_batch_that_faust_dropped_frees_its_place(fetches: Fetches) -> None:
+    consumer = consumer_of(set(TPS))
+    held = [get(consumer, {TPS[0]}), get(consumer, {TPS[0]})]
+    assert get(consumer, {TPS[0]}) == {}
+    held.pop()
+    gc.collect()
+    assert list(get(consumer, {TPS[0]})) == [TPS[0]]
+
+
+def test_a_blocked_partition_starves_no_other(fetches: Fetches) -> None:
+    consumer = consumer_of(set(TPS))
+    held = [get(consumer, {TPS[0]}), get(consumer, {TPS[0]})]
+    for _ in range(5):
+        found = get(consumer, set(TPS))
+        assert set(found) == set(TPS[1:])
+        for batch in found.values():
+            batch.finish()
+    assert len(held) == 2
+
+
+def test_only_partitions_whose_task_reads_are_asked_for(fetches: Fetches) -> None:
+    consumer = consumer_of({TPS[2]})
+    assert set(get(consumer, set(TPS))) == {TPS[2]}
+    assert get(consumer, {TPS[0]}) == {}
+    assert get(consumer, None) == {}
+    assert fetches.asked == [{TPS[2]}]
+
+
+def test_message_numbers_only_rise_and_are_far_above_any_offset(fetches: Fetches) -> None:
+    """Faust drops a message whose offset is not above the last one it saw, as after a rewind."""
+    consumer = consumer_of(set(TPS))
+    numbers = []
+    for _ in range(3):
+        for message in itertools.chain.from_iterable(asyncio.run(consumer._getmany({TPS[0]}, 0.0)).values()):
+            numbers.append(message.offset)
+            message.value.finish()
+        fetches._next[TPS[0]] = 0  # rewound
+    assert numbers == sorted(set(numbers))
+    assert numbers[0] > 1 << 61
+
+
+def test_a_finished_batch_holds_no_records() -> None:
+    batch = Batch(0, 10, [object()], 1)
+    batch.finish()
+    assert batch.finished
+    assert batch.records == []
+
+
+# ---- the consumer's thread ----------------------------------------------------------------------------------------------
+
+
+class Aiokafka:
+    """One partition of an assigned consumer: a position, and records that a fetch brings."""
+
+    def __init__(self, tp: TopicPartition, position: int) -> None:
+        self.tp = tp
+        self.state = SimpleNamespace(position=position, has_valid_position=True)
+        self.assignment = SimpleNamespace(active=True, tps={tp}, state_value=lambda tp: self.state)
+        self._subscription = SimpleNamespace(subscription=SimpleNamespace(assignment=self.assignment))
+        self._coordinator = SimpleNamespace(generation=7)
+        self._closed = False
+        self._fetcher = self
+        self._records: dict[Any, Any] = {}
+        self._subscriptions = SimpleNamespace(fetch_context=contextlib.nullcontext)
+        self.brings: tuple[list[Any], int] = ([], position)
+        self.revoked_meanwhile = False
+        self.asked = 0
+
+    async def fetched_records(self, partitions: set[Any], **_: Any) -> dict[Any, list[Any]]:
+        assert partitions == {self.tp}
+        self.asked += 1
+        records, self.state.position = self.brings
+        if self.revoked_meanwhile:
+            self.assignment.active = False
+        return {self.tp: records} if records else {}
+
+    def _create_fetch_waiter(self) -> "asyncio.Future[None]":
+        return asyncio.get_running_loop().create_future()
+
+
+def fetch(consumer: Aiokafka, active: set[TP]) -> dict[TP, Batch]:
+    thread = BatchConsumerThread.__new__(BatchConsumerThread)
+    thread.consumer = SimpleNamespace(flow_active=True)
+    return dict(asyncio.run(thread._fetch_records(consumer, active, timeout=0.01)))
+
+
+RAW = TopicPartition("raw", 0)
+
+
+def test_a_batch_says_from_where_to_where_it_was_fetched_and_in_which_generation() -> None:
+    consumer = Aiokafka(RAW, 100)
+    consumer.brings = (["a", "b"], 107)  # offsets 101 and 104, say: the rest are holes
+    batch = fetch(consumer, {TPS[0]})[TPS[0]]
+    assert (batch.start, batch.end, batch.records, batch.generation) == (100, 107, ["a", "b"], 7)
+
+
+def test_a_fetch_of_nothing_but_holes_is_a_batch_for_the_clock_must_see_the_position_move() -> None:
+    consumer = Aiokafka(RAW, 100)
+    consumer.brings = ([], 103)
+    batch = fetch(consumer, {TPS[0]})[TPS[0]]
+    assert (batch.start, batch.end, batch.records) == (100, 103, [])
+
+
+def test_a_fetch_that_moved_nothing_is_no_batch() -> None:
+    assert fetch(Aiokafka(RAW, 100), {TPS[0]}) == {}
+
+
+def test_a_partition_without_a_position_is_not_fetched() -> None:
+    consumer = Aiokafka(RAW, 100)
+    consumer.state.has_valid_position = False
+    assert fetch(consumer, {TPS[0]}) == {}
+    assert fetch(Aiokafka(RAW, 100), {TPS[1]}) == {}
+    consumer = Aiokafka(RAW, 100)
+    consumer.assignment.active = False
+    assert fetch(consumer, {TPS[0]}) == {}
+    assert consumer.asked == 0
+
+
+def test_what_was_fetched_while_the_partition_was_taken_away_is_not_delivered() -> None:
+    consumer = Aiokafka(RAW, 100)
+    consumer.brings, consumer.revoked_meanwhile = (["a"], 101), True
+    assert fetch(consumer, {TPS[0]}) == {}
