@@ -62,7 +62,12 @@ def calendar_of(settings: Settings) -> Calendar:
 def build_services(settings: Settings) -> Services:
     """Everything the tasks share. Raises ConfigurationError, also where there is no secret."""
     calendar = calendar_of(settings)
-    clients = Clients(settings.librdkafka(), application=application_id(settings), embedded=settings.kafka.embedded)
+    clients = Clients(
+        settings.librdkafka(),
+        application=application_id(settings),
+        embedded=settings.kafka.embedded,
+        transaction_timeout=settings.worker.transaction_timeout,
+    )
     digest = settings.config_digest()
     strategy: Any = None
     founder = ("release", 0)
@@ -185,7 +190,13 @@ def run_worker(
     if ready is not None:
         ready(supervisor)
     worker = faust.Worker(
-        app, loglevel=level, override_logging=False, redirect_stdouts=False, console_port=0, blocking_timeout=0.0
+        app,
+        loglevel=level,
+        override_logging=False,
+        redirect_stdouts=False,
+        console_port=0,
+        blocking_timeout=0.0,
+        quiet=True,
     )
     # Batches make millions of short-lived containers and no cycles; the collector would walk through all of them.
     gc.collect()

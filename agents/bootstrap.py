@@ -67,8 +67,9 @@ def _raw_partitions(settings: Settings, admin: AdminClient) -> int:
     if settings.pipeline.kind == "local":
         return settings.topics.by_user_partitions  # its input, the reports, is a topic of its own
     topic = settings.input.topic
-    found = admin.list_topics(topic, timeout=_REQUEST_SECONDS).topics[topic]
-    if found.error is not None:
+    # All topics are listed: asking for one would create it where the broker creates topics by itself.
+    found = admin.list_topics(timeout=_REQUEST_SECONDS).topics.get(topic)
+    if found is None or found.error is not None:
         raise ConfigurationError(f"input.topic={topic} does not exist on this cluster: create it, or correct the name")
     return len(found.partitions)
 
@@ -177,7 +178,13 @@ def _clock_problems(settings: Settings, admin: AdminClient) -> Iterator[str]:
         return  # reports carry their slot
     topic = settings.input.topic
     [future] = admin.describe_configs([ConfigResource(ResourceType.TOPIC, topic)]).values()
-    stamped = future.result(timeout=_REQUEST_SECONDS)["message.timestamp.type"].value
+    config = future.result(timeout=_REQUEST_SECONDS)
+    stamped = config["message.timestamp.type"].value
+    if settings.clock.kind == "replay" and config["retention.ms"].value != "-1":
+        yield (
+            f"wrong    {topic}: retention.ms={config['retention.ms'].value}, and an archive's old records would be deleted on "
+            "arrival: set it to -1"
+        )
     expected = {"broker": "LogAppendTime", "producer": "CreateTime"}.get(settings.clock.kind)
     if expected is not None and stamped != expected:
         yield (

@@ -1,6 +1,7 @@
 """confluent-kafka clients as every part of a worker needs them: one place for their settings and their failure modes."""
 
 import contextlib
+import logging
 import threading
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -9,15 +10,27 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 from confluent_kafka.admin import AdminClient, OffsetSpec
 from susurrus.mechanisms.errors import Refusal
 
+log = logging.getLogger(__name__)
+
 REQUEST_SECONDS = 30.0
 _UNKNOWN_TOPIC_ID = ""
+_CONSUME_SECONDS = 0.02
+"""The end-of-partition event does not end a consume call, its time-out does."""
 
 
 class Clients:
     """Makes clients for one cluster. ``properties`` are raw librdkafka properties; ``embedded`` brokers know fewer requests."""
 
-    def __init__(self, properties: Mapping[str, Any], *, application: str, embedded: bool = False) -> None:
+    def __init__(
+        self,
+        properties: Mapping[str, Any],
+        *,
+        application: str,
+        embedded: bool = False,
+        transaction_timeout: int = 30_000,
+    ) -> None:
         self.properties = dict(properties)
+        self._transaction_timeout = transaction_timeout
         self.application = application
         self.embedded = embedded
         self._admin: AdminClient | None = None
@@ -31,7 +44,7 @@ class Clients:
                 **self.properties,
                 "transactional.id": transactional_id,
                 # A dead owner's open transaction holds every read_committed reader back for this long.
-                "transaction.timeout.ms": 30_000,
+                "transaction.timeout.ms": self._transaction_timeout,
                 # Back-to-back transactions meet CONCURRENT_TRANSACTIONS; librdkafka would sleep 100 ms for each.
                 "retry.backoff.ms": 5,
                 "linger.ms": 5,
@@ -39,6 +52,9 @@ class Clients:
                 "queue.buffering.max.messages": 1_000_000,
                 "queue.buffering.max.kbytes": 1 << 20,
                 "message.max.bytes": 1_000_000_000,
+                # Without a callback a fatal error is raised from whatever call happens to serve it; the transaction's own
+                # calls report it anyway.
+                "error_cb": _note,
                 # The default partitioner never decides: every record names its partition (topics/partitioner.py).
             }
         )
@@ -67,7 +83,7 @@ class Clients:
         """The shared admin client (thread-safe)."""
         with self._lock:
             if self._admin is None:
-                self._admin = AdminClient(dict(self.properties))
+                self._admin = AdminClient({**self.properties, "allow.auto.create.topics": self.embedded})
             return self._admin
 
     def close(self) -> None:
@@ -133,13 +149,17 @@ class Clients:
         return int(found.offset) if found.offset >= 0 else self.watermarks(topic, partition)[1]
 
 
+def _note(error: KafkaError) -> None:
+    log.info("client: %s", error.name())
+
+
 def read_to_end(consumer: Consumer, topic: str, partition: int, start: int) -> Iterator[list[Any]]:
     """Batches of messages of one partition from ``start`` to its end as met (read_committed)."""
     consumer.assign([TopicPartition(topic, partition, start)])
     try:
         while True:
             batch = []
-            for message in consumer.consume(5_000, timeout=1.0):
+            for message in consumer.consume(5_000, timeout=_CONSUME_SECONDS):
                 error = message.error()
                 if error is None:
                     batch.append(message)

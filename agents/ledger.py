@@ -61,6 +61,7 @@ class Ledger:
         self.topic = settings.topic("ledger")
         self.charges_topic = charge_codec.topic_name(settings.pipeline.prefix)
         self._lock = threading.RLock()
+        self._reading = threading.Lock()
         self._records: dict[str, codec.LedgerRecord] = {}
         self._next = 0
         self._charges: list[charge_codec.Charge] = []
@@ -71,7 +72,7 @@ class Ledger:
 
     def refresh(self) -> None:
         """Read what is new in the ledger topic."""
-        with self._lock:
+        with self._reading:
             for key, value, offset in self._read(self.topic, self._next):
                 try:
                     record = codec.decode(key, value)
@@ -79,10 +80,11 @@ class Ledger:
                     raise Refusal(
                         f"topic={self.topic} offset={offset}: {error}; find out who else writes to it"
                     ) from error
-                if record is None:
-                    self._records.pop(key.decode(), None)
-                else:
-                    self._records[key.decode()] = record
+                with self._lock:
+                    if record is None:
+                        self._records.pop(key.decode(), None)
+                    else:
+                        self._records[key.decode()] = record
                 self._next = offset + 1
 
     def _read(self, topic: str, start: int) -> list[tuple[bytes, bytes | None, int]]:
@@ -170,6 +172,8 @@ class Ledger:
                 f"configuration changed under the same epoch (fields: {', '.join(changed) or 'unknown'}): change them back, or "
                 f"{_START_OVER}"
             )
+        if self.start.origin != str(self._settings.start.from_):
+            log.warning("start.from is ignored: this pipeline began at %s, once and for all", self.start.origin)
 
     def _found(self, producer: Producer) -> None:
         """Write epoch, configuration and start, once. The producer has fenced every other founder."""
@@ -252,7 +256,7 @@ class Ledger:
 
         Raises BudgetExhausted where it is, but the charges up to it exceed the configured total for the raw topic.
         """
-        with self._lock:
+        with self._reading:
             for _, value, offset in self._read(self.charges_topic, self._charges_next):
                 if value is not None:
                     self._charges.append(charge_codec.decode(value))

@@ -97,10 +97,10 @@ class Supervisor:
             for task in gone:
                 task.stop()
             for tp in sorted(ours):
-                task = self._tasks.get(tp)
-                if task is not None and task.is_alive() and task.state in ("starting", "running", "refused"):
-                    task.assigned(generation)
-                elif task is None or task.state != "refused":
+                kept = self._tasks.get(tp)
+                if kept is not None and kept.is_alive() and kept.state in ("starting", "running", "refused"):
+                    kept.assigned(generation)
+                elif kept is None or kept.state != "refused":
                     self._start(tp)
         log.info("generation %d: %d partitions, %d given up", generation, len(ours), len(gone))
 

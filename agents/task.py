@@ -8,6 +8,7 @@ States: starting -> running -> (refused | moved | stopped). Whatever goes wrong 
 starting again from the changelog, which tells what was committed and what was not.
 """
 
+import contextlib
 import logging
 import queue
 import threading
@@ -318,18 +319,11 @@ class PartitionTask(threading.Thread):
 
     def _abort(self, cause: KafkaException) -> None:
         """Abort what can be aborted and raise Aborted; raise Moved for a fenced producer, the cause for anything worse."""
-        error = cause.args[0]
-        if _is_fenced(error):
+        if _is_fenced(cause.args[0]):
             raise Moved from cause
-        if error.txn_requires_abort():
-            try:
-                self._retried(lambda: self._require_producer().abort_transaction(30.0))
-            except KafkaException as second:
-                if _is_fenced(second.args[0]):
-                    raise Moved from second
-                raise
-            raise Aborted from cause
-        raise cause
+        # A delivery that failed does not say why; the abort does: it is refused to a producer that has been fenced.
+        self._retried(lambda: self._require_producer().abort_transaction(30.0))
+        raise Aborted from cause
 
     def _retried(self, call: Callable[[], object]) -> None:
         """Transactional calls may time out half way; librdkafka asks to call them again until they are definite."""
@@ -410,12 +404,11 @@ class PartitionTask(threading.Thread):
         self._producer = self._store = None
         if producer is not None:
             # A producer that goes away with an open transaction leaves it to time out; abort what can be aborted.
-            try:
+            with contextlib.suppress(KafkaException):
                 producer.purge()
                 producer.abort_transaction(5.0)
-            except KafkaException:
-                pass
-            producer.close()
+            with contextlib.suppress(KafkaException):
+                producer.close()
         if store is not None:
             store.close()
 

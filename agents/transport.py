@@ -60,6 +60,18 @@ class BatchConsumerThread(driver.AIOKafkaConsumerThread):
         conf = self.app.conf
         # Faust's own assignor is pinned out: sticky assignment needs its tables, and hangs with standby replicas.
         self._assignor = RoundRobinPartitionAssignor
+        options: dict[str, Any] = {
+            "max_partition_fetch_bytes": conf.consumer_max_fetch_size,
+            "fetch_max_bytes": max(50 << 20, conf.consumer_max_fetch_size),
+            "fetch_max_wait_ms": 100,
+            "request_timeout_ms": int(conf.broker_request_timeout * 1000),
+            "session_timeout_ms": int(conf.broker_session_timeout * 1000),
+            "rebalance_timeout_ms": int(conf.broker_rebalance_timeout * 1000),
+            "heartbeat_interval_ms": int(conf.broker_heartbeat_interval * 1000),
+            "max_poll_interval_ms": int((conf.broker_max_poll_interval or 0) * 1000),
+            "metadata_max_age_ms": conf.consumer_metadata_max_age_ms,
+            **transport.client_options,
+        }
         return AIOKafkaConsumer(
             group_id=conf.id,
             partition_assignment_strategy=[RoundRobinPartitionAssignor],
@@ -67,16 +79,7 @@ class BatchConsumerThread(driver.AIOKafkaConsumerThread):
             # Tasks seek to the position their changelog holds; a reset is seen as a gap and refused there.
             auto_offset_reset="earliest",
             isolation_level="read_committed",
-            max_partition_fetch_bytes=conf.consumer_max_fetch_size,
-            fetch_max_bytes=max(50 << 20, conf.consumer_max_fetch_size),
-            fetch_max_wait_ms=100,
-            request_timeout_ms=int(conf.broker_request_timeout * 1000),
-            session_timeout_ms=int(conf.broker_session_timeout * 1000),
-            rebalance_timeout_ms=int(conf.broker_rebalance_timeout * 1000),
-            heartbeat_interval_ms=int(conf.broker_heartbeat_interval * 1000),
-            max_poll_interval_ms=int((conf.broker_max_poll_interval or 0) * 1000),
-            metadata_max_age_ms=conf.consumer_metadata_max_age_ms,
-            **transport.client_options,
+            **options,
         )
 
     async def _fetch_records(
@@ -112,7 +115,6 @@ class BatchConsumerThread(driver.AIOKafkaConsumerThread):
             if end is not None and end > start:
                 batches[TP(tp.topic, tp.partition)] = Batch(start, end, records, generation)
         return batches
-
 
     async def _fetched(
         self,

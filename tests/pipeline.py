@@ -25,12 +25,12 @@ Public = dict[str, dict[int, list[tuple[bytes, bytes, int]]]]
 
 
 def merged(base: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """Nested dictionaries, the second laid over the first."""
+    """Nested dictionaries, the second laid over the first; None takes a name out."""
     result = dict(base)
     for name, value in overrides.items():
         old = result.get(name)
         result[name] = merged(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
-    return result
+    return {name: value for name, value in result.items() if value is not None}
 
 
 DEFAULTS: dict[str, Any] = tomllib.loads(

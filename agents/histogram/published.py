@@ -30,7 +30,7 @@ def columns_of(
             continue
         count = np.maximum(estimates[:, published.divisor], 1).astype(np.float64)
         limit = measured.bound * measured.grid
-        mean = np.clip(total * measured.grid / count, -limit, limit)
+        mean: npt.NDArray[np.float64] = np.clip(total * measured.grid / count, -limit, limit).astype(np.float64)
         error = np.hypot(total_error * measured.grid, mean * std_errors[:, published.divisor]) / count
         columns.append(ColumnRows(name=published.name, estimate=mean, std_error=error))
     return columns

@@ -6,35 +6,15 @@ the same bytes.
 
 import random
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from susurrus.agents.crash_points import POINTS
 
 from tests.broker import Broker
-from tests.pipeline import Pipeline, Public, archive_topic, produce, web_log
+from tests.pipeline import Pipeline, Public
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(1500)]
-
-RAW_PARTITIONS = 3
-
-
-@pytest.fixture(scope="module")
-def raw(kafka: Broker) -> str:
-    """The shipped log, dealt out over several partitions without regard to users."""
-    topic = archive_topic(kafka, RAW_PARTITIONS)
-    produce(kafka, topic, web_log(RAW_PARTITIONS))
-    return topic
-
-
-@pytest.fixture(scope="module")
-def undisturbed(kafka: Broker, raw: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Public]:
-    """What one worker publishes that nobody disturbs."""
-    with Pipeline(kafka, tmp_path_factory.mktemp("undisturbed"), raw) as pipeline:
-        pipeline.start()
-        pipeline.wait()
-        yield pipeline.public()
 
 
 def test_the_undisturbed_run_publishes_something(undisturbed: Public) -> None:

@@ -1,0 +1,27 @@
+"""The raw topic that all runs of the chaos tests read, and what a run publishes that nobody disturbs."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.broker import Broker
+from tests.pipeline import Pipeline, Public, archive_topic, produce, web_log
+
+RAW_PARTITIONS = 3
+
+
+@pytest.fixture(scope="session")
+def raw(kafka: Broker) -> str:
+    """The shipped log, dealt out over several partitions without regard to users."""
+    topic = archive_topic(kafka, RAW_PARTITIONS)
+    produce(kafka, topic, web_log(RAW_PARTITIONS))
+    return topic
+
+
+@pytest.fixture(scope="session")
+def undisturbed(kafka: Broker, raw: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Public]:
+    """What one worker publishes that nobody disturbs."""
+    with Pipeline(kafka, tmp_path_factory.mktemp("undisturbed"), raw) as pipeline:
+        pipeline.start()
+        pipeline.wait()
+        yield pipeline.public()
