@@ -102,17 +102,24 @@ class BatchConsumerThread(driver.AIOKafkaConsumerThread):
             state = assignment.state_value(partition)
             return state.position if state is not None and state.has_valid_position else None
 
+        def life(partition: TP) -> object:
+            """Another one after every reset of the position, as when retention ate unread records."""
+            state = assignment.state_value(partition) if partition in assignment.tps else None
+            return None if state is None else state._position_fut
+
         wanted = {AioTopicPartition(tp.topic, tp.partition) for tp in active_partitions}
         starts = {tp: start for tp in wanted if (start := position(tp)) is not None}
         if not starts:
             await asyncio.sleep(_IDLE_SLEEP_SECONDS)
             return {}
+        lives = {tp: life(tp) for tp in starts}
         fetched = await self._fetched(consumer._fetcher, starts, position, timeout or 0.0)
         batches: dict[TP, Batch] = {}
         for tp, start in starts.items():
             end = position(tp)
             records = fetched.get(tp, [])
-            if end is not None and end > start:
+            # After a reset, start and end belong to different lives: the next batch will show the gap to the task.
+            if end is not None and end > start and life(tp) is lives[tp]:
                 batches[TP(tp.topic, tp.partition)] = Batch(start, end, records, generation)
         return batches
 
