@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 from aiokafka import TopicPartition
+from aiokafka.consumer.fetcher import OffsetResetStrategy
+from aiokafka.consumer.subscription_state import TopicPartitionState
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP
 from susurrus.agents.transport import Batch, BatchConsumer, BatchConsumerThread
@@ -130,7 +132,7 @@ class Aiokafka:
 
     def __init__(self, tp: TopicPartition, position: int) -> None:
         self.tp = tp
-        self.state = SimpleNamespace(position=position, has_valid_position=True)
+        self.state = SimpleNamespace(position=position, has_valid_position=True, _position_fut=object())
         self.assignment = SimpleNamespace(active=True, tps={tp}, state_value=lambda tp: self.state)
         self._subscription = SimpleNamespace(subscription=SimpleNamespace(assignment=self.assignment))
         self._coordinator = SimpleNamespace(generation=7)
@@ -139,13 +141,15 @@ class Aiokafka:
         self._records: dict[Any, Any] = {}
         self._subscriptions = SimpleNamespace(fetch_context=contextlib.nullcontext)
         self.brings: tuple[list[Any], int] = ([], position)
-        self.revoked_meanwhile = False
+        self.revoked_meanwhile = self.reset_meanwhile = False
         self.asked = 0
 
     async def fetched_records(self, partitions: set[Any], **_: Any) -> dict[Any, list[Any]]:
         assert partitions == {self.tp}
         self.asked += 1
         records, self.state.position = self.brings
+        if self.reset_meanwhile:
+            self.state._position_fut = object()
         if self.revoked_meanwhile:
             self.assignment.active = False
         return {self.tp: records} if records else {}
@@ -196,3 +200,30 @@ def test_what_was_fetched_while_the_partition_was_taken_away_is_not_delivered() 
     consumer = Aiokafka(RAW, 100)
     consumer.brings, consumer.revoked_meanwhile = (["a"], 101), True
     assert fetch(consumer, {TPS[0]}) == {}
+
+
+@pytest.mark.parametrize("records", [[], ["a"]])
+def test_a_reset_of_the_position_during_a_fetch_is_no_hole_but_a_gap(records: list[str]) -> None:
+    """Retention ate 100 to 499: aiokafka goes to the earliest record by itself."""
+    consumer = Aiokafka(RAW, 100)
+    consumer.brings, consumer.reset_meanwhile = (records, 500 + len(records)), True
+    assert fetch(consumer, {TPS[0]}) == {}
+    consumer.brings, consumer.reset_meanwhile = (["b"], 502), False
+    assert fetch(consumer, {TPS[0]})[TPS[0]].start >= 500
+
+
+def test_aiokafka_still_marks_a_reset_as_the_transport_expects() -> None:
+    async def lives() -> list[object]:
+        state = TopicPartitionState(None)
+        state.seek(100)
+        found = [state._position_fut]
+        state.consumed_to(101)
+        state.seek(50)
+        found.append(state._position_fut)
+        state.await_reset(OffsetResetStrategy.EARLIEST)
+        state.reset_to(500)
+        return [*found, state._position_fut]
+
+    first, after_seek, after_reset = asyncio.run(lives())
+    assert first is after_seek
+    assert after_seek is not after_reset
