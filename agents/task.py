@@ -25,12 +25,15 @@ from susurrus.agents.stage import NotYet, Stage
 from susurrus.agents.store import Store
 from susurrus.agents.transport import Batch
 from susurrus.mechanisms.errors import PrivacyError, Refusal
+from susurrus.topics.packing import MalformedRecord
 
 log = logging.getLogger(__name__)
 
 _LOOP_SECONDS = 0.05
 _RETRY_SECONDS = 2.0
 _REWIND_SECONDS = 1.5
+_LOOK_AT_LOG_SECONDS = 30.0
+_STALL_SECONDS = 10.0
 _RECORDS_PER_COMMIT = 200_000
 
 
@@ -71,6 +74,8 @@ class PartitionTask(threading.Thread):
         self.alive_at = time.monotonic()
         self._rewind = rewind
         self._rewound_at = 0.0
+        self._looked_at = 0.0
+        self._stall: tuple[str | None, float] = (None, 0.0)
         self._open_store = open_store
         self._inbox: queue.SimpleQueue[Batch | None] = queue.SimpleQueue()
         self._stopping = threading.Event()
@@ -114,10 +119,15 @@ class PartitionTask(threading.Thread):
         return not self._stopping.is_set()
 
     def stall(self) -> str | None:
-        """Why nothing moves, or None."""
+        """Why nothing moves, or None. What a running stage waits for is a stall once it has waited for a while."""
         if self.state != "running":
             return self.reason or None
-        return self._stage.stall(int(time.time() * 1000))
+        now = time.monotonic()
+        waits_for, since = self._stage.stall(int(time.time() * 1000)), now
+        if waits_for == self._stall[0]:
+            since = self._stall[1]
+        self._stall = (waits_for, since)
+        return waits_for if now - since > _STALL_SECONDS else None
 
     @property
     def purge_before(self) -> int:
@@ -178,6 +188,10 @@ class PartitionTask(threading.Thread):
         services.ledger.join(self, self._require_producer())
         self._set_state("starting", "recovering state from the changelog")
         self._topic_id = clients.topic_id(self.input_topic)
+        if not clients.embedded and clients.partitions(self.changelog_topic) <= self.partition:
+            raise NotYet(
+                f"topic={self.changelog_topic} has no partition {self.partition}: run `susurrus topics create`, the input has grown"
+            )
         self._store = self._open_store(self.stage_name, self.partition)
         state = self._changelog.recover(self._store, epoch=services.ledger.epoch, beat=self._beat)
         services.ledger.check_started(self.stage_name, self.partition, has_state=state is not None)
@@ -195,6 +209,12 @@ class PartitionTask(threading.Thread):
         self._group_metadata = clients.group_metadata()
         self._drain_inbox()
         self._rewind(self.next)
+
+    def _look_at_log(self, after: float) -> None:
+        """Check, if the last look was so many seconds ago, that the input is still the topic whose position we keep."""
+        if time.monotonic() > self._looked_at + after:
+            self._looked_at = time.monotonic()
+            self._check_position(self.next, self.services.clients.topic_id(self.input_topic))
 
     def _check_position(self, position: int, topic_id: str) -> None:
         """The changelog's position must exist in this very log: never skip, never start over."""
@@ -219,6 +239,9 @@ class PartitionTask(threading.Thread):
     def _work(self) -> None:
         while not self._stopping.is_set():
             self._beat()
+            # A topic that is recreated and filled quickly leaves no trace in the positions.
+            with contextlib.suppress(KafkaException):
+                self._look_at_log(_LOOK_AT_LOG_SECONDS)
             try:
                 batch = self._inbox.get(timeout=_LOOP_SECONDS)
             except queue.Empty:
@@ -258,18 +281,28 @@ class PartitionTask(threading.Thread):
     def _accept(self, batch: Batch, generation: int) -> None:
         """Take a batch if it continues exactly what was taken; rewind if something is missing."""
         try:
-            if batch.generation != generation or batch.end <= self.next:
+            if batch.generation != generation:
+                return
+            if batch.start != self.next:
+                # Back: a rebalance, or another topic of the same name. Ahead: a dropped batch, or a hole.
+                self._look_at_log(_REWIND_SECONDS)
+            if batch.end <= self.next:
                 return
             if batch.start > self.next:
                 if time.monotonic() > self._rewound_at + _REWIND_SECONDS:
                     self._rewound_at = time.monotonic()
-                    self._check_position(self.next, self.services.clients.topic_id(self.input_topic))
                     self._drain_inbox()
                     self._rewind(self.next)
                 return
             if batch.start < self.next:
                 batch.records = [record for record in batch.records if record.offset >= self.next]
-            self._stage.take(batch)
+            try:
+                self._stage.take(batch)
+            except MalformedRecord as error:
+                raise Refusal(
+                    f"topic={self.input_topic} partition={self.partition} offsets {batch.start} to {batch.end - 1}: {error}; this "
+                    "topic is ours alone: find out who else writes to it, and give the pipeline a new name to start over"
+                ) from error
             self.next = batch.end
         finally:
             batch.finish()
@@ -370,7 +403,9 @@ class PartitionTask(threading.Thread):
     def _check_sizes(self, output: Output) -> None:
         """An oversized record would abort every retry for ever, so it is refused before it is sent."""
         limit = self.services.max_record_bytes + 50_000
-        largest = max((len(message["value"] or b"") for message in output.messages), default=0)
+        largest = max(
+            (len(message["value"] or b"") + len(message.get("key") or b"") for message in output.messages), default=0
+        )
         if largest > limit:
             raise Refusal(
                 f"topic={output.topic}: a record of {largest} bytes exceeds {limit} bytes: lower input.max_key_bytes, or "
