@@ -181,10 +181,10 @@ class Route(Stage):
         for row in bad.tolist():
             record = records[row]
             letter = DeadLetter(Reason(int(reason[row])), self._topic, self.partition, record.offset)
-            value = record.value if keep and len(record.value or b"") <= self.services.max_record_bytes else None
-            self._letters.append(
-                ({"value": value, "key": record.key if value is not None else None}, encode_headers(letter))
-            )
+            value, key = (record.value, record.key) if keep else (None, None)
+            if len(value or b"") + len(key or b"") > self.services.max_record_bytes:
+                value = key = None
+            self._letters.append(({"value": value, "key": key}, encode_headers(letter)))
 
     # ---- output ------------------------------------------------------------------------------------------------------
 
