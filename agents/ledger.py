@@ -64,7 +64,7 @@ class Ledger:
         self._reading = threading.Lock()
         self._records: dict[str, codec.LedgerRecord] = {}
         self._next = 0
-        self._charges: list[charge_codec.Charge] = []
+        self._charges: dict[bytes, charge_codec.Charge] = {}
         self._charges_next = 0
         self._producer: Producer | None = None
 
@@ -257,14 +257,14 @@ class Ledger:
         Raises BudgetExhausted where it is, but the charges up to it exceed the configured total for the raw topic.
         """
         with self._reading:
-            for _, value, offset in self._read(self.charges_topic, self._charges_next):
+            for key, value, offset in self._read(self.charges_topic, self._charges_next):
                 if value is not None:
-                    self._charges.append(charge_codec.decode(value))
+                    self._charges.setdefault(key, charge_codec.decode(value))
                 self._charges_next = offset + 1
             budget = self._settings.budget
             total = None if budget is None else Budget(epsilon=budget.epsilon, delta=budget.delta)
             spent = Spend()
-            for record in self._charges:
+            for record in self._charges.values():
                 if record.raw_topic != self._settings.input.topic:
                     continue
                 guarantee = Guarantee(
@@ -295,10 +295,8 @@ class Ledger:
         )
 
     def clear_refusal(self, stage: str, partition: int) -> None:
-        """Withdraw a refusal that no longer holds."""
-        key = f"refusal/{stage}/{partition}"
-        if self._get(key) is not None:
-            self._plain_producer().produce(self.topic, None, key.encode(), partition=0)
+        """Withdraw a refusal that no longer holds; blindly, for one behind an open transaction cannot be seen yet."""
+        self._plain_producer().produce(self.topic, None, f"refusal/{stage}/{partition}".encode(), partition=0)
 
     def publish(self, *records: codec.LedgerRecord) -> None:
         """Write records outside any transaction."""
