@@ -16,7 +16,6 @@ from susurrus.agents.store import FIRST_STATE_KEY, Store
 from susurrus.agents.transport import Batch
 from susurrus.mechanisms.strategy import build_strategy
 from susurrus.topics import ledger as ledger_codec
-
 from tests.agents import released
 
 WINDOW = released.WINDOW

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from susurrus.agents.histogram.bound import Bound
 from susurrus.agents.services import Services
 from susurrus.topics import bounded, by_user, tick
 from susurrus.topics.by_user import ByUserBlock
 from susurrus.topics.packing import Kind, kind_of
-
 from tests.agents.released import settings
 from tests.agents.stages import WINDOW, Runner, services_of
 

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+
 from susurrus.agents import changelog as module
 from susurrus.agents.changelog import Changelog, State
 from susurrus.agents.commit import Commit

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
+
 from susurrus.agents.histogram.clock import CREATE_TIME, LOG_APPEND_TIME, Clock
 from susurrus.agents.settings import Settings
 from susurrus.mechanisms.calendar import Calendar
 from susurrus.mechanisms.errors import Refusal
-
 from tests.agents.released import settings
 
 EVERY = 1_000

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+
 from susurrus.agents.histogram.open_slots import OpenSlots, TickVector
 from susurrus.mechanisms.errors import Refusal
 from susurrus.topics.tick import Tick

@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
+
 from susurrus.agents.histogram.published import columns_of
 from susurrus.topics.histogram import ColumnRows
-
 from tests.agents.released import settings
 
 BOUND, GRID = 100.0, 0.5

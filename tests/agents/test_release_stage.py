@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from susurrus.agents.histogram.release import Release
 from susurrus.agents.histogram.state_keys import ordered
 from susurrus.agents.services import Services
@@ -17,7 +18,6 @@ from susurrus.mechanisms.strategy import Increments
 from susurrus.topics import bounded, histogram, progress, tick
 from susurrus.topics.bounded import BoundedBlock
 from susurrus.topics.partitioner import partition as partition_of
-
 from tests.agents.released import settings
 from tests.agents.stages import EPOCH, SECRET, WINDOW, Runner, Written, services_of
 

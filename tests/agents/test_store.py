@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from susurrus.agents.store import FIRST_STATE_KEY, META_KEY, Store, prefix_end
 
 KEYS = st.sampled_from(

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
+
 from susurrus.agents.histogram.table import Gathered, Rows, gather, input_digest
 from susurrus.topics.bounded import BoundedBlock
 

@@ -14,6 +14,7 @@ from aiokafka.consumer.fetcher import OffsetResetStrategy
 from aiokafka.consumer.subscription_state import TopicPartitionState
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP
+
 from susurrus.agents.transport import Batch, BatchConsumer, BatchConsumerThread
 
 TPS = [TP("raw", 0), TP("raw", 1), TP("by-user", 0)]
