@@ -11,11 +11,20 @@ SETUPTOOLS = PYPROJECT["tool"]["setuptools"]
 PACKAGES = ["agents", "mechanisms", "topics"]
 
 
+def files(package: str) -> set[Path]:
+    found = (ROOT / package).rglob("*")
+    return {file for file in found if file.is_file() and "__pycache__" not in file.parts}
+
+
+def name_of(folder: Path) -> str:
+    return ".".join(["susurrus", *folder.relative_to(ROOT).parts])
+
+
 def folders(package: str) -> set[str]:
-    return {"susurrus." + ".".join(file.parent.relative_to(ROOT).parts) for file in (ROOT / package).rglob("*.py")}
+    return {name_of(file.parent) for file in files(package)}
 
 
-def test_every_folder_with_code_is_a_listed_package() -> None:
+def test_every_folder_is_a_listed_package() -> None:
     assert set(SETUPTOOLS["packages"]) == set().union(*(folders(package) for package in PACKAGES))
 
 
@@ -31,7 +40,6 @@ def test_every_package_says_that_it_is_typed(package: str) -> None:
 
 @pytest.mark.parametrize("package", PACKAGES)
 def test_every_file_that_is_not_code_is_package_data(package: str) -> None:
-    patterns = SETUPTOOLS["package-data"][f"susurrus.{package}"]
-    shipped = {file for pattern in patterns for file in (ROOT / package).glob(pattern)}
-    files = {file for file in (ROOT / package).rglob("*") if file.is_file() and "__pycache__" not in file.parts}
-    assert {file for file in files if file.suffix != ".py"} <= shipped
+    for file in files(package):
+        patterns = SETUPTOOLS["package-data"].get(name_of(file.parent), [])
+        assert file.suffix == ".py" or any(file.match(pattern) for pattern in patterns), file
