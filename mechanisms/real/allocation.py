@@ -10,6 +10,7 @@ from functools import cached_property
 
 import numpy as np
 from scipy.linalg import solve_triangular
+
 from susurrus.mechanisms.real.addresses import Floats
 from susurrus.mechanisms.real.causal_filter import BlockNoise, Deviations, Models
 from susurrus.mechanisms.real.hierarchy import Hierarchy

@@ -20,6 +20,7 @@ from functools import cached_property
 
 import numpy as np
 from scipy.linalg import solve_triangular
+
 from susurrus.mechanisms.real.addresses import Floats
 
 WHITE_STEPS = 9

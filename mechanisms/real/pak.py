@@ -19,6 +19,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
+
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.mechanisms.real.addresses import GRID_BITS, AddressedNoise, Floats, Ints, address
 from susurrus.mechanisms.real.quantile import SmoothQuantile

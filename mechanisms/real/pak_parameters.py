@@ -19,6 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import minimize
 from scipy.stats import binom
+
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.mechanisms.real.addresses import Floats
 from susurrus.mechanisms.real.pak import Pak

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 from scipy.optimize import brentq
+
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.mechanisms.real.addresses import AddressedNoise, Floats, Ints, address
 

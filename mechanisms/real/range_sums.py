@@ -12,6 +12,7 @@ from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
+
 from susurrus.mechanisms.real.addresses import Floats, Ints
 from susurrus.mechanisms.real.allocation import Allocation, block_layer, block_noise, block_values
 from susurrus.mechanisms.real.causal_filter import posterior

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 import numpy as np
+
 from susurrus.mechanisms.real.addresses import Floats, Ints
 
 

@@ -8,6 +8,7 @@ import struct
 from dataclasses import dataclass, field
 
 import numpy as np
+
 from susurrus.mechanisms.real.addresses import AddressedNoise, Ints
 from susurrus.mechanisms.real.pak import Pak, PakState, RunningSums
 from susurrus.mechanisms.real.tops import LeafReleases, StreamState, Tops

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
+
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.mechanisms.real.addresses import GRID, GRID_BITS, AddressedNoise, Ints, address
 

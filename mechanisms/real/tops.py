@@ -20,6 +20,7 @@ from typing import Self
 
 import numpy as np
 import numpy.typing as npt
+
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.mechanisms.real.addresses import AddressedNoise, Floats, Ints
 from susurrus.mechanisms.real.allocation import Allocation, block_layer, block_noise
@@ -31,6 +32,8 @@ from susurrus.mechanisms.real.threshold import NoisyMax
 STATE_VERSION = 1
 MOST_HELD = 512
 """Held-out values kept as they came; more are kept as a histogram."""
+_NO_INTS = np.zeros(0, dtype=np.int64)
+_NO_FLOATS = np.zeros((0, 0))
 _HEAD = struct.Struct("<BqqqqdBqddIIIIIII")
 
 
@@ -71,10 +74,10 @@ class StreamState:
     variance: float = 0.0
     entry: int = 0
     held: list[Ints] = field(default_factory=list)
-    ranks: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-    counts: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-    open_leaves: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-    evidence: Floats = field(default_factory=lambda: np.zeros((0, 0)))
+    ranks: Ints = field(default_factory=lambda: _NO_INTS)
+    counts: Ints = field(default_factory=lambda: _NO_INTS)
+    open_leaves: Ints = field(default_factory=lambda: _NO_INTS)
+    evidence: Floats = field(default_factory=lambda: _NO_FLOATS)
     filter: FilterState | None = None
     guesser: Guesser | None = None
 
@@ -83,9 +86,11 @@ class StreamState:
 
         The same however it was batched.
         """
-        held = np.concatenate([np.zeros(0, dtype=np.int64), *self.held])
-        self.held = [held] if len(held) else []
-        if self.position > MOST_HELD and self.held:
+        if not self.held:
+            return
+        held = np.concatenate(self.held) if len(self.held) > 1 else self.held[0]
+        self.held = [held]
+        if self.position > MOST_HELD:
             ranks, counts = np.unique(held, return_counts=True)
             merged, inverse = np.unique(np.concatenate([self.ranks, ranks]), return_inverse=True)
             total = np.zeros(len(merged), dtype=np.int64)
@@ -95,7 +100,11 @@ class StreamState:
     def pack(self) -> bytes:
         """Return the little-endian bytes of the state."""
         self.fold()
-        held = self.held[0] if self.held else np.zeros(0, dtype=np.int64)
+        held = self.held[0] if self.held else _NO_INTS
+        if not self.theta:
+            sizes = (len(held), len(self.counts), 0, 0, 0, 0, 0)
+            head = _HEAD.pack(STATE_VERSION, self.position, 0, 0, 0, 0.0, 0, 0, 0.0, 0.0, *sizes)
+            return head + b"".join(a.astype("<u4").tobytes() for a in (held, self.ranks, self.counts) if len(a))
         kalman = self.filter.pack() if self.filter is not None else b""
         guess = self.guesser or Guesser(Smoother.RECENT, 0.0)
         history = np.array(guess.history, dtype="<f8")
@@ -110,17 +119,14 @@ class StreamState:
             guess.count,
             guess.total,
             guess.guess,
-            len(held),
-            len(self.counts),
+            0,
+            0,
             len(self.open_leaves),
             *self.evidence.shape,
             len(kalman),
             len(history),
         )
         arrays = (
-            held.astype("<u4"),
-            self.ranks.astype("<u4"),
-            self.counts.astype("<u4"),
             self.open_leaves.astype("<i8"),
             self.evidence.astype("<f8"),
             history,
@@ -143,16 +149,19 @@ class StreamState:
             return array
 
         state = cls(position, theta, partial, running, variance, entry)
-        state.held = [take(waiting, "<u4").astype(np.int64)] if waiting else []
-        state.ranks = take(counts, "<u4").astype(np.int64)
-        state.counts = take(counts, "<u4").astype(np.int64)
+        if waiting:
+            state.held = [take(waiting, "<u4").astype(np.int64)]
+        if counts:
+            state.ranks = take(counts, "<u4").astype(np.int64)
+            state.counts = take(counts, "<u4").astype(np.int64)
+        if not theta:
+            return state
         state.open_leaves = take(leaves, "<i8").astype(np.int64)
         state.evidence = take(rows * columns, "<f8").astype(np.float64).reshape(rows, columns)
         history = take(remembered, "<f8").astype(np.float64).tolist()
-        if theta:
-            state.guesser = law.guesser(theta)
-            state.guesser.count, state.guesser.total, state.guesser.guess = seen, total, guess
-            state.guesser.history = history
+        state.guesser = law.guesser(theta)
+        state.guesser.count, state.guesser.total, state.guesser.guess = seen, total, guess
+        state.guesser.history = history
         if kalman:
             state.filter = FilterState.unpack(data[place : place + kalman], law.allocation.models.count)
         return state
@@ -257,7 +266,7 @@ class Tops:
         thetas = self.threshold.release(counts, noise, streams)
         for state, theta in zip(states, thetas.tolist(), strict=True):
             state.theta = theta
-            state.held, state.ranks, state.counts = [], np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
+            state.held, state.ranks, state.counts = [], _NO_INTS, _NO_INTS
             state.guesser = self.guesser(theta)
             if self.adaptive:
                 state.entry = self.allocation.first
