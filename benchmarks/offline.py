@@ -8,17 +8,18 @@ brought up to date at the checkpoints instead of at every trigger, which gives t
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from hashlib import blake2b
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from workload import Workload
+
 from susurrus.mechanisms.bounding import WEIGHT_ONE, Bounding, UserKeys
 from susurrus.mechanisms.noise import NoiseSource, WindowNoise
-from susurrus.mechanisms.strategy import Increments, Strategy
-from workload import Workload
+from susurrus.mechanisms.strategy import Increments, Step, Strategy
 
 STEP_KEYS = 65_536
 MERGE_PARTS = 8
@@ -209,11 +210,19 @@ def window_noise(seed: int, digest: bytes) -> WindowNoise:
     return NoiseSource(secret, epoch=b"benchmark", config=digest, pipeline="benchmark").window(0)
 
 
-def run(strategy: Strategy, spooled: Spool, noise: WindowNoise, *, every_trigger: bool = False) -> Run:
+def run(
+    strategy: Strategy,
+    spooled: Spool,
+    noise: WindowNoise,
+    *,
+    every_trigger: bool = False,
+    released: Callable[[int, npt.NDArray[np.int64], Step], None] | None = None,
+) -> Run:
     """Steps `strategy` (one "count" column) over all triggers.
 
     every_trigger: step published keys at every trigger, as a worker does, instead of at checkpoints only. Strategies
-    whose published keys go on being selected (dp-sqlp) are always stepped when touched or due.
+    whose published keys go on being selected (dp-sqlp) are always stepped when touched or due. released: called with
+    (trigger, key codes, step) for every chunk.
     """
     T, keys = spooled.triggers, len(spooled.key_names)
     names = np.empty(keys, dtype=object)
@@ -248,6 +257,8 @@ def run(strategy: Strategy, spooled: Spool, noise: WindowNoise, *, every_trigger
             step = strategy.step(
                 trigger, list(names[chunk]), table.get(chunk), increments, noise, np.zeros(len(chunk), np.bool_)
             )
+            if released is not None:
+                released(trigger, chunk, step)
             table.put(chunk, step.states)
             due[chunk] = step.due
             shown = chunk[step.published]

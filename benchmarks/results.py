@@ -115,6 +115,26 @@ def audit() -> Iterator[str]:
     yield from table(["scenario", "code", "claimed ε", *(f"{c}: ε ≥" for c in columns)], body)
 
 
+def end_to_end() -> Iterator[str]:
+    body = [
+        [
+            row["strategy"],
+            *(f"{row[name]:,}" for name in ("records", "partitions", "workers", "micro_batches", "rows", "differing")),
+        ]
+        for row in load("end_to_end.jsonl")
+    ]
+    header = [
+        "strategy",
+        "records",
+        "partitions of each topic",
+        "workers",
+        "triggers",
+        "rows published",
+        "rows differing",
+    ]
+    yield from table(header, body)
+
+
 TABLES: dict[str, Callable[[], Iterator[str]]] = {
     "table1-100": lambda: table1(100),
     "table1-1000": lambda: table1(1000),
@@ -124,6 +144,7 @@ TABLES: dict[str, Callable[[], Iterator[str]]] = {
     "nasa": lambda: best_caps("nasa"),
     "thresholds": thresholds,
     "audit": audit,
+    "end-to-end": end_to_end,
 }
 
 
