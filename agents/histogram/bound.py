@@ -71,7 +71,9 @@ class Bound(Stage):
             )
             self._spilled, self._spills = {}, 0
             self.counters = {"taken": 0, "kept": 0, "capped": 0}
-            return position
+            # Only behind commits is anything deleted from by-user: a log that begins later is refused.
+            self._taken = 0
+            return 0
         self._open = OpenSlots.from_meta(meta, config_digest=services.config_digest)
         self._spilled = {int(slot): int(count) for slot, count in meta["spilled"].items()}
         self._spills = int(meta["spills"])

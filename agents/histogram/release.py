@@ -106,7 +106,9 @@ class Release(Stage):
             self._spilled, self._spills = {}, 0
             self._charges_sent = set()
             self.counters = {"triggers": 0, "rows": 0}
-            return position
+            # Only behind commits is anything deleted from bounded: a log that begins later is refused.
+            self._taken = 0
+            return 0
         self._open = OpenSlots.from_meta(meta, config_digest=services.config_digest)
         self._spilled = {int(slot): int(count) for slot, count in meta["spilled"].items()}
         self._spills = int(meta["spills"])
