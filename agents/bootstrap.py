@@ -11,6 +11,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, NewTopic, OffsetSpec, ResourceType
+
 from susurrus.agents.settings import Settings
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.topics import charges

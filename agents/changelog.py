@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 from confluent_kafka import KafkaException, Producer
+
 from susurrus.agents.clients import Clients, read_to_end
 from susurrus.agents.commit import Commit
 from susurrus.agents.store import FIRST_STATE_KEY, Store

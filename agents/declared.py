@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+
 from susurrus.mechanisms.errors import ConfigurationError
 
 _ENCODER = msgspec.json.Encoder()

@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from confluent_kafka import KafkaException, Producer
+
 from susurrus.mechanisms.errors import SusurrusError
 
 PARTITIONS: Final = 4

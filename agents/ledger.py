@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from confluent_kafka import Producer
+
 from susurrus.agents.clients import Clients, read_to_end
 from susurrus.agents.commit import Output
 from susurrus.agents.settings import Settings

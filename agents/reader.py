@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
 from susurrus.agents.settings import Settings
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.topics import histogram, progress

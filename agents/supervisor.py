@@ -19,6 +19,7 @@ from typing import Any
 
 from confluent_kafka import KafkaException, TopicPartition
 from faust.types import TP
+
 from susurrus.agents.services import Services
 from susurrus.agents.stage import Stage
 from susurrus.agents.store import Store

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
+
 from susurrus.agents import crash_points
 from susurrus.agents.changelog import Changelog
 from susurrus.agents.commit import Commit, Output

@@ -16,6 +16,7 @@ from unittest.mock import patch
 import numpy as np
 from audit_scenarios import REAL, L, QuietNoise, Scenario, build, plan_of
 from audit_statistics import Outputs
+
 from susurrus.agents.app import calendar_of
 from susurrus.agents.commit import Commit, Output
 from susurrus.agents.histogram.bound import Bound

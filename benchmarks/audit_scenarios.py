@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from audit_statistics import Outputs
 from offline import StateTable
+
 from susurrus.mechanisms import dp_sqlp, tree
 from susurrus.mechanisms.accounting import tail_quantile
 from susurrus.mechanisms.bounding import UserKeys

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from offline import Checkpoint, Progress, Published, Spool, checkpoints
 from scipy.special import ndtri
+
 from susurrus.mechanisms.accounting import gaussian_mu
 
 

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+
 from susurrus.mechanisms.noise import NoiseSource
 from susurrus.mechanisms.real.addresses import GRID
 from susurrus.mechanisms.real.pak import Pak, tree_noise

@@ -19,9 +19,10 @@ from typing import Any
 
 from baselines import run_baseline
 from offline import as_rows, run, spool, window_noise
+from workload import FileWorkload, Workload, ZipfMandelbrotDay, read_pairs
+
 from susurrus.mechanisms.bounding import Bounding
 from susurrus.mechanisms.strategy import Column, Plan, build_strategy
-from workload import FileWorkload, Workload, ZipfMandelbrotDay, read_pairs
 
 STRATEGIES = ("toeplitz", "weighted", "dp-sqlp", "baseline1", "baseline2")
 VALUE_CAP = {"weighted": 40}

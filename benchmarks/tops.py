@@ -28,6 +28,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import series as shapes
+
 from susurrus.mechanisms.noise import NoiseSource, WindowNoise
 from susurrus.mechanisms.real.hierarchy import Hierarchy, smoothing_for_mean
 from susurrus.mechanisms.real.pak import tree_noise

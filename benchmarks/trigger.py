@@ -29,6 +29,7 @@ from confluent_kafka.admin import NewTopic
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # run as a script, from anywhere
 
+from deploy.kafka import KafkaCluster
 from susurrus.agents.app import build_services
 from susurrus.agents.bootstrap import create_topics
 from susurrus.agents.histogram.release import Release
@@ -38,8 +39,6 @@ from susurrus.agents.store import Store
 from susurrus.agents.task import PartitionTask
 from susurrus.agents.transport import Batch
 from susurrus.topics import bounded, tick
-
-from deploy.kafka import KafkaCluster
 
 LOADING_TRIGGERS = 10
 TIMED_TRIGGERS = 10

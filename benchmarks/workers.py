@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+
 from susurrus.agents.settings import load_settings
 from susurrus.topics import progress
 

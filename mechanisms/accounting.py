@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from scipy.special import log_ndtr, ndtri_exp
+
 from susurrus.mechanisms.errors import ConfigurationError
 
 RELATIVE_SLACK = 1e-9

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+
 from susurrus.mechanisms.errors import ConfigurationError
 
 Int64 = npt.NDArray[np.int64]

@@ -26,6 +26,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
 from susurrus.mechanisms import tree
 from susurrus.mechanisms.accounting import gaussian_mu, tail_quantile
 from susurrus.mechanisms.bounding import Bounding

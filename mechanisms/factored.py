@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
 from susurrus.mechanisms.bounding import Bounding
 from susurrus.mechanisms.factorization import Factorization
 from susurrus.mechanisms.guarantee import Guarantee

@@ -20,6 +20,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from scipy.special import ndtri
+
 from susurrus.mechanisms.errors import ConfigurationError
 
 NOISE_VERSION = 1

@@ -10,6 +10,7 @@ chunks or machines. RN(v) = floor(v + 1/2).
 
 import numpy as np
 import numpy.typing as npt
+
 from susurrus.mechanisms.factorization import FIXED, Factorization
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+
 from susurrus.mechanisms.accounting import tail_quantile
 from susurrus.mechanisms.bounding import WEIGHT_ONE
 from susurrus.mechanisms.errors import ConfigurationError

@@ -17,6 +17,7 @@ from typing import Any, Literal, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
+
 from susurrus.mechanisms.bounding import Bounding
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.mechanisms.guarantee import Guarantee

@@ -9,6 +9,7 @@ Argument: docs/guarantees/toeplitz.md. Source of the factorization: Fichtenberge
 import math
 
 import numpy as np
+
 from susurrus.mechanisms.accounting import Caps, delta_gaussian, gaussian_mu, joint_cost
 from susurrus.mechanisms.bounding import Bounding
 from susurrus.mechanisms.factored import Factored, Values

@@ -12,6 +12,7 @@ from fractions import Fraction
 
 import numpy as np
 import numpy.typing as npt
+
 from susurrus.mechanisms.accounting import Caps, joint_cost
 from susurrus.mechanisms.bounding import Bounding
 from susurrus.mechanisms.errors import ConfigurationError

@@ -14,9 +14,9 @@ from functools import cached_property
 import pytest
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
-from susurrus.agents.embedded import EmbeddedBroker
 
 from deploy.kafka import KafkaCluster, KafkaUnavailableError, common_properties, free_ports, known_brokers
+from susurrus.agents.embedded import EmbeddedBroker
 
 KAFKA_IMAGE = "apache/kafka:4.1.0"
 SECONDS = 30.0

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
+
 from susurrus.agents.settings import Settings
 from susurrus.mechanisms.noise import NoiseSource
 from susurrus.mechanisms.strategy import Increments, build_strategy

@@ -2,6 +2,7 @@
 
 import numpy as np
 import numpy.typing as npt
+
 from susurrus.topics.categories import Categories, combine, mark_too_large, renumber
 from susurrus.topics.packing import Int32s, Int64s
 

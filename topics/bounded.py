@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+
 from susurrus.topics.packing import MAX_COLUMNS, Int64s, Kind, MalformedRecord, Reader, Writer, blobs_size, column_size
 
 VERSION = 1

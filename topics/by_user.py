@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+
 from susurrus.topics.packing import (
     MAX_COLUMNS,
     Int32s,

@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 from msgspec import UNSET
+
 from susurrus.topics.packing import Int32s, Int64s
 from susurrus.topics.reason import Reason
 

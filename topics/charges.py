@@ -6,6 +6,7 @@ arithmetic).
 """
 
 import msgspec
+
 from susurrus.topics.packing import MalformedRecord
 from susurrus.topics.timestamps import format_time
 

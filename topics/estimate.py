@@ -13,6 +13,7 @@ there is one, is the smoothed sum of this slot: biased towards slow change.
 import math
 
 import msgspec
+
 from susurrus.topics.histogram import Measured
 from susurrus.topics.packing import MalformedRecord
 from susurrus.topics.timestamps import format_time, parse_time

@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
+
 from susurrus.topics.json_rows import Numbers, fill, literal, number, numbers, text
 from susurrus.topics.packing import MalformedRecord
 from susurrus.topics.timestamps import format_time, parse_time

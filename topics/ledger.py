@@ -9,6 +9,7 @@ task release-0; event-level, refusals and status by the partition they name.
 from typing import Any
 
 import msgspec
+
 from susurrus.topics.packing import MalformedRecord
 from susurrus.topics.timestamps import format_time, parse_time
 

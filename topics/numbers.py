@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 from msgspec import UNSET
+
 from susurrus.topics.packing import Int64s
 from susurrus.topics.reason import Reason
 from susurrus.topics.timestamps import EARLIEST, LATEST, milliseconds_of, parse_time, parse_times

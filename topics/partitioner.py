@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from zlib import crc32
 
 import numpy as np
+
 from susurrus.topics.packing import Int32s
 
 VERSION = 1

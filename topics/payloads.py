@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
+
 from susurrus.topics.fields import Fields, Path
 from susurrus.topics.reason import Reason
 from susurrus.topics.refusal import MAX_DEPTH, reason_of, too_deep

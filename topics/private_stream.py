@@ -19,6 +19,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import numpy.typing as npt
+
 from susurrus.topics.histogram import Measured
 from susurrus.topics.json_rows import Numbers, fill, literal, number, numbers, text
 from susurrus.topics.packing import Int64s, MalformedRecord

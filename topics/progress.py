@@ -8,6 +8,7 @@ compaction may therefore keep only the last per (window, partition).
 from typing import Annotated
 
 import msgspec
+
 from susurrus.topics.packing import MalformedRecord
 from susurrus.topics.timestamps import format_time, parse_time
 

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+
 from susurrus.topics.assembly import Reasons, collect, resolve, spread
 from susurrus.topics.categories import Categories
 from susurrus.topics.fields import Path, parse_path, plain, walk

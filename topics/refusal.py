@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+
 from susurrus.topics.fields import Path, walk
 from susurrus.topics.reason import Reason
 

@@ -8,6 +8,7 @@ already, so these totals are sensitive only as far as early results are.
 from dataclasses import dataclass
 
 import numpy as np
+
 from susurrus.topics.packing import Int64s, Kind, MalformedRecord, Reader, Writer
 
 VERSION = 1

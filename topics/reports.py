@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+
 from susurrus.topics.packing import Int32s, Int64s, MalformedRecord
 
 KIND = 4

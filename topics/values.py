@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+
 from susurrus.topics.assembly import Reasons, collect, resolve, spread
 from susurrus.topics.categories import Categories
 from susurrus.topics.fields import parse_path

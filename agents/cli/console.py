@@ -12,9 +12,10 @@ import typer
 from rich.console import Console
 from rich.panel import Panel
 from rich.text import Text
+from typer.core import TyperGroup
+
 from susurrus.agents.settings import Settings, load_settings
 from susurrus.mechanisms.errors import ConfigurationError, SusurrusError
-from typer.core import TyperGroup
 
 FAILED = 2
 """Exit code of everything an operator can mend."""

@@ -1,6 +1,7 @@
 """The admin client of the commands."""
 
 from confluent_kafka.admin import AdminClient
+
 from susurrus.agents.settings import Settings
 
 

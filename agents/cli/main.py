@@ -5,6 +5,7 @@ them.
 from typing import Annotated
 
 import typer
+
 from susurrus.agents.cli import config, demo, report, status, topics, watch, worker
 from susurrus.agents.cli.console import Guarded, out
 

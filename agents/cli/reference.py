@@ -7,6 +7,7 @@ from typing import Any, Final, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
+
 from susurrus.agents.durations import Duration, Instant, format_duration
 from susurrus.agents.settings import PUBLISHED_FIELDS, Settings
 from susurrus.topics.timestamps import format_time

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
+
 from susurrus.agents.cli.console import ConfigOption, err, settings_of
 from susurrus.agents.durations import parse_duration
 from susurrus.agents.local.client import ToplClient

@@ -9,6 +9,7 @@ from rich.console import Group, RenderableType
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
+
 from susurrus.agents.cli.console import ConfigOption, out, settings_of
 from susurrus.agents.durations import format_duration
 from susurrus.agents.settings import Settings

@@ -1,6 +1,7 @@
 """``susurrus topics``: make the pipeline's topics, or check that they are as the pipeline needs them."""
 
 import typer
+
 from susurrus.agents.cli.console import ConfigOption, out, settings_of
 
 app = typer.Typer(no_args_is_help=True, help="Create or check the topics of a pipeline.")

@@ -8,6 +8,7 @@ import typer
 from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
+
 from susurrus.agents.cli.console import ConfigOption, err, out, settings_of
 from susurrus.agents.cli.tables import caption, histogram_table
 from susurrus.agents.durations import parse_instant

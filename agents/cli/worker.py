@@ -3,6 +3,7 @@
 from typing import Annotated, Literal
 
 import typer
+
 from susurrus.agents.cli.console import ConfigOption, settings_of
 
 

@@ -16,6 +16,7 @@ from typing import Final
 
 from confluent_kafka import Producer
 from rich.console import Console
+
 from susurrus.agents import secrets
 from susurrus.agents.demo.machinery import PATIENCE_SECONDS, bars_of, place_of, tail_of, worker_of
 from susurrus.agents.demo.outcome import picture

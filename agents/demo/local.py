@@ -22,6 +22,7 @@ from rich.console import Console, Group
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
+
 from susurrus.agents.demo.machinery import PATIENCE_SECONDS, bars_of, place_of, tail_of, worker_of
 from susurrus.agents.embedded import PARTITIONS, EmbeddedBroker
 from susurrus.agents.local.client import ToplClient

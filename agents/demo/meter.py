@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+
 from susurrus.mechanisms.errors import ConfigurationError
 
 READINGS = 36_864

@@ -12,6 +12,7 @@ from rich.console import Group
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
+
 from susurrus.agents.cli.tables import NARROW, Z95, bar, key_text, margin, number, ranked
 from susurrus.agents.demo.weblog import WebLog
 from susurrus.agents.reader import Snapshot

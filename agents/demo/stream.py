@@ -15,6 +15,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from rich.console import Console, Group
 from rich.panel import Panel
 from rich.text import Text
+
 from susurrus.agents import secrets
 from susurrus.agents.demo.machinery import PATIENCE_SECONDS, bars_of, place_of, tail_of, worker_of
 from susurrus.agents.demo.meter import Series

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+
 from susurrus.agents.settings import Settings
 from susurrus.mechanisms.calendar import Calendar
 from susurrus.mechanisms.errors import Refusal

@@ -14,6 +14,7 @@ from hashlib import blake2b
 from typing import Any
 
 import numpy as np
+
 from susurrus.agents.commit import Commit, Output
 from susurrus.agents.histogram.open_slots import OpenSlots
 from susurrus.agents.histogram.published import columns_of

@@ -5,6 +5,7 @@ from hashlib import blake2b
 
 import numpy as np
 import numpy.typing as npt
+
 from susurrus.topics.bounded import BoundedBlock
 
 Int64 = npt.NDArray[np.int64]

@@ -27,6 +27,7 @@ from typing import Any, Literal, Self
 import numpy as np
 import numpy.typing as npt
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
+
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.mechanisms.local.hybrid import Hybrid
 from susurrus.mechanisms.local.randomness import Words, secure_word, secure_words

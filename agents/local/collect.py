@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+
 from susurrus.agents.commit import Commit, Output
 from susurrus.agents.local.scheme import Slots, Thresholds, local_settings, wave_of
 from susurrus.agents.services import Services

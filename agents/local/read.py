@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from confluent_kafka import Consumer, TopicPartition
+
 from susurrus.agents.clients import read_to_end
 from susurrus.agents.settings import Settings
 from susurrus.mechanisms.local.estimate import Estimate, combine

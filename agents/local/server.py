@@ -15,6 +15,7 @@ from dataclasses import asdict
 from typing import Any
 
 import numpy as np
+
 from susurrus.agents.commit import Commit, Output
 from susurrus.agents.local.scheme import Slots, local_settings, wave_of
 from susurrus.agents.services import Services

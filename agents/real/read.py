@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 import numpy as np
+
 from susurrus.agents.real.law import grid_of, law_of
 from susurrus.agents.sections import StreamSettings
 from susurrus.mechanisms.errors import ConfigurationError

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
 from susurrus.agents.commit import Commit, Output
 from susurrus.agents.real.law import grid_of, law_of, promise_of, table_of
 from susurrus.agents.services import Services

@@ -11,6 +11,7 @@ import time
 
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+
 from susurrus.agents.demo.weblog import WebLog
 
 BOOTSTRAP_SERVERS = os.environ.get("SUSURRUS__KAFKA__BOOTSTRAP_SERVERS", "localhost:9092")

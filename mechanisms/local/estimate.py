@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
+
 from susurrus.mechanisms.local.hybrid import Hybrid
 from susurrus.mechanisms.local.window import GRID
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.mechanisms.local.wave import SquareWave
 

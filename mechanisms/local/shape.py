@@ -21,6 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 from scipy.linalg import cho_factor, cho_solve
+
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.mechanisms.local.reconstruction import Transition
 from susurrus.mechanisms.local.threshold import Distribution

@@ -16,6 +16,7 @@ from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
+
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.mechanisms.local.exact import check_epsilon
 from susurrus.mechanisms.local.randomness import Words, secure_word, secure_words

@@ -20,6 +20,7 @@ from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
+
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.mechanisms.local.exact import check_epsilon, exp_below
 from susurrus.mechanisms.local.randomness import (

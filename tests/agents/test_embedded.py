@@ -2,6 +2,7 @@
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
+
 from susurrus.agents.embedded import PARTITIONS, EmbeddedBroker
 from susurrus.mechanisms.errors import SusurrusError
 

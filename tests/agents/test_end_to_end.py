@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from susurrus.topics import histogram
 
+from susurrus.topics import histogram
 from tests.broker import Broker
 from tests.pipeline import EPOCH, SECRET, Pipeline, archive_topic, produce, web_log
 from tests.reference import Event, canonical, expected

@@ -6,11 +6,11 @@ import zlib
 from collections.abc import Iterator
 
 import pytest
+
 from susurrus.agents.embedded import EmbeddedBroker
 from susurrus.agents.reader import HistogramReader, Snapshot, WindowState
 from susurrus.agents.settings import Settings
 from susurrus.topics import histogram, progress
-
 from tests.agents.released import DAY, WINDOW, publish, rows, said, settings
 
 

@@ -17,13 +17,13 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
+
+from deploy.kafka import KafkaCluster, KafkaUnavailableError, Node, free_ports
 from susurrus.agents import secrets
 from susurrus.agents.bootstrap import create_topics
 from susurrus.agents.reader import HistogramReader
 from susurrus.agents.settings import Settings, load_settings, settings_from
 from susurrus.agents.status import collect
-
-from deploy.kafka import KafkaCluster, KafkaUnavailableError, Node, free_ports
 from tests.broker import give_up
 
 pytestmark = pytest.mark.broker

@@ -3,10 +3,10 @@
 from typing import Any
 
 import pytest
+
 from susurrus.agents.app import stages_of
 from susurrus.agents.status import PartitionStatus, _inputs, judge
 from susurrus.topics.ledger import Refusal, Status
-
 from tests.agents.released import settings
 
 NOW = 1_800_000_000_000

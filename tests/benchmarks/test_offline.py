@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 import table1
 from offline import StateTable, checkpoints, run, spool, window_noise
+from workload import DAY_MS, FileWorkload, Records, ZipfMandelbrotDay, read_pairs, sort_records, zipf_mandelbrot
+
 from susurrus.mechanisms.bounding import UserKeys
 from susurrus.mechanisms.strategy import Column, Plan, build_strategy
-from workload import DAY_MS, FileWorkload, Records, ZipfMandelbrotDay, read_pairs, sort_records, zipf_mandelbrot
 
 STRATEGIES = ["toeplitz", "weighted", "dp-sqlp"]
 

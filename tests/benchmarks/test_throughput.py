@@ -4,10 +4,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from susurrus.agents.settings import load_settings
 
 from benchmarks.throughput import Measured, measure, rows, run_peer
 from benchmarks.workers import DAY_MS, Feed, pipeline_toml
+from susurrus.agents.settings import load_settings
 
 FEED = Feed("localhost:1", "raw", 1000, 20_000 * DAY_MS)
 

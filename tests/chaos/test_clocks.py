@@ -8,12 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from susurrus.topics import bounded
 from susurrus.topics.dead_letter import decode_headers
 from susurrus.topics.packing import Kind, kind_of
 from susurrus.topics.reason import Reason
 from susurrus.topics.timestamps import format_time as format_instant
-
 from tests.broker import Broker
 from tests.pipeline import Pipeline
 

@@ -9,8 +9,8 @@ import time
 from pathlib import Path
 
 import pytest
-from susurrus.agents.crash_points import POINTS
 
+from susurrus.agents.crash_points import POINTS
 from tests.broker import Broker
 from tests.pipeline import Pipeline, Public
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+
 from susurrus.agents.settings import load_settings, settings_from
 from susurrus.topics.raw import RawDecoder
 from susurrus.topics.reason import Reason

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+
 from susurrus.topics import bounded, by_user, changelog, histogram, progress, tick
 
 GOLDEN = Path(__file__).with_name("topics.json")

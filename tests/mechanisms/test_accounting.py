@@ -8,6 +8,7 @@ import pytest
 from dp_accounting.pld import privacy_loss_distribution
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from susurrus.mechanisms.accounting import (
     Caps,
     delta_gaussian,

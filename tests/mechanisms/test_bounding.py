@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from susurrus.mechanisms.bounding import WEIGHT_ONE, Bounded, Bounding, UserKeys
 
 WEIGHTS = np.array([[100, 200, 300], [70, 140, 210], [50, 100, 150]], np.int64)

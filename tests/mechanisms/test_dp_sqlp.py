@@ -9,6 +9,7 @@ from dp_accounting.pld import privacy_loss_distribution
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
+
 from susurrus.mechanisms import tree
 from susurrus.mechanisms.dp_sqlp import GRID, DpSqlp, nearest_prefix
 from susurrus.mechanisms.noise import NoiseSource

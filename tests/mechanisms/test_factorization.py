@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from susurrus.mechanisms.factorization import FIXED, Factorization, power, round_up
 
 SMALL = [(1, 0.5, 20), (2, 0.5, 20), (7, 0.5, 20), (9, 0.65, 16), (12, 0.5, 8), (30, 0.35, 10)]

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from susurrus.mechanisms.bounding import UserKeys
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.mechanisms.strategy import Column, Plan, build_strategy

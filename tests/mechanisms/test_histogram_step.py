@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+
 from susurrus.mechanisms.noise import NoiseSource, WindowNoise
 from susurrus.mechanisms.states import UNKNOWN, FactoredStates
 from susurrus.mechanisms.strategy import Column, Increments, Plan, Strategy, build_strategy

@@ -4,6 +4,7 @@ import math
 
 import pytest
 from dp_accounting.pld import privacy_loss_distribution
+
 from susurrus.mechanisms.accounting import delta_gaussian, gaussian_mu
 from susurrus.mechanisms.errors import BudgetExhausted, ConfigurationError
 from susurrus.mechanisms.guarantee import Guarantee

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pytest
 from scipy import stats
 from scipy.special import ndtri
+
 from susurrus.mechanisms import noise as module
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.mechanisms.noise import NoiseSource, WindowNoise, exponential_tail, normal_tail, round_quantile

@@ -6,6 +6,7 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 import pytest
+
 from susurrus.mechanisms.factorization import FIXED, power
 from susurrus.mechanisms.rounding import Decoder
 

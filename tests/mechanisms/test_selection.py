@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from scipy import stats
+
 from susurrus.mechanisms.accounting import tail_quantile
 from susurrus.mechanisms.factorization import power
 from susurrus.mechanisms.noise import NoiseSource, WindowNoise

@@ -5,6 +5,7 @@ import runpy
 from pathlib import Path
 
 import pytest
+
 from susurrus.topics import bounded, by_user, changelog, histogram, progress, tick
 
 FOLDER = Path(__file__).parents[1] / "golden"

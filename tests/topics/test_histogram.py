@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from susurrus.topics.histogram import ColumnRows, Release, decode_row, encode_rows
 from susurrus.topics.packing import MalformedRecord
 

@@ -4,6 +4,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from susurrus.topics import charges, ledger
 from susurrus.topics.packing import MalformedRecord
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from susurrus.topics import estimate, private_stream, reports, threshold
 from susurrus.topics.histogram import Measured
 from susurrus.topics.packing import MalformedRecord

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from susurrus.topics.packing import Kind, MalformedRecord, Reader, Writer, blobs_size, column_size, kind_of
 
 INT64 = st.integers(-(2**63), 2**63 - 1)

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from susurrus.topics import dead_letter, progress
 from susurrus.topics.dead_letter import DeadLetter, decode_headers, encode_headers
 from susurrus.topics.packing import MalformedRecord

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+
 from susurrus.topics.raw import RawDecoder, RawSchema, Reason, ValueField
 from susurrus.topics.refusal import MAX_DEPTH
 

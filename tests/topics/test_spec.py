@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+
 from susurrus.topics.spec import HISTOGRAM_TOPICS, LOCAL_TOPICS, STREAM_TOPICS, topic_name
 
 PUBLIC = {"histogram", "latest", "progress", "private-stream", "threshold", "estimate"}

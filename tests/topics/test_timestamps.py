@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from susurrus.topics.timestamps import EARLIEST, LATEST, format_time, parse_time, parse_times
 
 

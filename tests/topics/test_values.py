@@ -5,6 +5,7 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from susurrus.topics.raw import Reason
 from susurrus.topics.values import ValuesDecoder, ValuesSchema
 

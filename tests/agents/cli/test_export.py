@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from susurrus.agents.cli.export import export, records
 from susurrus.mechanisms.errors import SusurrusError
-
 from tests.agents.cli.test_tables import snapshot
 
 FOUND = snapshot({b'"/a,b\\n\\"c\\""': 12, b'"\xc3\xbc"': 3}, std_error=2.5)

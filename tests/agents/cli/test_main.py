@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 import typer
+from typer.testing import CliRunner
+
 from susurrus.agents.cli import main as cli
 from susurrus.agents.cli.console import DEFECT, FAILED
 from susurrus.agents.embedded import EmbeddedBroker
 from susurrus.mechanisms.errors import ReplayMismatch
-from typer.testing import CliRunner
-
 from tests.agents.released import publish, rows, said, settings
 
 CONFIG = """
@@ -99,6 +99,7 @@ class TestFailure:
 
         def unreachable() -> None:
             from confluent_kafka.admin import AdminClient
+
             from susurrus.agents.settings import load_settings
 
             AdminClient({**load_settings(config, {}).librdkafka(), "log_level": 2}).list_topics(timeout=0.5)

@@ -1,10 +1,10 @@
 """`susurrus report`: numbers in, reports out, and nothing else."""
 
 import pytest
-from susurrus.agents.cli.main import app
-from susurrus.topics.reports import decode
 from typer.testing import CliRunner
 
+from susurrus.agents.cli.main import app
+from susurrus.topics.reports import decode
 from tests.broker import Broker
 
 

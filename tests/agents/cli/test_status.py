@@ -4,9 +4,9 @@ import io
 
 import pytest
 from rich.console import Console
+
 from susurrus.agents.cli.status import picture
 from susurrus.agents.status import PartitionStatus, PipelineStatus
-
 from tests.agents.released import settings
 
 RUNNING = [

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from susurrus.agents.demo.meter import from_file, smart_meter
 from susurrus.agents.demo.stream import HEIGHT, plot
 from susurrus.mechanisms.errors import ConfigurationError

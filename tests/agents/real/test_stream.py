@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from susurrus.agents.crash_points import POINTS
 from susurrus.agents.real.law import grid_of, law_of
 from susurrus.mechanisms.noise import NoiseSource
@@ -15,7 +16,6 @@ from susurrus.mechanisms.real.table import stream_address
 from susurrus.topics import ledger, private_stream
 from susurrus.topics.dead_letter import decode_headers
 from susurrus.topics.private_stream import StreamRow
-
 from tests.broker import Broker
 from tests.pipeline import EPOCH, SECRET, Pipeline
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from susurrus.mechanisms.local.estimate import Estimate, Totals, combine, estimate
 from susurrus.mechanisms.local.filter import Bank, filter_ranges
 from susurrus.mechanisms.local.hybrid import Hybrid

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.mechanisms.local.hybrid import EPSILON_STAR, Hybrid, StochasticRounding, hybrid_alpha
 from susurrus.mechanisms.local.randomness import Words

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.mechanisms.local.hybrid import Hybrid, hybrid_alpha
 from susurrus.mechanisms.local.randomness import Words

@@ -8,6 +8,7 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.mechanisms.local.randomness import Words
 from susurrus.mechanisms.local.reconstruction import Transition, em, ems, maximise, smooth

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chi2
+
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.mechanisms.local.hybrid import piecewise
 from susurrus.mechanisms.local.randomness import Words, secure_words, uniform_below, uniform_below_one

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+
 from susurrus.mechanisms.real.causal_filter import (
     BlockFilter,
     BlockNoise,

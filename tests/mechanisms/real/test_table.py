@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from susurrus.mechanisms.noise import NoiseSource, WindowNoise
 from susurrus.mechanisms.real.pak import Pak
 from susurrus.mechanisms.real.quantile import SmoothQuantile

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.integrate import quad
+
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.mechanisms.noise import NoiseSource, WindowNoise
 from susurrus.mechanisms.real.addresses import GRID

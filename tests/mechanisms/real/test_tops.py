@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from susurrus.mechanisms.noise import NoiseSource, WindowNoise
 from susurrus.mechanisms.real.range_sums import ReleasedStream
 from susurrus.mechanisms.real.smoothers import Guesser, Smoother, guess_weights, published_values
