@@ -18,6 +18,7 @@ from typing import Any
 import faust
 from faust.serializers import codecs
 from faust.types import TP
+
 from susurrus.agents.clients import Clients
 from susurrus.agents.ledger import Ledger
 from susurrus.agents.services import Services
@@ -72,8 +73,10 @@ def build_services(settings: Settings) -> Services:
     strategy: Any = None
     founder = ("release", 0)
     if settings.pipeline.kind == "histogram":
+        from susurrus.agents.formats import decoder_of
         from susurrus.mechanisms.strategy import build_strategy
 
+        decoder_of(settings).close()  # what it lacks is said now, not by every task
         plan = settings.plan()
         strategy = build_strategy(plan)
         digest = hashlib.blake2b(digest + plan.digest(), digest_size=32, person=b"susurrus-digest").digest()
@@ -184,7 +187,7 @@ def run_worker(
     """
     level = (loglevel or settings.worker.log_level).upper()
     logging.basicConfig(level=level, format="%(asctime)s %(levelname)-7s %(name)s: %(message)s", stream=sys.stderr)
-    for noisy in ("faust", "aiokafka", "mode", "kafka"):
+    for noisy in ("faust", "aiokafka", "mode", "kafka", "httpx", "httpx2", "httpcore", "httpcore2"):
         logging.getLogger(noisy).setLevel(max(logging.WARNING, logging.getLevelName(level)))
     app, supervisor = build_app(settings)
     if ready is not None:

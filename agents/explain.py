@@ -10,7 +10,7 @@ from pydantic import BaseModel, ValidationError
 
 
 def explain(error: ValidationError, root: type[BaseModel]) -> list[str]:
-    """One line per problem. Values under ``properties`` are never shown: they may be passwords."""
+    """One line per problem. Values under ``properties`` and addresses are never shown: they may hold passwords."""
     lines = []
     for problem in error.errors():
         location = [part for part in problem["loc"] if not str(part).startswith(("literal[", "function-"))]
@@ -26,7 +26,7 @@ def explain(error: ValidationError, root: type[BaseModel]) -> list[str]:
             case "value_error" if not location:  # the checks across fields, complete lines already
                 lines += str(context["error"]).splitlines()
             case kind:
-                shown = "" if "properties" in location else f" = {_shown(problem['input'])}"
+                shown = "" if {"properties", "url"} & set(location) else f" = {_shown(problem['input'])}"
                 reason = str(context["error"]) if kind == "value_error" else _reason(kind, problem["msg"], context)
                 lines.append(f"{place}{shown}: {reason}")
     return list(dict.fromkeys(lines))

@@ -2,7 +2,7 @@
 
 A stage that reads raw events calls ``decode`` on one of these exactly as on a ``RawDecoder``. What a payload holds
 never raises: one that is not in Confluent's wire format, names a schema the registry does not have, or does not follow
-its schema is refused as UNDECODABLE. A registry that does not answer does raise, and nothing is taken until it does:
+its schema is refused as UNDECODABLE. A registry that does not answer raises NotYet, and nothing is taken until it does:
 else an outage would send good records to the dead-letter topic, and a replay would publish something else.
 
 Schemas come through confluent-kafka's registry client; payloads go to fastavro and protobuf directly, because that
@@ -15,8 +15,10 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC
 from importlib import import_module
 from io import BytesIO
-from typing import Any
+from typing import Any, Final, Protocol
 
+from susurrus.agents.settings import Settings
+from susurrus.agents.stage import NotYet
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.topics.raw import RawColumns, RawDecoder, Reason
 
@@ -24,8 +26,47 @@ _MAGIC = b"\0"
 _PREFIX = 5  # magic byte and schema id, big-endian
 _UNKNOWN_SCHEMAS = 10_000  # ids remembered as unknown, so that bad records do not become requests
 _NESTED_MESSAGES = 100  # protobuf's own limit of nesting
+_NOT_FOUND: Final = (40401, 40402, 40403)
+"""The registry's own codes for an unknown subject, version or schema. Any other 404 comes from something that is no
+registry, or from a wrong path, and says nothing about the schema."""
+_REGISTRY_DEFAULTS: Final = {"timeout": 10, "max.retries": 0}
+"""The client waits for ever otherwise, and would repeat; the task repeats, and says so in between."""
+_NUMBERS: Final = (
+    "timeout", "max.retries", "retries.wait.ms", "retries.max.wait.ms", "cache.capacity", "cache.latest.ttl.sec"
+)  # fmt: skip
 
 Read = Callable[[bytes], Any]
+
+
+class Decoder(Protocol):
+    """Raw events of any format."""
+
+    def decode(self, payloads: Sequence[bytes | None]) -> RawColumns:
+        """Columns of a batch of payloads; raises NotYet while what it takes cannot be had."""
+
+    def close(self) -> None:
+        """Give back connections."""
+
+
+def decoder_of(settings: Settings) -> Decoder:
+    """The decoder of ``input.format``. Raises ConfigurationError where it lacks a package, a class or a property."""
+    raw = RawDecoder(settings.raw_schema())
+    source = settings.input
+    if source.format == "avro" and source.registry is not None:
+        return AvroDecoder(raw, {"url": source.registry.url, **source.registry.properties})
+    if source.format == "protobuf" and source.message is not None:
+        return ProtobufDecoder(raw, source.message)
+    return JsonDecoder(raw)
+
+
+class JsonDecoder:
+    """JSON needs nothing but the payload."""
+
+    def __init__(self, decoder: RawDecoder) -> None:
+        self.decode = decoder.decode
+
+    def close(self) -> None:
+        """Nothing to give back."""
 
 
 class ObjectDecoder:
@@ -35,8 +76,11 @@ class ObjectDecoder:
         self._decoder = decoder
 
     def decode(self, payloads: Sequence[bytes | None]) -> RawColumns:
-        """Columns of a batch, as RawDecoder.decode; raises what the registry's client raises while it cannot answer."""
+        """Columns of a batch, as RawDecoder.decode. Raises NotYet while the registry does not answer."""
         return self._decoder.decode_objects([self._object(payload) for payload in payloads])
+
+    def close(self) -> None:
+        """Nothing to give back."""
 
     def reader(self, schema_id: int) -> Read | None:
         """Reads the bytes behind the prefix, None for an unknown schema."""
@@ -66,7 +110,7 @@ class AvroDecoder(ObjectDecoder):
     ConfigurationError when the optional dependencies are missing.
     """
 
-    def __init__(self, decoder: RawDecoder, registry: Mapping[str, str]) -> None:
+    def __init__(self, decoder: RawDecoder, registry: Mapping[str, Any]) -> None:
         super().__init__(decoder)
         try:
             schema_registry = import_module("confluent_kafka.schema_registry")
@@ -74,7 +118,16 @@ class AvroDecoder(ObjectDecoder):
         except ImportError as error:
             raise _missing("avro", error) from error
         self._registry_error = schema_registry.SchemaRegistryError
-        self._client = schema_registry.SchemaRegistryClient(dict(registry))
+        try:
+            properties = {name: _number(value) if name in _NUMBERS else value for name, value in registry.items()}
+            self._client = schema_registry.SchemaRegistryClient({**_REGISTRY_DEFAULTS, **properties})
+        except (ValueError, TypeError, OSError) as error:
+            # The client's own text may hold what was given, a password among it.
+            names = ", ".join(sorted(name for name in registry if name != "url")) or "none"
+            raise ConfigurationError(
+                f"input.registry: refused by the registry's client ({type(error).__name__}; properties: {names}); correct "
+                "url, names and files"
+            ) from None
         self._readers: dict[int, Read] = {}
         self._unknown: set[int] = set()
 
@@ -84,12 +137,19 @@ class AvroDecoder(ObjectDecoder):
         if found is not None or schema_id in self._unknown:
             return found
         try:
-            schema = self._client.get_schema(schema_id)
-            parsed = self._parse(schema, {})
+            parsed = self._parse(self._client.get_schema(schema_id), {})
         except self._registry_error as error:
-            if error.http_status_code != 404:
-                raise
+            if error.http_status_code != 404 or error.error_code not in _NOT_FOUND:
+                raise NotYet(
+                    f"the schema registry answers HTTP {error.http_status_code} (code {error.error_code}) instead of schema "
+                    f"{schema_id}: check it, input.registry.url and the credentials; records wait meanwhile"
+                ) from error
             parsed = None
+        except Exception as error:  # whatever the HTTP client, TLS or a proxy come up with: no payload is involved
+            raise NotYet(
+                f"the schema registry does not answer ({type(error).__name__}): start it, or correct input.registry.url; "
+                "records wait meanwhile"
+            ) from error
         if parsed is None:
             if len(self._unknown) < _UNKNOWN_SCHEMAS:
                 self._unknown.add(schema_id)
@@ -203,4 +263,12 @@ def _known_message(name: str, message: Any) -> Any:
 
 
 def _missing(name: str, error: ImportError) -> ConfigurationError:
-    return ConfigurationError(f"format={name} needs the package {error.name}: install susurrus[registry]")
+    return ConfigurationError(f'input.format = "{name}": needs the package {error.name}; install susurrus[registry]')
+
+
+def _number(value: Any) -> Any:
+    """Variables and files hold texts; the client insists on numbers."""
+    try:
+        return float(value)
+    except ValueError:
+        return value

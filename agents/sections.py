@@ -6,10 +6,12 @@ The text under a field is its documentation: ``susurrus config schema`` prints i
 """
 
 import math
+import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+
 from susurrus.agents.durations import Duration, Instant, parse_instant
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$", max_length=80)]
@@ -60,11 +62,42 @@ class KafkaSettings(Section):
     timeouts). A value may be `{ file = "/path" }` or `{ env = "NAME" }`."""
 
 
+def _web_addresses(value: str) -> str:
+    for url in value.split(","):
+        if not re.fullmatch(r"https?://[^/@\s]+(/\S*)?", url.strip()):
+            raise ValueError("write http://host:port or https://host:port; credentials go to input.registry.properties")
+    return value
+
+
+def _class(value: str) -> str:
+    if not re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", value):
+        raise ValueError("write package.module:Message")
+    return value
+
+
+class RegistrySettings(Section):
+    """The schema registry that knows the schemas of Avro records. Where it is may change; what it knows may not."""
+
+    url: Annotated[str, AfterValidator(_web_addresses)]
+    """Its address; several, separated by commas, are tried in turn."""
+    properties: dict[str, str | int | float | bool] = Field(default_factory=dict, repr=False)
+    """Properties of confluent-kafka's SchemaRegistryClient, such as `basic.auth.user.info` and `ssl.ca.location`. A
+    value may be `{ file = "/path" }` or `{ env = "NAME" }`."""
+
+
 class InputSettings(Section):
-    """The raw topic and which parts of its JSON records mean what."""
+    """The raw topic and which parts of its records mean what."""
 
     topic: TopicName
     """The existing topic of raw events. It is only read."""
+    format: Literal["json", "avro", "protobuf"] = "json"
+    """How records are written. `avro` and `protobuf`: in Confluent's wire format, and Susurrus is installed as
+    `susurrus[registry]`. Only kind `histogram` reads them."""
+    message: Annotated[str, AfterValidator(_class)] | None = None
+    """`protobuf`: the class that protoc generated, as `package.module:Message`, on PYTHONPATH. Fields are resolved by
+    it, so no registry is asked."""
+    registry: RegistrySettings | None = None
+    """`avro`: where schemas are found."""
     user: str = ""
     """Field that identifies the user, the unit of privacy; a dotted path reaches into objects. Required for kind
     `histogram`."""

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import Field, PrivateAttr, ValidationError, model_validator
+
 from susurrus.agents import checks, declared, kafka_properties, secrets
 from susurrus.agents.columns import MeasuredColumn, PublishedColumn, ValueColumn, layout
 from susurrus.agents.explain import explain
@@ -29,6 +30,7 @@ from susurrus.agents.sections import (
     LocalSettings,
     PipelineSettings,
     PrivacySettings,
+    RegistrySettings,
     Section,
     StartSettings,
     StreamSettings,
@@ -56,6 +58,7 @@ __all__ = [
     "LocalSettings",
     "PipelineSettings",
     "PrivacySettings",
+    "RegistrySettings",
     "Settings",
     "StartSettings",
     "StreamSettings",
@@ -99,7 +102,7 @@ PUBLISHED_FIELDS: Final = (
 
 All others may change in a rolling upgrade: the prefix, brokers and their properties, grace periods (they move public
 cuts, which are then in the log), publication_pad, secret_file (the secret itself must stay), budget, replication,
-retention, worker. ``keys.declared_file`` enters by its content, not its name.
+retention, worker, input.registry. ``keys.declared_file`` enters by its content, not its name.
 """
 
 
@@ -234,6 +237,8 @@ class Settings(Section):
             "discover": self.keys.discover,
             "minimum_users": self.keys.minimum_users,
         }
+        # Where schemas are found changes nothing: an id means one schema for ever.
+        del everything["input"]["registry"]
         if everything["stream"] is not None:
             del everything["stream"]["secret_file"]
         fields = {}
@@ -313,14 +318,8 @@ def settings_from(
 ) -> Settings:
     """Settings of an already parsed configuration; file names in it are relative to ``directory``."""
     data = dict(data)
-    kafka = data.get("kafka")
-    if isinstance(kafka, Mapping) and isinstance(kafka.get("properties"), Mapping):
-        flat = kafka_properties.flatten(kafka["properties"])
-        resolved = {
-            name: secrets.resolve(value, f'kafka.properties."{name}"', directory, environ)
-            for name, value in flat.items()
-        }
-        data["kafka"] = {**kafka, "properties": resolved}
+    for section in _WITH_SECRETS:
+        _resolve_properties(data, section, directory, environ)
     try:
         settings = Settings.model_validate(data)
     except ValidationError as error:
@@ -331,14 +330,36 @@ def settings_from(
     return settings
 
 
+_WITH_SECRETS: Final = (("kafka",), ("input", "registry"))
+"""Sections with properties of a client, whose values may be secrets kept elsewhere."""
+
+
+def _resolve_properties(
+    data: dict[str, Any], section: tuple[str, ...], directory: Path, environ: Mapping[str, str]
+) -> None:
+    """Put the values of files and variables at ``<section>.properties``, copying the tables on the way there."""
+    table: dict[str, Any] = data
+    for name in section:
+        if not isinstance(table.get(name), Mapping):
+            return
+        table[name] = dict(table[name])
+        table = table[name]
+    if isinstance(table.get("properties"), Mapping):
+        place = ".".join((*section, "properties"))
+        table["properties"] = {
+            name: secrets.resolve(value, f'{place}."{name}"', directory, environ)
+            for name, value in kafka_properties.flatten(table["properties"]).items()
+        }
+
+
 def _overlaid(data: dict[str, Any], environ: Mapping[str, str]) -> dict[str, Any]:
     """The file's tables with ``SUSURRUS__A__B=value`` put at a.b; lists and tables are written as JSON."""
     for variable in sorted(environ):
         if not variable.upper().startswith(ENVIRONMENT_PREFIX):
             continue
         parts = [part.lower() for part in variable[len(ENVIRONMENT_PREFIX) :].split("__")]
-        if parts[:2] == ["kafka", "properties"] and len(parts) == 3:
-            parts[2] = parts[2].replace("_", ".")  # librdkafka's names have dots, which a shell does not allow
+        if tuple(parts[:-2]) in _WITH_SECRETS and parts[-2] == "properties":
+            parts[-1] = parts[-1].replace("_", ".")  # clients' names have dots, which a shell does not allow
         table = data
         for depth, part in enumerate(parts[:-1]):
             table = table.setdefault(part, {})

@@ -6,15 +6,14 @@ import signal
 import subprocess
 import sys
 import time
+import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-import tomllib
 from susurrus.agents.bootstrap import create_topics
 from susurrus.agents.settings import Settings, settings_from
 from susurrus.topics import progress
-
 from tests.broker import Broker
 
 SECRET = "5a" * 32
@@ -64,6 +63,13 @@ DEFAULTS: dict[str, Any] = tomllib.loads(
     session_timeout = "6s"
     """
 )
+
+
+def _toml(value: Any) -> str:
+    """JSON values are TOML values for everything used here, but for tables."""
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{json.dumps(name)} = {_toml(inner)}" for name, inner in value.items()) + "}"
+    return json.dumps(value)
 
 
 class Worker:
@@ -130,16 +136,16 @@ class Pipeline:
         return settings_from(self.data, environ={})
 
     def write_config(self) -> None:
-        """TOML from the dictionary: JSON values are TOML values for everything used here."""
+        """TOML from the dictionary."""
         lines = []
         for section, fields in self.data.items():
             if isinstance(fields, list):
                 for table in fields:
                     lines.append(f"[[{section}]]")
-                    lines += [f"{name} = {json.dumps(value)}" for name, value in table.items()]
+                    lines += [f"{name} = {_toml(value)}" for name, value in table.items()]
                 continue
             lines.append(f"[{section}]")
-            lines += [f"{name} = {json.dumps(value)}" for name, value in fields.items()]
+            lines += [f"{name} = {_toml(value)}" for name, value in fields.items()]
         self.config.write_text("\n".join(lines))
 
     def start(self, **environ: str) -> Worker:

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 from rich.panel import Panel
 from rich.table import Table
+
 from susurrus.agents import secrets
 from susurrus.agents.cli.console import out
 from susurrus.agents.durations import format_duration
@@ -25,9 +26,14 @@ def check(file: Annotated[Path, typer.Argument(help="TOML file of the pipeline."
     console = out()
     console.print(summary(settings))
     if settings.pipeline.kind == "histogram":
+        from susurrus.agents.formats import decoder_of
         from susurrus.mechanisms.strategy import build_strategy
 
         strategy = build_strategy(settings.plan())
+        try:
+            decoder_of(settings).close()
+        except ConfigurationError as error:  # as for the secret: its package or class may be on the workers only
+            console.print(f"input: {error}", markup=False)
         console.print(
             Panel(strategy.guarantee.sentence(), title="The guarantee", title_align="left", border_style="green")
         )
@@ -68,7 +74,7 @@ def summary(settings: Settings) -> Table:
     window, start = settings.window, settings.start
     table.add_row("pipeline", f"{settings.pipeline.name} ({settings.pipeline.kind})")
     table.add_row("brokers", settings.kafka.bootstrap_servers)
-    table.add_row("raw topic", settings.input.topic)
+    table.add_row("raw topic", f"{settings.input.topic} ({settings.input.format})")
     if settings.pipeline.kind == "histogram":
         table.add_row("user, key", f"{settings.input.user}, {' × '.join(settings.input.key)}")
         columns = ", ".join(

