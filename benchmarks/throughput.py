@@ -6,6 +6,7 @@
     quix                 Quix Streams, stateful count in RocksDB; at least once, no re-keying
     kafka-streams (n)    Java, n threads: exactly once, re-keyed through a repartition topic, count in RocksDB
     susurrus (n)         n worker processes: exactly once, raw to released private histogram, three re-keyings
+    susurrus tops (1)    one worker: exactly once, values to private streams, no re-keying
 
 Each peer runs in an environment of its own under the cache directory (built on first use, versions pinned beside its
 code in benchmarks/peers), reads the topic from the beginning, and is timed from the first record it reads; susurrus
@@ -197,12 +198,20 @@ def run_susurrus(feed: Feed) -> Iterator[Measured]:
             yield Measured(what, feed.records, seconds_to_publish(feed, workers, Path(directory)))
 
 
+def run_streams(feed: Feed) -> Iterator[Measured]:
+    """Our workers on a stream pipeline (ToPS): the same records as values of one stream per key."""
+    say(f"susurrus tops (1): {feed.records:,} records")
+    with tempfile.TemporaryDirectory(prefix="susurrus-benchmark-") as directory:
+        yield Measured("susurrus tops (1)", feed.records, seconds_to_publish(feed, 1, Path(directory), kind="stream"))
+
+
 RUNS: dict[str, Callable[[Feed], Iterator[Measured]]] = {
     "bare": run_bare,
     "faust": run_faust,
     "quix": run_quix,
     "kafka-streams": run_kafka_streams,
     "susurrus": run_susurrus,
+    "tops": run_streams,
 }
 
 

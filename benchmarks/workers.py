@@ -32,11 +32,15 @@ class Feed:
     """Releases of the histogram over the day, by our workers."""
 
 
-def seconds_to_publish(feed: Feed, workers: int, directory: Path) -> float:
-    """From the first raw record any worker reads until a read_committed reader sees the last trigger complete."""
+def seconds_to_publish(feed: Feed, workers: int, directory: Path, *, kind: str = "histogram") -> float:
+    """From the first raw record any worker reads until everything is published.
+
+    kind: "histogram", until a read_committed reader sees the last trigger complete; "stream", until the committed
+    positions of the raw topic are at its end, which they reach in the transaction of the last released sum.
+    """
     config = directory / "pipeline.toml"
     pipeline = f"b{uuid.uuid4().hex[:8]}"
-    config.write_text(pipeline_toml(feed, pipeline))
+    config.write_text((pipeline_toml if kind == "histogram" else stream_toml)(feed, pipeline))
     environment = {**os.environ, "SUSURRUS_SECRET": "5a" * 32, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     settings = load_settings(config, environment)
     create = [sys.executable, "-m", "susurrus.agents.cli", "topics", "create", "--config", str(config)]
@@ -57,7 +61,10 @@ def seconds_to_publish(feed: Feed, workers: int, directory: Path) -> float:
                 if process.poll() is not None:
                     raise RuntimeError(f"a worker ended with status {process.returncode}:\n{log.read_text()[-3000:]}")
 
-        ended = wait_for_last_trigger(feed, settings.topic("progress"), check)
+        if kind == "histogram":
+            ended = wait_for_last_trigger(feed, settings.topic("progress"), check)
+        else:
+            ended = wait_for_the_end(feed, f"benchmark.{pipeline}", check)
         return ended - min(float(read.read_text()) for read in directory.glob("worker-*/first-read"))
     finally:
         for process in processes:
@@ -106,6 +113,51 @@ bounded_partitions = {PARTITIONS}
 replication_factor = 1
 min_insync_replicas = 1
 """
+
+
+def stream_toml(feed: Feed, name: str) -> str:
+    """ToPS over the values, one stream per key (and partition): some are long, most are short."""
+    return f"""
+[pipeline]
+name = "{name}"
+prefix = "benchmark"
+kind = "stream"
+[kafka]
+bootstrap_servers = "{feed.bootstrap_servers}"
+[input]
+topic = "{feed.topic}"
+[start]
+from = "earliest"
+[stream]
+stream = "k"
+value = "v"
+bound = 1000.0
+grid = 1.0
+epsilon = 1.0
+holdout = 1024
+range_limit = 65536
+[topics]
+replication_factor = 1
+min_insync_replicas = 1
+"""
+
+
+def wait_for_the_end(feed: Feed, group: str, check: Callable[[], None]) -> float:
+    """The time (Unix seconds) at which the group's committed offsets are the raw topic's ends."""
+    consumer = Consumer({"bootstrap.servers": feed.bootstrap_servers, "group.id": group})
+    try:
+        partitions = [TopicPartition(feed.topic, number) for number in range(PARTITIONS)]
+        ends = {number: consumer.get_watermark_offsets(partitions[number])[1] for number in range(PARTITIONS)}
+        deadline = time.monotonic() + SECONDS
+        while time.monotonic() < deadline:
+            check()
+            now = time.time()
+            if all(found.offset >= ends[found.partition] for found in consumer.committed(partitions, timeout=30)):
+                return now
+            time.sleep(0.2)
+        raise RuntimeError(f"the raw topic was not read to its end after {SECONDS} s")
+    finally:
+        consumer.close()
 
 
 def wait_for_last_trigger(feed: Feed, topic: str, check: Callable[[], None]) -> float:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.throughput import Measured, measure, rows, run_peer
-from benchmarks.workers import DAY_MS, Feed, pipeline_toml
+from benchmarks.workers import DAY_MS, Feed, pipeline_toml, stream_toml
 from susurrus.agents.settings import load_settings
 
 FEED = Feed("localhost:1", "raw", 1000, 20_000 * DAY_MS)
@@ -56,3 +56,11 @@ def test_our_workers_are_measured_over_exactly_the_day_that_is_produced(tmp_path
     assert settings.start.first_window == FEED.first_window_ms
     assert settings.clock.until == FEED.first_window_ms + DAY_MS
     assert settings.triggers == FEED.triggers
+
+
+def test_streams_are_measured_over_the_same_records(tmp_path: Path) -> None:
+    config = tmp_path / "pipeline.toml"
+    config.write_text(stream_toml(FEED, "measured"))
+    settings = load_settings(config, {})
+    assert settings.stream is not None
+    assert (settings.input.topic, settings.stream.method, settings.stream.stream) == ("raw", "tops", "k")

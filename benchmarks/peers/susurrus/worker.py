@@ -6,23 +6,27 @@ Arguments: the configuration, and the file for that time (Unix seconds).
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 from susurrus.agents.app import run_worker
 from susurrus.agents.histogram.route import Route
+from susurrus.agents.real.stream import Stream
 from susurrus.agents.settings import load_settings
 from susurrus.agents.transport import Batch
 
 CONFIGURATION, FIRST_READ = Path(sys.argv[1]), Path(sys.argv[2])
-take = Route.take
+SETTINGS = load_settings(CONFIGURATION)
+FIRST: type[Route] | type[Stream] = Stream if SETTINGS.pipeline.kind == "stream" else Route
+take = FIRST.take
 
 
-def timed_take(self: Route, batch: Batch) -> None:
+def timed_take(self: Any, batch: Batch) -> None:
     """The first batch with records is the beginning; from then on the original method is back."""
     if batch.records:
-        Route.take = take  # type: ignore[method-assign]
+        FIRST.take = take  # type: ignore[method-assign]
         FIRST_READ.write_text(str(time.time()))
     take(self, batch)
 
 
-Route.take = timed_take  # type: ignore[method-assign]
-run_worker(load_settings(CONFIGURATION), loglevel="warning")
+FIRST.take = timed_take  # type: ignore[method-assign]
+run_worker(SETTINGS, loglevel="warning")
