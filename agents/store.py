@@ -10,7 +10,6 @@ import shutil
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from rocksdict import BlockBasedOptions, Cache, Options, Rdict, ReadOptions, WriteBatch, WriteOptions
 
@@ -55,7 +54,6 @@ def _write_options() -> WriteOptions:
 _MEMORY_BYTES = 24 << 20
 _ENTRY_BYTES = 150
 """What an entry of a dictionary of byte strings costs beside the bytes."""
-_UNKNOWN = object()
 
 
 class Store:
@@ -64,8 +62,9 @@ class Store:
     def __init__(self, directory: Path, *, lock_seconds: float = 10.0, memory_bytes: int = _MEMORY_BYTES) -> None:
         self.directory = directory
         self._memory_bytes = memory_bytes
-        self._dirty: dict[bytes, bytes | None] = {}
-        self._clean: dict[bytes, bytes | None] = {}
+        self._dirty: dict[bytes, bytes] = {}
+        self._deleted: set[bytes] = set()
+        self._clean: dict[bytes, bytes] = {}
         self._dirty_meta: bytes | None = None
         self._dirty_bytes = 0
         directory.parent.mkdir(parents=True, exist_ok=True)
@@ -82,19 +81,24 @@ class Store:
 
     def get(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """The values of many keys, None where absent."""
-        dirty, clean = self._dirty, self._clean
-        if not dirty and not clean:
-            return self._db.get(list(keys)) if keys else []
-        values: list[Any] = [dirty.get(key, _UNKNOWN) for key in keys]
-        if clean:
-            values = [
-                clean.get(key, _UNKNOWN) if value is _UNKNOWN else value
-                for key, value in zip(keys, values, strict=True)
-            ]
-        unknown = [i for i, value in enumerate(values) if value is _UNKNOWN]
-        if unknown:
-            for i, value in zip(unknown, self._db.get([keys[i] for i in unknown]), strict=True):
-                values[i] = value
+        if not keys:
+            return []
+        values = list(map(self._dirty.get, keys))
+        for older in (self._clean.get, None):
+            unknown = [i for i, value in enumerate(values) if value is None]
+            if not unknown:
+                break
+            if self._deleted:
+                unknown = [i for i in unknown if keys[i] not in self._deleted]
+            wanted = keys if len(unknown) == len(keys) else [keys[i] for i in unknown]
+            if older is not None and not self._clean:
+                continue
+            found = list(map(older, wanted)) if older is not None else self._db.get(list(wanted))
+            if wanted is keys:
+                values = found
+            else:
+                for i, value in zip(unknown, found, strict=True):
+                    values[i] = value
         return values
 
     def get_one(self, key: bytes) -> bytes | None:
@@ -135,13 +139,18 @@ class Store:
             self._clean = {}
             self._write_through(puts, deletes, drops, meta)
             return
-        dirty = self._dirty
-        for key in deletes:
-            dirty[key] = None
-        dirty.update(puts)
+        if deletes:
+            self._deleted.update(deletes)
+            for key in deletes:
+                self._dirty.pop(key, None)
+                self._clean.pop(key, None)
+        if puts:
+            keys, values = zip(*puts, strict=True)
+            self._dirty.update(puts)
+            self._deleted.difference_update(keys)
+            self._dirty_bytes += sum(map(len, keys)) + sum(map(len, values)) + _ENTRY_BYTES * len(puts)
+        self._dirty_bytes += _ENTRY_BYTES * len(deletes)
         self._dirty_meta = meta
-        self._dirty_bytes += sum(len(key) + len(value) for key, value in puts)
-        self._dirty_bytes += _ENTRY_BYTES * (len(puts) + len(deletes))
         if self._dirty_bytes > self._memory_bytes:
             self.flush()
 
@@ -150,10 +159,9 @@ class Store:
         if self._dirty_meta is None:
             return
         # Sorted keys are inserted next to each other: half the time of random ones.
-        items = sorted(self._dirty.items())
-        puts = [(key, value) for key, value in items if value is not None]
-        self._write_through(puts, [key for key, value in items if value is None], (), self._dirty_meta)
-        self._clean, self._dirty = self._dirty, {}
+        dirty = self._dirty
+        self._write_through([(key, dirty[key]) for key in sorted(dirty)], sorted(self._deleted), (), self._dirty_meta)
+        self._clean, self._dirty, self._deleted = dirty, {}, set()
         self._dirty_meta, self._dirty_bytes = None, 0
 
     def _write_through(
@@ -179,7 +187,7 @@ class Store:
 
     def wipe(self) -> None:
         """Forget everything: the changelog is replayed from its start."""
-        self._dirty, self._clean, self._dirty_meta, self._dirty_bytes = {}, {}, None, 0
+        self._dirty, self._clean, self._deleted, self._dirty_meta, self._dirty_bytes = {}, {}, set(), None, 0
         self._db.close()
         shutil.rmtree(self.directory, ignore_errors=True)
         self._db = Rdict(str(self.directory), _options())

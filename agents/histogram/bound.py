@@ -9,6 +9,7 @@ State keys: ``u`` window user -> caps, ``o`` slot sequence -> a spilled block of
 
 from collections.abc import Iterator
 from hashlib import blake2b
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -33,7 +34,6 @@ from susurrus.topics.partitioner import partition as partition_of
 _USERS = b"u"
 _SPILLED = b"o"
 _ENTRY = np.dtype([("hash", "V16"), ("count", "<u4")])
-_HEADER_BYTES = 4
 
 
 class Bound(Stage):
@@ -178,7 +178,11 @@ class Bound(Stage):
 
         numbers = [self._calendar.window_at(int(start)) for start in windows]
         prefixes = [_USERS + ordered(number) for number in numbers]
-        state_keys = [prefixes[int(m % len(windows))] + users[int(m // len(windows))] for m in members.tolist()]
+        if len(windows) == 1:
+            prefix = prefixes[0]
+            state_keys = [prefix + name for name in users]
+        else:
+            state_keys = [prefixes[m % len(windows)] + users[m // len(windows)] for m in members.tolist()]
         hashes = np.frombuffer(
             b"".join(blake2b(k, digest_size=16, key=self._hash_key).digest() for k in keys), dtype="V16"
         )
@@ -189,8 +193,7 @@ class Bound(Stage):
             member.astype(np.int32), key, triggers[(members % len(windows)).astype(np.intp)], state
         )
         changed = np.flatnonzero(result.state.kept != state.kept)
-        packed = _pack(result.state, np.concatenate([hashes, old_hashes]), len(hashes))
-        puts = [(state_keys[i], packed[i]) for i in changed.tolist()]
+        puts = _pack(state_keys, changed, result.state, np.concatenate([hashes, old_hashes]), len(hashes))
         kept = int(result.kept.sum())
         self.counters["taken"] += len(member)
         self.counters["kept"] += kept
@@ -250,28 +253,25 @@ def _joined(codes: list[npt.NDArray[np.int32]], items: list[list[bytes]]) -> tup
     """Codes of several blocks, each into its own list, as codes into one list of distinct items."""
     if len(codes) == 1:
         return codes[0], items[0]
-    number: dict[bytes, int] = {}
+    # Everything per item is done by the interpreter's C loops: there may be as many users as records.
+    distinct = list(dict.fromkeys(chain.from_iterable(items)))
+    number = dict(zip(distinct, range(len(distinct)), strict=True))
     parts = []
     for block_codes, block_items in zip(codes, items, strict=True):
-        renumbered = np.fromiter(
-            (number.setdefault(item, len(number)) for item in block_items), np.int32, len(block_items)
-        )
+        renumbered = np.array(list(map(number.__getitem__, block_items)), np.int32)
         parts.append(renumbered[block_codes])
-    return np.concatenate(parts), list(number)
+    return np.concatenate(parts), distinct
 
 
 def _unpack(rows: list[bytes | None], hashes: npt.NDArray[np.void]) -> tuple[UserKeys, npt.NDArray[np.void]]:
     """Stored caps as columns. Keys of this batch get its codes, all others -1, -2, ...: entry i has code -1 - i."""
-    lengths = np.fromiter(
-        (0 if row is None else (len(row) - _HEADER_BYTES) // _ENTRY.itemsize for row in rows), np.int64, len(rows)
-    )
+    present = [row or b"" for row in rows]
+    lengths = np.array(list(map(len, present)), np.int64) // _ENTRY.itemsize
     indptr = np.concatenate(([0], np.cumsum(lengths)))
-    kept = np.zeros(len(rows), np.int64)
-    present = [row for row in rows if row is not None]
-    kept[[i for i, row in enumerate(rows) if row is not None]] = np.frombuffer(
-        b"".join(row[:_HEADER_BYTES] for row in present), "<u4"
-    )
-    entries = np.frombuffer(b"".join(row[_HEADER_BYTES:] for row in present), _ENTRY)
+    entries = np.frombuffer(b"".join(present), _ENTRY)
+    # A user's kept records are those of its keys together.
+    counted = np.concatenate(([0], np.cumsum(entries["count"], dtype=np.int64)))
+    kept = counted[indptr[1:]] - counted[indptr[:-1]]
     stored = np.ascontiguousarray(entries["hash"])
     code = -1 - np.arange(len(entries), dtype=np.int32)
     if len(entries) and len(hashes):
@@ -288,15 +288,20 @@ def _unpack(rows: list[bytes | None], hashes: npt.NDArray[np.void]) -> tuple[Use
     return state, stored
 
 
-def _pack(state: UserKeys, hashes: npt.NDArray[np.void], batch_keys: int) -> list[bytes]:
-    """Caps as stored rows; ``hashes``: of the batch's keys, then of the stored entries that codes -1 - i point to."""
+def _pack(
+    state_keys: list[bytes],
+    changed: npt.NDArray[np.intp],
+    state: UserKeys,
+    hashes: npt.NDArray[np.void],
+    batch_keys: int,
+) -> list[tuple[bytes, bytes]]:
+    """Rows to store of the changed users; ``hashes``: of the batch's keys, then of the entries that codes -1 - i point to."""
     entries = np.empty(len(state.key), _ENTRY)
     entries["hash"] = hashes[np.where(state.key >= 0, state.key, batch_keys - 1 - state.key)]
     entries["count"] = state.count
     body = entries.tobytes()
-    head = state.kept.astype("<u4").tobytes()
-    bounds = (state.indptr * _ENTRY.itemsize).tolist()
-    return [
-        head[_HEADER_BYTES * i : _HEADER_BYTES * (i + 1)] + body[bounds[i] : bounds[i + 1]]
-        for i in range(len(state.kept))
-    ]
+    bounds = state.indptr * _ENTRY.itemsize
+    if len(changed) < len(state_keys):
+        state_keys = [state_keys[i] for i in changed.tolist()]
+    ranges = zip(bounds[changed].tolist(), bounds[changed + 1].tolist(), strict=True)
+    return [(key, body[start:end]) for key, (start, end) in zip(state_keys, ranges, strict=True)]
