@@ -82,15 +82,16 @@ def build_services(settings: Settings) -> Services:
         digest = hashlib.blake2b(digest + plan.digest(), digest_size=32, person=b"susurrus-digest").digest()
     else:
         founder = (stages_of(settings)[0].name, 0)
-    ledger = Ledger(settings, clients, calendar, config_digest=digest, founder=founder)
+    # Local reports are random on the device already: the server draws no noise.
+    secret = b"" if settings.pipeline.kind == "local" else settings.secret()
+    ledger = Ledger(settings, clients, calendar, config_digest=digest, secret=secret, founder=founder)
     return Services(
         settings=settings,
         clients=clients,
         ledger=ledger,
         calendar=calendar,
         config_digest=digest,
-        # Local reports are random on the device already: the server draws no noise.
-        secret=b"" if settings.pipeline.kind == "local" else settings.secret(),
+        secret=secret,
         strategy=strategy,
     )
 

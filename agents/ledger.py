@@ -11,6 +11,7 @@ import os
 import threading
 import time
 from collections.abc import Mapping
+from hashlib import blake2b
 from typing import Any, Protocol
 
 from confluent_kafka import Producer
@@ -29,6 +30,7 @@ from susurrus.topics.packing import MalformedRecord
 log = logging.getLogger(__name__)
 
 _POLL_SECONDS = 0.3
+_FINGERPRINT = "secret_fingerprint"
 _START_OVER = "give the pipeline a new [pipeline] name (its windows are charged again)"
 
 
@@ -52,12 +54,15 @@ class Ledger:
         calendar: Calendar,
         *,
         config_digest: bytes,
+        secret: bytes,
         founder: tuple[str, int],
     ) -> None:
         self._settings = settings
         self._clients = clients
         self._calendar = calendar
         self._digest = config_digest.hex()
+        # Says nothing about a random secret; it only tells whether two are the same.
+        self._fingerprint = blake2b(secret, person=b"susurrus-print", digest_size=16).hexdigest()
         self._founder = founder
         self.topic = settings.topic("ledger")
         self.charges_topic = charge_codec.topic_name(settings.pipeline.prefix)
@@ -167,11 +172,18 @@ class Ledger:
         config = self._get("config")
         if not isinstance(config, codec.Config) or config.digest != self._digest:
             ours = self._settings.published_fields()
-            theirs = config.fields if isinstance(config, codec.Config) else {}
+            theirs = dict(config.fields) if isinstance(config, codec.Config) else {}
+            theirs.pop(_FINGERPRINT, None)
             changed = sorted(name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name))
             raise Refusal(
                 f"configuration changed under the same epoch (fields: {', '.join(changed) or 'unknown'}): change them back, or "
                 f"{_START_OVER}"
+            )
+        if config.fields.get(_FINGERPRINT) != self._fingerprint:
+            # Other noise over the same data is a second release of it, and bound would no longer know a user's keys again.
+            raise Refusal(
+                "the secret is another one than the epoch began with: give every worker the old secret back "
+                f"(privacy.secret_file or SUSURRUS_SECRET), or {_START_OVER}"
             )
         if self.start.origin != str(self._settings.start.from_):
             log.warning("start.from is ignored: this pipeline began at %s, once and for all", self.start.origin)
@@ -198,9 +210,13 @@ class Ledger:
             first = now if isinstance(origin, str) else origin
         first_window = self._calendar.window_start(self._calendar.window_at(first))
         epoch = settings.start.epoch or os.urandom(16).hex()
+        if settings.start.epoch is not None:
+            log.warning(
+                "start.epoch is set: the same epoch and secret over different data give the difference away; tests only"
+            )
         records: list[codec.LedgerRecord] = [
             codec.Start(first_window=first_window, origin=str(origin), topic_id=topic_id, offsets=offsets),
-            codec.Config(digest=self._digest, fields=settings.published_fields()),
+            codec.Config(digest=self._digest, fields={**settings.published_fields(), _FINGERPRINT: self._fingerprint}),
             codec.Epoch(epoch=epoch, created=now),
         ]
         producer.begin_transaction()

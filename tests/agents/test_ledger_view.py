@@ -1,0 +1,104 @@
+"""The ledger as tasks see it: founding, joining, and what a member with other settings is told."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from susurrus.agents.app import calendar_of
+from susurrus.agents.ledger import Ledger
+from susurrus.mechanisms.errors import Refusal
+from tests.agents.released import settings
+from tests.agents.stages import WINDOW
+
+SECRET = b"\x5a" * 32
+Row = tuple[bytes, bytes | None]
+
+
+class Clients:
+    """One raw topic of two partitions."""
+
+    def topic_id(self, topic: str) -> str:
+        return "raw-1"
+
+    def partitions(self, topic: str) -> int:
+        return 2
+
+    def watermarks(self, topic: str, partition: int) -> tuple[int, int]:
+        return 0, 7
+
+
+class Producer:
+    """Appends to a list at the commit."""
+
+    def __init__(self, log: list[Row]) -> None:
+        self._log, self._open = log, list[Row]()
+
+    def begin_transaction(self) -> None:
+        self._open = []
+
+    def produce(self, topic: str, value: bytes | None, key: bytes, partition: int) -> None:
+        self._open.append((key, value))
+
+    def commit_transaction(self, timeout: float) -> None:
+        self._log += self._open
+
+
+class Listed(Ledger):
+    """A ledger over a list."""
+
+    log: list[Row]
+
+    def _read(self, topic: str, start: int) -> list[tuple[bytes, bytes | None, int]]:
+        return [(key, value, offset) for offset, (key, value) in enumerate(self.log) if offset >= start]
+
+
+class Member:
+    stage_name, partition = "release", 0
+
+    def waiting(self) -> bool:
+        return False
+
+
+@pytest.fixture
+def join() -> Callable[..., Listed]:
+    log: list[Row] = []
+
+    def join(*, secret: bytes = SECRET, digest: bytes = b"d" * 32, **sections: Any) -> Listed:
+        configured = settings(start={"from": "earliest", "first_window": WINDOW}, **sections)
+        ledger = Listed(
+            configured,
+            Clients(),  # type: ignore[arg-type]
+            calendar_of(configured),
+            config_digest=digest,
+            secret=secret,
+            founder=("release", 0),
+        )
+        ledger.log = log
+        ledger.join(Member(), Producer(log))  # type: ignore[arg-type]
+        return ledger
+
+    return join
+
+
+def test_the_second_worker_finds_what_the_founder_wrote(join: Callable[..., Listed]) -> None:
+    epoch = join().epoch
+    again = join()
+    assert again.epoch == epoch
+    assert again.start.offsets == {0: 0, 1: 0}
+
+
+def test_another_configuration_is_refused_by_the_names_of_its_fields(join: Callable[..., Listed]) -> None:
+    join()
+    with pytest.raises(Refusal, match=r"\(fields: bounds\)"):
+        join(digest=b"e" * 32, bounds={"max_records_per_user": 3})
+
+
+def test_another_secret_is_refused_and_neither_secret_is_told(join: Callable[..., Listed]) -> None:
+    ledger = join()
+    with pytest.raises(Refusal, match="the secret is another one") as refused:
+        join(secret=b"\x5b" * 32)
+    told = str(refused.value).encode() + b"".join(value or b"" for _, value in ledger.log)
+    assert SECRET not in told
+    assert SECRET.hex().encode() not in told
+    join()
