@@ -41,6 +41,7 @@ from pathlib import Path
 from types import TracebackType
 
 POM = Path(__file__).with_name("kafka.pom.xml")
+COMMANDS = ("start", "stop", "status", "run", "fetch")
 MINIMUM_JAVA = 17
 START_SECONDS = 90.0
 # Below Linux' ephemeral range (32768 and up): a client that retries a dead broker's port can otherwise be given that
@@ -448,7 +449,7 @@ def terminated_like_interrupted() -> Iterator[None]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="A real Apache Kafka on loopback, without Docker.")
-    parser.add_argument("command", choices=["start", "stop", "status", "run", "fetch", "guard"])
+    parser.add_argument("command", choices=[*COMMANDS, "guard"], metavar="{" + ",".join(COMMANDS) + "}")
     parser.add_argument("directory", nargs="?", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--brokers", type=int, default=1, help="nodes of a new cluster (default 1)")
     parser.add_argument("--name", default="default", help="which cluster; each has its own data (default: default)")
