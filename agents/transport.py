@@ -18,7 +18,7 @@ import itertools
 import time
 import weakref
 from collections.abc import Callable, Mapping, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
@@ -41,7 +41,7 @@ class Batch:
 
     start: int
     end: int
-    records: list[Any]
+    records: list[Any] = field(repr=False)  # raw data: must not be told by somebody's log message
     generation: int
     finished: bool = False
 

@@ -331,6 +331,8 @@ class Release(Stage):
                 )
             return
         keys, estimates, std_errors = rows.sorted()
+        # Public records carry the trigger's time: the producer's own would tell how long the exact input took to handle.
+        stamp = self._calendar.boundary(self._calendar.first_slot(window) + trigger - 1)
         if keys:
             release = histogram_codec.Release(
                 window_start=start,
@@ -342,7 +344,6 @@ class Release(Stage):
             )
             columns = columns_of(services.settings, estimates, std_errors)
             encoded_keys, values = histogram_codec.encode_rows(release, keys, columns)
-            stamp = self._calendar.boundary(self._calendar.first_slot(window) + trigger - 1)
             for topic in ("histogram", "latest"):
                 messages = [
                     {"key": key, "value": value, "timestamp": stamp}
@@ -359,7 +360,7 @@ class Release(Stage):
                 rows=len(keys),
             )
         )
-        commit.outputs.append(Output(services.topic("progress"), 0, [{"key": key, "value": value}]))
+        commit.outputs.append(Output(services.topic("progress"), 0, [{"key": key, "value": value, "timestamp": stamp}]))
         commit.outputs.append(
             services.ledger.output(
                 ledger_codec.Digest(

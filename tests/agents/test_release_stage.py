@@ -337,6 +337,21 @@ def test_declared_keys_are_published_by_the_partition_they_belong_to(tmp_path: P
     assert set(found.values()) == {0, 1, 2}
 
 
+def test_every_public_record_carries_its_triggers_time_and_not_the_moment_it_was_made(tmp_path: Path) -> None:
+    ours = services(keys={"declared": ["k0"]})
+    runner = run(ours, log_of(random_rows(7), ours.config_digest), tmp_path / "s")
+    public = runner.to("histogram", "latest", "progress")
+    assert {topic for topic, *_ in public} == {ours.topic(name) for name in ("histogram", "latest", "progress")}
+    for topic, _, _, value, stamp in public:
+        assert value is not None
+        if topic == ours.topic("progress"):
+            row = progress.decode(value)
+            window, trigger = row.window, row.trigger
+        else:
+            window, trigger = histogram.decode_row(value).window, histogram.decode_row(value).trigger
+        assert stamp == window + trigger * HOUR
+
+
 def test_an_empty_trigger_still_says_that_it_is_complete(tmp_path: Path) -> None:
     ours = services()
     runner = run(ours, log_of([], ours.config_digest), tmp_path / "s")
