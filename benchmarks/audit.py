@@ -82,14 +82,15 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--strategy", choices=STRATEGIES, action="append", help="default: all; repeatable")
     parser.add_argument("--trials", type=int, help=f"per input; default {TRIALS}, through the pipeline a sixth")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--no-pipeline", action="store_true", help="mechanisms only")
+    parser.add_argument("--through", choices=("mechanism", "pipeline", "both"), default="both")
     parser.add_argument("--short", action="store_true", help=f"toeplitz, {SHORT_TRIALS} trials, no pipeline")
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
     options = parser.parse_args(argv)
     strategies = tuple(options.strategy or (STRATEGIES[:1] if options.short else STRATEGIES))
     trials = options.trials or (SHORT_TRIALS if options.short else TRIALS)
-    plans = [(case, trials, False) for case in cases(strategies)]
-    if not (options.short or options.no_pipeline):
+    through = "mechanism" if options.short else options.through
+    plans = [(case, trials, False) for case in cases(strategies) if through != "pipeline"]
+    if through != "mechanism":
         smaller = PIPELINE_TRIALS if options.trials is None else max(1, options.trials // 6)
         plans += [(case, smaller, True) for case in cases(strategies[:1])]
     good = True
