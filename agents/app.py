@@ -25,6 +25,7 @@ from susurrus.agents.services import Services
 from susurrus.agents.settings import Settings
 from susurrus.agents.supervisor import StageSpec, Supervisor
 from susurrus.agents.transport import BatchTransport
+from susurrus.agents.web import Pages, WebServer
 from susurrus.mechanisms.calendar import Calendar
 
 log = logging.getLogger(__name__)
@@ -191,6 +192,7 @@ def run_worker(
     for noisy in ("faust", "aiokafka", "mode", "kafka", "httpx", "httpx2", "httpcore", "httpcore2"):
         logging.getLogger(noisy).setLevel(max(logging.WARNING, logging.getLevelName(level)))
     app, supervisor = build_app(settings)
+    web = _web_server(settings, supervisor)
     if ready is not None:
         ready(supervisor)
     worker = faust.Worker(
@@ -207,4 +209,19 @@ def run_worker(
     gc.freeze()
     gc.set_threshold(200_000, 20, 100)
     log.info("worker %s starts (pid %d)", supervisor.worker, os.getpid())
-    worker.execute_from_commandline()
+    try:
+        worker.execute_from_commandline()
+    finally:
+        if web is not None:
+            web.close()
+
+
+def _web_server(settings: Settings, supervisor: Supervisor) -> WebServer | None:
+    """The worker's pages, where a port is configured."""
+    host, port = settings.worker.web_host, settings.worker.web_port
+    if not port:
+        return None
+    calendar = calendar_of(settings) if settings.pipeline.kind == "histogram" else None
+    if host not in ("127.0.0.1", "::1", "localhost"):
+        log.warning("pages on %s:%d show exact totals: keep them inside, they are not for the public", host, port)
+    return WebServer(Pages(supervisor, calendar, pipeline=application_id(settings)), host=host, port=port)

@@ -298,9 +298,11 @@ class WorkerSettings(Section):
     watchdog: Annotated[Duration, Field(ge=1000)] = 120_000
     """A worker whose task makes no progress for this long ends itself, so that others take over."""
     web_host: str = "127.0.0.1"
-    """Address of the worker's status and metrics pages."""
+    """Address of the worker's pages. They show exact totals, without users and keys: for operators, never for the
+    public."""
     web_port: Annotated[int, Field(ge=0, le=65_535)] = 0
-    """Port of the worker's status and metrics pages; 0 serves none."""
+    """Port of the worker's pages: `/metrics` for Prometheus, `/healthz` and `/readyz` for Kubernetes, `/` in words. Each
+    worker of a machine needs its own; 0 serves none."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """Least severe messages to log."""
 

@@ -32,6 +32,7 @@ log = logging.getLogger(__name__)
 _STATUS_SECONDS = 2.0
 _PURGE_SECONDS = 30.0
 _JOIN_SECONDS = 60.0
+_LOOP_SECONDS = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,6 +232,35 @@ class Supervisor:
     def tasks(self) -> Mapping[TP, PartitionTask]:
         """The tasks, for tests and status."""
         return dict(self._tasks)
+
+    @property
+    def generation(self) -> int:
+        """The group's generation of the last assignment; -1 before the first."""
+        return self._generation
+
+    def unhealthy(self) -> str | None:
+        """Why a restart of this process would help, or None. A refusal or a broker that is away is no such reason."""
+        limit = self._services.settings.worker.watchdog / 1000
+        for task in self.tasks.values():
+            silent = time.monotonic() - task.alive_at
+            if task.is_alive() and silent > limit:
+                return f"{task.name} has hung for {silent:.0f} s"
+        loop = self._loop
+        if loop is None or self._stopping.is_set():
+            return None
+        answered = threading.Event()
+        try:
+            loop.call_soon_threadsafe(answered.set)
+        except RuntimeError:
+            return None  # the loop has been closed: the process is about to end
+        return None if answered.wait(_LOOP_SECONDS) else f"the event loop has not answered for {_LOOP_SECONDS:.0f} s"
+
+    def unready(self) -> str | None:
+        """What this worker is still about to do, or None: a rolling upgrade waits for it before it goes on."""
+        if self._generation < 0:
+            return "waiting for the consumer group"
+        starting = [task.name for task in self.tasks.values() if task.state == "starting"]
+        return f"starting: {', '.join(sorted(starting))}" if starting else None
 
     async def stop(self) -> None:
         """End the task threads, each after the commit it is in; must come before Faust stops the consumer."""

@@ -73,6 +73,10 @@ class PartitionTask(threading.Thread):
         self.position = -1
         """Input offset of the last commit."""
         self.alive_at = time.monotonic()
+        self.committed_at: float | None = None
+        """Monotonic time of this task's last commit."""
+        self.committed_counters: dict[str, int] = {}
+        """The stage's totals as committed: what an aborted transaction counted is not among them."""
         self._rewind = rewind
         self._rewound_at = 0.0
         self._looked_at = 0.0
@@ -204,6 +208,7 @@ class PartitionTask(threading.Thread):
             start, _ = clients.watermarks(self.input_topic, self.partition)
             position = self._stage.restore(self._store, None, start)
             self._check_position(position, self._topic_id)
+        self.committed_counters = dict(self._stage.counters)
         self._never_committed = state is None
         services.ledger.clear_refusal(self.stage_name, self.partition)
         self.next = self.position = position
@@ -348,6 +353,8 @@ class PartitionTask(threading.Thread):
         self._changelog.apply(store, step)
         crash_points.reach(stage, "after-store")
         self.position = commit.position
+        self.committed_at = time.monotonic()
+        self.committed_counters = commit.meta["counters"]
         self._never_committed = False
         self._stage.committed(commit)
 

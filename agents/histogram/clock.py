@@ -139,9 +139,9 @@ class Clock:
 
     def stall(self, position: int) -> str | None:
         """What holds the source back."""
-        if not self.cuts:
-            return None
-        return (
-            f"slot={self.cuts[0].slot} closes at offset={self.cuts[0].offset}, position={position}: if it stays, a producer's "
-            "transaction is open there; find it with kafka-transactions.sh find-hanging"
-        )
+        for cut in self.cuts[:1]:  # a copy: the task's thread goes on meanwhile
+            return (
+                f"slot={cut.slot} closes at offset={cut.offset}, position={position}: if it stays, a producer's "
+                "transaction is open there; find it with kafka-transactions.sh find-hanging"
+            )
+        return None
