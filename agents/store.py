@@ -73,7 +73,11 @@ class Store:
             try:
                 self._db = Rdict(str(directory), _options())
                 return
-            except Exception:
+            except Exception as error:
+                if is_corrupt(error):
+                    # A cache that cannot be read is no cache; whoever has it open holds the lock and is not met here.
+                    shutil.rmtree(directory)
+                    continue
                 # The task that had the partition before us may still be closing it.
                 if time.monotonic() > deadline:
                     raise
@@ -196,6 +200,11 @@ class Store:
         """Write what is in memory and release the directory."""
         self.flush()
         self._db.close()
+
+
+def is_corrupt(error: Exception) -> bool:
+    """Whether RocksDB says that its files are damaged: opening them again will not help, starting over will."""
+    return str(error).startswith("Corruption")
 
 
 def prefix_end(prefix: bytes) -> bytes:

@@ -33,6 +33,7 @@ _STATUS_SECONDS = 2.0
 _PURGE_SECONDS = 30.0
 _JOIN_SECONDS = 60.0
 _LOOP_SECONDS = 3.0
+_PAUSE_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +61,7 @@ class Supervisor:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._lock = threading.RLock()
         self._stopping = threading.Event()
+        self._closing = False
         self._directory, self._slot_lock = _take_slot(services.settings.worker.data_directory)
         self.worker = f"{socket.gethostname()}-{os.getpid()}"
         self._housekeeping = threading.Thread(target=self._keep_house, name="housekeeping", daemon=True)
@@ -148,7 +150,12 @@ class Supervisor:
         reported: dict[TP, Status] = {}
         status_at = purge_at = time.monotonic()
         moved_at: dict[TP, float] = {}
-        while not self._stopping.wait(0.5):
+        while True:
+            asleep = time.monotonic()
+            if self._stopping.wait(0.5):
+                return
+            if time.monotonic() > asleep + _PAUSE_SECONDS:
+                self._resumed()
             try:
                 self._watch()
                 self._restart_moved(moved_at)
@@ -170,6 +177,12 @@ class Supervisor:
                 log.critical("%s-%d has hung for %.0f s; the worker ends", tp.topic, tp.partition, silent)
                 os._exit(70)
 
+    def _resumed(self) -> None:
+        """The whole process stood still (SIGSTOP, a paused container or machine): the tasks were silent with it, not hung."""
+        log.warning("the worker stood still for a while and goes on")
+        for task in list(self._tasks.values()):
+            task.alive_at = time.monotonic()
+
     def _restart_moved(self, moved_at: dict[TP, float]) -> None:
         with self._lock:
             for tp, task in list(self._tasks.items()):
@@ -180,7 +193,7 @@ class Supervisor:
                 if time.monotonic() - since < 2 * self._heartbeat_seconds + 1.0:
                     continue
                 moved_at.pop(tp)
-                if tp in self._assigned and self._app.consumer_generation_id == self._generation:
+                if tp in self._assigned and not self._closing and self._app.consumer_generation_id == self._generation:
                     log.info("%s-%d is still assigned to this worker; starting it again", tp.topic, tp.partition)
                     self._start(tp)
 
@@ -265,6 +278,7 @@ class Supervisor:
     async def stop(self) -> None:
         """End the task threads, each after the commit it is in; must come before Faust stops the consumer."""
         with self._lock:
+            self._closing = True
             tasks = list(self._tasks.values())
             for task in tasks:
                 task.stop()

@@ -1,11 +1,11 @@
 """The partition task: one object per (stage, assigned partition), with its own thread, producer and store.
 
-It is the exactly-once part. A task is fed batches by an agent, gives them to its stage and commits what the stage has ready:
-outputs, changelog and input position in one Kafka transaction, then the local store in one write. Authority is the changelog:
-each commit writes the next input position there; the consumer group's offset is for tools.
+It is the exactly-once part. A task is fed batches by an agent, gives them to its stage and commits what the stage has
+ready: outputs, changelog and input position in one Kafka transaction, then the local store in one write. Authority is
+the changelog: each commit writes the next input position there; the consumer group's offset is for tools.
 
-States: starting -> running -> (refused | moved | stopped). Whatever goes wrong with Kafka that an abort does not mend ends in
-starting again from the changelog, which tells what was committed and what was not.
+States: starting -> running -> (refused | moved | stopped). Whatever goes wrong with Kafka that an abort does not mend
+ends in starting again from the changelog, which tells what was committed and what was not.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ from susurrus.agents.changelog import Changelog
 from susurrus.agents.commit import Commit, Output
 from susurrus.agents.services import Services
 from susurrus.agents.stage import NotYet, Stage
-from susurrus.agents.store import Store
+from susurrus.agents.store import Store, is_corrupt
 from susurrus.agents.transport import Batch
 from susurrus.mechanisms.errors import PrivacyError, Refusal
 from susurrus.topics.packing import MalformedRecord
@@ -156,7 +156,8 @@ class PartitionTask(threading.Thread):
             except (Refusal, PrivacyError) as refusal:
                 self._set_state("refused", str(refusal))
                 log.error("%s refuses: %s", self.name, refusal)
-                self.services.ledger.refuse(self.stage_name, self.partition, str(refusal))
+                with contextlib.suppress(KafkaException, BufferError):  # it stays refused where nobody can be told, too
+                    self.services.ledger.refuse(self.stage_name, self.partition, str(refusal))
                 break
             except NotYet as waiting:
                 self._set_state("starting", str(waiting))
@@ -172,6 +173,8 @@ class PartitionTask(threading.Thread):
                 self._set_state("starting", f"starting again after {describe(error)}")
                 # The text of an unforeseen exception may hold data, so only its type and place are logged.
                 log.warning("%s starts again after %s", self.name, describe(error))
+                if self._store is not None and is_corrupt(error):
+                    self._store.wipe()
                 self._close()
                 self._stopping.wait(_RETRY_SECONDS)
         self._close()
@@ -300,7 +303,8 @@ class PartitionTask(threading.Thread):
                     self._drain_inbox()
                     self._rewind(self.next)
                 return
-            # A seek that falls into a fetch brings older records than the start says: seen to count 1,350 of them twice.
+            # A seek that falls into a fetch brings older records than the start says: seen to count 1,350 of them
+            # twice.
             if batch.start < self.next or (batch.records and batch.records[0].offset < self.next):
                 batch.records = [record for record in batch.records if record.offset >= self.next]
             try:
@@ -360,7 +364,9 @@ class PartitionTask(threading.Thread):
         self._stage.committed(commit)
 
     def _abort(self, cause: KafkaException) -> None:
-        """Abort what can be aborted and raise Aborted; raise Moved for a fenced producer, the cause for anything worse."""
+        """Abort what can be aborted and raise Aborted; raise Moved for a fenced producer, the cause for anything
+        worse.
+        """
         if _is_fenced(cause.args[0]):
             raise Moved from cause
         # A delivery that failed does not say why; the abort does: it is refused to a producer that has been fenced.

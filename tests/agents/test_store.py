@@ -123,6 +123,21 @@ def test_a_wiped_store_has_forgotten_everything_and_goes_on(tmp_path: Path) -> N
     store.close()
 
 
+@pytest.mark.parametrize("damaged", ["CURRENT", "MANIFEST-*", "*.sst"])
+def test_a_damaged_store_starts_over_for_the_changelog_has_it_all(damaged: str, tmp_path: Path) -> None:
+    store = Store(tmp_path / "s")
+    store.write([(b"k%d" % i, b"v" * 100) for i in range(1000)], meta=b"m")
+    store.close()
+    for file in (tmp_path / "s").glob(damaged):
+        file.write_bytes(b"x" * file.stat().st_size)
+    store = Store(tmp_path / "s", lock_seconds=0.0)
+    assert store.meta() is None
+    assert store.get_one(b"k1") is None
+    store.write([(b"k1", b"new")], meta=b"n")
+    store.close()
+    assert Store(tmp_path / "s").get_one(b"k1") == b"new"
+
+
 def test_two_tasks_cannot_have_one_store(tmp_path: Path) -> None:
     store = Store(tmp_path / "s")
     with pytest.raises(Exception, match=r"[Ll]ock"):
