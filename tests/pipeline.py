@@ -59,7 +59,7 @@ DEFAULTS: dict[str, Any] = tomllib.loads(
     replication_factor = 1
     min_insync_replicas = 1
     [worker]
-    fetch_bytes = 65536
+    fetch_bytes = 262144
     session_timeout = "6s"
     """
 )

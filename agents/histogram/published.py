@@ -2,6 +2,7 @@
 
 import numpy as np
 import numpy.typing as npt
+
 from susurrus.agents.settings import Settings
 from susurrus.topics.histogram import ColumnRows
 
@@ -20,11 +21,8 @@ def columns_of(
         total, total_error = estimates[:, published.source], std_errors[:, published.source]
         if published.divisor is None:
             if measured.kind == "sum":
-                columns.append(
-                    ColumnRows(
-                        name=published.name, estimate=total * measured.grid, std_error=total_error * measured.grid
-                    )
-                )
+                estimate = (total * measured.grid).astype(np.float64)
+                columns.append(ColumnRows(name=published.name, estimate=estimate, std_error=total_error * measured.grid))
             else:
                 columns.append(ColumnRows(name=published.name, estimate=total, std_error=total_error))
             continue

@@ -8,13 +8,15 @@ from tests.broker import Broker
 from tests.pipeline import Pipeline, Public, archive_topic, produce, web_log
 
 RAW_PARTITIONS = 3
+COPIES = 10
+"""310,000 records."""
 
 
 @pytest.fixture(scope="session")
 def raw(kafka: Broker) -> str:
     """The shipped log, dealt out over several partitions without regard to users."""
     topic = archive_topic(kafka, RAW_PARTITIONS)
-    produce(kafka, topic, web_log(RAW_PARTITIONS))
+    produce(kafka, topic, web_log(RAW_PARTITIONS, COPIES))
     return topic
 
 

@@ -1,0 +1,287 @@
+"""What a partition must not go on with: it refuses with the way out, the others run on, and a repair withdraws it."""
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import TopicPartition
+
+from susurrus.agents.status import PartitionStatus, collect
+from susurrus.topics.timestamps import format_time
+from tests.broker import Broker, wait_for
+from tests.pipeline import EPOCH, SECRET, Pipeline, archive_topic, produce
+
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]
+
+WINDOW = 807_235_200_000  # 1995-08-01T00:00:00Z
+HOUR = 3_600_000
+PATIENCE = 90.0
+SMALL: dict[str, Any] = {
+    "clock": {"until": format_time(WINDOW + HOUR)},
+    "window": {"length": "1h", "trigger_every": "15m"},
+    "bounds": {"max_records_per_user": 4},
+    "topics": {"by_user_partitions": 2, "bounded_partitions": 2},
+}
+
+
+def visits(partition: int, number: int, *, first: int = 0, span: int = HOUR) -> Iterator[tuple[int, bytes, int]]:
+    """Records of one raw partition, spread over the window: many users, few pages."""
+    for n in range(number):
+        event = {"host": f"user {partition} {first + n}", "url": f"/page {n % 3}"}
+        yield partition, json.dumps(event).encode(), WINDOW + n * span // number
+
+
+def raw_topic(kafka: Broker, *, number: int = 400) -> str:
+    topic = archive_topic(kafka, 2)
+    for partition in range(2):
+        produce(kafka, topic, visits(partition, number))
+    return topic
+
+
+def refused(pipeline: Pipeline) -> dict[tuple[str, int], PartitionStatus]:
+    return {(row.stage, row.partition): row for row in collect(pipeline.settings).partitions if row.state == "refused"}
+
+
+def wait_until_refused(pipeline: Pipeline, *places: tuple[str, int]) -> list[PartitionStatus]:
+    """The rows of the places, once all of them refuse."""
+    try:
+        wait_for(lambda: set(places) <= set(refused(pipeline)), f"{places} refuse", seconds=PATIENCE)
+    except TimeoutError as error:
+        raise TimeoutError(f"{error}: {refused(pipeline)}\n{pipeline.workers[-1].tail()}") from error
+    found = refused(pipeline)
+    return [found[place] for place in places]
+
+
+def row_of(pipeline: Pipeline, stage: str, partition: int) -> PartitionStatus:
+    return next(r for r in collect(pipeline.settings).partitions if (r.stage, r.partition) == (stage, partition))
+
+
+def command_line(pipeline: Pipeline) -> tuple[int, str]:
+    """`susurrus status`: exit code and text, on one line."""
+    done = subprocess.run(
+        [sys.executable, "-m", "susurrus.agents.cli", "status", "--config", str(pipeline.config)],
+        capture_output=True,
+        text=True,
+        env={"SUSURRUS_SECRET": SECRET, "COLUMNS": "200", "PATH": "/usr/bin:/bin"},
+        check=False,
+    )
+    return done.returncode, " ".join(done.stdout.replace("│", " ").split())
+
+
+def delete_records(kafka: Broker, topic: str, partition: int, before: int = -1) -> None:
+    """As retention does; -1 is everything."""
+    [future] = kafka.admin().delete_records([TopicPartition(topic, partition, before)]).values()
+    future.result(30)
+
+
+def test_retention_that_ate_unread_records_stops_that_partition_alone(kafka: Broker, tmp_path: Path) -> None:
+    raw = raw_topic(kafka, number=12_000)
+    with Pipeline(kafka, tmp_path, raw, SMALL) as pipeline:
+        worker = pipeline.start(SUSURRUS_CRASH_AT="route:after-store:3")
+        assert worker.process.wait(120) == -9
+        delete_records(kafka, raw, 0, 11_990)
+        pipeline.start()
+        [row] = wait_until_refused(pipeline, ("route", 0))
+        assert f"topic={raw} partition=0 starts at offset=11990, but position=" in row.reason
+        assert "retention ate unread records" in row.reason
+        assert "give the pipeline a new name to start over" in row.action
+        wait_for(lambda: row_of(pipeline, "route", 1).position == 12_000, "the other runs on", seconds=PATIENCE)
+        assert set(refused(pipeline)) == {("route", 0)}
+        # Nothing is published without the partition that is missing.
+        assert kafka.read_all(pipeline.settings.topic("progress")) == []
+        code, text = command_line(pipeline)
+        assert code == 1
+        assert "route 0: refused" in text
+        assert "retention ate unread records" in text
+        assert "What to do: raise its retention, and give the pipeline a new name" in text
+
+
+def test_a_raw_topic_that_is_recreated_is_refused_while_running_and_after_a_restart(
+    kafka: Broker, tmp_path: Path
+) -> None:
+    raw = raw_topic(kafka)
+    with Pipeline(kafka, tmp_path, raw, SMALL) as pipeline:
+        worker = pipeline.start()
+        pipeline.wait()
+        kafka.delete_topic(raw)
+        kafka.create_topic(raw, 2, {"retention.ms": "-1"})
+        for partition in range(2):  # more than was there: positions alone would look right
+            produce(kafka, raw, visits(partition, 500, first=2000))
+        for row in wait_until_refused(pipeline, ("route", 0), ("route", 1)):
+            assert f"topic={raw} was recreated" in row.reason
+        assert row_of(pipeline, "bound", 0).state == "running"
+        worker.stop()
+        pipeline.start()
+        wait_until_refused(pipeline, ("route", 0), ("route", 1))
+
+
+def test_a_configuration_changed_under_the_same_epoch_is_refused_and_goes_on_when_it_is_changed_back(
+    kafka: Broker, tmp_path: Path
+) -> None:
+    raw = raw_topic(kafka)
+    with Pipeline(kafka, tmp_path, raw, SMALL) as undisturbed:
+        undisturbed.start()
+        undisturbed.wait()
+        wanted = undisturbed.public()
+    with Pipeline(kafka, tmp_path, raw, SMALL) as pipeline:
+        worker = pipeline.start(SUSURRUS_CRASH_AT="release:after-commit:2")
+        assert worker.process.wait(120) == -9
+        pipeline.data["bounds"] = {"max_records_per_user": 5}
+        pipeline.write_config()
+        worker = pipeline.start()
+        places = [(stage, partition) for stage in ("route", "bound", "release") for partition in range(2)]
+        for row in wait_until_refused(pipeline, *places):
+            assert "configuration changed under the same epoch (fields: bounds)" in row.reason
+            assert "change them back, or give the pipeline a new [pipeline] name" in row.action
+        worker.stop()
+        pipeline.data["bounds"] = SMALL["bounds"]
+        pipeline.write_config()
+        pipeline.start()
+        pipeline.wait()
+        assert pipeline.public() == wanted
+        wait_for(lambda: not refused(pipeline), "the refusals are withdrawn", seconds=PATIENCE)
+        code, text = command_line(pipeline)
+        assert code == 0, text
+        assert "refused" not in text
+
+
+@pytest.mark.parametrize("loss", ["emptied", "recreated"])
+def test_a_lost_changelog_of_a_partition_that_has_committed_is_no_beginning(
+    kafka: Broker, tmp_path: Path, loss: str
+) -> None:
+    raw = raw_topic(kafka)
+    with Pipeline(kafka, tmp_path, raw, SMALL) as pipeline:
+        worker = pipeline.start()
+        pipeline.wait()
+        worker.stop()
+        before = pipeline.public()
+        topic = pipeline.settings.topic("release-changelog")
+        if loss == "emptied":
+            delete_records(kafka, topic, 1)
+        else:
+            kafka.delete_topic(topic)
+            kafka.create_topic(topic, 2, {"retention.ms": "-1"})
+        pipeline.start(SUSURRUS__WORKER__DATA_DIRECTORY=str(tmp_path / "empty"))
+        [row] = wait_until_refused(pipeline, ("release", 1))
+        assert "stage=release partition=1 has committed before, but its changelog is empty" in row.reason
+        assert row.action.startswith("restore the changelog topic, or give the pipeline a new")
+        wait_for(lambda: row_of(pipeline, "bound", 1).state == "running", "the others run on", seconds=PATIENCE)
+        assert pipeline.public() == before
+
+
+def test_internal_records_deleted_before_they_were_read_are_refused(kafka: Broker, tmp_path: Path) -> None:
+    raw = raw_topic(kafka)
+    with Pipeline(kafka, tmp_path, raw, SMALL) as pipeline:
+        worker = pipeline.start(SUSURRUS_CRASH_AT="bound:before-begin:1")
+        assert worker.process.wait(120) == -9
+        topic = pipeline.settings.topic("by-user")
+        wait_for(lambda: len(kafka.read_all(topic)) > 2, "route has committed")
+        delete_records(kafka, topic, 0)
+        pipeline.start()
+        [row] = wait_until_refused(pipeline, ("bound", 0))
+        assert f"topic={topic} partition=0 starts at offset=" in row.reason
+        assert "position=0 is still to be read" in row.reason
+        wait_for(lambda: row_of(pipeline, "bound", 1).position > 0, "the other partition runs on", seconds=PATIENCE)
+        assert kafka.read_all(pipeline.settings.topic("histogram")) == []
+
+
+def test_a_foreign_record_in_an_internal_topic_stops_its_partition_and_says_so(kafka: Broker, tmp_path: Path) -> None:
+    raw = raw_topic(kafka)
+    with Pipeline(kafka, tmp_path, raw, SMALL) as pipeline:
+        topic = pipeline.settings.topic("by-user")
+        produce(kafka, topic, [(1, b"who wrote this?", None)])
+        pipeline.start()
+        [row] = wait_until_refused(pipeline, ("bound", 1))
+        assert f"topic={topic} partition=1" in row.reason
+        assert "who wrote this" not in row.reason + row.action
+        assert "find out who else writes to it" in row.action
+
+
+@pytest.mark.parametrize(
+    ("kind", "stamped", "fits"), [("producer", "LogAppendTime", "broker"), ("broker", "CreateTime", "producer")]
+)
+def test_a_raw_topic_stamped_otherwise_than_the_clock_says_is_refused(
+    kafka: Broker, tmp_path: Path, kind: str, stamped: str, fits: str
+) -> None:
+    raw = kafka.create_topic(f"raw-{kafka.new_prefix()}", 2, {"message.timestamp.type": stamped})
+    produce(kafka, raw, [(1, b'{"host": "me", "url": "/"}', None)])
+    live = {
+        "start": {"first_window": format_time(int(time.time() * 1000) // HOUR * HOUR)},
+        "clock": {"kind": kind, "until": None},
+    }
+    with Pipeline(kafka, tmp_path, raw, {**SMALL, **live}) as pipeline:
+        pipeline.start()
+        [row] = wait_until_refused(pipeline, ("route", 1))
+        assert f'topic={raw} partition=1 offset=0 is stamped by {stamped}, but clock.kind="{kind}"' in row.reason
+        assert f'set clock.kind="{fits}"' in row.action
+        assert kafka.read_all(pipeline.settings.topic("by-user")) == []
+
+
+def test_pipelines_on_one_raw_topic_share_a_budget_and_the_one_that_exceeds_it_publishes_nothing(
+    kafka: Broker, tmp_path: Path
+) -> None:
+    raw = raw_topic(kafka)
+    budget = {"budget": {"epsilon": 6.5, "delta": 1e-8}}  # one window of epsilon = 6 fits, two do not
+    prefix = kafka.new_prefix()
+    first = {**SMALL, **budget, "pipeline": {"name": "first", "prefix": prefix}}
+    second = {**SMALL, **budget, "pipeline": {"name": "second", "prefix": prefix}}
+    with Pipeline(kafka, tmp_path, raw, first) as pipeline, Pipeline(kafka, tmp_path, raw, second) as other:
+        worker = pipeline.start()
+        pipeline.wait()
+        assert worker.stop() == 0
+        published = pipeline.public()
+        assert sum(map(len, published["histogram"].values())) > 0
+        other.start()
+        for row in wait_until_refused(other, ("release", 0), ("release", 1)):
+            assert "budget: epsilon=6.5, delta=1e-08 would be exceeded" in row.reason
+            assert "nothing was published" in f"{row.reason} {row.action}"
+        assert row_of(other, "bound", 0).state == "running"
+        assert other.public() == {"histogram": {}, "latest": {}, "progress": {}}
+        # The first has what it paid for, also after a restart.
+        pipeline.start()
+        wait_for(lambda: row_of(pipeline, "release", 0).state == "running", "the first runs on", seconds=PATIENCE)
+        time.sleep(2)
+        assert not refused(pipeline)
+        assert pipeline.public() == published
+
+
+def test_an_archive_out_of_order_is_refused_with_its_place_and_the_sorted_partition_is_read(
+    kafka: Broker, tmp_path: Path
+) -> None:
+    raw = archive_topic(kafka, 2)
+    produce(kafka, raw, visits(0, 100))
+    produce(kafka, raw, [*visits(1, 30, span=HOUR // 2), (1, b'{"host": "late", "url": "/"}', WINDOW + 1)])
+    with Pipeline(kafka, tmp_path, raw, SMALL) as pipeline:
+        pipeline.start()
+        [row] = wait_until_refused(pipeline, ("route", 1))
+        assert f"topic={raw} partition=1 offset=30 is older than the record before it" in row.reason
+        wait_for(lambda: row_of(pipeline, "route", 0).position == 100, "the other is read", seconds=PATIENCE)
+        # Nothing is released without it.
+        assert kafka.read_all(pipeline.settings.topic("progress")) == []
+
+
+def test_no_refusal_and_no_status_names_a_user_or_a_key(kafka: Broker, tmp_path: Path) -> None:
+    raw = archive_topic(kafka, 2)
+    produce(
+        kafka,
+        raw,
+        [(1, b'{"host": "alice", "url": "/secret"}', WINDOW + 10), (1, b'{"host": "bob", "url": "/x"}', WINDOW)],
+    )
+    with Pipeline(kafka, tmp_path, raw, SMALL) as pipeline:
+        worker = pipeline.start()
+        wait_until_refused(pipeline, ("route", 1))
+        time.sleep(3)
+        worker.stop()
+        ledger = b"".join(
+            (m.key() or b"") + (m.value() or b"") for m in kafka.read_all(pipeline.settings.topic("ledger"))
+        )
+        log = worker.log.read_bytes()
+        for word in (b"alice", b"bob", b"/secret"):
+            assert word not in ledger
+            assert word not in log
+        assert EPOCH.encode() in ledger
