@@ -1,0 +1,204 @@
+"""Take one user away, and everything that is said about the others stays what it was: from raw records to release's input.
+
+Route and bound run as they do in a worker, once with and once without one user, and each time with fetches of other sizes, by-user
+records interleaved in another way and crashes at other places. Only the wall clock is the same, for cuts are public moments.
+"""
+
+import json
+import random
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from susurrus.agents.histogram import route as route_module
+from susurrus.agents.histogram.bound import Bound
+from susurrus.agents.histogram.route import Route
+from susurrus.agents.services import Services
+from susurrus.topics import bounded
+from susurrus.topics.packing import Kind, kind_of
+from tests.agents.released import settings
+from tests.agents.stages import WINDOW, MemoryClients, Runner, services_of
+
+HOUR = 3_600_000
+SOURCES, BY_USER = 3, 2
+LENGTH = 4
+HOURS = 14
+IDLE_GRACE = 600_000
+GONE = "u0"
+
+Event = tuple[int, int, str | float | bool, dict[str, Any]]
+"""(moment of arrival, stamp, user, payload)."""
+
+
+class Clock:
+    """What route takes for the wall clock."""
+
+    def __init__(self) -> None:
+        self.now = WINDOW
+
+    def time(self) -> float:
+        return self.now / 1000
+
+    def monotonic(self) -> float:
+        return self.now / 1000
+
+
+class Ends(MemoryClients):
+    """Logs that end where the wall clock says."""
+
+    def __init__(self, logs: list[list[Event]], clock: Clock) -> None:
+        super().__init__()
+        self.logs, self.clock = logs, clock
+
+    def partitions(self, topic: str) -> int:
+        return SOURCES
+
+    def watermarks(self, topic: str, partition: int) -> tuple[int, int]:
+        return 0, sum(arrived <= self.clock.now for arrived, *_ in self.logs[partition])
+
+
+def services(kind: str, strategy: str) -> Services:
+    return services_of(
+        settings(
+            pipeline={"name": "p", "prefix": "t"},
+            input={"topic": "raw", "user": "user", "key": ["key"], "time": "at", "null_key": "value"},
+            start={"from": "earliest", "first_window": WINDOW},
+            clock={
+                "kind": kind,
+                "grace": "5s",
+                "idle_grace": IDLE_GRACE,
+                "max_ahead": "3h",
+                "max_future": "5h",
+                **({"until": WINDOW + HOURS * HOUR} if kind == "replay" else {}),
+            },
+            window={"length": LENGTH * HOUR, "trigger_every": HOUR, "allowed_lateness": 2 * HOUR, "origin": WINDOW},
+            bounds={"max_records_per_user": 4, "max_records_per_key": 2},
+            columns=[
+                {"name": "visits", "kind": "count"},
+                {"name": "paid", "kind": "sum", "field": "amount", "bound": 1e6, "grid": 1},
+            ],
+            privacy={"epsilon": 6.0, "delta": 1e-9, "strategy": strategy},
+            topics={"by_user_partitions": BY_USER, "bounded_partitions": 1},
+            worker={"max_open_records": 1000},
+        ),
+        sources=SOURCES,
+    )
+
+
+def raw_logs(seed: int, kind: str) -> list[list[Event]]:
+    """Events of six users, who spell themselves in several ways; keys and amounts are a user's own, so they can be told apart."""
+    dice = random.Random(seed)
+    spellings: dict[str, list[Any]] = {
+        "u0": [1, 1.0],
+        "u1": [True],
+        "u2": ["1"],
+        "u3": ["a"],
+        "u4": [-7, -7.0],
+        "u5": [False],
+    }
+    logs: list[list[Event]] = []
+    for _ in range(SOURCES):
+        moments = sorted(WINDOW + dice.randrange(HOURS * HOUR) for _ in range(dice.randrange(20, 120)))
+        log: list[Event] = []
+        for number, arrived in enumerate(moments):
+            who = dice.choice(list(spellings))
+            stamp = arrived
+            if kind == "producer":
+                stamp += dice.choice([0, 0, 0, -HOUR, 2 * HOUR, 10**12, -(10**12)])
+            at = stamp + dice.choice([0, 0, -HOUR, -3 * HOUR, 4 * HOUR, 30 * HOUR])
+            key = f"{who}/{int(dice.expovariate(0.5))}"
+            payload = {"user": dice.choice(spellings[who]), "key": key, "at": at, "amount": number}
+            log.append((arrived, stamp, who, payload))
+        logs.append(log)
+    return logs
+
+
+def increments(
+    ours: Services, logs: list[list[Event]], kind: str, seed: int, directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> dict[tuple[int, int, bytes], tuple[int, ...]]:
+    """(slot, window, key) -> users, weight, sums, as bound hands them to release."""
+    dice, clock = random.Random(seed), Clock()
+    ends = Ends(logs, clock)
+    object.__setattr__(ours, "clients", ends)
+    ours.ledger.start.topic_id = "raw-1"  # type: ignore[misc]
+    monkeypatch.setattr(route_module, "time", clock)
+    stamped = 1 if kind == "broker" else 0
+    records = [
+        [
+            SimpleNamespace(
+                offset=n, timestamp=stamp, timestamp_type=stamped, value=json.dumps(payload).encode(), key=None
+            )
+            for n, (_, stamp, _, payload) in enumerate(log)
+        ]
+        for log in logs
+    ]
+    if kind == "replay":
+        clock.now = WINDOW + 1000 * HOUR
+    routes = [Runner(Route, ours, directory / f"r{n}", n) for n in range(SOURCES)]
+    logs_by_user: list[list[bytes]] = [[] for _ in range(BY_USER)]
+
+    def move(runner: Runner, upto: int) -> None:
+        while runner.next < upto:
+            runner.feed(records[runner.stage.partition], min(upto, runner.next + dice.randrange(1, 30)))
+            if dice.random() < 0.7:
+                seen = len(runner.written)
+                runner.commit(now=clock.now)
+                for topic, partition, _, value, _ in runner.written[seen:]:
+                    if topic == ours.topic("by-user") and value is not None:
+                        logs_by_user[partition].append(value)
+            elif dice.random() < 0.3:
+                runner.restart()
+        seen = len(runner.written)
+        runner.commit(now=clock.now)
+        for topic, partition, _, value, _ in runner.written[seen:]:
+            if topic == ours.topic("by-user") and value is not None:
+                logs_by_user[partition].append(value)
+
+    last = WINDOW + (HOURS + 10) * HOUR
+    while True:
+        for runner in dice.sample(routes, SOURCES):
+            move(runner, ends.watermarks("raw", runner.stage.partition)[1])
+        if clock.now >= last:
+            break
+        clock.now += HOUR // 4
+    found: dict[tuple[int, int, bytes], tuple[int, ...]] = {}
+    for number, log in enumerate(logs_by_user):
+        bound = Runner(Bound, ours, directory / f"b{number}", number)
+        while bound.next < len(log):
+            bound.feed(log, bound.next + dice.randrange(1, 9))
+            if dice.random() < 0.2:
+                bound.restart()
+            bound.commit(dice.choice([1, 2, 10**9]))
+        bound.commit()
+        for topic, _, _, value, _ in bound.written:
+            if topic == ours.topic("bounded") and value is not None and kind_of(value) is not Kind.TICK:
+                block = bounded.decode(value)
+                for row, key in enumerate(block.keys):
+                    name = (block.slot, int(block.window[row]), key)
+                    assert name not in found
+                    found[name] = (int(block.users[row]), int(block.weight[row]), *block.sums[row].tolist())
+        bound.close()
+    for runner in routes:
+        runner.close()
+    return found
+
+
+@pytest.mark.parametrize("kind", ["broker", "producer", "replay"])
+@pytest.mark.parametrize("seed", range(3))
+def test_what_is_known_of_the_others_does_not_change_when_one_user_goes(
+    kind: str, seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    strategy = "weighted" if seed % 2 else "toeplitz"
+    logs = raw_logs(seed, kind)
+    without = [[event for event in log if event[2] != GONE] for log in logs]
+    assert sum(map(len, without)) < sum(map(len, logs))
+    whole = increments(services(kind, strategy), logs, kind, seed, tmp_path / "a", monkeypatch)
+    rest = increments(services(kind, strategy), without, kind, seed + 100, tmp_path / "b", monkeypatch)
+    others = {name: row for name, row in whole.items() if not name[2].startswith(b'"' + GONE.encode())}
+    assert others
+    assert rest == others
+    for users, _, visits, _ in whole.values():
+        assert users <= 1  # nobody has two identities
+        assert visits <= 2
