@@ -13,13 +13,13 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 from confluent_kafka import TopicPartition
+
+from deploy.kafka import KafkaCluster, KafkaUnavailableError
 from susurrus.agents.local.client import ToplClient
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.topics import threshold as threshold_codec
 from susurrus.topics.reports import SIZE, decode
 from susurrus.topics.threshold import Threshold
-
-from deploy.kafka import KafkaCluster, KafkaUnavailableError
 from tests.broker import Broker, give_up
 
 NOWHERE = "127.0.0.1:1"

@@ -7,70 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from susurrus.agents.local.client import ToplClient
+
 from susurrus.mechanisms.local.hybrid import Hybrid
-from susurrus.topics import estimate as estimate_codec
 from susurrus.topics import threshold as threshold_codec
 from susurrus.topics.dead_letter import decode_headers
 from susurrus.topics.reports import Reports, encode, encode_one
-
 from tests.broker import Broker
-from tests.pipeline import Pipeline
-
-SLOT = 2_000
-LOCAL: dict[str, Any] = {
-    "bound": 1000.0,
-    "epsilon": 2.0,
-    "holdout": 6_000,
-    "slot": "2s",
-    "lateness": "500ms",
-    "horizon": 50_000,
-}
-
-
-def local_pipeline(kafka: Broker, directory: Path, **local: Any) -> Pipeline:
-    """A pipeline of kind local: none of the histogram's sections, and no raw topic."""
-
-    class Local(Pipeline):
-        def __init__(self) -> None:
-            super().__init__(kafka, directory, "unused", {"pipeline": {"kind": "local", "name": "meters"}})
-
-        def write_config(self) -> None:
-            for section in ("input", "start", "clock", "window", "bounds", "privacy"):
-                self.data.pop(section, None)
-            self.data["local"] = {**LOCAL, **local}
-            super().write_config()
-
-    return Local()
-
-
-def client_of(pipeline: Pipeline, **options: Any) -> ToplClient:
-    settings = pipeline.settings
-    return ToplClient(
-        settings.kafka.bootstrap_servers,
-        prefix=settings.pipeline.prefix,
-        pipeline=settings.pipeline.name,
-        epsilon=LOCAL["epsilon"],
-        bound=LOCAL["bound"],
-        slot=SLOT,
-        **options,
-    )
-
-
-def estimates(kafka: Broker, pipeline: Pipeline) -> list[estimate_codec.Estimate]:
-    return [estimate_codec.decode(m.value()) for m in kafka.read_all(pipeline.settings.topic("estimate"))]
-
-
-def until(condition: Any, pipeline: Pipeline, seconds: float = 60.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            raise TimeoutError("\n".join(worker.tail() for worker in pipeline.workers[-2:]))
-        time.sleep(0.2)
-
-
-def values(n: int, seed: int) -> np.ndarray:
-    return np.random.default_rng(seed).gamma(2.0, 10.0, n).clip(0, 1000)
+from tests.local_pipeline import SLOT, client_of, estimates, local_pipeline, until, values
 
 
 def test_clients_switch_and_every_report_counts_once(kafka: Broker, tmp_path: Path) -> None:

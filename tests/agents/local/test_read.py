@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+
 from susurrus.agents.local.read import filtered_sum, range_sum
 from susurrus.topics.estimate import Estimate, slot_text
 from susurrus.topics.histogram import Measured
