@@ -53,6 +53,11 @@ def _calendar(settings: "Settings") -> Iterator[str]:
     until = settings.clock.until
     if until is not None and settings.clock.kind != "replay":
         yield f'clock.until: has no meaning for clock.kind = "{settings.clock.kind}"; leave it out'
+    if until is None and settings.clock.kind == "replay":
+        yield (
+            'clock.until: is missing; with clock.kind = "replay" say where the archive ends, so that nobody\'s last record '
+            "decides which triggers are published"
+        )
     if until is not None and start.first_window is not None and until <= start.first_window:
         yield f'clock.until = "{format_time(until)}": is not after start.first_window; correct one of them'
     if start.first_window is None:

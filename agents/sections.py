@@ -148,8 +148,8 @@ class ClockSettings(Section):
     max_ahead: Duration = 3_600_000
     """Clock `producer`: a stamp further in the future than this is bad input."""
     until: Instant | None = None
-    """Clock `replay`: the instant at which the archive ends. Its end closes every trigger before that; without it, the
-    triggers after the last record stay open."""
+    """Clock `replay`, required: the instant at which the archive ends, from public knowledge. The archive's end closes
+    every trigger before it; records behind it are bad input."""
     max_future: Duration = 0
     """An event time further beyond the record's stamp than this is bad input."""
 

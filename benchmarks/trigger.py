@@ -55,7 +55,7 @@ class OnePartition:
             "kafka": {"bootstrap_servers": bootstrap_servers},
             "input": {"topic": f"raw-{uuid.uuid4().hex[:8]}", "user": "u", "key": ["k"]},
             "start": {"from": "earliest", "first_window": "2026-01-01T00:00:00Z"},
-            "clock": {"kind": "replay"},
+            "clock": {"kind": "replay", "until": "2026-01-02T00:00:00Z"},
             "window": {"length": "1d", "trigger_every": "15m"},
             "privacy": {"epsilon": 6.0, "delta": 1e-9},
             "topics": {

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from susurrus.agents.histogram.clock import CREATE_TIME, LOG_APPEND_TIME, Clock
 from susurrus.agents.settings import Settings
 from susurrus.mechanisms.calendar import Calendar
-from susurrus.mechanisms.errors import Refusal
+from susurrus.mechanisms.errors import ConfigurationError, Refusal
 from tests.agents.released import settings
 
 EVERY = 1_000
@@ -269,11 +269,9 @@ def test_the_end_of_an_archive_closes_everything_before_until_and_no_wall_clock_
     assert clock.closed == LAST_REPLAY_SLOT
 
 
-def test_an_archive_without_until_closes_no_further_than_its_records() -> None:
-    clock = Clock(configured("replay"), CALENDAR, closed=-1, end=2)
-    clock.place(np.array([7_500, 8_500]), np.array([0, 1]), **PLACE)
-    clock.moved(2)
-    assert clock.closed == 7
+def test_an_archive_must_say_where_it_ends_or_somebodys_last_record_would() -> None:
+    with pytest.raises(ConfigurationError, match=r"clock\.until: is missing"):
+        configured("replay")
 
 
 def test_stamps_beyond_until_close_no_slot_beyond_it() -> None:

@@ -47,7 +47,7 @@ def services(*, charged: bool = True, **sections: Any) -> Services:
         ],
         privacy={"epsilon": 6.0, "delta": 1e-9, **sections.pop("privacy", {})},
         topics={"by_user_partitions": SOURCES, "bounded_partitions": 1, **sections.pop("topics", {})},
-        **{"clock": {"kind": "replay"}, **sections},
+        **{"clock": {"kind": "replay", "until": FAR}, **sections},
     )  # fmt: skip
     return services_of(configured, charged=charged)
 
