@@ -25,6 +25,7 @@ def check(file: Annotated[Path, typer.Argument(help="TOML file of the pipeline."
     settings.aiokafka()  # loads the TLS files
     console = out()
     console.print(summary(settings))
+    promise = ""
     if settings.pipeline.kind == "histogram":
         from susurrus.agents.formats import decoder_of
         from susurrus.mechanisms.strategy import build_strategy
@@ -34,9 +35,19 @@ def check(file: Annotated[Path, typer.Argument(help="TOML file of the pipeline."
             decoder_of(settings).close()
         except ConfigurationError as error:  # as for the secret: its package or class may be on the workers only
             console.print(f"input: {error}", markup=False)
-        console.print(
-            Panel(strategy.guarantee.sentence(), title="The guarantee", title_align="left", border_style="green")
+        promise = strategy.guarantee.sentence()
+    elif settings.stream is not None:
+        from susurrus.agents.real.law import promise_of
+
+        promise = promise_of(settings.stream).sentence()
+    elif settings.local is not None:
+        promise = (
+            f"Every report is {settings.local.epsilon:g}-locally private by itself, whoever runs the server; a device that "
+            "reports k times has spent k times that."
         )
+    console.print(Panel(promise, title="The guarantee", title_align="left", border_style="green"))
+    if settings.pipeline.kind == "local":
+        return  # its noise is the devices'
     try:
         settings.secret()
         secret = "found"
@@ -96,6 +107,7 @@ def summary(settings: Settings) -> Table:
         table.add_row("begins", f"{begins}{first} (clock: {settings.clock.kind})")
         privacy = settings.privacy
         table.add_row("privacy", f"epsilon {privacy.epsilon:g}, delta {privacy.delta:g}, strategy {privacy.strategy}")
-    table.add_row("output", settings.topic("histogram"))
+    output = {"histogram": "histogram", "stream": "private-stream", "local": "estimate"}[settings.pipeline.kind]
+    table.add_row("output", settings.topic(output))
     table.add_row("digest", settings.config_digest().hex()[:16])
     return table

@@ -56,7 +56,9 @@ def _head(found: PipelineStatus, settings: Settings) -> Text:
         )
     first = "" if found.first_window is None else f" · first window {format_time(found.first_window)}"
     others = found.charged_all - found.charged
-    charged = f" · {found.charged:,} windows charged" + (f", {others:,} more by others on this topic" if others else "")
+    charged = f" · {found.charged:,} window{'' if found.charged == 1 else 's'} charged" + (
+        f", {others:,} more by others on this topic" if others else ""
+    )
     moving = " · rebalancing" if found.rebalancing else ""
     return Text.assemble((settings.pipeline.name, "bold"), f" · epoch {found.epoch[:8]}{first}{charged}{moving}")
 

@@ -5,7 +5,9 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from susurrus.agents.cli.main import app
 from susurrus.agents.settings import settings_from
 
 ROOT = Path(__file__).parents[2]
@@ -41,6 +43,18 @@ def test_every_configuration_shown_is_valid(block: str, tmp_path: Path) -> None:
     assert settings.librdkafka()["bootstrap.servers"]
     if settings.pipeline.kind == "histogram":
         assert settings.plan().epsilon == settings.privacy.epsilon
+
+
+@pytest.mark.parametrize(("kind", "output"), [("stream", "private-stream"), ("local", "estimate")])
+def test_the_readmes_other_kinds_are_explained_as_what_they_are(kind: str, output: str, tmp_path: Path) -> None:
+    [block] = [b for b in blocks(ROOT / "README.md", "toml") if tomllib.loads(b)["pipeline"].get("kind") == kind]
+    (tmp_path / "pipeline.toml").write_text(block)
+    result = CliRunner().invoke(app, ["config", "check", str(tmp_path / "pipeline.toml")])
+    assert result.exit_code == 0
+    assert f".{output}" in result.output
+    assert ".histogram" not in result.output
+    assert "The guarantee" in result.output
+    assert ("noise secret" in result.output) == (kind == "stream")  # local noise is the devices'
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
