@@ -126,7 +126,7 @@ class Changelog:
         if state is not None and state.changelog_next > end:
             raise Refusal(
                 f"topic={self.topic} partition={self.partition} ends at offset={end}, but the local state has seen "
-                f"offset={state.changelog_next}: the changelog was truncated; restore it, or give the pipeline a new name"
+                f"offset={state.changelog_next}, so the changelog was truncated: restore it, or give the pipeline a new name"
             )
         assembler = codec.Assembler()
         from_start, first = state is None, start
@@ -142,22 +142,22 @@ class Changelog:
                             record = assembler.feed(message.value())
                         except MalformedRecord as error:
                             raise Refusal(
-                                f"topic={self.topic} partition={self.partition} offset={message.offset()}: {error}; restore the "
-                                "changelog, or give the pipeline a new name to start over"
+                                f"topic={self.topic} partition={self.partition} offset={message.offset()} is no commit ({error}): "
+                                "restore the changelog, or give the pipeline a new name to start over"
                             ) from error
                         if record is not None:
                             state = self._replay(store, record, first, message.offset() + 1, epoch)
         if assembler.pending:
             raise Refusal(
-                f"topic={self.topic} partition={self.partition}: the last commit lacks chunks; restore the changelog, or give "
-                "the pipeline a new name to start over"
+                f"topic={self.topic} partition={self.partition} ends with a commit that lacks chunks: restore the changelog, or "
+                "give the pipeline a new name to start over"
             )
         self.purge_before = state.refresh.purge_before if state is not None else -1
         needed = max(0, self.purge_before)
         if from_start and state is not None and start > needed:
             raise Refusal(
-                f"topic={self.topic} partition={self.partition} starts at offset={start}, but the state begins at offset={needed}: "
-                "part of the changelog was deleted; restore it, or give the pipeline a new name to start over"
+                f"topic={self.topic} partition={self.partition} starts at offset={start}, but the state begins at offset={needed}, so "
+                "part of the changelog was deleted: restore it, or give the pipeline a new name to start over"
             )
         return state
 

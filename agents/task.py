@@ -236,13 +236,13 @@ class PartitionTask(threading.Thread):
         if position < start:
             raise Refusal(
                 f"topic={self.input_topic} partition={self.partition} starts at offset={start}, but position={position} is "
-                "still to be read: retention ate unread records; raise its retention, and give the pipeline a new name to "
+                "still to be read, since retention ate unread records: raise its retention, and give the pipeline a new name to "
                 "start over without them"
             )
         if position > end:
             raise Refusal(
-                f"topic={self.input_topic} partition={self.partition} ends at offset={end} before position={position}: the "
-                "log was truncated; restore it, or give the pipeline a new name to start over"
+                f"topic={self.input_topic} partition={self.partition} ends at offset={end} before position={position}, so "
+                "the log was truncated: restore it, or give the pipeline a new name to start over"
             )
 
     def _work(self) -> None:

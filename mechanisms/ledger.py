@@ -81,9 +81,9 @@ class Budget:
         after = spent.plus(guarantee, times)
         if after.delta_total(self.epsilon) > self.delta:
             raise BudgetExhausted(
-                f"budget: epsilon={self.epsilon:g}, delta={self.delta:g} would be exceeded: the next window brings "
-                f"delta to {after.delta_total(self.epsilon):.3g} at this epsilon; nothing was published. "
-                f"Raise [budget] in the open, or stop the pipeline"
+                f"budget: epsilon={self.epsilon:g}, delta={self.delta:g} would be exceeded, since the next window "
+                f"brings delta to {after.delta_total(self.epsilon):.3g} at this epsilon; nothing of it was published: "
+                f"raise [budget] in the open, or stop the pipeline"
             )
         return after
 

@@ -96,8 +96,8 @@ class Clock:
             if (stamps < before).any():
                 at = int(offsets[int(np.argmax(stamps < before))])
                 raise Refusal(
-                    f'topic={topic} partition={partition} offset={at} is older than the record before it: clock.kind="replay" '
-                    "needs every partition sorted by time; sort the archive, or use another clock"
+                    f"topic={topic} partition={partition} offset={at} is older than the record before it, but "
+                    'clock.kind="replay" needs every partition sorted by time: sort the archive, or use another clock'
                 )
             closing = slot - 1
             if self.last_slot is not None:
