@@ -192,5 +192,6 @@ class Collect(Stage):
         )
 
     def report(self) -> dict[str, Any]:
-        """Counters and the last closed slot."""
-        return {"counters": dict(self.counters), "slot": self._closed}
+        """Counters, and the pipeline's trigger interval that the last closed slot lies in."""
+        interval = self.services.calendar.slot_at(self._slots.start(self._closed))
+        return {"counters": dict(self.counters), "slot": interval}

@@ -255,8 +255,11 @@ class Server(Stage):
         return None
 
     def report(self) -> dict[str, Any]:
-        """Counters and the last published slot."""
-        return {"counters": dict(self.counters), "slot": self._closed}
+        """Counters, and the pipeline's trigger interval that the last published slot lies in."""
+        facts: dict[str, Any] = {"counters": dict(self.counters)}
+        if self._closed is not None:
+            facts["slot"] = self.services.calendar.slot_at(self._slots.start(self._closed))
+        return facts
 
 
 def _numbers(totals: Totals) -> list[int]:
