@@ -54,11 +54,14 @@ def _head(found: PipelineStatus, settings: Settings) -> Text:
         return Text.assemble(
             (settings.pipeline.name, "bold"), ": not started yet; start a worker with `susurrus worker`"
         )
-    first = "" if found.first_window is None else f" · first window {format_time(found.first_window)}"
-    others = found.charged_all - found.charged
-    charged = f" · {found.charged:,} window{'' if found.charged == 1 else 's'} charged" + (
-        f", {others:,} more by others on this topic" if others else ""
-    )
+    first, charged = "", ""
+    if settings.pipeline.kind == "histogram":  # the others have no windows, and their promises are per event
+        if found.first_window is not None:
+            first = f" · first window {format_time(found.first_window)}"
+        others = found.charged_all - found.charged
+        charged = f" · {found.charged:,} window{'' if found.charged == 1 else 's'} charged" + (
+            f", {others:,} more by others on this topic" if others else ""
+        )
     moving = " · rebalancing" if found.rebalancing else ""
     return Text.assemble((settings.pipeline.name, "bold"), f" · epoch {found.epoch[:8]}{first}{charged}{moving}")
 
@@ -88,7 +91,11 @@ def _closed(rows: list[PartitionStatus], settings: Settings) -> str:
     slots = [row.slot for row in rows if row.slot is not None]
     if not slots or len(slots) < len(rows):
         return "-"
-    return format_time(settings.window.origin + (min(slots) + 1) * settings.window.trigger_every)
+    # Slots of local reports have a length of their own, and begin with the epoch.
+    origin, length = (
+        (0, settings.local.slot) if settings.local else (settings.window.origin, settings.window.trigger_every)
+    )
+    return format_time(origin + (min(slots) + 1) * length)
 
 
 def _partitions(rows: tuple[PartitionStatus, ...], settings: Settings, width: int) -> Table:

@@ -6,6 +6,7 @@ import pytest
 from rich.console import Console
 
 from susurrus.agents.cli.status import picture
+from susurrus.agents.settings import settings_from
 from susurrus.agents.status import PartitionStatus, PipelineStatus
 from tests.agents.released import settings
 
@@ -57,3 +58,16 @@ def test_problems_say_why_and_what_to_do_once_for_all_partitions_alike() -> None
 def test_a_pipeline_that_never_ran_says_so() -> None:
     found = PipelineStatus(epoch="", first_window=None, partitions=tuple(MISSING))
     assert "not started yet" in shown(found, 80)
+
+
+def test_slots_of_local_reports_have_their_own_length_and_no_windows_are_charged() -> None:
+    local = settings_from(
+        {"pipeline": {"name": "m", "kind": "local"}, "local": {"bound": 1.0, "epsilon": 1.0, "slot": "10s"}}, environ={}
+    )
+    collect = PartitionStatus(stage="collect", partition=0, state="running", position=0, end=0, slot=5, worker="w")
+    found = PipelineStatus(epoch="ab" * 16, first_window=0, partitions=(collect,))
+    console = Console(file=io.StringIO(), width=100, color_system=None)
+    with console.capture() as capture:
+        console.print(picture(found, local, every=False, width=100))
+    assert "1970-01-01T00:01:00Z" in capture.get()
+    assert "window" not in capture.get()
