@@ -74,33 +74,40 @@ def steps_of(shape: Shape, holdout: int, count: int = 24) -> Ints:
     return np.unique(np.rint(np.geomspace(holdout + 1, shape.length, count)).astype(np.int64))
 
 
-def one_round(shape: Shape, law: Pak, steps: Ints, number: int) -> tuple[int, Floats, Floats, Floats]:
-    """Return theta and, per step, the noise of PAK, the cut-off mass, the noise of the plain tree."""
+def data_of(shape: Shape, holdout: int, steps: Ints, number: int) -> tuple[Ints, Ints]:
+    """Return the held-out values and, per step, how often each value has occurred: int64[steps, bound + 1]."""
     rng = np.random.default_rng(number)
+    head = shape.chunk(rng, holdout)
+    counts = np.bincount(head, minlength=shape.bound + 1)
+    histograms, done = [], holdout
+    for step in steps.tolist():
+        while done < step:
+            part = shape.chunk(rng, min(CHUNK, step - done))
+            counts = counts + np.bincount(part, minlength=shape.bound + 1)
+            done += len(part)
+        histograms.append(counts)
+    return head, np.array(histograms)
+
+
+def one_draw(
+    shape: Shape, law: Pak, steps: Ints, data: tuple[Ints, Ints], number: int
+) -> tuple[int, Floats, Floats, Floats]:
+    """Return theta and, per step, the noise of PAK, the cut-off mass, the noise of the plain tree."""
+    head, histograms = data
     noise = NoiseSource(b"benchmark" * 4, epoch=b"%d" % number, config=b"pak", pipeline=shape.name).window(0)
     state = law.start()
-    head = shape.chunk(rng, law.holdout)
     law.collect(state, head)
     block = law.open(state, noise, b"s")
     theta = state.theta
     block_noise = int(block.running[0]) - int(np.minimum(head, theta).sum())
-    # Cut-off mass at the steps, without keeping the stream.
-    cut = np.empty(len(steps))
-    done, total, index = law.holdout, float(np.maximum(head - theta, 0).sum()), 0
-    while index < len(steps):
-        count = min(CHUNK, shape.length - done)
-        running = total + np.concatenate(([0.0], np.cumsum(np.maximum(shape.chunk(rng, count) - theta, 0))))
-        while index < len(steps) and steps[index] <= done + count:
-            cut[index] = running[steps[index] - done]
-            index += 1
-        done, total = done + count, float(running[-1])
+    cut = histograms @ np.maximum(np.arange(shape.bound + 1) - theta, 0)
     scale = theta * law.levels / law.epsilon
     after = steps - law.holdout
     ours = [block_noise + tree_noise(noise, b"s", 0, int(i), int(i), law.levels, scale)[0] / GRID for i in after]
     levels = shape.length.bit_length()
     plain_scale = shape.bound * levels / law.epsilon
     plain = [tree_noise(noise, b"plain", 0, int(i), int(i), levels, plain_scale)[0] / GRID for i in steps]
-    return theta, np.array(ours), cut, np.array(plain)
+    return theta, np.array(ours), cut.astype(np.float64), np.array(plain)
 
 
 def evaluate(shape: Shape, arguments: argparse.Namespace) -> list[Result]:
@@ -115,8 +122,12 @@ def evaluate(shape: Shape, arguments: argparse.Namespace) -> list[Result]:
         exact=arguments.exact,
     )
     steps = steps_of(shape, arguments.holdout)
-    rounds = arguments.rounds if shape.length < 1_000_000 else min(arguments.rounds, arguments.long_rounds)
-    drawn = [one_round(shape, law, steps, number) for number in range(rounds)]
+    drawn = []
+    for number in range(arguments.rounds):
+        if number % arguments.draws == 0:
+            data = data_of(shape, arguments.holdout, steps, number)
+        drawn.append(one_draw(shape, law, steps, data, number))
+    rounds = arguments.rounds
     theta = float(np.mean([entry[0] for entry in drawn]))
     ours, cut, plain = (np.array([entry[i] for entry in drawn]) for i in (1, 2, 3))
     error, plain_error = np.abs(ours - cut), np.abs(plain)
@@ -171,8 +182,8 @@ def main() -> None:
     parser.add_argument("--epsilon", type=float, default=1.0)
     parser.add_argument("--delta", type=float, default=2.0**-20)
     parser.add_argument("--holdout", type=int, default=50_000, help="m")
-    parser.add_argument("--rounds", type=int, default=200)
-    parser.add_argument("--long-rounds", type=int, default=30, help="at most, for the stream of 25 million")
+    parser.add_argument("--rounds", type=int, default=400)
+    parser.add_argument("--draws", type=int, default=100, help="rounds that share one stream of values")
     parser.add_argument("--exact", action="store_true", help="the largest valid smoothness instead of the textbook's")
     parser.add_argument("--stream", choices=[shape.name for shape in SHAPES], nargs="+")
     parser.add_argument("--json", action="store_true")

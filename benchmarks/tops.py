@@ -225,7 +225,7 @@ def structured(arguments: argparse.Namespace) -> list[Result]:
     """`tops` over plain ToPS on every structured series."""
     length = arguments.holdout + arguments.range_limit
     results = []
-    for name in shapes.STRUCTURES:
+    for name in arguments.structured or shapes.STRUCTURES:
         values = shapes.structured(name, length)
         for epsilon in arguments.epsilon:
             pair = [
@@ -262,12 +262,15 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--smoothing", type=int, help="s; by default each method's own rule")
     parser.add_argument(
-        "--structured", action="store_true", help="compare with plain ToPS on structured series instead"
+        "--structured",
+        nargs="*",
+        metavar="NAME",
+        help=f"compare with plain ToPS on structured series instead; all, or of: {', '.join(shapes.STRUCTURES)}",
     )
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--plot", type=Path, help="write a PNG")
     arguments = parser.parse_args()
-    if arguments.structured:
+    if arguments.structured is not None:
         structured(arguments)
         return
     length = arguments.holdout + arguments.range_limit
