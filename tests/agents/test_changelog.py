@@ -172,7 +172,7 @@ def test_a_disk_ahead_of_the_log_is_refused(log: Log, tmp_path: Path) -> None:
     log.end = 2
     log.records = log.records[:1]
     with pytest.raises(
-        Refusal, match="ends at offset=2, but the local state has seen offset=3: the changelog was truncated"
+        Refusal, match="ends at offset=2, but the local state has seen offset=3, so the changelog was truncated"
     ):
         Life(log, tmp_path / "a")
 
@@ -223,7 +223,7 @@ def test_a_commit_whose_last_chunks_are_missing_is_refused(log: Log, tmp_path: P
     life.commit(10, [(b"k%03d" % i, bytes(100)) for i in range(50)])
     life.end()
     log.records = log.records[:-1]
-    with pytest.raises(Refusal, match="the last commit lacks chunks; restore the changelog"):
+    with pytest.raises(Refusal, match="a commit that lacks chunks: restore the changelog"):
         Life(log, tmp_path / "b")
 
 
@@ -233,11 +233,11 @@ def test_a_log_cut_within_a_commit_and_foreign_records_are_refused_with_their_pl
     life.end()
     kept = list(log.records)
     log.purge(2)
-    with pytest.raises(Refusal, match=r"partition=0 offset=2: .*; restore the changelog"):
+    with pytest.raises(Refusal, match=r"partition=0 offset=2 is no commit .*: restore the changelog"):
         Life(log, tmp_path / "b")
     log.records = [*kept, (log.end, b"not ours")]
     log.start, log.end = 0, log.end + 1
-    with pytest.raises(Refusal, match=rf"partition=0 offset={log.end - 1}: .*; restore the changelog"):
+    with pytest.raises(Refusal, match=rf"partition=0 offset={log.end - 1} is no commit .*: restore the changelog"):
         Life(log, tmp_path / "c")
 
 
@@ -326,7 +326,7 @@ def test_a_log_whose_needed_beginning_was_deleted_is_refused(log: Log, tmp_path:
     starts = [offset for offset, value in log.records if offset > needed]
     log.purge(starts[0])
     with pytest.raises(
-        Refusal, match=rf"starts at offset={starts[0]}, but the state begins at offset={needed}: part of"
+        Refusal, match=rf"starts at offset={starts[0]}, but the state begins at offset={needed}, so part of"
     ):
         Life(log, tmp_path / "c")
     # Whoever has it on disk does not need it.

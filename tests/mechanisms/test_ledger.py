@@ -68,7 +68,7 @@ class TestBudget:
             assert spent.delta_total(self.BUDGET.epsilon) <= self.BUDGET.delta
         assert self.BUDGET.windows_left(spent, guarantee()) == 0
         before = spent
-        with pytest.raises(BudgetExhausted, match="nothing was published"):
+        with pytest.raises(BudgetExhausted, match="nothing of it was published"):
             self.BUDGET.charge(spent, guarantee())
         assert spent is before
 
