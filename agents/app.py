@@ -10,7 +10,6 @@ import gc
 import hashlib
 import logging
 import os
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ import faust
 from faust.serializers import codecs
 from faust.types import TP
 
+from susurrus.agents import logs
 from susurrus.agents.clients import Clients
 from susurrus.agents.ledger import Ledger
 from susurrus.agents.services import Services
@@ -179,6 +179,16 @@ def _add_agent(app: faust.App, supervisor: Supervisor, stage: StageSpec) -> None
     app.agent(topic, name=stage.name)(agent)
 
 
+class _Worker(faust.Worker):
+    """Faust's, without its debugging signals: they print all local variables, records and the secret among them."""
+
+    def _on_sigusr1(self) -> None:
+        logs.where_threads_are()
+
+    def _on_sigusr2(self) -> None:
+        log.info("SIGUSR2 has no meaning here")
+
+
 def run_worker(
     settings: Settings, *, loglevel: str | None = None, ready: Callable[[Supervisor], None] | None = None
 ) -> None:
@@ -188,14 +198,12 @@ def run_worker(
     starts.
     """
     level = (loglevel or settings.worker.log_level).upper()
-    logging.basicConfig(level=level, format="%(asctime)s %(levelname)-7s %(name)s: %(message)s", stream=sys.stderr)
-    for noisy in ("faust", "aiokafka", "mode", "kafka", "httpx", "httpx2", "httpcore", "httpcore2"):
-        logging.getLogger(noisy).setLevel(max(logging.WARNING, logging.getLevelName(level)))
+    logs.configure(level)
     app, supervisor = build_app(settings)
     web = _web_server(settings, supervisor)
     if ready is not None:
         ready(supervisor)
-    worker = faust.Worker(
+    worker = _Worker(
         app,
         loglevel=level,
         override_logging=False,
@@ -204,6 +212,7 @@ def run_worker(
         blocking_timeout=0.0,
         quiet=True,
     )
+    worker.spinner = None  # it would write to the terminal's cursor
     # Batches make millions of short-lived containers and no cycles; the collector would walk through all of them.
     gc.collect()
     gc.freeze()

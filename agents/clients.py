@@ -9,6 +9,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
+from susurrus.agents.logs import ClientLog
 from susurrus.mechanisms.errors import Refusal
 
 log = logging.getLogger(__name__)
@@ -30,7 +31,8 @@ class Clients:
         embedded: bool = False,
         transaction_timeout: int = 30_000,
     ) -> None:
-        self.properties = dict(properties)
+        # Without a callback a fatal error is raised from whatever call happens to serve it.
+        self.properties = {**properties, "error_cb": _note}
         self._transaction_timeout = transaction_timeout
         self.application = application
         self.embedded = embedded
@@ -53,16 +55,15 @@ class Clients:
                 "queue.buffering.max.messages": 1_000_000,
                 "queue.buffering.max.kbytes": 1 << 20,
                 "message.max.bytes": 1_000_000_000,
-                # Without a callback a fatal error is raised from whatever call happens to serve it; the transaction's own
-                # calls report it anyway.
-                "error_cb": _note,
                 # The default partitioner never decides: every record names its partition (topics/partitioner.py).
-            }
+            },
+            logger=_LOGGER,
         )
 
     def producer(self) -> Producer:
         """An idempotent producer for what is not part of any transaction (status)."""
-        return Producer({**self.properties, "enable.idempotence": not self.embedded, "linger.ms": 50})
+        properties = {**self.properties, "enable.idempotence": not self.embedded, "linger.ms": 50}
+        return Producer(properties, logger=_LOGGER)
 
     def reader(self, group: str = "reader") -> Consumer:
         """A read_committed consumer that is assigned by hand and tells where a partition ends."""
@@ -77,15 +78,23 @@ class Clients:
                 "fetch.wait.max.ms": 50,
                 "fetch.message.max.bytes": 8 << 20,
                 "allow.auto.create.topics": self.embedded,
-            }
+            },
+            logger=_LOGGER,
         )
 
     def admin(self) -> AdminClient:
         """The shared admin client (thread-safe)."""
         with self._lock:
             if self._admin is None:
-                self._admin = AdminClient({**self.properties, "allow.auto.create.topics": self.embedded})
+                properties = {**self.properties, "allow.auto.create.topics": self.embedded}
+                self._admin = AdminClient(properties, logger=_LOGGER)
             return self._admin
+
+    def serve(self) -> None:
+        """Let the shared client say what it has to say; called now and then."""
+        with self._lock:
+            if self._admin is not None:
+                self._admin.poll(0)
 
     def close(self) -> None:
         """Close what is shared."""
@@ -97,7 +106,7 @@ class Clients:
 
     def group_metadata(self) -> Any:
         """Group metadata for send_offsets_to_transaction: a member that never joined; fencing is by transactional.id."""
-        consumer = Consumer({**self.properties, "group.id": self.application})
+        consumer = Consumer({**self.properties, "group.id": self.application}, logger=_LOGGER)
         try:
             return consumer.consumer_group_metadata()
         finally:
@@ -131,7 +140,8 @@ class Clients:
         if self.embedded:
             with self._lock:
                 if self._watermarks is None:
-                    self._watermarks = Consumer({**self.properties, "group.id": f"{self.application}-watermarks"})
+                    properties = {**self.properties, "group.id": f"{self.application}-watermarks"}
+                    self._watermarks = Consumer(properties, logger=_LOGGER)
                 low, high = self._watermarks.get_watermark_offsets(
                     TopicPartition(topic, partition), timeout=REQUEST_SECONDS, cached=False
                 )
@@ -150,8 +160,15 @@ class Clients:
         return int(found.offset) if found.offset >= 0 else self.watermarks(topic, partition)[1]
 
 
+_LOGGER = ClientLog(log)
+
+
 def _note(error: KafkaError) -> None:
-    log.info("client: %s", error.name())
+    """What clients report. They log the details, and try again by themselves."""
+    if error.code() == KafkaError._ALL_BROKERS_DOWN:
+        log.warning("no broker answers; this goes on trying: check kafka.bootstrap_servers and the brokers if it stays")
+    else:
+        log.debug("client: %s", error.name())
 
 
 def read_to_end(consumer: Consumer, topic: str, partition: int, start: int) -> Iterator[list[Any]]:

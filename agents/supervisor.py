@@ -20,10 +20,11 @@ from typing import Any
 from confluent_kafka import KafkaException, TopicPartition
 from faust.types import TP
 
+from susurrus.agents.logs import describe
 from susurrus.agents.services import Services
 from susurrus.agents.stage import Stage
 from susurrus.agents.store import Store
-from susurrus.agents.task import PartitionTask, describe
+from susurrus.agents.task import PartitionTask
 from susurrus.agents.transport import Batch
 from susurrus.topics.ledger import Status
 
@@ -106,7 +107,8 @@ class Supervisor:
                     kept.assigned(generation)
                 elif kept is None or kept.state != "refused":
                     self._start(tp)
-        log.info("generation %d: %d partitions, %d given up", generation, len(ours), len(gone))
+        names = ", ".join(f"{self._stages[tp.topic].name}-{tp.partition}" for tp in sorted(ours)) or "none"
+        log.info("generation %d of the group: %d given up, now %s", generation, len(gone), names)
 
     def _start(self, tp: TP) -> None:
         stage = self._stages[tp.topic]
@@ -158,6 +160,7 @@ class Supervisor:
                 self._resumed()
             try:
                 self._watch()
+                self._services.clients.serve()
                 self._restart_moved(moved_at)
                 if time.monotonic() >= status_at:
                     status_at = time.monotonic() + _STATUS_SECONDS
@@ -166,7 +169,7 @@ class Supervisor:
                     purge_at = time.monotonic()
                     self._purge()
             except Exception as error:
-                log.warning("housekeeping: %s", describe(error))
+                log.warning("housekeeping is put off: %s", describe(error))
 
     def _watch(self) -> None:
         """End the process if a task hangs: its heartbeats would go on and keep the partition from everybody else."""
@@ -237,7 +240,7 @@ class Supervisor:
                 try:
                     future.result(timeout=10.0)
                 except KafkaException as error:
-                    log.info("purge: %s", error.args[0].name())
+                    log.info("deleting what has been read is put off: %s", error.args[0].name())
 
     # ---- the end -----------------------------------------------------------------------------------------------------
 
@@ -282,6 +285,7 @@ class Supervisor:
             tasks = list(self._tasks.values())
             for task in tasks:
                 task.stop()
+        log.info("stopping: %d tasks finish their commits", len(tasks))
         deadline = time.monotonic() + _JOIN_SECONDS
         loop = asyncio.get_running_loop()
         for task in tasks:
@@ -290,6 +294,11 @@ class Supervisor:
         self.report({})
         self._services.ledger.close()
         self._slot_lock.close()
+        left = sorted(task.name for task in tasks if task.is_alive())
+        if left:
+            log.warning("stopped without waiting for %s: the broker does not answer; nothing is lost", ", ".join(left))
+        else:
+            log.info("stopped")
 
 
 def _at(status: Status, now: int) -> Status:

@@ -21,6 +21,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 from susurrus.agents import crash_points
 from susurrus.agents.changelog import Changelog
 from susurrus.agents.commit import Commit, Output
+from susurrus.agents.logs import describe
 from susurrus.agents.services import Services
 from susurrus.agents.stage import NotYet, Stage
 from susurrus.agents.store import Store, is_corrupt
@@ -150,8 +151,10 @@ class PartitionTask(threading.Thread):
         """Start, run, start again; until stopped, moved or refused."""
         while not self._stopping.is_set():
             try:
+                began = time.monotonic()
                 self._start_up()
                 self._set_state("running", "")
+                log.info("%s runs from offset %d, ready in %.1f s", self.name, self.next, time.monotonic() - began)
                 self._work()
             except (Refusal, PrivacyError) as refusal:
                 self._set_state("refused", str(refusal))
@@ -161,11 +164,12 @@ class PartitionTask(threading.Thread):
                 break
             except NotYet as waiting:
                 self._set_state("starting", str(waiting))
+                log.warning("%s waits: %s", self.name, waiting)
                 self._close()
                 self._stopping.wait(_RETRY_SECONDS)
             except Moved:
                 self._set_state("moved", "another owner has this partition")
-                log.warning("%s: another owner has this partition", self.name)
+                log.info("%s: another worker has taken this partition over", self.name)
                 break
             except Exception as error:
                 if self._stopping.is_set():
@@ -277,8 +281,9 @@ class PartitionTask(threading.Thread):
                     self._beat()
                     if self._stopping.is_set():
                         return
-            except Aborted:
-                log.warning("%s: a transaction was aborted; the batch is read again", self.name)
+            except Aborted as aborted:
+                cause = describe(aborted.__cause__ or aborted)
+                log.warning("%s: a transaction was aborted (%s); its records are read again", self.name, cause)
                 store = self._require_store()
                 state = self._changelog.meta(store)
                 if state is not None:
@@ -469,14 +474,3 @@ def _is_fenced(error: KafkaError) -> bool:
         KafkaError.INVALID_PRODUCER_EPOCH,
         KafkaError.PRODUCER_FENCED,
     )
-
-
-def describe(error: Exception) -> str:
-    """Type and place of an exception; its text may hold data and stays out of logs."""
-    if isinstance(error, KafkaException) and error.args and isinstance(error.args[0], KafkaError):
-        return f"KafkaException {error.args[0].name()}"
-    place = error.__traceback__
-    while place is not None and place.tb_next is not None:
-        place = place.tb_next
-    where = f" at {place.tb_frame.f_code.co_filename}:{place.tb_lineno}" if place is not None else ""
-    return f"{type(error).__name__}{where}"

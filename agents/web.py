@@ -19,8 +19,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from susurrus.agents.logs import describe
 from susurrus.agents.supervisor import Supervisor
-from susurrus.agents.task import PartitionTask, describe
+from susurrus.agents.task import PartitionTask
 from susurrus.mechanisms.calendar import Calendar
 from susurrus.mechanisms.errors import ConfigurationError
 

@@ -1,0 +1,145 @@
+"""What a worker writes to its log: one line an event, for an operator, and nothing that could be data.
+
+Libraries log as they like, librdkafka from C straight to standard error, and all of them repeat themselves while a broker is
+away. Here everything goes through one handler: librdkafka's lines too, stack traces become type and place (a trace's text may
+hold a record), and what repeats is counted instead of written. ``debug`` shows everything but the text of exceptions.
+"""
+
+import logging
+import sys
+import threading
+import time
+import traceback
+import warnings
+from pathlib import Path
+from typing import Any, Final
+
+from confluent_kafka import KafkaError, KafkaException
+
+_log = logging.getLogger(__name__)
+
+REPEATS: Final = 2
+"""Lines of one kind in ``REPEAT_SECONDS``; the rest is counted."""
+REPEAT_SECONDS: Final = 60.0
+_KINDS: Final = 1_000
+
+_LIBRARIES: Final = ("faust", "aiokafka", "mode", "kafka", "httpx", "httpx2", "httpcore", "httpcore2", "asyncio")
+_SOFTER: Final = {logging.CRITICAL: logging.WARNING, logging.ERROR: logging.WARNING, logging.WARNING: logging.INFO}
+"""Clients call errors what they mend by themselves, and warnings what happens at every rebalance."""
+_FENCED: Final = ("fenced", "old epoch")
+
+
+def configure(level: str) -> None:
+    """Set up the process's log. level: debug, info, warning or error."""
+    number = logging.getLevelName(level.upper())
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(OneLine("%(asctime)s %(levelname)-7s %(name)s: %(message)s"))
+    handler.addFilter(soften)
+    if number > logging.DEBUG:
+        handler.addFilter(Repeats())
+    logging.basicConfig(level=number, handlers=[handler], force=True)
+    logging.captureWarnings(True)
+    # A producer that has been fenced cannot abort, nor need it.
+    warnings.filterwarnings("ignore", message="Producer abort_transaction failed", category=RuntimeWarning)
+    for name in _LIBRARIES:
+        logging.getLogger(name).setLevel(max(logging.WARNING, number) if number > logging.DEBUG else logging.INFO)
+
+
+def describe(error: BaseException) -> str:
+    """Type and place of an exception; its text may hold data and stays out of logs."""
+    if isinstance(error, KafkaException) and error.args and isinstance(error.args[0], KafkaError):
+        return f"KafkaException {error.args[0].name()}"
+    place = error.__traceback__
+    while place is not None and place.tb_next is not None:
+        place = place.tb_next
+    where = f" at {place.tb_frame.f_code.co_filename}:{place.tb_lineno}" if place is not None else ""
+    return f"{type(error).__name__}{where}"
+
+
+def where_threads_are() -> None:
+    """A line for every thread: the functions it is in, without a single value."""
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    for number, frame in sys._current_frames().items():
+        places = [
+            f"{Path(entry.filename).name}:{entry.lineno} {entry.name}"
+            for entry in traceback.extract_stack(frame, limit=12)
+        ]
+        _log.info("thread %s: %s", names.get(number, number), " < ".join(reversed(places)))
+
+
+class OneLine(logging.Formatter):
+    """A record is a line, whatever it holds."""
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802  (logging's name)
+        """In place of a stack trace."""
+        return f"({describe(ei[1])})" if ei and ei[1] is not None else ""
+
+    def formatStack(self, stack_info: str) -> str:  # noqa: N802  (logging's name)
+        """None."""
+        return ""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line; control characters of what others send are not for a terminal."""
+        text = " ".join(super().format(record).split())
+        return "".join(character if character.isprintable() else "?" for character in text)
+
+
+def soften(record: logging.LogRecord) -> bool:
+    """Whether a record is for an operator at all; makes what libraries write fit for one."""
+    service = isinstance(record.msg, str) and record.msg.startswith("[^")  # of Faust's, by its place in the tree
+    if service:
+        if record.levelno <= logging.INFO:
+            return False
+        record.msg = record.msg.partition("]: ")[2]
+    if service or record.name.startswith("aiokafka"):
+        record.levelno = _SOFTER.get(record.levelno, record.levelno)
+    elif record.name == "susurrus.agents.clients":
+        record.levelno = min(record.levelno, logging.WARNING)
+    record.levelname = logging.getLevelName(record.levelno)
+    if isinstance(record.args, tuple):
+        record.args = tuple(
+            type(value).__name__ if isinstance(value, BaseException) else value for value in record.args
+        )
+    return True
+
+
+class Repeats(logging.Filter):
+    """Lets a few lines of a kind pass and counts the rest; the next one that passes says how many. A kind is a logger,
+    a message template and its first argument: a task, a node, a facility."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._lock = threading.Lock()
+        self._seen: dict[tuple[str, str, str], tuple[float, int]] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether the line is written."""
+        first = record.args[0] if isinstance(record.args, tuple) and record.args else ""
+        kind = (record.name, str(record.msg), str(first))
+        now = time.monotonic()
+        with self._lock:
+            since, number = self._seen.get(kind, (now, 0))
+            held = 0
+            if now - since >= REPEAT_SECONDS:
+                held, since, number = max(0, number - REPEATS), now, 0
+            if len(self._seen) >= _KINDS:
+                self._seen.clear()  # a library that puts ever new things into its templates must not cost memory
+            self._seen[kind] = (since, number + 1)
+        if number >= REPEATS:
+            return False
+        if held:
+            record.msg, record.args = f"{record.getMessage()} ({held} more like it before)", ()
+        return True
+
+
+class ClientLog:
+    """What librdkafka clients log to (their ``logger=``): its lines arrive where the client is polled."""
+
+    def __init__(self, log: logging.Logger) -> None:
+        self._log = log
+
+    def log(self, level: int, template: str, facility: str, client: str, text: str) -> None:
+        """Called by confluent-kafka."""
+        if any(word in text for word in _FENCED):
+            level = logging.DEBUG  # the task says that its partition has moved
+        self._log.log(level, "Kafka client, %s: %s", facility, text.partition("]: ")[2] or text)
