@@ -91,11 +91,7 @@ def _closed(rows: list[PartitionStatus], settings: Settings) -> str:
     slots = [row.slot for row in rows if row.slot is not None]
     if not slots or len(slots) < len(rows):
         return "-"
-    # Slots of local reports have a length of their own, and begin with the epoch.
-    origin, length = (
-        (0, settings.local.slot) if settings.local else (settings.window.origin, settings.window.trigger_every)
-    )
-    return format_time(origin + (min(slots) + 1) * length)
+    return format_time(settings.window.origin + (min(slots) + 1) * settings.window.trigger_every)
 
 
 def _partitions(rows: tuple[PartitionStatus, ...], settings: Settings, width: int) -> Table:

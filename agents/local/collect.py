@@ -192,6 +192,6 @@ class Collect(Stage):
         )
 
     def report(self) -> dict[str, Any]:
-        """Counters, and the pipeline's trigger interval that the last closed slot lies in."""
-        interval = self.services.calendar.slot_at(self._slots.start(self._closed))
+        """Counters, and the last of the pipeline's trigger intervals that has closed as a whole."""
+        interval = self.services.calendar.slot_at(self._slots.start(self._closed + 1)) - 1
         return {"counters": dict(self.counters), "slot": interval}

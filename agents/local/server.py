@@ -255,10 +255,10 @@ class Server(Stage):
         return None
 
     def report(self) -> dict[str, Any]:
-        """Counters, and the pipeline's trigger interval that the last published slot lies in."""
+        """Counters, and the last of the pipeline's trigger intervals that is published as a whole."""
         facts: dict[str, Any] = {"counters": dict(self.counters)}
         if self._closed is not None:
-            facts["slot"] = self.services.calendar.slot_at(self._slots.start(self._closed))
+            facts["slot"] = self.services.calendar.slot_at(self._slots.start(self._closed + 1)) - 1
         return facts
 
 
