@@ -86,7 +86,8 @@ def test_a_throw_away_cluster_dies_with_its_owner(death: signal.Signals, tmp_pat
     (cache / "kafka" / jars.name).symlink_to(jars)
     code = (
         "from deploy.kafka import KafkaCluster\n"
-        "import time\n"
+        "import signal, time\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # ignored where the tests run in the background
         "with KafkaCluster() as cluster:\n"
         "    print(int((cluster.directory / 'broker-1' / 'pid').read_text()), cluster.directory, flush=True)\n"
         "    time.sleep(600)\n"
@@ -104,7 +105,10 @@ def test_a_throw_away_cluster_dies_with_its_owner(death: signal.Signals, tmp_pat
         pid, directory = owner.stdout.readline().split()
         assert script.command_line(int(pid))
         owner.send_signal(death)
-        owner.wait(60)
+        try:
+            owner.wait(60)
+        finally:
+            owner.kill()
     wait_for(lambda: not script.command_line(int(pid)), "the broker is gone")
     wait_for(lambda: not Path(directory).exists(), "its files are gone")
 
