@@ -133,7 +133,7 @@ class Changelog:
         with contextlib.closing(self._clients.reader("recovery")) as consumer:
             position = state.changelog_next if state is not None else start
             if position < end:
-                for batch in read_to_end(consumer, self.topic, self.partition, position):
+                for batch in read_to_end(consumer, self.topic, self.partition, position, until=end):
                     beat()
                     for message in batch:
                         if not assembler.pending:

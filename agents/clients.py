@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -15,6 +16,7 @@ from susurrus.mechanisms.errors import Refusal
 log = logging.getLogger(__name__)
 
 REQUEST_SECONDS = 30.0
+_SILENCE_SECONDS = 60.0
 _UNKNOWN_TOPIC_ID = ""
 _CONSUME_SECONDS = 0.02
 """The end-of-partition event does not end a consume call, its time-out does."""
@@ -171,9 +173,14 @@ def _note(error: KafkaError) -> None:
         log.debug("client: %s", error.name())
 
 
-def read_to_end(consumer: Consumer, topic: str, partition: int, start: int) -> Iterator[list[Any]]:
-    """Batches of messages of one partition from ``start`` to its end as met (read_committed)."""
+def read_to_end(consumer: Consumer, topic: str, partition: int, start: int, *, until: int = 0) -> Iterator[list[Any]]:
+    """Batches of messages of one partition from ``start`` to its end as met (read_committed); empty ones as signs of life.
+
+    until: the end that must be reached. A leader just elected, and a follower that ``client.rack`` makes us read from, do not
+    know yet how much is committed and show an earlier end. Raises KafkaException where nothing comes for a long time.
+    """
     consumer.assign([TopicPartition(topic, partition, start)])
+    heard = time.monotonic()
     try:
         while True:
             batch = []
@@ -182,11 +189,15 @@ def read_to_end(consumer: Consumer, topic: str, partition: int, start: int) -> I
                 if error is None:
                     batch.append(message)
                 elif error.code() == KafkaError._PARTITION_EOF:
-                    yield batch
-                    return
+                    if message.offset() >= until:
+                        yield batch
+                        return
                 elif not error.retriable() and error.code() != KafkaError._TRANSPORT:
                     raise KafkaException(error)
             if batch:
-                yield batch
+                heard = time.monotonic()
+            elif time.monotonic() > heard + _SILENCE_SECONDS:
+                raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+            yield batch
     finally:
         consumer.unassign()
