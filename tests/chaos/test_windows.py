@@ -1,0 +1,86 @@
+"""Several windows open at once: late and early records, spills, and workers that find each other's old disks."""
+
+import json
+import random
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from susurrus.agents.changelog import Facts
+from susurrus.topics import changelog
+from tests.broker import Broker
+from tests.pipeline import Pipeline, archive_topic, produce
+
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(900)]
+
+START = 807_235_200_000  # 1995-08-01T00:00:00Z
+HOUR = 3_600_000
+PARTITIONS, RECORDS = 3, 150_000
+CALENDAR = {
+    "input": {"time": "at"},
+    "clock": {"max_future": "9h", "until": "1995-08-02T06:00:00Z"},
+    "window": {"length": "8h", "trigger_every": "1h", "allowed_lateness": "3h"},
+    "bounds": {"max_records_per_user": 6, "max_records_per_key": 2},
+    "columns": [
+        {"name": "visits", "kind": "count"},
+        {"name": "bytes", "kind": "sum", "field": "bytes", "bound": 1000, "grid": 1},
+    ],
+    "privacy": {"strategy": "weighted"},
+}
+WINDOWS = 3
+TRIGGERS = 11
+
+
+def events() -> Iterable[tuple[int, bytes, int]]:
+    """Sorted by stamp; event times up to ten hours back and nine ahead."""
+    dice = random.Random(3)
+    for number in range(RECORDS):
+        stamp = START + number * 29 * HOUR // RECORDS
+        event = {
+            "host": f"h{int(dice.expovariate(1 / 2000))}",
+            "url": f"/{int(dice.expovariate(1 / 40))}",
+            "at": stamp + dice.choice([0, 0, 0, 0, -HOUR, -4 * HOUR, -10 * HOUR, 9 * HOUR]),
+            "bytes": dice.randrange(-2000, 2000),
+        }
+        yield dice.randrange(PARTITIONS), json.dumps(event).encode(), stamp
+
+
+def spills(pipeline: Pipeline) -> int:
+    """Blocks that bound has spilled, by its last commits."""
+    numbers: dict[int, int] = {}
+    for message in pipeline.broker.read_all(pipeline.settings.topic("bound-changelog")):
+        record = changelog.decode([message.value() or b""])
+        numbers[message.partition()] = msgspec.msgpack.decode(record.meta, type=Facts).meta["spills"]
+    return sum(numbers.values())
+
+
+def test_spills_and_old_disks_change_no_byte_of_overlapping_windows(kafka: Broker, tmp_path: Path) -> None:
+    raw = archive_topic(kafka, PARTITIONS)
+    produce(kafka, raw, events())
+    with Pipeline(kafka, tmp_path, raw, CALENDAR) as quiet:
+        quiet.start()
+        quiet.wait(TRIGGERS, windows=WINDOWS)
+        expected = quiet.public()
+    assert sum(map(len, expected["histogram"].values())) > 200
+    dice = random.Random(11)
+    with Pipeline(kafka, tmp_path, raw, CALENDAR | {"worker": {"max_open_records": 1000}}) as pipeline:
+        *disks, spare = [str(pipeline.directory / f"disk-{number}") for number in range(3)]
+        workers = [pipeline.start(SUSURRUS__WORKER__DATA_DIRECTORY=disk) for disk in disks]
+        for turn in range(6):
+            time.sleep(dice.uniform(2.0, 5.0))
+            victim = turn % 2
+            workers[victim].kill()
+            # The disk of whoever died a while ago: behind the changelog, ahead of nobody.
+            disks[victim], spare = spare, disks[victim]
+            workers[victim] = pipeline.start(SUSURRUS__WORKER__DATA_DIRECTORY=disks[victim])
+        pipeline.wait(TRIGGERS, windows=WINDOWS)
+        assert pipeline.public() == expected
+        counters = pipeline.counters()
+        assert spills(pipeline) > 10
+    assert counters["in"] == RECORDS
+    assert counters["in"] == counters["routed"] + counters["late"] + counters["dead_letter"]
+    assert counters["routed"] == counters["taken"] == counters["kept"] + counters["capped"]
+    assert counters["late"] > 0
