@@ -76,10 +76,10 @@ class Ledger:
 
     # ---- reading -----------------------------------------------------------------------------------------------------
 
-    def refresh(self) -> None:
-        """Read what is new in the ledger topic."""
+    def refresh(self, *, complete: bool = False) -> None:
+        """Read what is new in the ledger topic, as far as it shows; ``complete``: to the end that its leader tells."""
         with self._reading:
-            for key, value, offset in self._read(self.topic, self._next):
+            for key, value, offset in self._read(self.topic, self._next, complete=complete):
                 try:
                     record = codec.decode(key, value)
                 except MalformedRecord as error:
@@ -93,7 +93,7 @@ class Ledger:
                         self._records[key.decode()] = record
                 self._next = offset + 1
 
-    def _read(self, topic: str, start: int) -> list[tuple[bytes, bytes | None, int]]:
+    def _read(self, topic: str, start: int, *, complete: bool = False) -> list[tuple[bytes, bytes | None, int]]:
         low, end = self._clients.watermarks(topic, 0)
         start = max(start, low)
         if start >= end:
@@ -101,7 +101,7 @@ class Ledger:
         with contextlib.closing(self._clients.reader("ledger")) as consumer:
             return [
                 (message.key() or b"", message.value(), message.offset())
-                for batch in read_to_end(consumer, topic, 0, start)
+                for batch in read_to_end(consumer, topic, 0, start, until=end if complete else 0)
                 for message in batch
             ]
 
@@ -162,8 +162,12 @@ class Ledger:
         """
         self.refresh()
         if self._get("epoch") is None and (member.stage_name, member.partition) == self._founder:
-            self._found(producer)
-            self.refresh()
+            # A second epoch would be the end of the first: an epoch that is only hidden, by a replica that lags or behind an
+            # open transaction, must not be taken for none.
+            self.refresh(complete=True)
+            if self._get("epoch") is None:
+                self._found(producer)
+                self.refresh()
         while self._get("epoch") is None:
             if not member.waiting():
                 raise RuntimeError("stopped while waiting for the ledger")

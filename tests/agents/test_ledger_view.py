@@ -48,9 +48,12 @@ class Listed(Ledger):
     """A ledger over a list."""
 
     log: list[Row]
+    shown: int | None = None
+    """How much of it a hasty look sees."""
 
-    def _read(self, topic: str, start: int) -> list[tuple[bytes, bytes | None, int]]:
-        return [(key, value, offset) for offset, (key, value) in enumerate(self.log) if offset >= start]
+    def _read(self, topic: str, start: int, *, complete: bool = False) -> list[tuple[bytes, bytes | None, int]]:
+        seen = self.log if complete else self.log[: self.shown]
+        return [(key, value, offset) for offset, (key, value) in enumerate(seen) if offset >= start]
 
 
 class Member:
@@ -64,7 +67,7 @@ class Member:
 def join() -> Callable[..., Listed]:
     log: list[Row] = []
 
-    def join(*, secret: bytes = SECRET, digest: bytes = b"d" * 32, **sections: Any) -> Listed:
+    def join(*, secret: bytes = SECRET, digest: bytes = b"d" * 32, shown: int | None = None, **sections: Any) -> Listed:
         configured = settings(start={"from": "earliest", "first_window": WINDOW}, **sections)
         ledger = Listed(
             configured,
@@ -74,7 +77,7 @@ def join() -> Callable[..., Listed]:
             secret=secret,
             founder=("release", 0),
         )
-        ledger.log = log
+        ledger.log, ledger.shown = log, shown
         ledger.join(Member(), Producer(log))  # type: ignore[arg-type]
         return ledger
 
@@ -86,6 +89,13 @@ def test_the_second_worker_finds_what_the_founder_wrote(join: Callable[..., List
     again = join()
     assert again.epoch == epoch
     assert again.start.offsets == {0: 0, 1: 0}
+
+
+def test_an_epoch_that_does_not_show_yet_is_not_founded_a_second_time(join: Callable[..., Listed]) -> None:
+    epoch = join().epoch
+    for shown in range(3):
+        assert join(shown=shown).epoch == epoch
+    assert join().epoch == epoch
 
 
 def test_another_configuration_is_refused_by_the_names_of_its_fields(join: Callable[..., Listed]) -> None:
