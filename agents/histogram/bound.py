@@ -90,7 +90,7 @@ class Bound(Stage):
             slots = np.unique(block.slot)
             for slot in slots.tolist():
                 part = block if len(slots) == 1 else block.take(np.flatnonzero(block.slot == slot))
-                self._open.add(slot, part, len(part), record.offset)
+                self._open.add(slot, part, len(part), record.offset, len(record.value) * len(part) // len(block))
         self._taken = batch.end
 
     # ---- output ------------------------------------------------------------------------------------------------------
@@ -107,7 +107,7 @@ class Bound(Stage):
                 default=None,
             )
             yield self._close(ready, []) if slot is None else self._close(slot, self._blocks(slot))
-        if self._open.rows > self._max_rows:
+        if self._open.outgrows(self._max_rows):
             yield self._spill()
 
     def _blocks(self, slot: int) -> list[ByUserBlock]:

@@ -17,6 +17,9 @@ from susurrus.topics.tick import Tick
 
 B = TypeVar("B")
 
+_WAITING_BYTES = 128 << 20
+"""Encoded bytes of waiting blocks per partition; a row may hold two strings of input.max_key_bytes."""
+
 
 class TickVector:
     """What the sources have closed, and how many sources there are from which slot on."""
@@ -61,6 +64,7 @@ class Waiting(Generic[B]):
     blocks: list[B] = field(default_factory=list)
     offsets: list[int] = field(default_factory=list)
     rows: int = 0
+    size: int = 0
 
 
 class OpenSlots(Generic[B]):
@@ -75,6 +79,7 @@ class OpenSlots(Generic[B]):
         self._recent: deque[tuple[int, Tick]] = deque()
         self.closed = closed
         self.rows = 0
+        self.size = 0
         self._waiting: dict[int, Waiting[B]] = defaultdict(Waiting)
 
     @classmethod
@@ -111,7 +116,7 @@ class OpenSlots(Generic[B]):
         self._live.apply(tick)
         self._recent.append((offset, tick))
 
-    def add(self, slot: int, block: B, rows: int, offset: int) -> None:
+    def add(self, slot: int, block: B, rows: int, offset: int, size: int = 0) -> None:
         """A block of one slot waits until the slot closes; one of a closed slot was counted before a crash."""
         if slot <= self.closed:
             return
@@ -119,9 +124,15 @@ class OpenSlots(Generic[B]):
         waiting.blocks.append(block)
         waiting.offsets.append(offset)
         waiting.rows += rows
+        waiting.size += size
         self.rows += rows
+        self.size += size
 
     # ---- closing -----------------------------------------------------------------------------------------------------
+
+    def outgrows(self, rows: int) -> bool:
+        """Whether more waits than memory should hold: that many rows, or fewer with long users and keys."""
+        return self.rows > rows or self.size > _WAITING_BYTES
 
     @property
     def ready(self) -> int:
@@ -139,7 +150,9 @@ class OpenSlots(Generic[B]):
     def close(self, slot: int) -> None:
         """Everything up to ``slot`` is closed; its blocks go."""
         for number in [number for number in self._waiting if number <= slot]:
-            self.rows -= self._waiting.pop(number).rows
+            gone = self._waiting.pop(number)
+            self.rows -= gone.rows
+            self.size -= gone.size
         self.closed = slot
         self._live.prune(slot)
 
@@ -147,7 +160,7 @@ class OpenSlots(Generic[B]):
         """Everything that waits, by slot, for a spill; it is gone from memory then."""
         blocks = [(slot, self._waiting[slot].blocks) for slot in sorted(self._waiting)]
         self._waiting.clear()
-        self.rows = 0
+        self.rows = self.size = 0
         return blocks
 
     def position(self, taken: int) -> int:

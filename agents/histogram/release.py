@@ -123,7 +123,7 @@ class Release(Stage):
                 self._open.tick(tick_codec.decode(record.value), record.offset)
                 continue
             block = bounded_codec.decode(record.value)
-            self._open.add(block.slot, block, len(block), record.offset)
+            self._open.add(block.slot, block, len(block), record.offset, len(record.value))
         self._taken = batch.end
 
     # ---- output ------------------------------------------------------------------------------------------------------
@@ -151,7 +151,7 @@ class Release(Stage):
                 yield self._charge(uncharged)
                 continue
             yield self._close(slot, windows)
-        if self._open.rows > self._max_rows:
+        if self._open.outgrows(self._max_rows):
             yield self._spill()
 
     def _is_charged(self, window: int) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from susurrus.agents.histogram import open_slots
 from susurrus.agents.histogram.bound import Bound
 from susurrus.agents.services import Services
 from susurrus.topics import bounded, by_user, tick
@@ -223,6 +224,18 @@ def test_spilling_an_open_slot_changes_nothing_and_bounds_the_memory(
     assert sum(bool(commit.meta["spilled"]) for commit in runner.commits) > 3
     assert released(runner) == slow(ours, events)
     assert runner.stage.counters["taken"] == len(events)
+
+
+def test_few_rows_with_long_keys_are_spilled_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(open_slots, "_WAITING_BYTES", 5_000)
+    runner = Runner(Bound, services(), tmp_path / "s", BY_USER_PARTITION)
+    log = [block_of([(0, n, 0, WINDOW, b'"u"', b'"%s"' % (b"%d" % n * 4000), 1)]) for n in range(1, 3)]
+    for end in (1, 2):
+        runner.feed(log, end)
+        runner.commit()
+    assert [commit.meta["spilled"] for commit in runner.commits] == [{0: 2}]
+    assert runner.stage._open.size == 0  # type: ignore[attr-defined]
+    runner.close()
 
 
 def test_state_of_a_window_is_dropped_when_its_last_trigger_has_closed(tmp_path: Path) -> None:

@@ -231,11 +231,11 @@ def test_what_holds_the_next_slot_back_is_named() -> None:
 def test_rows_in_memory_are_counted_until_their_slot_closes_or_they_are_spilled() -> None:
     slots: OpenSlots[Block] = OpenSlots.fresh(config_digest=DIGEST, closed=9, sources=1)
     for slot, rows in ((10, 5), (11, 7), (13, 2), (9, 100)):
-        slots.add(slot, Block(0, slot, 0), rows, slot)
-    assert slots.rows == 14
+        slots.add(slot, Block(0, slot, 0), rows, slot, 1000 * rows)
+    assert (slots.rows, slots.size) == (14, 14_000)
     slots.close(11)
-    assert slots.rows == 2
+    assert (slots.rows, slots.size) == (2, 2_000)
     assert slots.position(99) == 13
     assert [slot for slot, _ in slots.take_all()] == [13]
-    assert slots.rows == 0
+    assert (slots.rows, slots.size) == (0, 0)
     assert slots.position(99) == 99
