@@ -156,8 +156,8 @@ class Changelog:
         needed = max(0, self.purge_before)
         if from_start and state is not None and start > needed:
             raise Refusal(
-                f"topic={self.topic} partition={self.partition} starts at offset={start}, but the state begins at offset={needed}, so "
-                "part of the changelog was deleted: restore it, or give the pipeline a new name to start over"
+                f"topic={self.topic} partition={self.partition} starts at offset={start}, but the state begins at "
+                f"offset={needed}, so part of the changelog was deleted: restore it, or give the pipeline a new name to start over"
             )
         return state
 

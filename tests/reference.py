@@ -24,7 +24,9 @@ def canonical(value: Any) -> bytes:
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
 
 
-def expected(settings: Settings, events: Iterable[Event], *, secret: bytes, epoch: str) -> dict[tuple[int, int, bytes], list[int]]:
+def expected(
+    settings: Settings, events: Iterable[Event], *, secret: bytes, epoch: str
+) -> dict[tuple[int, int, bytes], list[int]]:
     """(window start, trigger, key) -> measured estimates in grid units; for clocks whose stamps are the event times."""
     plan = settings.plan()
     strategy = build_strategy(plan)
@@ -39,7 +41,8 @@ def expected(settings: Settings, events: Iterable[Event], *, secret: bytes, epoc
         parts = [record[path] for path in settings.input.key]
         key = canonical(parts[0] if len(parts) == 1 else parts)
         values = [
-            max(-field.limit, min(field.limit, round(record[field.path] / field.grid))) for field in settings.value_fields
+            max(-field.limit, min(field.limit, round(record[field.path] / field.grid)))
+            for field in settings.value_fields
         ]
         by_trigger[window][trigger][user].append((partition, offset, key, values))
 

@@ -22,7 +22,9 @@ def columns_of(
         if published.divisor is None:
             if measured.kind == "sum":
                 estimate = (total * measured.grid).astype(np.float64)
-                columns.append(ColumnRows(name=published.name, estimate=estimate, std_error=total_error * measured.grid))
+                columns.append(
+                    ColumnRows(name=published.name, estimate=estimate, std_error=total_error * measured.grid)
+                )
             else:
                 columns.append(ColumnRows(name=published.name, estimate=total, std_error=total_error))
             continue

@@ -51,9 +51,7 @@ def test_every_published_number_is_the_references(kafka: Broker, raw: str, tmp_p
         pipeline.start()
         pipeline.wait()
         settings = pipeline.settings
-        grids = {
-            column.name: settings.measured_columns[column.source].grid for column in settings.published_columns
-        }
+        grids = {column.name: settings.measured_columns[column.source].grid for column in settings.published_columns}
         published = {}
         for message in kafka.read_all(settings.topic("histogram")):
             row = histogram.decode_row(message.value())
