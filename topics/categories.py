@@ -18,6 +18,8 @@ from susurrus.topics.reason import Reason
 
 _ENCODER = msgspec.json.Encoder()
 _FAST = ({str}, {int}, {str, int})
+_EXACT = 2.0**53
+"""Below it a float is the very integer that was written."""
 _TOO_LARGE = 1 << 256  # stands for every integer outside 64 bits, so that none is kept
 
 
@@ -53,6 +55,9 @@ class Categories:
         if kind is float:
             if not np.isfinite(scalar):
                 return -Reason.NOT_FINITE
+            if abs(scalar) >= _EXACT:
+                # What was written is lost: 9007199254740993.0 reads as ...992, and one user would become two.
+                return -Reason.INTEGER_TOO_LARGE
             return codes.setdefault(int(scalar) if scalar.is_integer() else scalar, len(codes))
         if scalar is None and self._nullable:
             return codes.setdefault(None, len(codes))

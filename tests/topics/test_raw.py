@@ -95,6 +95,8 @@ class TestReasons:
             (b'{"u":18446744073709551616,"k":1}', Reason.INTEGER_TOO_LARGE),
             (b'{"u":-9223372036854775809,"k":1}', Reason.INTEGER_TOO_LARGE),
             (b'{"u":1e20,"k":1}', Reason.INTEGER_TOO_LARGE),
+            (b'{"u":9007199254740993.0,"k":1}', Reason.INTEGER_TOO_LARGE),  # as a float it is user ...992
+            (b'{"u":1,"k":-9007199254740992.0}', Reason.INTEGER_TOO_LARGE),
             (b'{"u":' + b"9" * 10_000 + b',"k":1}', Reason.INTEGER_TOO_LARGE),
             (b'{"u":1,"k":"' + b"x" * 4095 + b'"}', Reason.TOO_LARGE),
             (b'{"u":"' + b"x" * 1_000_000 + b'","k":1}', Reason.TOO_LARGE),
@@ -324,7 +326,11 @@ def expected_scalar(record, name, missing):
         if isinstance(x, float) and math.isinf(x):
             return Reason.NOT_FINITE
         if x == int(x):
-            return b"%d" % int(x) if -(2**63) <= x < 2**64 else Reason.INTEGER_TOO_LARGE
+            return (
+                b"%d" % int(x)
+                if -(2**63) <= x < 2**64 and (type(x) is int or abs(x) < 2**53)
+                else Reason.INTEGER_TOO_LARGE
+            )
         return "number"
     return x if isinstance(x, str) else Reason.WRONG_TYPE
 
