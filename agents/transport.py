@@ -30,7 +30,7 @@ from aiokafka.errors import ConsumerStoppedError
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP
 
-_IDLE_SLEEP_SECONDS = 0.01
+_IDLE_SLEEP_SECONDS = 0.02
 _POLL_SECONDS = 0.1
 _BATCHES_UNDER_WAY = 2
 

@@ -1,5 +1,7 @@
 """``susurrus worker``: run the stages of a pipeline until it is told to stop."""
 
+import signal
+import sys
 from typing import Annotated, Literal
 
 import typer
@@ -14,6 +16,8 @@ def worker(
     ] = None,
 ) -> None:
     """Run one worker of a pipeline; start as many as you like, on any machine."""
+    # Until Faust has its own handler, being told to stop is an orderly end too: nothing has begun.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     settings = settings_of(config)
     if settings.pipeline.kind != "local":  # its noise is the devices'
         settings.secret()  # before Faust is up: a worker without a secret must refuse at once
