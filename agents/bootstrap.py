@@ -180,6 +180,11 @@ def _clock_problems(settings: Settings, admin: AdminClient) -> Iterator[str]:
     [future] = admin.describe_configs([ConfigResource(ResourceType.TOPIC, topic)]).values()
     config = future.result(timeout=_REQUEST_SECONDS)
     stamped = config["message.timestamp.type"].value
+    if "compact" in config["cleanup.policy"].value.split(","):
+        yield (
+            f"wrong    {topic}: cleanup.policy={config['cleanup.policy'].value}, and one user's record could remove another's, "
+            "which no noise hides: feed the pipeline from a topic with cleanup.policy=delete"
+        )
     if settings.clock.kind == "replay" and config["retention.ms"].value != "-1":
         yield (
             f"wrong    {topic}: retention.ms={config['retention.ms'].value}, and an archive's old records would be deleted on "

@@ -66,3 +66,11 @@ def test_a_raw_topic_that_is_not_there_is_not_made(kafka: Broker, admin: AdminCl
     with pytest.raises(ConfigurationError, match="does not exist"):
         create_topics(settings, admin)
     assert settings.input.topic not in admin.list_topics(timeout=10).topics
+
+
+def test_a_compacted_raw_topic_is_wrong_for_one_users_record_removes_anothers(
+    kafka: Broker, admin: AdminClient
+) -> None:
+    raw = kafka.create_topic(f"raw-{kafka.new_prefix()}", 1, {"cleanup.policy": "compact,delete"})
+    [line] = [line for line in check_topics(pipeline(kafka, "histogram", raw), admin) if "cleanup.policy" in line]
+    assert line.startswith(f"wrong    {raw}: cleanup.policy=compact,delete")
