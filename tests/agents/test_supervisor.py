@@ -49,7 +49,10 @@ def watch(monkeypatch: pytest.MonkeyPatch, naps: list[float], *, moved: bool = F
     found._tasks = {TP("raw", 0): task}
     found._assigned, found._generation, found._heartbeat_seconds = {TP("raw", 0)}, 3, 1.0
     found._app = SimpleNamespace(consumer_generation_id=3)
-    found._services = SimpleNamespace(settings=SimpleNamespace(worker=SimpleNamespace(watchdog=120_000)))
+    found._services = SimpleNamespace(
+        settings=SimpleNamespace(worker=SimpleNamespace(watchdog=120_000)),
+        clients=SimpleNamespace(serve=lambda: None),
+    )
     found._start = started.append
     found.report = lambda reported: None
     return found, started
