@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType
 
 from susurrus.agents.logs import ClientLog
 from susurrus.mechanisms.errors import Refusal
@@ -129,6 +129,19 @@ class Clients:
                 raise Refusal(f"topic={topic} does not exist: create it with `susurrus topics create`") from error
             raise
 
+    def cleanup_policy(self, topic: str) -> str:
+        """The topic's cleanup.policy; the empty string where the broker cannot tell, or may not."""
+        if self.embedded:
+            return ""
+        resource = ConfigResource(ResourceType.TOPIC, topic)
+        future = self.admin().describe_configs([resource], request_timeout=REQUEST_SECONDS)[resource]
+        try:
+            return str(future.result()["cleanup.policy"].value)
+        except KafkaException as error:
+            # Reading configurations is a permission of its own; `susurrus topics check` asks again, as an operator.
+            log.info("cleanup.policy of the raw topic is not known (%s)", error.args[0].name())
+            return ""
+
     def partitions(self, topic: str) -> int:
         """How many partitions a topic has; 0 where it does not exist."""
         metadata = self.admin().list_topics(topic, timeout=REQUEST_SECONDS).topics[topic]
@@ -153,7 +166,14 @@ class Clients:
             admin.list_offsets({tp: spec}, request_timeout=REQUEST_SECONDS)[tp]
             for spec in (OffsetSpec.earliest(), OffsetSpec.latest())
         )
-        return int(low.result().offset), int(high.result().offset)
+        try:
+            return int(low.result().offset), int(high.result().offset)
+        except KafkaException as error:
+            if error.args[0].code() in _STALE:
+                # The client goes on asking with the leader epoch of before the broker's restart; a new one does not know it.
+                with self._lock:
+                    self._admin = None
+            raise
 
     def offset_at(self, topic: str, partition: int, stamp: int) -> int:
         """The first offset whose time stamp (ms) is at least ``stamp``; the end of the log where there is none."""
@@ -163,6 +183,11 @@ class Clients:
 
 
 _LOGGER = ClientLog(log)
+_STALE = (
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+)
 
 
 def _note(error: KafkaError) -> None:

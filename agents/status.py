@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from confluent_kafka import Consumer, ConsumerGroupState, KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from susurrus.agents.settings import Settings
 from susurrus.mechanisms.errors import ConfigurationError
@@ -155,11 +155,7 @@ def collect(settings: Settings) -> PipelineStatus:
         }
     )
     try:
-        ends = {
-            (stage, partition): _end(consumer, topic, partition)
-            for stage, topic in _inputs(settings)
-            for partition in range(_partitions(consumer, topic))
-        }
+        ends = _ends(settings, consumer)
         records = _ledger(consumer, settings.topic("ledger"))
         charged = [
             charges.decode(value) for _, value in _read(consumer, charges.topic_name(settings.pipeline.prefix)) if value
@@ -209,9 +205,19 @@ def _partitions(consumer: Consumer, topic: str) -> int:
     return len(found.partitions)
 
 
-def _end(consumer: Consumer, topic: str, partition: int) -> int:
-    bounds = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=REQUEST_SECONDS, cached=False)
-    return int(bounds[1]) if bounds else -1
+def _ends(settings: Settings, consumer: Consumer) -> dict[tuple[str, int], int]:
+    """Ends of all inputs, read_uncommitted: what an open transaction holds back is behind, too."""
+    places = {
+        (stage, partition): TopicPartition(topic, partition)
+        for stage, topic in _inputs(settings)
+        for partition in range(_partitions(consumer, topic))
+    }
+    if settings.kafka.embedded:
+        found = {place: consumer.get_watermark_offsets(tp, timeout=REQUEST_SECONDS) for place, tp in places.items()}
+        return {place: int(bounds[1]) if bounds else -1 for place, bounds in found.items()}
+    admin = AdminClient({**settings.librdkafka(), "log_level": 3})
+    futures = admin.list_offsets({tp: OffsetSpec.latest() for tp in places.values()}, request_timeout=REQUEST_SECONDS)
+    return {place: int(futures[tp].result().offset) for place, tp in places.items()}
 
 
 def _ledger(consumer: Consumer, topic: str) -> list[ledger.LedgerRecord]:

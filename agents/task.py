@@ -36,6 +36,9 @@ _RETRY_SECONDS = 2.0
 _REWIND_SECONDS = 1.5
 _LOOK_AT_LOG_SECONDS = 30.0
 _STALL_SECONDS = 10.0
+_OFFSETS_SECONDS = 8.0
+_LEFT_BEHIND: list[Producer] = []
+"""Producers that hang inside librdkafka; kept, because to destroy them would hang as well."""
 _RECORDS_PER_COMMIT = 200_000
 
 
@@ -194,7 +197,7 @@ class PartitionTask(threading.Thread):
         clients = services.clients
         self._set_state("starting", "fencing the previous owner")
         self._producer = clients.transactional_producer(f"{clients.application}-{self.stage_name}-{self.partition}")
-        self._retried(lambda: self._require_producer().init_transactions(30.0))
+        self._call(lambda: self._require_producer().init_transactions(30.0))
         self._beat()
         self._set_state("starting", "waiting for the ledger")
         services.ledger.join(self, self._require_producer())
@@ -350,13 +353,9 @@ class PartitionTask(threading.Thread):
             crash_points.reach(stage, "after-outputs")
             self._changelog.produce(producer, step)
             crash_points.reach(stage, "after-changelog")
-            self._retried(
-                lambda: producer.send_offsets_to_transaction(
-                    [TopicPartition(self.input_topic, self.partition, commit.position)], self._group_metadata, 30.0
-                )
-            )
+            self._send_offsets(commit.position)
             crash_points.reach(stage, "after-offsets")
-            self._retried(lambda: producer.commit_transaction(30.0))
+            self._call(lambda: producer.commit_transaction(30.0))
         except KafkaException as error:
             self._abort(error)
         crash_points.reach(stage, "after-commit")
@@ -374,24 +373,54 @@ class PartitionTask(threading.Thread):
         """
         if _is_fenced(cause.args[0]):
             raise Moved from cause
+        if cause.args[0].retriable():
+            raise cause
         # A delivery that failed does not say why; the abort does: it is refused to a producer that has been fenced.
-        self._retried(lambda: self._require_producer().abort_transaction(30.0))
+        self._call(lambda: self._require_producer().abort_transaction(30.0))
         raise Aborted from cause
 
-    def _retried(self, call: Callable[[], object]) -> None:
-        """Transactional calls may time out half way; librdkafka asks to call them again until they are definite."""
-        deadline = time.monotonic() + 120.0
-        while True:
+    def _send_offsets(self, position: int) -> None:
+        """Step 4, in a thread that can be left behind: librdkafka heeds no time-out here, and hangs for good when the group's
+        coordinator has left the metadata meanwhile (its issues 5456 and 5511; seen with a broker away for half a minute).
+        """
+        producer, group = self._require_producer(), self._group_metadata
+        offsets = [TopicPartition(self.input_topic, self.partition, position)]
+        answer: queue.SimpleQueue[Exception | None] = queue.SimpleQueue()
+
+        def send() -> None:
             try:
-                call()
-                return
-            except KafkaException as error:
-                if _is_fenced(error.args[0]):
-                    raise Moved from error
-                if not error.args[0].retriable() or time.monotonic() > deadline or self._stopping.is_set():
-                    raise
-                self._beat()
-                time.sleep(0.1)
+                producer.send_offsets_to_transaction(offsets, group, _OFFSETS_SECONDS)
+            except Exception as error:
+                answer.put(error)
+            else:
+                answer.put(None)
+
+        threading.Thread(target=send, name=f"{self.name}-offsets", daemon=True).start()
+        try:
+            error = answer.get(timeout=_OFFSETS_SECONDS + 2.0)
+        except queue.Empty:
+            log.warning("%s: Kafka's answer is overdue; a new producer takes over", self.name)
+            # Whoever closed this producer would wait for that call, too. The next one fences it.
+            _LEFT_BEHIND.append(producer)
+            self._producer = None
+            raise TimeoutError from None
+        if isinstance(error, KafkaException) and _is_fenced(error.args[0]):
+            raise Moved from error
+        if error is not None:
+            raise error
+
+    def _call(self, call: Callable[[], object]) -> None:
+        """One transactional call, once. Raises Moved for a fenced producer, KafkaException for the rest.
+
+        librdkafka asks to repeat what has timed out until it is definite. A new producer ends the doubt at once instead: it
+        fences this one, and the changelog tells whether the transaction was committed.
+        """
+        try:
+            call()
+        except KafkaException as error:
+            if _is_fenced(error.args[0]):
+                raise Moved from error
+            raise
 
     def _produce(self, output: Output) -> None:
         producer = self._require_producer()

@@ -141,7 +141,7 @@ class Clock:
         """What holds the source back."""
         for cut in self.cuts[:1]:  # a copy: the task's thread goes on meanwhile
             return (
-                f"slot={cut.slot} closes at offset={cut.offset}, position={position}: if it stays, a producer's "
-                "transaction is open there; find it with kafka-transactions.sh find-hanging"
+                f"read up to offset={position}; slot={cut.slot} closes at offset={cut.offset}: a producer's transaction is open "
+                "there, or there is much to read; if it stays, end it (kafka-transactions.sh find-hanging, then abort)"
             )
         return None

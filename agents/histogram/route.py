@@ -19,6 +19,7 @@ from susurrus.agents.services import Services
 from susurrus.agents.stage import NotYet, Stage
 from susurrus.agents.store import Store
 from susurrus.agents.transport import Batch
+from susurrus.mechanisms.bounding import Bounding, UserKeys
 from susurrus.mechanisms.errors import Refusal
 from susurrus.topics import by_user as by_user_codec
 from susurrus.topics import ledger as ledger_codec
@@ -26,6 +27,7 @@ from susurrus.topics import tick as tick_codec
 from susurrus.topics.by_user import ByUserBlock
 from susurrus.topics.dead_letter import DeadLetter, encode_headers
 from susurrus.topics.partitioner import partition as partition_of
+from susurrus.topics.raw import RawColumns
 from susurrus.topics.reason import Reason
 
 _LOOK_FOR_NEW_SOURCES_SECONDS = 10.0
@@ -45,6 +47,10 @@ class Route(Stage):
         self._partitions = services.settings.topics.by_user_partitions
         self._max_future = services.settings.clock.max_future
         self._until = services.settings.clock.until if services.settings.clock.kind == "replay" else None
+        plan = services.strategy.plan
+        self._limits: Bounding | None = None
+        if services.strategy.bounding.max_keys is None:
+            self._limits = Bounding(max_records=plan.max_records, max_records_per_key=plan.max_records_per_key)
         self._clock: Clock
         self._first_window = 0
         self._ticked = 0
@@ -65,7 +71,15 @@ class Route(Stage):
         self._first_window = ledger.first_window
         end: int | None = None
         if meta is None:
-            self.counters = {"in": 0, "routed": 0, "late": 0, "dead_letter": 0, "before_start": 0, "slot_moved": 0}
+            self.counters = {
+                "in": 0,
+                "routed": 0,
+                "capped": 0,
+                "late": 0,
+                "dead_letter": 0,
+                "before_start": 0,
+                "slot_moved": 0,
+            }
             closed = self._calendar.first_slot(self._first_window) - 1
             self._sources = len(ledger.start.offsets)
             if self.partition in ledger.start.offsets:
@@ -154,13 +168,15 @@ class Route(Stage):
         counters = self.counters
         counters["in"] += n
         counters["late"] += int(late.sum())
-        counters["routed"] += int(good.sum())
         counters["slot_moved"] += placed.clamped
         self._refuse(records, reason)
 
         rows = np.flatnonzero(good)
         if not len(rows):
             return
+        rows = self._without_hopeless(rows, columns, slot, window)
+        counters["routed"] += len(rows)
+        counters["capped"] += int(good.sum()) - len(rows)
         block = ByUserBlock(
             source=self.partition,
             offset=offsets,
@@ -180,6 +196,24 @@ class Route(Stage):
             if len(chosen):
                 pieces = by_user_codec.split(block.take(chosen), self.services.max_record_bytes)
                 self._blocks.setdefault(number, []).extend(by_user_codec.encode(piece) for piece in pieces)
+
+    def _without_hopeless(self, rows: Any, columns: RawColumns, slot: Any, window: Any) -> Any:
+        """Rows without those that bound would drop whatever came before them: one user cannot fill the pipeline.
+
+        Caps are monotone: what a user's records of one slot in this batch push over C or m on their own is over it with any
+        history too (docs/guarantees/bounding.md). That does not hold for a cap on distinct keys, where history may name the key.
+        """
+        limits = self._limits
+        if limits is None or int(np.bincount(columns.user[rows]).max()) <= limits.max_records:
+            return rows
+        order = rows[np.lexsort((rows, slot[rows], window[rows], columns.user[rows]))]
+        changes = np.zeros(len(order), np.bool_)
+        for column in (columns.user, window, slot):
+            changes[1:] |= column[order[1:]] != column[order[:-1]]
+        member = np.cumsum(changes, dtype=np.int32)
+        members = int(member[-1]) + 1
+        kept = limits.close(member, columns.key[order], np.ones(members, np.int32), UserKeys.empty(members)).kept
+        return np.sort(order[kept])
 
     def _refuse(self, records: list[Any], reason: Any) -> None:
         bad = np.flatnonzero(reason)
@@ -246,7 +280,8 @@ class Route(Stage):
 
     def stall(self, now: int) -> str | None:
         """What holds this source back."""
-        return self._waiting or self._clock.stall(self._taken)
+        held = self._clock.stall(self._taken)
+        return self._waiting or (held and f"topic={self._topic} partition={self.partition}, {held}")
 
     def report(self) -> dict[str, Any]:
         """Counters and the last closed slot."""

@@ -240,7 +240,7 @@ def test_what_stalls_at_a_cut_is_named_with_the_slot_the_offset_and_what_to_do()
     assert clock.stall(7) is None
     clock.asked(5, 100)
     assert "slot=5" in str(clock.stall(7))
-    assert "offset=100, position=7" in str(clock.stall(7))
+    assert "read up to offset=7; slot=5 closes at offset=100" in str(clock.stall(7))
     assert "find-hanging" in str(clock.stall(7))
 
 
