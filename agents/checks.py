@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 MAX_USERS_PER_WINDOW: Final = 2**32
 """Users of one window for which sums are guaranteed to fit 64 bits."""
-MAX_TRIGGERS: Final = 10_000
+MAX_TRIGGERS: Final = 2_048
 MAX_GRID_UNITS: Final = 2**24
 """Largest bound in grid units, as in mechanisms/strategy.py."""
 

@@ -197,6 +197,11 @@ class Ledger:
         settings, clients = self._settings, self._clients
         raw = settings.input.topic
         topic_id = clients.topic_id(raw)
+        if "compact" in clients.cleanup_policy(raw):
+            raise Refusal(
+                f"topic={raw} has cleanup.policy=compact, so one user's record can delete another's, and no bound on one user's "
+                "influence holds: feed the pipeline from a topic with cleanup.policy=delete"
+            )
         partitions = clients.partitions(raw)
         origin = settings.start.from_
         now = int(time.time() * 1000)

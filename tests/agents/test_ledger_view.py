@@ -18,6 +18,11 @@ Row = tuple[bytes, bytes | None]
 class Clients:
     """One raw topic of two partitions."""
 
+    policy = "delete"
+
+    def cleanup_policy(self, topic: str) -> str:
+        return self.policy
+
     def topic_id(self, topic: str) -> str:
         return "raw-1"
 
@@ -112,3 +117,12 @@ def test_another_secret_is_refused_and_neither_secret_is_told(join: Callable[...
     assert SECRET not in told
     assert SECRET.hex().encode() not in told
     join()
+
+
+def test_a_compacted_raw_topic_is_refused_before_anything_is_founded(
+    join: Callable[..., Listed], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There, one user's record deletes another's: no bound on one user's influence could hold."""
+    monkeypatch.setattr(Clients, "policy", "compact,delete")
+    with pytest.raises(Refusal, match=r"cleanup\.policy=delete"):
+        join()

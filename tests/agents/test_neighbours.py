@@ -202,3 +202,29 @@ def test_what_is_known_of_the_others_does_not_change_when_one_user_goes(
     for users, _, visits, _ in whole.values():
         assert users <= 1  # nobody has two identities
         assert visits <= 2
+
+
+@pytest.mark.parametrize("kind", ["broker", "producer", "replay"])
+def test_dropping_on_arrival_what_no_history_could_keep_changes_nothing(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One busy user must not fill the pipeline; route may drop early only what bound would drop anyway."""
+    logs = raw_logs(5, kind)
+    for log in logs:  # everybody is busy: the same event ten times over
+        log[:] = [event for event in log for _ in range(10)]
+    dropped = 0
+    really = Route._without_hopeless
+
+    def counting(self: Route, rows: Any, *columns: Any) -> Any:
+        nonlocal dropped
+        left = really(self, rows, *columns)
+        dropped += len(rows) - len(left)
+        return left
+
+    monkeypatch.setattr(Route, "_without_hopeless", counting)
+    early = increments(services(kind, "toeplitz"), logs, kind, 1, tmp_path / "early", monkeypatch)
+    monkeypatch.setattr(Route, "_without_hopeless", lambda self, rows, *columns: rows)
+    late = increments(services(kind, "toeplitz"), logs, kind, 2, tmp_path / "late", monkeypatch)
+    assert dropped > 100
+    assert len(early) > 10
+    assert early == late
