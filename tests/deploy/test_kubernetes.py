@@ -2,12 +2,12 @@
 
 import re
 import textwrap
+import tomllib
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import tomllib
 
 from susurrus.agents.web import Pages
 
