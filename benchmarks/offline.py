@@ -23,6 +23,8 @@ from susurrus.mechanisms.strategy import Increments, Step, Strategy
 
 STEP_KEYS = 65_536
 MERGE_PARTS = 8
+NOISE_MEMORY_BYTES = 1 << 30
+"""What remembered noise of published keys may take: at T = 1000, 80,000 keys need a third of it, a worker's 64 MB do not do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,7 +209,9 @@ class Run:
 def window_noise(seed: int, digest: bytes) -> WindowNoise:
     """Noise of a benchmark run: the secret is public here, made from the seed, so that runs can be repeated."""
     secret = blake2b(b"susurrus benchmark" + seed.to_bytes(8, "little"), digest_size=32).digest()
-    return NoiseSource(secret, epoch=b"benchmark", config=digest, pipeline="benchmark").window(0)
+    noise = NoiseSource(secret, epoch=b"benchmark", config=digest, pipeline="benchmark").window(0)
+    noise.memory_bytes = NOISE_MEMORY_BYTES
+    return noise
 
 
 def run(

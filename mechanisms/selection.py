@@ -25,6 +25,8 @@ LARGEST_NORMAL = 13.2
 """No draw exceeds it: the smallest u is 2^-129."""
 _LIMIT = 1 << 61
 _ELEMENTS = 1 << 19  # noise values handled at a time
+_LIMB = 26
+"""Bits of a limb: products of a total below 2^_LIMB and a limb add up exactly in float64, in any order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,12 +176,10 @@ class Selector:
         need = np.maximum(np.minimum(need, np.floor(fraction).astype(np.int64)), 0)
         due = np.full(len(total), triggers + 1, np.int32)
         close = np.flatnonzero(~selected & (total >= need))
-        step = max(1, _ELEMENTS // triggers // 8)
-        for begin in range(0, len(close), step):
-            some = close[begin : begin + step]
-            reached = self._filtered(some, self._gain[now + 1 :], indptr, when, weight) >= missing_filter[some, 1:]
-            reached |= lifted[some, None] >= missing[some, 1:]
-            due[some] = np.where(reached.any(axis=1), trigger + 1 + reached.argmax(axis=1), triggers + 1)
+        if len(close):
+            reached = self._later(close, trigger, indptr, when, weight) >= missing_filter[close, 1:]
+            reached |= lifted[close, None] >= missing[close, 1:]
+            due[close] = np.where(reached.any(axis=1), trigger + 1 + reached.argmax(axis=1), triggers + 1)
         return selected, need << self._drop, due
 
     def _filtered(
@@ -196,6 +196,33 @@ class Selector:
         np.cumsum(counts, out=out[1:])
         entries = np.arange(out[-1]) + np.repeat(indptr[:-1][index] - out[:-1], counts)
         return segment_sums(weight[entries, None] * gain.T[when[entries] - 1], out)
+
+    def _later(
+        self,
+        index: npt.NDArray[np.intp],
+        trigger: int,
+        indptr: npt.NDArray[np.int64],
+        when: npt.NDArray[np.int32],
+        weight: npt.NDArray[np.int64],
+    ) -> npt.NDArray[np.int64]:
+        """`_filtered` at every later trigger. As a float64 product of 26-bit limbs, exact, it is many times faster."""
+        gain = self._gain[trigger:, :trigger]
+        counts = np.diff(indptr)[index]
+        out = np.zeros(len(index) + 1, np.int64)
+        np.cumsum(counts, out=out[1:])
+        entries = np.arange(out[-1]) + np.repeat(indptr[:-1][index] - out[:-1], counts)
+        # Negative numbers never occur: neither coefficients nor weights are below zero.
+        totals = segment_sums(weight[entries], out)
+        if totals.max(initial=0) >= 1 << _LIMB or gain.max(initial=0) >= 1 << (2 * _LIMB):
+            step = max(1, _ELEMENTS // self.factorization.triggers // 8)
+            parts = [index[begin : begin + step] for begin in range(0, len(index), step)]
+            return np.concatenate([self._filtered(part, self._gain[trigger:], indptr, when, weight) for part in parts])
+        at = np.repeat(np.arange(len(index)), counts) * trigger + when[entries] - 1
+        dense = np.bincount(at, weights=weight[entries], minlength=len(index) * trigger).reshape(-1, trigger)
+        high = dense @ (gain >> _LIMB).astype(np.float64).T
+        low = dense @ (gain & ((1 << _LIMB) - 1)).astype(np.float64).T
+        total: npt.NDArray[np.int64] = (high.astype(np.int64) << _LIMB) + low.astype(np.int64)
+        return total
 
     def describe(self) -> dict[str, float | int]:
         """Public constants of the tests, thresholds in units of weight (toeplitz: users)."""

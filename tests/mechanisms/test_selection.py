@@ -198,3 +198,18 @@ def test_sixty_four_bits_are_enough(triggers: int, sigma: float, minimum_users: 
     weight = max(reach, minimum_users + 1) * int(selector._gain.max())
     assert largest + weight + int(selector._filter_threshold.max()) < 1 << 63
     assert selector._filter.min() >= 1
+
+
+@pytest.mark.parametrize("largest_weight", [3, 1 << 20, 1 << 28], ids=["units", "near the limit", "beyond the limit"])
+def test_the_filter_by_limbs_is_the_filter(largest_weight: int) -> None:
+    selector = make("weighted")
+    generator = np.random.default_rng(1)
+    for trigger in (1, 8, TRIGGERS - 1):
+        counts = generator.integers(0, trigger + 1, 25)
+        indptr = np.concatenate([[0], np.cumsum(counts)])
+        when = np.concatenate([np.sort(generator.choice(trigger, count, replace=False)) + 1 for count in counts])
+        weight = generator.integers(0, largest_weight, len(when))
+        index = np.flatnonzero(generator.random(25) < 0.7)
+        arguments = (indptr, when.astype(np.int32), weight)
+        expected = selector._filtered(index, selector._gain[trigger:], *arguments)
+        np.testing.assert_array_equal(selector._later(index, trigger, *arguments), expected)
