@@ -136,7 +136,9 @@ def _state(report: ledger.Status) -> tuple[State, str, str]:
         return state, report.stalled or "another worker has it", "nothing, unless this stays"
     if report.stalled:
         cause, _, action = report.stalled.rpartition(": ")
-        return ("starting" if state == "starting" else "stalled"), cause or report.stalled, action if cause else ""
+        # A start is a problem only when an attempt has failed in a way that somebody can do something about.
+        held = state == "running" or bool(cause)
+        return ("stalled" if held else state), cause or report.stalled, action if cause else ""
     return state, "", ""
 
 

@@ -72,6 +72,7 @@ class PartitionTask(threading.Thread):
         self.services = services
         self.state = "starting"
         self.reason = ""
+        self._trouble = ""
         self.next = -1
         """Input offset of the next record to take."""
         self.position = -1
@@ -129,6 +130,8 @@ class PartitionTask(threading.Thread):
 
     def stall(self) -> str | None:
         """Why nothing moves, or None. What a running stage waits for is a stall once it has waited for a while."""
+        if self.state == "starting":
+            return self._trouble or self.reason or None  # of the last attempt, not the step of this one
         if self.state != "running":
             return self.reason or None
         now = time.monotonic()
@@ -157,17 +160,19 @@ class PartitionTask(threading.Thread):
                 began = time.monotonic()
                 self._start_up()
                 self._set_state("running", "")
+                self._trouble = ""
                 log.info("%s runs from offset %d, ready in %.1f s", self.name, self.next, time.monotonic() - began)
                 self._work()
             except (Refusal, PrivacyError) as refusal:
                 self._set_state("refused", str(refusal))
-                log.error("%s refuses: %s", self.name, refusal)
+                log.error("%s refuses: %s", self.name, str(refusal))
                 with contextlib.suppress(KafkaException, BufferError):  # it stays refused where nobody can be told, too
                     self.services.ledger.refuse(self.stage_name, self.partition, str(refusal))
                 break
             except NotYet as waiting:
-                self._set_state("starting", str(waiting))
-                log.warning("%s waits: %s", self.name, waiting)
+                self._trouble = str(waiting)
+                self._set_state("starting", self._trouble)
+                log.warning("%s waits: %s", self.name, self._trouble)
                 self._close()
                 self._stopping.wait(_RETRY_SECONDS)
             except Moved:
@@ -177,7 +182,10 @@ class PartitionTask(threading.Thread):
             except Exception as error:
                 if self._stopping.is_set():
                     break
-                self._set_state("starting", f"starting again after {describe(error)}")
+                self._trouble = (
+                    f"starting again after {describe(error)}: look at the worker's log and the brokers if this stays"
+                )
+                self._set_state("starting", self._trouble)
                 # The text of an unforeseen exception may hold data, so only its type and place are logged.
                 log.warning("%s starts again after %s", self.name, describe(error))
                 if self._store is not None and is_corrupt(error):

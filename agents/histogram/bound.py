@@ -242,7 +242,7 @@ class Bound(Stage):
 
     def stall(self, now: int) -> str | None:
         """Which raw partition holds the next slot back."""
-        return self._open.stall()
+        return self._open.stall("route")
 
     def report(self) -> dict[str, Any]:
         """Counters and the last closed slot."""

@@ -167,10 +167,10 @@ class OpenSlots(Generic[B]):
         """The input offset a successor must read from when everything below ``taken`` was read."""
         return min((offset for waiting in self._waiting.values() for offset in waiting.offsets), default=taken)
 
-    def stall(self) -> str | None:
-        """Which source holds the next slot back."""
+    def stall(self, stage: str = "source") -> str | None:
+        """Which source holds the next slot back. stage: what the sources are partitions of."""
         ticks, closed = self._live.ticks, self.closed
         behind = [s for s in range(self._live.number_of_sources(closed + 1)) if ticks.get(s, closed) <= closed]
         if not behind or max(ticks.values(), default=closed) <= closed:
             return None
-        return f"slot={closed + 1} waits for source {', '.join(map(str, behind[:8]))}"
+        return f"slot={closed + 1} waits for {stage} {', '.join(map(str, behind[:8]))}: see what status says of {stage}"

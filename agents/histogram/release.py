@@ -380,7 +380,7 @@ class Release(Stage):
 
     def stall(self, now: int) -> str | None:
         """What the next trigger waits for."""
-        return self._waiting or self._open.stall()
+        return self._waiting or self._open.stall("bound")
 
     def report(self) -> dict[str, Any]:
         """Counters and the last closed slot."""

@@ -222,7 +222,7 @@ def test_what_holds_the_next_slot_back_is_named() -> None:
     slots: OpenSlots[Block] = OpenSlots.fresh(config_digest=DIGEST, closed=9, sources=3)
     assert slots.stall() is None
     slots.tick(Tick(1, 12, DIGEST), 0)
-    assert slots.stall() == "slot=10 waits for source 0, 2"
+    assert slots.stall() == "slot=10 waits for source 0, 2: see what status says of source"
     slots.tick(Tick(0, 10, DIGEST, 3), 1)
     slots.tick(Tick(2, 10, DIGEST), 2)
     assert slots.stall() is None
