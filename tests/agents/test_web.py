@@ -248,8 +248,9 @@ def test_a_worker_is_scraped_while_it_runs_and_tells_of_no_user_and_no_key(kafka
 
         assert total("route", "in") == len(events) + 1
         assert total("route", "dead_letter") == 1
-        assert total("route", "routed") == total("bound", "taken") == len(events)
-        assert total("bound", "kept") + total("bound", "capped") == len(events)
+        assert total("route", "routed") == total("bound", "taken") > 0
+        capped = total("route", "capped") + total("bound", "capped")  # route drops what bound could not keep anyway
+        assert total("bound", "kept") + capped == len(events)
         found = parsed(get(port, "/metrics")[1])
         closed = {labels: value for (name, labels), value in found.items() if "closed_until" in name}
         assert len(closed) == 2 + 4 + 4
