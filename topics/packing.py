@@ -32,7 +32,7 @@ MAX_COLUMNS = 64
 """Value columns of a block; a constant column costs nine bytes whatever its height, so a decoder needs a bound."""
 
 
-class MalformedRecord(ValueError):  # noqa: N818  (named like its siblings in mechanisms/errors.py)
+class MalformedRecord(ValueError):
     """The bytes are no record of this format. Operator action: find out who else writes to this internal topic."""
 
 

@@ -1,8 +1,9 @@
 """progress: which trigger each partition of histogram has completed, empty releases included. Public.
 
-Written in the release's own transaction, so a read_committed reader that sees (window, trigger) from all
-`of_partitions` partitions has seen every row of that trigger. Later triggers of a partition imply the earlier ones;
-compaction may therefore keep only the last per (window, partition).
+Written in the release's own transaction. A reader that has seen (window, trigger) from all `of_partitions` partitions knows
+how many rows each announced, and has the whole trigger once it has that many: the partitions of a transaction become visible
+one after the other. Later triggers of a partition imply the earlier ones; compaction may therefore keep only the last per
+(window, partition).
 """
 
 from typing import Annotated

@@ -70,6 +70,9 @@ class Server(Stage):
 
     def restore(self, store: Store, meta: dict[str, Any] | None, position: int) -> int:
         """As of the last commit."""
+        if meta is None:
+            # Nothing was committed, so nothing may have been deleted either: a log that starts later is refused.
+            position = 0
         self._taken = self._committed = position
         if meta is None:
             self.counters = {"phase_1": 0, "phase_2": 0, "expired": 0, "thresholds": 0, "slots": 0}
