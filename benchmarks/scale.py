@@ -334,7 +334,7 @@ def workers(records: int, counts: list[int]) -> Iterator[dict[str, Any]]:
             }
 
 
-def measure(names: list[str], quick: bool, sizes: list[int]) -> Iterator[dict[str, Any]]:
+def measure(names: list[str], quick: bool, sizes: list[int], records: int | None = None) -> Iterator[dict[str, Any]]:
     if "stages" in names:
         yield from stages(20_000 if quick else 500_000)
     if "release" in names:
@@ -347,20 +347,22 @@ def measure(names: list[str], quick: bool, sizes: list[int]) -> Iterator[dict[st
             yield from release(2_000 if quick else 100_000, published, touched[:1])
         yield from release(2_000 if quick else 100_000, 0, touched[1:2], fresh=True)
     if "workers" in names:
-        yield from workers(20_000 if quick else 1_000_000, [1, 2] if quick else [1, 2, 4])
+        yield from workers(records or (20_000 if quick else 1_000_000), [1, 2] if quick else [1, 2, 4])
 
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="stages,release,workers", help="comma-separated: stages, release, workers")
     parser.add_argument("--stored", help="release: stored keys instead of 100000,1000000,10000000; no other cases")
+    parser.add_argument("--records", type=int, help="workers: records instead of 1,000,000")
     parser.add_argument("--quick", action="store_true", help="small sizes: seconds instead of minutes")
     parser.add_argument("--json", action="store_true", help="one JSON object a line on stdout")
     options = parser.parse_args(argv)
     names = options.only.split(",")
     if unknown := set(names) - {"stages", "release", "workers"}:
         parser.error(f"--only: unknown {sorted(unknown)}; known: stages, release, workers")
-    for row in measure(names, options.quick, [int(size) for size in (options.stored or "").split(",") if size]):
+    sizes = [int(size) for size in (options.stored or "").split(",") if size]
+    for row in measure(names, options.quick, sizes, options.records):
         print(json.dumps(row) if options.json else "   ".join(f"{k}={v}" for k, v in row.items()), flush=True)
     return 0
 
