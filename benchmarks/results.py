@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Renders the tables of docs/results.md from the JSON beside it, so that no figure is typed by hand.
+"""Renders the tables of docs/results.md and docs/scale.md from the JSON beside them, so that no figure is typed by hand.
 
-    python benchmarks/results.py            rewrite docs/results.md
-    python benchmarks/results.py --check    fail if docs/results.md does not match docs/results/
+    python benchmarks/results.py            rewrite both
+    python benchmarks/results.py --check    fail if one of them does not match docs/results/
 
 A table stands between `<!-- table: NAME -->` and `<!-- end -->`; everything outside is prose.
 """
@@ -135,6 +135,92 @@ def end_to_end() -> Iterator[str]:
     yield from table(header, body)
 
 
+def scale_stages() -> Iterator[str]:
+    body = []
+    for row in load("scale/stages.jsonl"):
+        if row["what"] != "stage":
+            continue
+        figures = (row["us_per_event"], row["us_per_row_in"])
+        sizes = (row["out_bytes_per_event"], row["changelog_bytes_per_event"])
+        body.append(
+            [
+                row["stage"],
+                f"{row['rows_in']:,}",
+                *(f"{figure:.1f}" for figure in figures),
+                f"{row['commits']:,}",
+                f"{row['out_topic']}: {sizes[0]:.1f}",
+                f"{sizes[1]:.1f}",
+            ]
+        )
+    header = [
+        "stage",
+        "rows in",
+        "µs per raw event",
+        "µs per row in",
+        "commits",
+        "bytes out per raw event",
+        "changelog",
+    ]
+    yield from table(header, body)
+
+
+def scale_fan_out() -> Iterator[str]:
+    body = [
+        [
+            f"{row['by_user_partitions']:,}",
+            f"{row['events_per_fetch']:,}",
+            f"{row['us_per_event']:.2f}",
+            f"{row['out_records']:,}",
+            f"{row['out_bytes_per_event']:.1f}",
+        ]
+        for row in load("scale/stages.jsonl")
+        if row["what"] == "fan-out"
+    ]
+    yield from table(
+        ["by-user partitions", "events per fetch", "route, µs per event", "Kafka records", "bytes per event"], body
+    )
+
+
+def scale_release() -> Iterator[str]:
+    body = []
+    for row in load("scale/release.jsonl"):
+        touched = f"{row['touched_keys']:,}" + (" new" if row["fresh"] else "")
+        dealt = row["touched_keys"] + row["published_rows"]
+        milliseconds = (row["seconds"] * 1e3, row["first_seconds"] * 1e3)
+        body.append(
+            [
+                f"{row['stored_keys']:,}",
+                f"{row['published_keys']:,}",
+                touched,
+                *(f"{one:,.0f}" for one in milliseconds),
+                f"{row['seconds'] / dealt * 1e6:.1f}",
+            ]
+        )
+    header = [
+        "stored keys",
+        "published keys",
+        "touched keys",
+        "ms per trigger",
+        "ms, first",
+        "µs per touched or published",
+    ]
+    yield from table(header, body)
+
+
+def scale_workers() -> Iterator[str]:
+    body = [
+        [
+            str(row["workers"]),
+            f"{row['records']:,}",
+            f"{row['seconds']:.1f} s",
+            f"{row['events_per_second']:,}",
+            f"{row['load']:.1f}",
+        ]
+        for row in load("scale/workers.jsonl")
+    ]
+    yield from table(["worker processes", "records", "time", "events a second", "load of the 2 cores"], body)
+
+
 TABLES: dict[str, Callable[[], Iterator[str]]] = {
     "table1-100": lambda: table1(100),
     "table1-1000": lambda: table1(1000),
@@ -145,6 +231,10 @@ TABLES: dict[str, Callable[[], Iterator[str]]] = {
     "thresholds": thresholds,
     "audit": audit,
     "end-to-end": end_to_end,
+    "scale-stages": scale_stages,
+    "scale-fan-out": scale_fan_out,
+    "scale-release": scale_release,
+    "scale-workers": scale_workers,
 }
 
 
@@ -163,13 +253,14 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true")
     options = parser.parse_args(argv)
-    path = DOCS / "results.md"
-    before = path.read_text()
-    after = render(before)
-    if options.check:
-        return 0 if before == after else 1
-    path.write_text(after)
-    return 0
+    stale = False
+    for path in (DOCS / "results.md", DOCS / "scale.md"):
+        before = path.read_text()
+        after = render(before)
+        stale = stale or before != after
+        if not options.check:
+            path.write_text(after)
+    return 1 if options.check and stale else 0
 
 
 if __name__ == "__main__":

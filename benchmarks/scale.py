@@ -69,8 +69,8 @@ class OneWindowLedger(Ledger):
         super().__init__("00" * 8, 0, 1)
 
 
-def services_of(triggers: int, records: int = 0) -> Services:
-    """A pipeline with one partition of each topic, as agents/app.py would make it, without Kafka."""
+def services_of(triggers: int, records: int = 0, partitions: int = 1) -> Services:
+    """A pipeline with one raw and bounded partition, as agents/app.py would make it, without Kafka."""
     settings = settings_from(
         {
             "pipeline": {"name": "scale"},
@@ -81,7 +81,7 @@ def services_of(triggers: int, records: int = 0) -> Services:
             "window": {"length": "1d", "trigger_every": f"{DAY_MS // triggers}ms"},
             "bounds": {"max_records_per_user": 32},
             "privacy": {"epsilon": 6.0, "delta": 1e-9},
-            "topics": {"by_user_partitions": 1, "bounded_partitions": 1},
+            "topics": {"by_user_partitions": partitions, "bounded_partitions": 1},
         },
         environ={"SUSURRUS_SECRET": "5a" * 32},
     )
@@ -109,13 +109,14 @@ class Task:
         self.stage.restore(self.store, None, 0)
         self.next = 0
         self.seconds = 0.0
+        """Of processor time, RocksDB's own threads included: other work on the machine does not count."""
         self.commits = 0
         self.changelog_bytes = 0
         self.puts = 0
 
     def take(self, log: list[Any], upto: int) -> list[Output]:
         """The outputs of the commits that records up to `upto` make possible."""
-        began = time.perf_counter()
+        began = time.process_time()
         if upto > self.next:
             self.stage.take(Batch(self.next, upto, log[self.next : upto], 0))
             self.next = upto
@@ -124,7 +125,7 @@ class Task:
             outputs += commit.outputs
             self._write(commit)
             self.stage.committed(commit)
-        self.seconds += time.perf_counter() - began
+        self.seconds += time.process_time() - began
         return outputs
 
     def _write(self, commit: Commit) -> None:
@@ -142,8 +143,8 @@ def bytes_of(outputs: list[Output], topic: str) -> tuple[int, int]:
     return len(messages), sum(len(m["value"] or b"") + len(m.get("key") or b"") for m in messages)
 
 
-def stages(records: int, triggers: int = 24) -> Iterator[dict[str, Any]]:
-    """The records of throughput.py (Zipf keys, 10 a user), one partition each, through all three stages."""
+def raw_log(records: int) -> tuple[list[Any], int]:
+    """The records of throughput.py (Zipf keys, 10 a user) in one raw partition, and the number of distinct keys."""
     generator = np.random.default_rng(1)
     keys = np.minimum(generator.zipf(1.4, records), 1_000_000).tolist()
     users = generator.integers(0, max(1, records // 10), records).tolist()
@@ -158,6 +159,32 @@ def stages(records: int, triggers: int = 24) -> Iterator[dict[str, Any]]:
         )
         for at in range(records)
     ]
+    return log, len(set(keys))
+
+
+def fan_out(records: int, triggers: int = 24) -> Iterator[dict[str, Any]]:
+    """What more by-user partitions do to route: one raw fetch is cut into as many blocks."""
+    log, _ = raw_log(records)
+    for partitions, fetch in ((1, FETCH), (64, FETCH), (1024, FETCH), (1024, 20 * FETCH)):
+        services = services_of(triggers, records, partitions)
+        with tempfile.TemporaryDirectory(prefix="susurrus-scale-") as directory:
+            task = Task(Route, services, Path(directory))
+            made = [out for upto in [*range(fetch, records, fetch), records] for out in task.take(log, upto)]
+            task.store.close()
+        count, size = bytes_of(made, services.topic("by-user"))
+        yield {
+            "what": "fan-out",
+            "by_user_partitions": partitions,
+            "events_per_fetch": fetch,
+            "us_per_event": round(task.seconds / records * 1e6, 3),
+            "out_records": count,
+            "out_bytes_per_event": round(size / records, 1),
+        }
+
+
+def stages(records: int, triggers: int = 24) -> Iterator[dict[str, Any]]:
+    """One partition of each topic through all three stages."""
+    log, distinct = raw_log(records)
     raw_bytes = sum(len(record.value) for record in log)
     services = services_of(triggers, records)
     with tempfile.TemporaryDirectory(prefix="susurrus-scale-") as directory:
@@ -177,7 +204,7 @@ def stages(records: int, triggers: int = 24) -> Iterator[dict[str, Any]]:
                 "events": records,
                 "raw_bytes_per_event": round(raw_bytes / records, 1),
                 "users": max(1, records // 10),
-                "keys": len(set(keys)),
+                "keys": distinct,
                 "triggers": triggers,
                 "seconds": round(task.seconds, 3),
                 "us_per_event": round(task.seconds / records * 1e6, 3),
@@ -337,6 +364,7 @@ def workers(records: int, counts: list[int]) -> Iterator[dict[str, Any]]:
 def measure(names: list[str], quick: bool, sizes: list[int], records: int | None = None) -> Iterator[dict[str, Any]]:
     if "stages" in names:
         yield from stages(20_000 if quick else 500_000)
+        yield from fan_out(20_000 if quick else 200_000)
     if "release" in names:
         touched = [100, 1_000] if quick else [1_000, 10_000, 100_000]
         for stored in sizes or ([2_000, 20_000] if quick else [100_000, 1_000_000, 10_000_000]):
