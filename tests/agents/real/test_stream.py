@@ -17,7 +17,7 @@ from susurrus.topics import ledger, private_stream
 from susurrus.topics.dead_letter import decode_headers
 from susurrus.topics.private_stream import StreamRow
 from tests.broker import Broker
-from tests.pipeline import EPOCH, SECRET, Pipeline
+from tests.pipeline import EPOCH, SECRET, Pipeline, archive_topic
 
 PARTITIONS = 2
 STREAMS = ("a", "b", "c")
@@ -127,7 +127,7 @@ def values() -> dict[str, np.ndarray]:
 
 @pytest.fixture(scope="module")
 def raw(kafka: Broker, values: dict[str, np.ndarray]) -> str:
-    topic = kafka.create_topic(f"raw-{kafka.new_prefix()}", PARTITIONS, {"retention.ms": "-1"})
+    topic = archive_topic(kafka, PARTITIONS)
     produce(kafka, topic, values)
     return topic
 
@@ -179,7 +179,7 @@ def test_workers_killed_between_every_two_steps_change_no_byte(kafka, raw, value
 
 
 def test_bad_values_go_to_the_dead_letter_topic_and_wild_ones_are_clamped(kafka, tmp_path) -> None:
-    topic = kafka.create_topic(f"raw-{kafka.new_prefix()}", PARTITIONS)
+    topic = archive_topic(kafka, PARTITIONS)
     bad = [b"no json", event("a", "many", 0), event("a", None, 0), b"", json.dumps({"meter": "a"}).encode()]
     producer = kafka.producer()
     for at in range(400):
@@ -200,7 +200,7 @@ def test_bad_values_go_to_the_dead_letter_topic_and_wild_ones_are_clamped(kafka,
 
 
 def test_pak_publishes_a_running_sum_after_every_value(kafka, tmp_path) -> None:
-    topic = kafka.create_topic(f"raw-{kafka.new_prefix()}", PARTITIONS)
+    topic = archive_topic(kafka, PARTITIONS)
     values = readings(2600)
     produce(kafka, topic, values)
     with stream_pipeline(kafka, tmp_path, topic, PAK) as pipeline:
