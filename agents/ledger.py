@@ -114,10 +114,13 @@ class Ledger:
         """The epoch in force; a task has joined before it asks."""
         record = self._get("epoch")
         if not isinstance(record, codec.Epoch):
-            raise Refusal(
-                f"topic={self.topic} holds no epoch: start the founder, {self._founder[0]}-{self._founder[1]}"
-            )
+            raise Refusal(f"topic={self.topic} holds no epoch: start the founder, {self.founder}")
         return record.epoch
+
+    @property
+    def founder(self) -> str:
+        """The task that writes a new pipeline's first records."""
+        return f"{self._founder[0]}-{self._founder[1]}"
 
     @property
     def start(self) -> codec.Start:

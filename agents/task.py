@@ -207,7 +207,7 @@ class PartitionTask(threading.Thread):
         self._producer = clients.transactional_producer(f"{clients.application}-{self.stage_name}-{self.partition}")
         self._call(lambda: self._require_producer().init_transactions(30.0))
         self._beat()
-        self._set_state("starting", "waiting for the ledger")
+        self._set_state("starting", f"waiting for the ledger, which {services.ledger.founder} writes in a new pipeline")
         services.ledger.join(self, self._require_producer())
         self._set_state("starting", "recovering state from the changelog")
         self._topic_id = clients.topic_id(self.input_topic)
