@@ -23,6 +23,7 @@ from susurrus.agents.clients import Clients
 from susurrus.agents.ledger import Ledger
 from susurrus.agents.services import Services
 from susurrus.agents.settings import Settings
+from susurrus.agents.store import set_cache_bytes
 from susurrus.agents.supervisor import StageSpec, Supervisor
 from susurrus.agents.transport import BatchTransport
 from susurrus.agents.web import Pages, WebServer
@@ -121,6 +122,7 @@ def stages_of(settings: Settings) -> list[StageSpec]:
 
 def build_app(settings: Settings) -> tuple[faust.App, Supervisor]:
     """The Faust application of a pipeline and the supervisor of its tasks."""
+    set_cache_bytes(settings.worker.cache_bytes)
     services = build_services(settings)
     stages = stages_of(settings)
     session_seconds = settings.worker.session_timeout / 1000

@@ -291,6 +291,8 @@ class WorkerSettings(Section):
     """Copy the raw value of bad records to the dead-letter topic, instead of only where they are. They are raw data."""
     transaction_timeout: Annotated[Duration, Field(ge=1000, le=900_000)] = 30_000
     """After this the broker aborts the transaction of a dead worker; until then its readers wait."""
+    cache_bytes: Annotated[int, Field(ge=8 << 20, le=1 << 40)] = 256 << 20
+    """RocksDB's block cache, one for the whole worker. Raise it where a worker keeps tens of millions of keys or users."""
     fetch_bytes: Annotated[int, Field(ge=65_536, le=1 << 28)] = 4 << 20
     """Most bytes that one fetch brings of one partition; a record larger than that is still read, alone."""
     session_timeout: Annotated[Duration, Field(ge=1000, le=300_000)] = 10_000

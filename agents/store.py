@@ -17,13 +17,20 @@ META_KEY = b"\x00meta"
 FIRST_STATE_KEY = b"\x01"
 
 _cache: Cache | None = None
+_cache_bytes = 256 << 20
+
+
+def set_cache_bytes(size: int) -> None:
+    """Size of the block cache, before the first store is opened (``worker.cache_bytes``)."""
+    global _cache_bytes
+    _cache_bytes = size
 
 
 def _shared_cache() -> Cache:
     """One block cache for all stores of a worker: memory is bounded by it, not by the number of partitions."""
     global _cache
     if _cache is None:
-        _cache = Cache(256 << 20)
+        _cache = Cache(_cache_bytes)
     return _cache
 
 
