@@ -262,7 +262,7 @@ CLIENT = """
 import json, resource, sys, time
 from susurrus.agents.local.client import ToplClient
 servers, prefix = sys.argv[1:]
-client = ToplClient(servers, prefix=prefix, pipeline="meters", epsilon=1.0, bound=100.0, slot=60000, max_queue=3000)
+client = ToplClient(servers, prefix=prefix, pipeline="meters", epsilon=1.0, bound=100.0, slot=60000, max_queue=500)
 print("ready", flush=True)
 until = time.monotonic() + 20
 while time.monotonic() < until:
