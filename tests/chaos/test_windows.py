@@ -81,6 +81,7 @@ def test_spills_and_old_disks_change_no_byte_of_overlapping_windows(kafka: Broke
         counters = pipeline.counters()
         assert spills(pipeline) > 10
     assert counters["in"] == RECORDS
-    assert counters["in"] == counters["routed"] + counters["late"] + counters["dead_letter"]
-    assert counters["routed"] == counters["taken"] == counters["kept"] + counters["capped"]
+    # Route caps too, what no history could keep: only over all stages do the counts add up.
+    assert counters["in"] == counters["kept"] + counters["capped"] + counters["late"] + counters["dead_letter"]
+    assert counters["routed"] == counters["taken"]
     assert counters["late"] > 0
