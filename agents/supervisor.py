@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from confluent_kafka import KafkaException, TopicPartition
 from faust.types import TP
 
@@ -219,7 +220,7 @@ class Supervisor:
             )
             if reported.get(tp) != status:
                 reported[tp] = status
-                records.append(_at(status, now))
+                records.append(msgspec.structs.replace(status, at=now))
         if records:
             self._services.ledger.publish(*records)
 
@@ -299,21 +300,6 @@ class Supervisor:
             log.warning("stopped without waiting for %s: the broker does not answer; nothing is lost", ", ".join(left))
         else:
             log.info("stopped")
-
-
-def _at(status: Status, now: int) -> Status:
-    return Status(
-        stage=status.stage,
-        partition=status.partition,
-        state=status.state,
-        worker=status.worker,
-        position=status.position,
-        next=status.next,
-        slot=status.slot,
-        stalled=status.stalled,
-        counters=status.counters,
-        at=now,
-    )
 
 
 def _take_slot(directory: Path) -> tuple[Path, Any]:
