@@ -4,7 +4,7 @@ Gathers the open slots' events as columns. When a slot is closed by every raw pa
 (user, source, raw offset), capped per user and added up per key in one vectorised pass: what becomes of a record depends on its
 own user's records only, and no user id leaves this stage. Then the tick goes to every partition of bounded.
 
-State keys: ``u`` window user -> caps, ``o`` slot sequence -> a spilled block of an open slot.
+State keys: ``u`` window user -> caps, and those of spilled_slots.py.
 """
 
 from collections.abc import Iterator
@@ -17,10 +17,11 @@ import numpy.typing as npt
 
 from susurrus.agents.commit import Commit, Output
 from susurrus.agents.histogram.open_slots import OpenSlots
+from susurrus.agents.histogram.spilled_slots import SpilledSlots
 from susurrus.agents.histogram.state_keys import ordered
 from susurrus.agents.services import Services
 from susurrus.agents.stage import Stage
-from susurrus.agents.store import Store, prefix_end
+from susurrus.agents.store import Store
 from susurrus.agents.transport import Batch
 from susurrus.mechanisms.bounding import UserKeys
 from susurrus.topics import bounded as bounded_codec
@@ -32,7 +33,6 @@ from susurrus.topics.packing import Kind, kind_of
 from susurrus.topics.partitioner import partition as partition_of
 
 _USERS = b"u"
-_SPILLED = b"o"
 _ENTRY = np.dtype([("hash", "V16"), ("count", "<u4")])
 
 
@@ -52,10 +52,9 @@ class Bound(Stage):
         # collision could change what is kept of that very user only.
         self._hash_key = blake2b(services.secret, person=b"susurrus-bound", digest_size=32).digest()
         self._open: OpenSlots[ByUserBlock]
-        self._spilled: dict[int, int] = {}
+        self._spilled: SpilledSlots[ByUserBlock]
         self._store: Store
         self._taken = -1
-        self._spills = 0
 
     # ---- input -------------------------------------------------------------------------------------------------------
 
@@ -64,20 +63,18 @@ class Bound(Stage):
         self._store = store
         services = self.services
         self._taken = position
+        self._spilled = SpilledSlots(store, encode=by_user_codec.encode, decode=by_user_codec.decode, meta=meta)
         if meta is None:
             start = services.ledger.start
             closed = self._calendar.first_slot(services.ledger.first_window) - 1
             self._open = OpenSlots.fresh(
                 config_digest=services.config_digest, closed=closed, sources=len(start.offsets)
             )
-            self._spilled, self._spills = {}, 0
             self.counters = {"taken": 0, "kept": 0, "capped": 0}
             # Only behind commits is anything deleted from by-user: a log that begins later is refused.
             self._taken = 0
             return 0
         self._open = OpenSlots.from_meta(meta, config_digest=services.config_digest)
-        self._spilled = {int(slot): int(count) for slot, count in meta["spilled"].items()}
-        self._spills = int(meta["spills"])
         return position
 
     def take(self, batch: Batch) -> None:
@@ -98,27 +95,15 @@ class Bound(Stage):
     def commits(self, now: int) -> Iterator[Commit]:
         """Close what every source has closed, slot by slot; spill if too much waits."""
         while (ready := self._open.ready) > self._open.closed:
-            slot = min(
-                (
-                    s
-                    for s in (self._open.next_with_rows(ready), min(self._spilled, default=None))
-                    if s is not None and s <= ready
-                ),
-                default=None,
-            )
-            yield self._close(ready, []) if slot is None else self._close(slot, self._blocks(slot))
+            with_rows = (self._open.next_with_rows(ready), self._spilled.next_with_rows(ready))
+            yield self._close(min((slot for slot in with_rows if slot is not None), default=ready))
         if self._open.outgrows(self._max_rows):
             yield self._spill()
 
-    def _blocks(self, slot: int) -> list[ByUserBlock]:
-        blocks = []
-        if slot in self._spilled:
-            prefix = _SPILLED + ordered(slot)
-            blocks = [by_user_codec.decode(value) for _, value in self._store.scan(prefix, prefix_end(prefix))]
-        return blocks + self._open.peek(slot)
-
-    def _close(self, slot: int, blocks: list[ByUserBlock]) -> Commit:
+    def _close(self, slot: int) -> Commit:
         closed_before = self._open.closed
+        blocks, drops = self._spilled.take(slot)
+        blocks += self._open.peek(slot)
         puts: list[tuple[bytes, bytes]] = []
         outputs: list[Output] = []
         if blocks:
@@ -134,10 +119,6 @@ class Bound(Stage):
         topic = self.services.topic("bounded")
         for target in range(self._partitions):
             outputs.append(Output(topic, target, [{"value": tick}]))
-        drops = []
-        if self._spilled.pop(slot, None) is not None:
-            prefix = _SPILLED + ordered(slot)
-            drops.append((prefix, prefix_end(prefix)))
         oldest = self._calendar.open_windows(slot + 1).start
         if oldest > self._calendar.open_windows(closed_before + 1).start:
             drops.append((_USERS, _USERS + ordered(oldest)))
@@ -146,16 +127,10 @@ class Bound(Stage):
         return Commit(position=position, meta=self._meta(position), outputs=outputs, puts=puts, drops=drops)
 
     def _meta(self, position: int) -> dict[str, Any]:
-        return {**self._open.to_meta(position), "spilled": dict(self._spilled), "spills": self._spills}
+        return {**self._open.to_meta(position), **self._spilled.to_meta()}
 
     def _spill(self) -> Commit:
-        puts = []
-        for slot, blocks in self._open.take_all():
-            for block in blocks:
-                for piece in by_user_codec.split(block, self.services.max_record_bytes):
-                    puts.append((_SPILLED + ordered(slot) + ordered(self._spills), by_user_codec.encode(piece)))
-                    self._spills += 1
-            self._spilled[slot] = self._spilled.get(slot, 0) + len(blocks)
+        puts = self._spilled.spill(self._open.take_all())
         return Commit(position=self._taken, meta=self._meta(self._taken), puts=puts)
 
     # ---- the pass over one slot --------------------------------------------------------------------------------------

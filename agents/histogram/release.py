@@ -5,7 +5,7 @@ the published keys go through the strategy, whatever is published is written in 
 is complete, also when it is empty. A chain of digests over the exact input guards against publishing twice from different data.
 
 State keys: ``s`` window key -> due trigger and state of an unpublished key, ``d`` window trigger key -> (index of what is due),
-``p`` window key -> state of a published key, ``c`` window -> digest chain, ``o`` slot sequence -> a spilled block.
+``p`` window key -> state of a published key, ``c`` window -> digest chain, and those of spilled_slots.py.
 """
 
 import logging
@@ -18,6 +18,7 @@ import numpy as np
 from susurrus.agents.commit import Commit, Output
 from susurrus.agents.histogram.open_slots import OpenSlots
 from susurrus.agents.histogram.published import columns_of
+from susurrus.agents.histogram.spilled_slots import SpilledSlots
 from susurrus.agents.histogram.state_keys import ordered
 from susurrus.agents.histogram.table import Gathered, Rows, gather, input_digest
 from susurrus.agents.services import Services
@@ -38,7 +39,7 @@ from susurrus.topics.partitioner import partition as partition_of
 
 log = logging.getLogger(__name__)
 
-_STATE, _DUE, _PUBLISHED, _CHAIN, _SPILLED = b"s", b"d", b"p", b"c", b"o"
+_STATE, _DUE, _PUBLISHED, _CHAIN = b"s", b"d", b"p", b"c"
 _TRIGGER_BYTES = 4
 _CHUNK = 50_000
 _DIGESTS_KEPT_WINDOWS = 32
@@ -70,8 +71,7 @@ class Release(Stage):
         ]
         self._declared_set = frozenset(self._declared)
         self._open: OpenSlots[BoundedBlock]
-        self._spilled: dict[int, int] = {}
-        self._spills = 0
+        self._spilled: SpilledSlots[BoundedBlock]
         self._store: Store
         self._taken = -1
         self._noise: NoiseSource
@@ -97,6 +97,7 @@ class Release(Stage):
         )
         self._window_noise = {}
         self._published_digests = ledger.digests(self.partition)
+        self._spilled = SpilledSlots(store, encode=bounded_codec.encode, decode=bounded_codec.decode, meta=meta)
         if meta is None:
             closed = self._calendar.first_slot(ledger.first_window) - 1
             self._open = OpenSlots.fresh(
@@ -104,15 +105,12 @@ class Release(Stage):
                 closed=closed,
                 sources=services.settings.topics.by_user_partitions,
             )
-            self._spilled, self._spills = {}, 0
             self._charges_sent = set()
             self.counters = {"triggers": 0, "rows": 0}
             # Only behind commits is anything deleted from bounded: a log that begins later is refused.
             self._taken = 0
             return 0
         self._open = OpenSlots.from_meta(meta, config_digest=services.config_digest)
-        self._spilled = {int(slot): int(count) for slot, count in meta["spilled"].items()}
-        self._spills = int(meta["spills"])
         self._charges_sent = set(meta["charges_sent"])
         return position
 
@@ -170,27 +168,17 @@ class Release(Stage):
     def _meta(self, position: int) -> dict[str, Any]:
         return {
             **self._open.to_meta(position),
-            "spilled": dict(self._spilled),
-            "spills": self._spills,
+            **self._spilled.to_meta(),
             "charges_sent": sorted(self._charges_sent),
         }
 
     def _spill(self) -> Commit:
-        puts = []
-        for slot, blocks in self._open.take_all():
-            for block in blocks:
-                puts.append((_SPILLED + ordered(slot) + ordered(self._spills), bounded_codec.encode(block)))
-                self._spills += 1
-            self._spilled[slot] = self._spilled.get(slot, 0) + len(blocks)
+        puts = self._spilled.spill(self._open.take_all())
         return Commit(position=self._taken, meta=self._meta(self._taken), puts=puts)
 
     def _close(self, slot: int, windows: list[int]) -> Commit:
-        blocks = list(self._open.peek(slot))
-        drops = []
-        if self._spilled.pop(slot, None) is not None:
-            prefix = _SPILLED + ordered(slot)
-            blocks = [bounded_codec.decode(value) for _, value in self._store.scan(prefix, prefix_end(prefix))] + blocks
-            drops.append((prefix, prefix_end(prefix)))
+        blocks, drops = self._spilled.take(slot)
+        blocks += self._open.peek(slot)
         news = gather(blocks, len(self._strategy.plan.columns))
         commit = Commit(position=-1, meta={}, drops=drops)
         for window in windows:
