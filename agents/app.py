@@ -197,11 +197,12 @@ def run_worker(
     """Run one worker process until SIGTERM or SIGINT; returns after an orderly stop.
 
     Must be called from the main thread of its process. ``ready`` is called with the supervisor before the worker
-    starts.
+    starts. Raises ConfigurationError, and Refusal where the pipeline exists with another configuration or secret.
     """
     level = (loglevel or settings.worker.log_level).upper()
     logs.configure(level)
     app, supervisor = build_app(settings)
+    supervisor.admit()
     web = _web_server(settings, supervisor)
     if ready is not None:
         ready(supervisor)

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from hashlib import blake2b
 from typing import Any, Protocol
 
-from confluent_kafka import Producer
+from confluent_kafka import KafkaException, Producer
 
 from susurrus.agents.clients import Clients, read_to_end
 from susurrus.agents.commit import Output
@@ -42,6 +42,13 @@ class Member(Protocol):
 
     def waiting(self) -> bool:
         """Sign of life while waiting; False when the task is to stop."""
+
+
+def changed_fields(settings: Settings, config: codec.Config | None) -> list[str]:
+    """Names of the fields of ``published_fields`` in which a pipeline's configuration and the settings differ."""
+    ours = settings.published_fields()
+    theirs = {} if config is None else {name: value for name, value in config.fields.items() if name != _FINGERPRINT}
+    return sorted(name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name))
 
 
 class Ledger:
@@ -158,6 +165,20 @@ class Ledger:
 
     # ---- joining -----------------------------------------------------------------------------------------------------
 
+    def admit(self) -> None:
+        """Raise Refusal if the pipeline, where it exists already, has another configuration or secret than this worker.
+
+        Asked before the worker joins the group: whoever joins takes partitions from those that could run them. Where there is
+        no ledger yet, or no broker that answers, the tasks ask again (``join``).
+        """
+        try:
+            self.refresh()
+        except KafkaException as error:
+            log.info("the ledger cannot be read yet (%s)", error.args[0].name())
+            return
+        if self._get("epoch") is not None:
+            self._check_configuration()
+
     def join(self, member: Member, producer: Producer) -> None:
         """Return when the ledger has an epoch whose configuration is ours; the founder writes it if there is none.
 
@@ -176,12 +197,14 @@ class Ledger:
                 raise RuntimeError("stopped while waiting for the ledger")
             time.sleep(_POLL_SECONDS)
             self.refresh()
+        self._check_configuration()
+        if self.start.origin != str(self._settings.start.from_):
+            log.warning("start.from is ignored: this pipeline began at %s, once and for all", self.start.origin)
+
+    def _check_configuration(self) -> None:
         config = self._get("config")
         if not isinstance(config, codec.Config) or config.digest != self._digest:
-            ours = self._settings.published_fields()
-            theirs = dict(config.fields) if isinstance(config, codec.Config) else {}
-            theirs.pop(_FINGERPRINT, None)
-            changed = sorted(name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name))
+            changed = changed_fields(self._settings, config if isinstance(config, codec.Config) else None)
             raise Refusal(
                 f"configuration changed under the same epoch (fields: {', '.join(changed) or 'unknown'}): change them back, or "
                 f"{_START_OVER}"
@@ -192,8 +215,6 @@ class Ledger:
                 "the secret is another one than the epoch began with: give every worker the old secret back "
                 f"(privacy.secret_file or SUSURRUS_SECRET), or {_START_OVER}"
             )
-        if self.start.origin != str(self._settings.start.from_):
-            log.warning("start.from is ignored: this pipeline began at %s, once and for all", self.start.origin)
 
     def _found(self, producer: Producer) -> None:
         """Write epoch, configuration and start, once. The producer has fenced every other founder."""

@@ -14,6 +14,7 @@ from typing import Any, Final, Literal
 from confluent_kafka import Consumer, ConsumerGroupState, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
+from susurrus.agents.ledger import changed_fields
 from susurrus.agents.settings import Settings
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.topics import charges, ledger
@@ -56,7 +57,8 @@ class PartitionStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineStatus:
-    """Everything ``susurrus status`` shows. charged: windows of this pipeline and of all on the same raw topic."""
+    """Everything ``susurrus status`` shows. charged: windows of this pipeline and of all on the same raw topic. changed: fields
+    of the settings in which the pipeline runs with other values; a worker with these settings would refuse."""
 
     epoch: str
     first_window: int | None
@@ -64,6 +66,7 @@ class PipelineStatus:
     rebalancing: bool = False
     charged: int = 0
     charged_all: int = 0
+    changed: tuple[str, ...] = ()
 
     @property
     def problems(self) -> tuple[PartitionStatus, ...]:
@@ -166,6 +169,7 @@ def collect(settings: Settings) -> PipelineStatus:
         consumer.close()
     owned, rebalancing = _assigned(settings)
     epoch = next((r.epoch for r in records if isinstance(r, ledger.Epoch)), "")
+    config = next((r for r in records if isinstance(r, ledger.Config)), None)
     start = next((r.first_window for r in records if isinstance(r, ledger.Start)), None)
     ours = [c for c in charged if c.raw_topic == settings.input.topic]
     return PipelineStatus(
@@ -175,6 +179,7 @@ def collect(settings: Settings) -> PipelineStatus:
         rebalancing=rebalancing,
         charged=sum(c.pipeline == settings.pipeline.name for c in ours),
         charged_all=len(ours),
+        changed=() if config is None else tuple(changed_fields(settings, config)),
     )
 
 

@@ -83,6 +83,10 @@ class Supervisor:
         else:
             task.offer(batch)
 
+    def admit(self) -> None:
+        """Before Faust joins the group: raise Refusal where no task of this worker could run (Ledger.admit)."""
+        self._services.ledger.admit()
+
     # ---- the group ---------------------------------------------------------------------------------------------------
 
     async def on_revoked(self, tps: set[TP]) -> None:

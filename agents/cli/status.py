@@ -17,7 +17,7 @@ from susurrus.agents.status import PartitionStatus, PipelineStatus
 from susurrus.topics.timestamps import format_time
 
 NEEDS_SOMEBODY = 1
-"""Exit code while any partition is refused, stalled, stopped or without a worker."""
+"""Exit code while any partition is refused, stalled, stopped or without a worker, or the configuration is another one."""
 _STYLES = {"running": "green", "starting": "yellow", "moved": "yellow", "stalled": "yellow"}
 
 
@@ -34,7 +34,7 @@ def status(
     found = collect(settings)
     console = out()
     console.print(picture(found, settings, every=every, width=console.width))
-    if found.problems:
+    if found.problems or found.changed:
         raise typer.Exit(NEEDS_SOMEBODY)
 
 
@@ -43,8 +43,10 @@ def picture(found: PipelineStatus, settings: Settings, *, every: bool, width: in
     parts: list[RenderableType] = [_head(found, settings), _stages(found, settings)]
     if every:
         parts.append(_partitions(found.partitions, settings, width))
-    if found.problems:
+    if found.problems or found.changed:
         parts.append(Text(""))
+    if found.changed:
+        parts.append(_changed(found.changed))
     parts += [_problem(row) for row in _grouped(found.problems)]
     return Group(*parts)
 
@@ -125,6 +127,15 @@ def _problem(rows: list[PartitionStatus]) -> Panel:
     title = Text.assemble((_places(rows), "bold"), f": {row.state}{since}")
     style = "red" if row.state in ("refused", "missing", "stopped") else "yellow"
     return Panel(body, title=title, title_align="left", border_style=style, padding=(0, 1))
+
+
+def _changed(fields: tuple[str, ...]) -> Panel:
+    body = Text.assemble(
+        f"The pipeline runs with other values of {', '.join(fields)}; a worker with this configuration refuses to start.\n",
+        ("What to do: ", "bold"),
+        "change them back, or give the pipeline a new [pipeline] name (its windows are charged again)",
+    )
+    return Panel(body, title="[bold]this configuration[/bold]", title_align="left", border_style="red", padding=(0, 1))
 
 
 def _places(rows: list[PartitionStatus]) -> str:

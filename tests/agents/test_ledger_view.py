@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
 from susurrus.agents.app import calendar_of
 from susurrus.agents.ledger import Ledger
@@ -72,7 +73,14 @@ class Member:
 def join() -> Callable[..., Listed]:
     log: list[Row] = []
 
-    def join(*, secret: bytes = SECRET, digest: bytes = b"d" * 32, shown: int | None = None, **sections: Any) -> Listed:
+    def join(
+        *,
+        secret: bytes = SECRET,
+        digest: bytes = b"d" * 32,
+        shown: int | None = None,
+        only_ask: bool = False,
+        **sections: Any,
+    ) -> Listed:
         configured = settings(start={"from": "earliest", "first_window": WINDOW}, **sections)
         ledger = Listed(
             configured,
@@ -83,6 +91,9 @@ def join() -> Callable[..., Listed]:
             founder=("release", 0),
         )
         ledger.log, ledger.shown = log, shown
+        if only_ask:
+            ledger.admit()
+            return ledger
         ledger.join(Member(), Producer(log))  # type: ignore[arg-type]
         return ledger
 
@@ -117,6 +128,24 @@ def test_another_secret_is_refused_and_neither_secret_is_told(join: Callable[...
     assert SECRET not in told
     assert SECRET.hex().encode() not in told
     join()
+
+
+def test_who_asks_before_joining_hears_the_same_and_nothing_while_there_is_no_pipeline(
+    join: Callable[..., Listed], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert not join(only_ask=True, secret=b"\x5b" * 32).log  # asking founds nothing
+    join()
+    join(only_ask=True)
+    with pytest.raises(Refusal, match="the secret is another one"):
+        join(only_ask=True, secret=b"\x5b" * 32)
+    with pytest.raises(Refusal, match=r"\(fields: bounds\)"):
+        join(only_ask=True, digest=b"e" * 32, bounds={"max_records_per_user": 3})
+
+    def away(*_: object, **__: object) -> None:
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+
+    monkeypatch.setattr(Listed, "_read", away)
+    join(only_ask=True, secret=b"\x5b" * 32)  # the tasks will ask again
 
 
 def test_a_compacted_raw_topic_is_refused_before_anything_is_founded(

@@ -143,7 +143,7 @@ def test_a_raw_topic_that_is_recreated_is_refused_while_running_and_after_a_rest
         assert f"topic={raw} was recreated" in row.reason
 
 
-def test_a_configuration_changed_under_the_same_epoch_is_refused_and_goes_on_when_it_is_changed_back(
+def test_a_worker_with_a_changed_configuration_does_not_start_and_the_old_one_goes_on(
     kafka: Broker, tmp_path: Path
 ) -> None:
     raw = raw_topic(kafka)
@@ -157,20 +157,44 @@ def test_a_configuration_changed_under_the_same_epoch_is_refused_and_goes_on_whe
         pipeline.data["bounds"] = {"max_records_per_user": 5}
         pipeline.write_config()
         worker = pipeline.start()
-        places = [(stage, partition) for stage in ("route", "bound", "release") for partition in range(2)]
-        for row in wait_until_refused(pipeline, *places):
-            assert "configuration changed under the same epoch (fields: bounds)" in row.reason
-            assert "change them back, or give the pipeline a new [pipeline] name" in row.action
-        worker.stop()
+        assert worker.process.wait(120) == 2
+        said = " ".join(worker.tail().replace("│", " ").split())
+        assert "configuration changed under the same epoch (fields: bounds)" in said
+        assert "change them back, or give the pipeline a new [pipeline] name" in said
+        code, text = command_line(pipeline)
+        assert code == 1
+        assert "The pipeline runs with other values of bounds" in text
         pipeline.data["bounds"] = SMALL["bounds"]
         pipeline.write_config()
         pipeline.start()
         pipeline.wait()
         assert pipeline.public() == wanted
-        wait_for(lambda: not refused(pipeline), "the refusals are withdrawn", seconds=PATIENCE)
+        wait_for(lambda: running(pipeline) == 6, "all partitions run", seconds=PATIENCE)
         code, text = command_line(pipeline)
         assert code == 0, text
-        assert "refused" not in text
+
+
+@pytest.mark.parametrize("differs", ["configuration", "secret"])
+def test_a_worker_that_differs_takes_no_partition_from_those_that_run(
+    kafka: Broker, tmp_path: Path, differs: str
+) -> None:
+    raw = raw_topic(kafka)
+    with Pipeline(kafka, tmp_path, raw, SMALL) as pipeline:
+        worker = pipeline.start()
+        pipeline.wait()
+        wait_for(lambda: running(pipeline) == 6, "all partitions run", seconds=PATIENCE)
+        generations = worker.log.read_text().count("of the group: ")
+        if differs == "configuration":
+            pipeline.data["privacy"]["epsilon"] = 7.0
+            pipeline.write_config()
+            other, said = pipeline.start(), "configuration changed under the same epoch (fields: privacy"
+        else:
+            other, said = pipeline.start(SUSURRUS_SECRET="5b" * 32), "the secret is another one"
+        assert other.process.wait(120) == 2
+        assert said in " ".join(other.tail().replace("│", " ").split())
+        time.sleep(3)
+        assert worker.log.read_text().count("of the group: ") == generations
+        assert not refused(pipeline)
 
 
 @pytest.mark.parametrize("loss", ["emptied", "recreated"])

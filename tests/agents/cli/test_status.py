@@ -55,6 +55,15 @@ def test_problems_say_why_and_what_to_do_once_for_all_partitions_alike() -> None
     assert "4 running, 3 missing" in text
 
 
+def test_a_configuration_that_workers_would_refuse_is_told_even_if_all_is_well() -> None:
+    found = PipelineStatus(
+        epoch="ab" * 16, first_window=0, partitions=tuple(RUNNING), changed=("bounds", "privacy.epsilon")
+    )
+    text = " ".join(shown(found, 80).replace("│", " ").split())
+    assert "The pipeline runs with other values of bounds, privacy.epsilon" in text
+    assert "What to do: change them back" in text
+
+
 def test_a_pipeline_that_never_ran_says_so() -> None:
     found = PipelineStatus(epoch="", first_window=None, partitions=tuple(MISSING))
     assert "not started yet" in shown(found, 80)
