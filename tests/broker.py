@@ -189,14 +189,14 @@ def real_broker() -> Iterator[Broker]:
 
 
 @contextlib.contextmanager
-def real_cluster() -> Iterator[Broker]:
-    """Three brokers (replication 3, min.insync.replicas 2) that a test may kill; skipped without Java and Maven."""
+def real_cluster(brokers: int = 3) -> Iterator[Broker]:
+    """Brokers (of three: replication 3, min.insync.replicas 2) that a test may kill; skipped without Java and Maven."""
     with contextlib.ExitStack() as stack:
         try:
-            cluster = stack.enter_context(KafkaCluster(brokers=3, heap="384m"))
+            cluster = stack.enter_context(KafkaCluster(brokers=brokers, heap="384m"))
         except KafkaUnavailableError as no_java:
-            give_up(f"no three-broker cluster: {no_java}")
-        yield Broker(cluster.bootstrap_servers, description="three brokers, Java and Maven", cluster=cluster)
+            give_up(f"no {brokers}-broker cluster: {no_java}")
+        yield Broker(cluster.bootstrap_servers, description=f"{brokers} brokers, Java and Maven", cluster=cluster)
 
 
 @contextlib.contextmanager

@@ -28,6 +28,13 @@ def kafka_cluster(_three_brokers: Broker) -> Iterator[Broker]:
     _three_brokers.heal()
 
 
+@pytest.fixture
+def lone_broker() -> Iterator[Broker]:
+    """A real broker of the test's own, without any replica: when it is down, Kafka is down."""
+    with broker.real_cluster(1) as found:
+        yield found
+
+
 @pytest.fixture(scope="session")
 def embedded() -> Iterator[Broker]:
     """librdkafka's in-process broker; no transactions are filtered, and topics appear when first named."""
@@ -38,7 +45,7 @@ def embedded() -> Iterator[Broker]:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Whoever asks for a real broker is marked ``broker``, so that ``-m "not broker"`` needs no discipline."""
     for item in items:
-        if {"kafka", "kafka_cluster"} & set(getattr(item, "fixturenames", ())):
+        if {"kafka", "kafka_cluster", "lone_broker"} & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.broker)
 
 

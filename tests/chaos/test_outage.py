@@ -1,0 +1,48 @@
+"""All of Kafka is away for longer than sessions, transactions and most time-outs last: the workers stay, and go on after it."""
+
+import time
+from pathlib import Path
+
+import pytest
+from confluent_kafka import TopicPartition
+
+from tests.broker import Broker, wait_for
+from tests.chaos.conftest import COPIES, RAW_PARTITIONS
+from tests.pipeline import Pipeline, Public, produce, web_log
+
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(600)]
+
+AWAY_SECONDS = 40.0
+
+
+@pytest.mark.parametrize("outage", ["killed", "paused"])
+def test_an_outage_of_kafka_changes_no_byte_and_needs_nobody(
+    lone_broker: Broker, raw: str, undisturbed: Public, tmp_path: Path, outage: str
+) -> None:
+    """The raw topic's name is part of the noise's address, so the copy on this broker has the same."""
+    lone_broker.create_topic(raw, RAW_PARTITIONS, {"retention.ms": "-1"})
+    produce(lone_broker, raw, web_log(RAW_PARTITIONS, COPIES))
+    with Pipeline(lone_broker, tmp_path, raw, {"worker": {"fetch_bytes": 65_536}}) as pipeline:
+        workers = [pipeline.start(), pipeline.start()]
+        with lone_broker.consumer() as consumer:
+
+            def end(topic: str, partition: int = 0) -> int:
+                place = TopicPartition(pipeline.settings.topic(topic), partition)
+                return int(consumer.get_watermark_offsets(place, timeout=10)[1])
+
+            wait_for(lambda: end("by-user") > 0, "the first commit of route")
+            published = end("progress")
+        if outage == "killed":
+            lone_broker.kill(1)
+        else:
+            lone_broker.pause(1)
+        time.sleep(AWAY_SECONDS)
+        if outage == "killed":
+            lone_broker.restart(1)
+        else:
+            lone_broker.resume(1)
+        topics = pipeline.settings.topics
+        assert published < topics.bounded_partitions * pipeline.settings.triggers, "the outage came too late to matter"
+        pipeline.wait(seconds=300)
+        assert [worker.process.poll() for worker in workers] == [None, None]
+        assert pipeline.public() == undisturbed
