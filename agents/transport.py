@@ -17,14 +17,15 @@ import asyncio
 import itertools
 import time
 import weakref
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
+from itertools import chain
 from types import SimpleNamespace
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer
 from aiokafka import TopicPartition as AioTopicPartition
-from aiokafka.consumer.fetcher import FetchResult
+from aiokafka.consumer.fetcher import FetchResult, PartitionRecords
 from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from aiokafka.errors import ConsumerStoppedError
 from faust.transport.drivers import aiokafka as driver
@@ -32,6 +33,8 @@ from faust.types import TP
 
 _IDLE_SLEEP_SECONDS = 0.02
 _POLL_SECONDS = 0.1
+_ROUND_SECONDS = 0.02
+"""Every batch costs Faust a millisecond, so what arrives within one round is delivered together."""
 _BATCHES_UNDER_WAY = 2
 
 
@@ -140,10 +143,10 @@ class BatchConsumerThread(driver.AIOKafkaConsumerThread):
             for tp in starts:
                 result = fetcher._records.get(tp)
                 if isinstance(result, FetchResult) and result._partition_records is not None:
-                    # aiokafka wraps every decoded record in a second object, at a third of a worker's whole time.
-                    result._partition_records._consumer_record = _as_decoded
+                    take_whole_batches(result._partition_records)
             with fetcher._subscriptions.fetch_context():
-                fetched: Mapping[AioTopicPartition, list[Any]] = await fetcher.fetched_records(set(starts), timeout=0)
+                whole: Mapping[AioTopicPartition, list[_Whole]] = await fetcher.fetched_records(set(starts), timeout=0)
+            fetched = {tp: _flat(batches, starts[tp]) for tp, batches in whole.items()}
             left = deadline - time.monotonic()
             if fetched or left <= 0 or any(position(tp) != start for tp, start in starts.items()):
                 return fetched
@@ -155,9 +158,72 @@ class BatchConsumerThread(driver.AIOKafkaConsumerThread):
                 waiter.cancel()
 
 
-def _as_decoded(tp: AioTopicPartition, record: Any) -> Any:
-    """Offset, time stamp and its type, key, value: all a stage asks for is in the record as it was decoded."""
-    return record
+class _Whole(list[Any]):
+    """All records of one record batch. To aiokafka it is one record with the offset of the last."""
+
+    @property
+    def offset(self) -> int:
+        """What aiokafka compares with its position, and goes on behind."""
+        offset: int = self[-1].offset
+        return offset
+
+
+class _WholeBatch:
+    """A record batch of aiokafka that iterates as one thing; everything else, such as its producer and its end, is its own."""
+
+    def __init__(self, batch: Any) -> None:
+        self._batch = batch
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._batch, name)
+
+    def __iter__(self) -> Iterator[_Whole]:
+        records = _Whole(self._batch)
+        if records:
+            yield records
+
+    def __next__(self) -> Any:
+        """The single record of a control batch."""
+        return next(self._batch)
+
+
+class _WholeBatches:
+    """The record batches of a fetch, each as a whole."""
+
+    def __init__(self, batches: Any) -> None:
+        self._batches = batches
+
+    def has_next(self) -> bool:
+        """Whether there is another batch."""
+        more: bool = self._batches.has_next()
+        return more
+
+    def next_batch(self) -> _WholeBatch:
+        """It."""
+        return _WholeBatch(self._batches.next_batch())
+
+
+def take_whole_batches(fetched: PartitionRecords) -> None:
+    """Let aiokafka pass on what it has fetched of a partition by record batches, of which it knows which are to be read.
+
+    Record by record its Python costs more than parsing, and it wraps each in a second object: offset, time stamp and its
+    type, key and value, all a stage asks for, are in the record as it was parsed.
+    """
+    if not isinstance(fetched._records, _WholeBatches):
+        fetched._records = _WholeBatches(fetched._records)
+        fetched._consumer_record = _as_parsed
+
+
+def _as_parsed(tp: AioTopicPartition, batch: Any) -> Any:
+    return batch
+
+
+def _flat(batches: list[_Whole], start: int) -> list[Any]:
+    """The records from ``start`` on: a compressed batch brings those before it, too."""
+    records = list(chain.from_iterable(batches))
+    if records and records[0].offset < start:
+        return [record for record in records if record.offset >= start]
+    return records
 
 
 class BatchConsumer(driver.Consumer):
@@ -169,6 +235,7 @@ class BatchConsumer(driver.Consumer):
         super().__init__(*args, **kwargs)
         self._message_numbers = itertools.count(1 << 62)
         self._under_way: dict[TP, weakref.WeakSet[Batch]] = {}
+        self._next_round = 0.0
 
     def _new_consumer_thread(self) -> BatchConsumerThread:
         return BatchConsumerThread(self, loop=self.loop, beacon=self.beacon)
@@ -183,6 +250,8 @@ class BatchConsumer(driver.Consumer):
         if not wanted:
             await asyncio.sleep(_IDLE_SLEEP_SECONDS)
             return {}
+        await asyncio.sleep(self._next_round - time.monotonic())
+        self._next_round = time.monotonic() + _ROUND_SECONDS
         batches = await super()._getmany(active_partitions=wanted, timeout=min(timeout, _POLL_SECONDS))
         messages = {}
         for tp, batch in batches.items():

@@ -4,18 +4,22 @@ import asyncio
 import contextlib
 import gc
 import itertools
+import struct
 from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from aiokafka import TopicPartition
-from aiokafka.consumer.fetcher import OffsetResetStrategy
+from aiokafka.consumer.fetcher import READ_COMMITTED, READ_UNCOMMITTED, OffsetResetStrategy, PartitionRecords
 from aiokafka.consumer.subscription_state import TopicPartitionState
+from aiokafka.errors import CorruptRecordException
+from aiokafka.record.default_records import DefaultRecordBatchBuilder
+from aiokafka.record.memory_records import MemoryRecords
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP
 
-from susurrus.agents.transport import Batch, BatchConsumer, BatchConsumerThread
+from susurrus.agents.transport import Batch, BatchConsumer, BatchConsumerThread, _flat, take_whole_batches
 
 TPS = [TP("raw", 0), TP("raw", 1), TP("by-user", 0)]
 
@@ -54,7 +58,7 @@ def consumer_of(reading: set[TP]) -> BatchConsumer:
     consumer = BatchConsumer.__new__(BatchConsumer)
     consumer.transport = SimpleNamespace(is_reading=reading.__contains__)
     consumer._message_numbers = itertools.count(1 << 62)
-    consumer._under_way = {}
+    consumer._under_way, consumer._next_round = {}, 0.0
     return consumer
 
 
@@ -145,7 +149,7 @@ class Aiokafka:
         self.revoked_meanwhile = self.reset_meanwhile = False
         self.asked = 0
 
-    async def fetched_records(self, partitions: set[Any], **_: Any) -> dict[Any, list[Any]]:
+    async def fetched_records(self, partitions: set[Any], **_: Any) -> dict[Any, list[list[Any]]]:
         assert partitions == {self.tp}
         self.asked += 1
         records, self.state.position = self.brings
@@ -153,7 +157,7 @@ class Aiokafka:
             self.state._position_fut = object()
         if self.revoked_meanwhile:
             self.assignment.active = False
-        return {self.tp: records} if records else {}
+        return {self.tp: [[record] for record in records]} if records else {}
 
     def _create_fetch_waiter(self) -> "asyncio.Future[None]":
         return asyncio.get_running_loop().create_future()
@@ -168,11 +172,16 @@ def fetch(consumer: Aiokafka, active: set[TP]) -> dict[TP, Batch]:
 RAW = TopicPartition("raw", 0)
 
 
+def read(offset: int) -> SimpleNamespace:
+    """A record, as far as the transport looks at it."""
+    return SimpleNamespace(offset=offset)
+
+
 def test_a_batch_says_from_where_to_where_it_was_fetched_and_in_which_generation() -> None:
     consumer = Aiokafka(RAW, 100)
-    consumer.brings = (["a", "b"], 107)  # offsets 101 and 104, say: the rest are holes
+    consumer.brings = ([read(101), read(104)], 107)  # the rest are holes
     batch = fetch(consumer, {TPS[0]})[TPS[0]]
-    assert (batch.start, batch.end, batch.records, batch.generation) == (100, 107, ["a", "b"], 7)
+    assert (batch.start, batch.end, batch.records, batch.generation) == (100, 107, [read(101), read(104)], 7)
 
 
 def test_a_fetch_of_nothing_but_holes_is_a_batch_for_the_clock_must_see_the_position_move() -> None:
@@ -199,17 +208,17 @@ def test_a_partition_without_a_position_is_not_fetched() -> None:
 
 def test_what_was_fetched_while_the_partition_was_taken_away_is_not_delivered() -> None:
     consumer = Aiokafka(RAW, 100)
-    consumer.brings, consumer.revoked_meanwhile = (["a"], 101), True
+    consumer.brings, consumer.revoked_meanwhile = ([read(100)], 101), True
     assert fetch(consumer, {TPS[0]}) == {}
 
 
-@pytest.mark.parametrize("records", [[], ["a"]])
-def test_a_reset_of_the_position_during_a_fetch_is_no_hole_but_a_gap(records: list[str]) -> None:
+@pytest.mark.parametrize("records", [[], [read(500)]])
+def test_a_reset_of_the_position_during_a_fetch_is_no_hole_but_a_gap(records: list[SimpleNamespace]) -> None:
     """Retention ate 100 to 499: aiokafka goes to the earliest record by itself."""
     consumer = Aiokafka(RAW, 100)
     consumer.brings, consumer.reset_meanwhile = (records, 500 + len(records)), True
     assert fetch(consumer, {TPS[0]}) == {}
-    consumer.brings, consumer.reset_meanwhile = (["b"], 502), False
+    consumer.brings, consumer.reset_meanwhile = ([read(501)], 502), False
     assert fetch(consumer, {TPS[0]})[TPS[0]].start >= 500
 
 
@@ -228,3 +237,76 @@ def test_aiokafka_still_marks_a_reset_as_the_transport_expects() -> None:
     first, after_seek, after_reset = asyncio.run(lives())
     assert first is after_seek
     assert after_seek is not after_reset
+
+
+# ---- record batches as a whole -------------------------------------------------------------------------------------------
+
+
+def record_batch(
+    first: int, number: int, *, producer: int = -1, gzip: bool = False, marker: bytes | None = None
+) -> bytes:
+    """As a broker stores it; with a marker (0: abort, 1: commit) the control batch that ends a transaction."""
+    builder = DefaultRecordBatchBuilder(
+        magic=2,
+        compression_type=1 if gzip else 0,
+        is_transactional=producer >= 0,
+        producer_id=producer,
+        producer_epoch=0 if producer >= 0 else -1,
+        base_sequence=0 if producer >= 0 else -1,
+        batch_size=1 << 20,
+    )
+    for n in range(number):
+        key, value = (b"k", f"record {first + n}".encode()) if marker is None else (marker, b"")
+        builder.append(n, timestamp=1_000 + first + n, key=key, value=value, headers=[])
+    data = bytearray(builder.build())
+    data[:8] = struct.pack(">q", first)
+    if marker is not None:
+        data[22] |= 0x20  # the attribute that says so
+    return bytes(data)
+
+
+ABORT, COMMIT = b"\0\0\0\0", b"\0\0\0\1"
+LOG = [
+    record_batch(0, 4),
+    record_batch(4, 3, producer=7),  # aborted
+    record_batch(7, 2, producer=8),  # of a transaction that is committed
+    record_batch(9, 1, producer=7, marker=ABORT),
+    record_batch(10, 5, gzip=True),
+    record_batch(15, 1, producer=8, marker=COMMIT),
+    record_batch(18, 2, producer=7),  # the same producer's next transaction, behind a hole
+    record_batch(20, 1, producer=7, marker=COMMIT),
+]
+
+
+@pytest.mark.parametrize("first", range(21))
+@pytest.mark.parametrize("isolation", [READ_COMMITTED, READ_UNCOMMITTED])
+def test_whole_batches_bring_what_aiokafka_would_have_brought_record_by_record(first: int, isolation: int) -> None:
+    """From wherever a fetch starts, also from inside a batch, as compressed ones are sent whole."""
+    ends = [4, 7, 9, 10, 15, 16, 20, 21]
+    log = b"".join(batch for batch, end in zip(LOG, ends, strict=True) if end > first)
+    aborted = [(7, 4)] if first < 7 else []
+
+    def fetched() -> PartitionRecords:
+        return PartitionRecords(RAW, MemoryRecords(log), list(aborted), first, None, None, False, isolation)
+
+    one_by_one, whole = fetched(), fetched()
+    wanted = [(r.offset, r.timestamp, r.timestamp_type, r.key, r.value) for r in one_by_one]
+    take_whole_batches(whole)
+    take_whole_batches(whole)  # asked again before anything was taken
+    found = _flat(list(whole), first)
+    assert [(r.offset, r.timestamp, r.timestamp_type, r.key, r.value) for r in found] == wanted
+    assert whole.next_fetch_offset == one_by_one.next_fetch_offset == 21
+    offsets = {offset for offset, *_ in wanted}
+    assert offsets == set(range(first, 21)) - {9, 15, 16, 17, 20} - (
+        {4, 5, 6} if isolation == READ_COMMITTED else set()
+    )
+
+
+def test_a_damaged_batch_is_no_shorter_fetch() -> None:
+    damaged = bytearray(LOG[0])
+    damaged[-1] ^= 1
+    fetched = PartitionRecords(RAW, MemoryRecords(bytes(damaged)), [], 0, None, None, True, READ_COMMITTED)
+    take_whole_batches(fetched)
+    with pytest.raises(CorruptRecordException):
+        list(fetched)
+    assert fetched.next_fetch_offset == 0
