@@ -61,6 +61,8 @@ def _write_options() -> WriteOptions:
 _MEMORY_BYTES = 24 << 20
 _ENTRY_BYTES = 150
 """What an entry of a dictionary of byte strings costs beside the bytes."""
+_REPLAYED = 4
+"""After a crash at most so many times the memory is replayed, however few rows were written again and again."""
 
 
 class Store:
@@ -74,6 +76,7 @@ class Store:
         self._clean: dict[bytes, bytes] = {}
         self._dirty_meta: bytes | None = None
         self._dirty_bytes = 0
+        self._memory_limit = memory_bytes
         directory.parent.mkdir(parents=True, exist_ok=True)
         deadline = time.monotonic() + lock_seconds
         while True:
@@ -96,9 +99,9 @@ class Store:
             return []
         values = list(map(self._dirty.get, keys))
         for older in (self._clean.get, None):
-            unknown = [i for i, value in enumerate(values) if value is None]
-            if not unknown:
+            if None not in values:
                 break
+            unknown = [i for i, value in enumerate(values) if value is None]
             if self._deleted:
                 unknown = [i for i in unknown if keys[i] not in self._deleted]
             wanted = keys if len(unknown) == len(keys) else [keys[i] for i in unknown]
@@ -162,8 +165,17 @@ class Store:
             self._dirty_bytes += sum(map(len, keys)) + sum(map(len, values)) + _ENTRY_BYTES * len(puts)
         self._dirty_bytes += _ENTRY_BYTES * len(deletes)
         self._dirty_meta = meta
-        if self._dirty_bytes > self._memory_bytes:
+        if self._dirty_bytes > self._memory_limit:
+            self._make_room()
+
+    def _make_room(self) -> None:
+        """Flush, unless what was written are the same rows over and over, as those of a window's users are."""
+        dirty = self._dirty
+        held = sum(map(len, dirty)) + sum(map(len, dirty.values())) + _ENTRY_BYTES * (len(dirty) + len(self._deleted))
+        if held > self._memory_bytes / 2 or self._dirty_bytes > _REPLAYED * self._memory_bytes:
             self.flush()
+        else:
+            self._memory_limit += self._memory_bytes
 
     def flush(self) -> None:
         """Everything in memory goes to RocksDB in one batch; it stays readable from memory until the next flush."""
@@ -173,7 +185,7 @@ class Store:
         dirty = self._dirty
         self._write_through([(key, dirty[key]) for key in sorted(dirty)], sorted(self._deleted), (), self._dirty_meta)
         self._clean, self._dirty, self._deleted = dirty, {}, set()
-        self._dirty_meta, self._dirty_bytes = None, 0
+        self._dirty_meta, self._dirty_bytes, self._memory_limit = None, 0, self._memory_bytes
 
     def _write_through(
         self,
@@ -199,6 +211,7 @@ class Store:
     def wipe(self) -> None:
         """Forget everything: the changelog is replayed from its start."""
         self._dirty, self._clean, self._deleted, self._dirty_meta, self._dirty_bytes = {}, {}, set(), None, 0
+        self._memory_limit = self._memory_bytes
         self._db.close()
         shutil.rmtree(self.directory, ignore_errors=True)
         self._db = Rdict(str(self.directory), _options())

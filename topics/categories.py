@@ -5,7 +5,9 @@ one, -0.0 is 0; 1, "1" and true are three. No Unicode normalisation. Strings are
 integers are plain, other numbers have the shortest digits that read back the same.
 """
 
+from collections import defaultdict
 from collections.abc import Sequence
+from itertools import count
 from typing import Any
 
 import msgspec
@@ -33,34 +35,33 @@ class Categories:
         self._missing = missing
         self._nullable = nullable
         self._limit = limit
-        self._codes: dict[Any, int] = {}
+        self._codes: defaultdict[Any, int] = defaultdict(count().__next__)
 
     def __len__(self) -> int:
         return len(self._codes)
 
     def add(self, column: Sequence[Any]) -> Int32s:
         """int32[len(column)]: codes so far, or minus the Reason."""
-        codes = self._codes
         if set(map(type, column)) in _FAST:  # none of these equals another of another type
-            return np.array([codes.setdefault(x, len(codes)) for x in column], np.int32)
-        return np.array([self._add(x) for x in column], np.int32)
+            return np.fromiter(map(self._codes.__getitem__, column), np.int32, len(column))
+        return np.fromiter(map(self._add, column), np.int32, len(column))
 
     def _add(self, scalar: Any) -> int:
         codes = self._codes
         kind = type(scalar)
         if kind is str or kind is int:
-            return codes.setdefault(scalar, len(codes))
+            return codes[scalar]
         if kind is bool:
-            return codes.setdefault((scalar,), len(codes))  # True == 1 in a dict
+            return codes[(scalar,)]  # True == 1 in a dict
         if kind is float:
             if not np.isfinite(scalar):
                 return -Reason.NOT_FINITE
             if abs(scalar) >= _EXACT:
                 # What was written is lost: 9007199254740993.0 reads as ...992, and one user would become two.
                 return -Reason.INTEGER_TOO_LARGE
-            return codes.setdefault(int(scalar) if scalar.is_integer() else scalar, len(codes))
+            return codes[int(scalar) if scalar.is_integer() else scalar]
         if scalar is None and self._nullable:
-            return codes.setdefault(None, len(codes))
+            return codes[None]
         return -self._missing if scalar is None or scalar is UNSET else -Reason.WRONG_TYPE
 
     def finish(self) -> tuple[list[bytes], Int32s]:

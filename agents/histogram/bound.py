@@ -24,6 +24,7 @@ from susurrus.agents.stage import Stage
 from susurrus.agents.store import Store
 from susurrus.agents.transport import Batch
 from susurrus.mechanisms.bounding import UserKeys
+from susurrus.mechanisms.errors import Refusal
 from susurrus.topics import bounded as bounded_codec
 from susurrus.topics import by_user as by_user_codec
 from susurrus.topics import tick as tick_codec
@@ -33,7 +34,9 @@ from susurrus.topics.packing import Kind, kind_of
 from susurrus.topics.partitioner import partition as partition_of
 
 _USERS = b"u"
-_ENTRY = np.dtype([("hash", "V16"), ("count", "<u4")])
+_ENTRY = np.dtype([("hash", "<u8"), ("count", "<u4")])
+_FORMAT = 2
+"""Of the stored caps. Another version's would be read as other caps, so it is part of the meta record."""
 
 
 class Bound(Stage):
@@ -48,8 +51,8 @@ class Bound(Stage):
         self._columns = services.settings.measured_columns
         self._partitions = services.settings.topics.bounded_partitions
         self._max_rows = services.settings.worker.max_open_records
-        # The per-user key list holds hashes. They are keyed, so nobody can craft two of one user's keys that collide, and a
-        # collision could change what is kept of that very user only.
+        # A user's key list holds hashes: equal hashes are one key to the caps, here and in what is stored, so a collision makes
+        # that very user's caps tighter and touches nobody else. They are keyed, so that nobody can look for collisions.
         self._hash_key = blake2b(services.secret, person=b"susurrus-bound", digest_size=32).digest()
         self._open: OpenSlots[ByUserBlock]
         self._spilled: SpilledSlots[ByUserBlock]
@@ -74,6 +77,11 @@ class Bound(Stage):
             # Only behind commits is anything deleted from by-user: a log that begins later is refused.
             self._taken = 0
             return 0
+        if meta.get("format") != _FORMAT:
+            raise Refusal(
+                f"stage=bound partition={self.partition} has state of format={meta.get('format', 1)}, and this version writes "
+                f"format={_FORMAT}: run the version that wrote it to the end of the window and give the pipeline a new name"
+            )
         self._open = OpenSlots.from_meta(meta, config_digest=services.config_digest)
         return position
 
@@ -127,7 +135,7 @@ class Bound(Stage):
         return Commit(position=position, meta=self._meta(position), outputs=outputs, puts=puts, drops=drops)
 
     def _meta(self, position: int) -> dict[str, Any]:
-        return {**self._open.to_meta(position), **self._spilled.to_meta()}
+        return {"format": _FORMAT, **self._open.to_meta(position), **self._spilled.to_meta()}
 
     def _spill(self) -> Commit:
         puts = self._spilled.spill(self._open.take_all())
@@ -158,14 +166,16 @@ class Bound(Stage):
             state_keys = [prefix + name for name in users]
         else:
             state_keys = [prefixes[m % len(windows)] + users[m // len(windows)] for m in members.tolist()]
-        hashes = np.frombuffer(
-            b"".join(blake2b(k, digest_size=16, key=self._hash_key).digest() for k in keys), dtype="V16"
-        )
+        digests = b"".join([blake2b(name, digest_size=8, key=self._hash_key).digest() for name in keys])
+        hashes, hash_of_key = np.unique(np.frombuffer(digests, "<u8"), return_inverse=True)
         rows = self._store.get(state_keys)
         state, old_hashes = _unpack(rows, hashes)
         triggers = np.array([self._calendar.trigger(number, slot) for number in numbers], np.int32)
         result = self._bounding.close(
-            member.astype(np.int32), key, triggers[(members % len(windows)).astype(np.intp)], state
+            member.astype(np.int32),
+            hash_of_key.astype(np.int32)[key],
+            triggers[(members % len(windows)).astype(np.intp)],
+            state,
         )
         changed = np.flatnonzero(result.state.kept != state.kept)
         puts = _pack(state_keys, changed, result.state, np.concatenate([hashes, old_hashes]), len(hashes))
@@ -238,8 +248,8 @@ def _joined(codes: list[npt.NDArray[np.int32]], items: list[list[bytes]]) -> tup
     return np.concatenate(parts), distinct
 
 
-def _unpack(rows: list[bytes | None], hashes: npt.NDArray[np.void]) -> tuple[UserKeys, npt.NDArray[np.void]]:
-    """Stored caps as columns. Keys of this batch get its codes, all others -1, -2, ...: entry i has code -1 - i."""
+def _unpack(rows: list[bytes | None], hashes: npt.NDArray[np.uint64]) -> tuple[UserKeys, npt.NDArray[np.uint64]]:
+    """Stored caps as columns. Keys in ``hashes``, sorted, get their place there as a code; entry i of others has code -1 - i."""
     present = [row or b"" for row in rows]
     lengths = np.array(list(map(len, present)), np.int64) // _ENTRY.itemsize
     indptr = np.concatenate(([0], np.cumsum(lengths)))
@@ -248,17 +258,8 @@ def _unpack(rows: list[bytes | None], hashes: npt.NDArray[np.void]) -> tuple[Use
     counted = np.concatenate(([0], np.cumsum(entries["count"], dtype=np.int64)))
     kept = counted[indptr[1:]] - counted[indptr[:-1]]
     stored = np.ascontiguousarray(entries["hash"])
-    code = -1 - np.arange(len(entries), dtype=np.int32)
-    if len(entries) and len(hashes):
-        ours, theirs = hashes.view("<u8").reshape(-1, 2), stored.view("<u8").reshape(-1, 2)
-        order = np.argsort(ours[:, 0], kind="stable")
-        if (np.diff(ours[order, 0]) == 0).any():
-            known = {digest: i for i, digest in enumerate(hashes.tolist())}
-            code = np.array([known.get(digest, -1 - i) for i, digest in enumerate(stored.tolist())], np.int32)
-        else:
-            at = np.minimum(np.searchsorted(ours[order, 0], theirs[:, 0]), len(order) - 1)
-            match = (ours[order[at]] == theirs).all(axis=1)
-            code[match] = order[at][match]
+    at = np.minimum(np.searchsorted(hashes, stored), len(hashes) - 1)
+    code = np.where(hashes[at] == stored, at, -1 - np.arange(len(entries))).astype(np.int32)
     state = UserKeys(indptr=indptr, key=code, count=entries["count"].astype(np.int32), kept=kept)
     return state, stored
 
@@ -267,7 +268,7 @@ def _pack(
     state_keys: list[bytes],
     changed: npt.NDArray[np.intp],
     state: UserKeys,
-    hashes: npt.NDArray[np.void],
+    hashes: npt.NDArray[np.uint64],
     batch_keys: int,
 ) -> list[tuple[bytes, bytes]]:
     """Rows to store of the changed users; ``hashes``: of the batch's keys, then of the entries that codes -1 - i point to."""

@@ -7,6 +7,7 @@ partition, and closes slots with ticks in the same transaction. The only stage t
 import contextlib
 import time
 from collections.abc import Iterator
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,7 @@ from susurrus.topics.raw import RawColumns
 from susurrus.topics.reason import Reason
 
 _LOOK_FOR_NEW_SOURCES_SECONDS = 10.0
+_OFFSET, _TIMESTAMP, _TIMESTAMP_TYPE, _VALUE = map(attrgetter, ("offset", "timestamp", "timestamp_type", "value"))
 
 
 class Route(Stage):
@@ -134,16 +136,15 @@ class Route(Stage):
 
     def _pack(self, records: list[Any]) -> None:
         n = len(records)
-        offsets = np.fromiter([record.offset for record in records], np.int64, n)
-        stamps = np.fromiter([record.timestamp for record in records], np.int64, n)
-        types = [record.timestamp_type for record in records]
-        if len(set(types)) > 1 or types[0] != self._clock.accepted_type:
+        offsets = np.fromiter(map(_OFFSET, records), np.int64, n)
+        stamps = np.fromiter(map(_TIMESTAMP, records), np.int64, n)
+        if set(map(_TIMESTAMP_TYPE, records)) != {self._clock.accepted_type}:
             for record in records:
                 self._clock.check_type(
                     record.timestamp_type, topic=self._topic, partition=self.partition, offset=record.offset
                 )
         try:
-            columns = self._decoder.decode([record.value for record in records])
+            columns = self._decoder.decode(list(map(_VALUE, records)))
         except NotYet as waiting:
             self._waiting = str(waiting)  # outlives the restarts until records are decoded again
             raise
