@@ -2,7 +2,6 @@
 
 import json
 import time
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,20 +17,10 @@ from susurrus.topics.dead_letter import decode_headers
 from susurrus.topics.private_stream import StreamRow
 from tests.broker import Broker
 from tests.pipeline import EPOCH, SECRET, Pipeline, archive_topic
+from tests.stream_pipeline import TOPS, stream_pipeline
 
 PARTITIONS = 2
 STREAMS = ("a", "b", "c")
-TOPS: dict[str, Any] = {
-    "stream": "meter",
-    "value": "reading.watts",
-    "bound": 100.0,
-    "grid": 0.5,
-    "epsilon": 1.0,
-    "holdout": 300,
-    "range_limit": 1024,
-    "fanout": 4,
-    "smoothing": 1,
-}
 PAK: dict[str, Any] = {
     "method": "pak",
     "stream": "meter",
@@ -44,21 +33,6 @@ PAK: dict[str, Any] = {
     "horizon": 4000,
     "tail_start": 0.05,
 }
-
-
-def stream_pipeline(kafka: Broker, directory: Path, raw: str, stream: dict[str, Any]) -> Pipeline:
-    """A pipeline of kind stream: none of the histogram's sections."""
-
-    class Streams(Pipeline):
-        def write_config(self) -> None:
-            for section in ("bounds", "privacy", "clock"):
-                self.data.pop(section, None)
-            self.data["input"] = {"topic": raw}
-            self.data["start"] = {"from": "earliest", "epoch": EPOCH, "first_window": "1995-08-01T00:00:00Z"}
-            self.data["stream"] = stream
-            super().write_config()
-
-    return Streams(kafka, directory, raw, {"pipeline": {"kind": "stream", "name": "meters"}})
 
 
 def readings(count: int) -> dict[str, np.ndarray]:

@@ -1,0 +1,34 @@
+"""A pipeline of kind stream under test: none of the histogram's sections."""
+
+from pathlib import Path
+from typing import Any
+
+from tests.broker import Broker
+from tests.pipeline import EPOCH, Pipeline
+
+TOPS: dict[str, Any] = {
+    "stream": "meter",
+    "value": "reading.watts",
+    "bound": 100.0,
+    "grid": 0.5,
+    "epsilon": 1.0,
+    "holdout": 300,
+    "range_limit": 1024,
+    "fanout": 4,
+    "smoothing": 1,
+}
+
+
+def stream_pipeline(kafka: Broker, directory: Path, raw: str, stream: dict[str, Any]) -> Pipeline:
+    """A pipeline of kind stream: none of the histogram's sections."""
+
+    class Streams(Pipeline):
+        def write_config(self) -> None:
+            for section in ("bounds", "privacy", "clock"):
+                self.data.pop(section, None)
+            self.data["input"] = {"topic": raw}
+            self.data["start"] = {"from": "earliest", "epoch": EPOCH, "first_window": "1995-08-01T00:00:00Z"}
+            self.data["stream"] = stream
+            super().write_config()
+
+    return Streams(kafka, directory, raw, {"pipeline": {"kind": "stream", "name": "meters"}})
