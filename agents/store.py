@@ -10,6 +10,7 @@ import shutil
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from weakref import WeakSet
 
 from rocksdict import BlockBasedOptions, Cache, Options, Rdict, ReadOptions, WriteBatch, WriteOptions
 
@@ -59,24 +60,30 @@ def _write_options() -> WriteOptions:
 
 
 _MEMORY_BYTES = 24 << 20
+_WORKER_MEMORY_BYTES = 256 << 20
+"""Shared by the stores of a worker, so that its memory does not grow with its partitions."""
 _ENTRY_BYTES = 150
 """What an entry of a dictionary of byte strings costs beside the bytes."""
 _REPLAYED = 4
 """After a crash at most so many times the memory is replayed, however few rows were written again and again."""
 
 
+_open_stores: "WeakSet[Store]" = WeakSet()
+
+
 class Store:
     """Byte keys to byte values; keys sort bytewise. The first byte names the table (agents/histogram/*)."""
 
-    def __init__(self, directory: Path, *, lock_seconds: float = 10.0, memory_bytes: int = _MEMORY_BYTES) -> None:
+    def __init__(self, directory: Path, *, lock_seconds: float = 10.0, memory_bytes: int | None = None) -> None:
         self.directory = directory
-        self._memory_bytes = memory_bytes
+        self._given_memory = memory_bytes
+        _open_stores.add(self)
         self._dirty: dict[bytes, bytes] = {}
         self._deleted: set[bytes] = set()
         self._clean: dict[bytes, bytes] = {}
         self._dirty_meta: bytes | None = None
         self._dirty_bytes = 0
-        self._memory_limit = memory_bytes
+        self._memory_limit = self._memory_bytes
         directory.parent.mkdir(parents=True, exist_ok=True)
         deadline = time.monotonic() + lock_seconds
         while True:
@@ -92,6 +99,13 @@ class Store:
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(0.1)
+
+    @property
+    def _memory_bytes(self) -> int:
+        """Written since the last flush until the rows in memory are weighed."""
+        if self._given_memory is not None:
+            return self._given_memory
+        return min(_MEMORY_BYTES, _WORKER_MEMORY_BYTES // len(_open_stores))
 
     def get(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """The values of many keys, None where absent."""
@@ -220,6 +234,7 @@ class Store:
         """Write what is in memory and release the directory."""
         self.flush()
         self._db.close()
+        _open_stores.discard(self)
 
 
 def is_corrupt(error: Exception) -> bool:

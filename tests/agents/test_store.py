@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from susurrus.agents import store as store_module
 from susurrus.agents.store import FIRST_STATE_KEY, META_KEY, Store, prefix_end
 
 KEYS = st.sampled_from(
@@ -156,3 +157,30 @@ def test_a_prefix_ends_before_the_next_key_that_lacks_it(prefix: bytes, rest: by
     assert prefix + rest < end
     assert not end.startswith(prefix)
     assert (prefix <= rest < end) == rest.startswith(prefix)
+
+
+def test_rows_that_are_written_again_and_again_stay_in_memory_and_many_rows_do_not(tmp_path: Path) -> None:
+    """The same users at every trigger are no reason to write; after a crash, what had been written comes back as some commit."""
+    store = Store(tmp_path / "0", memory_bytes=20_000)
+    for commit in range(100):
+        store.write([(b"u%d" % user, b"%d" % commit) for user in range(20)], meta=b"%d" % commit)
+    assert store._db.get(META_KEY) is not None, "what a crash replays is bounded"
+    assert int(store._db.get(META_KEY)) < 99
+    assert len(store._dirty) == 20
+    flushed = store._db.get(META_KEY)
+    for commit in range(100, 200):
+        store.write([(b"w%d-%d" % (commit, row), b"x" * 50) for row in range(20)], meta=b"%d" % commit)
+        assert len(store._dirty) * 200 < 3 * 20_000
+    assert store._db.get(META_KEY) != flushed
+    assert store.get([b"u3", b"w100-0", b"w199-19"]) == [b"99", b"x" * 50, b"x" * 50]
+    store.close()
+
+
+def test_the_stores_of_a_worker_share_its_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_module, "_open_stores", type(store_module._open_stores)())
+    stores = [Store(tmp_path / str(number)) for number in range(32)]
+    assert sum(store._memory_bytes for store in stores) <= 256 << 20
+    for store in stores[1:]:
+        store.close()
+    assert stores[0]._memory_bytes == 24 << 20
+    stores[0].close()
