@@ -63,21 +63,6 @@ def table1(triggers: int) -> Iterator[str]:
     yield from table(["strategy", "seeds", "keys", "ℓ∞", "ℓ1", "ℓ2", "best time", "memory"], body)
 
 
-def tenth() -> Iterator[str]:
-    """A tenth of the users at both numbers of triggers; T = 100 comes from the sweep over C."""
-    runs = {(100, row["strategy"]): row for row in load("sweep/zipf-mandelbrot.jsonl") if row["max_records"] == 32}
-    forty = [row for row in load("sweep/zipf-mandelbrot.jsonl") if row["max_records"] == 40]
-    runs.update({(100, row["strategy"]): row for row in forty if row["strategy"] == "weighted"})
-    runs.update({(1000, row["strategy"]): row for row in load("table1/tenth/*-1000-seed0.json")})
-    body = []
-    for strategy in ORDER:
-        for triggers in (100, 1000):
-            if (row := runs.get((triggers, strategy))) and (1000, strategy) in runs:
-                figures = [large(row[name]) for name in ("keys", "linf", "l1", "l2")]
-                body.append([strategy, str(triggers), *figures])
-    yield from table(["strategy", "T", "keys", "ℓ∞", "ℓ1", "ℓ2"], body)
-
-
 def quarters(triggers: int) -> Iterator[str]:
     rows = [row for row in load(f"table1/*-{triggers}-seed0.json") if row["strategy"] in ORDER]
     rows.sort(key=lambda row: ORDER.index(row["strategy"]))
@@ -239,8 +224,8 @@ def scale_workers() -> Iterator[str]:
 TABLES: dict[str, Callable[[], Iterator[str]]] = {
     "table1-100": lambda: table1(100),
     "table1-1000": lambda: table1(1000),
-    "table1-tenth": tenth,
     "quarters-100": lambda: quarters(100),
+    "quarters-1000": lambda: quarters(1000),
     "sweep": lambda: sweep("zipf-mandelbrot"),
     "retail": lambda: best_caps("retail"),
     "nasa": lambda: best_caps("nasa"),
