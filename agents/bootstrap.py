@@ -53,11 +53,10 @@ def _config(settings: Settings, spec: TopicSpec, replication: int) -> dict[str, 
     }
     if spec.retention == "forever":
         config["retention.ms"] = "-1"
-    elif settings.topics.retention is not None:
-        config["retention.ms"] = str(settings.topics.retention)
     elif spec.readers == "public":
         # Rows carry their trigger's time: by the broker's default a replayed archive would be deleted on arrival.
-        config["retention.ms"] = "-1"
+        retention = settings.topics.retention
+        config["retention.ms"] = "-1" if retention is None else str(retention)
     if spec.readers == "public":
         # Output time stamps are trigger times, which consumers rely on.
         config["message.timestamp.type"] = "CreateTime"
@@ -152,6 +151,8 @@ def check_topics(settings: Settings, admin: AdminClient) -> list[str]:
         for resource, future in (admin.describe_configs(resources) if resources else {}).items()
     }
     lines = list(_clock_problems(settings, admin))
+    if charges.topic_name(settings.pipeline.prefix) not in metadata.topics:
+        lines.append(f"missing  {charges.topic_name(settings.pipeline.prefix)}: run `susurrus topics create`")
     for name, spec in wanted.items():
         if name not in metadata.topics:
             lines.append(f"missing  {name}: run `susurrus topics create`")
@@ -163,6 +164,12 @@ def check_topics(settings: Settings, admin: AdminClient) -> list[str]:
             problems.append(f"has {len(topic.partitions)} partitions, needs {partitions}")
         replication = min((len(p.replicas) for p in topic.partitions.values()), default=0)
         expected = _config(settings, spec, replication)
+        if int(configs[name].get("min.insync.replicas", "1")) < int(expected["min.insync.replicas"]):
+            problems.append(
+                f"min.insync.replicas={configs[name].get('min.insync.replicas')}, should be {expected['min.insync.replicas']}"
+            )
+        if int(configs[name].get("max.message.bytes", expected["max.message.bytes"])) < _MAX_RECORD_BYTES:
+            problems.append(f"max.message.bytes={configs[name]['max.message.bytes']}, should be {_MAX_RECORD_BYTES}")
         for key in ("cleanup.policy", "retention.ms", "unclean.leader.election.enable", "message.timestamp.type"):
             if key in expected and set(configs[name].get(key, "").split(",")) != set(expected[key].split(",")):
                 problems.append(f"{key}={configs[name].get(key)}, should be {expected[key]}")

@@ -97,8 +97,9 @@ def load(secret_file: Path | None, environ: Mapping[str, str]) -> bytes:
 
 def create(path: Path) -> None:
     """Write a new secret of 32 random bytes as hexadecimal, readable by its owner only. An existing file is never
-    replaced."""
+    replaced; missing directories are made."""
     try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
         raise ConfigurationError(

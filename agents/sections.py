@@ -91,8 +91,8 @@ class InputSettings(Section):
     topic: TopicName
     """The existing topic of raw events. It is only read."""
     format: Literal["json", "avro", "protobuf"] = "json"
-    """How records are written. `avro` and `protobuf`: in Confluent's wire format, and Susurrus is installed as
-    `susurrus[registry]`. Only kind `histogram` reads them."""
+    """How records are written. `avro` and `protobuf`: in Confluent's wire format, and Susurrus is installed with
+    its extra `registry` (`pip install '.[registry]'`). Only kind `histogram` reads them."""
     message: Annotated[str, AfterValidator(_class)] | None = None
     """`protobuf`: the class that protoc generated, as `package.module:Message`, on PYTHONPATH. Fields are resolved by
     it, so no registry is asked."""
@@ -142,9 +142,9 @@ class ClockSettings(Section):
     Its topic needs retention.ms = -1, for old stamps would expire at once."""
     grace: Duration = 5_000
     """Clock `broker`: a partition passes a boundary when a record stamped this much later is read."""
-    idle_grace: Duration = 30_000
+    idle_grace: Duration = 60_000
     """An idle or producer-stamped partition passes a boundary this long after it; at least replica.lag.time.max.ms
-    plus clock skew."""
+    (30 s by default) plus clock skew."""
     max_ahead: Duration = 3_600_000
     """Clock `producer`: a stamp further in the future than this is bad input."""
     until: Instant | None = None
@@ -277,7 +277,8 @@ class TopicSettings(Section):
     min_insync_replicas: Annotated[int, Field(ge=1, le=100)] = 2
     """Replicas that must have a record before it counts."""
     retention: Duration | None = None
-    """How long the public topics are kept; for ever by default."""
+    """How long `histogram` and `progress` are kept; for ever by default. `latest` and the outputs of other kinds stay for
+    ever, dead letters and reports as long as the brokers' default says."""
 
 
 class WorkerSettings(Section):

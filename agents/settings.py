@@ -100,9 +100,10 @@ PUBLISHED_FIELDS: Final = (
 )
 """Fields that change published data, hence the noise's address: they may not change within an epoch.
 
-All others may change in a rolling upgrade: the prefix, brokers and their properties, grace periods (they move public
-cuts, which are then in the log), publication_pad, secret_file (the secret itself must stay), budget, replication,
-retention, worker, input.registry. ``keys.declared_file`` enters by its content, not its name.
+All others may change in a rolling upgrade (but for pipeline.prefix, which makes it another pipeline): brokers and their
+properties, grace periods (they move public cuts, which are then in the log), publication_pad, secret_file (the secret
+itself must stay), budget, replication, retention, worker, input.registry. ``keys.declared_file`` enters by its content,
+not its name.
 """
 
 
@@ -290,7 +291,9 @@ class Settings(Section):
         return self
 
 
-def load_settings(path: Path | None, environ: Mapping[str, str] = os.environ) -> Settings:
+def load_settings(
+    path: Path | None, environ: Mapping[str, str] = os.environ, *, unresolved: list[str] | None = None
+) -> Settings:
     """Read ``path`` (TOML), lay ``SUSURRUS__SECTION__FIELD`` of the environment over it, resolve secrets, and check.
 
     Raises ConfigurationError with one line per problem, each naming the field and the fix. Without a path everything
@@ -310,20 +313,30 @@ def load_settings(path: Path | None, environ: Mapping[str, str] = os.environ) ->
             ) from None
         except tomllib.TOMLDecodeError as error:
             raise ConfigurationError(f'config="{path}": not valid TOML: {error}; correct that line') from None
-    return settings_from(_overlaid(data, environ), directory=directory, environ=environ)
+    return settings_from(_overlaid(data, environ), directory=directory, environ=environ, unresolved=unresolved)
 
 
 def settings_from(
-    data: Mapping[str, Any], *, directory: Path = Path(), environ: Mapping[str, str] = os.environ
+    data: Mapping[str, Any],
+    *,
+    directory: Path = Path(),
+    environ: Mapping[str, str] = os.environ,
+    unresolved: list[str] | None = None,
 ) -> Settings:
-    """Settings of an already parsed configuration; file names in it are relative to ``directory``."""
+    """Settings of an already parsed configuration; file names in it are relative to ``directory``.
+
+    unresolved: takes what is wrong with passwords kept elsewhere, which is otherwise an error like any other.
+    """
     data = dict(data)
+    problems: list[str] = []
     for section in _WITH_SECRETS:
-        _resolve_properties(data, section, directory, environ)
+        _resolve_properties(data, section, directory, environ, problems if unresolved is None else unresolved)
     try:
         settings = Settings.model_validate(data)
     except ValidationError as error:
-        raise ConfigurationError("\n".join(explain(error, Settings))) from None
+        problems += explain(error, Settings)
+    if problems:
+        raise ConfigurationError("\n".join(problems))
     settings._directory = directory
     if settings.keys.declared_file is not None:
         settings._declared = declared.read(directory / settings.keys.declared_file, len(settings.input.key))
@@ -335,7 +348,11 @@ _WITH_SECRETS: Final = (("kafka",), ("input", "registry"))
 
 
 def _resolve_properties(
-    data: dict[str, Any], section: tuple[str, ...], directory: Path, environ: Mapping[str, str]
+    data: dict[str, Any],
+    section: tuple[str, ...],
+    directory: Path,
+    environ: Mapping[str, str],
+    problems: list[str],
 ) -> None:
     """Put the values of files and variables at ``<section>.properties``, copying the tables on the way there."""
     table: dict[str, Any] = data
@@ -346,10 +363,13 @@ def _resolve_properties(
         table = table[name]
     if isinstance(table.get("properties"), Mapping):
         place = ".".join((*section, "properties"))
-        table["properties"] = {
-            name: secrets.resolve(value, f'{place}."{name}"', directory, environ)
-            for name, value in kafka_properties.flatten(table["properties"]).items()
-        }
+        table["properties"] = properties = kafka_properties.flatten(table["properties"])
+        for name, value in properties.items():
+            try:
+                properties[name] = secrets.resolve(value, f'{place}."{name}"', directory, environ)
+            except ConfigurationError as problem:
+                problems.append(str(problem))
+                properties[name] = ""
 
 
 def _overlaid(data: dict[str, Any], environ: Mapping[str, str]) -> dict[str, Any]:

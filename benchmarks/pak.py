@@ -15,6 +15,7 @@ import json
 import math
 import time
 from dataclasses import asdict, dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -189,6 +190,8 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--plot", type=Path, metavar="DIRECTORY")
     arguments = parser.parse_args()
+    if arguments.plot and find_spec("matplotlib") is None:
+        parser.error("--plot needs matplotlib: pip install '.[benchmarks]'")
     results: dict[str, list[Result]] = {}
     for shape in SHAPES:
         if arguments.stream and shape.name not in arguments.stream:

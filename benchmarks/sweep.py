@@ -13,6 +13,7 @@ import json
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -86,6 +87,8 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--plot", type=Path, help="PNG to write")
     add_data_arguments(parser)
     options = parser.parse_args(argv)
+    if options.plot and find_spec("matplotlib") is None:
+        parser.error("--plot needs matplotlib: pip install '.[benchmarks]'")
     workload = hold(load(options))
     rows = []
     for strategy in options.strategy or ["toeplitz"]:

@@ -278,6 +278,10 @@ class DpSqlp:
             "mu": self.guarantee.mu,
             "delta_selection": self.guarantee.delta_selection,
             "sigma": {c.name: s for c, s in zip(self.plan.columns, self.value_sigma, strict=True)},
+            "std_last": {
+                c.name: s * float(self.prefix_std[T - 1])
+                for c, s in zip(self.plan.columns, self.value_sigma, strict=True)
+            },
         }
         if self.plan.discover:
             tau = self.thresholds / GRID

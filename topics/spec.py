@@ -85,7 +85,7 @@ RELEASE_CHANGELOG = TopicSpec(
 )
 LEDGER = TopicSpec(
     name="ledger",
-    key="record name, such as charge/2026-01-01T00:00:00Z",
+    key="record name, such as epoch, started/bound/3 or digest/…",
     value="JSON, one schema per kind of name",
     partitions="one",
     cleanup="compact",

@@ -1,8 +1,9 @@
 """``susurrus config``: check a configuration, print its schema, make a noise secret."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.panel import Panel
@@ -21,10 +22,14 @@ app = typer.Typer(no_args_is_help=True, help="Check a configuration, print its s
 @app.command()
 def check(file: Annotated[Path, typer.Argument(help="TOML file of the pipeline.")]) -> None:
     """Check a configuration and say in plain words what it promises, publishes and costs."""
-    settings = load_settings(file)
-    settings.aiokafka()  # loads the TLS files
+    elsewhere: list[str] = []  # reported, not raised: the file can be checked where no secret is mounted
+    settings = load_settings(file, unresolved=elsewhere)
+    try:
+        settings.aiokafka()  # loads the TLS files
+    except ConfigurationError as error:
+        elsewhere.append(str(error))
     console = out()
-    console.print(summary(settings))
+    table = summary(settings)
     promise = ""
     if settings.pipeline.kind == "histogram":
         from susurrus.agents.formats import decoder_of
@@ -33,9 +38,11 @@ def check(file: Annotated[Path, typer.Argument(help="TOML file of the pipeline."
         strategy = build_strategy(settings.plan())
         try:
             decoder_of(settings).close()
-        except ConfigurationError as error:  # as for the secret: its package or class may be on the workers only
-            console.print(f"input: {error}", markup=False)
+        except ConfigurationError as error:  # its package or class may be on the workers only
+            elsewhere.append(f"input: {error}")
         promise = strategy.guarantee.sentence()
+        for row in costs(settings, strategy.describe()):
+            table.add_row(*row)
     elif settings.stream is not None:
         from susurrus.agents.real.law import promise_of
 
@@ -45,13 +52,16 @@ def check(file: Annotated[Path, typer.Argument(help="TOML file of the pipeline."
             f"Every report is {settings.local.epsilon:g}-locally private by itself, whoever runs the server; a device that "
             "reports k times has spent k times that."
         )
+    console.print(table)
     console.print(Panel(promise, title="The guarantee", title_align="left", border_style="green"))
+    for line in elsewhere:
+        console.print(f"not here: {line}", markup=False)
     if settings.pipeline.kind == "local":
         return  # its noise is the devices'
     try:
         settings.secret()
         secret = "found"
-    except ConfigurationError as error:  # reported, not raised: the file can be checked where no secret is mounted
+    except ConfigurationError as error:
         secret = str(error)
     console.print(f"noise secret: {secret}", markup=False)
 
@@ -75,6 +85,41 @@ def secret(file: Annotated[Path, typer.Argument(help="File to write; never repla
     """Make a noise secret. All workers of a pipeline need the same one; whoever has it can undo the noise."""
     secrets.create(file)
     out().print(f"wrote a new noise secret to {file}, readable by its owner only")
+
+
+def costs(settings: Settings, described: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """What the promise costs: standard errors of the noise, and how many users make a key that nobody declared appear."""
+    grids = {column.name: column.grid if column.kind == "sum" else 1.0 for column in settings.measured_columns}
+    if described["strategy"] == "dp-sqlp":
+        for name, std in described["std_last"].items():
+            yield "noise", f"± {_plain(1.96 * std * grids[name])} on {name} at the last trigger (95 %)"
+        if "thresholds" in described:
+            tau = described["thresholds"]
+            yield "new keys", f"appear from about {tau['min']:,.0f} to {tau['mean']:,.0f} users on"
+        return
+    for name, mechanism in described["columns"].items():
+        first, last = (1.96 * described["values"][mechanism][at] * grids[name] for at in ("std_first", "std_last"))
+        yield "noise", f"± {_plain(first)} on {name} at a window's first trigger, ± {_plain(last)} at its last (95 %)"
+    selection = described["selection"]
+    if selection is None:
+        return  # nothing but declared keys
+    weights = described.get("weights_first_trigger")
+    if weights is None:
+        yield (
+            "new keys",
+            f"appear from about {selection['threshold_first']:,.0f} users on at the first trigger, "
+            f"{selection['matched_threshold_last']:,.0f} (who came steadily) to {selection['threshold_last']:,.0f} at the last",
+        )
+    else:
+        users = selection["threshold_first"] / weights[0]
+        yield (
+            "new keys",
+            f"appear from about {users:,.0f} users on at the first trigger, if it is the first key of each",
+        )
+
+
+def _plain(number: float) -> str:
+    return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"
 
 
 def summary(settings: Settings) -> Table:

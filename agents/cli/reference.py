@@ -32,7 +32,8 @@ field and the fix, and says in plain words what the file promises and publishes.
   "NAME" }}`, and the noise secret comes from `privacy.secret_file` or `SUSURRUS_SECRET`. Make one with
   `susurrus config secret FILE`; all workers of a pipeline need the same.
 - **Fixed** settings change what is published. They are covered by the configuration digest in the ledger, and a
-  worker with another digest refuses to join a running pipeline. All others may change in a rolling restart.
+  worker with another digest refuses to join a running pipeline. All others may change in a rolling restart, except
+  `pipeline.prefix`: under another prefix it is another pipeline, which publishes and charges the same windows again.
 - `kafka.properties` go to every librdkafka client as they are, and are translated for the consumer of the raw
   topic: security protocol, SASL PLAIN, SCRAM and GSSAPI, TLS files and verification, timeouts, fetch sizes,
   client id and rack. Properties that decide exactly-once (group, transactions, isolation, offsets) belong to
@@ -56,6 +57,9 @@ bootstrap_servers = "broker-1:9092,broker-2:9092"
 topic = "web-requests"
 user = "host"
 key = ["url"]
+
+[clock]
+kind = "producer"       # Kafka's default time stamps; "broker" if the topic has message.timestamp.type=LogAppendTime
 
 [window]
 length = "1d"
@@ -115,6 +119,8 @@ def fixed(path: str) -> bool:
     """Whether a setting is covered by the configuration digest."""
     if path == "keys.declared_file":
         return True  # by its content
+    if path.startswith("input.registry.") or path == "stream.secret_file":
+        return False  # where schemas and the secret are found changes nothing
     parts = path.split(".")
     return any(".".join(parts[:depth]) in PUBLISHED_FIELDS for depth in range(1, len(parts) + 1))
 

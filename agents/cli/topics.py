@@ -9,7 +9,7 @@ app = typer.Typer(no_args_is_help=True, help="Create or check the topics of a pi
 
 @app.command()
 def create(config: ConfigOption = None) -> None:
-    """Create what is missing; topics that exist are checked, never changed."""
+    """Create what is missing, and add partitions that follow a grown raw topic; otherwise what exists stays as it is."""
     settings = settings_of(config)
     from susurrus.agents.bootstrap import create_topics
     from susurrus.agents.cli.kafka import admin
@@ -20,10 +20,13 @@ def create(config: ConfigOption = None) -> None:
 
 @app.command()
 def check(config: ConfigOption = None) -> None:
-    """Check partitions, retention, cleanup and replication of every topic; changes nothing."""
+    """Check partitions, retention, cleanup, replication and limits of every topic; exit code 1 if anything is wrong."""
     settings = settings_of(config)
     from susurrus.agents.bootstrap import check_topics
     from susurrus.agents.cli.kafka import admin
 
-    for line in check_topics(settings, admin(settings)):
+    lines = check_topics(settings, admin(settings))
+    for line in lines:
         out().print(line)
+    if any(not line.startswith("ok ") for line in lines):
+        raise typer.Exit(1)

@@ -453,9 +453,24 @@ class TestSecrets:
         assert settings.config_digest() == moved.config_digest()
         assert "hunter2" not in repr(settings) + settings.published_json()
 
-    def test_a_missing_password_file_is_named(self, tmp_path: Path) -> None:
-        [line] = problems(tmp_path, MINIMAL + '[kafka.properties]\n"sasl.password" = { file = "none" }\n')
+    def test_a_missing_password_file_is_named_beside_everything_else(self, tmp_path: Path) -> None:
+        sasl = '"security.protocol" = "SASL_SSL"\n"sasl.mechanism" = "PLAIN"\n"sasl.username" = "me"\n'
+        text = MINIMAL + "[kafka.properties]\n" + sasl + '"sasl.password" = { file = "none" }\n'
+        [line] = problems(tmp_path, text)
         assert line.startswith('kafka.properties."sasl.password": cannot read file=')
+        password, field = problems(tmp_path, text + '[widow]\nlength = "1d"\n')
+        assert password == line
+        assert field.startswith("widow: unknown field")
+
+    def test_a_file_can_be_read_where_its_passwords_are_not(self, tmp_path: Path) -> None:
+        path = tmp_path / "pipeline.toml"
+        path.write_text(MINIMAL + '[kafka.properties]\n"ssl.key.password" = { env = "NOT_HERE" }\n')
+        unresolved: list[str] = []
+        settings = load_settings(path, {}, unresolved=unresolved)
+        assert unresolved == [
+            'kafka.properties."ssl.key.password": env="NOT_HERE" is not set; set that environment variable'
+        ]
+        assert settings.kafka.properties == {"ssl.key.password": ""}
 
 
 class TestTranslation:

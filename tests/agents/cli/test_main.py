@@ -2,6 +2,7 @@
 
 import json
 import re
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +13,9 @@ from typer.testing import CliRunner
 from susurrus.agents.cli import main as cli
 from susurrus.agents.cli.console import DEFECT, FAILED
 from susurrus.agents.embedded import EmbeddedBroker
+from susurrus.agents.settings import settings_from
 from susurrus.mechanisms.errors import ReplayMismatch
+from susurrus.mechanisms.strategy import build_strategy
 from tests.agents.released import publish, rows, said, settings
 
 CONFIG = """
@@ -132,6 +135,35 @@ class TestConfig:
         assert "t.page-views.histogram" in text
         assert "factor of at most e^6" in text
         assert "no noise secret" in text
+
+    @pytest.mark.parametrize("strategy", ["toeplitz", "weighted", "dp-sqlp"])
+    def test_check_says_what_it_costs(self, config: Path, strategy: str) -> None:
+        environ = {"SUSURRUS__PRIVACY__STRATEGY": strategy}
+        result = runner.invoke(cli.app, ["config", "check", str(config)], env=environ)
+        assert result.exit_code == 0, result.output
+        described = build_strategy(settings_from(tomllib.loads(config.read_text()), environ={}).plan()).describe()
+        text = one_line(result.output)
+        assert "appear from about" in text
+        if strategy == "toeplitz":
+            [values] = described["values"].values()
+            assert f"± {1.96 * values['std_first']:.3g} on" in text
+            assert f"to {described['selection']['threshold_last']:.0f} at the last" in text
+        if strategy == "weighted":
+            return  # has nothing to weigh where all keys are declared
+        declared = {**environ, "SUSURRUS__KEYS__DISCOVER": "false", "SUSURRUS__KEYS__DECLARED": '["a"]'}
+        text = one_line(runner.invoke(cli.app, ["config", "check", str(config)], env=declared).output)
+        assert "± " in text
+        assert "appear from about" not in text
+
+    def test_check_goes_on_without_the_passwords_and_says_so(self, config: Path) -> None:
+        tls = '"security.protocol" = "SSL"\n"ssl.ca.location" = "/nowhere/ca.pem"\n"ssl.key.password" = { file = "/nowhere/p" }\n'
+        config.write_text(config.read_text() + "[kafka.properties]\n" + tls)
+        result = runner.invoke(cli.app, ["config", "check", str(config)])
+        assert result.exit_code == 0, result.output
+        text = one_line(result.output)
+        assert 'not here: kafka.properties."ssl.key.password": cannot read file="/nowhere/p"' in text
+        assert "not here: kafka.properties: TLS files cannot be loaded" in text
+        assert runner.invoke(cli.app, ["topics", "check", "--config", str(config)]).exit_code == FAILED
 
     def test_check_refuses_what_the_mechanism_refuses(self, config: Path) -> None:
         config.write_text(config.read_text().replace("6h", "1s"))
