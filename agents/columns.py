@@ -5,13 +5,13 @@ published anyway. Values are integers from the decoder on (multiples of ``grid``
 back.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from susurrus.agents.sections import ColumnSettings
 from susurrus.mechanisms.errors import ConfigurationError
+from susurrus.topics.numbers import steps_within
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +25,7 @@ class ValueColumn:
     @property
     def limit(self) -> int:
         """Largest absolute value in grid units: floor(bound / grid)."""
-        return math.floor(self.bound / self.grid)
+        return steps_within(self.bound, self.grid)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

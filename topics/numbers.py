@@ -3,6 +3,7 @@
 Values are put on the public grid here, once, so that everything behind is exact integer arithmetic.
 """
 
+import math
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Literal
@@ -21,8 +22,20 @@ Reasons = npt.NDArray[np.uint8]
 _PER_MILLISECOND = {"ms": 1, "us": 1_000, "ns": 1_000_000}
 
 
-def measure(column: Sequence[Any], *, grid: float, low: int, high: int) -> tuple[Int64s, Reasons]:
-    """clamp(rint(x / grid), low, high) as int64[n], and a Reason per row (0: good; the value of a bad row is 0)."""
+def steps_within(bound: float, grid: float) -> int:
+    """floor(bound / grid), where 0.7 / 0.1 is 7: a quotient within 1e-9 of an integer was meant to be that."""
+    quotient = bound / grid
+    nearest = round(quotient)
+    return nearest if abs(quotient - nearest) <= 1e-9 * max(1.0, quotient) else math.floor(quotient)
+
+
+def measure(
+    column: Sequence[Any], *, grid: float, low: int, high: int, any_integer: bool = False
+) -> tuple[Int64s, Reasons]:
+    """clamp(rint(x / grid), low, high) as int64[n], and a Reason per row (0: good; the value of a bad row is 0).
+
+    any_integer: integers outside 64 bits are clamped like any other number, instead of refused.
+    """
     types = set(map(type, column))
     if types <= {int, float}:
         try:
@@ -31,8 +44,11 @@ def measure(column: Sequence[Any], *, grid: float, low: int, high: int) -> tuple
             pass
         else:
             # An integer outside 64 bits shows as a float of at least 2^63; the slow path tells it from a float.
-            if not numbers.size or np.abs(numbers).max() < (2.0**63 if int in types else np.inf):
+            limit = 2.0**63 if int in types and not any_integer else np.inf
+            if not numbers.size or np.abs(numbers).max() < limit:
                 return _on_grid(numbers, grid, low, high), np.zeros(len(column), np.uint8)
+    if any_integer:
+        column = [_as_float(x) if type(x) is int else x for x in column]
     reasons = np.fromiter(map(_value_reason, column), np.uint8, len(column))
     good = [0.0 if reason else float(x) for x, reason in zip(column, reasons, strict=True)]
     return _on_grid(np.array(good, np.float64), grid, low, high), reasons
@@ -41,6 +57,13 @@ def measure(column: Sequence[Any], *, grid: float, low: int, high: int) -> tuple
 def _on_grid(numbers: npt.NDArray[np.float64], grid: float, low: int, high: int) -> Int64s:
     with np.errstate(over="ignore"):  # 1e308 / 1e-3 is infinite and is clamped like any other
         return np.clip(np.rint(numbers / grid), low, high).astype(np.int64)
+
+
+def _as_float(integer: int) -> float:
+    try:
+        return float(integer)
+    except OverflowError:
+        return 1e308 if integer > 0 else -1e308
 
 
 def _value_reason(value: Any) -> Reason:

@@ -165,7 +165,7 @@ STREAM_TOPICS = (PRIVATE_STREAM, STREAM_CHANGELOG, LEDGER, DEAD_LETTER)
 
 REPORTS = TopicSpec(
     name="reports",
-    key="none: a client is not to be recognised",
+    key="none: no client is named",
     value="perturbed report, 23 bytes (binary)",
     partitions="by-user",
     cleanup="delete",

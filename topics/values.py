@@ -14,7 +14,7 @@ import numpy as np
 from susurrus.topics.assembly import Reasons, collect, resolve, spread
 from susurrus.topics.categories import Categories
 from susurrus.topics.fields import parse_path
-from susurrus.topics.numbers import TimeUnit, event_times, measure
+from susurrus.topics.numbers import TimeUnit, event_times, measure, steps_within
 from susurrus.topics.packing import Int32s, Int64s
 from susurrus.topics.payloads import CHUNK, PayloadDecoder
 from susurrus.topics.reason import Reason
@@ -26,8 +26,9 @@ VERSION = 1
 class ValuesSchema:
     """Where stream id, value and time are.
 
-    value: path of the number; it becomes clamp(rint(v / grid), 0, steps) with steps = floor(bound / grid). stream: path
-    of the stream id, None for the record's Kafka key (UTF-8; no key is the stream null). time: path, None for the Kafka
+    value: path of the number; it becomes clamp(rint(v / grid), 0, steps) with steps = floor(bound / grid). However large a
+    number is, it is clamped: were it refused, all later events of the stream would move up by a position. stream: path of
+    the stream id, None for the record's Kafka key (UTF-8; no key is the stream null). time: path, None for the Kafka
     timestamp.
     """
 
@@ -44,7 +45,7 @@ class ValuesSchema:
         """The bound in grid units. Raises ValueError unless 1 <= steps < 2^53."""
         if not (0 < self.grid < math.inf and 0 < self.bound < math.inf and 1 <= self.bound / self.grid < 2**53):
             raise ValueError(f"bound={self.bound}, grid={self.grid}: need 0 < grid <= bound < grid * 2^53")
-        return math.floor(self.bound / self.grid)
+        return steps_within(self.bound, self.grid)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -99,7 +100,7 @@ class ValuesDecoder:
                 codes.append(_add_kafka_keys(streams, list(taken)))
             else:
                 codes.append(streams.add(columns[1]))
-            values.append(measure(columns[0], grid=schema.grid, low=0, high=self._steps))
+            values.append(measure(columns[0], grid=schema.grid, low=0, high=self._steps, any_integer=True))
             if schema.time is not None:
                 times.append(event_times(columns[-1], schema.time_unit))
         rows = np.flatnonzero(whole == 0)

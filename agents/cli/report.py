@@ -36,15 +36,16 @@ def report(
                 continue
             if not _reported(client, line):
                 bad += 1
-        waiting = client.flush(flush_seconds)
+        client.flush(flush_seconds)
         counts = client.counts
         phase = client.phase
+    unacknowledged = counts.waiting + counts.failed
     said = f"{counts.acknowledged:,} reports acknowledged, now in phase {phase}"
     err().print(said + (f"; {bad:,} lines were no finite numbers" if bad else ""))
-    if waiting or counts.failed:
+    if unacknowledged:
         raise SusurrusError(
-            f"reports={counts.waiting + counts.failed} were not acknowledged: check that the brokers can be reached, and "
-            "report these values again"
+            f"reports={unacknowledged} were not acknowledged, and some may have arrived: check that the brokers can be reached "
+            "before the next ones, and do not report these values again, for that would cost epsilon twice"
         )
     if bad:
         raise typer.Exit(1)

@@ -199,9 +199,9 @@ class ToplClient:
         """Perturb many values at once, each with randomness of its own, and queue a report for each; how many were
         queued.
 
-        For gateways that speak for many devices: the reports are the same as from `report`, one record each, so that
-        nothing tells which came together. `at`: one moment for all, or one for each. Raises as `report` does; then
-        nothing was queued.
+        For gateways that speak for many devices: the reports are the same as from `report`, one record each. `at`: one
+        moment for all, or one for each. Raises ValueError before anything is queued; RuntimeError (closed meanwhile) and
+        KafkaException may come when some are, and `counts` says how many: to repeat those would report them twice.
         """
         numbers = _numbers(values)
         self._check_open()
@@ -223,7 +223,7 @@ class ToplClient:
         if first.any():
             codes[first] = self._wave.randomise(numbers[first], self._words)
         if phase.perturber is not None and not first.all():
-            codes[~first] = phase.perturber.randomise(numbers[~first] / phase.theta, self._words)
+            codes[~first] = phase.perturber.randomise(_share(numbers[~first], phase.theta), self._words)
         payloads = report_codec.encode(
             Reports(
                 phase=np.where(first, 1, 2).astype(np.int32),
@@ -353,13 +353,19 @@ class ToplClient:
         return int(self._producer.flush(timeout))
 
     def close(self, timeout: float = 10.0) -> int:
-        """Flush and stop; how many reports were still waiting, and are lost. Safe to call twice."""
+        """Flush and stop; how many reports were not acknowledged. Safe to call twice.
+
+        They are taken back: what was not sent never will be. What was sent and not answered may have arrived, so none of
+        these values may be reported again without costing epsilon twice.
+        """
         if self._stopping.is_set():
             return 0
         waiting = self.flush(timeout)
         self._stopping.set()
         self._thread.join(5.0)
         self._consumer.close()
+        self._producer.purge()
+        self._producer.flush(1.0)  # runs the callbacks of what was taken back
         if waiting:
             log.warning("topl client: closed with %d reports not acknowledged", waiting)
         return waiting
@@ -369,6 +375,11 @@ class ToplClient:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
+
+
+def _share(numbers: npt.NDArray[np.float64], theta: float) -> npt.NDArray[np.float64]:
+    with np.errstate(over="ignore"):  # a warning would tell somebody's log that a value was huge
+        return numbers / theta
 
 
 def _number(value: object) -> float:

@@ -9,6 +9,7 @@ from susurrus.mechanisms.real.pak_parameters import build
 from susurrus.mechanisms.real.smoothers import Smoother
 from susurrus.mechanisms.real.table import PakTable, Table, TopsTable
 from susurrus.mechanisms.real.tops import Tops
+from susurrus.topics.numbers import steps_within
 
 GRID_STEPS = 4096
 """Default grid: the bound in this many steps."""
@@ -39,7 +40,7 @@ def grid_of(stream: StreamSettings) -> float:
 
 def steps_of(stream: StreamSettings) -> int:
     """Return the bound in steps.  Raises ConfigurationError for a grid that does not fit the bound."""
-    steps = int(stream.bound / grid_of(stream))
+    steps = steps_within(stream.bound, grid_of(stream))
     if not 1 <= steps < 2**31:
         raise ConfigurationError(
             f"stream.grid={stream.grid} stream.bound={stream.bound}: the bound must be 1 to 2^31 steps of the grid; change the grid"

@@ -40,7 +40,8 @@ def half_width(epsilon: float) -> float:
 
 def place(values: npt.NDArray[np.float64], bound: float, scale: Scale) -> npt.NDArray[np.float64]:
     """Values clipped to [0, bound] and placed in [0, 1]: float64[n] -> float64[n]."""
-    fraction = np.clip(values / bound, 0.0, 1.0)
+    with np.errstate(over="ignore"):  # a warning would tell somebody's log that a value was huge
+        fraction = np.clip(values / bound, 0.0, 1.0)
     if scale == "log":
         fraction = np.log1p(LOG_STEPS * fraction) / math.log1p(LOG_STEPS)
     return fraction

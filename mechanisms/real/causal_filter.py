@@ -197,8 +197,9 @@ class BlockFilter:
         state.log_likelihood += -0.5 * (innovation**2 / variance + np.log(variance))
         weights = state.weights()
         running = (weights * mean[..., 2]).sum(axis=-1)
-        spread = (weights * (P[..., 2, 2] + mean[..., 2] ** 2)).sum(axis=-1) - running**2
-        return Filtered((weights * block_mean).sum(axis=-1), running, np.sqrt(np.maximum(spread, 0.0)))
+        # About the mean, not E x^2 - (E x)^2: after many blocks the running sum's square has no digits left for it.
+        spread = (weights * (P[..., 2, 2] + (mean[..., 2] - running[..., None]) ** 2)).sum(axis=-1)
+        return Filtered((weights * block_mean).sum(axis=-1), running, np.sqrt(spread))
 
 
 def posterior(

@@ -108,8 +108,13 @@ def smooth_sensitivity_by_definition(values: Ints, rank: int, smoothness: float,
 
 
 def textbook_smoothness(epsilon: float, delta: float) -> float:
-    """Return b = epsilon / (2 ln(2 / delta)): Nissim, Raskhodnikova, Smith (STOC 2007), the default."""
-    return epsilon / (2 * math.log(2 / delta))
+    """Return b = epsilon / (2 ln(2 / delta)): Nissim, Raskhodnikova, Smith (STOC 2007), the default.
+
+    Correction: for large epsilon (from 11.3 on at delta = 2^-20) this b is too large for delta, so it is never more than
+    ``exact_smoothness``.
+    """
+    b = epsilon / (2 * math.log(2 / delta))
+    return b if b <= epsilon / 2 and dilation_delta(epsilon, b) <= delta else exact_smoothness(epsilon, delta)
 
 
 def dilation_delta(epsilon: float, smoothness: float) -> float:
@@ -139,6 +144,7 @@ class SmoothQuantile:
     below the true quantile; kappa makes the shifted statistic's own sensitivity smooth (PAK eq. 11, 12; kappa * SS
     bounds the local sensitivity of the shifted quantile, not only of the quantile as printed).
     Published: theta = min(bound, max(1, rint(inflation * tau))), post-processing.  Unit: value grid.
+    b is at most the largest one whose exact delta is at most ``delta``.
     Raises: ConfigurationError if (e^b - 1) Q / a >= 1, decided from public numbers only.
     """
 

@@ -241,6 +241,43 @@ class TestDilation:
         assert exact_smoothness(1, delta) == pytest.approx(0.0495, abs=1e-4)
         assert dilation_delta(1, exact_smoothness(1, delta)) <= delta
 
+    @pytest.mark.parametrize("delta", [1e-30, 1e-10, 2.0**-20, 0.1, 0.9])
+    def test_no_smoothness_in_use_costs_more_than_delta(self, delta):
+        """The textbook's alone does, for large epsilon."""
+        for epsilon in np.geomspace(0.01, 1000, 60).tolist():
+            for b in (textbook_smoothness(epsilon, delta), exact_smoothness(epsilon, delta)):
+                assert 0 < b <= epsilon / 2
+                assert dilation_delta(epsilon, b) <= delta
+        assert dilation_delta(60, 60 / (2 * math.log(2 / delta))) > delta
+
+    def test_the_textbooks_smoothness_is_broken_by_an_input_and_ours_is_not(self):
+        """P zeros, a run of values falling as e^-bd, the rest at the bound; a zero becomes the bound. Both theta's laws are
+        known here, so the delta that an event needs is a difference of two numbers."""
+        delta, holdout, bound, epsilon = 2.0**-20, 65_536, 1 << 20, 51.0  # a total of 60
+
+        def needed(b: float) -> float:
+            law = SmoothQuantile(bound=bound, epsilon=epsilon, delta=delta, holdout=holdout, tail=0.005, beta_tail=0.3)
+            run = np.floor(bound * np.exp(-b * np.arange(1, 200))).astype(np.int64)[::-1]
+            before = np.concatenate([np.zeros(law.rank, np.int64), run[run > 0]])
+            before = np.concatenate([before, np.full(holdout - len(before), bound)])
+            after = before.copy()
+            after[0] = bound
+            kappa = 1 / (1 - math.expm1(b) * law.offset / law.scale_divisor)
+            laws = []
+            for values in (before, after):
+                spread = kappa * smooth_sensitivity(values, law.rank, b, bound) / law.scale_divisor
+                laws.append((float(np.sort(values)[law.rank - 1]) + spread * law.offset, spread))
+
+            def beyond(x: float, centre: float, scale: float) -> float:
+                z = (x - centre) / scale
+                return math.exp(-z) / 2 if z >= 0 else 1 - math.exp(z) / 2
+
+            points = np.linspace(laws[1][0], laws[1][0] + 60 * laws[1][1], 4000).tolist()
+            return max(beyond(x, *laws[1]) - math.exp(epsilon) * beyond(x, *laws[0]) for x in points)
+
+        assert needed(epsilon / (2 * math.log(2 / delta))) > 100 * delta
+        assert needed(textbook_smoothness(epsilon, delta)) <= delta
+
 
 class TestSmoothQuantile:
     def law(self, **changes) -> SmoothQuantile:
