@@ -60,6 +60,12 @@ def _calendar(settings: "Settings") -> Iterator[str]:
         )
     if until is not None and start.first_window is not None and until <= start.first_window:
         yield f'clock.until = "{format_time(until)}": is not after start.first_window; correct one of them'
+    if isinstance(start.from_, int) and settings.clock.kind == "producer":
+        yield (
+            f'start.from = "{format_time(start.from_)}": is looked up by time stamps, and producers choose these with '
+            'clock.kind = "producer", so one forged stamp could decide which of everybody\'s records count; use "latest", or '
+            '"earliest" with start.first_window'
+        )
     if start.first_window is None:
         if start.from_ == "earliest":
             yield (

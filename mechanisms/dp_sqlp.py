@@ -31,7 +31,7 @@ from susurrus.mechanisms import tree
 from susurrus.mechanisms.accounting import gaussian_mu, tail_quantile
 from susurrus.mechanisms.bounding import Bounding
 from susurrus.mechanisms.guarantee import Guarantee
-from susurrus.mechanisms.noise import WindowNoise
+from susurrus.mechanisms.noise import WindowNoise, grid_units
 from susurrus.mechanisms.strategy import Increments, Plan, Step
 
 GRID = 1 << 20
@@ -93,6 +93,10 @@ class DpSqlp:
         self.value_sigma = [plan.max_records * column.bound * math.sqrt(levels) / share for column in plan.columns]
         self.value_bits = [min(20, 39 - math.ceil(math.log2(sigma))) for sigma in self.value_sigma]
         self.selection_sigma = math.sqrt(self.rounds * levels) / selection_mu if plan.discover else math.inf
+        for sigma, bits in zip(self.value_sigma, self.value_bits, strict=True):
+            grid_units(sigma, bits)
+        if plan.discover:
+            grid_units(self.selection_sigma, GRID.bit_length() - 1)
         self.prefix_std = tree.prefix_std(T)
         self.thresholds = self._thresholds() if plan.discover else np.empty(0, np.int64)
         delta_selection = self.rounds * self.beta

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from susurrus.mechanisms.bounding import Bounding
 from susurrus.mechanisms.factorization import Factorization
 from susurrus.mechanisms.guarantee import Guarantee
-from susurrus.mechanisms.noise import WindowNoise
+from susurrus.mechanisms.noise import WindowNoise, grid_units
 from susurrus.mechanisms.rounding import Decoder
 from susurrus.mechanisms.selection import Selector
 from susurrus.mechanisms.states import UNKNOWN, FactoredStates, segments
@@ -29,6 +29,7 @@ class Values:
         self.mechanism = mechanism
         self.factorization = factorization
         self.sigma = sigma
+        grid_units(sigma, factorization.bits)
         self.decoder = Decoder(factorization, noise_bits=factorization.bits)
         # Rounding to an integer adds at most a uniform error: variance 1/12.
         self.std = np.sqrt(sigma**2 * factorization.row2 + 1 / 12)

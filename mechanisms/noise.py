@@ -145,12 +145,7 @@ class WindowNoise:
         magnitude: Callable[[npt.NDArray[np.float64]], npt.NDArray[np.float64]],
         tail: Callable[[Decimal], Decimal],
     ) -> npt.NDArray[np.int64]:
-        unit = scale * 2.0**bits
-        if not 0 < unit <= MAX_SCALE:
-            raise ConfigurationError(
-                f"noise: scale={scale!r} at {bits} fractional bits: must be positive and at most 2^40 grid units; "
-                f"choose a coarser grid"
-            )
+        unit = grid_units(scale, bits)
         draws = last - first + 1
         out = np.empty((len(labels), draws), np.int64)
         rows = max(1, _CHUNK // max(1, draws))
@@ -158,6 +153,21 @@ class WindowNoise:
             words = self.bits(labels[begin : begin + rows], first, last)
             out[begin : begin + rows] = round_quantile(words[:, :, 0], words[:, :, 1], unit, magnitude, tail)
         return out
+
+
+def grid_units(scale: float, bits: int) -> float:
+    """The scale of noise in units of 2^-bits. Raises ConfigurationError where it cannot be drawn.
+
+    Mechanisms call this when they are built: were it found out by the first key that needs a draw, the halt itself would tell
+    that there is one.
+    """
+    unit = scale * 2.0**bits
+    if not (0 <= bits <= 62 and 0 < unit <= MAX_SCALE):
+        raise ConfigurationError(
+            f"noise: scale={scale!r} at {bits} fractional bits: must be positive and at most 2^40 grid units, on a grid no "
+            "coarser than the data's; raise epsilon, or lower the bounds or choose coarser grids for the columns"
+        )
+    return unit
 
 
 class RowMemory:

@@ -17,7 +17,7 @@ from susurrus.mechanisms.accounting import tail_quantile
 from susurrus.mechanisms.bounding import WEIGHT_ONE
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.mechanisms.factorization import Factorization
-from susurrus.mechanisms.noise import WindowNoise
+from susurrus.mechanisms.noise import WindowNoise, grid_units
 from susurrus.mechanisms.rounding import Decoder
 from susurrus.mechanisms.states import segment_sums
 
@@ -64,6 +64,7 @@ class Selector:
         self.sigma = sigma
         self.minimum_users = minimum_users
         self.noise_bits = factorization.bits + unit_bits
+        grid_units(sigma, self.noise_bits)
         self.quantile = tail_quantile(beta / (2 * triggers))
         self._drop = 20 - unit_bits  # from 2^-20 units to units of weight
         fraction_bits = max(10, unit_bits)

@@ -92,7 +92,8 @@ class Plan:
             self.strategy in ("toeplitz", "weighted", "dp-sqlp"), "strategy", "choose toeplitz, weighted or dp-sqlp"
         )
         require(0 < self.triggers <= MAX_TRIGGERS, "triggers", f"use 1 to {MAX_TRIGGERS} triggers per window")
-        require(math.isfinite(self.epsilon) and self.epsilon > 0, "epsilon", "must be a positive number")
+        # Below, float64 cancels in the Gaussian's delta by more than the slack that is taken off.
+        require(math.isfinite(self.epsilon) and self.epsilon >= 1e-4, "epsilon", "must be a number of at least 1e-4")
         require(math.isfinite(self.delta) and 1e-30 <= self.delta < 1, "delta", "must be from 1e-30 to below 1")
         require(1 <= self.max_records <= 1 << 20, "max_records", "keep 1 to 2^20 records per user and window")
         require(1 <= self.max_records_per_key <= self.max_records, "max_records_per_key", "must be 1 to max_records")

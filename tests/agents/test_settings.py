@@ -128,6 +128,10 @@ class TestErrorsNameTheFieldAndTheFix:
             ("[window]\ntrigger_every = '7ms'", "divide"),
             ("[start]\nfrom = 'yesterday'", 'start.from = "yesterday": write an instant'),
             ("[start]\nfrom = 'earliest'", "start.first_window: is missing"),
+            (
+                "[start]\nfrom = 1970-01-03T00:00:00Z\n[clock]\nkind = 'producer'",
+                'start.from = "1970-01-03T00:00:00Z": is looked up by time stamps, and producers choose these',
+            ),
             ("[clock]\nkind = 'replay'", "start.first_window: is missing"),
             ("[clock]\nkind = 'wall'", "clock.kind = \"wall\": use 'broker', 'producer' or 'replay'"),
             (

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from susurrus.mechanisms.bounding import UserKeys
 from susurrus.mechanisms.errors import ConfigurationError
-from susurrus.mechanisms.strategy import Column, Plan, build_strategy
+from susurrus.mechanisms.noise import NoiseSource
+from susurrus.mechanisms.strategy import Column, Increments, Plan, build_strategy
 from susurrus.mechanisms.weighted import UNIT_BITS
 
 VISITS = Column(name="visits", kind="count")
@@ -310,9 +311,44 @@ class TestPlan:
         with pytest.raises(ConfigurationError, match="discover"):
             build_strategy(plan("weighted", (VISITS,), discover=False))
 
-    def test_noise_that_does_not_fit_is_refused(self) -> None:
-        with pytest.raises(ConfigurationError, match="minimum_users"):
-            build_strategy(plan("weighted", (VISITS,), epsilon=1e-6, minimum_users=2**31 - 1, triggers=100))
+    @pytest.mark.parametrize(
+        ("strategy", "column", "changes"),
+        [
+            ("weighted", VISITS, {"epsilon": 0.001}),
+            ("weighted", VISITS, {"epsilon": 0.01, "gamma": 0.9}),
+            ("weighted", VISITS, {"epsilon": 0.05, "gamma": 0.9, "selection_share": 0.02}),
+            ("dp-sqlp", VISITS, {"epsilon": 1e-4}),
+            ("dp-sqlp", VISITS, {"epsilon": 0.005, "max_records": 65_536}),
+            # Nodes on a grid coarser than the data's would show the low bits of exact sums.
+            (
+                "dp-sqlp",
+                Column(name="paid", kind="sum", bound=10**6),
+                {"epsilon": 0.05, "max_records": 2_000},
+            ),
+        ],
+    )
+    def test_noise_that_cannot_be_drawn_is_refused_at_the_start(
+        self, strategy: str, column: Column, changes: dict[str, Any]
+    ) -> None:
+        """A release that halts at the first key whose gate opens would tell when the first user brought one."""
+        with pytest.raises(ConfigurationError, match="noise: scale="):
+            build_strategy(plan(strategy, (column,), **({"triggers": 96, "delta": 1e-9, "max_records": 32} | changes)))
+
+    @pytest.mark.parametrize("strategy", ["toeplitz", "weighted", "dp-sqlp"])
+    @pytest.mark.parametrize("epsilon", [1e-4, 0.003, 0.004, 0.02, 0.1, 100.0])
+    def test_what_can_be_built_can_be_drawn(self, strategy: str, epsilon: float) -> None:
+        given = plan(strategy, (VISITS, BYTES), triggers=96, delta=1e-9, max_records=32, epsilon=epsilon)
+        if (strategy, epsilon) in {("weighted", 1e-4), ("weighted", 0.003), ("dp-sqlp", 1e-4)}:
+            with pytest.raises(ConfigurationError, match="noise: scale="):
+                build_strategy(given)
+            return
+        built = build_strategy(given)
+        noise = NoiseSource(b"s" * 32, epoch=b"e", config=b"c", pipeline="p").window(0)
+        many = np.array([1, 10**6], np.int64)
+        increments = Increments(users=many, weight=many << 20, sums=np.stack([many, many], axis=1))
+        keys, states, undeclared = [b"a", b"b"], built.empty(2), np.zeros(2, np.bool_)
+        for trigger in (1, 2, 96):
+            states = built.step(trigger, keys, states, increments, noise, undeclared).states
 
     def test_the_sentence_has_the_numbers(self) -> None:
         sentence = build_strategy(plan("toeplitz", (VISITS,))).guarantee.sentence()
