@@ -34,6 +34,7 @@ log = logging.getLogger(__name__)
 _CODEC = "susurrus-batch"
 _HEARTBEATS_PER_SESSION = 5
 _REBALANCE_SECONDS = 15.0
+_FOREVER_SECONDS = 10 * 365 * 86_400.0
 
 
 class _AsIs(codecs.Codec):
@@ -142,7 +143,9 @@ def build_app(settings: Settings) -> tuple[faust.App, Supervisor]:
         broker_session_timeout=session_seconds,
         broker_heartbeat_interval=heartbeat_seconds,
         broker_rebalance_timeout=_REBALANCE_SECONDS,
-        broker_max_poll_interval=300.0,
+        # aiokafka leaves the group, and comes back only when asked for records, if nobody asks for so long: when all tasks
+        # of a worker recover, wait or refuse. A worker that hangs is the watchdog's.
+        broker_max_poll_interval=_FOREVER_SECONDS,
         stream_wait_empty=False,
         web_enabled=False,
         loghandlers=[],

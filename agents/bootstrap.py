@@ -60,6 +60,8 @@ def _config(settings: Settings, spec: TopicSpec, replication: int) -> dict[str, 
     if spec.readers == "public":
         # Output time stamps are trigger times, which consumers rely on.
         config["message.timestamp.type"] = "CreateTime"
+        # The default is an hour; an archive's triggers, or a stream's stamps, may lie further ahead than that.
+        config["message.timestamp.after.max.ms"] = str(2**63 - 1)
     return config
 
 
@@ -170,7 +172,13 @@ def check_topics(settings: Settings, admin: AdminClient) -> list[str]:
             )
         if int(configs[name].get("max.message.bytes", expected["max.message.bytes"])) < _MAX_RECORD_BYTES:
             problems.append(f"max.message.bytes={configs[name]['max.message.bytes']}, should be {_MAX_RECORD_BYTES}")
-        for key in ("cleanup.policy", "retention.ms", "unclean.leader.election.enable", "message.timestamp.type"):
+        for key in (
+            "cleanup.policy",
+            "retention.ms",
+            "unclean.leader.election.enable",
+            "message.timestamp.type",
+            "message.timestamp.after.max.ms",
+        ):
             if key in expected and set(configs[name].get(key, "").split(",")) != set(expected[key].split(",")):
                 problems.append(f"{key}={configs[name].get(key)}, should be {expected[key]}")
         if replication < settings.topics.replication_factor:

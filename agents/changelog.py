@@ -188,7 +188,12 @@ class Changelog:
         before = previous.refresh if previous is not None else Refresh()
         size = sum(len(key) + len(value) for key, value in commit.puts)
         refreshed: list[tuple[bytes, bytes]] = []
-        refresh = Refresh(before.cursor, before.round_start, before.purge_before, before.logged + size + _RECORD_BYTES)
+        refresh = Refresh(
+            before.cursor,
+            before.round_start,
+            before.purge_before,
+            before.logged + size + _RECORD_BYTES + len(msgspec.msgpack.encode(commit.meta)),
+        )
         running = before.round_start != _NONE
         if running or before.logged > _LONG_LOG_BYTES:
             round_start = before.round_start if running else _HERE

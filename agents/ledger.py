@@ -142,11 +142,12 @@ class Ledger:
         """Number of the pipeline's first window."""
         return self._calendar.window_at(self.start.first_window)
 
-    @property
-    def sources(self) -> codec.Sources | None:
-        """The latest announcement of a grown raw topic, if there was one."""
-        record = self._get("sources")
-        return record if isinstance(record, codec.Sources) else None
+    def joined(self, partition: int) -> codec.Sources | None:
+        """The announcement with which a raw partition became a source, if it was made: the first that includes it."""
+        self.refresh()
+        with self._lock:
+            announced = [record for record in self._records.values() if isinstance(record, codec.Sources)]
+        return min((a for a in announced if a.number > partition), key=lambda a: a.number, default=None)
 
     def digests(self, partition: int) -> dict[tuple[int, int], str]:
         """What this release partition has published: (window start in ms, trigger) -> link of the digest chain."""

@@ -231,10 +231,12 @@ class Store:
         self._db = Rdict(str(self.directory), _options())
 
     def close(self) -> None:
-        """Write what is in memory and release the directory."""
-        self.flush()
-        self._db.close()
-        _open_stores.discard(self)
+        """Write what is in memory and release the directory, also where it cannot be written."""
+        try:
+            self.flush()
+        finally:
+            self._db.close()
+            _open_stores.discard(self)
 
 
 def is_corrupt(error: Exception) -> bool:

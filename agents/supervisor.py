@@ -180,8 +180,7 @@ class Supervisor:
         """End the process if a task hangs: its heartbeats would go on and keep the partition from everybody else."""
         limit = self._services.settings.worker.watchdog / 1000
         for tp, task in list(self._tasks.items()):
-            silent = time.monotonic() - task.alive_at
-            if task.is_alive() and silent > limit:
+            if (silent := task.silent_for(limit)) is not None:
                 log.critical("%s-%d has hung for %.0f s; the worker ends", tp.topic, tp.partition, silent)
                 os._exit(70)
 
@@ -194,7 +193,7 @@ class Supervisor:
     def _restart_moved(self, moved_at: dict[TP, float]) -> None:
         with self._lock:
             for tp, task in list(self._tasks.items()):
-                if task.state != "moved":
+                if task.state != "moved" and not task.died:
                     moved_at.pop(tp, None)
                     continue
                 since = moved_at.setdefault(tp, time.monotonic())
@@ -263,8 +262,7 @@ class Supervisor:
         """Why a restart of this process would help, or None. A refusal or a broker that is away is no such reason."""
         limit = self._services.settings.worker.watchdog / 1000
         for task in self.tasks.values():
-            silent = time.monotonic() - task.alive_at
-            if task.is_alive() and silent > limit:
+            if (silent := task.silent_for(limit)) is not None:
                 return f"{task.name} has hung for {silent:.0f} s"
         loop = self._loop
         if loop is None or self._stopping.is_set():

@@ -39,7 +39,10 @@ _STALL_SECONDS = 10.0
 _OFFSETS_SECONDS = 8.0
 _LEFT_BEHIND: list[Producer] = []
 """Producers that hang inside librdkafka; kept, because to destroy them would hang as well."""
-_RECORDS_PER_COMMIT = 200_000
+_BATCHES_PER_COMMIT = 4
+"""However fast the consumer is: what waits is bounded by commits and spills, and neither happens before the stage is asked."""
+_ABORTS = 5
+"""In a row, until they are taken for something that does not pass by itself."""
 
 
 class Moved(Exception):
@@ -100,6 +103,8 @@ class PartitionTask(threading.Thread):
         self._generation = -1
         self._reposition = False
         self._never_committed = True
+        self._aborts = 0
+        self._abort_cause = ""
 
     # ---- called from other threads -----------------------------------------------------------------------------------
 
@@ -123,6 +128,17 @@ class PartitionTask(threading.Thread):
         self._stopping.set()
         self._inbox.put(None)
 
+    def silent_for(self, limit: float) -> float | None:
+        """Seconds without a sign of life, if they are more than the limit: ten times as many while it starts, for every step
+        of that has a time-out of its own and many tasks may wait for one ledger."""
+        silent = time.monotonic() - self.alive_at
+        return silent if self.is_alive() and silent > limit * (10 if self.state == "starting" else 1) else None
+
+    @property
+    def died(self) -> bool:
+        """Whether the thread has ended without saying so."""
+        return self.ident is not None and not self.is_alive() and self.state in ("starting", "running")
+
     def waiting(self) -> bool:
         """Called by the ledger while it waits for the founder."""
         self._beat()
@@ -134,6 +150,11 @@ class PartitionTask(threading.Thread):
             return self._trouble or self.reason or None  # of the last attempt, not the step of this one
         if self.state != "running":
             return self.reason or None
+        if self._aborts >= _ABORTS:
+            return (
+                f"the last {self._aborts} transactions were aborted ({self._abort_cause}): compare the limits of the topics it "
+                "writes (`susurrus topics check`), and look at the brokers"
+            )
         now = time.monotonic()
         waits_for, since = self._stage.stall(int(time.time() * 1000)), now
         if waits_for == self._stall[0]:
@@ -174,7 +195,7 @@ class PartitionTask(threading.Thread):
                 self._set_state("starting", self._trouble)
                 log.warning("%s waits: %s", self.name, self._trouble)
                 self._close()
-                self._stopping.wait(_RETRY_SECONDS)
+                self._pause()
             except Moved:
                 self._set_state("moved", "another owner has this partition")
                 log.info("%s: another worker has taken this partition over", self.name)
@@ -188,13 +209,17 @@ class PartitionTask(threading.Thread):
                 self._set_state("starting", self._trouble)
                 # The text of an unforeseen exception may hold data, so only its type and place are logged.
                 log.warning("%s starts again after %s", self.name, describe(error))
-                if self._store is not None and is_corrupt(error):
-                    self._store.wipe()
-                self._close()
-                self._stopping.wait(_RETRY_SECONDS)
+                self._close(wipe=is_corrupt(error))
+                self._pause()
         self._close()
         if self.state not in ("refused", "moved"):
             self._set_state("stopped", "")
+
+    def _pause(self) -> None:
+        """Between two attempts, which are signs of life: Kafka may be away for longer than the watchdog waits."""
+        self._beat()
+        self._stopping.wait(_RETRY_SECONDS)
+        self._beat()
 
     def _set_state(self, state: str, reason: str) -> None:
         self.reason = reason
@@ -278,9 +303,10 @@ class PartitionTask(threading.Thread):
                 self._rewind(self.next)
             taken = 0
             while batch is not None:
-                taken += len(batch.records)
+                taken += 1
                 self._accept(batch, generation)
-                if taken > _RECORDS_PER_COMMIT:
+                self._beat()
+                if taken == _BATCHES_PER_COMMIT:
                     break
                 try:
                     batch = self._inbox.get_nowait()
@@ -289,12 +315,17 @@ class PartitionTask(threading.Thread):
             try:
                 for commit in self._stage.commits(int(time.time() * 1000)):
                     self._commit(commit)
+                    self._aborts = 0
                     self._beat()
                     if self._stopping.is_set():
                         return
             except Aborted as aborted:
                 cause = describe(aborted.__cause__ or aborted)
                 log.warning("%s: a transaction was aborted (%s); its records are read again", self.name, cause)
+                self._aborts += 1
+                self._abort_cause = cause
+                if self._aborts >= _ABORTS:
+                    self._pause()
                 store = self._require_store()
                 state = self._changelog.meta(store)
                 if state is not None:
@@ -491,7 +522,8 @@ class PartitionTask(threading.Thread):
             raise RuntimeError("the task has no store before it has started")
         return self._store
 
-    def _close(self) -> None:
+    def _close(self, *, wipe: bool = False) -> None:
+        """Let go of producer and store; never raises, for whoever gives up must be able to start again."""
         producer, store = self._producer, self._store
         self._producer = self._store = None
         if producer is not None:
@@ -502,7 +534,16 @@ class PartitionTask(threading.Thread):
             with contextlib.suppress(KafkaException):
                 producer.close()
         if store is not None:
-            store.close()
+            try:
+                if wipe:
+                    store.wipe()
+                store.close()
+            except Exception as error:  # a full disk, say: what was not written is replayed
+                log.warning(
+                    "%s: the store could not be written (%s); it is read again from the changelog",
+                    self.name,
+                    describe(error),
+                )
 
 
 def _is_fenced(error: KafkaError) -> bool:

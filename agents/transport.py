@@ -17,6 +17,7 @@ import asyncio
 import itertools
 import time
 import weakref
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from itertools import chain
@@ -58,6 +59,10 @@ class BatchConsumerThread(driver.AIOKafkaConsumerThread):
     """The thread that owns the aiokafka consumer."""
 
     consumer: "BatchConsumer"
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.seeks: Counter[TP] = Counter()
 
     def _create_worker_consumer(self, transport: Any) -> AIOKafkaConsumer:
         conf = self.app.conf
@@ -105,10 +110,12 @@ class BatchConsumerThread(driver.AIOKafkaConsumerThread):
             state = assignment.state_value(partition)
             return state.position if state is not None and state.has_valid_position else None
 
-        def life(partition: TP) -> object:
-            """Another one after every reset of the position, as when retention ate unread records."""
+        def life(partition: TP) -> tuple[object, int]:
+            """Another one after every reset of the position, as when retention ate unread records, and after every seek."""
             state = assignment.state_value(partition) if partition in assignment.tps else None
-            return None if state is None else state._position_fut
+            return (None if state is None else state._position_fut), self.seeks[
+                TP(partition.topic, partition.partition)
+            ]
 
         wanted = {AioTopicPartition(tp.topic, tp.partition) for tp in active_partitions}
         starts = {tp: start for tp in wanted if (start := position(tp)) is not None}
@@ -122,7 +129,7 @@ class BatchConsumerThread(driver.AIOKafkaConsumerThread):
             end = position(tp)
             records = fetched.get(tp, [])
             # After a reset, start and end belong to different lives: the next batch will show the gap to the task.
-            if end is not None and end > start and life(tp) is lives[tp]:
+            if end is not None and end > start and life(tp) == lives[tp]:
                 batches[TP(tp.topic, tp.partition)] = Batch(start, end, records, generation)
         return batches
 
@@ -279,6 +286,7 @@ class BatchConsumer(driver.Consumer):
 
         async def seek() -> None:
             consumer.seek(AioTopicPartition(tp.topic, tp.partition), offset)
+            self._thread.seeks[tp] += 1
 
         await self._thread.call_thread(seek)
 

@@ -118,7 +118,7 @@ _TYPES: dict[str, tuple[type[LedgerRecord], int]] = {
     "epoch": (Epoch, 0),
     "config": (Config, 0),
     "start": (Start, 0),
-    "sources": (Sources, 0),
+    "sources": (Sources, 1),
     "started": (Started, 2),
     "digest": (Digest, 3),
     "event-level": (EventLevel, 1),
@@ -137,7 +137,7 @@ def key_of(record: LedgerRecord) -> str:
         case Start():
             return "start"
         case Sources():
-            return "sources"
+            return f"sources/{record.number}"
         case Started():
             return f"started/{record.stage}/{record.partition}"
         case Digest():

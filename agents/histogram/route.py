@@ -93,11 +93,12 @@ class Route(Stage):
                     )
             else:
                 # The raw topic has grown: source 0 announces from which slot on the readers wait for us.
-                ledger.refresh()
-                sources = ledger.sources
-                if sources is None or sources.number <= self.partition:
+                sources = ledger.joined(self.partition)
+                if sources is None:
                     raise NotYet("waiting for source 0 to announce the new raw partition")
                 closed, self._sources = sources.from_slot - 1, sources.number
+                # Its log begins at 0: what retention ate before the first commit is refused, not skipped.
+                position = 0
             if settings.clock.kind == "replay":
                 _, end = services.clients.watermarks(self._topic, self.partition)
             last_stamp = None

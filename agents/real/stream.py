@@ -97,7 +97,7 @@ class Stream(Stage):
                     "or give the pipeline a new name to start over"
                 )
             # A partition that the raw topic gained later is read from its first record.
-            position = ledger.start.offsets.get(self.partition, position)
+            position = ledger.start.offsets.get(self.partition, 0)
         self._taken = self._committed = position
         self._committed_at = time.monotonic()
         return position

@@ -32,7 +32,7 @@ class MemoryLedger:
         self.start = SimpleNamespace(
             offsets=dict.fromkeys(range(sources), 0), topic_id="raw-1", first_window=settings.start.first_window
         )
-        self.sources: Any = None
+        self.announced: list[ledger_codec.Sources] = []
         self.records: dict[bytes, bytes | None] = {}
         self.charged = charged
         self.topic = "ledger"
@@ -53,6 +53,9 @@ class MemoryLedger:
     def charge_output(self, window: int, guarantee: Any) -> Output:
         self.charged = True
         return Output("charges", 0, [{"key": b"charge", "value": b"{}"}])
+
+    def joined(self, partition: int) -> ledger_codec.Sources | None:
+        return next((a for a in self.announced if a.number > partition), None)
 
     output = Ledger.output
     withdrawn = Ledger.withdrawn

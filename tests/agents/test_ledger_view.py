@@ -9,6 +9,7 @@ from confluent_kafka import KafkaError, KafkaException
 from susurrus.agents.app import calendar_of
 from susurrus.agents.ledger import Ledger
 from susurrus.mechanisms.errors import Refusal
+from susurrus.topics.ledger import Sources, encode
 from tests.agents.released import settings
 from tests.agents.stages import WINDOW
 
@@ -155,3 +156,14 @@ def test_a_compacted_raw_topic_is_refused_before_anything_is_founded(
     monkeypatch.setattr(Clients, "policy", "compact,delete")
     with pytest.raises(Refusal, match=r"cleanup\.policy=delete"):
         join()
+
+
+def test_a_raw_partition_joins_where_it_was_first_announced_however_often_the_topic_grew(
+    join: Callable[..., Listed],
+) -> None:
+    ledger = join()
+    assert ledger.joined(2) is None
+    for number, slot in ((3, 7), (6, 20), (8, 31)):
+        ledger.log.append(encode(Sources(number=number, from_slot=slot)))
+    found = [ledger.joined(partition) for partition in range(2, 9)]
+    assert [a and a.from_slot for a in found] == [7, 20, 20, 20, 31, 31, None]

@@ -8,7 +8,9 @@ import pytest
 from faust.types import TP
 
 from susurrus.agents import supervisor as module
+from susurrus.agents import task as task_module
 from susurrus.agents.supervisor import Supervisor
+from susurrus.agents.task import PartitionTask
 
 
 class Exited(BaseException):
@@ -35,15 +37,20 @@ class World:
         return False
 
 
-def watch(monkeypatch: pytest.MonkeyPatch, naps: list[float], *, moved: bool = False) -> tuple[Supervisor, list[TP]]:
+def watch(
+    monkeypatch: pytest.MonkeyPatch, naps: list[float], *, state: str = "running", alive: bool = True
+) -> tuple[Supervisor, list[TP]]:
     world, started = World(naps), list[TP]()
     monkeypatch.setattr(module, "time", world)
+    monkeypatch.setattr(task_module, "time", world)
 
     def leave(code: int) -> None:
         raise Exited(code)
 
     monkeypatch.setattr(module.os, "_exit", leave)
-    task: Any = SimpleNamespace(alive_at=world.now, state="moved" if moved else "running", is_alive=lambda: not moved)
+    task: Any = SimpleNamespace(alive_at=world.now, state=state, is_alive=lambda: alive, ident=1)
+    task.silent_for = lambda limit: PartitionTask.silent_for(task, limit)
+    task.died = PartitionTask.died.fget(task)  # type: ignore[attr-defined]
     found: Any = Supervisor.__new__(Supervisor)
     found._stopping, found._lock, found._closing = world, threading.RLock(), False
     found._tasks = {TP("raw", 0): task}
@@ -75,11 +82,27 @@ def test_a_task_that_hangs_on_after_a_pause_still_ends_the_worker(monkeypatch: p
         found._keep_house()
 
 
+def test_a_task_that_starts_has_longer_for_kafka_may_be_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    found, _ = watch(monkeypatch, [0.5] * 2_390, state="starting")
+    found._keep_house()
+    found, _ = watch(monkeypatch, [0.5] * 2_410, state="starting")
+    with pytest.raises(Exited):
+        found._keep_house()
+
+
 @pytest.mark.parametrize(("closing", "expected"), [(False, [TP("raw", 0)]), (True, [])])
-def test_a_moved_task_starts_again_unless_the_worker_is_stopping(
-    closing: bool, expected: list[TP], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("state", ["moved", "running", "starting"])
+def test_a_task_that_moved_or_died_starts_again_unless_the_worker_is_stopping(
+    closing: bool, expected: list[TP], state: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found, started = watch(monkeypatch, [0.5] * 8, moved=True)
+    found, started = watch(monkeypatch, [0.5] * 8, state=state, alive=False)
     found._closing = closing
     found._keep_house()
     assert started == expected
+
+
+def test_a_refused_or_stopped_task_stays_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    for state in ("refused", "stopped"):
+        found, started = watch(monkeypatch, [0.5] * 8, state=state, alive=False)
+        found._keep_house()
+        assert started == []

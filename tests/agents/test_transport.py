@@ -5,6 +5,7 @@ import contextlib
 import gc
 import itertools
 import struct
+from collections import Counter
 from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
@@ -165,7 +166,7 @@ class Aiokafka:
 
 def fetch(consumer: Aiokafka, active: set[TP]) -> dict[TP, Batch]:
     thread = BatchConsumerThread.__new__(BatchConsumerThread)
-    thread.consumer = SimpleNamespace(flow_active=True)
+    thread.consumer, thread.seeks = SimpleNamespace(flow_active=True), Counter()
     return dict(asyncio.run(thread._fetch_records(consumer, active, timeout=0.01)))
 
 
