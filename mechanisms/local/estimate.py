@@ -81,7 +81,7 @@ def estimate(totals: Totals, theta: float, perturber: Hybrid) -> Estimate:
     The error is that of the noise: sum of Var(f_i), a quadratic in the unknown fractions f_i. Their mean is
     estimated; their mean square from the piecewise reports, where there are some, kept within what the mean allows
     (its square, and itself). From bits alone it cannot be known: then the mean's square is used, which makes the
-    error an upper bound.
+    error an upper bound, for few reports as for many.
     """
     count = totals.count
     if count == 0:
@@ -106,7 +106,13 @@ def estimate(totals: Totals, theta: float, perturber: Hybrid) -> Estimate:
         variance += totals.wide * (constant + linear * mean + quadratic * square)
     if totals.bits:
         constant, linear, quadratic = Hybrid(perturber.epsilon, 0.0).variance_coefficients()
-        variance += totals.bits * (constant + linear * mean + quadratic * square)
+        # A bit's variance falls towards the ends of the range, where the mean of few reports is clipped to: the largest of the
+        # means within two of its own standard errors counts.
+        reach = 2 * math.sqrt((constant + 0.25) / count)
+        likely = min(max(0.5, mean - reach), mean + reach)
+        variance += totals.bits * (
+            constant + linear * mean + quadratic * square + likely * (1 - likely) - mean * (1 - mean)
+        )
     return Estimate(count, theta * total, theta**2 * max(variance, 0.0))
 
 

@@ -28,7 +28,21 @@ def rows(columns):
 
 
 @pytest.mark.parametrize(
-    ("value", "steps"), [(0, 0), (-3, 0), (0.26, 1), (10, 20), (1e300, 20), (-1e300, 0), (2**63, 20)]
+    ("value", "steps"),
+    [
+        (0, 0),
+        (-3, 0),
+        (0.26, 1),
+        (10, 20),
+        (1e300, 20),
+        (-1e300, 0),
+        (2**63, 20),
+        # Were these refused, one event's value would move all later ones of its stream by a position.
+        (2**64, 20),
+        (-(2**63) - 1, 0),
+        (10**400, 20),
+        (-(10**400), 0),
+    ],
 )
 def test_values_are_clamped_to_zero_and_the_bound(value, steps):
     assert rows(BY_FIELD.decode([record(v=value)])) == [(Reason.OK, b'"a"', steps, 5)]
@@ -55,6 +69,13 @@ def test_bad_input_leaves_its_neighbours_alone(payload, reason):
     good = record(id=1), record(id=2.0)
     found = rows(BY_FIELD.decode([good[0], payload, good[1]]))
     assert found == [(Reason.OK, b"1", 2, 5), (reason, None, 0, 0), (Reason.OK, b"2", 2, 5)]
+
+
+@pytest.mark.parametrize(
+    ("bound", "grid", "steps"), [(0.7, 0.1, 7), (4.35, 0.01, 435), (1.0, 0.3, 3), (0.69, 0.1, 6), (2.0**52, 1.0, 2**52)]
+)
+def test_a_bound_that_was_meant_to_be_a_multiple_of_the_grid_is_one(bound, grid, steps):
+    assert ValuesSchema(value="v", bound=bound, grid=grid).steps == steps
 
 
 def test_the_kafka_key_is_the_stream_id():

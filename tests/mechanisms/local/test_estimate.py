@@ -61,6 +61,18 @@ def test_standard_errors_cover(alpha: float, slack: float) -> None:
     assert deviation * 1.3 > slack  # an error too large by 1.3 would be caught
 
 
+@pytest.mark.statistical
+@pytest.mark.parametrize("epsilon", [1.0, 4.0, 8.0])
+@pytest.mark.parametrize("reports", [1, 3, 10])
+@pytest.mark.parametrize("alpha", [0.0, 0.4])
+def test_the_error_of_few_reports_is_no_smaller_than_it_is(epsilon: float, reports: int, alpha: float) -> None:
+    """The mean of a single bit is 0 or 1, where the next bit would seem to be sure."""
+    hybrid = Hybrid(epsilon, alpha)
+    found = [estimate(Totals.of(hybrid.randomise(np.full(reports, 0.3), seeded(k))), 1.0, hybrid) for k in range(3_000)]
+    true = float(np.mean([(e.sum - 0.3 * reports) ** 2 for e in found]))
+    assert true < 1.1 * float(np.mean([e.variance for e in found]))
+
+
 def test_ranges_add_sums_and_variances() -> None:
     total = combine([Estimate(3, 10.0, 4.0), Estimate(2, -1.0, 5.0)])
     assert (total.count, total.sum, total.standard_error) == (5, 9.0, 3.0)

@@ -116,3 +116,16 @@ def test_shrinkage_follows_the_data():
     loud = deviations.evidence(np.array(100 * 120.0), 100, 20.0)
     assert deviations.shrinkage(quiet, 20.0)[0] < 0.3
     assert 0.7 < deviations.shrinkage(loud, 20.0)[0] < 0.95
+
+
+def test_the_error_of_a_long_running_sum_keeps_its_digits():
+    """After thousands of large blocks the sum's square has no digits left for a variance."""
+    models = Models.for_block(65_536, 100.0)
+    tree = BlockNoise(16, 40.0, 30.0)
+    state, level = BlockFilter(models).start(1), models.mean
+    stds = []
+    for number in range(3_000):
+        block = level + np.random.default_rng(number).normal(size=1) * 6
+        stds.append(float(BlockFilter(models).step(state, block, tree, opens_tree=number % 16 == 0).running_std[0]))
+    # A tree's blocks share their noise, and trees are independent: the sum's error grows like the root of their number.
+    assert stds[-1] == pytest.approx(stds[749] * 2, rel=0.1)
