@@ -18,6 +18,7 @@ import pytest
 from deploy.kafka import free_ports
 from susurrus.agents.app import calendar_of
 from susurrus.agents.supervisor import Supervisor
+from susurrus.agents.task import PartitionTask
 from susurrus.agents.web import Pages, WebServer
 from susurrus.mechanisms.errors import ConfigurationError
 from tests.agents.test_settings import changed
@@ -84,6 +85,8 @@ class Task(SimpleNamespace):
 
     def is_alive(self) -> bool:
         return self.state in ("starting", "running")
+
+    silent_for = PartitionTask.silent_for
 
 
 class StubSupervisor(SimpleNamespace):
