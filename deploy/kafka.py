@@ -268,7 +268,8 @@ class KafkaCluster:
             lines = (f"{name}={value}\n" for name, value in self._server_properties(node).items())
             (home / "server.properties").write_text("".join(lines))
             tool = [java, "-XX:TieredStopAtLevel=1", "-cp", f"{libs}/*", "kafka.tools.StorageTool", "format"]
-            command = [*tool, "-t", cluster_id, "-c", str(home / "server.properties")]
+            # One id in 64 begins with a dash, which is taken for an option if it stands alone.
+            command = [*tool, f"--cluster-id={cluster_id}", "-c", str(home / "server.properties")]
             formatting.append(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
         told = [(process.communicate()[0], process.returncode) for process in formatting]
         for text, status in told:
