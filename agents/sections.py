@@ -299,7 +299,8 @@ class WorkerSettings(Section):
     session_timeout: Annotated[Duration, Field(ge=1000, le=300_000)] = 10_000
     """After this without a heartbeat the group gives a dead worker's partitions to others."""
     watchdog: Annotated[Duration, Field(ge=1000)] = 120_000
-    """A worker whose task makes no progress for this long ends itself, so that others take over."""
+    """A worker whose task gives no sign of life for this long (ten times as long while it starts) ends itself, so that
+    others take over."""
     web_host: str = "127.0.0.1"
     """Address of the worker's pages. They show exact totals, without users and keys: for operators, never for the
     public."""
