@@ -263,7 +263,9 @@ def _known_message(name: str, message: Any) -> Any:
 
 
 def _missing(name: str, error: ImportError) -> ConfigurationError:
-    return ConfigurationError(f'input.format = "{name}": needs the package {error.name}; install it, or all of the extra `registry`')
+    return ConfigurationError(
+        f'input.format = "{name}": needs the package {error.name}; install it, or all of the extra `registry`'
+    )
 
 
 def _number(value: Any) -> Any:
