@@ -17,7 +17,6 @@ import asyncio
 import itertools
 import time
 import weakref
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from itertools import chain
@@ -62,7 +61,8 @@ class BatchConsumerThread(driver.AIOKafkaConsumerThread):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.seeks: Counter[TP] = Counter()
+        self.sought: dict[TP, tuple[int]] = {}
+        """Where each partition was last sent by us; another object for every seek."""
 
     def _create_worker_consumer(self, transport: Any) -> AIOKafkaConsumer:
         conf = self.app.conf
@@ -110,12 +110,10 @@ class BatchConsumerThread(driver.AIOKafkaConsumerThread):
             state = assignment.state_value(partition)
             return state.position if state is not None and state.has_valid_position else None
 
-        def life(partition: TP) -> tuple[object, int]:
-            """Another one after every reset of the position, as when retention ate unread records, and after every seek."""
+        def life(partition: TP) -> object:
+            """Another one after every reset of the position, as when retention ate unread records."""
             state = assignment.state_value(partition) if partition in assignment.tps else None
-            return (None if state is None else state._position_fut), self.seeks[
-                TP(partition.topic, partition.partition)
-            ]
+            return None if state is None else state._position_fut
 
         wanted = {AioTopicPartition(tp.topic, tp.partition) for tp in active_partitions}
         starts = {tp: start for tp in wanted if (start := position(tp)) is not None}
@@ -123,14 +121,18 @@ class BatchConsumerThread(driver.AIOKafkaConsumerThread):
             await asyncio.sleep(_IDLE_SLEEP_SECONDS)
             return {}
         lives = {tp: life(tp) for tp in starts}
+        sought = {tp: self.sought.get(TP(tp.topic, tp.partition)) for tp in starts}
         fetched = await self._fetched(consumer._fetcher, starts, position, timeout or 0.0)
         batches: dict[TP, Batch] = {}
         for tp, start in starts.items():
-            end = position(tp)
-            records = fetched.get(tp, [])
+            end, place = position(tp), TP(tp.topic, tp.partition)
+            last = self.sought.get(place)
+            if last is not None and last is not sought[tp]:
+                # Sent elsewhere while we waited. What was fetched came after that: a fetch that brings something ends the wait.
+                [start] = last
             # After a reset, start and end belong to different lives: the next batch will show the gap to the task.
-            if end is not None and end > start and life(tp) == lives[tp]:
-                batches[TP(tp.topic, tp.partition)] = Batch(start, end, records, generation)
+            if end is not None and end > start and life(tp) is lives[tp]:
+                batches[place] = Batch(start, end, _flat(fetched.get(tp, []), start), generation)
         return batches
 
     async def _fetched(
@@ -139,8 +141,8 @@ class BatchConsumerThread(driver.AIOKafkaConsumerThread):
         starts: Mapping[AioTopicPartition, int],
         position: Callable[[AioTopicPartition], int | None],
         timeout: float,
-    ) -> Mapping[AioTopicPartition, list[Any]]:
-        """Records that are there, or the first that come, or nothing at the time-out or when only holes were passed."""
+    ) -> Mapping[AioTopicPartition, list["_Whole"]]:
+        """Record batches that are there, or the first that come, or nothing at the time-out or when only holes were passed."""
         deadline = time.monotonic() + timeout
         while True:
             if not self.consumer.flow_active:
@@ -152,8 +154,9 @@ class BatchConsumerThread(driver.AIOKafkaConsumerThread):
                 if isinstance(result, FetchResult) and result._partition_records is not None:
                     take_whole_batches(result._partition_records)
             with fetcher._subscriptions.fetch_context():
-                whole: Mapping[AioTopicPartition, list[_Whole]] = await fetcher.fetched_records(set(starts), timeout=0)
-            fetched = {tp: _flat(batches, starts[tp]) for tp, batches in whole.items()}
+                fetched: Mapping[AioTopicPartition, list[_Whole]] = await fetcher.fetched_records(
+                    set(starts), timeout=0
+                )
             left = deadline - time.monotonic()
             if fetched or left <= 0 or any(position(tp) != start for tp, start in starts.items()):
                 return fetched
@@ -286,7 +289,7 @@ class BatchConsumer(driver.Consumer):
 
         async def seek() -> None:
             consumer.seek(AioTopicPartition(tp.topic, tp.partition), offset)
-            self._thread.seeks[tp] += 1
+            self._thread.sought[tp] = (offset,)
 
         await self._thread.call_thread(seek)
 

@@ -5,7 +5,6 @@ import contextlib
 import gc
 import itertools
 import struct
-from collections import Counter
 from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
@@ -148,12 +147,16 @@ class Aiokafka:
         self._subscriptions = SimpleNamespace(fetch_context=contextlib.nullcontext)
         self.brings: tuple[list[Any], int] = ([], position)
         self.revoked_meanwhile = self.reset_meanwhile = False
+        self.sought_meanwhile: int | None = None
+        self.thread: Any = None
         self.asked = 0
 
     async def fetched_records(self, partitions: set[Any], **_: Any) -> dict[Any, list[list[Any]]]:
         assert partitions == {self.tp}
         self.asked += 1
         records, self.state.position = self.brings
+        if self.sought_meanwhile is not None:
+            self.thread.sought[TP(self.tp.topic, self.tp.partition)] = (self.sought_meanwhile,)
         if self.reset_meanwhile:
             self.state._position_fut = object()
         if self.revoked_meanwhile:
@@ -166,7 +169,8 @@ class Aiokafka:
 
 def fetch(consumer: Aiokafka, active: set[TP]) -> dict[TP, Batch]:
     thread = BatchConsumerThread.__new__(BatchConsumerThread)
-    thread.consumer, thread.seeks = SimpleNamespace(flow_active=True), Counter()
+    thread.consumer, thread.sought = SimpleNamespace(flow_active=True), {}
+    consumer.thread = thread
     return dict(asyncio.run(thread._fetch_records(consumer, active, timeout=0.01)))
 
 
@@ -221,6 +225,25 @@ def test_a_reset_of_the_position_during_a_fetch_is_no_hole_but_a_gap(records: li
     assert fetch(consumer, {TPS[0]}) == {}
     consumer.brings, consumer.reset_meanwhile = ([read(501)], 502), False
     assert fetch(consumer, {TPS[0]})[TPS[0]].start >= 500
+
+
+@pytest.mark.parametrize("sought", [40, 100, 160])
+def test_a_batch_of_after_a_seek_starts_there(sought: int) -> None:
+    """A task that starts sends the consumer to its position while a round waits; what comes then may be all there is."""
+    consumer = Aiokafka(RAW, 100)
+    consumer.brings, consumer.sought_meanwhile = (
+        ([read(sought - 3), read(sought), read(sought + 5)], sought + 6),
+        sought,
+    )
+    batch = fetch(consumer, {TPS[0]})[TPS[0]]
+    assert (batch.start, batch.end, batch.records) == (sought, sought + 6, [read(sought), read(sought + 5)])
+
+
+def test_a_seek_alone_is_no_hole() -> None:
+    """Passed for records, it would be one: the task may return to where it was before."""
+    consumer = Aiokafka(RAW, 100)
+    consumer.brings, consumer.sought_meanwhile = ([], 160), 160
+    assert fetch(consumer, {TPS[0]}) == {}
 
 
 def test_aiokafka_still_marks_a_reset_as_the_transport_expects() -> None:
