@@ -185,7 +185,7 @@ def test_a_worker_that_differs_takes_no_partition_from_those_that_run(
         wait_for(lambda: running(pipeline) == 6, "all partitions run", seconds=PATIENCE)
         generations = worker.log.read_text().count("of the group: ")
         if differs == "configuration":
-            pipeline.data["privacy"]["epsilon"] = 7.0
+            pipeline.data["privacy"] = {**pipeline.data["privacy"], "epsilon": 7.0}
             pipeline.write_config()
             other, said = pipeline.start(), "configuration changed under the same epoch (fields: privacy"
         else:
