@@ -7,7 +7,7 @@ else an outage would send good records to the dead-letter topic, and a replay wo
 
 Schemas come through confluent-kafka's registry client; payloads go to fastavro and protobuf directly, because that
 client's own deserializers look up associations and rules for every record (measured: 11 to 17 us against 5 us). Rules and
-encryption of data contracts are therefore not applied. Needs the packages of the extra ``registry``.
+encryption of data contracts are therefore not applied. Needs the optional dependencies ``susurrus[registry]``.
 """
 
 import json
@@ -263,9 +263,7 @@ def _known_message(name: str, message: Any) -> Any:
 
 
 def _missing(name: str, error: ImportError) -> ConfigurationError:
-    return ConfigurationError(
-        f'input.format = "{name}": needs the package {error.name}; install it, or all of the extra `registry`'
-    )
+    return ConfigurationError(f'input.format = "{name}": needs the package {error.name}; install susurrus[registry]')
 
 
 def _number(value: Any) -> Any:

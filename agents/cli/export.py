@@ -90,7 +90,7 @@ def _parquet(rows: list[dict[str, Any]]) -> bytes:
         from pyarrow import parquet
     except ImportError:
         raise SusurrusError(
-            "--export parquet: pyarrow is not installed; `pip install pyarrow`, or choose --export csv"
+            '--export parquet: pyarrow is not installed; `pip install "susurrus[parquet]"`, or choose --export csv'
         ) from None
     sink = arrow.BufferOutputStream()
     parquet.write_table(arrow.Table.from_pylist(rows), sink)
