@@ -30,7 +30,6 @@ from susurrus.topics.packing import MalformedRecord
 log = logging.getLogger(__name__)
 
 _POLL_SECONDS = 0.3
-_FINGERPRINT = "secret_fingerprint"
 _START_OVER = "give the pipeline a new [pipeline] name (its windows are charged again)"
 
 
@@ -42,13 +41,6 @@ class Member(Protocol):
 
     def waiting(self) -> bool:
         """Sign of life while waiting; False when the task is to stop."""
-
-
-def changed_fields(settings: Settings, config: codec.Config | None) -> list[str]:
-    """Names of the fields of ``published_fields`` in which a pipeline's configuration and the settings differ."""
-    ours = settings.published_fields()
-    theirs = {} if config is None else {name: value for name, value in config.fields.items() if name != _FINGERPRINT}
-    return sorted(name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name))
 
 
 class Ledger:
@@ -205,12 +197,13 @@ class Ledger:
     def _check_configuration(self) -> None:
         config = self._get("config")
         if not isinstance(config, codec.Config) or config.digest != self._digest:
-            changed = changed_fields(self._settings, config if isinstance(config, codec.Config) else None)
+            found = config if isinstance(config, codec.Config) else None
+            changed = codec.changed_fields(found, self._settings.published_fields())
             raise Refusal(
                 f"configuration changed under the same epoch (fields: {', '.join(changed) or 'unknown'}): change them back, or "
                 f"{_START_OVER}"
             )
-        if config.fields.get(_FINGERPRINT) != self._fingerprint:
+        if config.fields.get(codec.FINGERPRINT) != self._fingerprint:
             # Other noise over the same data is a second release of it, and bound would no longer know a user's keys again.
             raise Refusal(
                 "the secret is another one than the epoch began with: give every worker the old secret back "
@@ -250,7 +243,9 @@ class Ledger:
             )
         records: list[codec.LedgerRecord] = [
             codec.Start(first_window=first_window, origin=str(origin), topic_id=topic_id, offsets=offsets),
-            codec.Config(digest=self._digest, fields={**settings.published_fields(), _FINGERPRINT: self._fingerprint}),
+            codec.Config(
+                digest=self._digest, fields={**settings.published_fields(), codec.FINGERPRINT: self._fingerprint}
+            ),
             codec.Epoch(epoch=epoch, created=now),
         ]
         producer.begin_transaction()

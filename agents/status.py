@@ -14,7 +14,6 @@ from typing import Any, Final, Literal
 from confluent_kafka import Consumer, ConsumerGroupState, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from susurrus.agents.ledger import changed_fields
 from susurrus.agents.settings import Settings
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.topics import charges, ledger
@@ -179,7 +178,7 @@ def collect(settings: Settings) -> PipelineStatus:
         rebalancing=rebalancing,
         charged=sum(c.pipeline == settings.pipeline.name for c in ours),
         charged_all=len(ours),
-        changed=() if config is None else tuple(changed_fields(settings, config)),
+        changed=() if config is None else tuple(ledger.changed_fields(config, settings.published_fields())),
     )
 
 

@@ -6,6 +6,7 @@ Values are JSON with a schema number. A tombstone withdraws a record (a refusal 
 task release-0; event-level, refusals and status by the partition they name.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -26,6 +27,10 @@ class Epoch(_Record, frozen=True, kw_only=True):
     epoch: str
     number: int = 1
     created: int
+
+
+FINGERPRINT = "secret_fingerprint"
+"""Field of a Config that is no setting: it tells whether two secrets are the same."""
 
 
 class Config(_Record, frozen=True, kw_only=True):
@@ -148,6 +153,12 @@ def key_of(record: LedgerRecord) -> str:
             return f"refusal/{record.stage}/{record.partition}"
         case Status():
             return f"status/{record.stage}/{record.partition}"
+
+
+def changed_fields(config: Config | None, fields: Mapping[str, Any]) -> list[str]:
+    """Names of the settings in which a pipeline's configuration and a worker's published fields differ, sorted."""
+    theirs = {} if config is None else {name: value for name, value in config.fields.items() if name != FINGERPRINT}
+    return sorted(name for name in fields.keys() | theirs.keys() if fields.get(name) != theirs.get(name))
 
 
 def digest_key(partition: int, window: int, trigger: int) -> bytes:

@@ -29,6 +29,13 @@ def steps_within(bound: float, grid: float) -> int:
     return nearest if abs(quotient - nearest) <= 1e-9 * max(1.0, quotient) else math.floor(quotient)
 
 
+def steps_of_field(bound: float, grid: float) -> int:
+    """The same for a field of a raw record. Raises ValueError unless 1 <= steps < 2^53."""
+    if not (0 < grid < math.inf and 0 < bound < math.inf and 1 <= bound / grid < 2**53):
+        raise ValueError(f"bound={bound}, grid={grid}: need 0 < grid <= bound < grid * 2^53")
+    return steps_within(bound, grid)
+
+
 def measure(
     column: Sequence[Any], *, grid: float, low: int, high: int, any_integer: bool = False
 ) -> tuple[Int64s, Reasons]:

@@ -4,7 +4,6 @@ A batch becomes columns. Payloads are decoded one by one (payloads.py), so no re
 is never an error of the batch but a Reason in its row.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -15,7 +14,7 @@ import numpy.typing as npt
 from susurrus.topics.assembly import Reasons, collect, resolve, spread
 from susurrus.topics.categories import Categories
 from susurrus.topics.fields import Path, parse_path, plain, walk
-from susurrus.topics.numbers import TimeUnit, event_times, measure, steps_within
+from susurrus.topics.numbers import TimeUnit, event_times, measure, steps_of_field
 from susurrus.topics.packing import Int32s, Int64s
 from susurrus.topics.payloads import CHUNK, PayloadDecoder
 from susurrus.topics.reason import Reason
@@ -35,9 +34,7 @@ class ValueField:
     @property
     def steps(self) -> int:
         """floor(L / g): the bound in grid units. Raises ValueError unless 1 <= steps < 2^53."""
-        if not (0 < self.grid < math.inf and 0 < self.bound < math.inf and 1 <= self.bound / self.grid < 2**53):
-            raise ValueError(f"bound={self.bound}, grid={self.grid}: need 0 < grid <= bound < grid * 2^53")
-        return steps_within(self.bound, self.grid)
+        return steps_of_field(self.bound, self.grid)
 
 
 @dataclass(frozen=True, slots=True)

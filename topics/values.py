@@ -5,7 +5,6 @@ public grid; what is no number at all is bad input. Decoding and reasons are tho
 refusal.py).
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -14,7 +13,7 @@ import numpy as np
 from susurrus.topics.assembly import Reasons, collect, resolve, spread
 from susurrus.topics.categories import Categories
 from susurrus.topics.fields import parse_path
-from susurrus.topics.numbers import TimeUnit, event_times, measure, steps_within
+from susurrus.topics.numbers import TimeUnit, event_times, measure, steps_of_field
 from susurrus.topics.packing import Int32s, Int64s
 from susurrus.topics.payloads import CHUNK, PayloadDecoder
 from susurrus.topics.reason import Reason
@@ -43,9 +42,7 @@ class ValuesSchema:
     @property
     def steps(self) -> int:
         """The bound in grid units. Raises ValueError unless 1 <= steps < 2^53."""
-        if not (0 < self.grid < math.inf and 0 < self.bound < math.inf and 1 <= self.bound / self.grid < 2**53):
-            raise ValueError(f"bound={self.bound}, grid={self.grid}: need 0 < grid <= bound < grid * 2^53")
-        return steps_within(self.bound, self.grid)
+        return steps_of_field(self.bound, self.grid)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

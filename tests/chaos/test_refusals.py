@@ -16,7 +16,7 @@ from susurrus.agents.status import PartitionStatus, collect
 from susurrus.topics.packing import Kind, kind_of
 from susurrus.topics.timestamps import format_time
 from tests.broker import Broker, wait_for
-from tests.pipeline import EPOCH, SECRET, Pipeline, archive_topic, produce
+from tests.pipeline import EPOCH, SECRET, Pipeline, Worker, archive_topic, produce
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]
 
@@ -67,6 +67,17 @@ def running(pipeline: Pipeline) -> int:
     return sum(row.state == "running" for row in collect(pipeline.settings).partitions)
 
 
+def one_line(text: str) -> str:
+    """What a panel says, without its frame."""
+    return " ".join(text.replace("│", " ").split())
+
+
+def last_words(worker: Worker) -> str:
+    """What a worker says that ends with the exit code of a refusal."""
+    assert worker.process.wait(120) == 2
+    return one_line(worker.tail())
+
+
 def command_line(pipeline: Pipeline) -> tuple[int, str]:
     """`susurrus status`: exit code and text, on one line."""
     done = subprocess.run(
@@ -76,7 +87,7 @@ def command_line(pipeline: Pipeline) -> tuple[int, str]:
         env={"SUSURRUS_SECRET": SECRET, "COLUMNS": "200", "PATH": "/usr/bin:/bin"},
         check=False,
     )
-    return done.returncode, " ".join(done.stdout.replace("│", " ").split())
+    return done.returncode, one_line(done.stdout)
 
 
 def delete_records(kafka: Broker, topic: str, partition: int, before: int = -1) -> None:
@@ -156,9 +167,7 @@ def test_a_worker_with_a_changed_configuration_does_not_start_and_the_old_one_go
         assert worker.process.wait(120) == -9
         pipeline.data["bounds"] = {"max_records_per_user": 5}
         pipeline.write_config()
-        worker = pipeline.start()
-        assert worker.process.wait(120) == 2
-        said = " ".join(worker.tail().replace("│", " ").split())
+        said = last_words(pipeline.start())
         assert "configuration changed under the same epoch (fields: bounds)" in said
         assert "change them back, or give the pipeline a new [pipeline] name" in said
         code, text = command_line(pipeline)
@@ -190,8 +199,7 @@ def test_a_worker_that_differs_takes_no_partition_from_those_that_run(
             other, said = pipeline.start(), "configuration changed under the same epoch (fields: privacy"
         else:
             other, said = pipeline.start(SUSURRUS_SECRET="5b" * 32), "the secret is another one"
-        assert other.process.wait(120) == 2
-        assert said in " ".join(other.tail().replace("│", " ").split())
+        assert said in last_words(other)
         time.sleep(3)
         assert worker.log.read_text().count("of the group: ") == generations
         assert not refused(pipeline)

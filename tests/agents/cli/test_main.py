@@ -2,6 +2,8 @@
 
 import json
 import re
+import subprocess
+import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -62,6 +64,15 @@ class TestHelp:
 
     def test_version(self) -> None:
         assert runner.invoke(cli.app, ["--version"]).output.startswith("susurrus ")
+
+
+def test_asking_for_help_waits_for_no_mechanism_and_no_faust() -> None:
+    """The modules of commands import them where they need them: they take longer to load than all the rest."""
+    code = "import sys, susurrus.agents.cli.main; print(sorted({name.split('.')[0] for name in sys.modules}))"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert "'typer'" in loaded
+    assert "'scipy'" not in loaded
+    assert "'faust'" not in loaded
 
 
 class TestFailure:
