@@ -136,7 +136,7 @@ def _wait_for_leaders(admin: AdminClient, partitions: dict[str, int]) -> None:
         }
         if len(specs) == sum(partitions.values()):
             futures = admin.list_offsets(specs, request_timeout=_REQUEST_SECONDS).values()
-            if all(future.exception(timeout=_REQUEST_SECONDS) is None for future in futures):
+            if all(future.exception(_REQUEST_SECONDS) is None and future.result().offset >= 0 for future in futures):
                 return
         time.sleep(0.05)
 

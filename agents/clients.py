@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicCollection, TopicPartition
+from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, Producer, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType
 
 from susurrus.agents.logs import ClientLog
@@ -167,7 +167,7 @@ class Clients:
             for spec in (OffsetSpec.earliest(), OffsetSpec.latest())
         )
         try:
-            return int(low.result().offset), int(high.result().offset)
+            return told(low.result().offset), told(high.result().offset)
         except KafkaException as error:
             if error.args[0].code() in _STALE:
                 # The client goes on asking with the leader epoch of before the broker's restart; a new one does not know it.
@@ -179,7 +179,20 @@ class Clients:
         """The first offset whose time stamp (ms) is at least ``stamp``; the end of the log where there is none."""
         with contextlib.closing(self.reader("offsets")) as consumer:
             [found] = consumer.offsets_for_times([TopicPartition(topic, partition, stamp)], timeout=REQUEST_SECONDS)
-        return int(found.offset) if found.offset >= 0 else self.watermarks(topic, partition)[1]
+        if found.error is not None:
+            raise KafkaException(found.error)
+        return told(found.offset) if found.offset != OFFSET_END else self.watermarks(topic, partition)[1]
+
+
+def told(offset: int) -> int:
+    """An offset that a broker told. Raises KafkaException for librdkafka's placeholder.
+
+    A broker that goes away in the midst of a request is no error to the admin client: it answers with OFFSET_INVALID, which,
+    taken for an end, makes full topics look empty.
+    """
+    if offset < 0:
+        raise KafkaException(KafkaError(KafkaError._TRANSPORT))
+    return offset
 
 
 _LOGGER = ClientLog(log)

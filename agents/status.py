@@ -14,6 +14,7 @@ from typing import Any, Final, Literal
 from confluent_kafka import Consumer, ConsumerGroupState, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
+from susurrus.agents.clients import told
 from susurrus.agents.settings import Settings
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.topics import charges, ledger
@@ -223,7 +224,7 @@ def _ends(settings: Settings, consumer: Consumer) -> dict[tuple[str, int], int]:
         return {place: int(bounds[1]) if bounds else -1 for place, bounds in found.items()}
     admin = AdminClient({**settings.librdkafka(), "log_level": 3})
     futures = admin.list_offsets({tp: OffsetSpec.latest() for tp in places.values()}, request_timeout=REQUEST_SECONDS)
-    return {place: int(futures[tp].result().offset) for place, tp in places.items()}
+    return {place: told(futures[tp].result().offset) for place, tp in places.items()}
 
 
 def _ledger(consumer: Consumer, topic: str) -> list[ledger.LedgerRecord]:

@@ -13,6 +13,7 @@ from typing import Any, Self
 
 from susurrus.agents.bootstrap import create_topics
 from susurrus.agents.settings import Settings, settings_from
+from susurrus.agents.status import collect
 from susurrus.topics import progress
 from tests.broker import Broker
 
@@ -185,8 +186,19 @@ class Pipeline:
                 return
             if time.monotonic() > deadline:
                 logs = "\n".join(worker.tail() for worker in self.workers[-3:])
-                raise TimeoutError(f"trigger={wanted} not reached in {seconds:.0f} s: {self.progress()}\n{logs}")
+                raise TimeoutError(
+                    f"trigger={wanted} not reached in {seconds:.0f} s: {self.progress()}\n{self.trouble()}\n{logs}"
+                )
             time.sleep(0.3)
+
+    def trouble(self) -> str:
+        """Every task that is not simply running, as ``susurrus status`` tells it."""
+        rows = collect(self.settings).partitions
+        return "\n".join(
+            f"{row.stage}-{row.partition}: {row.state}, {row.reason}"
+            for row in rows
+            if row.state != "running" or row.reason
+        )
 
     def public(self, topics: Sequence[str] = ("histogram", "latest", "progress")) -> Public:
         """Every byte a read_committed reader can see. Progress has one partition fed by several: told apart by key."""
