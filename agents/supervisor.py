@@ -77,6 +77,7 @@ class Supervisor:
 
     def offer(self, tp: TP, batch: Batch) -> None:
         """Hand a batch to its task; one of a partition we no longer have is dropped."""
+        batch.offered = True
         task = self._tasks.get(tp)
         if task is None:
             batch.finish()

@@ -91,6 +91,8 @@ class PartitionTask(threading.Thread):
         self._stall: tuple[str | None, float] = (None, 0.0)
         self._open_store = open_store
         self._inbox: queue.SimpleQueue[Batch | None] = queue.SimpleQueue()
+        self._inbox_lock = threading.Lock()
+        self._ended = False
         self._stopping = threading.Event()
         self._stage = make_stage(services, partition)
         self.changelog_topic = changelog_topic
@@ -120,8 +122,12 @@ class PartitionTask(threading.Thread):
             self._reposition = True
 
     def offer(self, batch: Batch) -> None:
-        """Hand over a batch; never blocks."""
-        self._inbox.put(batch)
+        """Hand over a batch; never blocks. A task that has ended gives it back, or its successor here would never be fed."""
+        with self._inbox_lock:
+            if self._ended:
+                batch.finish()
+            else:
+                self._inbox.put(batch)
 
     def stop(self) -> None:
         """Ask the thread to end after the commit it is in; ``join`` waits for it."""
@@ -176,6 +182,14 @@ class PartitionTask(threading.Thread):
 
     def run(self) -> None:
         """Start, run, start again; until stopped, moved or refused."""
+        try:
+            self._run()
+        finally:
+            with self._inbox_lock:
+                self._ended = True
+            self._drain_inbox()
+
+    def _run(self) -> None:
         while not self._stopping.is_set():
             try:
                 began = time.monotonic()

@@ -36,6 +36,8 @@ _POLL_SECONDS = 0.1
 _ROUND_SECONDS = 0.02
 """Every batch costs Faust a millisecond, so what arrives within one round is delivered together."""
 _BATCHES_UNDER_WAY = 2
+_LOST_SECONDS = 30.0
+"""A batch no agent has seen for so long was dropped in a rebalance, whoever still refers to it. The task sees the gap."""
 
 
 @dataclass(eq=False, slots=True, weakref_slot=True)
@@ -47,6 +49,9 @@ class Batch:
     records: list[Any] = field(repr=False)  # raw data: must not be told by somebody's log message
     generation: int
     finished: bool = False
+    offered: bool = False
+    """Whether an agent has handed it to a task, which then finishes it, come what may."""
+    born: float = field(default_factory=time.monotonic)
 
     def finish(self) -> None:
         """Give the records back; called once the task has turned them into columns."""
@@ -251,8 +256,9 @@ class BatchConsumer(driver.Consumer):
         return BatchConsumerThread(self, loop=self.loop, beacon=self.beacon)
 
     def _has_room(self, tp: TP) -> bool:
-        under_way = self._under_way.get(tp)
-        return under_way is None or sum(not batch.finished for batch in under_way) < _BATCHES_UNDER_WAY
+        lost = time.monotonic() - _LOST_SECONDS
+        under_way = [b for b in self._under_way.get(tp, ()) if not b.finished and (b.offered or b.born > lost)]
+        return len(under_way) < _BATCHES_UNDER_WAY
 
     async def _getmany(self, active_partitions: Set[TP] | None, timeout: float) -> Mapping[TP, list[Any]]:
         is_reading: Callable[[TP], bool] = self.transport.is_reading

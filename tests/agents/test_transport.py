@@ -19,6 +19,7 @@ from aiokafka.record.memory_records import MemoryRecords
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP
 
+from susurrus.agents import transport
 from susurrus.agents.transport import Batch, BatchConsumer, BatchConsumerThread, _flat, take_whole_batches
 
 TPS = [TP("raw", 0), TP("raw", 1), TP("by-user", 0)]
@@ -88,6 +89,19 @@ def test_a_batch_that_faust_dropped_frees_its_place(fetches: Fetches) -> None:
     held.pop()
     gc.collect()
     assert list(get(consumer, {TPS[0]})) == [TPS[0]]
+
+
+def test_a_batch_that_faust_dropped_frees_its_place_in_the_end_whoever_refers_to_it(
+    fetches: Fetches, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A frame in some traceback does, and the collector is told to look rarely."""
+    consumer = consumer_of(set(TPS))
+    held = [get(consumer, {TPS[0]}), get(consumer, {TPS[0]})]
+    monkeypatch.setattr(transport, "_LOST_SECONDS", 0.0)
+    assert list(get(consumer, {TPS[0]})) == [TPS[0]]
+    for found in held:
+        found[TPS[0]].offered = True  # what a task holds is finished by the task, however long it takes
+    assert get(consumer, {TPS[0]}) == {}
 
 
 def test_a_blocked_partition_starves_no_other(fetches: Fetches) -> None:

@@ -1,0 +1,58 @@
+"""A task that ends gives back what it was fed: its successor on the same worker would otherwise never be asked for."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from susurrus.agents.task import Moved, PartitionTask
+from susurrus.agents.transport import Batch
+from susurrus.mechanisms.errors import Refusal
+
+
+def task_that(monkeypatch: pytest.MonkeyPatch, work: Any) -> PartitionTask:
+    """A task whose start succeeds and whose work is ``work``."""
+    ledger = SimpleNamespace(refuse=lambda *_: None)
+    task = PartitionTask(
+        input_topic="raw",
+        partition=0,
+        make_stage=lambda *_: SimpleNamespace(counters={}),  # type: ignore[arg-type, return-value]
+        stage_name="route",
+        changelog_topic="route-changelog",
+        services=SimpleNamespace(clients=None, ledger=ledger),  # type: ignore[arg-type]
+        open_store=lambda *_: None,  # type: ignore[arg-type, return-value]
+        rewind=lambda _: None,
+    )
+    monkeypatch.setattr(task, "_start_up", lambda: None)
+    monkeypatch.setattr(task, "_work", lambda: work(task))
+    return task
+
+
+def moved(task: PartitionTask) -> None:
+    raise Moved
+
+
+def refused(task: PartitionTask) -> None:
+    raise Refusal("raw=x: no")
+
+
+def stopped(task: PartitionTask) -> None:
+    task.stop()
+
+
+def died(task: PartitionTask) -> None:
+    raise SystemExit
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+@pytest.mark.parametrize("work", [moved, refused, stopped, died])
+def test_what_a_task_was_fed_is_given_back_when_it_ends(monkeypatch: pytest.MonkeyPatch, work: Any) -> None:
+    task = task_that(monkeypatch, work)
+    before, after = Batch(0, 10, [object()], 1), Batch(10, 20, [object()], 1)
+    task.offer(before)
+    task.start()
+    task.join(10)
+    assert not task.is_alive()
+    assert before.finished
+    task.offer(after)  # on its way while the task ended
+    assert after.finished
