@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 
 import pytest
-from confluent_kafka import Consumer, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from deploy.kafka import KafkaCluster, KafkaUnavailableError, common_properties, free_ports, known_brokers
@@ -94,7 +94,7 @@ class Broker:
             partitions = sorted(consumer.list_topics(topic, timeout=seconds).topics[topic].partitions)
             consumer.assign([TopicPartition(topic, partition, 0) for partition in partitions])
             for partition in partitions:
-                low, _ = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=seconds)
+                low = self._start(consumer, TopicPartition(topic, partition), seconds)
                 if low > 0:
                     consumer.seek(TopicPartition(topic, partition, low))
             found: list[Message] = []
@@ -111,6 +111,18 @@ class Broker:
                 if unfinished and time.monotonic() > deadline:
                     raise TimeoutError(f"topic {topic}: partitions {sorted(unfinished)} not read within {seconds} s")
         return sorted(found, key=lambda message: (message.partition(), message.offset()))
+
+    @staticmethod
+    def _start(consumer: Consumer, place: TopicPartition, seconds: float) -> int:
+        """The first offset of a partition; asked again while a broker that was away does not know its partitions yet."""
+        deadline = time.monotonic() + seconds
+        while True:
+            try:
+                return int(consumer.get_watermark_offsets(place, timeout=seconds)[0])
+            except KafkaException:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.2)
 
     def leader(self, topic: str, partition: int = 0) -> int:
         """Id of the broker that leads a partition, as ``kill``, ``pause`` and ``restart`` name it; -1 for none."""
