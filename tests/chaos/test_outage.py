@@ -33,6 +33,8 @@ def test_an_outage_of_kafka_changes_no_byte_and_needs_nobody(
                 except KafkaException:
                     return 0  # a topic this young has no leader yet
 
+            # A worker that meets no Kafka when it starts says so and ends, as it should.
+            wait_for(lambda: all("of the group" in worker.tail() for worker in workers), "two workers in the group")
             wait_for(lambda: end("by-user") > 0, "the first commit of route")
             published = end("progress")
         if outage == "killed":
