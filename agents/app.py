@@ -88,6 +88,17 @@ def build_services(settings: Settings) -> Services:
     # Local reports are random on the device already: the server draws no noise.
     secret = b"" if settings.pipeline.kind == "local" else settings.secret()
     ledger = Ledger(settings, clients, calendar, config_digest=digest, secret=secret, founder=founder)
+    published_keys = reader = None
+    if strategy is not None and strategy.bounding.lag is not None:
+        from susurrus.agents.histogram.published_keys import PublishedKeys, PublishedKeysReader
+
+        published_keys = PublishedKeys(
+            settings.topic("published-keys"),
+            partitions=settings.topics.bounded_partitions,
+            calendar=calendar,
+            config_digest=digest,
+        )
+        reader = PublishedKeysReader(clients, published_keys)
     return Services(
         settings=settings,
         clients=clients,
@@ -96,6 +107,8 @@ def build_services(settings: Settings) -> Services:
         config_digest=digest,
         secret=secret,
         strategy=strategy,
+        published_keys=published_keys,
+        published_keys_reader=reader,
     )
 
 
@@ -152,7 +165,11 @@ def build_app(settings: Settings) -> tuple[faust.App, Supervisor]:
     )
     supervisor = Supervisor(app, services, stages, heartbeat_seconds=heartbeat_seconds)
     app.transport = BatchTransport(
-        app.conf.broker_consumer, app, client_options=settings.aiokafka(), is_reading=supervisor.is_reading
+        app.conf.broker_consumer,
+        app,
+        client_options=settings.aiokafka(),
+        is_reading=supervisor.is_reading,
+        on_trouble=supervisor.on_trouble,
     )
     for stage in stages:
         _add_agent(app, supervisor, stage)

@@ -15,14 +15,14 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, Ne
 from susurrus.agents.settings import Settings
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.topics import charges
-from susurrus.topics.spec import HISTOGRAM_TOPICS, TopicSpec
+from susurrus.topics.spec import HISTOGRAM_TOPICS, PUBLISHED_KEYS, TopicSpec
 
 _REQUEST_SECONDS = 30.0
 _MAX_RECORD_BYTES = 1_048_588
 
 
 def specs_of(settings: Settings) -> tuple[TopicSpec, ...]:
-    """The topics of the pipeline's kind."""
+    """The topics of the pipeline's kind and strategy."""
     if settings.pipeline.kind == "stream":
         from susurrus.topics.spec import STREAM_TOPICS
 
@@ -31,7 +31,7 @@ def specs_of(settings: Settings) -> tuple[TopicSpec, ...]:
         from susurrus.topics.spec import LOCAL_TOPICS
 
         return LOCAL_TOPICS
-    return HISTOGRAM_TOPICS
+    return (*HISTOGRAM_TOPICS, PUBLISHED_KEYS) if settings.privacy.strategy == "adaptive" else HISTOGRAM_TOPICS
 
 
 def _partitions(settings: Settings, spec: TopicSpec, raw: int) -> int:

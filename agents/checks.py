@@ -129,8 +129,9 @@ def _bounds(settings: "Settings") -> Iterator[str]:
             f"bounds.max_records_per_key = {bounds.max_records_per_key}: more than bounds.max_records_per_user = "
             f"{bounds.max_records_per_user}; use at most that"
         )
-    if bounds.max_keys_per_user is not None and settings.privacy.strategy == "weighted":
-        yield 'bounds.max_keys_per_user: not with strategy "weighted"; use privacy.weighted.ranked_keys instead'
+    if bounds.max_keys_per_user is not None and settings.privacy.strategy in ("weighted", "adaptive"):
+        name = settings.privacy.strategy
+        yield f'bounds.max_keys_per_user: not with strategy "{name}"; use privacy.{name}.ranked_keys instead'
 
 
 def _columns(settings: "Settings") -> Iterator[str]:

@@ -180,7 +180,7 @@ class BoundSettings(Section):
     """m: records kept per user and key; 1 counts each user at most once per key."""
     max_keys_per_user: Positive | None = None
     """Optional cap on distinct keys per user and window; lowers the noise where users have few keys but many records.
-    Not for strategy `weighted`."""
+    Not for strategies `weighted` and `adaptive`."""
 
 
 class ColumnSettings(Section):
@@ -235,6 +235,20 @@ class WeightedSettings(Section):
     """Decreasing weights by rank, from public knowledge; by default the strategy's own."""
 
 
+class AdaptiveSettings(Section):
+    """Parameters of strategy `adaptive`."""
+
+    gamma: Annotated[float, Field(gt=0, lt=1)] = 0.65
+    """Exponent of the selection strategy."""
+    ranked_keys: Annotated[int, Field(ge=1, le=65_536)] = 8
+    """Keys per user, of those not published yet and in order of first occurrence, that carry weight in the selection."""
+    prior: tuple[PositiveFloat, ...] | None = None
+    """Decreasing weights by rank, from public knowledge; by default each is 0.6 of the one before."""
+    lag: Annotated[int, Field(ge=1, le=1024)] = 1
+    """Triggers from a key's publication until its records need no selection. Bounding waits for what was published so
+    many triggers before: more than 1 lets the stages work further apart, and finds fewer keys."""
+
+
 class PrivacySettings(Section):
     """The promise, per user and window, under adding or removing all of one user's records in one window."""
 
@@ -242,15 +256,18 @@ class PrivacySettings(Section):
     """Privacy loss per user and window."""
     delta: Delta
     """Probability with which the loss may exceed epsilon; far below one over the number of users."""
-    strategy: Literal["toeplitz", "weighted", "dp-sqlp"] = "toeplitz"
-    """`toeplitz`: one mechanism for selection and values. `weighted`: separate selection by ranked weights. `dp-sqlp`:
-    the paper's binary tree, for comparison."""
+    strategy: Literal["toeplitz", "weighted", "adaptive", "dp-sqlp"] = "toeplitz"
+    """`toeplitz`: one mechanism for selection and values. `weighted`: separate selection by ranked weights. `adaptive`:
+    the same, with weights for keys that are not published yet only. `dp-sqlp`: the paper's binary tree, for
+    comparison."""
     gaussian_delta_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.5
     """Share of delta for the Gaussian noise; the rest pays for the selection of keys."""
     selection_share: Annotated[float, Field(gt=0, lt=1)] = 0.5
     """Share of the squared Gaussian budget for selection where it is measured separately."""
     weighted: WeightedSettings = WeightedSettings()
     """Parameters of strategy `weighted`."""
+    adaptive: AdaptiveSettings = AdaptiveSettings()
+    """Parameters of strategy `adaptive`."""
     secret_file: Path | None = None
     """File with the noise secret (hexadecimal, base64 or raw, at least 32 bytes), the same for all workers; a relative
     path starts at the configuration file. Without it: the variable SUSURRUS_SECRET."""

@@ -1,12 +1,15 @@
 """What every stage and task of a worker shares: configuration, clients, ledger, topic names. Made once in agents/app.py."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from susurrus.agents.clients import Clients
 from susurrus.agents.ledger import Ledger
 from susurrus.agents.settings import Settings
 from susurrus.mechanisms.calendar import Calendar
+
+if TYPE_CHECKING:
+    from susurrus.agents.histogram.published_keys import PublishedKeys, PublishedKeysReader
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +23,9 @@ class Services:
     config_digest: bytes
     secret: bytes
     strategy: Any
+    published_keys: "PublishedKeys | None" = None
+    """Where the strategy is told what is published already."""
+    published_keys_reader: "PublishedKeysReader | None" = None
 
     def topic(self, name: str) -> str:
         """Full name of one of the pipeline's topics."""

@@ -93,6 +93,7 @@ PUBLISHED_FIELDS: Final = (
     "privacy.gaussian_delta_fraction",
     "privacy.selection_share",
     "privacy.weighted",
+    "privacy.adaptive",
     "topics.by_user_partitions",
     "topics.bounded_partitions",
     "stream",
@@ -103,7 +104,7 @@ PUBLISHED_FIELDS: Final = (
 All others may change in a rolling upgrade (but for pipeline.prefix, which makes it another pipeline): brokers and their
 properties, grace periods (they move public cuts, which are then in the log), publication_pad, secret_file (the secret
 itself must stay), budget, replication, retention, worker, input.registry. ``keys.declared_file`` enters by its content,
-not its name.
+not its name. ``privacy.adaptive`` counts where that is the strategy: pipelines older than it go on.
 """
 
 
@@ -182,7 +183,10 @@ class Settings(Section):
         """The mechanism's public constants. Raises ConfigurationError where the strategy refuses them."""
         from susurrus.mechanisms.strategy import Column, Plan
 
-        weighted = self.privacy.strategy == "weighted"
+        privacy = self.privacy
+        adaptive = privacy.strategy == "adaptive"
+        ranked = privacy.adaptive if adaptive else privacy.weighted
+        by_rank = adaptive or privacy.strategy == "weighted"
         return Plan(
             strategy=self.privacy.strategy,
             triggers=self.triggers,
@@ -191,13 +195,14 @@ class Settings(Section):
             columns=tuple(Column(name=c.name, kind=c.kind, bound=c.bound) for c in self.measured_columns),
             max_records=self.bounds.max_records_per_user,
             max_records_per_key=self.bounds.max_records_per_key,
-            max_keys=self.privacy.weighted.ranked_keys if weighted else self.bounds.max_keys_per_user,
+            max_keys=ranked.ranked_keys if by_rank else self.bounds.max_keys_per_user,
             minimum_users=self.keys.minimum_users,
             discover=self.keys.discover,
             gaussian_delta_fraction=self.privacy.gaussian_delta_fraction,
             selection_share=self.privacy.selection_share,
-            gamma=self.privacy.weighted.gamma,
-            prior=self.privacy.weighted.prior,
+            gamma=ranked.gamma,
+            prior=ranked.prior,
+            lag=privacy.adaptive.lag,
         )
 
     def raw_schema(self) -> "RawSchema":
@@ -244,6 +249,8 @@ class Settings(Section):
             del everything["stream"]["secret_file"]
         fields = {}
         for path in PUBLISHED_FIELDS:
+            if path == "privacy.adaptive" and self.privacy.strategy != "adaptive":
+                continue
             value: Any = everything
             for part in path.split("."):
                 value = value[part]

@@ -75,6 +75,12 @@ class Supervisor:
         task = self._tasks.get(tp)
         return task is not None and task.reading
 
+    def on_trouble(self, tp: TP, reason: str) -> None:
+        """The partition cannot be read at the moment."""
+        task = self._tasks.get(tp)
+        if task is not None:
+            task.cannot_read(reason)
+
     def offer(self, tp: TP, batch: Batch) -> None:
         """Hand a batch to its task; one of a partition we no longer have is dropped."""
         batch.offered = True
@@ -240,6 +246,9 @@ class Supervisor:
                 targets.append(TopicPartition(tp.topic, tp.partition, task.position))
             if task.purge_before > 0:
                 targets.append(TopicPartition(task.changelog_topic, tp.partition, task.purge_before))
+        published_keys = self._services.published_keys
+        if published_keys is not None and (offset := published_keys.purge_before()) > 0:
+            targets.append(TopicPartition(published_keys.topic, 0, offset))
         if targets:
             for future in self._services.clients.admin().delete_records(targets).values():
                 try:
@@ -295,6 +304,8 @@ class Supervisor:
         for task in tasks:
             await loop.run_in_executor(None, task.join, max(0.1, deadline - time.monotonic()))
         self._stopping.set()
+        if (reader := self._services.published_keys_reader) is not None:
+            await loop.run_in_executor(None, reader.close)
         self.report({})
         self._services.ledger.close()
         self._slot_lock.close()

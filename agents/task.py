@@ -89,6 +89,7 @@ class PartitionTask(threading.Thread):
         self._rewound_at = 0.0
         self._looked_at = 0.0
         self._stall: tuple[str | None, float] = (None, 0.0)
+        self._unreadable = ""
         self._open_store = open_store
         self._inbox: queue.SimpleQueue[Batch | None] = queue.SimpleQueue()
         self._inbox_lock = threading.Lock()
@@ -123,11 +124,16 @@ class PartitionTask(threading.Thread):
 
     def offer(self, batch: Batch) -> None:
         """Hand over a batch; never blocks. A task that has ended gives it back, or its successor here would never be fed."""
+        self._unreadable = ""
         with self._inbox_lock:
             if self._ended:
                 batch.finish()
             else:
                 self._inbox.put(batch)
+
+    def cannot_read(self, reason: str) -> None:
+        """Why no batches come, for whoever asks; until one comes."""
+        self._unreadable = reason
 
     def stop(self) -> None:
         """Ask the thread to end after the commit it is in; ``join`` waits for it."""
@@ -161,6 +167,8 @@ class PartitionTask(threading.Thread):
                 f"the last {self._aborts} transactions were aborted ({self._abort_cause}): compare the limits of the topics it "
                 "writes (`susurrus topics check`), and look at the brokers"
             )
+        if self._unreadable:
+            return self._unreadable
         now = time.monotonic()
         waits_for, since = self._stage.stall(int(time.time() * 1000)), now
         if waits_for == self._stall[0]:

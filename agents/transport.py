@@ -15,6 +15,7 @@ This subclass of its aiokafka consumer delivers what one fetch brought of a part
 
 import asyncio
 import itertools
+import logging
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Set
@@ -31,10 +32,13 @@ from aiokafka.errors import ConsumerStoppedError
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP
 
+log = logging.getLogger(__name__)
+
 _IDLE_SLEEP_SECONDS = 0.02
 _POLL_SECONDS = 0.1
 _ROUND_SECONDS = 0.02
 """Every batch costs Faust a millisecond, so what arrives within one round is delivered together."""
+_ASIDE_SECONDS = 5.0
 _BATCHES_UNDER_WAY = 2
 _LOST_SECONDS = 30.0
 """A batch no agent has seen for so long was dropped in a rebalance, whoever still refers to it. The task sees the gap."""
@@ -68,6 +72,8 @@ class BatchConsumerThread(driver.AIOKafkaConsumerThread):
         super().__init__(*args, **kwargs)
         self.sought: dict[TP, tuple[int]] = {}
         """Where each partition was last sent by us; another object for every seek."""
+        self._aside: dict[TP, tuple[str, float]] = {}
+        """Partitions that cannot be read, why, and when they are tried again."""
 
     def _create_worker_consumer(self, transport: Any) -> AIOKafkaConsumer:
         conf = self.app.conf
@@ -121,7 +127,12 @@ class BatchConsumerThread(driver.AIOKafkaConsumerThread):
             return None if state is None else state._position_fut
 
         wanted = {AioTopicPartition(tp.topic, tp.partition) for tp in active_partitions}
-        starts = {tp: start for tp in wanted if (start := position(tp)) is not None}
+        now = time.monotonic()
+        starts = {
+            tp: start
+            for tp in wanted
+            if (start := position(tp)) is not None and self._aside.get(TP(tp.topic, tp.partition), ("", 0.0))[1] <= now
+        }
         if not starts:
             await asyncio.sleep(_IDLE_SLEEP_SECONDS)
             return {}
@@ -158,12 +169,23 @@ class BatchConsumerThread(driver.AIOKafkaConsumerThread):
                 result = fetcher._records.get(tp)
                 if isinstance(result, FetchResult) and result._partition_records is not None:
                     take_whole_batches(result._partition_records)
+            fetched: dict[AioTopicPartition, list[_Whole]] = {}
+            failed = False
             with fetcher._subscriptions.fetch_context():
-                fetched: Mapping[AioTopicPartition, list[_Whole]] = await fetcher.fetched_records(
-                    set(starts), timeout=0
-                )
+                # One by one, so that a partition that cannot be read costs no other one its records, or the worker its life.
+                for tp in starts:
+                    if tp in fetcher._records:
+                        try:
+                            fetched.update(await fetcher.fetched_records({tp}, timeout=0))
+                        except ConsumerStoppedError:
+                            raise
+                        except Exception as error:
+                            failed = True
+                            self._put_aside(TP(tp.topic, tp.partition), error)
+                        else:
+                            self._aside.pop(TP(tp.topic, tp.partition), None)
             left = deadline - time.monotonic()
-            if fetched or left <= 0 or any(position(tp) != start for tp, start in starts.items()):
+            if fetched or failed or left <= 0 or any(position(tp) != start for tp, start in starts.items()):
                 return fetched
             waiter = fetcher._create_fetch_waiter()
             done, _ = await asyncio.wait([waiter], timeout=left)
@@ -171,6 +193,24 @@ class BatchConsumerThread(driver.AIOKafkaConsumerThread):
                 waiter.result()  # raises what the fetcher met, such as a missing permission
             else:
                 waiter.cancel()
+
+    def _put_aside(self, place: TP, error: Exception) -> None:
+        """A damaged record batch, a permission taken away: this partition waits, the others go on."""
+        what = type(error).__name__
+        if self._aside.get(place, ("",))[0] != what:
+            log.error("%s-%d cannot be read (%s); it is tried again", place.topic, place.partition, what)
+        self._aside[place] = (what, time.monotonic() + _ASIDE_SECONDS)
+        self.consumer.transport.on_trouble(
+            place,
+            f"topic={place.topic} partition={place.partition} cannot be read ({what}): {_REMEDIES.get(what, _REMEDY)}",
+        )
+
+
+_REMEDY = "look at the brokers' logs"
+_REMEDIES = {
+    "CorruptRecordException": "a record batch is damaged; look at the disk of the partition's leader, and let a sound replica lead",
+    "TopicAuthorizationFailedError": "give the workers the right to read it back",
+}
 
 
 class _Whole(list[Any]):
@@ -308,13 +348,23 @@ class BatchConsumer(driver.Consumer):
 
 
 class BatchTransport(driver.Transport):
-    """Faust transport with batches; ``is_reading`` tells whether a partition's task wants to be fed."""
+    """Faust transport with batches.
+
+    is_reading: whether a partition's task wants to be fed. on_trouble: told why a partition cannot be read, every few seconds, from
+    the consumer's thread.
+    """
 
     Consumer = BatchConsumer
 
     def __init__(
-        self, *args: Any, client_options: Mapping[str, Any], is_reading: Callable[[TP], bool], **kwargs: Any
+        self,
+        *args: Any,
+        client_options: Mapping[str, Any],
+        is_reading: Callable[[TP], bool],
+        on_trouble: Callable[[TP, str], None],
+        **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
         self.client_options = dict(client_options)
         self.is_reading = is_reading
+        self.on_trouble = on_trouble

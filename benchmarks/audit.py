@@ -22,7 +22,7 @@ from audit_pipeline import play_pipeline
 from audit_scenarios import DEFECTS, REAL, SCENARIOS, plan_of, play
 from audit_statistics import CONFIDENCE, lower_bound
 
-STRATEGIES = ("toeplitz", "weighted", "dp-sqlp")
+STRATEGIES = ("toeplitz", "weighted", "adaptive", "dp-sqlp")
 TRIALS = 50_000
 SHORT_TRIALS = 20_000
 PIPELINE_TRIALS = 8_000
@@ -32,6 +32,8 @@ def cases(strategies: tuple[str, ...]) -> Iterator[tuple[str, str, str]]:
     """(strategy, scenario, defect): the real thing in every scenario, each defect in the scenarios made for it."""
     for strategy in strategies:
         for name, scenario in SCENARIOS.items():
+            if scenario.only and strategy not in scenario.only:
+                continue
             yield strategy, name, REAL
             for defect in scenario.exposes:
                 yield strategy, name, defect

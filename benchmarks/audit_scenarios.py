@@ -6,7 +6,7 @@ trials are N independent runs of the mechanism although they share a window.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 from unittest.mock import patch
@@ -34,6 +34,7 @@ DEFECTS = {
     "tested when touched": "keys without news are not tested",
     "no plus one": "threshold at minimum_users instead of minimum_users + 1",
     "noise scale": "noise smaller by the square root of two",
+    "rank given back": "adaptive: a user's rank is free again once its key is published",
 }
 
 
@@ -51,7 +52,10 @@ class Input:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """One pair of neighbouring inputs. `plan`: what differs from `base_plan`; `exposes`: the defects it is made for."""
+    """One pair of neighbouring inputs. `plan`: what differs from `plan_of`; `exposes`: the defects it is made for.
+
+    `only`: the strategies it is about; empty: all.
+    """
 
     what: str
     keys: int
@@ -61,6 +65,7 @@ class Scenario:
     declared: bool = False
     inputs: int = 1
     exposes: tuple[str, ...] = ()
+    only: tuple[str, ...] = ()
     by_strategy: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
@@ -122,10 +127,25 @@ def touch(present: bool, *, crowds: tuple[int, ...]) -> Input:
     return make(rows + [(0, key, 2) for key in range(len(crowds)) if present])
 
 
+def discovered(present: bool, *, crowds: tuple[int, ...]) -> Input:
+    """Key i comes at trigger 2 i + 1 with so many others that one user more tips the scales, and at the next once more.
+
+    The user brings every key at its first trigger.
+    """
+    rows, user = [], 1
+    for key, crowd in enumerate(crowds):
+        for trigger in (2 * key + 1, 2 * key + 2):
+            rows += [(user + other, key, trigger) for other in range(crowd)]
+            user += crowd
+    return make(rows + [(0, key, 2 * key + 1) for key in range(len(crowds)) if present])
+
+
 TIGHT = {"gaussian_delta_fraction": 0.95, "selection_share": 0.02}
 """Nearly all of the budget on the values, so that what is wrong with them shows."""
 VALUES_ONLY = {"dp-sqlp": {"discover": False}}
 CROWDS = (3, 5, 8, 12, 18)
+EVEN_CROWDS = (7,) * 6 + (6,) * 3 + (5,)
+"""Just below what names a key at triggers 1, 3, 5, ... of 20."""
 
 SCENARIOS: dict[str, Scenario] = {
     "boundary": Scenario(
@@ -208,6 +228,22 @@ SCENARIOS: dict[str, Scenario] = {
         plan={"epsilon": 4.0, "triggers": 3, "max_records": len(CROWDS), "selection_share": 0.9},
         exposes=("tested when touched",),
     ),
+    "one key after another": Scenario(
+        what="a user whose every key is published before the next one comes",
+        keys=len(EVEN_CROWDS),
+        users=1 + 2 * sum(EVEN_CROWDS),
+        build=partial(discovered, crowds=EVEN_CROWDS),
+        plan={
+            "epsilon": 2.0,
+            "triggers": 2 * len(EVEN_CROWDS),
+            "max_records": len(EVEN_CROWDS),
+            "max_keys": 1,
+            "gaussian_delta_fraction": 0.95,
+            "selection_share": 0.98,
+        },
+        only=("adaptive",),
+        exposes=("rank given back",),
+    ),
 }
 
 
@@ -282,7 +318,7 @@ def play(scenario: Scenario, strategy: str, *, present: bool, trials: int, seed:
 def _window(
     scenario: Scenario, mechanism: Strategy, given: Input, noise: WindowNoise, trials: int, defect: str
 ) -> Outputs:
-    K, U, T = scenario.keys, scenario.users, mechanism.plan.triggers
+    K, U, T, lag = scenario.keys, scenario.users, mechanism.plan.triggers, mechanism.bounding.lag
     size = K * trials
     names = [b"%d" % code for code in range(size)]
     table = StateTable(mechanism, size)
@@ -301,8 +337,15 @@ def _window(
         copy = np.arange(trials, dtype=np.int32)[:, None]
         now = when == trigger
         code = (copy * K + key[now]).ravel()
+        public = declared | published[: max(0, trigger - (lag or 0))].any(axis=0)
+        if defect == "rank given back":
+            held = replace(held, unranked=held.unranked | public[held.key])
         bounded = mechanism.bounding.close(
-            (copy * U + user[now]).ravel(), code, np.full(U * trials, trigger, np.int32), held
+            (copy * U + user[now]).ravel(),
+            code,
+            np.full(U * trials, trigger, np.int32),
+            held,
+            None if lag is None else public[code],
         )
         held = bounded.state
         ranked = bounded.weight > 0

@@ -4,6 +4,7 @@ Flow: workload → `spool` (Bounding.close on every user, compact columns per tr
 states in memory) → checkpoints at a quarter, half, three quarters and the end of the window. The classes are the ones
 the agents call; what differs from a worker is only where state lives and that, by default, keys already published are
 brought up to date at the checkpoints instead of at every trigger, which gives the same rows there (a test compares).
+Where ranks wait for the output (adaptive), `spool` applies the caps and `run` weighs, trigger by trigger.
 """
 
 import sys
@@ -70,13 +71,16 @@ class Spool:
     """Kept records by trigger, and the truth.
 
     `rows[t - 1]`: list of (key int32[n], weight int32[n]), one pair per chunk of users; weight is the selection weight
-    in 2^-20 units for the first kept record of a (user, key), 0 for a repeat. `truth[c]`: int64[keys], records of each
-    key up to checkpoint c, capped or not. `records`, `kept`: totals.
+    in 2^-20 units for the first kept record of a (user, key), 0 for a repeat. `by[t - 1]`: list of user int32[n], not
+    decreasing from chunk to chunk, aligned with `rows`, only where ranks wait for the output; weights are then 2^20
+    or 0, and `run` replaces them. `truth[c]`: int64[keys], records of each key up to checkpoint c, capped or not.
+    `records`, `kept`: totals.
     """
 
     triggers: int
     key_names: list[bytes]
     rows: list[list[tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]]]
+    by: list[list[npt.NDArray[np.int32]]]
     truth: npt.NDArray[np.int64]
     users: int = 0
     records: int = 0
@@ -91,22 +95,25 @@ def spool(workload: Workload, bounding: Bounding, triggers: int) -> Spool:
 
     `Bounding.close` is called once per chunk of users with the whole day instead of once per trigger with a state: a
     record's fate depends on its own user's earlier records only, so the two agree (tests/benchmarks compares them);
-    the weight then comes from the record's own trigger.
+    the weight then comes from the record's own trigger. The caps never depend on which keys are public, but ranks may
+    (`Bounding.lag`), and those are left to `run`.
     """
+    caps = bounding
+    if bounding.lag is not None:
+        caps = Bounding(max_records=bounding.max_records, max_records_per_key=bounding.max_records_per_key)
     names = workload.key_names
     ends = checkpoints(triggers)
-    result = Spool(triggers, names, [[] for _ in range(triggers)], np.zeros((len(ends), len(names)), np.int64))
+    rows, by = ([[] for _ in range(triggers)] for _ in range(2))
+    result = Spool(triggers, names, rows, by, np.zeros((len(ends), len(names)), np.int64))
     progress = Progress("reading and bounding, users", workload.users)
     for records in workload.chunks():
         trigger = records.trigger(triggers)
-        bounded = bounding.close(
-            records.user, records.key, np.ones(records.users, np.int32), UserKeys.empty(records.users)
-        )
-        if bounding.weights is None:
+        bounded = caps.close(records.user, records.key, np.ones(records.users, np.int32), UserKeys.empty(records.users))
+        if caps.weights is None:
             weight = np.where(bounded.first, WEIGHT_ONE, 0)
         else:
-            ranked = bounded.first & (bounded.rank < len(bounding.weights))
-            weight = np.where(ranked, bounding.weights[np.where(ranked, bounded.rank, 0), trigger - 1], 0)
+            ranked = bounded.first & (bounded.rank < len(caps.weights))
+            weight = np.where(ranked, caps.weights[np.where(ranked, bounded.rank, 0), trigger - 1], 0)
         for quarter, end in enumerate(ends):
             lower = ends[quarter - 1] if quarter else 0
             seen = records.key[(trigger > lower) & (trigger <= end)]
@@ -114,11 +121,14 @@ def spool(workload: Workload, bounding: Bounding, triggers: int) -> Spool:
         kept = np.flatnonzero(bounded.kept)
         kept = kept[np.argsort(trigger[kept].astype(np.uint16), kind="stable")]
         key, weights = records.key[kept], weight[kept].astype(np.int32)
+        user = records.user[kept] + np.int32(result.users)
         cuts = np.searchsorted(trigger[kept], np.arange(1, triggers + 2))
         for number in range(triggers):
             part = slice(cuts[number], cuts[number + 1])
             if part.stop > part.start:
                 result.rows[number].append((key[part], weights[part]))
+                if bounding.lag is not None:
+                    result.by[number].append(user[part])
         result.users += records.users
         result.records += len(records.key)
         result.kept += len(kept)
@@ -206,6 +216,37 @@ class Run:
     trigger_seconds: list[float] = field(default_factory=list)
 
 
+class Ranks:
+    """Weights of an adaptive strategy, trigger by trigger: the ranks every user took so far, and since when keys are known.
+
+    `taken`: int64[users]. `since`: int32[keys], the first trigger a key was published at, T + lag + 1 if it never was.
+    """
+
+    def __init__(self, bounding: Bounding, users: int, keys: int, triggers: int) -> None:
+        assert bounding.lag is not None
+        self.bounding, self.lag = bounding, bounding.lag
+        self.taken = np.zeros(users, np.int64)
+        self.since = np.full(keys, triggers + bounding.lag + 1, np.int32)
+
+    def weigh(
+        self,
+        trigger: int,
+        user: npt.NDArray[np.int32],
+        key: npt.NDArray[np.int32],
+        first: npt.NDArray[np.bool_],
+    ) -> npt.NDArray[np.int64]:
+        """int64[n]: selection weights of the rows of `trigger`; `first`: first kept record of a (user, key)."""
+        ranked = first & (self.since[key] > trigger - self.lag)
+        _, weight = self.bounding.weigh(ranked, user, np.full(len(user), trigger, np.int32), self.taken)
+        who, ranks = np.unique(user[ranked], return_counts=True)
+        self.taken[who] += ranks
+        return weight
+
+    def published(self, trigger: int, codes: npt.NDArray[np.int64]) -> None:
+        """These keys were published at `trigger`."""
+        self.since[codes] = np.minimum(self.since[codes], trigger)
+
+
 def window_noise(seed: int, digest: bytes) -> WindowNoise:
     """Noise of a benchmark run: the secret is public here, made from the seed, so that runs can be repeated."""
     secret = blake2b(b"susurrus benchmark" + seed.to_bytes(8, "little"), digest_size=32).digest()
@@ -238,6 +279,9 @@ def run(
     users, weight, count = (np.zeros(keys, np.int64) for _ in range(3))
     published = Published(np.zeros(keys, np.int64), np.zeros(keys), np.zeros(keys, np.bool_))
     result = Run([], published)
+    ranks = None
+    if strategy.bounding.lag is not None:
+        ranks = Ranks(strategy.bounding, spooled.users, keys, T)
     progress = Progress(f"{strategy.plan.strategy}, triggers", T)
     for trigger in range(1, T + 1):
         touched = np.zeros(0, np.int64)
@@ -245,6 +289,8 @@ def run(
         if parts:
             key = np.concatenate([part for part, _ in parts])
             w = np.concatenate([part for _, part in parts])
+            if ranks is not None:
+                w = ranks.weigh(trigger, np.concatenate(spooled.by[trigger - 1]), key, w > 0)
             touched, at = np.unique(key, return_inverse=True)
             count[touched] += np.bincount(at)
             users[touched] += np.bincount(at, weights=w > 0).astype(np.int64)
@@ -269,6 +315,8 @@ def run(
             published.estimate[shown] = step.estimates[step.published, 0]
             published.std_error[shown] = step.std_errors[step.published, 0]
             published.known[shown] = True
+            if ranks is not None:
+                ranks.published(trigger, shown)
         seconds = time.perf_counter() - begin
         result.step_seconds += seconds
         result.trigger_seconds.append(seconds)

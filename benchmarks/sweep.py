@@ -93,7 +93,7 @@ def main(argv: list[str] | None = None) -> int:
     rows = []
     for strategy in options.strategy or ["toeplitz"]:
         for C, m in product(map(int, options.caps.split(",")), map(int, options.per_key.split(","))):
-            if m > C or (m > 1 and strategy not in ("toeplitz", "weighted")):
+            if m > C or (m > 1 and strategy not in ("toeplitz", "weighted", "adaptive")):
                 continue
             row = measure(
                 workload,

@@ -24,9 +24,9 @@ from workload import FileWorkload, Workload, ZipfMandelbrotDay, read_pairs
 from susurrus.mechanisms.bounding import Bounding
 from susurrus.mechanisms.strategy import Column, Plan, build_strategy
 
-STRATEGIES = ("toeplitz", "weighted", "dp-sqlp", "baseline1", "baseline2")
-VALUE_CAP = {"weighted": 40}
-"""C for values where it differs from 32: "weighted" selects with its own cap, so its values want a larger one."""
+STRATEGIES = ("toeplitz", "weighted", "adaptive", "dp-sqlp", "baseline1", "baseline2")
+VALUE_CAP = {"weighted": 40, "adaptive": 40}
+"""C for values where it differs from 32: these select with a cap of their own, so their values want a larger one."""
 
 
 def arguments(argv: list[str] | None = None) -> argparse.Namespace:
@@ -37,7 +37,9 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0, help="of the data and of the noise")
     parser.add_argument("--epsilon", type=float, default=6.0)
     parser.add_argument("--delta", type=float, default=1e-9)
-    parser.add_argument("--max-records", type=int, help="C; default 32, for weighted 40 (values; 32 ranked keys)")
+    parser.add_argument(
+        "--max-records", type=int, help="C; default 32, for weighted and adaptive 40 (values; 32 and 8 ranked keys)"
+    )
     parser.add_argument("--max-records-per-key", type=int, default=1)
     parser.add_argument(
         "--every-trigger", action="store_true", help="step published keys at every trigger, as workers do"

@@ -20,12 +20,14 @@ class UserKeys:
     """What U users already brought in their window, compressed by user, in order of first occurrence.
 
     indptr int64[U + 1]; key int32[nnz]: codes of the batch, or a negative number, unique per distinct key, for a key
-    the batch does not hold; count int32[nnz]: kept records of the key (at most m); kept int64[U]: kept records.
+    the batch does not hold; count int32[nnz]: kept records of the key (at most m); unranked bool[nnz]: the key was
+    public when the user brought it first, and took no rank; kept int64[U]: kept records.
     """
 
     indptr: npt.NDArray[np.int64]
     key: npt.NDArray[np.int32]
     count: npt.NDArray[np.int32]
+    unranked: npt.NDArray[np.bool_]
     kept: npt.NDArray[np.int64]
 
     @staticmethod
@@ -35,6 +37,7 @@ class UserKeys:
             indptr=np.zeros(users + 1, np.int64),
             key=np.empty(0, np.int32),
             count=np.empty(0, np.int32),
+            unranked=np.empty(0, np.bool_),
             kept=np.zeros(users, np.int64),
         )
 
@@ -44,8 +47,8 @@ class Bounded:
     """Outcome of `Bounding.close`, aligned with its rows.
 
     kept bool[n]; first bool[n]: first kept record of that (window, user, key); rank int32[n]: 0-based rank of the key
-    among the user's distinct kept keys where first, else 0; weight int64[n]: selection weight in units of 2^-20 where
-    first, else 0; state: updated, same key codes, order of first occurrence kept.
+    among the user's distinct kept keys that took one, where first, else 0; weight int64[n]: selection weight in units
+    of 2^-20 where first and not public, else 0; state: updated, same key codes, order of first occurrence kept.
     """
 
     kept: npt.NDArray[np.bool_]
@@ -72,6 +75,10 @@ class Bounding:
     user therefore leaves every other record's `kept`, `first` and `weight` as they were, and the removed user
     contributes sum r_k <= C records over keys k with r_k <= m, and for selection at most one weight per distinct key,
     weights[rank, t - 1] for rank = 0, 1, ..., each rank at most once.
+
+    Where published keys take no rank (`lag`), weights and ranks depend on the output published before as well, which is
+    the same for both neighbours once it is fixed: docs/guarantees/adaptive.md. A rank that was taken is never given
+    back, neither when its key is published later nor at all: given back, the ranks of one user add up beyond their norm.
     """
 
     def __init__(
@@ -81,12 +88,18 @@ class Bounding:
         max_records_per_key: int,
         max_keys: int | None = None,
         weights: npt.NDArray[np.int64] | None = None,
+        lag: int | None = None,
     ) -> None:
-        """weights: int64[ranks, T] in units of 2^-20, zero beyond the last rank; None: weight 1 for every key."""
+        """weights: int64[ranks, T] in units of 2^-20, zero beyond the last rank; None: weight 1 for every key.
+
+        lag: the caller of `close` must tell which keys are public, by what was published up to so many triggers before;
+        None: it must not.
+        """
         self.max_records = max_records
         self.max_records_per_key = max_records_per_key
         self.max_keys = max_keys
         self.weights = weights
+        self.lag = lag
 
     def close(
         self,
@@ -94,13 +107,17 @@ class Bounding:
         key: npt.NDArray[np.int32],
         trigger: npt.NDArray[np.int32],
         state: UserKeys,
+        public: npt.NDArray[np.bool_] | None = None,
     ) -> Bounded:
         """Apply the caps to the records of a closed trigger.
 
         user: int32[n], codes 0..U-1, not decreasing (a "user" is a (window, user) pair); key: int32[n], codes >= 0;
-        trigger: int32[U], 1-based trigger of each user's window; state: what these users brought before.
-        Raises ValueError if `user` decreases or leaves 0..U-1.
+        trigger: int32[U], 1-based trigger of each user's window; state: what these users brought before; public:
+        bool[n], the row's key is declared or was published in its window by trigger - lag (where there is a lag).
+        Raises ValueError if `user` decreases or leaves 0..U-1, or if `public` is missing or not asked for.
         """
+        if (public is None) != (self.lag is None):
+            raise ValueError("public: must be given exactly where there is a lag")
         users = len(state.kept)
         if len(user) and (user[0] < 0 or user[-1] >= users or np.any(user[1:] < user[:-1])):
             raise ValueError("user: codes must not decrease and must be below the number of users")
@@ -120,29 +137,46 @@ class Bounding:
             candidate &= admitted[pair]
         kept = candidate & (_running(candidate, start) + state.kept[user] < self.max_records)
         first = kept & new_key
-        rank = np.where(first, distinct, 0).astype(np.int32)
+        taken = np.bincount(owner[~state.unranked], minlength=users)
+        ranked = first if public is None else first & ~public
+        rank, weight = self._weigh(ranked, start, trigger[user], taken[user])
         return Bounded(
             kept=kept,
             first=first,
             rank=rank,
-            weight=self._weight(first, rank, user, trigger),
-            state=_updated(user, key, owner, kept, first, pair, held_pair, state),
+            weight=weight,
+            state=_updated(user, key, owner, kept, first, ranked, pair, held_pair, state),
         )
 
-    def _weight(
+    def weigh(
         self,
-        first: npt.NDArray[np.bool_],
-        rank: npt.NDArray[np.int32],
+        ranked: npt.NDArray[np.bool_],
         user: npt.NDArray[np.int32],
         trigger: npt.NDArray[np.int32],
-    ) -> npt.NDArray[np.int64]:
-        weight = np.zeros(len(first), np.int64)
+        taken: npt.NDArray[np.int64],
+    ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
+        """(rank int32[n], weight int64[n] in units of 2^-20) of the rows that take a rank; 0 for the others.
+
+        ranked: bool[n]; user: int32[n], not decreasing; trigger: int32[n], of each row; taken: int64[U], ranks that the
+        users took before.
+        """
+        return self._weigh(ranked, np.searchsorted(user, user, side="left"), trigger, taken[user])
+
+    def _weigh(
+        self,
+        ranked: npt.NDArray[np.bool_],
+        start: npt.NDArray[np.intp],
+        trigger: npt.NDArray[np.int32],
+        taken: npt.NDArray[np.int64],
+    ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
+        rank = np.where(ranked, _running(ranked, start) + taken, 0).astype(np.int32)
+        weight = np.zeros(len(ranked), np.int64)
         if self.weights is None:
-            weight[first] = WEIGHT_ONE
-            return weight
-        ranked = np.flatnonzero(first & (rank < len(self.weights)))
-        weight[ranked] = self.weights[rank[ranked], trigger[user[ranked]] - 1]
-        return weight
+            weight[ranked] = WEIGHT_ONE
+        else:
+            some = np.flatnonzero(ranked & (rank < len(self.weights)))
+            weight[some] = self.weights[rank[some], trigger[some] - 1]
+        return rank, weight
 
 
 def _pairs(
@@ -174,6 +208,7 @@ def _updated(
     owner: npt.NDArray[np.int64],
     kept: npt.NDArray[np.bool_],
     first: npt.NDArray[np.bool_],
+    ranked: npt.NDArray[np.bool_],
     pair: npt.NDArray[np.int64],
     held_pair: npt.NDArray[np.int64],
     state: UserKeys,
@@ -184,6 +219,7 @@ def _updated(
     all_owner = np.concatenate([owner, user[first].astype(np.int64)])
     all_key = np.concatenate([state.key, key[first]])
     all_count = np.concatenate([state.count + added[held_pair], added[pair[first]]])
+    all_unranked = np.concatenate([state.unranked, ~ranked[first]])
     order = np.argsort(all_owner, kind="stable")  # earlier keys first, then new ones in order of occurrence
     indptr = np.zeros(users + 1, np.int64)
     np.cumsum(np.bincount(all_owner, minlength=users), out=indptr[1:])
@@ -191,5 +227,6 @@ def _updated(
         indptr=indptr,
         key=all_key[order].astype(np.int32),
         count=all_count[order].astype(np.int32),
+        unranked=all_unranked[order],
         kept=state.kept + np.bincount(user[kept], minlength=users),
     )

@@ -47,19 +47,22 @@ class Plan:
     """Every public constant of a histogram. None may be fitted to the data it protects.
 
     triggers                 T, releases per window
-    max_records              C, records kept per user and window ("weighted": the cap for values)
+    max_records              C, records kept per user and window ("weighted", "adaptive": the cap for values)
     max_records_per_key      m, records kept per user, window and key
-    max_keys                 optional cap on distinct keys; "weighted": number of ranked keys for selection (default 32)
+    max_keys                 optional cap on distinct keys; "weighted" and "adaptive": number of ranked keys for selection
+                             (default 32 and 8)
     minimum_users            a key is published only if strictly more than this many distinct users brought it
     discover                 False: only declared keys are published, nothing is selected, all of delta is Gaussian
     gaussian_delta_fraction  share of delta for the Gaussian part; the rest pays for selection
     selection_share          share of mu^2 for selection where selection and values are measured separately
-    gamma, prior             "weighted" only: exponent of the selection strategy; decreasing S_i, P(a user has > i keys)
+    gamma, prior             "weighted" and "adaptive" only: exponent of the selection strategy; decreasing weights by rank
+                             ("weighted": S_i, P(a user has > i keys))
+    lag                      "adaptive" only: triggers from a key's publication until it counts as public
 
     Raises ConfigurationError, naming the field.
     """
 
-    strategy: Literal["toeplitz", "weighted", "dp-sqlp"]
+    strategy: Literal["toeplitz", "weighted", "adaptive", "dp-sqlp"]
     triggers: int
     epsilon: float
     delta: float
@@ -73,6 +76,7 @@ class Plan:
     selection_share: float = 0.5
     gamma: float = 0.65
     prior: tuple[float, ...] | None = None
+    lag: int = 1
 
     def __post_init__(self) -> None:
         self._check_numbers()
@@ -89,7 +93,9 @@ class Plan:
                 raise ConfigurationError(f"{field}={getattr(self, field)!r}: {rule}")
 
         require(
-            self.strategy in ("toeplitz", "weighted", "dp-sqlp"), "strategy", "choose toeplitz, weighted or dp-sqlp"
+            self.strategy in ("toeplitz", "weighted", "adaptive", "dp-sqlp"),
+            "strategy",
+            "choose toeplitz, weighted, adaptive or dp-sqlp",
         )
         require(0 < self.triggers <= MAX_TRIGGERS, "triggers", f"use 1 to {MAX_TRIGGERS} triggers per window")
         # Below, float64 cancels in the Gaussian's delta by more than the slack that is taken off.
@@ -99,6 +105,7 @@ class Plan:
         require(1 <= self.max_records_per_key <= self.max_records, "max_records_per_key", "must be 1 to max_records")
         require(self.max_keys is None or 1 <= self.max_keys <= 1 << 20, "max_keys", "must be 1 to 2^20, or left out")
         require(0 <= self.minimum_users < 1 << 31, "minimum_users", "must be 0 or a positive integer")
+        require(1 <= self.lag <= MAX_TRIGGERS, "lag", f"use 1 to {MAX_TRIGGERS} triggers")
         for field in ("gaussian_delta_fraction", "selection_share", "gamma"):
             require(0 < getattr(self, field) < 1, field, "must be strictly between 0 and 1")
 
@@ -119,7 +126,10 @@ class Plan:
 
     def digest(self) -> bytes:
         """32 bytes that change with any public constant: blake2b over canonical JSON and the scheme version."""
-        fields = json.dumps([SCHEME_VERSION, asdict(self)], sort_keys=True, separators=(",", ":"), allow_nan=False)
+        constants = asdict(self)
+        if self.strategy != "adaptive":
+            del constants["lag"]  # means nothing there, and pipelines older than it go on
+        fields = json.dumps([SCHEME_VERSION, constants], sort_keys=True, separators=(",", ":"), allow_nan=False)
         return blake2b(fields.encode(), digest_size=32, person=b"susurrus-plan").digest()
 
 
@@ -213,6 +223,10 @@ def build_strategy(plan: Plan) -> Strategy:
         from susurrus.mechanisms.weighted import Weighted
 
         return Weighted(plan)
+    if plan.strategy == "adaptive":
+        from susurrus.mechanisms.adaptive import Adaptive
+
+        return Adaptive(plan)
     from susurrus.mechanisms.dp_sqlp import DpSqlp
 
     return DpSqlp(plan)

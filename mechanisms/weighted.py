@@ -8,6 +8,7 @@ Argument and the price: docs/guarantees/weighted.md.
 """
 
 import math
+from collections.abc import Callable
 from fractions import Fraction
 
 import numpy as np
@@ -34,18 +35,28 @@ COEFFICIENT_BITS = 16
 class Weighted(Factored):
     """Design "two mechanisms": C = (1 - x)^-gamma on weights for selection, (1 - x)^-1/2 on counts and sums for values.
 
+    lag, ranked_keys, prior: what `adaptive` sets otherwise, as defaults of the plan's `max_keys` and `prior`.
+
     Privacy: (epsilon, delta) per (user, window), neighbours add or remove; see `guarantee`.
     """
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        *,
+        lag: int | None = None,
+        ranked_keys: int = RANKED_KEYS,
+        prior: Callable[[int], tuple[float, ...]] | None = None,
+    ) -> None:
         if not plan.discover:
             raise ConfigurationError(
-                'strategy="weighted", discover=False: there is nothing to select; use strategy="toeplitz"'
+                f'strategy="{plan.strategy}", discover=False: there is nothing to select; use strategy="toeplitz"'
             )
-        ranked = min(plan.max_keys or RANKED_KEYS, plan.max_records)
+        ranked = min(plan.max_keys or ranked_keys, plan.max_records)
         budget = split_delta(plan, ranked)
         factorization = power(plan.triggers, plan.gamma, COEFFICIENT_BITS)
-        weights = column_weights(factorization, rank_weights(plan.prior, ranked))
+        law = plan.prior or (prior or default_prior)(ranked)
+        weights = column_weights(factorization, rank_weights(law, ranked))
         ranks = rank_costs(factorization, weights)
         users = [column for column in plan.columns if counts_users(column, plan)]
         measured = [column for column in plan.columns if not counts_users(column, plan)]
@@ -76,6 +87,7 @@ class Weighted(Factored):
                 max_records=plan.max_records,
                 max_records_per_key=plan.max_records_per_key,
                 weights=weights << (20 - UNIT_BITS),
+                lag=lag,
             ),
             selector=Selector(
                 factorization,
@@ -92,6 +104,7 @@ class Weighted(Factored):
             ],
             notes={
                 "keys_per_user": ranked,
+                **({} if lag is None else {"lag": lag}),
                 "mu": math.sqrt(factor * joint),
                 "weights_first_trigger": [float(w) * 2.0**-UNIT_BITS for w in weights[:, 0]],
             },
@@ -106,12 +119,12 @@ def default_prior(ranked: int) -> tuple[float, ...]:
     return tuple((1 + i / 26) ** -5.738 for i in range(ranked))
 
 
-def rank_weights(prior: tuple[float, ...] | None, ranked: int) -> npt.NDArray[np.float64]:
+def rank_weights(prior: tuple[float, ...], ranked: int) -> npt.NDArray[np.float64]:
     """w_i = S_i / |S|_2 for i < ranked, zero beyond the prior's end: maximises the expected sum of a user's weights.
 
     Cauchy-Schwarz: E[sum of w_i over a user's keys] = sum w_i S_i is largest, at sum w_i^2 = 1, for w = S / |S|.
     """
-    chosen = np.array((prior or default_prior(ranked))[:ranked], np.float64)
+    chosen = np.array(prior[:ranked], np.float64)
     weights = np.zeros(ranked)
     weights[: len(chosen)] = chosen / math.sqrt(float(chosen @ chosen))
     return weights

@@ -56,6 +56,9 @@ def expected(
         per_key: dict[bytes, dict[bytes, int]] = defaultdict(lambda: defaultdict(int))  # user -> key -> kept
         states: dict[bytes, bytes] = {}
         declared = set(settings.declared_keys)
+        ranked: dict[bytes, int] = defaultdict(int)  # user -> ranks taken
+        since: dict[bytes, int] = {}  # key -> its first published trigger
+        lag = strategy.bounding.lag
         for trigger in range(1, plan.triggers + 1):
             users: dict[bytes, int] = defaultdict(int)
             weight: dict[bytes, int] = defaultdict(int)
@@ -66,9 +69,11 @@ def expected(
                     if seen[key] >= plan.max_records_per_key or sum(seen.values()) >= plan.max_records:
                         continue
                     first = seen[key] == 0
-                    rank = sum(count > 0 for count in seen.values())
                     seen[key] += 1
-                    if first:
+                    public = lag is not None and (key in declared or since.get(key, trigger) <= trigger - lag)
+                    if first and not public:
+                        rank = ranked[user]
+                        ranked[user] += 1
                         table = strategy.bounding.weights
                         if table is None:
                             gained = 1 << 20
@@ -105,6 +110,7 @@ def expected(
                 for row, (key, packed) in enumerate(zip(some, strategy.pack(step.states), strict=True)):
                     states[key] = packed
                     if step.published[row]:
+                        since.setdefault(key, trigger)
                         start = origin + window * window_length
                         result[(start, trigger, key)] = step.estimates[row].tolist()
     return result

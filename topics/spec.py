@@ -142,6 +142,16 @@ HISTOGRAM_TOPICS = (
     PROGRESS,
 )
 
+PUBLISHED_KEYS = TopicSpec(
+    name="published-keys",
+    key="none",
+    value="packed block of the keys first published at one slot (binary); strategy adaptive only",
+    partitions="one",
+    cleanup="delete",
+    retention="forever",
+    readers="internal",
+)
+
 PRIVATE_STREAM = TopicSpec(
     name="private-stream",
     key='JSON {"stream"}',

@@ -114,7 +114,8 @@ def costs(settings: Settings, described: dict[str, Any]) -> Iterator[tuple[str, 
         users = selection["threshold_first"] / weights[0]
         yield (
             "new keys",
-            f"appear from about {users:,.0f} users on at the first trigger, if it is the first key of each",
+            f"appear from about {users:,.0f} users on at the first trigger, if it is the first key of each"
+            + (" that is not published yet" if "lag" in described else ""),
         )
 
 

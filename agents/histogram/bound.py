@@ -2,7 +2,8 @@
 
 Gathers the open slots' events as columns. When a slot is closed by every raw partition, all of its events are put in the order
 (user, source, raw offset), capped per user and added up per key in one vectorised pass: what becomes of a record depends on its
-own user's records only, and no user id leaves this stage. Then the tick goes to every partition of bounded.
+own user's records only, and no user id leaves this stage. Then the tick goes to every partition of bounded. With strategy
+`adaptive` it also depends on what was published some triggers before, and a slot with events waits for that (published_keys.py).
 
 State keys: ``u`` window user -> caps, and those of spilled_slots.py.
 """
@@ -35,6 +36,8 @@ from susurrus.topics.partitioner import partition as partition_of
 
 _USERS = b"u"
 _ENTRY = np.dtype([("hash", "<u8"), ("count", "<u4")])
+_UNRANKED = np.uint32(1 << 31)
+"""Flag in an entry's count: the key was public when the user brought it first."""
 _FORMAT = 2
 """Of the stored caps. Another version's would be read as other caps, so it is part of the meta record."""
 
@@ -54,10 +57,12 @@ class Bound(Stage):
         # A user's key list holds hashes: equal hashes are one key to the caps, here and in what is stored, so a collision makes
         # that very user's caps tighter and touches nobody else. They are keyed, so that nobody can look for collisions.
         self._hash_key = blake2b(services.secret, person=b"susurrus-bound", digest_size=32).digest()
+        self._declared = frozenset(services.settings.declared_keys)
         self._open: OpenSlots[ByUserBlock]
         self._spilled: SpilledSlots[ByUserBlock]
         self._store: Store
         self._taken = -1
+        self._waiting = ""
 
     # ---- input -------------------------------------------------------------------------------------------------------
 
@@ -67,6 +72,8 @@ class Bound(Stage):
         services = self.services
         self._taken = position
         self._spilled = SpilledSlots(store, encode=by_user_codec.encode, decode=by_user_codec.decode, meta=meta)
+        if services.published_keys_reader is not None:
+            services.published_keys_reader.ensure_started()
         if meta is None:
             start = services.ledger.start
             closed = self._calendar.first_slot(services.ledger.first_window) - 1
@@ -102,11 +109,41 @@ class Bound(Stage):
 
     def commits(self, now: int) -> Iterator[Commit]:
         """Close what every source has closed, slot by slot; spill if too much waits."""
+        self._waiting = ""
         while (ready := self._open.ready) > self._open.closed:
-            with_rows = (self._open.next_with_rows(ready), self._spilled.next_with_rows(ready))
-            yield self._close(min((slot for slot in with_rows if slot is not None), default=ready))
+            waiting = (self._open.next_with_rows(ready), self._spilled.next_with_rows(ready))
+            with_rows = min((slot for slot in waiting if slot is not None), default=None)
+            slot = ready if with_rows is None else with_rows
+            if with_rows is not None and not self._knows_published_keys(slot):
+                # What it waits for comes from slots before it, so those must not wait with it.
+                if self._open.closed == slot - 1:
+                    break
+                slot -= 1
+            yield self._close(slot)
         if self._open.outgrows(self._max_rows):
             yield self._spill()
+
+    def _knows_published_keys(self, slot: int) -> bool:
+        """Whether everything is known that may decide about the records of a slot."""
+        published_keys, lag = self.services.published_keys, self._bounding.lag
+        if published_keys is None or lag is None:
+            return True
+        needed = slot - lag
+        if needed < self._calendar.first_slot(self.services.ledger.first_window) or published_keys.complete(needed):
+            return True
+        behind = ", ".join(map(str, published_keys.behind(needed)[:8]))
+        self._waiting = f"slot={slot} waits for slot={needed} of release {behind}: see what status says of release"
+        return False
+
+    def _public(self, window: int, slot: int, keys: list[bytes]) -> npt.NDArray[np.bool_]:
+        """bool[n]: keys that the window's readers know, at trigger t: declared, or published at a trigger up to t - lag."""
+        published_keys, lag = self.services.published_keys, self._bounding.lag
+        if published_keys is None or lag is None:
+            raise RuntimeError("strategy with a lag, but nothing reads the published keys")
+        known = published_keys.known(window, slot - lag, keys)
+        if self._declared:
+            known |= np.array([key in self._declared for key in keys], np.bool_)
+        return known
 
     def _close(self, slot: int) -> Commit:
         closed_before = self._open.closed
@@ -171,11 +208,15 @@ class Bound(Stage):
         rows = self._store.get(state_keys)
         state, old_hashes = _unpack(rows, hashes)
         triggers = np.array([self._calendar.trigger(number, slot) for number in numbers], np.int32)
+        public = None
+        if self._bounding.lag is not None:
+            public = np.stack([self._public(int(start), slot, keys) for start in windows])[window, key]
         result = self._bounding.close(
             member.astype(np.int32),
             hash_of_key.astype(np.int32)[key],
             triggers[(members % len(windows)).astype(np.intp)],
             state,
+            public,
         )
         changed = np.flatnonzero(result.state.kept != state.kept)
         puts = _pack(state_keys, changed, result.state, np.concatenate([hashes, old_hashes]), len(hashes))
@@ -226,8 +267,8 @@ class Bound(Stage):
         return puts, outputs
 
     def stall(self, now: int) -> str | None:
-        """Which raw partition holds the next slot back."""
-        return self._open.stall("route")
+        """Which raw partition, or which release, holds the next slot back."""
+        return self._waiting or self._open.stall("route")
 
     def report(self) -> dict[str, Any]:
         """Counters and the last closed slot."""
@@ -255,12 +296,19 @@ def _unpack(rows: list[bytes | None], hashes: npt.NDArray[np.uint64]) -> tuple[U
     indptr = np.concatenate(([0], np.cumsum(lengths)))
     entries = np.frombuffer(b"".join(present), _ENTRY)
     # A user's kept records are those of its keys together.
-    counted = np.concatenate(([0], np.cumsum(entries["count"], dtype=np.int64)))
+    count = entries["count"] & ~_UNRANKED
+    counted = np.concatenate(([0], np.cumsum(count, dtype=np.int64)))
     kept = counted[indptr[1:]] - counted[indptr[:-1]]
     stored = np.ascontiguousarray(entries["hash"])
     at = np.minimum(np.searchsorted(hashes, stored), len(hashes) - 1)
     code = np.where(hashes[at] == stored, at, -1 - np.arange(len(entries))).astype(np.int32)
-    state = UserKeys(indptr=indptr, key=code, count=entries["count"].astype(np.int32), kept=kept)
+    state = UserKeys(
+        indptr=indptr,
+        key=code,
+        count=count.astype(np.int32),
+        unranked=(entries["count"] & _UNRANKED) != 0,
+        kept=kept,
+    )
     return state, stored
 
 
@@ -274,7 +322,7 @@ def _pack(
     """Rows to store of the changed users; ``hashes``: of the batch's keys, then of the entries that codes -1 - i point to."""
     entries = np.empty(len(state.key), _ENTRY)
     entries["hash"] = hashes[np.where(state.key >= 0, state.key, batch_keys - 1 - state.key)]
-    entries["count"] = state.count
+    entries["count"] = state.count.astype(np.uint32) | np.where(state.unranked, _UNRANKED, np.uint32(0))
     body = entries.tobytes()
     bounds = state.indptr * _ENTRY.itemsize
     if len(changed) < len(state_keys):

@@ -1,4 +1,4 @@
-"""release: bounded -> histogram, latest, progress.  Key: the GROUP BY key.  State: per (window, key) the exact totals.
+"""release: bounded -> histogram, latest, progress, published-keys.  Key: the GROUP BY key.  State: per (window, key) exact totals.
 
 When a slot is closed by every by-user partition, each open window has a trigger: the keys with news, the keys that are due and
 the published keys go through the strategy, whatever is published is written in key order, and progress says that the trigger
@@ -32,6 +32,7 @@ from susurrus.topics import bounded as bounded_codec
 from susurrus.topics import histogram as histogram_codec
 from susurrus.topics import ledger as ledger_codec
 from susurrus.topics import progress as progress_codec
+from susurrus.topics import published_keys as published_keys_codec
 from susurrus.topics import tick as tick_codec
 from susurrus.topics.bounded import BoundedBlock
 from susurrus.topics.packing import Kind, kind_of
@@ -181,16 +182,34 @@ class Release(Stage):
         blocks += self._open.peek(slot)
         news = gather(blocks, len(self._strategy.plan.columns))
         commit = Commit(position=-1, meta={}, drops=drops)
+        published: dict[int, Rows] = {}
         for window in windows:
-            self._trigger(window, slot, news.get(self._calendar.window_start(window)), commit)
+            start = self._calendar.window_start(window)
+            published[start] = self._trigger(window, slot, news.get(start), commit)
+        if self._strategy.bounding.lag is not None:
+            commit.outputs.append(self._published_keys(slot, published))
         self._open.close(slot)
         commit.position = self._open.position(self._taken)
         commit.meta = self._meta(commit.position)
         return commit
 
+    def _published_keys(self, slot: int, published: dict[int, Rows]) -> Output:
+        """What bound is told of this slot: new keys, how many there are in all, and that it is complete."""
+        services = self.services
+        block = published_keys_codec.block_of(
+            self.partition,
+            slot,
+            services.config_digest,
+            {start: rows.first for start, rows in published.items()},
+            {start: len(rows) for start, rows in published.items()},
+        )
+        pieces = published_keys_codec.split(block, services.max_record_bytes)
+        values = [{"value": published_keys_codec.encode(piece)} for piece in pieces]
+        return Output(services.topic("published-keys"), 0, values)
+
     # ---- one trigger of one window -----------------------------------------------------------------------------------
 
-    def _trigger(self, window: int, slot: int, news: Gathered | None, commit: Commit) -> None:
+    def _trigger(self, window: int, slot: int, news: Gathered | None, commit: Commit) -> Rows:
         trigger = self._calendar.trigger(window, slot)
         start = self._calendar.window_start(window)
         # Kept for the window: it remembers the noise of published keys.
@@ -239,6 +258,7 @@ class Release(Stage):
             dropped = tuple(table + ordered(window) for table in (_STATE, _DUE, _PUBLISHED))
             commit.puts = [(key, value) for key, value in commit.puts if not key.startswith(dropped)]
             commit.deletes = [key for key in commit.deletes if not key.startswith(dropped)]
+        return rows
 
     def _step(
         self,
@@ -260,7 +280,7 @@ class Release(Stage):
         declared = np.fromiter((key in self._declared_set for key in keys), np.bool_, len(keys))
         was_published = dues is not None and not dues
         step = self._strategy.step(trigger, keys, states, increments, noise, declared)
-        rows.add(keys, step.published, step.estimates, step.std_errors)
+        rows.add(keys, step.published, step.estimates, step.std_errors, first=not was_published)
         packed = self._strategy.pack(step.states)
         table = ordered(window)
         if was_published:

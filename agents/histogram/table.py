@@ -61,6 +61,8 @@ class Rows:
 
     def __init__(self, columns: int) -> None:
         self._columns = columns
+        self.first: list[bytes] = []
+        """Keys that are published for the first time."""
         self._keys: list[bytes] = []
         self._estimates: list[Int64] = []
         self._std_errors: list[npt.NDArray[np.float64]] = []
@@ -71,13 +73,21 @@ class Rows:
         published: npt.NDArray[np.bool_],
         estimates: Int64,
         std_errors: npt.NDArray[np.float64],
+        *,
+        first: bool = False,
     ) -> None:
-        """Rows of one step."""
+        """Rows of one step; first: of keys that were not published before."""
         rows = np.flatnonzero(published)
         if len(rows):
-            self._keys += keys if len(rows) == len(keys) else [keys[i] for i in rows.tolist()]
+            shown = keys if len(rows) == len(keys) else [keys[i] for i in rows.tolist()]
+            self._keys += shown
+            if first:
+                self.first += shown
             self._estimates.append(estimates[rows])
             self._std_errors.append(std_errors[rows])
+
+    def __len__(self) -> int:
+        return len(self._keys)
 
     def sorted(self) -> tuple[list[bytes], Int64, npt.NDArray[np.float64]]:
         """Keys in byte order with estimates and standard errors, (rows, columns) each, in grid units."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from susurrus.agents.app import calendar_of
 from susurrus.agents.commit import Commit, Output
+from susurrus.agents.histogram.published_keys import PublishedKeys
 from susurrus.agents.ledger import Ledger
 from susurrus.agents.services import Services
 from susurrus.agents.settings import Settings
@@ -81,6 +82,14 @@ class MemoryClients:
 def services_of(settings: Settings, *, sources: int = 2, charged: bool = True) -> Services:
     plan = settings.plan()
     digest = hashlib.blake2b(settings.config_digest() + plan.digest(), digest_size=32).digest()
+    index = None
+    if plan.strategy == "adaptive":
+        index = PublishedKeys(
+            settings.topic("published-keys"),
+            partitions=settings.topics.bounded_partitions,
+            calendar=calendar_of(settings),
+            config_digest=digest,
+        )
     return Services(
         settings=settings,
         clients=MemoryClients(),  # type: ignore[arg-type]
@@ -89,6 +98,7 @@ def services_of(settings: Settings, *, sources: int = 2, charged: bool = True) -
         config_digest=digest,
         secret=SECRET,
         strategy=build_strategy(plan),
+        published_keys=index,
     )
 
 

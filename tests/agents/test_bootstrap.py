@@ -55,6 +55,12 @@ def test_what_is_missing_is_named_and_what_was_created_is_in_order(
     assert {name for _, name, *_ in after} >= names - {topic_name(settings.pipeline.prefix)}
 
 
+def test_published_keys_have_a_topic_where_bound_is_told_about_them(kafka: Broker) -> None:
+    settings = pipeline(kafka, "histogram", "raw")
+    adaptive = settings.model_copy(update={"privacy": settings.privacy.model_copy(update={"strategy": "adaptive"})})
+    assert {spec.name for spec in specs_of(adaptive)} - {spec.name for spec in specs_of(settings)} == {"published-keys"}
+
+
 def test_only_a_histogram_cares_who_stamps_the_raw_topic(kafka: Broker, admin: AdminClient) -> None:
     raw = kafka.create_topic(f"raw-{kafka.new_prefix()}", 1, {"message.timestamp.type": "CreateTime"})
     lines = {kind: check_topics(pipeline(kafka, kind, raw), admin) for kind in ("histogram", "stream")}

@@ -2,7 +2,7 @@
 
 import random
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from susurrus.agents.histogram.bound import Bound
 from susurrus.agents.services import Services
 from susurrus.agents.store import Store
 from susurrus.mechanisms.errors import Refusal
-from susurrus.topics import bounded, by_user, tick
+from susurrus.topics import bounded, by_user, published_keys, tick
 from susurrus.topics.by_user import ByUserBlock
 from susurrus.topics.packing import Kind, kind_of
 from tests.agents.released import settings
@@ -25,9 +25,14 @@ HOUR = 3_600_000
 SLOTS = 4  # a window, and two slots more for late records
 SOURCES = 2
 BY_USER_PARTITION = 3
+PARTITIONS = 3
+LAST_SLOT = 3 * SLOTS + 1
 
 Event = tuple[int, int, int, int, bytes, bytes, int]
 """(source, raw offset, slot, window start, user, key, value)."""
+
+
+LAG = 2
 
 
 def services(strategy: str = "toeplitz", **bounds: int) -> Services:
@@ -40,10 +45,34 @@ def services(strategy: str = "toeplitz", **bounds: int) -> Services:
             {"name": "people", "kind": "users"},
             {"name": "paid", "kind": "sum", "field": "amount", "bound": 50, "grid": 1},
         ],
-        privacy={"epsilon": 6.0, "delta": 1e-9, "strategy": strategy},
-        topics={"by_user_partitions": 4, "bounded_partitions": 3},
+        privacy={"epsilon": 6.0, "delta": 1e-9, "strategy": strategy, "adaptive": {"lag": LAG, "ranked_keys": 3}},
+        keys={"declared": ["k7"]},
+        topics={"by_user_partitions": 4, "bounded_partitions": PARTITIONS},
     )
     return services_of(configured, sources=SOURCES)
+
+
+def published(slot: int) -> dict[int, dict[int, list[bytes]]]:
+    """What release of the tests publishes at a slot: bounded partition -> window start -> keys."""
+    starts = [WINDOW + w * SLOTS * HOUR for w in range(slot // SLOTS + 1) if slot < (w + 1) * SLOTS + 2]
+    partition = slot % PARTITIONS
+    keys = [b'"k%d"' % (partition + PARTITIONS * (slot // PARTITIONS % 2))]
+    return {p: dict.fromkeys(starts, keys) if p == partition else {} for p in range(PARTITIONS)}
+
+
+def publish(services: Services, slot: int, partitions: Iterable[int] = range(PARTITIONS)) -> None:
+    assert services.published_keys is not None
+    for partition in partitions:
+        totals: dict[int, set[bytes]] = defaultdict(set)
+        for earlier in range(slot):
+            for start, keys in published(earlier)[partition].items():
+                totals[start].update(keys)
+        news = {
+            start: [k for k in keys if k not in totals[start]] for start, keys in published(slot)[partition].items()
+        }
+        numbers = {start: len(totals[start]) + len(keys) for start, keys in news.items()}
+        block = published_keys.block_of(partition, slot, services.config_digest, news, numbers)
+        services.published_keys.take(published_keys.encode(block), slot * PARTITIONS + partition)
 
 
 def block_of(events: list[Event]) -> bytes:
@@ -67,7 +96,7 @@ def block_of(events: list[Event]) -> bytes:
 def random_log(seed: int, digest: bytes, *, sizes: int = 12, users: int = 6) -> tuple[list[bytes], list[Event]]:
     """by-user as two routes write it in turn: blocks of slots that are still open, then perhaps a tick."""
     dice = random.Random(seed)
-    last = 3 * SLOTS + 1
+    last = LAST_SLOT
     closed, offset = [-1] * SOURCES, [0] * SOURCES
     log: list[bytes] = []
     events: list[Event] = []
@@ -102,6 +131,7 @@ def slow(services: Services, events: list[Event], *, same: Callable[[bytes], byt
     """One record at a time, in the order (slot, source, offset). Keys with the same ``same`` are one key to the caps."""
     plan, weights = services.strategy.plan, services.strategy.bounding.weights
     seen: dict[tuple[int, bytes], dict[bytes, int]] = defaultdict(dict)
+    ranked: dict[tuple[int, bytes], int] = defaultdict(int)
     result: Increments = defaultdict(lambda: [0] * 5)
     for _source, _offset, slot, start, user, key, value in sorted(events, key=lambda e: (e[2], e[0], e[1])):
         brought, name = seen[start, user], same(key)
@@ -109,15 +139,20 @@ def slow(services: Services, events: list[Event], *, same: Callable[[bytes], byt
             continue
         if (
             name not in brought
-            and plan.strategy != "weighted"
+            and plan.strategy not in ("weighted", "adaptive")
             and plan.max_keys is not None
             and len(brought) >= plan.max_keys
         ):
             continue
         row = result[slot, start, key]
-        first, rank = name not in brought, len(brought)
+        first, rank = name not in brought, ranked[start, user]
         brought[name] = brought.get(name, 0) + 1
-        if first:
+        known = plan.strategy == "adaptive" and (
+            key == b'"k7"'
+            or any(key in keys.get(start, []) for s in range(slot - LAG + 1) for keys in published(s).values())
+        )
+        if first and not known:
+            ranked[start, user] += 1
             trigger = max(1, slot - (start - WINDOW) // HOUR + 1)
             weight = 1 << 20 if weights is None else int(weights[rank, trigger - 1]) if rank < len(weights) else 0
             row[0] += weight > 0
@@ -155,11 +190,32 @@ def ticks(runner: Runner) -> dict[int, list[int]]:
     return found
 
 
+class Followed(Runner):
+    """bound, with a release behind it that publishes a slot once bound has closed it, at the latest when bound waits for it."""
+
+    followed = -1
+
+    def commit(self, limit: int = 10**9, *, now: int = 2 * WINDOW) -> int:
+        number = 0
+        while number < limit and (done := super().commit(limit - number, now=now)):
+            number += done
+            while (
+                self.services.published_keys is not None
+                and self.meta is not None
+                and self.followed < self.meta["closed"]
+            ):
+                self.followed += 1
+                publish(self.services, self.followed)
+        return number
+
+
 def run(
     services: Services, log: list[bytes], directory: Path, *, seed: int | None = None, spill_above: int | None = None
 ) -> Runner:
     """In one go, or (with a seed) in random fetches, with restarts after any number of commits."""
-    runner = Runner(Bound, services, directory, BY_USER_PARTITION)
+    if services.published_keys is not None:
+        services.published_keys.clear()
+    runner = Followed(Bound, services, directory, BY_USER_PARTITION)
     dice = random.Random(seed)
     while seed is not None and runner.position < len(log) and len(runner.commits) < 10_000:
         if spill_above is not None:
@@ -179,6 +235,7 @@ def run(
 CASES: dict[str, dict[str, Any]] = {
     "toeplitz": {},
     "weighted": {"strategy": "weighted"},
+    "adaptive": {"strategy": "adaptive"},
     "few keys": {"max_keys_per_user": 2},
     "one record": {"max_records_per_user": 1, "max_records_per_key": 1},
 }
@@ -235,7 +292,7 @@ def test_caps_stored_by_another_version_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_a_restart_after_any_commit_writes_the_same_bytes(seed: int, tmp_path: Path) -> None:
-    ours = services(["toeplitz", "weighted"][seed % 2])
+    ours = services(["toeplitz", "weighted", "adaptive"][seed % 3])
     log, _ = random_log(seed, ours.config_digest)
     undisturbed = run(ours, log, tmp_path / "a", seed=None)
     disturbed = run(ours, log, tmp_path / "b", seed=seed)
@@ -337,3 +394,59 @@ def test_another_users_load_never_decides_which_of_my_records_are_kept(fetches: 
     runner = run(ours, log, tmp_path / "s")
     kept = {key for _, _, key in released(runner) if key != b'"k"'}
     assert kept == {b'"k0-0"', b'"k0-1"'}
+
+
+def test_a_slot_waits_for_what_was_published_before_it_and_those_without_events_do_not(tmp_path: Path) -> None:
+    ours = services("adaptive")
+    digest = ours.config_digest
+    late = LAG + 3
+    events: list[Event] = [(0, slot, slot, WINDOW, b'"u"', b'"k1"', 1) for slot in (0, late)]
+    log = [
+        block_of(events[:1]),
+        block_of(events[1:]),
+        tick.encode(tick.Tick(0, late, digest, 2)),
+        tick.encode(tick.Tick(1, late, digest)),
+    ]
+    runner = Runner(Bound, ours, tmp_path / "s", BY_USER_PARTITION)
+    runner.feed(log, len(log))
+    runner.commit()
+    # The first slots of a pipeline come before anything is published; what lies between is closed for release to go on.
+    assert ticks(runner)[0] == [0, late - 1]
+    assert runner.stage.stall(0) == (
+        f"slot={late} waits for slot={late - LAG} of release 0, 1, 2: see what status says of release"
+    )
+    for slot in range(late - LAG):
+        publish(ours, slot)
+    publish(ours, late - LAG, partitions=(0, 2))
+    assert runner.commit() == 0
+    assert (
+        runner.stage.stall(0)
+        == f"slot={late} waits for slot={late - LAG} of release 1: see what status says of release"
+    )
+    publish(ours, late - LAG, partitions=(1,))
+    runner.restart()
+    runner.feed(log, len(log))
+    runner.commit()
+    assert ticks(runner)[0] == [0, late - 1, late]
+    assert runner.stage.stall(0) is None
+    assert released(runner) == slow(ours, events)
+    runner.close()
+
+
+def test_lost_published_keys_are_refused(tmp_path: Path) -> None:
+    ours = services("adaptive")
+    digest = ours.config_digest
+    log = [
+        block_of([(0, 0, LAG, WINDOW, b'"u"', b'"k1"', 1)]),
+        tick.encode(tick.Tick(0, LAG, digest, 2)),
+        tick.encode(tick.Tick(1, LAG, digest)),
+    ]
+    assert ours.published_keys is not None
+    for partition in range(PARTITIONS):
+        block = published_keys.block_of(partition, 0, digest, {}, {WINDOW: 1})
+        ours.published_keys.take(published_keys.encode(block), partition)
+    runner = Runner(Bound, ours, tmp_path / "s", BY_USER_PARTITION)
+    runner.feed(log, len(log))
+    with pytest.raises(Refusal, match=r"lacks keys that were published"):
+        runner.commit()
+    runner.close()

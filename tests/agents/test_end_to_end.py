@@ -40,6 +40,12 @@ CASES: dict[str, dict[str, Any]] = {
         ],
     },
     "weighted": {"privacy": {"strategy": "weighted"}, "bounds": {"max_records_per_user": 20}},
+    "adaptive": {"privacy": {"strategy": "adaptive"}, "bounds": {"max_records_per_user": 20}},
+    "adaptive, lag, declared": {
+        "privacy": {"strategy": "adaptive", "adaptive": {"lag": 3, "ranked_keys": 4}},
+        "keys": {"declared": ["/ksc.html", "/no-such-page"]},
+        "bounds": {"max_records_per_user": 20, "max_records_per_key": 2},
+    },
     "dp-sqlp": {"privacy": {"strategy": "dp-sqlp"}},
     "declared": {"keys": {"declared": ["/ksc.html", "/no-such-page"], "discover": False}},
 }

@@ -15,7 +15,7 @@ from susurrus.agents.services import Services
 from susurrus.mechanisms.errors import ReplayMismatch
 from susurrus.mechanisms.noise import NoiseSource
 from susurrus.mechanisms.strategy import Increments
-from susurrus.topics import bounded, histogram, progress, tick
+from susurrus.topics import bounded, histogram, progress, published_keys, tick
 from susurrus.topics.bounded import BoundedBlock
 from susurrus.topics.partitioner import partition as partition_of
 from tests.agents.released import settings
@@ -216,6 +216,37 @@ def test_a_restart_after_any_commit_publishes_the_same_bytes(seed: int, tmp_path
     assert len(undisturbed.to("histogram")) > 10
     if seed > 2:
         assert any(commit.meta["spilled"] for commit in disturbed.commits)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_every_slot_tells_bound_which_keys_are_new_and_how_many_there_are(seed: int, tmp_path: Path) -> None:
+    """In the transaction that publishes them, also at a slot that publishes nothing; and nobody is told without a lag."""
+    ours = services(privacy={"strategy": "adaptive"}, keys={"declared": ["k3", "nobody"]})
+    rows = random_rows(seed)
+    runner = run(ours, log_of(rows, ours.config_digest), tmp_path / "s", seed=seed)
+    index, told = ours.published_keys, []
+    assert index is not None
+    index.clear()
+    since: dict[tuple[int, bytes], int] = {}
+    for start, trigger, key in sorted(published(runner), key=lambda row: row[1]):
+        since.setdefault((start, key), (start - WINDOW) // HOUR + trigger - 1)
+    assert len(since) > 10
+    for offset, (_, partition, _, value, _) in enumerate(runner.to("published-keys")):
+        block = published_keys.decode(value or b"")
+        told += [(window, key, block.slot) for window, key in zip(block.window.tolist(), block.keys, strict=True)]
+        assert (partition, block.partition) == (0, 0)
+        index.take(value or b"", offset)
+        for window in block.totals:  # refuses where its keys are not as many as it should have
+            mine = [key for (start, key), slot in since.items() if start == window and slot <= block.slot]
+            assert index.known(window, block.slot, mine).all() or block.slot == (window - WINDOW) // HOUR + TRIGGERS - 1
+        assert index.complete(block.slot)
+    assert sorted(told) == sorted((*place, slot) for place, slot in since.items())
+    assert sum(name.endswith("published-keys") for name, *_ in runner.written) == LAST + 1
+    for commit in runner.commits:
+        topics = [output.topic for output in commit.outputs]
+        assert ("t.page-views.progress" not in topics) or ("t.page-views.published-keys" in topics)
+    plain = run(services(), log_of(rows, services().config_digest), tmp_path / "p", seed=seed)
+    assert plain.to("published-keys") == []
 
 
 def test_rows_of_a_trigger_are_in_key_order(tmp_path: Path) -> None:

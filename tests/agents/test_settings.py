@@ -321,6 +321,7 @@ class TestDigest:
         {"privacy": {"delta": 1e-8}},
         {"privacy": {"strategy": "weighted"}},
         {"privacy": {"weighted": {"gamma": 0.5}}},
+        {"privacy": {"strategy": "adaptive"}},
         {"privacy": {"gaussian_delta_fraction": 0.6}},
         {"topics": {"by_user_partitions": 4}},
         {"topics": {"bounded_partitions": 4}},
@@ -332,6 +333,7 @@ class TestDigest:
         {"clock": {"grace": "1s", "idle_grace": "1m"}},
         {"window": {"publication_pad": "1s"}},
         {"privacy": {"secret_file": "elsewhere"}},
+        {"privacy": {"adaptive": {"lag": 3}}},  # where the strategy is another one
         {"budget": {"epsilon": 50, "delta": 1e-6}},
         {"topics": {"replication_factor": 1, "min_insync_replicas": 1, "retention": "1d"}},
         {"worker": {"data_directory": "elsewhere", "web_port": 6066}},
@@ -344,6 +346,13 @@ class TestDigest:
     @pytest.mark.parametrize("change", ROLLING, ids=str)
     def test_what_may_roll_does_not(self, change: dict[str, Any]) -> None:
         assert changed(**change).config_digest() == changed().config_digest()
+
+    @pytest.mark.parametrize("field", [{"lag": 2}, {"ranked_keys": 4}, {"gamma": 0.5}, {"prior": [2.0, 1.0]}])
+    def test_what_shapes_the_adaptive_strategy_changes_the_digest(self, field: dict[str, Any]) -> None:
+        plain = changed(privacy={"strategy": "adaptive"})
+        other = changed(privacy={"strategy": "adaptive", "adaptive": field})
+        assert other.config_digest() != plain.config_digest()
+        assert other.plan().digest() != plain.plan().digest()
 
     def test_every_section_is_judged(self) -> None:
         covered = {path.split(".")[0] for path in PUBLISHED_FIELDS}
@@ -376,6 +385,23 @@ class TestDigest:
 
 
 class TestPlan:
+    def test_each_strategy_has_its_own_ranks(self) -> None:
+        sections: dict[str, Any] = {
+            "weighted": {"ranked_keys": 5, "gamma": 0.5},
+            "adaptive": {"lag": 3, "ranked_keys": 7},
+        }
+        found = {
+            name: changed(privacy={"strategy": name, **sections}).plan()
+            for name in ("toeplitz", "weighted", "adaptive")
+        }
+        assert {name: plan.max_keys for name, plan in found.items()} == {"toeplitz": None, "weighted": 5, "adaptive": 7}
+        assert (found["weighted"].gamma, found["adaptive"].gamma, found["adaptive"].lag) == (0.5, 0.65, 3)
+
+    @pytest.mark.parametrize("strategy", ["weighted", "adaptive"])
+    def test_a_cap_on_keys_is_refused_where_keys_are_ranked(self, strategy: str) -> None:
+        with pytest.raises(ConfigurationError, match=rf"use privacy\.{strategy}\.ranked_keys instead"):
+            changed(privacy={"strategy": strategy}, bounds={"max_keys_per_user": 4})
+
     def test_the_plan_says_what_the_configuration_says(self) -> None:
         plan = changed(bounds={"max_records_per_user": 24, "max_records_per_key": 2}, keys={"minimum_users": 3}).plan()
         assert (plan.strategy, plan.triggers, plan.epsilon, plan.delta) == ("toeplitz", 96, 6.0, 1e-9)

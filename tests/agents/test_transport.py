@@ -13,7 +13,7 @@ import pytest
 from aiokafka import TopicPartition
 from aiokafka.consumer.fetcher import READ_COMMITTED, READ_UNCOMMITTED, OffsetResetStrategy, PartitionRecords
 from aiokafka.consumer.subscription_state import TopicPartitionState
-from aiokafka.errors import CorruptRecordException
+from aiokafka.errors import ConsumerStoppedError, CorruptRecordException
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from aiokafka.record.memory_records import MemoryRecords
 from faust.transport.drivers import aiokafka as driver
@@ -157,17 +157,22 @@ class Aiokafka:
         self._coordinator = SimpleNamespace(generation=7)
         self._closed = False
         self._fetcher = self
-        self._records: dict[Any, Any] = {}
+        self._records: dict[Any, Any] = {tp: object()}
+        self.fails: Exception | None = None
         self._subscriptions = SimpleNamespace(fetch_context=contextlib.nullcontext)
         self.brings: tuple[list[Any], int] = ([], position)
         self.revoked_meanwhile = self.reset_meanwhile = False
         self.sought_meanwhile: int | None = None
         self.thread: Any = None
         self.asked = 0
+        self.told: list[tuple[TP, str]] = []
+        self.aside: dict[TP, tuple[str, float]] = {}
 
     async def fetched_records(self, partitions: set[Any], **_: Any) -> dict[Any, list[list[Any]]]:
         assert partitions == {self.tp}
         self.asked += 1
+        if self.fails is not None:
+            raise self.fails
         records, self.state.position = self.brings
         if self.sought_meanwhile is not None:
             self.thread.sought[TP(self.tp.topic, self.tp.partition)] = (self.sought_meanwhile,)
@@ -183,7 +188,9 @@ class Aiokafka:
 
 def fetch(consumer: Aiokafka, active: set[TP]) -> dict[TP, Batch]:
     thread = BatchConsumerThread.__new__(BatchConsumerThread)
-    thread.consumer, thread.sought = SimpleNamespace(flow_active=True), {}
+    transport = SimpleNamespace(on_trouble=lambda tp, reason: consumer.told.append((tp, reason)))
+    thread.consumer, thread.sought = SimpleNamespace(flow_active=True, transport=transport), {}
+    thread._aside = consumer.aside
     consumer.thread = thread
     return dict(asyncio.run(thread._fetch_records(consumer, active, timeout=0.01)))
 
@@ -239,6 +246,31 @@ def test_a_reset_of_the_position_during_a_fetch_is_no_hole_but_a_gap(records: li
     assert fetch(consumer, {TPS[0]}) == {}
     consumer.brings, consumer.reset_meanwhile = ([read(501)], 502), False
     assert fetch(consumer, {TPS[0]})[TPS[0]].start >= 500
+
+
+def test_a_partition_that_cannot_be_read_is_put_aside_for_a_while_and_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    consumer = Aiokafka(RAW, 100)
+    consumer.brings, consumer.fails = ([read(100)], 101), CorruptRecordException()
+    assert fetch(consumer, {TPS[0]}) == {}
+    [(place, reason)] = consumer.told
+    assert place == TPS[0]
+    assert reason.startswith("topic=raw partition=0 cannot be read (CorruptRecordException): a record batch is damaged")
+    assert fetch(consumer, {TPS[0]}) == {}
+    assert consumer.asked == len(consumer.told) == 1
+    consumer.aside = {tp: (what, 0.0) for tp, (what, _) in consumer.aside.items()}  # a while later
+    assert fetch(consumer, {TPS[0]}) == {}
+    assert consumer.asked == len(consumer.told) == 2
+    consumer.aside, consumer.fails = {tp: (what, 0.0) for tp, (what, _) in consumer.aside.items()}, None
+    assert fetch(consumer, {TPS[0]})[TPS[0]].records == [read(100)]
+    assert consumer.aside == {}
+
+
+def test_a_consumer_that_was_stopped_is_no_trouble_of_a_partition() -> None:
+    consumer = Aiokafka(RAW, 100)
+    consumer.fails = ConsumerStoppedError()
+    with pytest.raises(ConsumerStoppedError):
+        fetch(consumer, {TPS[0]})
+    assert consumer.told == []
 
 
 @pytest.mark.parametrize("sought", [40, 100, 160])

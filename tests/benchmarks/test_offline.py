@@ -10,9 +10,9 @@ from offline import StateTable, checkpoints, run, spool, window_noise
 from workload import DAY_MS, FileWorkload, Records, ZipfMandelbrotDay, read_pairs, sort_records, zipf_mandelbrot
 
 from susurrus.mechanisms.bounding import UserKeys
-from susurrus.mechanisms.strategy import Column, Plan, build_strategy
+from susurrus.mechanisms.strategy import Column, Increments, Plan, build_strategy
 
-STRATEGIES = ["toeplitz", "weighted", "dp-sqlp"]
+STRATEGIES = ["toeplitz", "weighted", "adaptive", "dp-sqlp"]
 
 
 def make_plan(strategy: str, triggers: int = 12, **changes) -> Plan:
@@ -50,7 +50,7 @@ def test_workload_does_not_depend_on_the_number_of_triggers_and_follows_the_seed
     assert len(a.key) != len(c.key) or not np.array_equal(a.key, c.key)
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("strategy", ["toeplitz", "weighted", "dp-sqlp"])
 def test_bounding_a_day_at_once_equals_bounding_each_trigger_with_its_state(strategy):
     T = 6
     bounding = build_strategy(make_plan(strategy, T, max_records_per_key=2)).bounding
@@ -67,6 +67,52 @@ def test_bounding_a_day_at_once_equals_bounding_each_trigger_with_its_state(stra
         assert np.array_equal(key, records.key[now][closed.kept])
         assert np.array_equal(weight, closed.weight[closed.kept])
     assert whole.kept < whole.records, "the caps were never reached"
+
+
+@pytest.mark.parametrize(("lag", "cap"), [(1, 1), (3, 2)])
+def test_an_adaptive_run_equals_bounding_each_trigger_with_its_state_and_public_keys(lag, cap, monkeypatch):
+    T = 12
+    mechanism = build_strategy(make_plan("adaptive", T, lag=lag, max_records_per_key=cap, max_keys=3))
+    monkeypatch.setattr("workload.CHUNK_USERS", 1500)
+    day = small_day(keys=2000)
+    noise = window_noise(0, mechanism.plan.digest())
+    found = np.full(2000, T + lag + 1)
+
+    def released(trigger, codes, step):
+        found[codes[step.published]] = np.minimum(found[codes[step.published]], trigger)
+
+    offline = run(mechanism, spool(day, mechanism.bounding, T), noise, released=released)
+    chunks = list(day.chunks())
+    state = [UserKeys.empty(records.users) for records in chunks]
+    since = np.full(len(day.key_names), T + lag + 1)
+    table, nothing = StateTable(mechanism, len(since)), np.zeros(len(since), np.bool_)
+    unranked = 0
+    for trigger in range(1, T + 1):
+        users, weight, count = (np.zeros(len(since), np.int64) for _ in range(3))
+        for number, records in enumerate(chunks):
+            now = records.trigger(T) == trigger
+            key = records.key[now]
+            closed = mechanism.bounding.close(
+                records.user[now],
+                key,
+                np.full(records.users, trigger, np.int32),
+                state[number],
+                since[key] <= trigger - lag,
+            )
+            state[number] = closed.state
+            users += np.bincount(key[closed.weight > 0], minlength=len(since))
+            weight += np.bincount(key, weights=closed.weight, minlength=len(since)).astype(np.int64)
+            count += np.bincount(key[closed.kept], minlength=len(since))
+        every = np.arange(len(since))
+        given = Increments(users=users, weight=weight, sums=count[:, None])
+        step = mechanism.step(trigger, day.key_names, table.get(every), given, noise, nothing)
+        table.put(every, step.states)
+        since[step.published] = np.minimum(since[step.published], trigger)
+        unranked = sum(int(held.unranked.sum()) for held in state)
+    assert np.array_equal(found, since)
+    assert np.array_equal(offline.published.estimate, step.estimates[:, 0])
+    assert unranked > 0
+    assert len(np.unique(since)) > 6, "keys must become public at several triggers"
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)

@@ -1,5 +1,7 @@
 """All of Kafka is away for longer than sessions, transactions and most time-outs last: the workers stay, and go on after it."""
 
+import os
+import random
 import time
 from pathlib import Path
 
@@ -13,6 +15,7 @@ from tests.pipeline import Pipeline, Public, produce, web_log
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(600)]
 
 AWAY_SECONDS = 40.0
+FLAPPING_SEED = int(os.environ.get("SEED", 1))
 
 
 @pytest.mark.parametrize("outage", ["killed", "paused"])
@@ -50,4 +53,31 @@ def test_an_outage_of_kafka_changes_no_byte_and_needs_nobody(
         assert published < topics.bounded_partitions * pipeline.settings.triggers, "the outage came too late to matter"
         pipeline.wait(seconds=300)
         assert [worker.process.poll() for worker in workers] == [None, None]
+        assert pipeline.public() == undisturbed
+
+
+def test_kafka_that_comes_and_goes_changes_no_byte(
+    lone_broker: Broker, raw: str, undisturbed: Public, tmp_path: Path
+) -> None:
+    """Away at any moment of starting, recovering and committing; workers that start meanwhile are started again by their keeper."""
+    dice = random.Random(FLAPPING_SEED)
+    lone_broker.create_topic(raw, RAW_PARTITIONS, {"retention.ms": "-1"})
+    produce(lone_broker, raw, web_log(RAW_PARTITIONS, COPIES))
+    with Pipeline(lone_broker, tmp_path, raw, {"worker": {"fetch_bytes": 65_536}}) as pipeline:
+        workers = [pipeline.start(), pipeline.start()]
+        for turn in range(5):
+            time.sleep(dice.uniform(0.5, 6.0))
+            if turn % 2:
+                lone_broker.pause(1)
+                time.sleep(dice.uniform(1.0, 9.0))
+                lone_broker.resume(1)
+            else:
+                lone_broker.kill(1)
+                time.sleep(dice.uniform(0.0, 4.0))
+                lone_broker.restart(1)
+            for place, worker in enumerate(workers):
+                if (code := worker.process.poll()) is not None:
+                    assert code == 1, worker.tail()
+                    workers[place] = pipeline.start()
+        pipeline.wait(seconds=300)
         assert pipeline.public() == undisturbed

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from susurrus.topics import bounded, by_user, changelog, histogram, progress, tick
+from susurrus.topics import bounded, by_user, changelog, histogram, progress, published_keys, tick
 
 GOLDEN = Path(__file__).with_name("topics.json")
 
@@ -48,9 +48,13 @@ def records() -> dict[str, bytes]:
     progress_key, progress_value = progress.encode(
         progress.Progress(window=0, trigger=1, of_triggers=2, partition=0, of_partitions=8, rows=1)
     )
+    published_block = published_keys.block_of(
+        3, 5, bytes(range(32)), {0: [b'"/"', b"true"], 86_400_000: [b"7"]}, {0: 9, 86_400_000: 1}
+    )
     return {
         "by-user": by_user.encode(by_user_block),
         "bounded": bounded.encode(bounded_block),
+        "published-keys": published_keys.encode(published_block),
         "tick": tick.encode(tick.Tick(4, 1234, bytes(range(32)), 8)),
         **{f"changelog {i + 1} of {len(chunks)}": chunk for i, chunk in enumerate(chunks)},
         "histogram key": row_keys[0],

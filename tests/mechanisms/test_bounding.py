@@ -36,6 +36,7 @@ def as_state(history: list[dict[int, int]]) -> UserKeys:
         indptr=np.cumsum([0] + [len(seen) for seen in history]).astype(np.int64),
         key=np.array([key for seen in history for key in seen], np.int32),
         count=np.array([count for seen in history for count in seen.values()], np.int32),
+        unranked=np.zeros(sum(map(len, history)), np.bool_),
         kept=np.array([sum(seen.values()) for seen in history], np.int64),
     )
 
@@ -81,11 +82,116 @@ def test_removing_a_user_leaves_every_other_record_as_it_was(
         assert getattr(everyone, field)[stay].tolist() == getattr(without, field).tolist()
 
 
+PUBLIC = st.lists(st.sets(st.integers(0, 5)), min_size=4, max_size=4)
+"""Keys that are public at each trigger: any sets, also such as no output could lead to."""
+
+
+def close_with_public(
+    rows: list[tuple[int, int]], state: UserKeys, caps: dict[str, Any], public: set[int], trigger: int
+) -> Bounded:
+    user, key = (np.array([row[i] for row in rows], np.int32) for i in range(2))
+    known = np.isin(key, sorted(public))
+    bounding = Bounding(**caps, weights=WEIGHTS, lag=1)
+    return bounding.close(user, key, np.full(len(state.kept), trigger, np.int32), state, known)
+
+
+@given(batches=BATCHES, caps=CAPS, public=PUBLIC)
+def test_public_keys_take_no_rank_as_in_the_rule_written_as_a_loop(
+    batches: list[list[tuple[int, int]]], caps: dict[str, Any], public: list[set[int]]
+) -> None:
+    history: list[dict[int, int]] = [{} for _ in range(4)]
+    ranks: list[dict[int, int]] = [{} for _ in range(4)]  # per user: key -> rank, for keys that took one
+    state = UserKeys.empty(4)
+    for trigger, batch in enumerate(batches[:3], start=1):
+        rows = sorted(batch, key=lambda row: row[0])
+        got = close_with_public(rows, state, caps, public[trigger], trigger)
+        for i, ((user, key), (kept, first, _)) in enumerate(zip(rows, loop(rows, history, caps), strict=True)):
+            rank = weight = 0
+            if first and key not in public[trigger]:
+                rank = ranks[user][key] = len(ranks[user])
+                weight = int(WEIGHTS[rank, trigger - 1]) if rank < len(WEIGHTS) else 0
+            outcome = (bool(got.kept[i]), bool(got.first[i]), int(got.rank[i]), int(got.weight[i]))
+            assert outcome == (kept, first, rank, weight)
+        state = got.state
+        want = as_state(history)
+        for field in ("indptr", "key", "count", "kept"):
+            assert getattr(state, field).tolist() == getattr(want, field).tolist(), field
+        assert state.unranked.tolist() == [key not in ranks[user] for user in range(4) for key in history[user]]
+
+
+@given(batches=BATCHES, caps=CAPS, public=PUBLIC, gone=st.integers(0, 3))
+def test_once_the_public_keys_are_fixed_a_user_leaves_every_other_record_as_it_was(
+    batches: list[list[tuple[int, int]]], caps: dict[str, Any], public: list[set[int]], gone: int
+) -> None:
+    states = [UserKeys.empty(4), UserKeys.empty(4)]
+    for trigger, batch in enumerate(batches[:3], start=1):
+        rows = sorted(batch, key=lambda row: row[0])
+        stay = np.array([user != gone for user, _ in rows], np.bool_)
+        others = [row for row in rows if row[0] != gone]
+        everyone = close_with_public(rows, states[0], caps, public[trigger], trigger)
+        without = close_with_public(others, states[1], caps, public[trigger], trigger)
+        for field in ("kept", "first", "rank", "weight"):
+            assert getattr(everyone, field)[stay].tolist() == getattr(without, field).tolist()
+        states = [everyone.state, without.state]
+
+
+@given(batches=BATCHES, caps=CAPS, public=PUBLIC)
+def test_which_records_are_kept_does_not_depend_on_what_is_public(
+    batches: list[list[tuple[int, int]]], caps: dict[str, Any], public: list[set[int]]
+) -> None:
+    states = [UserKeys.empty(4), UserKeys.empty(4)]
+    for trigger, batch in enumerate(batches[:3], start=1):
+        rows = sorted(batch, key=lambda row: row[0])
+        some = close_with_public(rows, states[0], caps, public[trigger], trigger)
+        none = close(rows, states[1], caps)
+        assert some.kept.tolist() == none.kept.tolist()
+        assert some.first.tolist() == none.first.tolist()
+        states = [some.state, none.state]
+
+
+@given(batch=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 5)), max_size=40), public=st.sets(st.integers(0, 5)))
+def test_weighing_apart_from_the_caps_gives_the_same(batch: list[tuple[int, int]], public: set[int]) -> None:
+    """`weigh` is for callers that bounded before they knew what is public."""
+    caps = {"max_records": 40, "max_records_per_key": 2, "max_keys": None}
+    rows = sorted(batch, key=lambda row: row[0])
+    half = close_with_public([row for row in rows if row[1] < 3], UserKeys.empty(4), caps, public, 1)
+    rest = [row for row in rows if row[1] >= 3]
+    got = close_with_public(rest, half.state, caps, public, 2)
+    user, key = (np.array([row[i] for row in rest], np.int32) for i in range(2))
+    owner = np.repeat(np.arange(4), np.diff(half.state.indptr))
+    taken = np.bincount(owner[~half.state.unranked], minlength=4)
+    ranked = got.first & ~np.isin(key, sorted(public))
+    bounding = Bounding(**caps, weights=WEIGHTS, lag=1)
+    rank, weight = bounding.weigh(ranked, user, np.full(len(user), 2, np.int32), taken)
+    assert rank.tolist() == got.rank.tolist()
+    assert weight.tolist() == got.weight.tolist()
+
+
+def test_a_rank_once_taken_stays_taken_when_its_key_is_public_later() -> None:
+    caps = {"max_records": 9, "max_records_per_key": 1, "max_keys": None}
+    first = close_with_public([(0, 1)], UserKeys.empty(1), caps, set(), 1)
+    second = close_with_public([(0, 2), (0, 3)], first.state, caps, {1, 2}, 2)
+    third = close_with_public([(0, 1), (0, 4)], second.state, caps, {1, 2, 3}, 3)
+    assert first.weight.tolist() == [100]
+    assert second.weight.tolist() == [0, 140]
+    assert third.weight.tolist() == [0, 150]
+    assert third.state.unranked.tolist() == [False, True, False, False]
+
+
+@pytest.mark.parametrize(("lag", "public"), [(None, np.zeros(1, np.bool_)), (1, None)])
+def test_public_keys_are_given_exactly_where_there_is_a_lag(lag: int | None, public: Any) -> None:
+    bounding = Bounding(max_records=1, max_records_per_key=1, weights=WEIGHTS, lag=lag)
+    one = np.zeros(1, np.int32)
+    with pytest.raises(ValueError, match="public"):
+        bounding.close(one, one, one + 1, UserKeys.empty(1), public)
+
+
 def test_keys_unknown_to_the_batch_may_be_negative() -> None:
     state = UserKeys(
         indptr=np.array([0, 2]),
         key=np.array([-7, -3], np.int32),
         count=np.array([1, 2], np.int32),
+        unranked=np.zeros(2, np.bool_),
         kept=np.array([3]),
     )
     got = close([(0, 4), (0, 4)], state, {"max_records": 5, "max_records_per_key": 1, "max_keys": None})

@@ -1,4 +1,4 @@
-"""The guarantee of `toeplitz` and `weighted`, recomputed from their public constants and attacked by neighbours.
+"""The guarantee of `toeplitz`, `weighted` and `adaptive`, recomputed from their public constants and attacked by neighbours.
 
 Nothing here uses accounting.py: costs are added up over explicit users, in fractions, and delta with mpmath.
 """
@@ -42,6 +42,8 @@ PLANS = {
     "weighted": plan("weighted", (VISITS,), max_keys=4),
     "weighted columns": plan("weighted", (USERS, VISITS, BYTES), max_keys=5, max_records_per_key=3, minimum_users=2),
     "weighted, short prior": plan("weighted", (BYTES,), max_keys=5, prior=(1.0, 0.5)),
+    "adaptive": plan("adaptive", (VISITS,), max_keys=3),
+    "adaptive columns": plan("adaptive", (USERS, BYTES), max_keys=2, max_records_per_key=3, minimum_users=2, lag=2),
 }
 
 
@@ -164,16 +166,21 @@ def test_thresholds_are_those_of_the_formula(strategy: Any) -> None:
 RECORDS = st.lists(
     st.tuples(st.integers(1, 6), st.integers(0, 4), st.integers(0, 6), st.integers(-50, 50)), min_size=1, max_size=60
 )  # (trigger, user, key, value)
+PUBLIC = st.lists(st.sets(st.integers(0, 6)), min_size=6, max_size=6)
+"""Public keys by trigger, only heeded where there is a lag: any sets, as an adversary would wish the output to be."""
 
 
-def contributions(strategy: Any, records: list[tuple[int, int, int, int]]) -> dict[tuple[str, int], dict[int, int]]:
+def contributions(
+    strategy: Any, records: list[tuple[int, int, int, int]], public: list[set[int]]
+) -> dict[tuple[str, int], dict[int, int]]:
     """(mechanism, key) -> increments by trigger, through the real caps; "gate" counts users with positive weight."""
     out: dict[tuple[str, int], dict[int, int]] = defaultdict(lambda: defaultdict(int))
     state = UserKeys.empty(5)
     for trigger in range(1, strategy.plan.triggers + 1):
         rows = sorted([r for r in records if r[0] == trigger], key=lambda r: r[1])
         user, key = (np.array([r[i] for r in rows], np.int32) for i in (1, 2))
-        got = strategy.bounding.close(user, key, np.full(5, trigger, np.int32), state)
+        known = None if strategy.bounding.lag is None else np.isin(key, sorted(public[trigger - 1]))
+        got = strategy.bounding.close(user, key, np.full(5, trigger, np.int32), state, known)
         state = got.state
         for i, (_, _, k, value) in enumerate(rows):
             out["selection", k][trigger] += int(got.weight[i])
@@ -185,12 +192,12 @@ def contributions(strategy: Any, records: list[tuple[int, int, int, int]]) -> di
 
 
 @settings(max_examples=60, deadline=None)
-@given(records=RECORDS, user=st.integers(0, 4))
+@given(records=RECORDS, user=st.integers(0, 4), public=PUBLIC)
 def test_removing_one_user_moves_the_mechanisms_at_most_by_their_sensitivity(
-    strategy: Any, records: list[tuple[int, int, int, int]], user: int
+    strategy: Any, records: list[tuple[int, int, int, int]], user: int, public: list[set[int]]
 ) -> None:
-    with_user = contributions(strategy, records)
-    without = contributions(strategy, [r for r in records if r[1] != user])
+    with_user = contributions(strategy, records, public)
+    without = contributions(strategy, [r for r in records if r[1] != user], public)
     keys = {key for _, key in with_user}
 
     def difference(kind: str, key: int) -> dict[int, int]:
@@ -220,9 +227,10 @@ def test_removing_one_user_moves_the_mechanisms_at_most_by_their_sensitivity(
     assert sum(gates) <= strategy.describe()["keys_per_user"]
 
 
-def test_weights_use_the_whole_column() -> None:
+@pytest.mark.parametrize(("name", "keys"), [("weighted", 20), ("adaptive", 8)])
+def test_weights_use_the_whole_column(name: str, keys: int) -> None:
     """A late key weighs more, by just what its shorter column saves; never more than the sensitivity allows."""
-    strategy: Any = build_strategy(plan("weighted", (VISITS,), triggers=40, max_records=32, max_keys=20))
+    strategy: Any = build_strategy(plan(name, (VISITS,), triggers=40, max_records=32, max_keys=keys))
     f, weights = strategy.selector.factorization, strategy.bounding.weights
     full = column_square(f)
     worst = sum(
@@ -266,6 +274,7 @@ class TestPlan:
             ("gaussian_delta_fraction", 1.0),
             ("selection_share", 0.0),
             ("gamma", 1.0),
+            ("lag", 0),
             ("prior", (0.5, 0.6)),
             ("prior", ()),
             ("columns", ()),
@@ -297,9 +306,15 @@ class TestPlan:
                 "selection_share": 0.6,
                 "gamma": 0.7,
                 "prior": (1.0,),
+                "lag": 2,
             }.items()
         ]
-        others += [plan("weighted", (VISITS,)), plan("toeplitz", (USERS,)), plan("toeplitz", (BYTES,))]
+        others += [
+            plan("weighted", (VISITS,)),
+            plan("adaptive", (VISITS,)),
+            plan("toeplitz", (USERS,)),
+            plan("toeplitz", (BYTES,)),
+        ]
         assert len({base.digest(), *(other.digest() for other in others)}) == len(others) + 1
         assert base.digest() == plan("toeplitz", (VISITS,)).digest()
         assert len(base.digest()) == 32
@@ -307,14 +322,16 @@ class TestPlan:
     def test_digest_is_pinned(self) -> None:
         assert plan("toeplitz", (VISITS,)).digest().hex()[:16] == "802e53d8783617d7"
 
-    def test_weighted_needs_something_to_select(self) -> None:
-        with pytest.raises(ConfigurationError, match="discover"):
-            build_strategy(plan("weighted", (VISITS,), discover=False))
+    @pytest.mark.parametrize("strategy", ["weighted", "adaptive"])
+    def test_weights_need_something_to_select(self, strategy: str) -> None:
+        with pytest.raises(ConfigurationError, match=f"{strategy}.*discover"):
+            build_strategy(plan(strategy, (VISITS,), discover=False))
 
     @pytest.mark.parametrize(
         ("strategy", "column", "changes"),
         [
             ("weighted", VISITS, {"epsilon": 0.001}),
+            ("adaptive", VISITS, {"epsilon": 0.001}),
             ("weighted", VISITS, {"epsilon": 0.01, "gamma": 0.9}),
             ("weighted", VISITS, {"epsilon": 0.05, "gamma": 0.9, "selection_share": 0.02}),
             ("dp-sqlp", VISITS, {"epsilon": 1e-4}),
@@ -334,11 +351,12 @@ class TestPlan:
         with pytest.raises(ConfigurationError, match="noise: scale="):
             build_strategy(plan(strategy, (column,), **({"triggers": 96, "delta": 1e-9, "max_records": 32} | changes)))
 
-    @pytest.mark.parametrize("strategy", ["toeplitz", "weighted", "dp-sqlp"])
+    @pytest.mark.parametrize("strategy", ["toeplitz", "weighted", "adaptive", "dp-sqlp"])
     @pytest.mark.parametrize("epsilon", [1e-4, 0.003, 0.004, 0.02, 0.1, 100.0])
     def test_what_can_be_built_can_be_drawn(self, strategy: str, epsilon: float) -> None:
         given = plan(strategy, (VISITS, BYTES), triggers=96, delta=1e-9, max_records=32, epsilon=epsilon)
-        if (strategy, epsilon) in {("weighted", 1e-4), ("weighted", 0.003), ("dp-sqlp", 1e-4)}:
+        too_noisy = {"weighted": (1e-4, 0.003), "adaptive": (1e-4, 0.003), "dp-sqlp": (1e-4,)}
+        if epsilon in too_noisy.get(strategy, ()):
             with pytest.raises(ConfigurationError, match="noise: scale="):
                 build_strategy(given)
             return

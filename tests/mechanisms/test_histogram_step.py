@@ -1,4 +1,4 @@
-"""The vectorised step of `toeplitz` and `weighted` against a slow one that tests every key at every trigger exactly.
+"""The vectorised step of `toeplitz`, `weighted` and `adaptive` against a slow one that tests every key at every trigger exactly.
 
 The reference keeps whole histories, decodes in fractions and knows no skip index. The two must agree on what is
 published, when, and with which number, whatever the chunks, the order of keys, the storage round trips and the replays.
@@ -40,6 +40,16 @@ PLANS = {
     ),
     "weighted, gate": Plan(
         strategy="weighted", triggers=12, epsilon=7.0, delta=0.02, columns=(USERS,), max_records=3, minimum_users=3
+    ),
+    "adaptive": Plan(
+        strategy="adaptive",
+        triggers=12,
+        epsilon=8.0,
+        delta=0.02,
+        columns=(VISITS, BYTES),
+        max_records=5,
+        max_keys=3,
+        minimum_users=1,
     ),
 }
 SEED = 11
@@ -370,7 +380,7 @@ def test_triggers_outside_the_window_are_refused(trigger: int) -> None:
         strategy.step(trigger, [], strategy.empty(0), nothing, window(), np.zeros(0, np.bool_))
 
 
-@pytest.mark.parametrize(("name", "records"), [("toeplitz", 32), ("weighted", 40)])
+@pytest.mark.parametrize(("name", "records"), [("toeplitz", 32), ("weighted", 40), ("adaptive", 40)])
 def test_a_thousand_triggers(name: Any, records: int) -> None:
     """The last trigger of a long window, against the full rational decoder."""
     plan = Plan(strategy=name, triggers=1000, epsilon=6.0, delta=1e-9, columns=(VISITS,), max_records=records)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from susurrus.topics import bounded, by_user, changelog, tick
+from susurrus.topics import bounded, by_user, changelog, published_keys, tick
 from susurrus.topics.packing import MalformedRecord
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
@@ -55,6 +55,19 @@ def bounded_blocks(draw, min_rows=0):
         users=int64(draw(rows)),
         weight=int64(draw(rows)),
         sums=int64([draw(rows) for _ in range(columns)]).reshape(columns, n).T,
+    )
+
+
+@st.composite
+def published_blocks(draw, min_rows=0):
+    windows = draw(st.lists(INT64, min_size=1, max_size=4, unique=True))
+    texts = st.lists(st.binary(min_size=1, max_size=20), min_size=min_rows, max_size=8)
+    return published_keys.block_of(
+        draw(st.integers(0, 99)),
+        draw(INT64),
+        draw(st.binary(min_size=32, max_size=32)),
+        {window: draw(texts) for window in windows},
+        {window: draw(INT64) for window in windows},
     )
 
 
@@ -115,6 +128,30 @@ def test_split_of_bounded_keeps_every_row(block, max_bytes):
     assert max(len(bounded.encode(p)) for p in pieces) <= max_bytes
 
 
+@given(published_blocks())
+def test_a_block_of_published_keys_survives(block):
+    assert same(published_keys.decode(published_keys.encode(block)), block)
+
+
+@given(published_blocks(min_rows=2), st.integers(1, 19))
+def test_split_of_published_keys_keeps_every_key_and_only_the_last_piece_completes_the_slot(block, max_bytes):
+    pieces = list(published_keys.split(block, max_bytes))
+    assert len(pieces) > 1
+    assert [k for p in pieces for k in p.keys] == block.keys
+    assert np.concatenate([p.window for p in pieces]).tolist() == block.window.tolist()
+    assert [p.last for p in pieces] == [False] * (len(pieces) - 1) + [True]
+    assert [p.totals for p in pieces] == [{}] * (len(pieces) - 1) + [block.totals]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"partition": -1}, {"config_digest": bytes(31)}, {"keys": [b"", b"1"]}, {"keys": [b"1"]}, {"last": False}],
+)
+def test_a_block_of_published_keys_that_cannot_be_is_not_written(changes):
+    with pytest.raises(ValueError, match=r"must be|do not make"):
+        published_keys.encode(dataclasses.replace(example_published(), **changes))
+
+
 def test_split_says_when_a_single_row_is_too_long():
     block = example_by_user()
     with pytest.raises(ValueError, match=r"max\.message\.bytes"):
@@ -149,6 +186,10 @@ def example_bounded():
     )
 
 
+def example_published():
+    return published_keys.block_of(2, 5, bytes(range(32)), {0: [b'"/"'], 86_400_000: [b"7"]}, {0: 9, 86_400_000: 1})
+
+
 EXAMPLE_TICK = tick.Tick(4, 1234, bytes(range(32)), 8)
 EXAMPLE_COMMIT = changelog.ChangelogRecord(77, "dGVzdA", b"\x81\xa1g\x07", [(b"k", b"v"), (b"l", b"")], [b"m"])
 
@@ -156,6 +197,7 @@ DECODERS = {
     "by-user": (by_user.encode(example_by_user()), by_user.decode),
     "bounded": (bounded.encode(example_bounded()), bounded.decode),
     "tick": (tick.encode(EXAMPLE_TICK), tick.decode),
+    "published-keys": (published_keys.encode(example_published()), published_keys.decode),
     "changelog": (changelog.encode(EXAMPLE_COMMIT)[0], lambda data: changelog.decode([data])),
 }
 

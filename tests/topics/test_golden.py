@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from susurrus.topics import bounded, by_user, changelog, histogram, progress, tick
+from susurrus.topics import bounded, by_user, changelog, histogram, progress, published_keys, tick
 
 FOLDER = Path(__file__).parents[1] / "golden"
 STORED = {name: bytes.fromhex(data) for name, data in json.loads((FOLDER / "topics.json").read_text()).items()}
@@ -23,7 +23,9 @@ def test_is_written_as_ever(name):
     assert WRITTEN[name] == STORED[name]
 
 
-@pytest.mark.parametrize("codec", [by_user, bounded, tick], ids=["by-user", "bounded", "tick"])
+@pytest.mark.parametrize(
+    "codec", [by_user, bounded, published_keys, tick], ids=["by-user", "bounded", "published-keys", "tick"]
+)
 def test_is_read_as_ever(codec):
     data = STORED[codec.__name__.rpartition(".")[2].replace("_", "-")]
     assert codec.encode(codec.decode(data)) == data

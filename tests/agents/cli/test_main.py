@@ -147,7 +147,7 @@ class TestConfig:
         assert "factor of at most e^6" in text
         assert "no noise secret" in text
 
-    @pytest.mark.parametrize("strategy", ["toeplitz", "weighted", "dp-sqlp"])
+    @pytest.mark.parametrize("strategy", ["toeplitz", "weighted", "adaptive", "dp-sqlp"])
     def test_check_says_what_it_costs(self, config: Path, strategy: str) -> None:
         environ = {"SUSURRUS__PRIVACY__STRATEGY": strategy}
         result = runner.invoke(cli.app, ["config", "check", str(config)], env=environ)
@@ -159,8 +159,8 @@ class TestConfig:
             [values] = described["values"].values()
             assert f"± {1.96 * values['std_first']:.3g} on" in text
             assert f"to {described['selection']['threshold_last']:.0f} at the last" in text
-        if strategy == "weighted":
-            return  # has nothing to weigh where all keys are declared
+        if strategy in ("weighted", "adaptive"):
+            return  # have nothing to weigh where all keys are declared
         declared = {**environ, "SUSURRUS__KEYS__DISCOVER": "false", "SUSURRUS__KEYS__DECLARED": '["a"]'}
         text = one_line(runner.invoke(cli.app, ["config", "check", str(config)], env=declared).output)
         assert "± " in text

@@ -1,0 +1,207 @@
+"""Which keys are published already, for bound: the way back from release.  Strategy `adaptive` only.
+
+    release ──published-keys──▶ one reader per worker ──▶ bound: ranks and weights of the next slots
+
+A record's rank depends on what was published up to `lag` triggers before its own, on all of it and on nothing else. So the reader
+says how far it is complete, over all bounded partitions, bound waits for that, and what was published later does not count.
+
+In memory, made from the topic alone, and read again from its start after any doubt. A lost record would change ranks, so every
+slot says how many keys there are; a window that has fewer is refused.
+"""
+
+import contextlib
+import logging
+import threading
+import time
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+
+from susurrus.agents.clients import Clients
+from susurrus.agents.logs import describe
+from susurrus.mechanisms.calendar import Calendar
+from susurrus.mechanisms.errors import Refusal
+from susurrus.topics import published_keys as codec
+from susurrus.topics.packing import MalformedRecord
+
+log = logging.getLogger(__name__)
+
+_CONSUME_SECONDS = 0.02
+_RETRY_SECONDS = 2.0
+_LOOK_AT_LOG_SECONDS = 30.0
+_NEVER = 1 << 62
+
+
+class PublishedKeys:
+    """Thread-safe index of the keys published in the open windows. ``partitions``: of bounded, all of which publish."""
+
+    def __init__(self, topic: str, *, partitions: int, calendar: Calendar, config_digest: bytes) -> None:
+        self.topic = topic
+        self._partitions = partitions
+        self._calendar = calendar
+        self._digest = config_digest
+        self._lock = threading.Lock()
+        self._refusal = ""
+        self._clear()
+
+    def _clear(self) -> None:
+        self._closed: dict[int, int] = {}
+        self._since: dict[int, dict[bytes, int]] = {}
+        self._counted: dict[tuple[int, int], int] = {}
+        self._incomplete: set[int] = set()
+        self._offsets: dict[int, int] = {}
+
+    # ---- questions ---------------------------------------------------------------------------------------------------
+
+    def complete(self, slot: int) -> bool:
+        """Whether everything published up to this slot is known. Raises Refusal where it never will be."""
+        with self._lock:
+            if self._refusal:
+                raise Refusal(self._refusal)
+            return len(self._closed) == self._partitions and min(self._closed.values()) >= slot
+
+    def behind(self, slot: int) -> list[int]:
+        """The bounded partitions that have not completed this slot, as far as is known."""
+        with self._lock:
+            return [number for number in range(self._partitions) if self._closed.get(number, -_NEVER) < slot]
+
+    def known(self, window: int, slot: int, keys: list[bytes]) -> npt.NDArray[np.bool_]:
+        """bool[n]: which keys were published in the window that starts at ``window`` (ms), at a slot up to ``slot``.
+
+        Only to be asked once that slot is complete. Raises Refusal where records of the topic are missing.
+        """
+        with self._lock:
+            if window in self._incomplete:
+                raise Refusal(
+                    f"topic={self.topic} lacks keys that were published in window={window}, on which its users' ranks depend: "
+                    "restore the topic, or give the pipeline a new name to start over"
+                )
+            since = self._since.get(window)
+            if not since:
+                return np.zeros(len(keys), np.bool_)
+            return np.array([since.get(key, _NEVER) <= slot for key in keys], np.bool_)
+
+    def purge_before(self) -> int:
+        """The topic's records below this offset are not needed by anybody; -1 while that is unknown.
+
+        Release closes a slot only after every bound has. So no bound asks for windows that were over by then.
+        """
+        with self._lock:
+            oldest = max(self._closed.values(), default=-_NEVER) - self._calendar.triggers
+            needed = [offset for slot, offset in self._offsets.items() if slot > oldest]
+            return min(needed, default=-1)
+
+    # ---- records -----------------------------------------------------------------------------------------------------
+
+    def clear(self) -> None:
+        """Nothing is known any more; the topic is about to be read from its start."""
+        with self._lock:
+            self._clear()
+
+    def take(self, value: bytes, offset: int) -> None:
+        """One record, in the order of the log. Raises Refusal for what release of this configuration did not write."""
+        try:
+            block = codec.decode(value)
+        except MalformedRecord as error:
+            raise Refusal(f"topic={self.topic} offset={offset}: {error}; find out who else writes to it") from error
+        if block.config_digest != self._digest:
+            raise Refusal(
+                f"topic={self.topic} offset={offset} is of another configuration: run every worker with the same configuration"
+            )
+        with self._lock:
+            self._take(block, offset)
+
+    def _take(self, block: codec.PublishedKeysBlock, offset: int) -> None:
+        partition, slot = block.partition, block.slot
+        if slot <= self._closed.get(partition, -_NEVER):
+            return
+        self._offsets.setdefault(slot, offset)
+        for window, key in zip(block.window.tolist(), block.keys, strict=True):
+            since = self._since.setdefault(window, {})
+            if since.setdefault(key, slot) == slot:
+                self._counted[window, partition] = self._counted.get((window, partition), 0) + 1
+        if not block.last:
+            return
+        self._closed[partition] = slot
+        for window, total in block.totals.items():
+            if self._counted.get((window, partition), 0) != total:
+                self._incomplete.add(window)
+        self._forget()
+
+    def _forget(self) -> None:
+        """Windows that every bound has closed, and offsets that nobody needs."""
+        newest = max(self._closed.values())
+        oldest_open = self._calendar.window_start(self._calendar.open_windows(newest + 1).start)
+        for window in [window for window in self._since if window < oldest_open]:
+            del self._since[window]
+        self._counted = {place: n for place, n in self._counted.items() if place[0] >= oldest_open}
+        self._incomplete = {window for window in self._incomplete if window >= oldest_open}
+        oldest = newest - self._calendar.triggers
+        self._offsets = {slot: offset for slot, offset in self._offsets.items() if slot > oldest}
+
+    def refuse(self, reason: str) -> None:
+        """Whoever asks is told this from now on."""
+        with self._lock:
+            self._refusal = reason
+
+
+class PublishedKeysReader(threading.Thread):
+    """Keeps a PublishedKeys up to date; started by the first bound task of a worker."""
+
+    def __init__(self, clients: Clients, index: PublishedKeys) -> None:
+        super().__init__(name="published-keys", daemon=True)
+        self._clients = clients
+        self._index = index
+        self._stopping = threading.Event()
+        self._starting = threading.Lock()
+
+    def ensure_started(self) -> None:
+        """Start it, unless it has been."""
+        with self._starting:
+            if self.ident is None:
+                self.start()
+
+    def close(self) -> None:
+        """End it."""
+        self._stopping.set()
+        if self.is_alive():
+            self.join(10.0)
+
+    def run(self) -> None:
+        """Read until closed; whatever goes wrong with Kafka ends in reading the topic from its start."""
+        while not self._stopping.is_set():
+            try:
+                self._read()
+            except Refusal as refusal:
+                log.error("published keys are refused: %s", refusal)
+                self._index.refuse(str(refusal))
+                return
+            except Exception as error:
+                log.warning("published keys are read again after %s", describe(error))
+                self._stopping.wait(_RETRY_SECONDS)
+
+    def _read(self) -> None:
+        topic = self._index.topic
+        topic_id = self._clients.topic_id(topic)
+        start, _ = self._clients.watermarks(topic, 0)
+        self._index.clear()
+        looked_at = time.monotonic()
+        with contextlib.closing(self._clients.reader("published-keys")) as consumer:
+            consumer.assign([TopicPartition(topic, 0, start)])
+            while not self._stopping.is_set():
+                for message in consumer.consume(5_000, timeout=_CONSUME_SECONDS):
+                    self._accept(message)
+                if time.monotonic() > looked_at + _LOOK_AT_LOG_SECONDS:
+                    looked_at = time.monotonic()
+                    with contextlib.suppress(KafkaException):
+                        if self._clients.topic_id(topic) != topic_id:
+                            return  # another topic of the same name
+
+    def _accept(self, message: Any) -> None:
+        error = message.error()
+        if error is None:
+            self._index.take(message.value() or b"", message.offset())
+        elif error.code() not in (KafkaError._PARTITION_EOF, KafkaError._TRANSPORT) and not error.retriable():
+            raise KafkaException(error)

@@ -1,0 +1,262 @@
+"""What bound is told about published keys: complete or not at all, and never more than was published by then."""
+
+import threading
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from susurrus.agents.histogram.published_keys import PublishedKeys, PublishedKeysReader
+from susurrus.mechanisms.calendar import Calendar
+from susurrus.mechanisms.errors import Refusal
+from susurrus.topics import published_keys as codec
+
+HOUR = 3_600_000
+DIGEST = bytes(range(32))
+CALENDAR = Calendar(origin=0, window=4 * HOUR, trigger_every=HOUR, allowed_lateness=2 * HOUR)
+PARTITIONS = 2
+FIRST, SECOND = 0, 4 * HOUR
+"""Starts of the first two windows; slots 4 and 5 belong to both."""
+
+
+def index_of() -> PublishedKeys:
+    return PublishedKeys("published-keys", partitions=PARTITIONS, calendar=CALENDAR, config_digest=DIGEST)
+
+
+def record(
+    partition: int, slot: int, news: dict[int, list[bytes]], totals: dict[int, int], *, digest: bytes = DIGEST
+) -> bytes:
+    return codec.encode(codec.block_of(partition, slot, digest, news, totals))
+
+
+def test_a_slot_is_complete_when_every_partition_has_said_so() -> None:
+    index = index_of()
+    assert not index.complete(0)
+    assert index.behind(0) == [0, 1]
+    index.take(record(0, 0, {FIRST: [b"1"]}, {FIRST: 1}), 0)
+    assert not index.complete(0)
+    assert index.behind(0) == [1]
+    index.take(record(1, 0, {}, {FIRST: 0}), 1)
+    assert index.complete(0)
+    assert not index.complete(1)
+
+
+def test_a_slot_in_pieces_is_complete_with_the_last() -> None:
+    index = index_of()
+    block = codec.block_of(0, 0, DIGEST, {FIRST: [b"%d" % n for n in range(20)]}, {FIRST: 20})
+    *pieces, last = map(codec.encode, codec.split(block, 30))
+    index.take(record(1, 0, {}, {FIRST: 0}), 0)
+    for offset, piece in enumerate(pieces, start=1):
+        index.take(piece, offset)
+        assert not index.complete(0)
+    index.take(last, 100)
+    assert index.complete(0)
+    assert index.known(FIRST, 0, block.keys).all()
+
+
+def test_only_what_was_published_up_to_the_slot_in_that_window_is_known() -> None:
+    index = index_of()
+    index.take(record(0, 3, {FIRST: [b"1"]}, {FIRST: 1}), 0)
+    index.take(record(0, 4, {FIRST: [b"2"], SECOND: [b"1"]}, {FIRST: 2, SECOND: 1}), 1)
+    keys = [b"0", b"1", b"2"]
+    assert index.known(FIRST, 2, keys).tolist() == [False, False, False]
+    assert index.known(FIRST, 3, keys).tolist() == [False, True, False]
+    assert index.known(FIRST, 4, keys).tolist() == [False, True, True]
+    assert index.known(SECOND, 4, keys).tolist() == [False, True, False]
+    assert index.known(8 * HOUR, 4, keys).tolist() == [False, False, False]
+    assert index.known(FIRST, 4, []).dtype == np.bool_
+
+
+def test_a_record_twice_counts_once() -> None:
+    """After a doubt the topic is read from its start; a producer that is not sure never writes twice, but nothing hangs on that."""
+    index = index_of()
+    for _ in range(2):
+        index.take(record(0, 0, {FIRST: [b"1"]}, {FIRST: 1}), 0)
+    index.take(record(0, 1, {FIRST: [b"2"]}, {FIRST: 2}), 1)
+    assert index.known(FIRST, 1, [b"1", b"2"]).all()
+
+
+def test_a_window_that_lacks_keys_is_refused_and_the_others_go_on() -> None:
+    index = index_of()
+    index.take(record(0, 3, {}, {FIRST: 1}), 7)  # the record that named its first key is gone
+    index.take(record(0, 4, {SECOND: [b"1"]}, {FIRST: 1, SECOND: 1}), 8)
+    with pytest.raises(Refusal, match=r"topic=published-keys lacks keys .* window=0, .*: restore the topic, or give"):
+        index.known(FIRST, 4, [b"1"])
+    assert index.known(SECOND, 4, [b"1"]).all()
+
+
+def test_windows_and_offsets_are_forgotten_when_every_bound_has_closed_them() -> None:
+    index = index_of()
+    for slot in range(6):
+        totals = {FIRST: slot + 1} | ({SECOND: 0} if slot > 3 else {})
+        index.take(record(0, slot, {FIRST: [b"%d" % slot]}, totals), 10 * slot)
+        assert index.known(FIRST, slot, [b"0"]).all() == (slot < 5)
+    assert index.purge_before() == 0  # the window's last trigger is slot 5, and slot 0 may be asked for until then
+    for slot in range(6, 10):
+        index.take(record(0, slot, {}, {SECOND: 0}), 10 * slot)
+        # A window still open began after the newest closed slot less its triggers.
+        assert index.purge_before() == 10 * (slot - CALENDAR.triggers + 1)
+    assert index_of().purge_before() == -1
+
+
+def test_what_a_purged_topic_still_holds_of_a_window_that_is_over_harms_nobody() -> None:
+    index = index_of()
+    index.take(record(0, 4, {SECOND: [b"1"]}, {FIRST: 9, SECOND: 1}), 40)
+    index.take(record(0, 5, {}, {FIRST: 9, SECOND: 1}), 50)
+    assert index.known(SECOND, 5, [b"1"]).all()
+    assert not index.known(FIRST, 5, [b"1"]).any()  # over; nobody asks
+
+
+@pytest.mark.parametrize("value", [b"", b"{}", record(0, 0, {}, {}, digest=bytes(32))])
+def test_what_this_pipeline_did_not_write_is_refused(value: bytes) -> None:
+    with pytest.raises(Refusal, match=r"topic=published-keys offset=3"):
+        index_of().take(value, 3)
+
+
+# ---- the reader ---------------------------------------------------------------------------------------------------------
+
+
+class Log:
+    """A topic's records; each consumer reads what it was assigned, and fails where the test says."""
+
+    def __init__(self, values: list[bytes]) -> None:
+        self.values = values
+        self.id = "a"
+        self.start = 0
+        self.errors: list[KafkaError] = []
+        self.consumers = 0
+
+    def topic_id(self, topic: str) -> str:
+        return self.id
+
+    def watermarks(self, topic: str, partition: int) -> tuple[int, int]:
+        return self.start, len(self.values)
+
+    def reader(self, group: str) -> Any:
+        self.consumers += 1
+        return _Consumer(self)
+
+
+class _Consumer:
+    def __init__(self, log: Log) -> None:
+        self.log, self.at = log, -1
+
+    def assign(self, places: list[Any]) -> None:
+        self.at = places[0].offset
+
+    def consume(self, number: int, timeout: float) -> list[Any]:
+        if self.log.errors:
+            error = self.log.errors.pop(0)
+            return [SimpleNamespace(error=lambda: error)]
+        threading.Event().wait(0.005)
+        found = range(self.at, len(self.log.values))
+        self.at = len(self.log.values)
+        return [
+            SimpleNamespace(error=lambda: None, value=lambda n=n: self.log.values[n], offset=lambda n=n: n)
+            for n in found
+        ]
+
+    def close(self) -> None: ...
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setattr("susurrus.agents.histogram.published_keys._RETRY_SECONDS", 0.01)
+    monkeypatch.setattr("susurrus.agents.histogram.published_keys._LOOK_AT_LOG_SECONDS", 0.01)
+    readers = []
+
+    def start(log: Log) -> PublishedKeys:
+        index = index_of()
+        reader = PublishedKeysReader(log, index)  # type: ignore[arg-type]
+        reader.ensure_started()
+        reader.ensure_started()
+        readers.append(reader)
+        return index
+
+    yield start
+    for reader in readers:
+        reader.close()
+        assert not reader.is_alive()
+
+
+def wait_for(condition: Any) -> None:
+    for _ in range(2_000):
+        if condition():
+            return
+        threading.Event().wait(0.005)
+    raise AssertionError("in vain")
+
+
+def complete(slot: int) -> list[bytes]:
+    return [record(p, slot, {FIRST: [b"%d" % (2 * slot + p)]}, {FIRST: slot + 1}) for p in range(PARTITIONS)]
+
+
+def test_the_reader_follows_the_topic(started: Any) -> None:
+    log = Log(complete(0))
+    index = started(log)
+    wait_for(lambda: index.complete(0))
+    log.values += complete(1)
+    wait_for(lambda: index.complete(1))
+    assert log.consumers == 1
+    assert index.known(FIRST, 1, [b"0", b"1", b"2", b"3"]).all()
+
+
+@pytest.mark.parametrize(
+    "code", [KafkaError._PARTITION_EOF, KafkaError._TRANSPORT, KafkaError.NOT_LEADER_FOR_PARTITION]
+)
+def test_the_reader_goes_on_after_what_passes(started: Any, code: int) -> None:
+    log = Log(complete(0))
+    log.errors = [KafkaError(code, retriable=True)]
+    index = started(log)
+    wait_for(lambda: index.complete(0))
+    assert log.consumers == 1
+
+
+@pytest.mark.parametrize("code", [KafkaError._AUTO_OFFSET_RESET, KafkaError.TOPIC_AUTHORIZATION_FAILED])
+def test_the_reader_starts_over_after_anything_else(started: Any, code: int) -> None:
+    """Such as a purge that overtook it."""
+    log = Log(complete(0))
+    log.errors = [KafkaError(code)]
+    index = started(log)
+    wait_for(lambda: index.complete(0))
+    assert log.consumers == 2
+
+
+def test_another_topic_of_the_same_name_is_read_from_its_start(started: Any) -> None:
+    log = Log(complete(0) + complete(1))
+    index = started(log)
+    wait_for(lambda: index.complete(1))
+    log.id, log.values = "b", [*complete(0)]
+    wait_for(lambda: log.consumers > 1 and not index.complete(1))
+    wait_for(lambda: index.complete(0))
+
+
+def test_foreign_records_are_told_to_whoever_asks(started: Any) -> None:
+    log = Log([b"{}"])
+    index = started(log)
+
+    def refused() -> bool:
+        try:
+            return index.complete(0)
+        except Refusal as refusal:
+            return "find out who else writes to it" in str(refusal)
+
+    wait_for(refused)
+
+
+def test_a_broker_that_is_away_at_the_start_is_waited_for(started: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = Log(complete(0))
+    away = [True, True]
+
+    def watermarks(topic: str, partition: int) -> tuple[int, int]:
+        if away:
+            away.pop()
+            raise KafkaException(KafkaError(KafkaError._TRANSPORT))
+        return 0, 2
+
+    monkeypatch.setattr(log, "watermarks", watermarks)
+    index = started(log)
+    wait_for(lambda: index.complete(0))
+    assert not away

@@ -1,0 +1,63 @@
+"""A damaged record batch: its partition waits and says why, everything else goes on, and once it is sound again no byte differs."""
+
+import struct
+from pathlib import Path
+
+import pytest
+
+from susurrus.agents.status import PartitionStatus, collect
+from tests.broker import Broker, wait_for
+from tests.chaos.conftest import COPIES, RAW_PARTITIONS
+from tests.pipeline import Pipeline, Public, produce, web_log
+
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(600)]
+
+_LENGTH_AT, _HEADER = 8, 12
+"""A stored batch: base offset (8 bytes), length of what follows (4 bytes)."""
+
+
+def flip_a_byte(log: Path, share: float) -> None:
+    """Damage, or mend, the last byte of the batch at that share of a segment; the broker serves the file as it is."""
+    data = log.read_bytes()
+    at = 0
+    while True:
+        end = at + _HEADER + int(struct.unpack_from(">i", data, at + _LENGTH_AT)[0])
+        if end > share * len(data):
+            break
+        at = end
+    with log.open("r+b") as file:
+        file.seek(end - 1)
+        file.write(bytes([data[end - 1] ^ 0xFF]))
+
+
+def test_a_damaged_batch_holds_up_its_partition_and_no_worker(
+    lone_broker: Broker, raw: str, undisturbed: Public, tmp_path: Path
+) -> None:
+    """The raw topic's name is part of the noise's address, so the copy on this broker has the same."""
+    assert lone_broker.cluster is not None
+    lone_broker.create_topic(raw, RAW_PARTITIONS, {"retention.ms": "-1"})
+    produce(lone_broker, raw, web_log(RAW_PARTITIONS, COPIES))
+    [log] = lone_broker.cluster.directory.glob(f"**/{raw}-0/*.log")
+    flip_a_byte(log, 0.6)
+    with Pipeline(lone_broker, tmp_path, raw, {"worker": {"fetch_bytes": 65_536}}) as pipeline:
+        workers = [pipeline.start(), pipeline.start()]
+
+        def route() -> list[PartitionStatus]:
+            return [row for row in collect(pipeline.settings).partitions if row.stage == "route"]
+
+        def held_up() -> bool:
+            damaged, *others = route()
+            return "CorruptRecordException" in damaged.reason and all(row.position == row.end for row in others)
+
+        wait_for(
+            held_up,
+            "one raw partition that says why it cannot be read, and two that are read to their end",
+            seconds=120,
+        )
+        assert route()[0].state == "stalled"
+        assert route()[0].action.startswith("a record batch is damaged; look at the disk")
+        assert 0 < route()[0].position < route()[0].end
+        flip_a_byte(log, 0.6)
+        pipeline.wait(seconds=120)
+        assert [worker.process.poll() for worker in workers] == [None, None]
+        assert pipeline.public() == undisturbed

@@ -1,0 +1,105 @@
+"""published-keys: which keys are published since when; written by release, read by every bound. Class: internal.
+
+Strategy `adaptive` only. One or more records per (slot, bounded partition), also for a slot that publishes nothing: the last of
+them says that the slot is complete, and how many keys of each open window are published by then, so that a reader knows when it
+lacks some. The keys are in the public output already; who reads this topic learns nothing more.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from susurrus.topics.packing import Int64s, Kind, MalformedRecord, Reader, Writer, as_column, blobs_size, column_size
+
+VERSION = 1
+DIGEST_SIZE = 32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PublishedKeysBlock:
+    """Keys that one bounded partition published for the first time at one slot.
+
+    partition: of bounded. slot: global trigger number g. config_digest: 32 bytes; a reader with another configuration refuses.
+    last: whether the slot is complete with this record. window: int64[n], start in ms. keys: n canonical JSON keys.
+    totals: of the last record, window start in ms -> keys of that window published up to this slot; else empty.
+    """
+
+    partition: int
+    slot: int
+    config_digest: bytes
+    last: bool
+    window: Int64s
+    keys: list[bytes]
+    totals: dict[int, int]
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+
+def encode(block: PublishedKeysBlock) -> bytes:
+    """One record. Raises ValueError when the columns do not fit together."""
+    n = len(block)
+    if block.window.shape != (n,) or len(block.config_digest) != DIGEST_SIZE or b"" in block.keys:
+        raise ValueError(f"{n} keys, windows of shape {block.window.shape} and their digest do not make a block")
+    if block.partition < 0 or (block.totals and not block.last):
+        raise ValueError(f"partition={block.partition}: must be >= 0, and only the last record has totals")
+    writer = Writer(Kind.BLOCK, VERSION)
+    for scalar in (block.partition, block.slot, int(block.last), n, len(block.totals)):
+        writer.scalar(scalar)
+    writer.raw(block.config_digest)
+    writer.column(block.window)
+    writer.blobs(block.keys)
+    writer.column(as_column(block.totals.keys()))
+    writer.column(as_column(block.totals.values()))
+    return writer.finish()
+
+
+def decode(data: bytes) -> PublishedKeysBlock:
+    """Raises MalformedRecord."""
+    reader = Reader(data, Kind.BLOCK, VERSION)
+    partition, slot, last = reader.scalar(), reader.scalar(), reader.scalar()
+    # A column of equal values takes no bytes a row: of the windows open at one slot there are few.
+    n, windows = reader.count(), reader.count(bytes_each=0)
+    if partition < 0 or last not in (0, 1) or not 0 <= windows <= 1 << 16:
+        raise MalformedRecord(f"block of partition={partition}, last={last}, windows={windows}")
+    digest = reader.raw(DIGEST_SIZE)
+    window = reader.column(n)
+    keys = reader.blobs(n)
+    starts, numbers = reader.column(windows), reader.column(windows)
+    reader.finish()
+    return PublishedKeysBlock(
+        partition=partition,
+        slot=slot,
+        config_digest=digest,
+        last=bool(last),
+        window=window,
+        keys=keys,
+        totals=dict(zip(starts.tolist(), numbers.tolist(), strict=True)),
+    )
+
+
+def split(block: PublishedKeysBlock, max_bytes: int) -> Iterator[PublishedKeysBlock]:
+    """The block in pieces whose records are about max_bytes long at most, keys in order; only the last piece is last."""
+    if len(block) > 1 and column_size(block.window) + blobs_size(block.keys) > max_bytes:
+        half = len(block) // 2
+        first = replace(block, last=False, totals={}, window=block.window[:half], keys=block.keys[:half])
+        yield from split(first, max_bytes)
+        yield from split(replace(block, window=block.window[half:], keys=block.keys[half:]), max_bytes)
+        return
+    yield block
+
+
+def block_of(
+    partition: int, slot: int, config_digest: bytes, news: dict[int, list[bytes]], totals: dict[int, int]
+) -> PublishedKeysBlock:
+    """The whole block of one slot; news: window start in ms -> keys published for the first time."""
+    return PublishedKeysBlock(
+        partition=partition,
+        slot=slot,
+        config_digest=config_digest,
+        last=True,
+        window=np.repeat(as_column(news.keys()), as_column(map(len, news.values()))),
+        keys=[key for keys in news.values() for key in keys],
+        totals=totals,
+    )
