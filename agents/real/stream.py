@@ -149,23 +149,30 @@ class Stream(Stage):
     # ---- output ------------------------------------------------------------------------------------------------------
 
     def _publish(self, pieces: list[Piece], rows: Ints, stamps: Ints) -> None:
-        """Rows of the private stream, stamped with the Kafka time of the event that completed them."""
+        """Rows of the private stream, in the order and with the Kafka time of the events that completed them.
+
+        So the rows of different streams lie between each other as the raw log has it, however it was fetched.
+        """
         order = np.argsort(rows, kind="stable")
         begins = np.searchsorted(rows[order], np.array([piece.row for piece in pieces]))
         columns: dict[str, list[Any]] = {name: [] for name in codec.Released.__dataclass_fields__}
-        timestamps: list[int] = []
+        completed: list[Ints] = []
         for piece, begin in zip(pieces, begins.tolist(), strict=True):
             released = piece.releases
             n = len(released)
-            timestamps += stamps[order[begin + released.last_position - piece.start]].tolist()
+            completed.append(order[begin + released.last_position - piece.start])
             columns["streams"] += [self._names[piece.row]] * n
             for name, column in self._columns(piece, released).items():
                 columns[name].append(column)
-        joined = {name: np.concatenate(parts) for name, parts in columns.items() if name != "streams"}
+        events = np.concatenate(completed)
+        in_log_order = np.argsort(events, kind="stable")
+        timestamps = stamps[events[in_log_order]].tolist()
+        names = [columns["streams"][row] for row in in_log_order.tolist()]
+        joined = {name: np.concatenate(parts)[in_log_order] for name, parts in columns.items() if name != "streams"}
         release = codec.StreamRelease(
             method=self._settings.method, epsilon=self._settings.epsilon, epoch=self.services.ledger.epoch
         )
-        encoded = codec.encode_rows(release, codec.Released(streams=columns["streams"], **joined))
+        encoded = codec.encode_rows(release, codec.Released(streams=names, **joined))
         for key, value, stamp in zip(*encoded, timestamps, strict=True):
             self._messages.append({"key": key, "value": value, "timestamp": stamp})
         self.counters["rows"] += len(timestamps)
