@@ -306,17 +306,18 @@ class TestPlan:
                 "selection_share": 0.6,
                 "gamma": 0.7,
                 "prior": (1.0,),
-                "lag": 2,
             }.items()
         ]
         others += [
             plan("weighted", (VISITS,)),
             plan("adaptive", (VISITS,)),
+            plan("adaptive", (VISITS,), lag=2),
             plan("toeplitz", (USERS,)),
             plan("toeplitz", (BYTES,)),
         ]
         assert len({base.digest(), *(other.digest() for other in others)}) == len(others) + 1
         assert base.digest() == plan("toeplitz", (VISITS,)).digest()
+        assert base.digest() == plan("toeplitz", (VISITS,), lag=2).digest(), "it means nothing there"
         assert len(base.digest()) == 32
 
     def test_digest_is_pinned(self) -> None:
