@@ -129,18 +129,24 @@ class Bound(Stage):
         if published_keys is None or lag is None:
             return True
         needed = slot - lag
-        if needed < self._calendar.first_slot(self.services.ledger.first_window) or published_keys.complete(needed):
+        if self._before_anything(needed) or published_keys.complete(needed):
             return True
         behind = ", ".join(map(str, published_keys.behind(needed)[:8]))
         self._waiting = f"slot={slot} waits for slot={needed} of release {behind}: see what status says of release"
         return False
+
+    def _before_anything(self, slot: int) -> bool:
+        """Whether a slot comes before the first that publishes anything."""
+        return slot < self._calendar.first_slot(self.services.ledger.first_window)
 
     def _public(self, window: int, slot: int, keys: list[bytes]) -> npt.NDArray[np.bool_]:
         """bool[n]: keys that the window's readers know, at trigger t: declared, or published at a trigger up to t - lag."""
         published_keys, lag = self.services.published_keys, self._bounding.lag
         if published_keys is None or lag is None:
             raise RuntimeError("strategy with a lag, but nothing reads the published keys")
-        known = published_keys.known(window, slot - lag, keys)
+        known = np.zeros(len(keys), np.bool_)
+        if not self._before_anything(slot - lag):
+            known = published_keys.known(window, slot - lag, keys)
         if self._declared:
             known |= np.array([key in self._declared for key in keys], np.bool_)
         return known

@@ -21,6 +21,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from susurrus.agents.clients import Clients
 from susurrus.agents.logs import describe
+from susurrus.agents.stage import NotYet
 from susurrus.mechanisms.calendar import Calendar
 from susurrus.mechanisms.errors import Refusal
 from susurrus.topics import published_keys as codec
@@ -58,9 +59,12 @@ class PublishedKeys:
     def complete(self, slot: int) -> bool:
         """Whether everything published up to this slot is known. Raises Refusal where it never will be."""
         with self._lock:
-            if self._refusal:
-                raise Refusal(self._refusal)
-            return len(self._closed) == self._partitions and min(self._closed.values()) >= slot
+            return self._complete(slot)
+
+    def _complete(self, slot: int) -> bool:
+        if self._refusal:
+            raise Refusal(self._refusal)
+        return len(self._closed) == self._partitions and min(self._closed.values()) >= slot
 
     def behind(self, slot: int) -> list[int]:
         """The bounded partitions that have not completed this slot, as far as is known."""
@@ -70,9 +74,12 @@ class PublishedKeys:
     def known(self, window: int, slot: int, keys: list[bytes]) -> npt.NDArray[np.bool_]:
         """bool[n]: which keys were published in the window that starts at ``window`` (ms), at a slot up to ``slot``.
 
-        Only to be asked once that slot is complete. Raises Refusal where records of the topic are missing.
+        Raises NotYet while that slot is not complete, also when it was a moment ago and the topic is being read again: half an
+        answer would give other ranks. Raises Refusal where records of the topic are missing.
         """
         with self._lock:
+            if not self._complete(slot):
+                raise NotYet("the published keys are being read again")
             if window in self._incomplete:
                 raise Refusal(
                     f"topic={self.topic} lacks keys that were published in window={window}, on which its users' ranks depend: "

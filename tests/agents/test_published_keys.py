@@ -9,6 +9,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from susurrus.agents.histogram.published_keys import PublishedKeys, PublishedKeysReader
+from susurrus.agents.stage import NotYet
 from susurrus.mechanisms.calendar import Calendar
 from susurrus.mechanisms.errors import Refusal
 from susurrus.topics import published_keys as codec
@@ -56,10 +57,35 @@ def test_a_slot_in_pieces_is_complete_with_the_last() -> None:
     assert index.known(FIRST, 0, block.keys).all()
 
 
-def test_only_what_was_published_up_to_the_slot_in_that_window_is_known() -> None:
+def completed(*news: tuple[int, dict[int, list[bytes]], dict[int, int]]) -> PublishedKeys:
+    """Partition 0 publishes the news, (slot, keys, totals) each; partition 1 never publishes anything."""
     index = index_of()
-    index.take(record(0, 3, {FIRST: [b"1"]}, {FIRST: 1}), 0)
-    index.take(record(0, 4, {FIRST: [b"2"], SECOND: [b"1"]}, {FIRST: 2, SECOND: 1}), 1)
+    for offset, (slot, keys, totals) in enumerate(news):
+        index.take(record(0, slot, keys, totals), 2 * offset)
+        index.take(record(1, slot, {}, dict.fromkeys(totals, 0)), 2 * offset + 1)
+    return index
+
+
+def test_no_half_answer_while_the_topic_is_read_again() -> None:
+    """Between the question whether a slot is complete and the next one, the reader may have begun again."""
+    index = completed((0, {FIRST: [b"1"]}, {FIRST: 1}))
+    assert index.complete(0)
+    index.clear()
+    with pytest.raises(NotYet, match="read again"):
+        index.known(FIRST, 0, [b"1"])
+    index.take(record(0, 0, {FIRST: [b"1"]}, {FIRST: 1}), 0)
+    with pytest.raises(NotYet):
+        index.known(FIRST, 0, [b"1"])
+    index.take(record(1, 0, {}, {FIRST: 0}), 1)
+    assert index.known(FIRST, 0, [b"1"]).all()
+
+
+def test_only_what_was_published_up_to_the_slot_in_that_window_is_known() -> None:
+    index = completed(
+        (2, {}, {FIRST: 0}),
+        (3, {FIRST: [b"1"]}, {FIRST: 1}),
+        (4, {FIRST: [b"2"], SECOND: [b"1"]}, {FIRST: 2, SECOND: 1}),
+    )
     keys = [b"0", b"1", b"2"]
     assert index.known(FIRST, 2, keys).tolist() == [False, False, False]
     assert index.known(FIRST, 3, keys).tolist() == [False, True, False]
@@ -75,13 +101,13 @@ def test_a_record_twice_counts_once() -> None:
     for _ in range(2):
         index.take(record(0, 0, {FIRST: [b"1"]}, {FIRST: 1}), 0)
     index.take(record(0, 1, {FIRST: [b"2"]}, {FIRST: 2}), 1)
+    index.take(record(1, 1, {}, {FIRST: 0}), 2)
     assert index.known(FIRST, 1, [b"1", b"2"]).all()
 
 
 def test_a_window_that_lacks_keys_is_refused_and_the_others_go_on() -> None:
-    index = index_of()
-    index.take(record(0, 3, {}, {FIRST: 1}), 7)  # the record that named its first key is gone
-    index.take(record(0, 4, {SECOND: [b"1"]}, {FIRST: 1, SECOND: 1}), 8)
+    # The record that named the first window's key is gone.
+    index = completed((3, {}, {FIRST: 1}), (4, {SECOND: [b"1"]}, {FIRST: 1, SECOND: 1}))
     with pytest.raises(Refusal, match=r"topic=published-keys lacks keys .* window=0, .*: restore the topic, or give"):
         index.known(FIRST, 4, [b"1"])
     assert index.known(SECOND, 4, [b"1"]).all()
@@ -92,6 +118,7 @@ def test_windows_and_offsets_are_forgotten_when_every_bound_has_closed_them() ->
     for slot in range(6):
         totals = {FIRST: slot + 1} | ({SECOND: 0} if slot > 3 else {})
         index.take(record(0, slot, {FIRST: [b"%d" % slot]}, totals), 10 * slot)
+        index.take(record(1, slot, {}, dict.fromkeys(totals, 0)), 10 * slot + 1)
         assert index.known(FIRST, slot, [b"0"]).all() == (slot < 5)
     assert index.purge_before() == 0  # the window's last trigger is slot 5, and slot 0 may be asked for until then
     for slot in range(6, 10):
@@ -102,9 +129,7 @@ def test_windows_and_offsets_are_forgotten_when_every_bound_has_closed_them() ->
 
 
 def test_what_a_purged_topic_still_holds_of_a_window_that_is_over_harms_nobody() -> None:
-    index = index_of()
-    index.take(record(0, 4, {SECOND: [b"1"]}, {FIRST: 9, SECOND: 1}), 40)
-    index.take(record(0, 5, {}, {FIRST: 9, SECOND: 1}), 50)
+    index = completed((4, {SECOND: [b"1"]}, {FIRST: 9, SECOND: 1}), (5, {}, {FIRST: 9, SECOND: 1}))
     assert index.known(SECOND, 5, [b"1"]).all()
     assert not index.known(FIRST, 5, [b"1"]).any()  # over; nobody asks
 
