@@ -255,6 +255,12 @@ class Settings(Section):
             for part in path.split("."):
                 value = value[part]
             fields[path] = value
+        if "privacy.adaptive" in fields:
+            from susurrus.mechanisms.adaptive import geometric
+
+            # The law itself, not that it is the default: another default must not meet this epoch's noise.
+            chosen = self.privacy.adaptive
+            fields["privacy.adaptive"]["prior"] = chosen.prior or geometric(chosen.ranked_keys)
         return fields
 
     def secret(self, environ: Mapping[str, str] = os.environ) -> bytes:

@@ -28,6 +28,8 @@ class Stage(ABC):
         self.partition = partition
         self.counters: dict[str, int] = {}
         """Operator-only totals of this partition's life; part of the meta record."""
+        self.full = False
+        """No more batches for now: what is held waits for something that no further input brings."""
 
     @abstractmethod
     def restore(self, store: Store, meta: dict[str, Any] | None, position: int) -> int:

@@ -73,7 +73,7 @@ class Supervisor:
     def is_reading(self, tp: TP) -> bool:
         """Whether the partition's task wants batches."""
         task = self._tasks.get(tp)
-        return task is not None and task.reading
+        return task is not None and task.hungry
 
     def on_trouble(self, tp: TP, reason: str) -> None:
         """The partition cannot be read at the moment."""

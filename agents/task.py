@@ -37,6 +37,8 @@ _REWIND_SECONDS = 1.5
 _LOOK_AT_LOG_SECONDS = 30.0
 _STALL_SECONDS = 10.0
 _OFFSETS_SECONDS = 8.0
+_UNREADABLE_SECONDS = 20.0
+"""A partition that cannot be read is said to be so every few seconds; one without news is not heard of when it is mended."""
 _LEFT_BEHIND: list[Producer] = []
 """Producers that hang inside librdkafka; kept, because to destroy them would hang as well."""
 _BATCHES_PER_COMMIT = 4
@@ -89,7 +91,8 @@ class PartitionTask(threading.Thread):
         self._rewound_at = 0.0
         self._looked_at = 0.0
         self._stall: tuple[str | None, float] = (None, 0.0)
-        self._unreadable = ""
+        self._unreadable = ("", 0.0)
+        """Why no batches come, and when that was said last."""
         self._open_store = open_store
         self._inbox: queue.SimpleQueue[Batch | None] = queue.SimpleQueue()
         self._inbox_lock = threading.Lock()
@@ -113,8 +116,13 @@ class PartitionTask(threading.Thread):
 
     @property
     def reading(self) -> bool:
-        """Whether batches are wanted."""
+        """Whether the stage is at work."""
         return self.state == "running"
+
+    @property
+    def hungry(self) -> bool:
+        """Whether batches are wanted."""
+        return self.state == "running" and not self._stage.full
 
     def assigned(self, generation: int) -> None:
         """The group gave us the partition in this generation; batches of others are dropped."""
@@ -124,7 +132,7 @@ class PartitionTask(threading.Thread):
 
     def offer(self, batch: Batch) -> None:
         """Hand over a batch; never blocks. A task that has ended gives it back, or its successor here would never be fed."""
-        self._unreadable = ""
+        self._unreadable = ("", 0.0)
         with self._inbox_lock:
             if self._ended:
                 batch.finish()
@@ -132,8 +140,8 @@ class PartitionTask(threading.Thread):
                 self._inbox.put(batch)
 
     def cannot_read(self, reason: str) -> None:
-        """Why no batches come, for whoever asks; until one comes."""
-        self._unreadable = reason
+        """Why no batches come, for whoever asks; until one comes, or it is not said again."""
+        self._unreadable = (reason, time.monotonic())
 
     def stop(self) -> None:
         """Ask the thread to end after the commit it is in; ``join`` waits for it."""
@@ -167,9 +175,10 @@ class PartitionTask(threading.Thread):
                 f"the last {self._aborts} transactions were aborted ({self._abort_cause}): compare the limits of the topics it "
                 "writes (`susurrus topics check`), and look at the brokers"
             )
-        if self._unreadable:
-            return self._unreadable
         now = time.monotonic()
+        unreadable, said = self._unreadable
+        if unreadable and now - said < _UNREADABLE_SECONDS:
+            return unreadable
         waits_for, since = self._stage.stall(int(time.time() * 1000)), now
         if waits_for == self._stall[0]:
             since = self._stall[1]
@@ -192,10 +201,18 @@ class PartitionTask(threading.Thread):
         """Start, run, start again; until stopped, moved or refused."""
         try:
             self._run()
+            # Before the clients are closed, which may hang: a successor on this worker needs the room.
+            self._end_inbox()
+            self._close()
+            if self.state not in ("refused", "moved"):
+                self._set_state("stopped", "")
         finally:
-            with self._inbox_lock:
-                self._ended = True
-            self._drain_inbox()
+            self._end_inbox()
+
+    def _end_inbox(self) -> None:
+        with self._inbox_lock:
+            self._ended = True
+        self._drain_inbox()
 
     def _run(self) -> None:
         while not self._stopping.is_set():
@@ -233,9 +250,6 @@ class PartitionTask(threading.Thread):
                 log.warning("%s starts again after %s", self.name, describe(error))
                 self._close(wipe=is_corrupt(error))
                 self._pause()
-        self._close()
-        if self.state not in ("refused", "moved"):
-            self._set_state("stopped", "")
 
     def _pause(self) -> None:
         """Between two attempts, which are signs of life: Kafka may be away for longer than the watchdog waits."""

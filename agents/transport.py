@@ -28,7 +28,7 @@ from aiokafka import AIOKafkaConsumer
 from aiokafka import TopicPartition as AioTopicPartition
 from aiokafka.consumer.fetcher import FetchResult, PartitionRecords
 from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
-from aiokafka.errors import ConsumerStoppedError
+from aiokafka.errors import ConsumerStoppedError, GroupAuthorizationFailedError, IllegalStateError
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP
 
@@ -142,6 +142,8 @@ class BatchConsumerThread(driver.AIOKafkaConsumerThread):
         batches: dict[TP, Batch] = {}
         for tp, start in starts.items():
             end, place = position(tp), TP(tp.topic, tp.partition)
+            if self._aside.get(place, ("", 0.0))[1] > now:
+                continue  # its position may have moved without a record
             last = self.sought.get(place)
             if last is not None and last is not sought[tp]:
                 # Sent elsewhere while we waited. What was fetched came after that: a fetch that brings something ends the wait.
@@ -169,6 +171,8 @@ class BatchConsumerThread(driver.AIOKafkaConsumerThread):
                 result = fetcher._records.get(tp)
                 if isinstance(result, FetchResult) and result._partition_records is not None:
                     take_whole_batches(result._partition_records)
+            if fetcher._subscriptions.reassignment_in_progress:
+                return {}
             fetched: dict[AioTopicPartition, list[_Whole]] = {}
             failed = False
             with fetcher._subscriptions.fetch_context():
@@ -176,14 +180,16 @@ class BatchConsumerThread(driver.AIOKafkaConsumerThread):
                 for tp in starts:
                     if tp in fetcher._records:
                         try:
-                            fetched.update(await fetcher.fetched_records({tp}, timeout=0))
-                        except ConsumerStoppedError:
+                            brought = await fetcher.fetched_records({tp}, timeout=0)
+                        except _NOT_OF_A_PARTITION:
                             raise
                         except Exception as error:
                             failed = True
                             self._put_aside(TP(tp.topic, tp.partition), error)
                         else:
-                            self._aside.pop(TP(tp.topic, tp.partition), None)
+                            fetched.update(brought)
+                            if brought:
+                                self._aside.pop(TP(tp.topic, tp.partition), None)
             left = deadline - time.monotonic()
             if fetched or failed or left <= 0 or any(position(tp) != start for tp, start in starts.items()):
                 return fetched
@@ -206,6 +212,7 @@ class BatchConsumerThread(driver.AIOKafkaConsumerThread):
         )
 
 
+_NOT_OF_A_PARTITION = (ConsumerStoppedError, GroupAuthorizationFailedError, IllegalStateError)
 _REMEDY = "look at the brokers' logs"
 _REMEDIES = {
     "CorruptRecordException": "a record batch is damaged; look at the disk of the partition's leader, and let a sound replica lead",

@@ -14,13 +14,14 @@ from susurrus.topics.packing import Int64s, Kind, MalformedRecord, Reader, Write
 
 VERSION = 1
 DIGEST_SIZE = 32
+EPOCH_SIZE = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PublishedKeysBlock:
     """Keys that one bounded partition published for the first time at one slot.
 
-    partition: of bounded. slot: global trigger number g. config_digest: 32 bytes; a reader with another configuration refuses.
+    partition: of bounded. slot: global trigger number g. config_digest, epoch: 32 and 16 bytes; a reader with others refuses.
     last: whether the slot is complete with this record. window: int64[n], start in ms. keys: n canonical JSON keys.
     totals: of the last record, window start in ms -> keys of that window published up to this slot; else empty.
     """
@@ -28,6 +29,7 @@ class PublishedKeysBlock:
     partition: int
     slot: int
     config_digest: bytes
+    epoch: bytes
     last: bool
     window: Int64s
     keys: list[bytes]
@@ -40,14 +42,17 @@ class PublishedKeysBlock:
 def encode(block: PublishedKeysBlock) -> bytes:
     """One record. Raises ValueError when the columns do not fit together."""
     n = len(block)
-    if block.window.shape != (n,) or len(block.config_digest) != DIGEST_SIZE or b"" in block.keys:
-        raise ValueError(f"{n} keys, windows of shape {block.window.shape} and their digest do not make a block")
+    if block.window.shape != (n,) or b"" in block.keys:
+        raise ValueError(f"{n} keys and windows of shape {block.window.shape} do not make a block")
+    if len(block.config_digest) != DIGEST_SIZE or len(block.epoch) != EPOCH_SIZE:
+        raise ValueError(f"digest and epoch must be of {DIGEST_SIZE} and {EPOCH_SIZE} bytes")
     if block.partition < 0 or (block.totals and not block.last):
         raise ValueError(f"partition={block.partition}: must be >= 0, and only the last record has totals")
     writer = Writer(Kind.BLOCK, VERSION)
     for scalar in (block.partition, block.slot, int(block.last), n, len(block.totals)):
         writer.scalar(scalar)
     writer.raw(block.config_digest)
+    writer.raw(block.epoch)
     writer.column(block.window)
     writer.blobs(block.keys)
     writer.column(as_column(block.totals.keys()))
@@ -63,7 +68,7 @@ def decode(data: bytes) -> PublishedKeysBlock:
     n, windows = reader.count(), reader.count(bytes_each=0)
     if partition < 0 or last not in (0, 1) or not 0 <= windows <= 1 << 16:
         raise MalformedRecord(f"block of partition={partition}, last={last}, windows={windows}")
-    digest = reader.raw(DIGEST_SIZE)
+    digest, epoch = reader.raw(DIGEST_SIZE), reader.raw(EPOCH_SIZE)
     window = reader.column(n)
     keys = reader.blobs(n)
     starts, numbers = reader.column(windows), reader.column(windows)
@@ -72,6 +77,7 @@ def decode(data: bytes) -> PublishedKeysBlock:
         partition=partition,
         slot=slot,
         config_digest=digest,
+        epoch=epoch,
         last=bool(last),
         window=window,
         keys=keys,
@@ -91,13 +97,19 @@ def split(block: PublishedKeysBlock, max_bytes: int) -> Iterator[PublishedKeysBl
 
 
 def block_of(
-    partition: int, slot: int, config_digest: bytes, news: dict[int, list[bytes]], totals: dict[int, int]
+    partition: int,
+    slot: int,
+    config_digest: bytes,
+    epoch: bytes,
+    news: dict[int, list[bytes]],
+    totals: dict[int, int],
 ) -> PublishedKeysBlock:
     """The whole block of one slot; news: window start in ms -> keys published for the first time."""
     return PublishedKeysBlock(
         partition=partition,
         slot=slot,
         config_digest=config_digest,
+        epoch=epoch,
         last=True,
         window=np.repeat(as_column(news.keys()), as_column(map(len, news.values()))),
         keys=[key for keys in news.values() for key in keys],

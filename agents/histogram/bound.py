@@ -73,7 +73,7 @@ class Bound(Stage):
         self._taken = position
         self._spilled = SpilledSlots(store, encode=by_user_codec.encode, decode=by_user_codec.decode, meta=meta)
         if services.published_keys_reader is not None:
-            services.published_keys_reader.ensure_started()
+            services.published_keys_reader.ensure_started(bytes.fromhex(services.ledger.epoch))
         if meta is None:
             start = services.ledger.start
             closed = self._calendar.first_slot(services.ledger.first_window) - 1
@@ -109,7 +109,7 @@ class Bound(Stage):
 
     def commits(self, now: int) -> Iterator[Commit]:
         """Close what every source has closed, slot by slot; spill if too much waits."""
-        self._waiting = ""
+        self._waiting, full = "", False
         while (ready := self._open.ready) > self._open.closed:
             waiting = (self._open.next_with_rows(ready), self._spilled.next_with_rows(ready))
             with_rows = min((slot for slot in waiting if slot is not None), default=None)
@@ -117,9 +117,12 @@ class Bound(Stage):
             if with_rows is not None and not self._knows_published_keys(slot):
                 # What it waits for comes from slots before it, so those must not wait with it.
                 if self._open.closed == slot - 1:
+                    # Read on, an archive would be spilled and logged a second time as a whole.
+                    full = bool(self._spilled) or self._open.outgrows(self._max_rows // 2)
                     break
                 slot -= 1
             yield self._close(slot)
+        self.full = full
         if self._open.outgrows(self._max_rows):
             yield self._spill()
 
@@ -131,8 +134,10 @@ class Bound(Stage):
         needed = slot - lag
         if self._before_anything(needed) or published_keys.complete(needed):
             return True
-        behind = ", ".join(map(str, published_keys.behind(needed)[:8]))
-        self._waiting = f"slot={slot} waits for slot={needed} of release {behind}: see what status says of release"
+        self._waiting = published_keys.unreadable
+        if not self._waiting:
+            behind = ", ".join(map(str, published_keys.behind(needed)[:8]))
+            self._waiting = f"slot={slot} waits for slot={needed} of release {behind}: see what status says of release"
         return False
 
     def _before_anything(self, slot: int) -> bool:

@@ -45,6 +45,10 @@ class PublishedKeys:
         self._digest = config_digest
         self._lock = threading.Lock()
         self._refusal = ""
+        self.epoch = b""
+        """The life of the pipeline whose records are ours; known before the first is read."""
+        self.unreadable = ""
+        """Why the topic cannot be read at present, for the operator."""
         self._clear()
 
     def _clear(self) -> None:
@@ -117,6 +121,10 @@ class PublishedKeys:
             raise Refusal(
                 f"topic={self.topic} offset={offset} is of another configuration: run every worker with the same configuration"
             )
+        if block.epoch != self.epoch:
+            raise Refusal(
+                f"topic={self.topic} offset={offset} is of a former life of the pipeline: delete all topics, or give it a new name"
+            )
         with self._lock:
             self._take(block, offset)
 
@@ -154,6 +162,10 @@ class PublishedKeys:
             self._refusal = reason
 
 
+class _Foreign(Exception):
+    """The topic holds what this pipeline did not write: reading it again would not help."""
+
+
 class PublishedKeysReader(threading.Thread):
     """Keeps a PublishedKeys up to date; started by the first bound task of a worker."""
 
@@ -164,10 +176,11 @@ class PublishedKeysReader(threading.Thread):
         self._stopping = threading.Event()
         self._starting = threading.Lock()
 
-    def ensure_started(self) -> None:
+    def ensure_started(self, epoch: bytes) -> None:
         """Start it, unless it has been."""
         with self._starting:
             if self.ident is None:
+                self._index.epoch = epoch
                 self.start()
 
     def close(self) -> None:
@@ -181,12 +194,17 @@ class PublishedKeysReader(threading.Thread):
         while not self._stopping.is_set():
             try:
                 self._read()
-            except Refusal as refusal:
-                log.error("published keys are refused: %s", refusal)
-                self._index.refuse(str(refusal))
+            except _Foreign:
                 return
             except Exception as error:
-                log.warning("published keys are read again after %s", describe(error))
+                # Also a topic that is not there: a broker that has just come back may not know it yet.
+                reason = str(error)
+                if not isinstance(error, Refusal):
+                    reason = (
+                        f"topic={self._index.topic} cannot be read ({describe(error)}): look at brokers and permissions"
+                    )
+                self._index.unreadable = reason
+                log.warning("published keys are read again: %s", reason)
                 self._stopping.wait(_RETRY_SECONDS)
 
     def _read(self) -> None:
@@ -209,6 +227,14 @@ class PublishedKeysReader(threading.Thread):
     def _accept(self, message: Any) -> None:
         error = message.error()
         if error is None:
-            self._index.take(message.value() or b"", message.offset())
-        elif error.code() not in (KafkaError._PARTITION_EOF, KafkaError._TRANSPORT) and not error.retriable():
+            self._index.unreadable = ""
+            try:
+                self._index.take(message.value() or b"", message.offset())
+            except Refusal as refusal:
+                log.error("published keys are refused: %s", refusal)
+                self._index.refuse(str(refusal))
+                raise _Foreign from refusal
+        elif error.code() == KafkaError._PARTITION_EOF:
+            self._index.unreadable = ""
+        elif error.code() != KafkaError._TRANSPORT and not error.retriable():
             raise KafkaException(error)

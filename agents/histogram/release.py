@@ -200,6 +200,7 @@ class Release(Stage):
             self.partition,
             slot,
             services.config_digest,
+            bytes.fromhex(services.ledger.epoch),
             {start: rows.first for start, rows in published.items()},
             {start: len(rows) for start, rows in published.items()},
         )

@@ -90,6 +90,7 @@ def services_of(settings: Settings, *, sources: int = 2, charged: bool = True) -
             calendar=calendar_of(settings),
             config_digest=digest,
         )
+        index.epoch = bytes.fromhex(EPOCH)
     return Services(
         settings=settings,
         clients=MemoryClients(),  # type: ignore[arg-type]

@@ -19,7 +19,7 @@ from susurrus.topics import bounded, by_user, published_keys, tick
 from susurrus.topics.by_user import ByUserBlock
 from susurrus.topics.packing import Kind, kind_of
 from tests.agents.released import settings
-from tests.agents.stages import WINDOW, Runner, services_of
+from tests.agents.stages import EPOCH, WINDOW, Runner, services_of
 
 HOUR = 3_600_000
 SLOTS = 4  # a window, and two slots more for late records
@@ -71,7 +71,7 @@ def publish(services: Services, slot: int, partitions: Iterable[int] = range(PAR
             start: [k for k in keys if k not in totals[start]] for start, keys in published(slot)[partition].items()
         }
         numbers = {start: len(totals[start]) + len(keys) for start, keys in news.items()}
-        block = published_keys.block_of(partition, slot, services.config_digest, news, numbers)
+        block = published_keys.block_of(partition, slot, services.config_digest, bytes.fromhex(EPOCH), news, numbers)
         services.published_keys.take(published_keys.encode(block), slot * PARTITIONS + partition)
 
 
@@ -433,6 +433,32 @@ def test_a_slot_waits_for_what_was_published_before_it_and_those_without_events_
     runner.close()
 
 
+def test_bound_asks_for_no_more_than_it_can_hold_while_it_waits(tmp_path: Path) -> None:
+    """Route is not held up: read on, an archive would be spilled and logged a second time as a whole."""
+    ours = services("adaptive")
+    digest = ours.config_digest
+    slot = LAG + 1
+    log = [
+        block_of([(0, n, slot, WINDOW, b'"u%d"' % n, b'"k"', 1) for n in range(10)]),
+        tick.encode(tick.Tick(0, slot, digest, 2)),
+        tick.encode(tick.Tick(1, slot, digest)),
+        block_of([(0, 10 + n, slot + 1, WINDOW, b'"u%d"' % n, b'"k"', 1) for n in range(10)]),
+    ]
+    runner = Runner(Bound, ours, tmp_path / "s", BY_USER_PARTITION)
+    runner.stage._max_rows = 30  # type: ignore[attr-defined]
+    runner.feed(log, 3)
+    runner.commit()
+    assert not runner.stage.full
+    runner.feed(log, 4)
+    runner.commit()
+    assert runner.stage.full
+    for earlier in range(slot):
+        publish(ours, earlier)
+    runner.commit()
+    assert not runner.stage.full
+    runner.close()
+
+
 def test_lost_published_keys_are_refused(tmp_path: Path) -> None:
     ours = services("adaptive")
     digest = ours.config_digest
@@ -443,7 +469,7 @@ def test_lost_published_keys_are_refused(tmp_path: Path) -> None:
     ]
     assert ours.published_keys is not None
     for partition in range(PARTITIONS):
-        block = published_keys.block_of(partition, 0, digest, {}, {WINDOW: 1})
+        block = published_keys.block_of(partition, 0, digest, bytes.fromhex(EPOCH), {}, {WINDOW: 1})
         ours.published_keys.take(published_keys.encode(block), partition)
     runner = Runner(Bound, ours, tmp_path / "s", BY_USER_PARTITION)
     runner.feed(log, len(log))

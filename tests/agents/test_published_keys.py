@@ -16,6 +16,7 @@ from susurrus.topics import published_keys as codec
 
 HOUR = 3_600_000
 DIGEST = bytes(range(32))
+EPOCH = bytes(range(16))
 CALENDAR = Calendar(origin=0, window=4 * HOUR, trigger_every=HOUR, allowed_lateness=2 * HOUR)
 PARTITIONS = 2
 FIRST, SECOND = 0, 4 * HOUR
@@ -23,13 +24,21 @@ FIRST, SECOND = 0, 4 * HOUR
 
 
 def index_of() -> PublishedKeys:
-    return PublishedKeys("published-keys", partitions=PARTITIONS, calendar=CALENDAR, config_digest=DIGEST)
+    index = PublishedKeys("published-keys", partitions=PARTITIONS, calendar=CALENDAR, config_digest=DIGEST)
+    index.epoch = EPOCH
+    return index
 
 
 def record(
-    partition: int, slot: int, news: dict[int, list[bytes]], totals: dict[int, int], *, digest: bytes = DIGEST
+    partition: int,
+    slot: int,
+    news: dict[int, list[bytes]],
+    totals: dict[int, int],
+    *,
+    digest: bytes = DIGEST,
+    epoch: bytes = EPOCH,
 ) -> bytes:
-    return codec.encode(codec.block_of(partition, slot, digest, news, totals))
+    return codec.encode(codec.block_of(partition, slot, digest, epoch, news, totals))
 
 
 def test_a_slot_is_complete_when_every_partition_has_said_so() -> None:
@@ -46,7 +55,7 @@ def test_a_slot_is_complete_when_every_partition_has_said_so() -> None:
 
 def test_a_slot_in_pieces_is_complete_with_the_last() -> None:
     index = index_of()
-    block = codec.block_of(0, 0, DIGEST, {FIRST: [b"%d" % n for n in range(20)]}, {FIRST: 20})
+    block = codec.block_of(0, 0, DIGEST, EPOCH, {FIRST: [b"%d" % n for n in range(20)]}, {FIRST: 20})
     *pieces, last = map(codec.encode, codec.split(block, 30))
     index.take(record(1, 0, {}, {FIRST: 0}), 0)
     for offset, piece in enumerate(pieces, start=1):
@@ -134,7 +143,9 @@ def test_what_a_purged_topic_still_holds_of_a_window_that_is_over_harms_nobody()
     assert not index.known(FIRST, 5, [b"1"]).any()  # over; nobody asks
 
 
-@pytest.mark.parametrize("value", [b"", b"{}", record(0, 0, {}, {}, digest=bytes(32))])
+@pytest.mark.parametrize(
+    "value", [b"", b"{}", record(0, 0, {}, {}, digest=bytes(32)), record(0, 0, {}, {}, epoch=bytes(16))]
+)
 def test_what_this_pipeline_did_not_write_is_refused(value: bytes) -> None:
     with pytest.raises(Refusal, match=r"topic=published-keys offset=3"):
         index_of().take(value, 3)
@@ -195,8 +206,8 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Any:
     def start(log: Log) -> PublishedKeys:
         index = index_of()
         reader = PublishedKeysReader(log, index)  # type: ignore[arg-type]
-        reader.ensure_started()
-        reader.ensure_started()
+        reader.ensure_started(EPOCH)
+        reader.ensure_started(EPOCH)
         readers.append(reader)
         return index
 
@@ -269,6 +280,37 @@ def test_foreign_records_are_told_to_whoever_asks(started: Any) -> None:
             return "find out who else writes to it" in str(refusal)
 
     wait_for(refused)
+
+
+def test_a_topic_that_a_broker_does_not_know_yet_is_waited_for_and_said(
+    started: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = Log(complete(0))
+    known = threading.Event()
+
+    def topic_id(topic: str) -> str:
+        if not known.is_set():
+            raise Refusal(f"topic={topic} does not exist: create it with `susurrus topics create`")
+        return "a"
+
+    monkeypatch.setattr(log, "topic_id", topic_id)
+    index = started(log)
+    wait_for(lambda: "does not exist" in index.unreadable)
+    assert not index.complete(0)
+    known.set()
+    wait_for(lambda: index.complete(0))
+    assert index.unreadable == ""
+
+
+def test_why_the_topic_cannot_be_read_is_said_while_it_is_so(started: Any) -> None:
+    log = Log([])
+    log.errors = [KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)] * 200
+    index = started(log)
+    wait_for(lambda: "TOPIC_AUTHORIZATION_FAILED" in index.unreadable)
+    log.errors = []
+    log.values = complete(0)
+    wait_for(lambda: index.complete(0))
+    assert index.unreadable == ""
 
 
 def test_a_broker_that_is_away_at_the_start_is_waited_for(started: Any, monkeypatch: pytest.MonkeyPatch) -> None:

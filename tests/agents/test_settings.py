@@ -16,6 +16,7 @@ from susurrus.agents import kafka_properties, secrets
 from susurrus.agents.durations import format_duration, parse_duration, parse_instant
 from susurrus.agents.sections import Section
 from susurrus.agents.settings import DIGEST_VERSION, PUBLISHED_FIELDS, Settings, load_settings, settings_from
+from susurrus.mechanisms import adaptive
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.topics.raw import RawDecoder
 
@@ -353,6 +354,13 @@ class TestDigest:
         other = changed(privacy={"strategy": "adaptive", "adaptive": field})
         assert other.config_digest() != plain.config_digest()
         assert other.plan().digest() != plain.plan().digest()
+
+    def test_the_law_of_the_weights_is_in_the_digest_and_not_only_its_name(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        before = changed(privacy={"strategy": "adaptive"}).config_digest()
+        monkeypatch.setattr(adaptive, "DECAY", 0.8)
+        assert changed(privacy={"strategy": "adaptive"}).config_digest() != before
 
     def test_every_section_is_judged(self) -> None:
         covered = {path.split(".")[0] for path in PUBLISHED_FIELDS}

@@ -13,7 +13,12 @@ import pytest
 from aiokafka import TopicPartition
 from aiokafka.consumer.fetcher import READ_COMMITTED, READ_UNCOMMITTED, OffsetResetStrategy, PartitionRecords
 from aiokafka.consumer.subscription_state import TopicPartitionState
-from aiokafka.errors import ConsumerStoppedError, CorruptRecordException
+from aiokafka.errors import (
+    ConsumerStoppedError,
+    CorruptRecordException,
+    GroupAuthorizationFailedError,
+    RecordTooLargeError,
+)
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from aiokafka.record.memory_records import MemoryRecords
 from faust.transport.drivers import aiokafka as driver
@@ -159,7 +164,8 @@ class Aiokafka:
         self._fetcher = self
         self._records: dict[Any, Any] = {tp: object()}
         self.fails: Exception | None = None
-        self._subscriptions = SimpleNamespace(fetch_context=contextlib.nullcontext)
+        self.steps_over = False
+        self._subscriptions = SimpleNamespace(fetch_context=contextlib.nullcontext, reassignment_in_progress=False)
         self.brings: tuple[list[Any], int] = ([], position)
         self.revoked_meanwhile = self.reset_meanwhile = False
         self.sought_meanwhile: int | None = None
@@ -172,6 +178,7 @@ class Aiokafka:
         assert partitions == {self.tp}
         self.asked += 1
         if self.fails is not None:
+            self.state.position += self.steps_over
             raise self.fails
         records, self.state.position = self.brings
         if self.sought_meanwhile is not None:
@@ -261,14 +268,36 @@ def test_a_partition_that_cannot_be_read_is_put_aside_for_a_while_and_said(monke
     assert fetch(consumer, {TPS[0]}) == {}
     assert consumer.asked == len(consumer.told) == 2
     consumer.aside, consumer.fails = {tp: (what, 0.0) for tp, (what, _) in consumer.aside.items()}, None
+    consumer.brings, brings = ([], 100), consumer.brings
+    assert fetch(consumer, {TPS[0]}) == {}
+    assert consumer.aside, "what brings nothing, such as the rest of a dead fetch, proves nothing"
+    consumer.brings = brings
     assert fetch(consumer, {TPS[0]})[TPS[0]].records == [read(100)]
     assert consumer.aside == {}
 
 
-def test_a_consumer_that_was_stopped_is_no_trouble_of_a_partition() -> None:
+def test_a_position_that_moved_without_a_record_is_no_hole_where_reading_failed() -> None:
+    """aiokafka steps over a record that it cannot take."""
     consumer = Aiokafka(RAW, 100)
-    consumer.fails = ConsumerStoppedError()
-    with pytest.raises(ConsumerStoppedError):
+    consumer.fails = RecordTooLargeError()
+    consumer.steps_over = True
+    assert fetch(consumer, {TPS[0]}) == {}
+    assert consumer.state.position == 101
+
+
+def test_nothing_is_taken_while_the_group_reassigns() -> None:
+    consumer = Aiokafka(RAW, 100)
+    consumer.brings = ([read(100)], 101)
+    consumer._subscriptions.reassignment_in_progress = True
+    assert fetch(consumer, {TPS[0]}) == {}
+    assert consumer.asked == 0
+
+
+@pytest.mark.parametrize("error", [ConsumerStoppedError, GroupAuthorizationFailedError])
+def test_what_concerns_the_whole_consumer_is_no_trouble_of_a_partition(error: type[Exception]) -> None:
+    consumer = Aiokafka(RAW, 100)
+    consumer.fails = error("g")
+    with pytest.raises(error):
         fetch(consumer, {TPS[0]})
     assert consumer.told == []
 

@@ -49,7 +49,7 @@ def records() -> dict[str, bytes]:
         progress.Progress(window=0, trigger=1, of_triggers=2, partition=0, of_partitions=8, rows=1)
     )
     published_block = published_keys.block_of(
-        3, 5, bytes(range(32)), {0: [b'"/"', b"true"], 86_400_000: [b"7"]}, {0: 9, 86_400_000: 1}
+        3, 5, bytes(range(32)), bytes(range(16)), {0: [b'"/"', b"true"], 86_400_000: [b"7"]}, {0: 9, 86_400_000: 1}
     )
     return {
         "by-user": by_user.encode(by_user_block),

@@ -66,6 +66,7 @@ def published_blocks(draw, min_rows=0):
         draw(st.integers(0, 99)),
         draw(INT64),
         draw(st.binary(min_size=32, max_size=32)),
+        draw(st.binary(min_size=16, max_size=16)),
         {window: draw(texts) for window in windows},
         {window: draw(INT64) for window in windows},
     )
@@ -145,7 +146,14 @@ def test_split_of_published_keys_keeps_every_key_and_only_the_last_piece_complet
 
 @pytest.mark.parametrize(
     "changes",
-    [{"partition": -1}, {"config_digest": bytes(31)}, {"keys": [b"", b"1"]}, {"keys": [b"1"]}, {"last": False}],
+    [
+        {"partition": -1},
+        {"config_digest": bytes(31)},
+        {"epoch": b""},
+        {"keys": [b"", b"1"]},
+        {"keys": [b"1"]},
+        {"last": False},
+    ],
 )
 def test_a_block_of_published_keys_that_cannot_be_is_not_written(changes):
     with pytest.raises(ValueError, match=r"must be|do not make"):
@@ -187,7 +195,9 @@ def example_bounded():
 
 
 def example_published():
-    return published_keys.block_of(2, 5, bytes(range(32)), {0: [b'"/"'], 86_400_000: [b"7"]}, {0: 9, 86_400_000: 1})
+    return published_keys.block_of(
+        2, 5, bytes(range(32)), bytes(16), {0: [b'"/"'], 86_400_000: [b"7"]}, {0: 9, 86_400_000: 1}
+    )
 
 
 EXAMPLE_TICK = tick.Tick(4, 1234, bytes(range(32)), 8)
