@@ -15,7 +15,7 @@ from tests.pipeline import Pipeline, Public, produce, web_log
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(600)]
 
 AWAY_SECONDS = 40.0
-FLAPPING_SEED = int(os.environ.get("SEED", 1))
+FLAPPING_SEED = int(os.environ.get("SUSURRUS_TEST_SEED", 1))
 
 
 @pytest.mark.parametrize("outage", ["killed", "paused"])
