@@ -122,7 +122,7 @@ class PartitionTask(threading.Thread):
     @property
     def hungry(self) -> bool:
         """Whether batches are wanted."""
-        return self.state == "running" and not self._stage.full
+        return self.reading and not self._stage.full
 
     def assigned(self, generation: int) -> None:
         """The group gave us the partition in this generation; batches of others are dropped."""

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from workload import Workload
 
-from susurrus.mechanisms.bounding import WEIGHT_ONE, Bounding, UserKeys
+from susurrus.mechanisms.bounding import Bounding, UserKeys
 from susurrus.mechanisms.noise import NoiseSource, WindowNoise
 from susurrus.mechanisms.strategy import Increments, Step, Strategy
 
@@ -109,11 +109,7 @@ def spool(workload: Workload, bounding: Bounding, triggers: int) -> Spool:
     for records in workload.chunks():
         trigger = records.trigger(triggers)
         bounded = caps.close(records.user, records.key, np.ones(records.users, np.int32), UserKeys.empty(records.users))
-        if caps.weights is None:
-            weight = np.where(bounded.first, WEIGHT_ONE, 0)
-        else:
-            ranked = bounded.first & (bounded.rank < len(caps.weights))
-            weight = np.where(ranked, caps.weights[np.where(ranked, bounded.rank, 0), trigger - 1], 0)
+        _, weight = caps.weigh(bounded.first, records.user, trigger, np.zeros(records.users, np.int64))
         for quarter, end in enumerate(ends):
             lower = ends[quarter - 1] if quarter else 0
             seen = records.key[(trigger > lower) & (trigger <= end)]

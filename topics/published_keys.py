@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from susurrus.topics.packing import Int64s, Kind, MalformedRecord, Reader, Writer, as_column, blobs_size, column_size
+from susurrus.topics.tick import DIGEST_SIZE
 
 VERSION = 1
-DIGEST_SIZE = 32
 EPOCH_SIZE = 16
 
 

@@ -89,9 +89,7 @@ class PublishedKeys:
                     f"topic={self.topic} lacks keys that were published in window={window}, on which its users' ranks depend: "
                     "restore the topic, or give the pipeline a new name to start over"
                 )
-            since = self._since.get(window)
-            if not since:
-                return np.zeros(len(keys), np.bool_)
+            since = self._since.get(window, {})
             return np.array([since.get(key, _NEVER) <= slot for key in keys], np.bool_)
 
     def purge_before(self) -> int:
@@ -100,9 +98,7 @@ class PublishedKeys:
         Release closes a slot only after every bound has. So no bound asks for windows that were over by then.
         """
         with self._lock:
-            oldest = max(self._closed.values(), default=-_NEVER) - self._calendar.triggers
-            needed = [offset for slot, offset in self._offsets.items() if slot > oldest]
-            return min(needed, default=-1)
+            return min(self._offsets.values(), default=-1)
 
     # ---- records -----------------------------------------------------------------------------------------------------
 
