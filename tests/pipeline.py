@@ -9,9 +9,11 @@ import time
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from random import Random
 from typing import Any, Self
 
 from susurrus.agents.bootstrap import create_topics
+from susurrus.agents.crash_points import POINTS
 from susurrus.agents.settings import Settings, settings_from
 from susurrus.agents.status import collect
 from susurrus.topics import progress
@@ -154,6 +156,24 @@ class Pipeline:
         worker = Worker(self.config, self.directory, environ)
         self.workers.append(worker)
         return worker
+
+    def crash_everywhere(self, stages: Iterable[str], nth: int) -> None:
+        """One worker after the other, each killed (SIGKILL by its own hand) at another point of a stage's ``nth`` commit."""
+        for stage in stages:
+            for point in POINTS:
+                worker = self.start(SUSURRUS_CRASH_AT=f"{stage}:{point}:{nth}")
+                assert worker.process.wait(120) == -9, f"{stage}:{point} was not reached\n{worker.tail()}"
+
+    def replace_at_random(self, dice: Random, longest: float) -> None:
+        """Two workers; five times one of them is killed within ``longest`` seconds and replaced by one with an empty disk."""
+        workers = [self.start(), self.start()]
+        for number in range(5):
+            time.sleep(dice.uniform(2.0, longest))
+            victim = dice.randrange(2)
+            workers[victim].kill()
+            # A directory of its own each time: the state comes back from the changelog.
+            fresh = str(self.directory / f"empty-{number}")
+            workers[victim] = self.start(SUSURRUS__WORKER__DATA_DIRECTORY=fresh)
 
     def __enter__(self) -> Self:
         return self

@@ -20,6 +20,14 @@ def raw(kafka: Broker) -> str:
     return topic
 
 
+@pytest.fixture
+def lone_raw(lone_broker: Broker, raw: str) -> str:
+    """The same on a broker of the test's own. The topic's name is part of the noise's address, so the copy has it, too."""
+    lone_broker.create_topic(raw, RAW_PARTITIONS, {"retention.ms": "-1"})
+    produce(lone_broker, raw, web_log(RAW_PARTITIONS, COPIES))
+    return raw
+
+
 @pytest.fixture(scope="session")
 def undisturbed(kafka: Broker, raw: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Public]:
     """What one worker publishes that nobody disturbs."""

@@ -7,8 +7,7 @@ import pytest
 
 from susurrus.agents.status import PartitionStatus, collect
 from tests.broker import Broker, wait_for
-from tests.chaos.conftest import COPIES, RAW_PARTITIONS
-from tests.pipeline import Pipeline, Public, produce, web_log
+from tests.pipeline import Pipeline, Public
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(600)]
 
@@ -31,15 +30,12 @@ def flip_a_byte(log: Path, share: float) -> None:
 
 
 def test_a_damaged_batch_holds_up_its_partition_and_no_worker(
-    lone_broker: Broker, raw: str, undisturbed: Public, tmp_path: Path
+    lone_broker: Broker, lone_raw: str, undisturbed: Public, tmp_path: Path
 ) -> None:
-    """The raw topic's name is part of the noise's address, so the copy on this broker has the same."""
     assert lone_broker.cluster is not None
-    lone_broker.create_topic(raw, RAW_PARTITIONS, {"retention.ms": "-1"})
-    produce(lone_broker, raw, web_log(RAW_PARTITIONS, COPIES))
-    [log] = lone_broker.cluster.directory.glob(f"**/{raw}-0/*.log")
+    [log] = lone_broker.cluster.directory.glob(f"**/{lone_raw}-0/*.log")
     flip_a_byte(log, 0.6)
-    with Pipeline(lone_broker, tmp_path, raw, {"worker": {"fetch_bytes": 65_536}}) as pipeline:
+    with Pipeline(lone_broker, tmp_path, lone_raw, {"worker": {"fetch_bytes": 65_536}}) as pipeline:
         workers = [pipeline.start(), pipeline.start()]
 
         def route() -> list[PartitionStatus]:

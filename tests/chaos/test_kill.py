@@ -4,13 +4,12 @@ All runs read the same raw topic under the same epoch and secret, with other pre
 the same bytes.
 """
 
-import random
 import time
 from pathlib import Path
+from random import Random
 
 import pytest
 
-from susurrus.agents.crash_points import POINTS
 from tests.broker import Broker
 from tests.pipeline import Pipeline, Public
 
@@ -26,10 +25,7 @@ def test_a_worker_killed_between_every_two_steps_changes_no_byte(
     kafka: Broker, raw: str, undisturbed: Public, tmp_path: Path
 ) -> None:
     with Pipeline(kafka, tmp_path, raw) as pipeline:
-        for stage in ("route", "bound", "release"):
-            for point in POINTS:
-                worker = pipeline.start(SUSURRUS_CRASH_AT=f"{stage}:{point}:2")
-                assert worker.process.wait(120) == -9, f"{stage}:{point} was not reached\n{worker.tail()}"
+        pipeline.crash_everywhere(["route", "bound", "release"], 2)
         pipeline.start()
         pipeline.wait()
         assert pipeline.public() == undisturbed
@@ -38,16 +34,8 @@ def test_a_worker_killed_between_every_two_steps_changes_no_byte(
 def test_workers_killed_at_random_and_replaced_with_empty_disks_change_no_byte(
     kafka: Broker, raw: str, undisturbed: Public, tmp_path: Path
 ) -> None:
-    dice = random.Random(7)
     with Pipeline(kafka, tmp_path, raw) as pipeline:
-        workers = [pipeline.start(), pipeline.start()]
-        for number in range(5):
-            time.sleep(dice.uniform(2.0, 6.0))
-            victim = dice.randrange(2)
-            workers[victim].kill()
-            # A directory of its own each time: the state comes back from the changelog.
-            fresh = str(pipeline.directory / f"empty-{number}")
-            workers[victim] = pipeline.start(SUSURRUS__WORKER__DATA_DIRECTORY=fresh)
+        pipeline.replace_at_random(Random(7), 6.0)
         pipeline.wait()
         assert pipeline.public() == undisturbed
 

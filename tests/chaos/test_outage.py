@@ -9,8 +9,7 @@ import pytest
 from confluent_kafka import KafkaException, TopicPartition
 
 from tests.broker import Broker, wait_for
-from tests.chaos.conftest import COPIES, RAW_PARTITIONS
-from tests.pipeline import Pipeline, Public, produce, web_log
+from tests.pipeline import Pipeline, Public
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(600)]
 
@@ -20,12 +19,9 @@ FLAPPING_SEED = int(os.environ.get("SUSURRUS_TEST_SEED", 1))
 
 @pytest.mark.parametrize("outage", ["killed", "paused"])
 def test_an_outage_of_kafka_changes_no_byte_and_needs_nobody(
-    lone_broker: Broker, raw: str, undisturbed: Public, tmp_path: Path, outage: str
+    lone_broker: Broker, lone_raw: str, undisturbed: Public, tmp_path: Path, outage: str
 ) -> None:
-    """The raw topic's name is part of the noise's address, so the copy on this broker has the same."""
-    lone_broker.create_topic(raw, RAW_PARTITIONS, {"retention.ms": "-1"})
-    produce(lone_broker, raw, web_log(RAW_PARTITIONS, COPIES))
-    with Pipeline(lone_broker, tmp_path, raw, {"worker": {"fetch_bytes": 65_536}}) as pipeline:
+    with Pipeline(lone_broker, tmp_path, lone_raw, {"worker": {"fetch_bytes": 65_536}}) as pipeline:
         workers = [pipeline.start(), pipeline.start()]
         with lone_broker.consumer() as consumer:
 
@@ -57,13 +53,11 @@ def test_an_outage_of_kafka_changes_no_byte_and_needs_nobody(
 
 
 def test_kafka_that_comes_and_goes_changes_no_byte(
-    lone_broker: Broker, raw: str, undisturbed: Public, tmp_path: Path
+    lone_broker: Broker, lone_raw: str, undisturbed: Public, tmp_path: Path
 ) -> None:
     """Away at any moment of starting, recovering and committing; workers that start meanwhile are started again by their keeper."""
     dice = random.Random(FLAPPING_SEED)
-    lone_broker.create_topic(raw, RAW_PARTITIONS, {"retention.ms": "-1"})
-    produce(lone_broker, raw, web_log(RAW_PARTITIONS, COPIES))
-    with Pipeline(lone_broker, tmp_path, raw, {"worker": {"fetch_bytes": 65_536}}) as pipeline:
+    with Pipeline(lone_broker, tmp_path, lone_raw, {"worker": {"fetch_bytes": 65_536}}) as pipeline:
         workers = [pipeline.start(), pipeline.start()]
         for turn in range(5):
             time.sleep(dice.uniform(0.5, 6.0))
