@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 from confluent_kafka import KafkaException, Producer
 
-from susurrus.agents.clients import Clients, read_to_end
+from susurrus.agents.clients import Clients, deliver, read_to_end
 from susurrus.agents.commit import Commit
 from susurrus.agents.store import FIRST_STATE_KEY, Store
 from susurrus.mechanisms.errors import Refusal
@@ -260,7 +260,7 @@ class Changelog:
                     break
                 except BufferError:
                     producer.poll(0.1)
-        producer.flush(60.0)
+        deliver(producer, 60.0)
         if failures:
             raise KafkaException(failures[0])
 

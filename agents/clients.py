@@ -211,6 +211,19 @@ def _note(error: KafkaError) -> None:
         log.debug("client: %s", error.name())
 
 
+def deliver(producer: Producer, seconds: float) -> int:
+    """Wait until the brokers have what was produced; how many records still wait after so many seconds.
+
+    Raises KafkaException where the producer has failed for good (fenced, say). To flush would not do: librdkafka then runs the
+    delivery callbacks with that exception pending, and what comes out is a SystemError, or a KafkaError, which no ``except
+    Exception`` catches; a poll ends with the first exception.
+    """
+    deadline = time.monotonic() + seconds
+    while (waiting := len(producer)) and time.monotonic() < deadline:
+        producer.poll(0.1)
+    return waiting
+
+
 def read_to_end(consumer: Consumer, topic: str, partition: int, start: int, *, until: int = 0) -> Iterator[list[Any]]:
     """Batches of messages of one partition from ``start`` to its end as met (read_committed); empty ones as signs of life.
 

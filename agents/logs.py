@@ -45,11 +45,13 @@ def configure(level: str) -> None:
         logging.getLogger(name).setLevel(max(logging.WARNING, number) if number > logging.DEBUG else logging.INFO)
 
 
-def describe(error: BaseException) -> str:
+def describe(error: BaseException | KafkaError) -> str:
     """Type and place of an exception; its text may hold data and stays out of logs."""
     if isinstance(error, KafkaException) and error.args and isinstance(error.args[0], KafkaError):
         return f"KafkaException {error.args[0].name()}"
-    place = error.__traceback__
+    if isinstance(error, KafkaError):
+        return f"KafkaError {error.name()}"
+    place = getattr(error, "__traceback__", None)
     while place is not None and place.tb_next is not None:
         place = place.tb_next
     where = f" at {place.tb_frame.f_code.co_filename}:{place.tb_lineno}" if place is not None else ""

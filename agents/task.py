@@ -201,13 +201,12 @@ class PartitionTask(threading.Thread):
         """Start, run, start again; until stopped, moved or refused."""
         try:
             self._run()
+        finally:
             # Before the clients are closed, which may hang: a successor on this worker needs the room.
             self._end_inbox()
             self._close()
-            if self.state not in ("refused", "moved"):
-                self._set_state("stopped", "")
-        finally:
-            self._end_inbox()
+        if self.state not in ("refused", "moved"):
+            self._set_state("stopped", "")
 
     def _end_inbox(self) -> None:
         with self._inbox_lock:
@@ -239,7 +238,8 @@ class PartitionTask(threading.Thread):
                 self._set_state("moved", "another owner has this partition")
                 log.info("%s: another worker has taken this partition over", self.name)
                 break
-            except Exception as error:
+            # confluent-kafka can raise KafkaError (see deliver), which is no Exception; a dead thread would keep the store.
+            except (Exception, KafkaError) as error:
                 if self._stopping.is_set():
                     break
                 self._trouble = (
@@ -564,11 +564,10 @@ class PartitionTask(threading.Thread):
         self._producer = self._store = None
         if producer is not None:
             # A producer that goes away with an open transaction leaves it to time out; abort what can be aborted.
-            with contextlib.suppress(KafkaException):
-                producer.purge()
-                producer.abort_transaction(5.0)
-            with contextlib.suppress(KafkaException):
-                producer.close()
+            # Of a fenced producer they raise whatever a callback was interrupted by, see deliver.
+            for end in (producer.purge, lambda: producer.abort_transaction(5.0), producer.close):
+                with contextlib.suppress(Exception, KafkaError):
+                    end()
         if store is not None:
             try:
                 if wipe:

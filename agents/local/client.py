@@ -350,7 +350,13 @@ class ToplClient:
 
     def flush(self, timeout: float = 10.0) -> int:
         """Wait until the reports are delivered; how many still wait."""
-        return int(self._producer.flush(timeout))
+        deadline = time.monotonic() + timeout
+        while True:
+            # Not its flush, which runs callbacks with an exception pending once the producer has failed for good.
+            self._producer.poll(_POLL_SECONDS)
+            waiting = self.counts.waiting
+            if not waiting or time.monotonic() >= deadline:
+                return waiting
 
     def close(self, timeout: float = 10.0) -> int:
         """Flush and stop; how many reports were not acknowledged. Safe to call twice.
@@ -365,7 +371,7 @@ class ToplClient:
         self._thread.join(5.0)
         self._consumer.close()
         self._producer.purge()
-        self._producer.flush(1.0)  # runs the callbacks of what was taken back
+        self.flush(1.0)  # runs the callbacks of what was taken back
         if waiting:
             log.warning("topl client: closed with %d reports not acknowledged", waiting)
         return waiting

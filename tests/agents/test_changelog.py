@@ -43,7 +43,10 @@ class Log:
         self._undelivered.append((on_delivery, self.end))
         self.end += 1
 
-    def flush(self, timeout: float) -> None:
+    def __len__(self) -> int:
+        return len(self._undelivered)
+
+    def poll(self, timeout: float) -> None:
         for call, offset in self._undelivered:
             call(None, SimpleNamespace(offset=lambda offset=offset: offset))
         self._undelivered = []

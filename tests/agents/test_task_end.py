@@ -1,10 +1,12 @@
-"""A task that ends gives back what it was fed: its successor on the same worker would otherwise never be asked for."""
+"""A task that ends gives back what it was fed, and its store: its successor on the same worker needs both."""
 
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError
 
+from susurrus.agents import task as task_module
 from susurrus.agents.task import Moved, PartitionTask
 from susurrus.agents.transport import Batch
 from susurrus.mechanisms.errors import Refusal
@@ -48,11 +50,32 @@ def died(task: PartitionTask) -> None:
 @pytest.mark.parametrize("work", [moved, refused, stopped, died])
 def test_what_a_task_was_fed_is_given_back_when_it_ends(monkeypatch: pytest.MonkeyPatch, work: Any) -> None:
     task = task_that(monkeypatch, work)
+    closed: list[None] = []
+    task._store = SimpleNamespace(close=lambda: closed.append(None))  # type: ignore[assignment]
     before, after = Batch(0, 10, [object()], 1), Batch(10, 20, [object()], 1)
     task.offer(before)
     task.start()
     task.join(10)
     assert not task.is_alive()
     assert before.finished
+    assert closed
     task.offer(after)  # on its way while the task ended
     assert after.finished
+
+
+def test_an_error_that_is_no_exception_does_not_end_a_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    """confluent-kafka raises a KafkaError where a callback meets a fatal error; ``except Exception`` lets it pass."""
+    monkeypatch.setattr(task_module, "_RETRY_SECONDS", 0.0)
+    attempts: list[None] = []
+
+    def work(task: PartitionTask) -> None:
+        attempts.append(None)
+        if len(attempts) == 1:
+            raise KafkaError(KafkaError._FENCED)  # type: ignore[misc]
+        task.stop()
+
+    task = task_that(monkeypatch, work)
+    task.start()
+    task.join(10)
+    assert len(attempts) == 2
+    assert task.state == "stopped"
