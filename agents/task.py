@@ -37,6 +37,8 @@ _REWIND_SECONDS = 1.5
 _LOOK_AT_LOG_SECONDS = 30.0
 _STALL_SECONDS = 10.0
 _OFFSETS_SECONDS = 8.0
+_ABORT_SECONDS = 5.0
+_CLOSE_SECONDS = 5.0
 _UNREADABLE_SECONDS = 20.0
 """A partition that cannot be read is said to be so every few seconds; one without news is not heard of when it is mended."""
 _LEFT_BEHIND: list[Producer] = []
@@ -460,25 +462,18 @@ class PartitionTask(threading.Thread):
         """
         producer, group = self._require_producer(), self._group_metadata
         offsets = [TopicPartition(self.input_topic, self.partition, position)]
-        answer: queue.SimpleQueue[Exception | None] = queue.SimpleQueue()
-
-        def send() -> None:
-            try:
-                producer.send_offsets_to_transaction(offsets, group, _OFFSETS_SECONDS)
-            except Exception as error:
-                answer.put(error)
-            else:
-                answer.put(None)
-
-        threading.Thread(target=send, name=f"{self.name}-offsets", daemon=True).start()
         try:
-            error = answer.get(timeout=_OFFSETS_SECONDS + 2.0)
-        except queue.Empty:
+            error = _in_time(
+                lambda: producer.send_offsets_to_transaction(offsets, group, _OFFSETS_SECONDS),
+                seconds=_OFFSETS_SECONDS + 2.0,
+                name=f"{self.name}-offsets",
+            )
+        except TimeoutError:
             log.warning("%s: Kafka's answer is overdue; a new producer takes over", self.name)
             # Whoever closed this producer would wait for that call, too. The next one fences it.
             _LEFT_BEHIND.append(producer)
             self._producer = None
-            raise TimeoutError from None
+            raise
         if isinstance(error, KafkaException) and _is_fenced(error.args[0]):
             raise Moved from error
         if error is not None:
@@ -563,11 +558,19 @@ class PartitionTask(threading.Thread):
         producer, store = self._producer, self._store
         self._producer = self._store = None
         if producer is not None:
-            # A producer that goes away with an open transaction leaves it to time out; abort what can be aborted.
-            # Of a fenced producer they raise whatever a callback was interrupted by, see deliver.
-            for end in (producer.purge, lambda: producer.abort_transaction(5.0), producer.close):
-                with contextlib.suppress(Exception, KafkaError):
-                    end()
+            # A producer that goes away with an open transaction leaves it to time out; abort what can be aborted. Closing
+            # aborts once more, and waits for ever if the coordinator does not answer: the store must not wait with it.
+            def end() -> None:
+                # Of a fenced producer they raise whatever a callback was interrupted by, see deliver.
+                for step in (producer.purge, lambda: producer.abort_transaction(_ABORT_SECONDS), producer.close):
+                    with contextlib.suppress(Exception, KafkaError):
+                        step()
+
+            try:
+                _in_time(end, seconds=_ABORT_SECONDS + _CLOSE_SECONDS, name=f"{self.name}-close")
+            except TimeoutError:
+                log.warning("%s: its producer does not close and is left behind; the next one fences it", self.name)
+                _LEFT_BEHIND.append(producer)
         if store is not None:
             try:
                 if wipe:
@@ -579,6 +582,25 @@ class PartitionTask(threading.Thread):
                     self.name,
                     describe(error),
                 )
+
+
+def _in_time(call: Callable[[], object], *, seconds: float, name: str) -> BaseException | None:
+    """What a call raised, or None; made in a thread that is left behind, with TimeoutError, when it takes longer."""
+    answer: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
+
+    def run() -> None:
+        try:
+            call()
+        except (Exception, KafkaError) as error:
+            answer.put(error)
+        else:
+            answer.put(None)
+
+    threading.Thread(target=run, name=name, daemon=True).start()
+    try:
+        return answer.get(timeout=seconds)
+    except queue.Empty:
+        raise TimeoutError from None
 
 
 def _is_fenced(error: KafkaError) -> bool:

@@ -1,5 +1,6 @@
 """A task that ends gives back what it was fed, and its store: its successor on the same worker needs both."""
 
+import threading
 from types import SimpleNamespace
 from typing import Any
 
@@ -61,6 +62,26 @@ def test_what_a_task_was_fed_is_given_back_when_it_ends(monkeypatch: pytest.Monk
     assert closed
     task.offer(after)  # on its way while the task ended
     assert after.finished
+
+
+def test_a_producer_that_does_not_close_does_not_keep_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    """confluent-kafka's close aborts without a time-out: with the coordinator gone it never returned."""
+    monkeypatch.setattr(task_module, "_ABORT_SECONDS", 0.1)
+    monkeypatch.setattr(task_module, "_CLOSE_SECONDS", 0.1)
+    answered = threading.Event()
+    hanging = SimpleNamespace(purge=lambda: None, abort_transaction=lambda _: None, close=lambda: answered.wait(60))
+    closed: list[None] = []
+    task = task_that(monkeypatch, stopped)
+    task._producer = hanging  # type: ignore[assignment]
+    task._store = SimpleNamespace(close=lambda: closed.append(None))  # type: ignore[assignment]
+    try:
+        task.start()
+        task.join(30)
+        assert not task.is_alive()
+        assert closed
+        assert task_module._LEFT_BEHIND.pop() is hanging
+    finally:
+        answered.set()
 
 
 def test_an_error_that_is_no_exception_does_not_end_a_task(monkeypatch: pytest.MonkeyPatch) -> None:
