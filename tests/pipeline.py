@@ -12,6 +12,8 @@ from pathlib import Path
 from random import Random
 from typing import Any, Self
 
+from confluent_kafka import KafkaException
+
 from susurrus.agents.bootstrap import create_topics
 from susurrus.agents.crash_points import POINTS
 from susurrus.agents.settings import Settings, settings_from
@@ -201,10 +203,17 @@ class Pipeline:
         partitions = settings.topics.bounded_partitions
         deadline = time.monotonic() + seconds
         while True:
-            done = [key for key, reached in self.progress().items() if reached >= wanted]
+            overdue = time.monotonic() > deadline
+            try:
+                done = [key for key, reached in self.progress().items() if reached >= wanted]
+            except (KafkaException, TimeoutError):
+                # A broker that was away may take its time until it knows its partitions again.
+                if overdue:
+                    raise
+                continue
             if len(done) >= partitions * windows:
                 return
-            if time.monotonic() > deadline:
+            if overdue:
                 logs = "\n".join(worker.tail() for worker in self.workers[-3:])
                 raise TimeoutError(
                     f"trigger={wanted} not reached in {seconds:.0f} s: {self.progress()}\n{self.trouble()}\n{logs}"
