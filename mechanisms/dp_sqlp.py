@@ -80,6 +80,8 @@ class DpSqlp:
     Raises ConfigurationError where a plan asks for what these algorithms do not offer.
     """
 
+    lists: Any = None
+
     def __init__(self, plan: Plan) -> None:
         T = plan.triggers
         self.plan = plan

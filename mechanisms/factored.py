@@ -73,6 +73,8 @@ class Factored:
     Privacy: `guarantee`, for one user in one window; neighbours add or remove a user's records of the window.
     """
 
+    lists: Any = None
+
     def __init__(
         self,
         plan: Plan,
@@ -144,6 +146,9 @@ class Factored:
             due[candidates] = np.where(outcome.selected, 0, outcome.due)
             public = public.copy()
             public[candidates] |= outcome.selected
+            again = self._select_again(trigger, keys, public, increments, noise)
+            public |= again
+            due[again] = 0
             after = _close(open_, public, need, sums)
             changed = (
                 (after.selected != states.selected)
@@ -161,9 +166,33 @@ class Factored:
             for column in (c for c, source in enumerate(self.source) if source == index):
                 estimates[shown, column] = sums[shown, column] + drawn
                 std_errors[shown, column] = value.std[trigger - 1]
+        self._refine(trigger, keys, shown, increments, noise, estimates, std_errors)
         return Step(
             states=after, changed=changed, due=due, published=public, estimates=estimates, std_errors=std_errors
         )
+
+    def _select_again(
+        self,
+        trigger: int,
+        keys: Sequence[bytes],
+        public: npt.NDArray[np.bool_],
+        increments: Increments,
+        noise: WindowNoise,
+    ) -> npt.NDArray[np.bool_]:
+        """bool[k]: keys that something else than the stream's tests selects now; `closing` knows more."""
+        return np.zeros(len(keys), np.bool_)
+
+    def _refine(
+        self,
+        trigger: int,
+        keys: Sequence[bytes],
+        shown: npt.NDArray[np.intp],
+        increments: Increments,
+        noise: WindowNoise,
+        estimates: npt.NDArray[np.int64],
+        std_errors: npt.NDArray[np.float64],
+    ) -> None:
+        """Improve the rows at ``shown`` in place by what else was measured; `closing` does."""
 
     def describe(self) -> dict[str, Any]:
         """Everything needed to recompute the guarantee and the standard errors; all of it public."""

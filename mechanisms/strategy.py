@@ -55,14 +55,17 @@ class Plan:
     discover                 False: only declared keys are published, nothing is selected, all of delta is Gaussian
     gaussian_delta_fraction  share of delta for the Gaussian part; the rest pays for selection
     selection_share          share of mu^2 for selection where selection and values are measured separately
-    gamma, prior             "weighted" and "adaptive" only: exponent of the selection strategy; decreasing weights by rank
+    gamma, prior             "weighted", "adaptive", "closing": exponent of the selection strategy; decreasing weights by rank
                              ("weighted": S_i, P(a user has > i keys))
-    lag                      "adaptive" only: triggers from a key's publication until it counts as public
+    lag                      "adaptive", "closing": triggers from a key's publication until it counts as public
+    closing_unknown_share    "closing" only: share of mu^2 for keys still not public at the last trigger
+    closing_public_share     "closing" only: share of mu^2 for measuring the public keys again
+    closing_keys             "closing" only: keys of a user, of those still not public, that are measured at the last trigger
 
     Raises ConfigurationError, naming the field.
     """
 
-    strategy: Literal["toeplitz", "weighted", "adaptive", "dp-sqlp"]
+    strategy: Literal["toeplitz", "weighted", "adaptive", "closing", "dp-sqlp"]
     triggers: int
     epsilon: float
     delta: float
@@ -77,6 +80,9 @@ class Plan:
     gamma: float = 0.65
     prior: tuple[float, ...] | None = None
     lag: int = 1
+    closing_unknown_share: float = 0.3
+    closing_public_share: float = 0.1
+    closing_keys: int = 16
 
     def __post_init__(self) -> None:
         self._check_numbers()
@@ -93,9 +99,9 @@ class Plan:
                 raise ConfigurationError(f"{field}={getattr(self, field)!r}: {rule}")
 
         require(
-            self.strategy in ("toeplitz", "weighted", "adaptive", "dp-sqlp"),
+            self.strategy in ("toeplitz", "weighted", "adaptive", "closing", "dp-sqlp"),
             "strategy",
-            "choose toeplitz, weighted, adaptive or dp-sqlp",
+            "choose toeplitz, weighted, adaptive, closing or dp-sqlp",
         )
         require(0 < self.triggers <= MAX_TRIGGERS, "triggers", f"use 1 to {MAX_TRIGGERS} triggers per window")
         # Below, float64 cancels in the Gaussian's delta by more than the slack that is taken off.
@@ -106,7 +112,9 @@ class Plan:
         require(self.max_keys is None or 1 <= self.max_keys <= 1 << 20, "max_keys", "must be 1 to 2^20, or left out")
         require(0 <= self.minimum_users < 1 << 31, "minimum_users", "must be 0 or a positive integer")
         require(1 <= self.lag <= MAX_TRIGGERS, "lag", f"use 1 to {MAX_TRIGGERS} triggers")
-        for field in ("gaussian_delta_fraction", "selection_share", "gamma"):
+        require(1 <= self.closing_keys <= 1 << 20, "closing_keys", "must be 1 to 2^20")
+        shares = ("selection_share", "closing_unknown_share", "closing_public_share")
+        for field in ("gaussian_delta_fraction", "gamma", *shares):
             require(0 < getattr(self, field) < 1, field, "must be strictly between 0 and 1")
 
     def _check_columns(self) -> None:
@@ -127,10 +135,34 @@ class Plan:
     def digest(self) -> bytes:
         """32 bytes that change with any public constant: blake2b over canonical JSON and the scheme version."""
         constants = asdict(self)
-        if self.strategy != "adaptive":
-            del constants["lag"]  # means nothing there, and pipelines older than it go on
+        # What means nothing elsewhere stays out, and pipelines older than it go on.
+        if self.strategy not in ("adaptive", "closing"):
+            del constants["lag"]
+        if self.strategy == "closing":
+            from susurrus.mechanisms.closing import LAW
+
+            constants["closing_law"] = LAW
+        else:
+            for field in ("closing_unknown_share", "closing_public_share", "closing_keys"):
+                del constants[field]
         fields = json.dumps([SCHEME_VERSION, constants], sort_keys=True, separators=(",", ":"), allow_nan=False)
         return blake2b(fields.encode(), digest_size=32, person=b"susurrus-plan").digest()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListSums:
+    """What the users' lists add to each key at the last trigger, aligned with the keys of a step; "closing" only.
+
+    users          int64[k]  users with weight on the key, where it was not public
+    weight         int64[k]  the sum of their weights, in units of 2^-20
+    public_weight  int64[k]  the sum of all users' weights, where it was public
+    unit           int64[k]  0 where the key was not public; else a short list's weight on it
+    """
+
+    users: npt.NDArray[np.int64]
+    weight: npt.NDArray[np.int64]
+    public_weight: npt.NDArray[np.int64]
+    unit: npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,11 +172,13 @@ class Increments:
     users   int64[k]           users who bring this key for the first time in the window with selection weight > 0
     weight  int64[k]           the sum of their selection weights, in units of 2^-20
     sums    int64[k, columns]  count: kept records; users: first-time users; sum: sum of clamped grid integers
+    lists   at the last trigger of "closing", else None
     """
 
     users: npt.NDArray[np.int64]
     weight: npt.NDArray[np.int64]
     sums: npt.NDArray[np.int64]
+    lists: ListSums | None = None
 
 
 class KeyStates(Protocol):
@@ -188,6 +222,8 @@ class Strategy(Protocol):
     plan: Plan
     guarantee: Guarantee
     bounding: Bounding
+    lists: Any
+    """What weighs the users' lists at the last trigger (`closing.ListWeights`); None where nothing does."""
 
     def empty(self, size: int) -> Any:
         """States of `size` keys never seen."""
@@ -227,6 +263,10 @@ def build_strategy(plan: Plan) -> Strategy:
         from susurrus.mechanisms.adaptive import Adaptive
 
         return Adaptive(plan)
+    if plan.strategy == "closing":
+        from susurrus.mechanisms.closing import Closing
+
+        return Closing(plan)
     from susurrus.mechanisms.dp_sqlp import DpSqlp
 
     return DpSqlp(plan)

@@ -36,6 +36,7 @@ class Weighted(Factored):
     """Design "two mechanisms": C = (1 - x)^-gamma on weights for selection, (1 - x)^-1/2 on counts and sums for values.
 
     lag, ranked_keys, prior: what `adaptive` sets otherwise, as defaults of the plan's `max_keys` and `prior`.
+    stream_share, selection_delta_share: of mu^2, and of delta's part for selection; `closing` keeps the rest for the last trigger.
 
     Privacy: (epsilon, delta) per (user, window), neighbours add or remove; see `guarantee`.
     """
@@ -47,6 +48,8 @@ class Weighted(Factored):
         lag: int | None = None,
         ranked_keys: int = RANKED_KEYS,
         prior: Callable[[int], tuple[float, ...]] | None = None,
+        stream_share: float = 1.0,
+        selection_delta_share: float = 1.0,
     ) -> None:
         if not plan.discover:
             raise ConfigurationError(
@@ -69,7 +72,7 @@ class Weighted(Factored):
         squares = joint_cost(caps, per_square=1.0)
         per_square = value_share * len(measured) / squares
         joint = joint_cost(caps, ranks=per_rank, per_key=per_key, per_square=per_square)
-        factor = budget.mu**2 / joint * (1 - 1e-12)
+        factor = budget.mu**2 * stream_share / joint * (1 - 1e-12)
         values: list[Values] = []
         if users:
             values.append(value_mechanism(USERS, plan.triggers, 1, factor * per_key))
@@ -95,7 +98,7 @@ class Weighted(Factored):
                 unit_bits=UNIT_BITS,
                 heights=weights[0],
                 minimum_users=plan.minimum_users,
-                beta=budget.delta_selection / ranked,
+                beta=budget.delta_selection * selection_delta_share / ranked,
             ),
             selection_mechanism=SELECTION,
             values=values,

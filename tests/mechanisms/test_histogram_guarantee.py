@@ -1,4 +1,4 @@
-"""The guarantee of `toeplitz`, `weighted` and `adaptive`, recomputed from their public constants and attacked by neighbours.
+"""The guarantee of `toeplitz`, `weighted`, `adaptive` and `closing`, recomputed from public constants and attacked by neighbours.
 
 Nothing here uses accounting.py: costs are added up over explicit users, in fractions, and delta with mpmath.
 """
@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from susurrus.mechanisms.bounding import UserKeys
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.mechanisms.noise import NoiseSource
-from susurrus.mechanisms.strategy import Column, Increments, Plan, build_strategy
+from susurrus.mechanisms.strategy import Column, Increments, ListSums, Plan, build_strategy
 from susurrus.mechanisms.weighted import UNIT_BITS
 
 VISITS = Column(name="visits", kind="count")
@@ -44,6 +44,10 @@ PLANS = {
     "weighted, short prior": plan("weighted", (BYTES,), max_keys=5, prior=(1.0, 0.5)),
     "adaptive": plan("adaptive", (VISITS,), max_keys=3),
     "adaptive columns": plan("adaptive", (USERS, BYTES), max_keys=2, max_records_per_key=3, minimum_users=2, lag=2),
+    "closing": plan("closing", (VISITS,), max_keys=3, max_records=9, closing_keys=3),
+    "closing columns": plan(
+        "closing", (USERS, BYTES), max_keys=2, max_records_per_key=3, minimum_users=2, lag=2, closing_public_share=0.02
+    ),
 }
 
 
@@ -69,6 +73,20 @@ def shift(factorization: Any, x: dict[int, Fraction]) -> Fraction:
 def published_mechanisms(strategy: Any) -> dict[int, Column]:
     """Values in use and one column that each of them measures."""
     return {source: column for column, source in zip(strategy.plan.columns, strategy.source, strict=True)}
+
+
+def closing_cost(strategy: Any, keys: int) -> Fraction:
+    """The costliest list of that many keys at the last trigger: some not public, the others public with unit 1."""
+    if strategy.plan.strategy != "closing":
+        return Fraction(0)
+    best = Fraction(0)
+    for public in range(keys + 1):
+        unit = np.array([0] * (keys - public) + [1 << 20] * public, np.int64)
+        unknown, known = strategy.lists.weigh(np.array([0, keys]), unit)
+        cost = sum(w * w for w in unknown.tolist()) / Fraction(strategy.unknown_sigma) ** 2
+        cost += sum(w * w for w in known.tolist()) / Fraction(strategy.public_sigma) ** 2
+        best = max(best, cost / 2**40)
+    return best
 
 
 def knapsack(strategy: Any) -> Fraction:
@@ -111,7 +129,7 @@ def knapsack(strategy: Any) -> Fraction:
                 candidate = cost + selection(rank) + key_cost(records)
                 grown[used + records] = max(grown.get(used + records, Fraction(0)), candidate)
         best = grown
-        overall = max([overall, *best.values()])
+        overall = max([overall, *(cost + closing_cost(strategy, rank + 1) for cost in best.values())])
     return overall
 
 
@@ -132,6 +150,8 @@ def test_delta_is_not_exceeded_and_hardly_wasted(strategy: Any) -> None:
             keys = strategy.describe()["keys_per_user"]
             one_test = mpmath.erfc(mpmath.mpf(strategy.selector.quantile) / mpmath.sqrt(2)) / 2
             failures = keys * 2 * p.triggers * one_test
+            if p.strategy == "closing":
+                failures += strategy.lists.keys * mpmath.erfc(mpmath.mpf(strategy.quantile) / mpmath.sqrt(2)) / 2
         assert p.delta * (1 - 1e-6) < gaussian + failures <= p.delta
         assert abs(failures - guarantee.delta_selection) <= 1e-6 * p.delta
         assert abs(gaussian - guarantee.delta_gaussian) <= 1e-6 * p.delta
@@ -170,6 +190,9 @@ PUBLIC = st.lists(st.sets(st.integers(0, 6)), min_size=6, max_size=6)
 """Public keys by trigger, only heeded where there is a lag: any sets, as an adversary would wish the output to be."""
 
 
+POPULARITY = (1, 1, 1, 2, 10, 1 << 20, 3)
+
+
 def contributions(
     strategy: Any, records: list[tuple[int, int, int, int]], public: list[set[int]]
 ) -> dict[tuple[str, int], dict[int, int]]:
@@ -188,6 +211,14 @@ def contributions(
             out["users", k][trigger] += int(got.first[i])
             out["count", k][trigger] += int(got.kept[i])
             out["sum", k][trigger] += value if got.kept[i] else 0
+    if strategy.plan.strategy == "closing":
+        # Units as units have: anything from 1 to 2^20, whatever is published.
+        unit = np.array([k in public[trigger - 1] for k in range(7)]) * (((1 << 20) - 1) // np.array(POPULARITY) + 1)
+        weights = strategy.lists.weigh(state.indptr, unit[state.key])
+        for kind, put in zip(("closing/unknown", "closing/public"), weights, strict=True):
+            for k, w in zip(state.key.tolist(), put.tolist(), strict=True):
+                out[kind, k][trigger] += w
+                out["closing gate", k][trigger] += kind == "closing/unknown" and w > 0
     return out
 
 
@@ -221,13 +252,20 @@ def test_removing_one_user_moves_the_mechanisms_at_most_by_their_sensitivity(
                 kind = column.kind
             x = {t: Fraction(v) for t, v in difference(kind, key).items()}
             cost += shift(value.factorization, x) / Fraction(value.sigma) ** 2
+    if strategy.plan.strategy == "closing":
+        for kind, sigma in (("closing/unknown", strategy.unknown_sigma), ("closing/public", strategy.public_sigma)):
+            moved = [sum(difference(kind, key).values()) for key in keys]
+            cost += sum(n * n for n in moved) / (Fraction(sigma) * 2**20) ** 2
+        opened = [sum(difference("closing gate", key).values()) for key in keys]
+        assert all(gate in (0, 1) for gate in opened)
+        assert sum(opened) <= strategy.plan.closing_keys
     assert cost <= Fraction(strategy.guarantee.mu) ** 2
     gates = [sum(difference("gate", key).values()) for key in keys]
     assert all(gate in (0, 1) for gate in gates)
     assert sum(gates) <= strategy.describe()["keys_per_user"]
 
 
-@pytest.mark.parametrize(("name", "keys"), [("weighted", 20), ("adaptive", 8)])
+@pytest.mark.parametrize(("name", "keys"), [("weighted", 20), ("adaptive", 8), ("closing", 8)])
 def test_weights_use_the_whole_column(name: str, keys: int) -> None:
     """A late key weighs more, by just what its shorter column saves; never more than the sensitivity allows."""
     strategy: Any = build_strategy(plan(name, (VISITS,), triggers=40, max_records=32, max_keys=keys))
@@ -275,6 +313,9 @@ class TestPlan:
             ("selection_share", 0.0),
             ("gamma", 1.0),
             ("lag", 0),
+            ("closing_unknown_share", 0.0),
+            ("closing_public_share", 1.0),
+            ("closing_keys", 0),
             ("prior", (0.5, 0.6)),
             ("prior", ()),
             ("columns", ()),
@@ -312,18 +353,25 @@ class TestPlan:
             plan("weighted", (VISITS,)),
             plan("adaptive", (VISITS,)),
             plan("adaptive", (VISITS,), lag=2),
+            plan("closing", (VISITS,)),
+            plan("closing", (VISITS,), lag=2),
+            plan("closing", (VISITS,), closing_unknown_share=0.2),
+            plan("closing", (VISITS,), closing_public_share=0.2),
+            plan("closing", (VISITS,), closing_keys=8),
             plan("toeplitz", (USERS,)),
             plan("toeplitz", (BYTES,)),
         ]
         assert len({base.digest(), *(other.digest() for other in others)}) == len(others) + 1
         assert base.digest() == plan("toeplitz", (VISITS,)).digest()
-        assert base.digest() == plan("toeplitz", (VISITS,), lag=2).digest(), "it means nothing there"
+        nothing_there = {"lag": 2, "closing_unknown_share": 0.2, "closing_public_share": 0.2, "closing_keys": 8}
+        for field, value in nothing_there.items():
+            assert base.digest() == plan("toeplitz", (VISITS,), **{field: value}).digest(), "it means nothing there"
         assert len(base.digest()) == 32
 
     def test_digest_is_pinned(self) -> None:
         assert plan("toeplitz", (VISITS,)).digest().hex()[:16] == "802e53d8783617d7"
 
-    @pytest.mark.parametrize("strategy", ["weighted", "adaptive"])
+    @pytest.mark.parametrize("strategy", ["weighted", "adaptive", "closing"])
     def test_weights_need_something_to_select(self, strategy: str) -> None:
         with pytest.raises(ConfigurationError, match=f"{strategy}.*discover"):
             build_strategy(plan(strategy, (VISITS,), discover=False))
@@ -333,6 +381,7 @@ class TestPlan:
         [
             ("weighted", VISITS, {"epsilon": 0.001}),
             ("adaptive", VISITS, {"epsilon": 0.001}),
+            ("closing", VISITS, {"epsilon": 0.001}),
             ("weighted", VISITS, {"epsilon": 0.01, "gamma": 0.9}),
             ("weighted", VISITS, {"epsilon": 0.05, "gamma": 0.9, "selection_share": 0.02}),
             ("dp-sqlp", VISITS, {"epsilon": 1e-4}),
@@ -352,11 +401,16 @@ class TestPlan:
         with pytest.raises(ConfigurationError, match="noise: scale="):
             build_strategy(plan(strategy, (column,), **({"triggers": 96, "delta": 1e-9, "max_records": 32} | changes)))
 
-    @pytest.mark.parametrize("strategy", ["toeplitz", "weighted", "adaptive", "dp-sqlp"])
+    @pytest.mark.parametrize("strategy", ["toeplitz", "weighted", "adaptive", "closing", "dp-sqlp"])
     @pytest.mark.parametrize("epsilon", [1e-4, 0.003, 0.004, 0.02, 0.1, 100.0])
     def test_what_can_be_built_can_be_drawn(self, strategy: str, epsilon: float) -> None:
         given = plan(strategy, (VISITS, BYTES), triggers=96, delta=1e-9, max_records=32, epsilon=epsilon)
-        too_noisy = {"weighted": (1e-4, 0.003), "adaptive": (1e-4, 0.003), "dp-sqlp": (1e-4,)}
+        too_noisy = {
+            "weighted": (1e-4, 0.003),
+            "adaptive": (1e-4, 0.003),
+            "closing": (1e-4, 0.003, 0.004),
+            "dp-sqlp": (1e-4,),
+        }
         if epsilon in too_noisy.get(strategy, ()):
             with pytest.raises(ConfigurationError, match="noise: scale="):
                 build_strategy(given)
@@ -364,7 +418,8 @@ class TestPlan:
         built = build_strategy(given)
         noise = NoiseSource(b"s" * 32, epoch=b"e", config=b"c", pipeline="p").window(0)
         many = np.array([1, 10**6], np.int64)
-        increments = Increments(users=many, weight=many << 20, sums=np.stack([many, many], axis=1))
+        lists = ListSums(users=many, weight=many << 20, public_weight=many, unit=many)
+        increments = Increments(users=many, weight=many << 20, sums=np.stack([many, many], axis=1), lists=lists)
         keys, states, undeclared = [b"a", b"b"], built.empty(2), np.zeros(2, np.bool_)
         for trigger in (1, 2, 96):
             states = built.step(trigger, keys, states, increments, noise, undeclared).states

@@ -1,6 +1,6 @@
-"""The vectorised step of `toeplitz`, `weighted` and `adaptive` against a slow one that tests every key at every trigger exactly.
+"""The vectorised step of `toeplitz`, `weighted`, `adaptive`, `closing` against a slow one: every key at every trigger, exactly.
 
-The reference keeps whole histories, decodes in fractions and knows no skip index. The two must agree on what is
+The reference keeps whole histories, decodes and averages in fractions and knows no skip index. The two must agree on what is
 published, when, and with which number, whatever the chunks, the order of keys, the storage round trips and the replays.
 """
 
@@ -14,7 +14,7 @@ import pytest
 
 from susurrus.mechanisms.noise import NoiseSource, WindowNoise
 from susurrus.mechanisms.states import UNKNOWN, FactoredStates
-from susurrus.mechanisms.strategy import Column, Increments, Plan, Strategy, build_strategy
+from susurrus.mechanisms.strategy import Column, Increments, ListSums, Plan, Strategy, build_strategy
 
 VISITS = Column(name="visits", kind="count")
 USERS = Column(name="users", kind="users")
@@ -51,12 +51,43 @@ PLANS = {
         max_keys=3,
         minimum_users=1,
     ),
+    "closing": Plan(
+        strategy="closing",
+        triggers=12,
+        epsilon=8.0,
+        delta=0.02,
+        columns=(VISITS, BYTES),
+        max_records=5,
+        max_keys=3,
+        minimum_users=1,
+        closing_keys=4,
+    ),
 }
 SEED = 11
 
 
 def window(name: str = "p") -> WindowNoise:
     return NoiseSource(b"k" * 32, epoch=b"e", config=b"c", pipeline=name).window(0)
+
+
+def lists_for(strategy: Any, trigger: int, keys: int, rng: np.random.Generator | None = None) -> ListSums | None:
+    """What lists add where the strategy measures them: nothing, or random numbers, with some keys (3, 10, ...) public."""
+    if strategy.plan.strategy != "closing" or trigger < strategy.plan.triggers:
+        return None
+    if rng is None:
+        return ListSums(**dict.fromkeys(("users", "weight", "public_weight", "unit"), np.zeros(keys, np.int64)))
+    users = np.where(np.arange(keys) % 4 == 0, rng.poisson(12, keys), rng.poisson(0.3, keys))
+    unit = np.where(np.arange(keys) % 7 == 3, rng.integers(1, (1 << 20) + 1, keys), 0)
+    weight = np.where(unit == 0, users * rng.choice(strategy.lists._unknown[1:], keys), 0)
+    return ListSums(users=np.where(unit == 0, users, 0), weight=weight, public_weight=users * unit // 3, unit=unit)
+
+
+def part_of(lists: ListSums | None, index: npt.NDArray[np.intp]) -> ListSums | None:
+    """The same for some of the keys."""
+    if lists is None:
+        return None
+    fields = ("users", "weight", "public_weight", "unit")
+    return ListSums(**{field: getattr(lists, field)[index] for field in fields})
 
 
 def workload(strategy: Any, keys: int) -> list[Increments]:
@@ -83,7 +114,8 @@ def workload(strategy: Any, keys: int) -> list[Increments]:
             ],
             axis=1,
         ) * np.array([c.bound for c in plan.columns])
-        out.append(Increments(users=users, weight=weight, sums=sums))
+        lists = lists_for(strategy, t, keys, rng)
+        out.append(Increments(users=users, weight=weight, sums=sums, lists=lists))
     return out
 
 
@@ -102,8 +134,10 @@ class Reference:
         b = [Fraction(n, 1 << (factorization.bits * k)) for k, n in enumerate(factorization.decoder_exact[:t])]
         return sum((b[t - 1 - s] * z[s] for s in range(t)), Fraction(0))
 
-    def key(self, key: bytes, steps: list[tuple[int, int, list[int]]], declared: bool) -> list[list[int] | None]:
-        """Published estimates per trigger, None before selection."""
+    def key(
+        self, key: bytes, steps: list[tuple[int, int, list[int]]], declared: bool, lists: ListSums | None = None
+    ) -> list[list[int] | None]:
+        """Published estimates per trigger, None before selection; lists: of this key at the last trigger."""
         selector, out, selected = self.strategy.selector, [], declared
         total, users, sums = [0] * self.plan.triggers, 0, [0] * len(self.plan.columns)
         for t, (new_users, weight, new_sums) in enumerate(steps, start=1):
@@ -112,8 +146,20 @@ class Reference:
             sums = [a + b for a, b in zip(sums, new_sums, strict=True)]
             if not selected and selector is not None and users > self.plan.minimum_users:
                 selected = self.passes(key, total, t)
-            out.append(self.estimates(key, sums, t) if selected else None)
+            last = lists if t == self.plan.triggers else None
+            if not selected and last is not None and last.users[0] > self.plan.minimum_users:
+                level = self.strategy.plan.minimum_users + 1 + self.strategy.quantile * self.strategy.unknown_sigma
+                selected = self.listed(key, last)[0] >= level
+            out.append(self.estimates(key, sums, t, last) if selected else None)
         return out
+
+    def listed(self, key: bytes, lists: ListSums) -> tuple[Fraction, Fraction]:
+        """What the lists say of the key's users, and its variance: of its own measurement where it was public."""
+        unit, unknown = int(lists.unit[0]), lists.unit[0] == 0
+        name, sigma = ("unknown", self.strategy.unknown_sigma) if unknown else ("public", self.strategy.public_sigma)
+        z = self.draws("closing/" + name, key, None, sigma, 20)[-1]
+        total = int(lists.weight[0] if unknown else lists.public_weight[0]) + z
+        return Fraction(total, unit or 1 << 20), (Fraction(sigma) * (1 << 20) / (unit or 1 << 20)) ** 2
 
     def passes(self, key: bytes, weight: list[int], t: int) -> bool:
         selector = self.strategy.selector
@@ -128,14 +174,29 @@ class Reference:
         y = [sum(f.numerators[s - r] * int(x[r] * 2**unit) for r in range(s + 1)) + z[s] for s in range(t)]
         return sum(int(selector._filter[s]) * y[s] for s in range(t)) >= int(selector._filter_threshold[t - 1])
 
-    def estimates(self, key: bytes, sums: list[int], t: int) -> list[int]:
+    def estimates(self, key: bytes, sums: list[int], t: int, lists: ListSums | None = None) -> list[int]:
         out = []
-        for total, source in zip(sums, self.strategy.source, strict=True):
+        for column, total, source in zip(self.plan.columns, sums, self.strategy.source, strict=True):
             value = self.strategy.values[source]
             z = self.draws(value.mechanism, key, value.factorization, value.sigma, value.factorization.bits)
             noise = self.decoded(value.factorization, z, t) / 2**value.factorization.bits
             out.append(total + math.floor(noise + Fraction(1, 2)))
+            if lists is not None and column.kind != "sum":  # one record per user and key
+                again, variance = self.listed(key, lists)
+                b = [
+                    Fraction(n, 1 << (value.factorization.bits * k))
+                    for k, n in enumerate(value.factorization.decoder_exact[:t])
+                ]
+                stream = Fraction(value.sigma) ** 2 * sum((x * x for x in b), Fraction(0)) + Fraction(1, 12)
+                out[-1] = math.floor(mean_of(out[-1], stream, again, variance) + Fraction(1, 2))
         return out
+
+
+def mean_of(estimate: int, variance: Fraction, again: Fraction, variance_again: Fraction) -> Fraction:
+    """By inverse variance, what is short of the stream's by more than three deviations being taken for bias."""
+    bias = max(max(estimate - again, Fraction(0)) ** 2 - 9 * (variance + variance_again), Fraction(0))
+    share = variance / (variance + variance_again + bias)
+    return estimate * (1 - share) + again * share
 
 
 def run(
@@ -160,6 +221,8 @@ def run(
         if forget:
             noise = window()
         touched = (step.users != 0) | (step.weight != 0) | (step.sums != 0).any(axis=1)
+        if step.lists is not None:
+            touched |= step.lists.users != 0
         active = order[(touched | (due <= t))[order] if sparse else np.ones(size, bool)]
         for row in out:
             row.append(None)
@@ -172,7 +235,12 @@ def run(
                 t,
                 [b"key-%d" % i for i in part],
                 given,
-                Increments(users=step.users[part], weight=step.weight[part], sums=step.sums[part]),
+                Increments(
+                    users=step.users[part],
+                    weight=step.weight[part],
+                    sums=step.sums[part],
+                    lists=part_of(step.lists, part),
+                ),
                 noise,
                 declared[part],
             )
@@ -200,18 +268,18 @@ def setting(request: pytest.FixtureRequest) -> tuple[Any, list[Increments], npt.
 def test_equals_testing_every_key_at_every_trigger_in_fractions(setting: Any) -> None:
     strategy, work, declared, published = setting
     reference = Reference(strategy, window())
+    steps = [[(int(s.users[i]), int(s.weight[i]), s.sums[i].tolist()) for s in work] for i in range(120)]
     expected = [
-        reference.key(
-            b"key-%d" % i,
-            [(int(s.users[i]), int(s.weight[i]), s.sums[i].tolist()) for s in work],
-            bool(declared[i]),
-        )
+        reference.key(b"key-%d" % i, steps[i], bool(declared[i]), part_of(work[-1].lists, np.array([i])))
         for i in range(120)
     ]
     assert published == expected
     first = [next((t for t, row in enumerate(rows) if row), None) for rows in published]
     assert None in first
     assert len(set(first)) >= 4, "the workload must reach selection at different triggers"
+    if work[-1].lists is not None:
+        late = [i for i in range(120) if first[i] == strategy.plan.triggers - 1]
+        assert any(reference.key(b"key-%d" % i, steps[i], False)[-1] is None for i in late), "lists must find keys too"
 
 
 def test_some_keys_are_selected_without_new_data(setting: Any) -> None:
@@ -277,7 +345,10 @@ def test_standard_errors_are_those_of_the_published_numbers(setting: Any) -> Non
     strategy, _, _, _ = setting
     size, columns, t = 4000, len(strategy.plan.columns), strategy.plan.triggers
     nothing = Increments(
-        users=np.zeros(size, np.int64), weight=np.zeros(size, np.int64), sums=np.zeros((size, columns), np.int64)
+        users=np.zeros(size, np.int64),
+        weight=np.zeros(size, np.int64),
+        sums=np.zeros((size, columns), np.int64),
+        lists=lists_for(strategy, t, size),
     )
     result = strategy.step(
         t, [b"%d" % i for i in range(size)], strategy.empty(size), nothing, window(), np.ones(size, np.bool_)
@@ -380,7 +451,7 @@ def test_triggers_outside_the_window_are_refused(trigger: int) -> None:
         strategy.step(trigger, [], strategy.empty(0), nothing, window(), np.zeros(0, np.bool_))
 
 
-@pytest.mark.parametrize(("name", "records"), [("toeplitz", 32), ("weighted", 40), ("adaptive", 40)])
+@pytest.mark.parametrize(("name", "records"), [("toeplitz", 32), ("weighted", 40), ("adaptive", 40), ("closing", 40)])
 def test_a_thousand_triggers(name: Any, records: int) -> None:
     """The last trigger of a long window, against the full rational decoder."""
     plan = Plan(strategy=name, triggers=1000, epsilon=6.0, delta=1e-9, columns=(VISITS,), max_records=records)
@@ -388,11 +459,21 @@ def test_a_thousand_triggers(name: Any, records: int) -> None:
     keys, noise = [b"%d" % i for i in range(5)], window()
     many = np.full(5, 1000)
     step = Increments(users=many, weight=many << 20, sums=many[:, None])
-    nothing = Increments(users=many * 0, weight=many * 0, sums=many[:, None] * 0)
+    lists = lists_for(strategy, 1000, 5, np.random.default_rng(SEED))
+    nothing = Increments(users=many * 0, weight=many * 0, sums=many[:, None] * 0, lists=lists)
     begun = strategy.step(3, keys, strategy.empty(5), step, noise, np.zeros(5, np.bool_))
     assert begun.published.all()
     ended = strategy.step(1000, keys, begun.states, nothing, noise, np.zeros(5, np.bool_))
     value = strategy.values[0]
     labels = noise.labels(strategy._value_mechanisms[0], keys)
     z = noise.normal(labels, 1, 1000, sigma=value.sigma, bits=value.factorization.bits)
-    assert ended.estimates[:, 0].tolist() == [1000 + value.decoder.rationally(row, 1000) for row in z.tolist()]
+    stream = [1000 + value.decoder.rationally(row, 1000) for row in z.tolist()]
+    if lists is not None:
+        reference = Reference(strategy, noise)
+        listed = [reference.listed(key, part_of(lists, np.array([i]))) for i, key in enumerate(keys)]
+        own = Fraction(float(value.std[-1])) ** 2
+        stream = [
+            math.floor(mean_of(n, own, again, variance) + Fraction(1, 2))
+            for n, (again, variance) in zip(stream, listed, strict=True)
+        ]
+    assert ended.estimates[:, 0].tolist() == stream
