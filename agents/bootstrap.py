@@ -31,7 +31,11 @@ def specs_of(settings: Settings) -> tuple[TopicSpec, ...]:
         from susurrus.topics.spec import LOCAL_TOPICS
 
         return LOCAL_TOPICS
-    return (*HISTOGRAM_TOPICS, PUBLISHED_KEYS) if settings.privacy.strategy == "adaptive" else HISTOGRAM_TOPICS
+    return (
+        (*HISTOGRAM_TOPICS, PUBLISHED_KEYS)
+        if settings.privacy.strategy in ("adaptive", "closing")
+        else HISTOGRAM_TOPICS
+    )
 
 
 def _partitions(settings: Settings, spec: TopicSpec, raw: int) -> int:

@@ -20,6 +20,7 @@ from susurrus.agents import checks, declared, kafka_properties, secrets
 from susurrus.agents.columns import MeasuredColumn, PublishedColumn, ValueColumn, layout
 from susurrus.agents.explain import explain
 from susurrus.agents.sections import (
+    AdaptiveSettings,
     BoundSettings,
     BudgetSettings,
     ClockSettings,
@@ -35,6 +36,7 @@ from susurrus.agents.sections import (
     StartSettings,
     StreamSettings,
     TopicSettings,
+    WeightedSettings,
     WindowSettings,
     WorkerSettings,
 )
@@ -94,6 +96,7 @@ PUBLISHED_FIELDS: Final = (
     "privacy.selection_share",
     "privacy.weighted",
     "privacy.adaptive",
+    "privacy.closing",
     "topics.by_user_partitions",
     "topics.bounded_partitions",
     "stream",
@@ -104,7 +107,7 @@ PUBLISHED_FIELDS: Final = (
 All others may change in a rolling upgrade (but for pipeline.prefix, which makes it another pipeline): brokers and their
 properties, grace periods (they move public cuts, which are then in the log), publication_pad, secret_file (the secret
 itself must stay), budget, replication, retention, worker, input.registry. ``keys.declared_file`` enters by its content,
-not its name. ``privacy.adaptive`` counts where that is the strategy: pipelines older than it go on.
+not its name. ``privacy.adaptive`` and ``privacy.closing`` count where that is the strategy: pipelines older than them go on.
 """
 
 
@@ -184,9 +187,13 @@ class Settings(Section):
         from susurrus.mechanisms.strategy import Column, Plan
 
         privacy = self.privacy
-        adaptive = privacy.strategy == "adaptive"
-        ranked = privacy.adaptive if adaptive else privacy.weighted
-        by_rank = adaptive or privacy.strategy == "weighted"
+        by_rank: dict[str, WeightedSettings | AdaptiveSettings] = {
+            "weighted": privacy.weighted,
+            "adaptive": privacy.adaptive,
+            "closing": privacy.closing,
+        }
+        ranked = by_rank.get(privacy.strategy, privacy.weighted)
+        closing = privacy.strategy == "closing"
         return Plan(
             strategy=self.privacy.strategy,
             triggers=self.triggers,
@@ -195,14 +202,17 @@ class Settings(Section):
             columns=tuple(Column(name=c.name, kind=c.kind, bound=c.bound) for c in self.measured_columns),
             max_records=self.bounds.max_records_per_user,
             max_records_per_key=self.bounds.max_records_per_key,
-            max_keys=ranked.ranked_keys if by_rank else self.bounds.max_keys_per_user,
+            max_keys=ranked.ranked_keys if privacy.strategy in by_rank else self.bounds.max_keys_per_user,
             minimum_users=self.keys.minimum_users,
             discover=self.keys.discover,
             gaussian_delta_fraction=self.privacy.gaussian_delta_fraction,
-            selection_share=self.privacy.selection_share,
+            selection_share=privacy.selection_share,
             gamma=ranked.gamma,
             prior=ranked.prior,
-            lag=privacy.adaptive.lag,
+            lag=privacy.closing.lag if closing else privacy.adaptive.lag,
+            closing_unknown_share=privacy.closing.unknown_share,
+            closing_public_share=privacy.closing.public_share,
+            closing_keys=privacy.closing.keys,
         )
 
     def raw_schema(self) -> "RawSchema":
@@ -249,18 +259,18 @@ class Settings(Section):
             del everything["stream"]["secret_file"]
         fields = {}
         for path in PUBLISHED_FIELDS:
-            if path == "privacy.adaptive" and self.privacy.strategy != "adaptive":
+            if path in ("privacy.adaptive", "privacy.closing") and path != f"privacy.{self.privacy.strategy}":
                 continue
             value: Any = everything
             for part in path.split("."):
                 value = value[part]
             fields[path] = value
-        if "privacy.adaptive" in fields:
-            from susurrus.mechanisms.adaptive import geometric
+        for path in ("privacy.adaptive", "privacy.closing"):
+            if path in fields:
+                from susurrus.mechanisms.adaptive import geometric
 
-            # The law itself, not that it is the default: another default must not meet this epoch's noise.
-            chosen = self.privacy.adaptive
-            fields["privacy.adaptive"]["prior"] = chosen.prior or geometric(chosen.ranked_keys)
+                # The law itself, not that it is the default: another default must not meet this epoch's noise.
+                fields[path]["prior"] = fields[path]["prior"] or geometric(fields[path]["ranked_keys"])
         return fields
 
     def secret(self, environ: Mapping[str, str] = os.environ) -> bytes:

@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 
 from susurrus.agents.settings import Settings
+from susurrus.mechanisms.closing import units
 from susurrus.mechanisms.noise import NoiseSource
-from susurrus.mechanisms.strategy import Increments, build_strategy
+from susurrus.mechanisms.strategy import Increments, ListSums, build_strategy
 
 Event = tuple[int, int, int, dict[str, Any]]
 """(raw partition, raw offset, time stamp in ms, decoded record)."""
@@ -59,6 +60,7 @@ def expected(
         ranked: dict[bytes, int] = defaultdict(int)  # user -> ranks taken
         since: dict[bytes, int] = {}  # key -> its first published trigger
         lag = strategy.bounding.lag
+        unit: dict[bytes, int] = {}  # key -> weight at the last trigger, of what is public then
         for trigger in range(1, plan.triggers + 1):
             users: dict[bytes, int] = defaultdict(int)
             weight: dict[bytes, int] = defaultdict(int)
@@ -88,6 +90,16 @@ def expected(
                             sums[key][index] += first
                         else:
                             sums[key][index] += values[column.value]
+            lists = None
+            if strategy.lists is not None and trigger == plan.triggers:
+                lists = {key: [0, 0, 0] for seen in per_key.values() for key in seen}
+                for seen in per_key.values():
+                    mine = [key for key, kept in seen.items() if kept]
+                    units_of_mine = [unit.get(key, (1 << 20) * (key in declared)) for key in mine]
+                    weights = strategy.lists.weigh(np.array([0, len(mine)]), np.array(units_of_mine, np.int64))
+                    for key, unknown, known in zip(mine, *map(np.ndarray.tolist, weights), strict=True):
+                        for index, gained in enumerate((unknown > 0, unknown, known)):
+                            lists[key][index] += gained
             keys = sorted(set(states) | set(sums) | declared)
             known = [key in states for key in keys]
             for there in (True, False):
@@ -103,6 +115,11 @@ def expected(
                         users=np.array([users[key] for key in some], np.int64),
                         weight=np.array([weight[key] for key in some], np.int64),
                         sums=np.array([sums[key] for key in some], np.int64).reshape(len(some), len(plan.columns)),
+                        lists=None
+                        if lists is None
+                        else list_sums(
+                            some, lists, {key: unit.get(key, (1 << 20) * (key in declared)) for key in some}
+                        ),
                     ),
                     noise,
                     np.array([key in declared for key in some]),
@@ -113,4 +130,16 @@ def expected(
                         since.setdefault(key, trigger)
                         start = origin + window * window_length
                         result[(start, trigger, key)] = step.estimates[row].tolist()
+                        if strategy.lists is not None and trigger == plan.triggers - strategy.bounding.lag:
+                            unit[key] = int(
+                                units(step.estimates[row, strategy.counting[0] : strategy.counting[0] + 1])[0]
+                            )
     return result
+
+
+def list_sums(keys: list[bytes], lists: dict[bytes, list[int]], unit: dict[bytes, int]) -> ListSums:
+    """The columns of some keys."""
+    users, weight, public_weight = np.array([lists.get(key, [0, 0, 0]) for key in keys], np.int64).T
+    return ListSums(
+        users=users, weight=weight, public_weight=public_weight, unit=np.array([unit[key] for key in keys], np.int64)
+    )

@@ -11,7 +11,8 @@ import numpy.typing as npt
 
 from susurrus.topics.packing import MAX_COLUMNS, Int64s, Kind, MalformedRecord, Reader, Writer, blobs_size, column_size
 
-VERSION = 1
+VERSION, VERSION_WITH_LISTS = 1, 2
+LIST_COLUMNS = 3
 _HEADER = 2 + 8 * 4  # kind, version, and four scalars
 
 
@@ -21,7 +22,8 @@ class BoundedBlock:
 
     partition: of by-user. slot: global trigger number g. window: int64[n], start in ms. keys: n canonical JSON keys,
     distinct within a window. users: int64[n], users new to the key. weight: int64[n], their selection weight in 2^-20
-    units. sums: int64[n, columns], what each measured column gains.
+    units. sums: int64[n, columns], what each measured column gains. lists: of strategy `closing` at a window's last trigger,
+    int64[n, 3], what the users' lists add: users, weight, weight on public keys (mechanisms/closing.py); else None.
     """
 
     partition: int
@@ -31,6 +33,7 @@ class BoundedBlock:
     users: Int64s
     weight: Int64s
     sums: Int64s
+    lists: Int64s | None = None
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -46,6 +49,7 @@ class BoundedBlock:
             users=self.users[rows],
             weight=self.weight[rows],
             sums=self.sums[rows],
+            lists=None if self.lists is None else self.lists[rows],
         )
 
 
@@ -61,10 +65,12 @@ def encode(block: BoundedBlock) -> bytes:
         raise ValueError(f"columns={block.sums.shape[1]} exceeds MAX_COLUMNS={MAX_COLUMNS}: use several pipelines")
     if b"" in block.keys:
         raise ValueError("a key is empty, which no JSON is")
-    writer = Writer(Kind.BLOCK, VERSION)
+    if block.lists is not None and block.lists.shape != (n, LIST_COLUMNS):
+        raise ValueError(f"{n} keys and lists of shape {block.lists.shape} do not make a block")
+    writer = Writer(Kind.BLOCK, VERSION if block.lists is None else VERSION_WITH_LISTS)
     for scalar in (block.partition, block.slot, n, block.sums.shape[1]):
         writer.scalar(scalar)
-    for column in (*columns, *block.sums.T):
+    for column in (*columns, *block.sums.T, *_list_columns(block)):
         writer.column(column)
     writer.blobs(block.keys)
     return writer.finish()
@@ -72,7 +78,8 @@ def encode(block: BoundedBlock) -> bytes:
 
 def decode(data: bytes) -> BoundedBlock:
     """Raises MalformedRecord. The arrays are fresh and writable."""
-    reader = Reader(data, Kind.BLOCK, VERSION)
+    with_lists = data[1:2] == bytes((VERSION_WITH_LISTS,))
+    reader = Reader(data, Kind.BLOCK, VERSION_WITH_LISTS if with_lists else VERSION)
     partition, slot = reader.scalar(), reader.scalar()
     n, columns = reader.count(), reader.count(bytes_each=9)  # a key is at least one byte, a column nine
     if partition < 0 or columns > MAX_COLUMNS:
@@ -81,18 +88,27 @@ def decode(data: bytes) -> BoundedBlock:
     sums = np.empty((n, columns), np.int64)
     for index in range(columns):
         sums[:, index] = reader.column(n)
+    lists = None
+    if with_lists:
+        lists = np.stack([reader.column(n) for _ in range(LIST_COLUMNS)], axis=1)
     keys = reader.blobs(n)
     reader.finish()
-    return BoundedBlock(partition=partition, slot=slot, window=window, keys=keys, users=users, weight=weight, sums=sums)
+    return BoundedBlock(
+        partition=partition, slot=slot, window=window, keys=keys, users=users, weight=weight, sums=sums, lists=lists
+    )
 
 
 def size(block: BoundedBlock) -> int:
     """len(encode(block)), at a fraction of the cost."""
     return (
         _HEADER
-        + sum(map(column_size, (block.window, block.users, block.weight, *block.sums.T)))
+        + sum(map(column_size, (block.window, block.users, block.weight, *block.sums.T, *_list_columns(block))))
         + blobs_size(block.keys)
     )
+
+
+def _list_columns(block: BoundedBlock) -> tuple[Int64s, ...]:
+    return () if block.lists is None else tuple(block.lists.T)
 
 
 def split(block: BoundedBlock, max_bytes: int) -> Iterator[BoundedBlock]:

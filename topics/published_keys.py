@@ -1,8 +1,9 @@
 """published-keys: which keys are published since when; written by release, read by every bound. Class: internal.
 
-Strategy `adaptive` only. One or more records per (slot, bounded partition), also for a slot that publishes nothing: the last of
-them says that the slot is complete, and how many keys of each open window are published by then, so that a reader knows when it
-lacks some. The keys are in the public output already; who reads this topic learns nothing more.
+Strategies `adaptive` and `closing`. One or more records per (slot, bounded partition), also for a slot that publishes nothing:
+the last of them says that the slot is complete, and how many keys of each open window are published by then, so that a reader
+knows when it lacks some. With `closing` the slot that a window's last trigger looks back at also carries the unit of every key
+published by then, a function of its estimate. All of it is in the public output already; who reads this topic learns no more.
 """
 
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ import numpy as np
 from susurrus.topics.packing import Int64s, Kind, MalformedRecord, Reader, Writer, as_column, blobs_size, column_size
 from susurrus.topics.tick import DIGEST_SIZE
 
-VERSION = 1
+VERSION, VERSION_WITH_UNITS = 1, 2
 EPOCH_SIZE = 16
 
 
@@ -24,6 +25,8 @@ class PublishedKeysBlock:
     partition: of bounded. slot: global trigger number g. config_digest, epoch: 32 and 16 bytes; a reader with others refuses.
     last: whether the slot is complete with this record. window: int64[n], start in ms. keys: n canonical JSON keys.
     totals: of the last record, window start in ms -> keys of that window published up to this slot; else empty.
+    units: int64[n], what a user's record weighs on the key at the window's last trigger, 0 where that is not told yet; or None. A
+    key that has one may have been published before.
     """
 
     partition: int
@@ -34,6 +37,7 @@ class PublishedKeysBlock:
     window: Int64s
     keys: list[bytes]
     totals: dict[int, int]
+    units: Int64s | None = None
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -48,13 +52,17 @@ def encode(block: PublishedKeysBlock) -> bytes:
         raise ValueError(f"digest and epoch must be of {DIGEST_SIZE} and {EPOCH_SIZE} bytes")
     if block.partition < 0 or (block.totals and not block.last):
         raise ValueError(f"partition={block.partition}: must be >= 0, and only the last record has totals")
-    writer = Writer(Kind.BLOCK, VERSION)
+    if block.units is not None and block.units.shape != (n,):
+        raise ValueError(f"{n} keys and units of shape {block.units.shape} do not make a block")
+    writer = Writer(Kind.BLOCK, VERSION if block.units is None else VERSION_WITH_UNITS)
     for scalar in (block.partition, block.slot, int(block.last), n, len(block.totals)):
         writer.scalar(scalar)
     writer.raw(block.config_digest)
     writer.raw(block.epoch)
     writer.column(block.window)
     writer.blobs(block.keys)
+    if block.units is not None:
+        writer.column(block.units)
     writer.column(as_column(block.totals.keys()))
     writer.column(as_column(block.totals.values()))
     return writer.finish()
@@ -62,7 +70,8 @@ def encode(block: PublishedKeysBlock) -> bytes:
 
 def decode(data: bytes) -> PublishedKeysBlock:
     """Raises MalformedRecord."""
-    reader = Reader(data, Kind.BLOCK, VERSION)
+    with_units = data[1:2] == bytes((VERSION_WITH_UNITS,))
+    reader = Reader(data, Kind.BLOCK, VERSION_WITH_UNITS if with_units else VERSION)
     partition, slot, last = reader.scalar(), reader.scalar(), reader.scalar()
     # A column of equal values takes no bytes a row: of the windows open at one slot there are few.
     n, windows = reader.count(), reader.count(bytes_each=0)
@@ -71,6 +80,7 @@ def decode(data: bytes) -> PublishedKeysBlock:
     digest, epoch = reader.raw(DIGEST_SIZE), reader.raw(EPOCH_SIZE)
     window = reader.column(n)
     keys = reader.blobs(n)
+    units = reader.column(n) if with_units else None
     starts, numbers = reader.column(windows), reader.column(windows)
     reader.finish()
     return PublishedKeysBlock(
@@ -82,16 +92,21 @@ def decode(data: bytes) -> PublishedKeysBlock:
         window=window,
         keys=keys,
         totals=dict(zip(starts.tolist(), numbers.tolist(), strict=True)),
+        units=units,
     )
 
 
 def split(block: PublishedKeysBlock, max_bytes: int) -> Iterator[PublishedKeysBlock]:
     """The block in pieces whose records are about max_bytes long at most, keys in order; only the last piece is last."""
-    if len(block) > 1 and column_size(block.window) + blobs_size(block.keys) > max_bytes:
+    size = column_size(block.window) + blobs_size(block.keys) + 8 * (0 if block.units is None else len(block))
+    if len(block) > 1 and size > max_bytes:
         half = len(block) // 2
-        first = replace(block, last=False, totals={}, window=block.window[:half], keys=block.keys[:half])
+        units = (None, None) if block.units is None else (block.units[:half], block.units[half:])
+        first = replace(
+            block, last=False, totals={}, window=block.window[:half], keys=block.keys[:half], units=units[0]
+        )
         yield from split(first, max_bytes)
-        yield from split(replace(block, window=block.window[half:], keys=block.keys[half:]), max_bytes)
+        yield from split(replace(block, window=block.window[half:], keys=block.keys[half:], units=units[1]), max_bytes)
         return
     yield block
 
@@ -103,8 +118,16 @@ def block_of(
     epoch: bytes,
     news: dict[int, list[bytes]],
     totals: dict[int, int],
+    units: dict[int, dict[bytes, int]] | None = None,
 ) -> PublishedKeysBlock:
-    """The whole block of one slot; news: window start in ms -> keys published for the first time."""
+    """The whole block of one slot; news: window start in ms -> keys published for the first time.
+
+    units: window start in ms -> unit by key, of the windows that tell them at this slot.
+    """
+    column = None
+    if units:
+        news = {start: list(dict.fromkeys([*keys, *units.get(start, ())])) for start, keys in news.items()}
+        column = as_column(units.get(start, {}).get(key, 0) for start, keys in news.items() for key in keys)
     return PublishedKeysBlock(
         partition=partition,
         slot=slot,
@@ -114,4 +137,5 @@ def block_of(
         window=np.repeat(as_column(news.keys()), as_column(map(len, news.values()))),
         keys=[key for keys in news.values() for key in keys],
         totals=totals,
+        units=column,
     )

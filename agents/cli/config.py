@@ -117,6 +117,11 @@ def costs(settings: Settings, described: dict[str, Any]) -> Iterator[tuple[str, 
             f"appear from about {users:,.0f} users on at the first trigger, if it is the first key of each"
             + (" that is not published yet" if "lag" in described else ""),
         )
+    if closing := described.get("closing"):
+        yield (
+            "at the end",
+            f"keys still missing appear from about {closing['threshold']:,.0f} users on, if each has two such keys at most",
+        )
 
 
 def _plain(number: float) -> str:

@@ -4,8 +4,9 @@ Gathers the open slots' events as columns. When a slot is closed by every raw pa
 (user, source, raw offset), capped per user and added up per key in one vectorised pass: what becomes of a record depends on its
 own user's records only, and no user id leaves this stage. Then the tick goes to every partition of bounded. With strategy
 `adaptive` it also depends on what was published some triggers before, and a slot with events waits for that (published_keys.py).
+With `closing` a window's last slot also measures all of its users' lists (user_lists.py), with or without events.
 
-State keys: ``u`` window user -> caps, and those of spilled_slots.py.
+State keys: ``u`` window user -> caps, and those of spilled_slots.py and user_lists.py.
 """
 
 from collections.abc import Iterator
@@ -20,11 +21,12 @@ from susurrus.agents.commit import Commit, Output
 from susurrus.agents.histogram.open_slots import OpenSlots
 from susurrus.agents.histogram.spilled_slots import SpilledSlots
 from susurrus.agents.histogram.state_keys import ordered
+from susurrus.agents.histogram.user_lists import KEYS, NUMBERS, KeyNumbers, block_of, keys_of, measure
 from susurrus.agents.services import Services
 from susurrus.agents.stage import Stage
 from susurrus.agents.store import Store
 from susurrus.agents.transport import Batch
-from susurrus.mechanisms.bounding import UserKeys
+from susurrus.mechanisms.bounding import WEIGHT_ONE, UserKeys
 from susurrus.mechanisms.errors import Refusal
 from susurrus.topics import bounded as bounded_codec
 from susurrus.topics import by_user as by_user_codec
@@ -58,6 +60,8 @@ class Bound(Stage):
         # that very user's caps tighter and touches nobody else. They are keyed, so that nobody can look for collisions.
         self._hash_key = blake2b(services.secret, person=b"susurrus-bound", digest_size=32).digest()
         self._declared = frozenset(services.settings.declared_keys)
+        self._lists = services.strategy.lists
+        self._numbers: KeyNumbers | None = None
         self._open: OpenSlots[ByUserBlock]
         self._spilled: SpilledSlots[ByUserBlock]
         self._store: Store
@@ -72,6 +76,8 @@ class Bound(Stage):
         services = self.services
         self._taken = position
         self._spilled = SpilledSlots(store, encode=by_user_codec.encode, decode=by_user_codec.decode, meta=meta)
+        if self._lists is not None:
+            self._numbers = KeyNumbers(store, 0 if meta is None else int(meta["numbers"]))
         if services.published_keys_reader is not None:
             services.published_keys_reader.ensure_started(bytes.fromhex(services.ledger.epoch))
         if meta is None:
@@ -111,7 +117,11 @@ class Bound(Stage):
         """Close what every source has closed, slot by slot; spill if too much waits."""
         self._waiting, full = "", False
         while (ready := self._open.ready) > self._open.closed:
-            waiting = (self._open.next_with_rows(ready), self._spilled.next_with_rows(ready))
+            waiting = (
+                self._open.next_with_rows(ready),
+                self._spilled.next_with_rows(ready),
+                self._next_last_slot(ready),
+            )
             with_rows = min((slot for slot in waiting if slot is not None), default=None)
             slot = ready if with_rows is None else with_rows
             if with_rows is not None and not self._knows_published_keys(slot):
@@ -140,6 +150,14 @@ class Bound(Stage):
             self._waiting = f"slot={slot} waits for slot={needed} of release {behind}: see what status says of release"
         return False
 
+    def _next_last_slot(self, ready: int) -> int | None:
+        """The next slot, up to ``ready``, that is the last of a window whose users' lists are measured."""
+        if self._lists is None:
+            return None
+        oldest = max(self._calendar.open_windows(self._open.closed + 1).start, self.services.ledger.first_window)
+        last = self._calendar.last_slot(oldest)
+        return last if last <= ready else None
+
     def _before_anything(self, slot: int) -> bool:
         """Whether a slot comes before the first that publishes anything."""
         return slot < self._calendar.first_slot(self.services.ledger.first_window)
@@ -164,6 +182,8 @@ class Bound(Stage):
         outputs: list[Output] = []
         if blocks:
             puts, outputs = self._bound(slot, blocks)
+        if self._next_last_slot(slot) == slot:
+            outputs += self._measure_lists(slot, dict(puts))
         tick = tick_codec.encode(
             tick_codec.Tick(
                 source=self.partition,
@@ -177,13 +197,18 @@ class Bound(Stage):
             outputs.append(Output(topic, target, [{"value": tick}]))
         oldest = self._calendar.open_windows(slot + 1).start
         if oldest > self._calendar.open_windows(closed_before + 1).start:
-            drops.append((_USERS, _USERS + ordered(oldest)))
+            drops += [(table, table + ordered(oldest)) for table in (_USERS, NUMBERS, KEYS)]
+            # Drops come before puts, and what the last slot adds to a window that is over would stay.
+            puts = [(name, value) for name, value in puts if name[1:9] >= ordered(oldest)]
         self._open.close(slot)
         position = self._open.position(self._taken)
         return Commit(position=position, meta=self._meta(position), outputs=outputs, puts=puts, drops=drops)
 
     def _meta(self, position: int) -> dict[str, Any]:
-        return {"format": _FORMAT, **self._open.to_meta(position), **self._spilled.to_meta()}
+        meta = {"format": _FORMAT, **self._open.to_meta(position), **self._spilled.to_meta()}
+        if self._numbers is not None:
+            meta["numbers"] = self._numbers.next
+        return meta
 
     def _spill(self) -> Commit:
         puts = self._spilled.spill(self._open.take_all())
@@ -214,8 +239,7 @@ class Bound(Stage):
             state_keys = [prefix + name for name in users]
         else:
             state_keys = [prefixes[m % len(windows)] + users[m // len(windows)] for m in members.tolist()]
-        digests = b"".join([blake2b(name, digest_size=8, key=self._hash_key).digest() for name in keys])
-        hashes, hash_of_key = np.unique(np.frombuffer(digests, "<u8"), return_inverse=True)
+        hashes, code = self._coded(numbers, window.astype(np.int64), keys, key.astype(np.int64))
         rows = self._store.get(state_keys)
         state, old_hashes = _unpack(rows, hashes)
         triggers = np.array([self._calendar.trigger(number, slot) for number in numbers], np.int32)
@@ -224,13 +248,15 @@ class Bound(Stage):
             public = np.stack([self._public(int(start), slot, keys) for start in windows])[window, key]
         result = self._bounding.close(
             member.astype(np.int32),
-            hash_of_key.astype(np.int32)[key],
+            code,
             triggers[(members % len(windows)).astype(np.intp)],
             state,
             public,
         )
         changed = np.flatnonzero(result.state.kept != state.kept)
         puts = _pack(state_keys, changed, result.state, np.concatenate([hashes, old_hashes]), len(hashes))
+        if self._numbers is not None:
+            puts += self._numbers.kept(hashes[code[result.first]])
         kept = int(result.kept.sum())
         self.counters["taken"] += len(member)
         self.counters["kept"] += kept
@@ -265,6 +291,41 @@ class Bound(Stage):
             weight=total(weight),
             sums=sums,
         )
+        return puts, self._outputs(block)
+
+    def _coded(
+        self, windows: list[int], window: npt.NDArray[np.int64], keys: list[bytes], key: npt.NDArray[np.int64]
+    ) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int32]]:
+        """(what state holds for the batch's keys, ascending; int32[n] each row's place in it)."""
+        if self._numbers is None:
+            digests = b"".join([blake2b(name, digest_size=8, key=self._hash_key).digest() for name in keys])
+            found, code_of = np.unique(np.frombuffer(digests, "<u8"), return_inverse=True)
+            return found, code_of.astype(np.int32)[key]
+        cells, cell = np.unique(window * len(keys) + key, return_inverse=True)
+        of_window = [windows[i] for i in (cells // len(keys)).tolist()]
+        found, code_of = np.unique(
+            self._numbers.of(of_window, [keys[i] for i in (cells % len(keys)).tolist()]), return_inverse=True
+        )
+        return found, code_of.astype(np.int32)[cell]
+
+    def _measure_lists(self, slot: int, puts: dict[bytes, bytes]) -> list[Output]:
+        """The closing measurement of the window that ends with this slot; puts: what this very commit writes."""
+        published_keys, lag = self.services.published_keys, self._bounding.lag
+        if published_keys is None or lag is None or self._lists is None:
+            raise RuntimeError("strategy with a closing measurement, but nothing reads the published keys")
+        window = self._calendar.open_windows(slot).start
+        start = self._calendar.window_start(window)
+        numbers, keys = keys_of(self._store, window, puts)
+        unit = np.zeros(len(keys), np.int64)
+        if not self._before_anything(slot - lag):
+            unit = published_keys.units(start, slot - lag, keys)
+        if self._declared:
+            # What is published has a unit already; a lag of the whole window leaves the declared keys alone public.
+            unit[(unit == 0) & np.array([key in self._declared for key in keys], np.bool_)] = WEIGHT_ONE
+        sums = measure(self._store, _USERS + ordered(window), puts, _ENTRY, self._lists, numbers, unit)
+        return self._outputs(block_of(self.partition, slot, start, keys, sums, len(self._columns)))
+
+    def _outputs(self, block: BoundedBlock) -> list[Output]:
         target = partition_of(block.keys, self._partitions)
         topic = self.services.topic("bounded")
         outputs = []
@@ -275,7 +336,7 @@ class Bound(Stage):
             ]
             if pieces:
                 outputs.append(Output(topic, number, pieces))
-        return puts, outputs
+        return outputs
 
     def stall(self, now: int) -> str | None:
         """Which raw partition, or which release, holds the next slot back."""

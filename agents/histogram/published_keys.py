@@ -1,4 +1,4 @@
-"""Which keys are published already, for bound: the way back from release.  Strategy `adaptive` only.
+"""Which keys are published already, for bound: the way back from release.  Strategies `adaptive` and `closing`.
 
     release ──published-keys──▶ one reader per worker ──▶ bound: ranks and weights of the next slots
 
@@ -13,7 +13,7 @@ import contextlib
 import logging
 import threading
 import time
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -54,6 +54,7 @@ class PublishedKeys:
     def _clear(self) -> None:
         self._closed: dict[int, int] = {}
         self._since: dict[int, dict[bytes, int]] = {}
+        self._units: dict[int, dict[bytes, int]] = {}
         self._counted: dict[tuple[int, int], int] = {}
         self._incomplete: set[int] = set()
         self._offsets: dict[int, int] = {}
@@ -82,15 +83,32 @@ class PublishedKeys:
         answer would give other ranks. Raises Refusal where records of the topic are missing.
         """
         with self._lock:
-            if not self._complete(slot):
-                raise NotYet("the published keys are being read again")
-            if window in self._incomplete:
-                raise Refusal(
-                    f"topic={self.topic} lacks keys that were published in window={window}, on which its users' ranks depend: "
-                    "restore the topic, or give the pipeline a new name to start over"
-                )
-            since = self._since.get(window, {})
+            since = self._published_in(window, slot)
             return np.array([since.get(key, _NEVER) <= slot for key in keys], np.bool_)
+
+    def units(self, window: int, slot: int, keys: list[bytes]) -> npt.NDArray[np.int64]:
+        """int64[n]: what release said at ``slot`` a record of each key weighs at the window's last trigger; 0: not public then.
+
+        Raises as `known` does.
+        """
+        with self._lock:
+            since, units = self._published_in(window, slot), self._units.get(window, {})
+            if len(units) != sum(first <= slot for first in since.values()):
+                self._lack(window)
+            return np.array([units.get(key, 0) for key in keys], np.int64)
+
+    def _published_in(self, window: int, slot: int) -> dict[bytes, int]:
+        if not self._complete(slot):
+            raise NotYet("the published keys are being read again")
+        if window in self._incomplete:
+            self._lack(window)
+        return self._since.get(window, {})
+
+    def _lack(self, window: int) -> NoReturn:
+        raise Refusal(
+            f"topic={self.topic} lacks keys that were published in window={window}, on which its users' ranks depend: "
+            "restore the topic, or give the pipeline a new name to start over"
+        )
 
     def purge_before(self) -> int:
         """The topic's records below this offset are not needed by anybody; -1 while that is unknown.
@@ -129,15 +147,21 @@ class PublishedKeys:
         if slot <= self._closed.get(partition, -_NEVER):
             return
         self._offsets.setdefault(slot, offset)
-        for window, key in zip(block.window.tolist(), block.keys, strict=True):
+        units = [0] * len(block) if block.units is None else block.units.tolist()
+        for window, key, unit in zip(block.window.tolist(), block.keys, units, strict=True):
+            if unit:
+                self._units.setdefault(window, {})[key] = unit
             since = self._since.setdefault(window, {})
             if since.setdefault(key, slot) == slot:
                 self._counted[window, partition] = self._counted.get((window, partition), 0) + 1
         if not block.last:
             return
+        # Keys told again with their units would make up for a lost record of theirs, as if published only now.
+        gap = block.units is not None and self._closed.get(partition) != slot - 1
         self._closed[partition] = slot
         for window, total in block.totals.items():
-            if self._counted.get((window, partition), 0) != total:
+            begun = self._calendar.first_slot(self._calendar.window_at(window)) < slot
+            if (gap and begun) or self._counted.get((window, partition), 0) != total:
                 self._incomplete.add(window)
         self._forget()
 
@@ -147,6 +171,7 @@ class PublishedKeys:
         oldest_open = self._calendar.window_start(self._calendar.open_windows(newest + 1).start)
         for window in [window for window in self._since if window < oldest_open]:
             del self._since[window]
+            self._units.pop(window, None)
         self._counted = {place: n for place, n in self._counted.items() if place[0] >= oldest_open}
         self._incomplete = {window for window in self._incomplete if window >= oldest_open}
         oldest = newest - self._calendar.triggers

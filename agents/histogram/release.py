@@ -5,11 +5,13 @@ the published keys go through the strategy, whatever is published is written in 
 is complete, also when it is empty. A chain of digests over the exact input guards against publishing twice from different data.
 
 State keys: ``s`` window key -> due trigger and state of an unpublished key, ``d`` window trigger key -> (index of what is due),
-``p`` window key -> state of a published key, ``c`` window -> digest chain, and those of spilled_slots.py.
+``p`` window key -> state of a published key, ``c`` window -> digest chain, ``w`` window key -> unit of a key that is public at the
+last trigger (strategy `closing`), and those of spilled_slots.py.
 """
 
 import logging
 from collections.abc import Iterator
+from dataclasses import replace
 from hashlib import blake2b
 from typing import Any
 
@@ -25,22 +27,24 @@ from susurrus.agents.services import Services
 from susurrus.agents.stage import Stage
 from susurrus.agents.store import Store, prefix_end
 from susurrus.agents.transport import Batch
+from susurrus.mechanisms.bounding import WEIGHT_ONE
+from susurrus.mechanisms.closing import units as units_of
 from susurrus.mechanisms.errors import ReplayMismatch
 from susurrus.mechanisms.noise import NoiseSource, WindowNoise
-from susurrus.mechanisms.strategy import Increments
+from susurrus.mechanisms.strategy import Increments, ListSums
 from susurrus.topics import bounded as bounded_codec
 from susurrus.topics import histogram as histogram_codec
 from susurrus.topics import ledger as ledger_codec
 from susurrus.topics import progress as progress_codec
 from susurrus.topics import published_keys as published_keys_codec
 from susurrus.topics import tick as tick_codec
-from susurrus.topics.bounded import BoundedBlock
+from susurrus.topics.bounded import LIST_COLUMNS, BoundedBlock
 from susurrus.topics.packing import Kind, kind_of
 from susurrus.topics.partitioner import partition as partition_of
 
 log = logging.getLogger(__name__)
 
-_STATE, _DUE, _PUBLISHED, _CHAIN = b"s", b"d", b"p", b"c"
+_STATE, _DUE, _PUBLISHED, _CHAIN, _UNITS = b"s", b"d", b"p", b"c", b"w"
 _TRIGGER_BYTES = 4
 _CHUNK = 50_000
 _DIGESTS_KEPT_WINDOWS = 32
@@ -187,13 +191,30 @@ class Release(Stage):
             start = self._calendar.window_start(window)
             published[start] = self._trigger(window, slot, news.get(start), commit)
         if self._strategy.bounding.lag is not None:
-            commit.outputs.append(self._published_keys(slot, published))
+            units = self._units_told(slot, published, commit)
+            commit.outputs.append(self._published_keys(slot, published, units))
         self._open.close(slot)
         commit.position = self._open.position(self._taken)
         commit.meta = self._meta(commit.position)
         return commit
 
-    def _published_keys(self, slot: int, published: dict[int, Rows]) -> Output:
+    def _units_told(self, slot: int, published: dict[int, Rows], commit: Commit) -> dict[int, dict[bytes, int]]:
+        """Window start in ms -> unit by key, where the last trigger looks back at this slot; they are kept for that trigger."""
+        if self._strategy.lists is None:
+            return {}
+        told = {}
+        for start, rows in published.items():
+            window = self._calendar.window_at(start)
+            if self._calendar.trigger(window, slot) != self._triggers - self._strategy.bounding.lag:
+                continue
+            keys, estimates, _ = rows.sorted()
+            found = units_of(estimates[:, self._strategy.counting[0]]).tolist()
+            told[start] = dict(zip(keys, found, strict=True))
+            prefix = _UNITS + ordered(window)
+            commit.puts += [(prefix + key, unit.to_bytes(4, "little")) for key, unit in told[start].items()]
+        return told
+
+    def _published_keys(self, slot: int, published: dict[int, Rows], units: dict[int, dict[bytes, int]]) -> Output:
         """What bound is told of this slot: new keys, how many there are in all, and that it is complete."""
         services = self.services
         block = published_keys_codec.block_of(
@@ -203,6 +224,7 @@ class Release(Stage):
             bytes.fromhex(services.ledger.epoch),
             {start: rows.first for start, rows in published.items()},
             {start: len(rows) for start, rows in published.items()},
+            units,
         )
         pieces = published_keys_codec.split(block, services.max_record_bytes)
         values = [{"value": published_keys_codec.encode(piece)} for piece in pieces]
@@ -254,9 +276,9 @@ class Release(Stage):
         self._publish(window, trigger, start, news, rows, commit)
         if trigger == self._triggers:
             del self._window_noise[window]
-            for table in (_STATE, _DUE, _PUBLISHED):
+            for table in (_STATE, _DUE, _PUBLISHED, _UNITS):
                 commit.drops.append((table + ordered(window), table + ordered(window + 1)))
-            dropped = tuple(table + ordered(window) for table in (_STATE, _DUE, _PUBLISHED))
+            dropped = tuple(table + ordered(window) for table in (_STATE, _DUE, _PUBLISHED, _UNITS))
             commit.puts = [(key, value) for key, value in commit.puts if not key.startswith(dropped)]
             commit.deletes = [key for key in commit.deletes if not key.startswith(dropped)]
         return rows
@@ -278,6 +300,8 @@ class Release(Stage):
         dues: where unpublished keys stand in the index; None for keys never seen; empty for published keys.
         """
         increments = self._increments(keys, news)
+        if trigger == self._triggers and self._strategy.lists is not None:
+            increments = replace(increments, lists=self._list_sums(window, keys, news))
         declared = np.fromiter((key in self._declared_set for key in keys), np.bool_, len(keys))
         was_published = dues is not None and not dues
         step = self._strategy.step(trigger, keys, states, increments, noise, declared)
@@ -315,6 +339,20 @@ class Release(Stage):
             users[touched], weight[touched] = news.users[at[touched]], news.weight[at[touched]]
             sums[touched] = news.sums[at[touched]]
         return Increments(users=users, weight=weight, sums=sums)
+
+    def _list_sums(self, window: int, keys: list[bytes], news: Gathered | None) -> ListSums:
+        sums = np.zeros((len(keys), LIST_COLUMNS), np.int64)
+        if news is not None and news.lists is not None:
+            at = np.fromiter((news.index.get(key, -1) for key in keys), np.int64, len(keys))
+            sums[at >= 0] = news.lists[at[at >= 0]]
+        prefix = _UNITS + ordered(window)
+        stored = self._store.get([prefix + key for key in keys])
+        declared = [WEIGHT_ONE if key in self._declared_set else 0 for key in keys]
+        unit = [
+            public if row is None else int.from_bytes(row, "little")
+            for row, public in zip(stored, declared, strict=True)
+        ]
+        return ListSums(users=sums[:, 0], weight=sums[:, 1], public_weight=sums[:, 2], unit=np.array(unit, np.int64))
 
     def _publish(
         self, window: int, trigger: int, start: int, news: Gathered | None, rows: Rows, commit: Commit

@@ -6,7 +6,7 @@ from hashlib import blake2b
 import numpy as np
 import numpy.typing as npt
 
-from susurrus.topics.bounded import BoundedBlock
+from susurrus.topics.bounded import LIST_COLUMNS, BoundedBlock
 
 Int64 = npt.NDArray[np.int64]
 
@@ -20,6 +20,8 @@ class Gathered:
     users: Int64
     weight: Int64
     sums: Int64
+    lists: Int64 | None = None
+    """(n, 3), at a last trigger of strategy `closing`: what the users' lists add."""
 
 
 def gather(blocks: list[BoundedBlock], columns: int) -> dict[int, Gathered]:
@@ -35,12 +37,16 @@ def gather(blocks: list[BoundedBlock], columns: int) -> dict[int, Gathered]:
         index = {key: row for row, key in enumerate(keys)}
         users, weight = np.zeros(len(keys), np.int64), np.zeros(len(keys), np.int64)
         sums = np.zeros((len(keys), columns), np.int64)
+        lists: Int64 | None = None
         for part in parts:
             at = np.fromiter((index[key] for key in part.keys), np.int64, len(part))
             np.add.at(users, at, part.users)
             np.add.at(weight, at, part.weight)
             np.add.at(sums, at, part.sums)
-        result[start] = Gathered(keys, index, users, weight, sums)
+            if part.lists is not None:
+                lists = np.zeros((len(keys), LIST_COLUMNS), np.int64) if lists is None else lists
+                np.add.at(lists, at, part.lists)
+        result[start] = Gathered(keys, index, users, weight, sums, lists)
     return result
 
 
@@ -51,7 +57,7 @@ def input_digest(news: Gathered | None) -> bytes:
         digest.update(len(news.keys).to_bytes(8, "big"))
         digest.update(np.fromiter(map(len, news.keys), np.int64, len(news.keys)).tobytes())
         digest.update(b"".join(news.keys))
-        for column in (news.users, news.weight, news.sums):
+        for column in (news.users, news.weight, news.sums, *(() if news.lists is None else (news.lists,))):
             digest.update(np.ascontiguousarray(column).astype("<i8").tobytes())
     return digest.digest()
 

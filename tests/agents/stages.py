@@ -83,7 +83,7 @@ def services_of(settings: Settings, *, sources: int = 2, charged: bool = True) -
     plan = settings.plan()
     digest = hashlib.blake2b(settings.config_digest() + plan.digest(), digest_size=32).digest()
     index = None
-    if plan.strategy == "adaptive":
+    if plan.strategy in ("adaptive", "closing"):
         index = PublishedKeys(
             settings.topic("published-keys"),
             partitions=settings.topics.bounded_partitions,

@@ -55,10 +55,11 @@ def test_what_is_missing_is_named_and_what_was_created_is_in_order(
     assert {name for _, name, *_ in after} >= names - {topic_name(settings.pipeline.prefix)}
 
 
-def test_published_keys_have_a_topic_where_bound_is_told_about_them(kafka: Broker) -> None:
+@pytest.mark.parametrize("strategy", ["adaptive", "closing"])
+def test_published_keys_have_a_topic_where_bound_is_told_about_them(kafka: Broker, strategy: str) -> None:
     settings = pipeline(kafka, "histogram", "raw")
-    adaptive = settings.model_copy(update={"privacy": settings.privacy.model_copy(update={"strategy": "adaptive"})})
-    assert {spec.name for spec in specs_of(adaptive)} - {spec.name for spec in specs_of(settings)} == {"published-keys"}
+    telling = settings.model_copy(update={"privacy": settings.privacy.model_copy(update={"strategy": strategy})})
+    assert {spec.name for spec in specs_of(telling)} - {spec.name for spec in specs_of(settings)} == {"published-keys"}
 
 
 def test_only_a_histogram_cares_who_stamps_the_raw_topic(kafka: Broker, admin: AdminClient) -> None:

@@ -1,5 +1,6 @@
 """bound against a loop over single records, under crashes, spills and every way of fetching."""
 
+import math
 import random
 from collections import defaultdict
 from collections.abc import Callable, Iterable
@@ -10,19 +11,23 @@ from typing import Any
 import numpy as np
 import pytest
 
-from susurrus.agents.histogram import bound, open_slots
+from susurrus.agents.histogram import bound, open_slots, user_lists
 from susurrus.agents.histogram.bound import Bound
+from susurrus.agents.histogram.state_keys import number_of
 from susurrus.agents.services import Services
+from susurrus.agents.stage import NotYet
 from susurrus.agents.store import Store
 from susurrus.mechanisms.errors import Refusal
 from susurrus.topics import bounded, by_user, published_keys, tick
 from susurrus.topics.by_user import ByUserBlock
 from susurrus.topics.packing import Kind, kind_of
+from susurrus.topics.partitioner import partition as partition_of
 from tests.agents.released import settings
 from tests.agents.stages import EPOCH, WINDOW, Runner, services_of
 
 HOUR = 3_600_000
 SLOTS = 4  # a window, and two slots more for late records
+TRIGGERS = SLOTS + 2
 SOURCES = 2
 BY_USER_PARTITION = 3
 PARTITIONS = 3
@@ -35,7 +40,11 @@ Event = tuple[int, int, int, int, bytes, bytes, int]
 LAG = 2
 
 
-def services(strategy: str = "toeplitz", **bounds: int) -> Services:
+def services(
+    strategy: str = "toeplitz", *, declared: Iterable[str] = ("k7",), lag: int = LAG, counted: int = 3, **bounds: int
+) -> Services:
+    """counted: keys per user that `closing` measures at the last trigger, of those not published."""
+    ranks = {"lag": lag, "ranked_keys": 3}
     configured = settings(
         start={"from": "earliest", "first_window": WINDOW},
         window={"length": SLOTS * HOUR, "trigger_every": HOUR, "allowed_lateness": 2 * HOUR, "origin": WINDOW},
@@ -45,8 +54,14 @@ def services(strategy: str = "toeplitz", **bounds: int) -> Services:
             {"name": "people", "kind": "users"},
             {"name": "paid", "kind": "sum", "field": "amount", "bound": 50, "grid": 1},
         ],
-        privacy={"epsilon": 6.0, "delta": 1e-9, "strategy": strategy, "adaptive": {"lag": LAG, "ranked_keys": 3}},
-        keys={"declared": ["k7"]},
+        privacy={
+            "epsilon": 6.0,
+            "delta": 1e-9,
+            "strategy": strategy,
+            "adaptive": ranks,
+            "closing": {**ranks, "keys": counted},
+        },
+        keys={"declared": list(declared)},
         topics={"by_user_partitions": 4, "bounded_partitions": PARTITIONS},
     )
     return services_of(configured, sources=SOURCES)
@@ -60,6 +75,24 @@ def published(slot: int) -> dict[int, dict[int, list[bytes]]]:
     return {p: dict.fromkeys(starts, keys) if p == partition else {} for p in range(PARTITIONS)}
 
 
+def unit_of(start: int, key: bytes) -> int:
+    """The unit that release of the tests tells of a key: another one for every key and window."""
+    return (1 << 20) - 30_001 * (sum(key) % 11) - (start - WINDOW) // HOUR
+
+
+def told(services: Services, slot: int) -> dict[int, dict[int, dict[bytes, int]]]:
+    """What the tests' release tells at a slot of strategy `closing`: bounded partition -> window start -> unit by key."""
+    found: dict[int, dict[int, dict[bytes, int]]] = {partition: {} for partition in range(PARTITIONS)}
+    if services.strategy.lists is None:
+        return found
+    for start in range(WINDOW, WINDOW + (slot + 1) * HOUR, SLOTS * HOUR):
+        if slot - (start - WINDOW) // HOUR + 1 == TRIGGERS - (services.strategy.bounding.lag or 0):
+            for partition in range(PARTITIONS):
+                keys = {k for earlier in range(slot + 1) for k in published(earlier)[partition].get(start, [])}
+                found[partition][start] = {key: unit_of(start, key) for key in keys}
+    return found
+
+
 def publish(services: Services, slot: int, partitions: Iterable[int] = range(PARTITIONS)) -> None:
     assert services.published_keys is not None
     for partition in partitions:
@@ -70,8 +103,11 @@ def publish(services: Services, slot: int, partitions: Iterable[int] = range(PAR
         news = {
             start: [k for k in keys if k not in totals[start]] for start, keys in published(slot)[partition].items()
         }
+        units = told(services, slot)[partition]
+        news = {**{start: [] for start in units}, **news}
         numbers = {start: len(totals[start]) + len(keys) for start, keys in news.items()}
-        block = published_keys.block_of(partition, slot, services.config_digest, bytes.fromhex(EPOCH), news, numbers)
+        digest = services.config_digest
+        block = published_keys.block_of(partition, slot, digest, bytes.fromhex(EPOCH), news, numbers, units)
         services.published_keys.take(published_keys.encode(block), slot * PARTITIONS + partition)
 
 
@@ -127,10 +163,19 @@ Increments = dict[tuple[int, int, bytes], list[int]]
 """(slot, window start, key) -> users, weight, sums."""
 
 
-def slow(services: Services, events: list[Event], *, same: Callable[[bytes], bytes] = bytes) -> Increments:
-    """One record at a time, in the order (slot, source, offset). Keys with the same ``same`` are one key to the caps."""
+Lists = dict[tuple[int, bytes], dict[bytes, int]]
+"""(window start, user) -> records kept by key, in order of first occurrence."""
+
+
+def slow(
+    services: Services, events: list[Event], *, same: Callable[[bytes], bytes] = bytes, lists: Lists | None = None
+) -> Increments:
+    """One record at a time, in the order (slot, source, offset). Keys with the same ``same`` are one key to the caps.
+
+    lists: where given, it is filled.
+    """
     plan, weights = services.strategy.plan, services.strategy.bounding.weights
-    seen: dict[tuple[int, bytes], dict[bytes, int]] = defaultdict(dict)
+    seen: Lists = defaultdict(dict) if lists is None else lists
     ranked: dict[tuple[int, bytes], int] = defaultdict(int)
     result: Increments = defaultdict(lambda: [0] * 5)
     for _source, _offset, slot, start, user, key, value in sorted(events, key=lambda e: (e[2], e[0], e[1])):
@@ -139,7 +184,7 @@ def slow(services: Services, events: list[Event], *, same: Callable[[bytes], byt
             continue
         if (
             name not in brought
-            and plan.strategy not in ("weighted", "adaptive")
+            and plan.strategy not in ("weighted", "adaptive", "closing")
             and plan.max_keys is not None
             and len(brought) >= plan.max_keys
         ):
@@ -147,9 +192,9 @@ def slow(services: Services, events: list[Event], *, same: Callable[[bytes], byt
         row = result[slot, start, key]
         first, rank = name not in brought, ranked[start, user]
         brought[name] = brought.get(name, 0) + 1
-        known = plan.strategy == "adaptive" and (
-            key == b'"k7"'
-            or any(key in keys.get(start, []) for s in range(slot - LAG + 1) for keys in published(s).values())
+        known = plan.strategy in ("adaptive", "closing") and (
+            key in services.settings.declared_keys
+            or any(key in keys.get(start, []) for s in range(slot - plan.lag + 1) for keys in published(s).values())
         )
         if first and not known:
             ranked[start, user] += 1
@@ -163,19 +208,70 @@ def slow(services: Services, events: list[Event], *, same: Callable[[bytes], byt
     return dict(result)
 
 
+def slow_lists(services: Services, events: list[Event]) -> Increments:
+    """(last slot, window start, key) -> users, weight, public weight: one user after the other, in integers."""
+    one = 1 << 20
+    lag, most = services.strategy.plan.lag, services.strategy.plan.max_records
+    counted = min(services.strategy.plan.closing_keys, most)
+    norm = min(6, most) * one * one
+    lists: Lists = defaultdict(dict)
+    slow(services, events, lists=lists)
+    result: Increments = defaultdict(lambda: [0] * 3)
+    for (start, _user), mine in lists.items():
+        last = (start - WINDOW) // HOUR + TRIGGERS - 1
+        units = dict.fromkeys(services.settings.declared_keys, one)
+        if last <= LAST_SLOT:
+            for of_partition in told(services, last - lag).values():
+                units |= of_partition.get(start, {})
+        unknown, public = [k for k in mine if k not in units], [k for k in mine if k in units]
+        length = min(len(unknown), counted)
+        for key in unknown[:counted]:
+            result[last, start, key][0] += 1
+            result[last, start, key][1] += one if length <= 2 else math.isqrt(2 * one * one // length)
+        square = sum(units[key] ** 2 for key in public)
+        for key in public:
+            unit = units[key]
+            result[last, start, key][2] += unit if square <= norm else math.isqrt(unit * unit * norm // square)
+    return {place: row for place, row in result.items() if place[0] <= LAST_SLOT}
+
+
+def blocks(runner: Runner) -> list[tuple[int, bounded.BoundedBlock]]:
+    """(bounded partition, block) in the order of the log."""
+    values = [(partition, value or b"") for _, partition, _, value, _ in runner.to("bounded")]
+    return [(partition, bounded.decode(value)) for partition, value in values if kind_of(value) is not Kind.TICK]
+
+
 def released(runner: Runner) -> Increments:
     """What bounded holds, with no key twice for a slot and window, and every record in its key's partition."""
     found: Increments = {}
-    for topic, _partition, _, value, _ in runner.written:
-        if topic != runner.services.topic("bounded") or value is None or kind_of(value) is Kind.TICK:
-            continue
-        block = bounded.decode(value)
+    for partition, block in blocks(runner):
         assert block.partition == BY_USER_PARTITION
-        for row, key in enumerate(block.keys):
+        assert set(partition_of(block.keys, PARTITIONS).tolist()) == {partition}
+        for row, key in enumerate(block.keys if block.lists is None else []):
             name = (block.slot, int(block.window[row]), key)
             assert name not in found
             found[name] = [int(block.users[row]), int(block.weight[row]), *block.sums[row].tolist()]
     return found
+
+
+def measured(runner: Runner) -> Increments:
+    """The list sums that bounded holds, no key twice, and nothing else beside them."""
+    found: Increments = {}
+    for _, block in blocks(runner):
+        if block.lists is not None:
+            assert not block.users.any()
+            assert not block.weight.any()
+            assert not block.sums.any()
+            for row, key in enumerate(block.keys):
+                name = (block.slot, int(block.window[row]), key)
+                assert name not in found
+                found[name] = block.lists[row].tolist()
+    return found
+
+
+def block_bytes(runner: Runner) -> list[Any]:
+    """What was written beside ticks, as it was."""
+    return [row for row in runner.written if row[3] and kind_of(row[3]) is Kind.BLOCK]
 
 
 def ticks(runner: Runner) -> dict[int, list[int]]:
@@ -236,6 +332,7 @@ CASES: dict[str, dict[str, Any]] = {
     "toeplitz": {},
     "weighted": {"strategy": "weighted"},
     "adaptive": {"strategy": "adaptive"},
+    "closing": {"strategy": "closing"},
     "few keys": {"max_keys_per_user": 2},
     "one record": {"max_records_per_user": 1, "max_records_per_key": 1},
 }
@@ -257,7 +354,8 @@ def test_the_vectorised_pass_keeps_what_a_loop_over_records_keeps(case: str, see
     assert counters["capped"] > 0
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if case != "one record"])  # there nothing is left to share
+# With one record nothing is left to share, and `closing` has no hashes.
+@pytest.mark.parametrize("case", [case for case in CASES if case not in ("one record", "closing")])
 def test_keys_whose_hashes_collide_are_one_key_to_the_caps_of_their_user(
     case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -290,17 +388,14 @@ def test_caps_stored_by_another_version_are_refused(tmp_path: Path) -> None:
     store.close()
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(8))
 def test_a_restart_after_any_commit_writes_the_same_bytes(seed: int, tmp_path: Path) -> None:
-    ours = services(["toeplitz", "weighted", "adaptive"][seed % 3])
+    ours = services(["toeplitz", "weighted", "adaptive", "closing"][seed % 4])
     log, _ = random_log(seed, ours.config_digest)
     undisturbed = run(ours, log, tmp_path / "a", seed=None)
     disturbed = run(ours, log, tmp_path / "b", seed=seed)
 
-    def blocks(runner: Runner) -> list[Any]:
-        return [row for row in runner.written if row[3] and kind_of(row[3]) is Kind.BLOCK]
-
-    assert blocks(disturbed) == blocks(undisturbed)
+    assert block_bytes(disturbed) == block_bytes(undisturbed)
     assert disturbed.stage.counters == undisturbed.stage.counters
     for slots in ticks(disturbed).values():
         assert slots == sorted(set(slots))
@@ -312,11 +407,12 @@ def test_spilling_an_open_slot_changes_nothing_and_bounds_the_memory(
     seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Services, "max_record_bytes", property(lambda _: 400))
-    ours = services()
+    ours = services("closing" if seed % 2 else "toeplitz")
     log, events = random_log(seed, ours.config_digest)
     runner = run(ours, log, tmp_path / "s", seed=seed, spill_above=10)
     assert sum(bool(commit.meta["spilled"]) for commit in runner.commits) > 3
     assert released(runner) == slow(ours, events)
+    assert measured(runner) == (slow_lists(ours, events) if seed % 2 else {})
     assert runner.stage.counters["taken"] == len(events)
 
 
@@ -332,22 +428,32 @@ def test_few_rows_with_long_keys_are_spilled_too(tmp_path: Path, monkeypatch: py
     runner.close()
 
 
-def test_state_of_a_window_is_dropped_when_its_last_trigger_has_closed(tmp_path: Path) -> None:
-    ours = services()
-    log, events = random_log(1, ours.config_digest)
-    runner = Runner(Bound, ours, tmp_path / "s", BY_USER_PARTITION)
+@pytest.mark.parametrize("strategy", ["toeplitz", "closing"])
+@pytest.mark.parametrize("seed", [1, 3, 4])
+def test_state_of_a_window_is_dropped_when_its_last_trigger_has_closed(
+    strategy: str, seed: int, tmp_path: Path
+) -> None:
+    ours = services(strategy, max_records_per_user=20)
+    log, events = random_log(seed, ours.config_digest)
+    # What the last slot itself brings must go as well.
+    assert {(5, WINDOW), (9, WINDOW + SLOTS * HOUR)} <= {(slot, start) for slot, start, _ in slow(ours, events)}
+    runner = Followed(Bound, ours, tmp_path / "s", BY_USER_PARTITION)
     most = 0
     for end in range(len(log) + 1):
         runner.feed(log, end)
-        runner.commit()
-        if runner.commits:
+        while runner.commit(1):
             closed = runner.commits[-1].meta["closed"]
             open_windows = {
                 start for _, _, slot, start, *_ in events if (start - WINDOW) // HOUR + SLOTS + 2 > closed + 1
             }
-            starts = {int.from_bytes(key[1:9], "big") - (1 << 63) for key in runner.state() if key[:1] == b"u"}
-            assert {WINDOW + number * SLOTS * HOUR for number in starts} <= open_windows
-            most = max(most, len(starts))
+            tables = defaultdict(set)
+            for key in runner.state():
+                if key[:1] != b"o":
+                    tables[key[:1]].add(WINDOW + number_of(key[1:]) * SLOTS * HOUR)
+            assert set(tables) <= ({b"u", b"k", b"i"} if strategy == "closing" else {b"u"})
+            for starts in tables.values():
+                assert starts <= open_windows
+                most = max(most, len(starts))
     assert most == 2
     assert [key for key in runner.state() if key[:1] == b"o"] == []
     runner.close()
@@ -476,3 +582,309 @@ def test_lost_published_keys_are_refused(tmp_path: Path) -> None:
     with pytest.raises(Refusal, match=r"lacks keys that were published"):
         runner.commit()
     runner.close()
+
+
+# ---- strategy closing: the lists of a window's users at its last trigger ------------------------------------------------
+
+
+def closed(ours: Services, last: int) -> list[bytes]:
+    """Both sources have closed everything up to a slot."""
+    return [tick.encode(tick.Tick(source, last, ours.config_digest, None if source else 2)) for source in range(2)]
+
+
+LIST_CASES: dict[str, dict[str, Any]] = {
+    "as configured": {},
+    "cut": {"counted": 1, "declared": [], "max_records_per_user": 20},
+    "long": {"declared": [f"k{n}" for n in range(20) if n not in (2, 7)], "max_records_per_user": 30},
+    "capped": {"max_records_per_user": 3, "max_records_per_key": 1},
+    "lag of the whole window": {"lag": TRIGGERS, "declared": ["k1"]},
+    "lag of more": {"lag": TRIGGERS + 3, "declared": []},
+    "shortest lag": {"lag": 1, "counted": 5, "max_records_per_user": 12},
+}
+
+
+@pytest.mark.parametrize("case", LIST_CASES)
+@pytest.mark.parametrize("seed", range(3))
+def test_lists_measured_at_a_windows_last_slot_are_those_of_a_loop_over_users(
+    case: str, seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With windows that overlap, two sources, spills and restarts; users are read in chunks of two."""
+    monkeypatch.setattr(user_lists, "_CHUNK", 2)
+    ours = services("closing", **LIST_CASES[case])
+    log, events = random_log(seed, ours.config_digest, sizes=50, users=4)
+    runner = run(ours, log, tmp_path / "s", seed=seed, spill_above=40)
+    wanted = slow_lists(ours, events)
+    assert {slot for slot, *_ in wanted} == {5, 9, 13}
+    assert measured(runner) == wanted
+    assert released(runner) == slow(ours, events)
+    kinds = {tuple(number > 0 for number in row) for row in wanted.values()}
+    # A key is measured either as public or as not public.
+    assert kinds == ({(True, True, False)} if case == "lag of more" else {(True, True, False), (False, False, True)})
+
+
+def test_the_cases_of_lists_are_not_all_alike() -> None:
+    """Some lists are cut, some are longer than the norm of public keys allows, some belong to users silent at the last slot."""
+    _, events = random_log(0, bytes(32), sizes=50, users=4)
+    cut, long = services("closing", **LIST_CASES["cut"]), services("closing", **LIST_CASES["long"])
+    lists: Lists = defaultdict(dict)
+    slow(long, events, lists=lists)
+    assert any(len(mine.keys() & set(long.settings.declared_keys)) > 6 for mine in lists.values())
+    silent = {(start, user) for start, user in lists} - {
+        (start, user) for _, _, slot, start, user, _, _ in events if slot == (start - WINDOW) // HOUR + TRIGGERS - 1
+    }
+    assert silent
+    uncut = services("closing", **{**LIST_CASES["cut"], "counted": 3})
+    assert len(slow_lists(cut, events)) < len(slow_lists(uncut, events))
+
+
+def test_the_stream_of_closing_is_that_of_adaptive_with_the_same_constants(tmp_path: Path) -> None:
+    runners = {}
+    for strategy in ("adaptive", "closing"):
+        ours = services(strategy)
+        log, _ = random_log(4, ours.config_digest, sizes=30)
+        runners[strategy] = run(ours, log, tmp_path / strategy)
+    assert len(released(runners["closing"])) > 10
+    assert released(runners["closing"]) == released(runners["adaptive"])
+    assert measured(runners["closing"])
+    assert measured(runners["adaptive"]) == {}
+    assert "numbers" not in runners["adaptive"].commits[-1].meta
+
+
+def test_keys_of_lists_are_numbered_so_that_no_two_become_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The hashes that make one key of several for the other strategies; here there is nothing to collide."""
+    ours = services("closing")
+    log, events = random_log(1, ours.config_digest)
+    monkeypatch.setattr(bound, "blake2b", lambda data, *, digest_size, **_: blake2b(b"", digest_size=digest_size))
+    runner = run(ours, log, tmp_path / "s", seed=1)
+    assert released(runner) == slow(ours, events)
+    assert measured(runner) == slow_lists(ours, events)
+
+
+ONE = 1 << 20
+
+
+@pytest.mark.parametrize("at", [0, TRIGGERS - 1], ids=["earlier records", "records of the last slot"])
+def test_a_last_slot_measures_who_came_whenever_that_was(at: int, tmp_path: Path) -> None:
+    ours = services("closing")
+    events: list[Event] = [
+        (0, n, at, WINDOW, b'"u%d"' % user, key, 1)
+        for n, (user, key) in enumerate([(0, b'"a"'), (0, b'"k7"'), (1, b'"a"'), (1, b'"b"'), (1, b'"c"')])
+    ]
+    runner = run(ours, [block_of(events), *closed(ours, TRIGGERS - 1)], tmp_path / "s")
+    third = math.isqrt(2 * ONE * ONE // 3)
+    assert measured(runner) == {
+        (TRIGGERS - 1, WINDOW, b'"a"'): [2, ONE + third, 0],
+        (TRIGGERS - 1, WINDOW, b'"b"'): [1, third, 0],
+        (TRIGGERS - 1, WINDOW, b'"c"'): [1, third, 0],
+        (TRIGGERS - 1, WINDOW, b'"k7"'): [0, 0, ONE],
+    }
+    assert {place[0] for place in released(runner)} == {at}
+    assert ticks(runner)[0][-1] == TRIGGERS - 1
+
+
+def test_windows_that_nobody_came_to_are_closed_one_by_one_and_measure_nothing(tmp_path: Path) -> None:
+    ours = services("closing")
+    runner = run(ours, closed(ours, LAST_SLOT), tmp_path / "s")
+    assert block_bytes(runner) == []
+    assert set(ticks(runner)[0]) >= {5, 9, 13}
+    assert not any(commit.puts for commit in runner.commits)
+
+
+@pytest.mark.parametrize("cut", range(1, 8))
+def test_a_restart_between_two_commits_measures_the_same_lists(cut: int, tmp_path: Path) -> None:
+    """Also the one before the last slot, whose own records reach the lists with that very commit."""
+    ours = services("closing")
+    events: list[Event] = [
+        (0, 10 * slot + n, slot, WINDOW, b'"u%d"' % ((slot + n) % 5), b'"%d"' % (slot * n % 4), 1)
+        for slot in range(TRIGGERS)
+        for n in range(4)
+    ]
+    log = [block_of([e for e in events if e[2] == slot]) for slot in range(TRIGGERS)] + closed(ours, TRIGGERS - 1)
+    runner = Followed(Bound, ours, tmp_path / "s", BY_USER_PARTITION)
+    runner.feed(log, len(log))
+    for _ in range(cut):
+        runner.commit(1)
+    runner.restart()
+    runner.feed(log, len(log))
+    runner.commit()
+    runner.close()
+    assert len(runner.commits) == TRIGGERS
+    assert measured(runner) == slow_lists(ours, events)
+    assert len(measured(runner)) > 3
+
+
+def numbered(state: dict[bytes, bytes]) -> dict[int, tuple[int, bytes]]:
+    """Key number -> (window, key), the same by both tables, and no row of a user holds any other."""
+    by_number = {
+        int.from_bytes(name[9:], "big"): (number_of(name[1:]), key)
+        for name, key in state.items()
+        if name[:1] == user_lists.KEYS
+    }
+    by_key = {
+        int.from_bytes(number, "little"): (number_of(name[1:]), name[9:])
+        for name, number in state.items()
+        if name[:1] == user_lists.NUMBERS
+    }
+    assert by_number == by_key
+    used = {
+        (int(number), number_of(name[1:]))
+        for name, row in state.items()
+        if name[:1] == b"u"
+        for number in np.frombuffer(row, bound._ENTRY)["hash"]
+    }
+    assert used == {(number, window) for number, (window, _) in by_number.items()}
+    return by_number
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_number_means_one_key_of_one_window_for_ever(seed: int, tmp_path: Path) -> None:
+    """Across windows, restarts and numbers given to keys of which nothing was kept."""
+    ours = services("closing", max_records_per_user=2)
+    log, _ = random_log(seed, ours.config_digest, users=3)
+    runner = Followed(Bound, ours, tmp_path / "s", BY_USER_PARTITION)
+    meant: dict[int, tuple[int, bytes]] = {}
+    following = 0
+    for end in range(len(log) + 1):
+        runner.feed(log, end)
+        runner.commit()
+        for number, place in numbered(runner.state()).items():
+            assert meant.setdefault(number, place) == place
+        if runner.meta is not None:
+            assert runner.meta["numbers"] >= max([following, *(number + 1 for number in meant)])
+            following = runner.meta["numbers"]
+        if end % 3 == 0:
+            runner.restart()
+    runner.close()
+    assert len(meant) > 10
+    assert len({window for window, _ in meant.values()}) > 2
+    assert len(set(meant.values())) == len(meant)
+    assert following > len(meant)
+
+
+def test_keys_of_which_nothing_is_kept_leave_no_trace_until_somebody_else_brings_them(tmp_path: Path) -> None:
+    ours = services("closing", max_records_per_user=1, max_records_per_key=1)
+    events: list[Event] = [
+        (0, 0, 0, WINDOW, b'"full"', b'"kept"', 1),
+        (0, 1, 0, WINDOW, b'"full"', b'"only capped"', 1),
+        (0, 2, 1, WINDOW, b'"full"', b'"only capped"', 1),
+        (0, 3, 2, WINDOW, b'"other"', b'"only capped"', 1),
+    ]
+    log = [block_of(events), *closed(ours, 3)]
+    runner = Followed(Bound, ours, tmp_path / "s", BY_USER_PARTITION)
+    runner.feed(log, len(log))
+    for slot in range(2):
+        runner.commit(1)
+        assert runner.commits[-1].meta["closed"] == slot
+        assert {key for _, key in numbered(runner.state()).values()} == {b'"kept"'}
+        assert not any(b"only capped" in name + value for name, value in runner.state().items())
+    runner.commit(1)
+    assert {key for _, key in numbered(runner.state()).values()} == {b'"kept"', b'"only capped"'}
+    runner.close()
+
+
+def test_a_last_slot_waits_for_the_units_of_the_published_keys_and_measures_nothing_before(tmp_path: Path) -> None:
+    ours = services("closing")
+    last, needed = TRIGGERS - 1, TRIGGERS - 1 - LAG
+    events: list[Event] = [(0, n, 0, WINDOW, b'"u"', key, 1) for n, key in enumerate([b'"k0"', b'"x"'])]
+    log = [block_of(events), *closed(ours, last + 1)]
+    runner = Runner(Bound, ours, tmp_path / "s", BY_USER_PARTITION)
+    runner.feed(log, len(log))
+    runner.commit()
+    # Nobody came to the last slot, and it waits all the same; what lies before it is closed for release to go on.
+    assert ticks(runner)[0] == [0, last - 1]
+    waits = f"slot={last} waits for slot={needed} of release {{}}: see what status says of release"
+    assert runner.stage.stall(0) == waits.format("0, 1, 2")
+    for slot in range(needed):
+        publish(ours, slot)
+    publish(ours, needed, partitions=(0, 2))
+    for _ in range(2):
+        assert runner.commit() == 0
+        assert runner.stage.stall(0) == waits.format("1")
+        runner.restart()
+        runner.feed(log, len(log))
+    assert measured(runner) == {}
+    publish(ours, needed, partitions=(1,))
+    runner.commit()
+    runner.close()
+    assert measured(runner) == {
+        (last, WINDOW, b'"k0"'): [0, 0, unit_of(WINDOW, b'"k0"')],
+        (last, WINDOW, b'"x"'): [1, ONE, 0],
+    }
+    assert ticks(runner)[0] == [0, last - 1, last, last + 1]
+
+
+def test_units_that_are_being_read_again_are_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the question whether they are there and the one which they are."""
+    ours = services("closing")
+    assert ours.published_keys is not None
+    log = [block_of([(0, 0, 0, WINDOW, b'"u"', b'"k0"', 1)]), *closed(ours, TRIGGERS - 1)]
+    runner = Runner(Bound, ours, tmp_path / "s", BY_USER_PARTITION)
+    runner.feed(log, len(log))
+    runner.commit()
+    written, state = list(runner.written), runner.state()
+    with monkeypatch.context() as patched:
+        patched.setattr(ours.published_keys, "complete", lambda slot: True)
+        with pytest.raises(NotYet, match="read again"):
+            runner.commit()
+    assert (runner.written, runner.state()) == (written, state)
+    runner.restart()  # what a task does then
+    for slot in range(TRIGGERS - LAG):
+        publish(ours, slot)
+    runner.feed(log, len(log))
+    runner.commit()
+    runner.close()
+    assert measured(runner) == {(TRIGGERS - 1, WINDOW, b'"k0"'): [0, 0, unit_of(WINDOW, b'"k0"')]}
+
+
+def test_published_keys_without_units_are_refused(tmp_path: Path) -> None:
+    ours = services("closing")
+    assert ours.published_keys is not None
+    digest, epoch = ours.config_digest, bytes.fromhex(EPOCH)
+    for slot in range(TRIGGERS - LAG):
+        for partition in range(PARTITIONS):
+            news: dict[int, list[bytes]] = {} if slot or partition else {WINDOW: [b'"k0"']}
+            block = published_keys.block_of(partition, slot, digest, epoch, news, {WINDOW: int(partition == 0)})
+            ours.published_keys.take(published_keys.encode(block), PARTITIONS * slot + partition)
+    runner = Runner(Bound, ours, tmp_path / "s", BY_USER_PARTITION)
+    runner.feed(closed(ours, TRIGGERS - 1), 2)
+    with pytest.raises(Refusal, match=r"lacks keys that were published"):
+        runner.commit()
+    assert measured(runner) == {}
+    runner.close()
+
+
+def rewritten(log: list[bytes], dice: random.Random) -> list[bytes]:
+    """The same records of every source, its blocks cut in other places and the sources' turns in another order."""
+    of_source: list[list[bytes]] = [[] for _ in range(SOURCES)]
+    for value in log:
+        if kind_of(value) is Kind.TICK:
+            of_source[tick.decode(value).source].append(value)
+            continue
+        block = by_user.decode(value)
+        at = 0
+        while at < len(block):
+            size = dice.randrange(1, 6)
+            of_source[block.source].append(by_user.encode(block.take(np.arange(at, min(at + size, len(block))))))
+            at += size
+    result = []
+    while any(of_source):
+        result.append(dice.choice([values for values in of_source if values]).pop(0))
+    return result
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_neither_fetching_nor_cutting_nor_the_turns_of_sources_show_in_what_is_measured(
+    seed: int, tmp_path: Path
+) -> None:
+    """Numbers are given in order of arrival at this stage, so they must not decide about a byte of the lists."""
+    ours = services("closing", counted=2)
+    log, _ = random_log(seed, ours.config_digest, sizes=30)
+    one = run(ours, log, tmp_path / "a")
+    other = run(ours, rewritten(log, random.Random(seed)), tmp_path / "b", seed=seed + 10, spill_above=20)
+    assert released(one) == released(other)
+
+    def lists(runner: Runner) -> list[Any]:
+        return [row for row in block_bytes(runner) if bounded.decode(row[3]).lists is not None]
+
+    assert len(lists(one)) > PARTITIONS
+    assert lists(one) == lists(other)

@@ -46,6 +46,17 @@ CASES: dict[str, dict[str, Any]] = {
         "keys": {"declared": ["/ksc.html", "/no-such-page"]},
         "bounds": {"max_records_per_user": 20, "max_records_per_key": 2},
     },
+    "closing": {"privacy": {"strategy": "closing"}, "bounds": {"max_records_per_user": 20}},
+    "closing, lag, declared, columns": {
+        "privacy": {"strategy": "closing", "closing": {"lag": 3, "ranked_keys": 4, "keys": 3}},
+        "keys": {"declared": ["/ksc.html", "/no-such-page"]},
+        "bounds": {"max_records_per_user": 20, "max_records_per_key": 2},
+        "columns": [
+            {"name": "visits", "kind": "count"},
+            {"name": "hosts", "kind": "users"},
+            {"name": "bytes", "kind": "sum", "field": "bytes", "bound": 20000},
+        ],
+    },
     "dp-sqlp": {"privacy": {"strategy": "dp-sqlp"}},
     "declared": {"keys": {"declared": ["/ksc.html", "/no-such-page"], "discover": False}},
 }

@@ -28,6 +28,8 @@ LENGTH = 4
 HOURS = 14
 IDLE_GRACE = 600_000
 GONE = "u0"
+LISTS = 1_000
+"""Added to the slot of what lists add up to, so that it has a place of its own."""
 
 Event = tuple[int, int, str | float | bool, dict[str, Any]]
 """(moment of arrival, stamp, user, payload)."""
@@ -42,6 +44,9 @@ class Transcript:
     def known(self, window: int, slot: int, keys: list[bytes]) -> Any:
         first = window // HOUR - WINDOW // HOUR
         return np.array([sum(key) % 3 == 0 and first + sum(key) % LENGTH <= slot for key in keys])
+
+    def units(self, window: int, slot: int, keys: list[bytes]) -> Any:
+        return self.known(window, slot, keys) * np.array([(1 << 20) - 1_001 * (sum(key) % 99) for key in keys])
 
 
 class Clock:
@@ -89,6 +94,7 @@ def services(kind: str, strategy: str) -> Services:
             bounds={"max_records_per_user": 4, "max_records_per_key": 2},
             columns=[
                 {"name": "visits", "kind": "count"},
+                {"name": "people", "kind": "users"},
                 {"name": "paid", "kind": "sum", "field": "amount", "bound": 1e6, "grid": 1},
             ],
             privacy={"epsilon": 6.0, "delta": 1e-9, "strategy": strategy},
@@ -130,7 +136,7 @@ def raw_logs(seed: int, kind: str) -> list[list[Event]]:
 def increments(
     ours: Services, logs: list[list[Event]], kind: str, seed: int, directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> dict[tuple[int, int, bytes], tuple[int, ...]]:
-    """(slot, window, key) -> users, weight, sums, as bound hands them to release."""
+    """(slot, window, key) -> users, weight, sums, as bound hands them to release; the sums of lists under slot + 1000."""
     dice, clock = random.Random(seed), Clock()
     ends = Ends(logs, clock)
     object.__setattr__(ours, "clients", ends)
@@ -190,9 +196,10 @@ def increments(
             if topic == ours.topic("bounded") and value is not None and kind_of(value) is not Kind.TICK:
                 block = bounded.decode(value)
                 for row, key in enumerate(block.keys):
-                    name = (block.slot, int(block.window[row]), key)
+                    name = (block.slot + LISTS * (block.lists is not None), int(block.window[row]), key)
                     assert name not in found
-                    found[name] = (int(block.users[row]), int(block.weight[row]), *block.sums[row].tolist())
+                    numbers = (block.users[row], block.weight[row], *block.sums[row])
+                    found[name] = tuple(map(int, numbers if block.lists is None else block.lists[row]))
         bound.close()
     for runner in routes:
         runner.close()
@@ -200,11 +207,11 @@ def increments(
 
 
 @pytest.mark.parametrize("kind", ["broker", "producer", "replay"])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(4))
 def test_what_is_known_of_the_others_does_not_change_when_one_user_goes(
     kind: str, seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    strategy = ["toeplitz", "weighted", "adaptive"][seed]
+    strategy = ["toeplitz", "weighted", "adaptive", "closing"][seed]
     logs = raw_logs(seed, kind)
     without = [[event for event in log if event[2] != GONE] for log in logs]
     assert sum(map(len, without)) < sum(map(len, logs))
@@ -213,9 +220,15 @@ def test_what_is_known_of_the_others_does_not_change_when_one_user_goes(
     others = {name: row for name, row in whole.items() if not name[2].startswith(b'"' + GONE.encode())}
     assert others
     assert rest == others
-    for users, _, visits, _ in whole.values():
+    for (slot, *_), (users, weight, visits, *_) in whole.items():
         assert users <= 1  # nobody has two identities
-        assert visits <= 2
+        if slot >= LISTS:
+            assert weight + visits <= 1 << 20  # of lists, it is the weight on public keys
+        else:
+            assert visits <= 2
+    lists = {(row[1] > 0, row[2] > 0) for (slot, *_), row in whole.items() if slot >= LISTS}
+    # Measured as not public, or as public.
+    assert lists == ({(True, False), (False, True)} if strategy == "closing" else set())
 
 
 @pytest.mark.parametrize("kind", ["broker", "producer", "replay"])

@@ -37,8 +37,9 @@ def record(
     *,
     digest: bytes = DIGEST,
     epoch: bytes = EPOCH,
+    units: dict[int, dict[bytes, int]] | None = None,
 ) -> bytes:
-    return codec.encode(codec.block_of(partition, slot, digest, epoch, news, totals))
+    return codec.encode(codec.block_of(partition, slot, digest, epoch, news, totals, units))
 
 
 def test_a_slot_is_complete_when_every_partition_has_said_so() -> None:
@@ -141,6 +142,105 @@ def test_what_a_purged_topic_still_holds_of_a_window_that_is_over_harms_nobody()
     index = completed((4, {SECOND: [b"1"]}, {FIRST: 9, SECOND: 1}), (5, {}, {FIRST: 9, SECOND: 1}))
     assert index.known(SECOND, 5, [b"1"]).all()
     assert not index.known(FIRST, 5, [b"1"]).any()  # over; nobody asks
+
+
+# ---- units: what `closing` tells of the published keys once in a window -------------------------------------------------
+
+TOLD = 3
+"""The slot at which the tests' release tells them of the first window."""
+
+
+def with_units(units: dict[bytes, int], *, first: int = 1, new: tuple[bytes, ...] = ()) -> PublishedKeys:
+    """Key 1 is published at slot ``first``, ``new`` ones at the slot that tells ``units``; partition 1 never publishes anything."""
+    index = index_of()
+    number = 0
+    for slot in range(TOLD + 1):
+        news = [key for key, since in ((b"1", first), *((key, TOLD) for key in new)) if since == slot]
+        number += len(news)
+        told = {FIRST: units} if slot == TOLD else None
+        index.take(record(0, slot, {FIRST: news}, {FIRST: number}, units=told), 2 * slot)
+        index.take(record(1, slot, {FIRST: []}, {FIRST: 0}, units={FIRST: {}} if told else None), 2 * slot + 1)
+    return index
+
+
+def test_units_are_those_that_were_told_and_0_for_keys_that_are_not_public() -> None:
+    index = with_units({b"1": 7, b"2": 1 << 20}, new=(b"2",))
+    found = index.units(FIRST, TOLD, [b"2", b"3", b"1", b""])
+    assert found.tolist() == [1 << 20, 0, 7, 0]
+    assert found.dtype == np.int64
+    assert index.units(FIRST, TOLD, []).tolist() == []
+    assert index.units(SECOND, TOLD, [b"1"]).tolist() == [0]
+
+
+def test_units_are_not_answered_before_every_partition_has_told_them() -> None:
+    index = index_of()
+    index.take(record(0, 0, {FIRST: [b"1"]}, {FIRST: 1}, units={FIRST: {b"1": 7}}), 0)
+    with pytest.raises(NotYet, match="read again"):
+        index.units(FIRST, 0, [b"1"])
+    index.take(record(1, 0, {FIRST: []}, {FIRST: 0}, units={FIRST: {}}), 1)
+    assert index.units(FIRST, 0, [b"1"]).tolist() == [7]
+    with pytest.raises(NotYet):
+        index.units(FIRST, 1, [b"1"])
+    index.clear()
+    with pytest.raises(NotYet):
+        index.units(FIRST, 0, [b"1"])
+
+
+def test_units_in_pieces_are_put_together() -> None:
+    units = {b"%d" % n: n + 1 for n in range(20)}
+    block = codec.block_of(0, 0, DIGEST, EPOCH, {FIRST: list(units)}, {FIRST: 20}, {FIRST: units})
+    index = index_of()
+    index.take(record(1, 0, {FIRST: []}, {FIRST: 0}), 0)
+    pieces = list(codec.split(block, 30))
+    assert len(pieces) > 2
+    for offset, piece in enumerate(pieces, start=1):
+        index.take(codec.encode(piece), offset)
+    assert index.units(FIRST, 0, list(units)).tolist() == list(units.values())
+
+
+@pytest.mark.parametrize(("units", "new"), [({}, ()), ({b"2": 5}, (b"2",)), ({b"1": 5}, (b"2",))])
+def test_a_published_key_without_a_unit_is_refused(units: dict[bytes, int], new: tuple[bytes, ...]) -> None:
+    index = with_units(units, new=new)
+    with pytest.raises(Refusal, match=r"lacks keys that were published in window=0"):
+        index.units(FIRST, TOLD, [b"3"])
+    assert index.known(FIRST, TOLD, [b"1"]).all()
+
+
+def test_keys_told_again_with_their_unit_count_once_and_stay_published_since_they_were() -> None:
+    index = with_units({b"1": 7})
+    index.take(record(0, TOLD + 1, {FIRST: [b"4"]}, {FIRST: 2}), 8)
+    index.take(record(1, TOLD + 1, {}, {FIRST: 0}), 9)
+    assert index.known(FIRST, TOLD + 1, [b"1", b"4"]).all()
+    assert index.known(FIRST, 0, [b"1"]).tolist() == [False]
+    for slot in range(1, TOLD + 1):
+        assert index.known(FIRST, slot, [b"1"]).tolist() == [True]
+    # Published after the units were told: no unit, and none is missing.
+    assert index.units(FIRST, TOLD, [b"1", b"4"]).tolist() == [7, 0]
+
+
+def test_units_are_forgotten_with_their_window() -> None:
+    index = with_units({b"1": 7})
+    for slot in range(TOLD + 1, 2 * CALENDAR.triggers):
+        assert index.units(FIRST, TOLD, [b"1"]).tolist() == [7 if slot <= CALENDAR.last_slot(0) else 0]
+        totals = {FIRST: 1} if slot <= CALENDAR.last_slot(0) else {}
+        index.take(record(0, slot, {}, totals), 2 * slot)
+        index.take(record(1, slot, {}, dict.fromkeys(totals, 0)), 2 * slot + 1)
+    assert index._units == {}
+
+
+@pytest.mark.parametrize("lost", [1, 2])
+def test_a_lost_record_is_noticed_though_its_keys_are_told_again_with_their_units(lost: int) -> None:
+    """Found again they would count as published later than they were, and their records have other ranks."""
+    index = index_of()
+    for slot in range(TOLD + 1):
+        for partition in range(PARTITIONS):
+            mine = partition == 0
+            units = {FIRST: {b"1": 7} if mine else {}} if slot == TOLD else None
+            news = {FIRST: [b"1"] if mine and slot == lost else []}
+            if not (mine and slot >= lost and slot < TOLD):
+                index.take(record(partition, slot, news, {FIRST: int(mine and slot >= lost)}, units=units), slot)
+    with pytest.raises(Refusal, match="lacks keys"):
+        index.known(FIRST, TOLD - 1, [b"1"])
 
 
 @pytest.mark.parametrize(

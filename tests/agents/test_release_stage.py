@@ -1,6 +1,7 @@
 """release against a step over every key at every trigger; what is published once is never published again."""
 
 import json
+import math
 import random
 from collections import defaultdict
 from pathlib import Path
@@ -9,12 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from susurrus.agents.histogram import release as release_module
 from susurrus.agents.histogram.release import Release
-from susurrus.agents.histogram.state_keys import ordered
+from susurrus.agents.histogram.state_keys import number_of, ordered
 from susurrus.agents.services import Services
 from susurrus.mechanisms.errors import ReplayMismatch
 from susurrus.mechanisms.noise import NoiseSource
-from susurrus.mechanisms.strategy import Increments
+from susurrus.mechanisms.strategy import Increments, ListSums
 from susurrus.topics import bounded, histogram, progress, published_keys, tick
 from susurrus.topics.bounded import BoundedBlock
 from susurrus.topics.partitioner import partition as partition_of
@@ -31,6 +33,10 @@ FAR = WINDOW + 1000 * HOUR
 
 Row = tuple[int, int, int, bytes, int, int]
 """(by-user partition, slot, window, key, users, sum)."""
+
+
+Lists = dict[tuple[int, int, bytes], tuple[int, int, int]]
+"""(by-user partition, window, key) -> users, weight, public weight at the window's last trigger."""
 
 
 def services(*, charged: bool = True, **sections: Any) -> Services:
@@ -66,8 +72,24 @@ def random_rows(seed: int, *, keys: int = 12) -> list[Row]:
     return list(rows.values())
 
 
-def log_of(rows: list[Row], digest: bytes, seed: int = 0, last: int = LAST) -> list[bytes]:
-    """bounded as two by-user partitions write it in turn: for every slot its block, if any, then the tick."""
+def random_lists(seed: int, *, keys: int = 14) -> Lists:
+    """Of keys with and without increments, and of some that nobody else names; all sums of small weights."""
+    dice = random.Random(seed)
+    lists: Lists = {}
+    for _ in range(60):
+        place = (dice.randrange(SOURCES), dice.randrange(WINDOWS), b'"k%d"' % dice.randrange(keys))
+        users = dice.choice([0, 1, 5, 40, 200])
+        lists[place] = (users, users * dice.randrange(1 << 18, 1 << 20), dice.randrange(100 << 20))
+    return lists
+
+
+def lists_of(services: Services, seed: int) -> Lists:
+    """Random ones where the strategy measures lists."""
+    return {} if services.strategy.lists is None else random_lists(seed)
+
+
+def log_of(rows: list[Row], digest: bytes, seed: int = 0, last: int = LAST, lists: Lists | None = None) -> list[bytes]:
+    """bounded as two by-user partitions write it in turn: for every slot its blocks, if any, then the tick."""
     dice = random.Random(seed)
     slots = [0] * SOURCES
     log = []
@@ -90,6 +112,22 @@ def log_of(rows: list[Row], digest: bytes, seed: int = 0, last: int = LAST) -> l
                     )
                 )
             )
+        for window in range(WINDOWS):
+            found = {key: row for (of, w, key), row in (lists or {}).items() if (of, w) == (source, window)}
+            if found and slot == window * SLOTS + TRIGGERS - 1:
+                zeros = np.zeros(len(found), np.int64)
+                block = BoundedBlock(
+                    partition=source,
+                    slot=slot,
+                    window=zeros + WINDOW + window * SLOTS * HOUR,
+                    keys=list(found),
+                    users=zeros,
+                    weight=zeros,
+                    sums=np.zeros((len(found), 2), np.int64),
+                    lists=np.array(list(found.values()), np.int64),
+                )
+                mine.append((source, slot, window, b"", 0, 0))
+                log.append(bounded.encode(block))
         if mine or dice.random() < 0.7 or slot == last:  # a partition without records may skip ticks
             log.append(tick.encode(tick.Tick(source, slot, digest, SOURCES if source == 0 else None)))
         slots[source] += 1
@@ -100,14 +138,34 @@ Published = dict[tuple[int, int, bytes], list[int]]
 """(window start, trigger, key) -> estimates in grid units."""
 
 
-def slow(services: Services, rows: list[Row]) -> Published:
-    """Every key at every trigger."""
+def slow_unit(estimate: int) -> int:
+    """What a record weighs on a public key with this estimate."""
+    return math.floor((1 << 20) * (max(estimate, 60) / 60) ** (-1 / 3))
+
+
+Units = dict[tuple[int, bytes], int]
+"""(window start, key) -> unit of a key that was published when the last trigger looks back."""
+
+
+def slow(
+    services: Services,
+    rows: list[Row],
+    lists: Lists | None = None,
+    *,
+    units: Units | None = None,
+    errors: dict[tuple[int, bytes], float] | None = None,
+) -> Published:
+    """Every key at every trigger.
+
+    units, errors: where given, they are filled with the units told and the standard errors of visits at last triggers.
+    """
     strategy, columns = services.strategy, len(services.strategy.plan.columns)
     source = NoiseSource(
         SECRET, epoch=bytes.fromhex(EPOCH), config=services.config_digest, pipeline=services.settings.pipeline.name
     )
     result: Published = {}
     declared = set(services.settings.declared_keys)
+    told: Units = {} if units is None else units
     for window in range(WINDOWS + 1):
         noise = source.window(window)
         states: dict[bytes, bytes] = {}
@@ -118,7 +176,17 @@ def slow(services: Services, rows: list[Row]) -> Published:
                 if of == window and slot - window * SLOTS + 1 == trigger:
                     users[key] += number
                     sums[key] += paid
-            for key in sorted({*states, *users, *declared}):
+            start, closing = WINDOW + window * SLOTS * HOUR, None
+            measured: dict[bytes, list[int]] = defaultdict(lambda: [0, 0, 0])
+            if trigger == TRIGGERS and strategy.lists is not None:
+                for (_, of, key), row in (lists or {}).items():
+                    if of == window:
+                        measured[key] = [a + b for a, b in zip(measured[key], row, strict=True)]
+            for key in sorted({*states, *users, *declared, *measured}):
+                if trigger == TRIGGERS and strategy.lists is not None:
+                    public = (1 << 20) * (key in declared)
+                    numbers = np.array([[*measured[key], told.get((start, key), public)]], np.int64).T
+                    closing = ListSums(users=numbers[0], weight=numbers[1], public_weight=numbers[2], unit=numbers[3])
                 step = strategy.step(
                     trigger,
                     [key],
@@ -127,13 +195,18 @@ def slow(services: Services, rows: list[Row]) -> Published:
                         users=np.array([users[key]], np.int64),
                         weight=np.array([users[key] << 20], np.int64),
                         sums=np.array([[users[key], sums[key]]], np.int64).reshape(1, columns),
+                        lists=closing,
                     ),
                     noise,
                     np.array([key in declared]),
                 )
                 states[key] = strategy.pack(step.states)[0]
                 if step.published[0]:
-                    result[WINDOW + window * SLOTS * HOUR, trigger, key] = step.estimates[0].tolist()
+                    result[start, trigger, key] = step.estimates[0].tolist()
+                    if strategy.lists is not None and trigger == TRIGGERS - strategy.plan.lag:
+                        told[start, key] = slow_unit(int(step.estimates[0, 0]))
+                    if errors is not None and trigger == TRIGGERS:
+                        errors[start, key] = float(step.std_errors[0, 0])
     return result
 
 
@@ -184,15 +257,26 @@ CASES: dict[str, dict[str, Any]] = {
     "declared": {"keys": {"declared": ["k0", "k2", "never seen"]}},
     "declared only": {"keys": {"declared": ["k0", "k2", "never seen"], "discover": False}},
     "gate": {"keys": {"minimum_users": 60}},
+    "closing": {"privacy": {"strategy": "closing"}},
+    "closing, lag": {"privacy": {"strategy": "closing", "closing": {"lag": 3}}},
+    "closing, declared": {"privacy": {"strategy": "closing"}, "keys": {"declared": ["k0", "k2", "never seen"]}},
+    "closing, gate": {"privacy": {"strategy": "closing"}, "keys": {"minimum_users": 60}},
+    "closing, lag of the whole window": {
+        "privacy": {"strategy": "closing", "closing": {"lag": TRIGGERS}},
+        "keys": {"declared": ["k0", "k2", "never seen"]},
+    },
 }
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_the_skip_index_publishes_what_a_step_over_every_key_publishes(case: str, tmp_path: Path) -> None:
+def test_the_skip_index_publishes_what_a_step_over_every_key_publishes(
+    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(release_module, "_CHUNK", 3)
     ours = services(**CASES[case])
-    rows = random_rows(3)
-    runner = run(ours, log_of(rows, ours.config_digest), tmp_path / "s", seed=3)
-    wanted = slow(ours, rows)
+    rows, lists = random_rows(3), lists_of(ours, 3)
+    runner = run(ours, log_of(rows, ours.config_digest, lists=lists), tmp_path / "s", seed=3)
+    wanted = slow(ours, rows, lists)
     assert len(wanted) > 10
     assert published(runner) == published(runner, "latest") == wanted
     assert {name[:2] for name in said(runner)} == ALL_TRIGGERS
@@ -200,17 +284,18 @@ def test_the_skip_index_publishes_what_a_step_over_every_key_publishes(case: str
         assert number == sum(name[:2] == (window, trigger) for name in wanted)
 
 
+@pytest.mark.parametrize("strategy", ["toeplitz", "closing"])
 @pytest.mark.parametrize("seed", range(5))
-def test_a_restart_after_any_commit_publishes_the_same_bytes(seed: int, tmp_path: Path) -> None:
+def test_a_restart_after_any_commit_publishes_the_same_bytes(seed: int, strategy: str, tmp_path: Path) -> None:
     rows = random_rows(seed)
     runs = []
     for number, choice in enumerate((None, seed)):
-        ours = services()
+        ours = services(privacy={"strategy": strategy})
         spill = 8 if number and seed > 2 else None
-        log = log_of(rows, ours.config_digest, seed)
+        log = log_of(rows, ours.config_digest, seed, lists=lists_of(ours, seed))
         runs.append(run(ours, log, tmp_path / str(number), seed=choice, spill_above=spill))
     undisturbed, disturbed = runs
-    topics = ("histogram", "latest", "progress", "ledger")
+    topics = ("histogram", "latest", "progress", "ledger", "published-keys")
     for topic in topics:
         assert disturbed.to(topic) == undisturbed.to(topic)
     assert len(undisturbed.to("histogram")) > 10
@@ -247,6 +332,110 @@ def test_every_slot_tells_bound_which_keys_are_new_and_how_many_there_are(seed: 
         assert ("t.page-views.progress" not in topics) or ("t.page-views.published-keys" in topics)
     plain = run(services(), log_of(rows, services().config_digest), tmp_path / "p", seed=seed)
     assert plain.to("published-keys") == []
+
+
+@pytest.mark.parametrize("lag", [1, 2, TRIGGERS - 1, TRIGGERS, TRIGGERS + 1])
+def test_closing_tells_a_unit_of_every_key_published_when_the_last_trigger_looks_back(lag: int, tmp_path: Path) -> None:
+    """Also of one published for the first time at that very slot, and of none other; a longer lag tells none."""
+    ours = services(privacy={"strategy": "closing", "closing": {"lag": lag}}, keys={"declared": ["k3", "nobody"]})
+    rows, lists = random_rows(5), random_lists(5)
+    runner = run(ours, log_of(rows, ours.config_digest, lists=lists), tmp_path / "s", seed=lag)
+    rows_of = published(runner)
+    wanted = {
+        (start, key): slow_unit(estimate[0])
+        for (start, trigger, key), estimate in rows_of.items()
+        if trigger == TRIGGERS - lag
+    }
+    assert (wanted == {}) == (lag >= TRIGGERS)
+    index, found, since = ours.published_keys, {}, {}
+    assert index is not None
+    index.clear()
+    for offset, (_, _, _, value, _) in enumerate(runner.to("published-keys")):
+        block = published_keys.decode(value or b"")
+        units = np.zeros(len(block), np.int64) if block.units is None else block.units
+        for start, key, unit in zip(block.window.tolist(), block.keys, units.tolist(), strict=True):
+            assert since.setdefault((start, key), block.slot) == block.slot or unit > 0
+            if unit:
+                assert (start, key) not in found
+                assert block.slot == (start - WINDOW) // HOUR + TRIGGERS - 1 - lag
+                found[start, key] = unit
+        index.take(value or b"", offset)
+        for start in range(WINDOW, WINDOW + LAST * HOUR, SLOTS * HOUR):
+            # What bound asks once release has got as far; refused where keys lack a unit.
+            if block.slot == (start - WINDOW) // HOUR + TRIGGERS - 1 - lag:
+                keys = [b'"nobody"', b'"unheard of"', *sorted({key for _, key in since})]
+                assert index.units(start, block.slot, keys).tolist() == [wanted.get((start, key), 0) for key in keys]
+    assert found == wanted
+    if lag <= 2:
+        assert len(set(wanted.values())) > 2  # not all are popular or all rare
+    if lag == TRIGGERS - 1:
+        assert {key for _, key in wanted} >= {b'"nobody"', b'"k3"'}
+    # Each window's last trigger was measured with these units: the slow reference keeps its own.
+    told: Units = {}
+    errors: dict[tuple[int, bytes], float] = {}
+    assert rows_of == slow(ours, rows, lists, units=told, errors=errors)
+    assert told == wanted
+    last = {
+        (row.window, json.dumps(row.key).encode()): row.values["visits"].std_error
+        for row in (histogram.decode_row(value or b"") for _, _, _, value, _ in runner.to("histogram"))
+        if row.trigger == TRIGGERS
+    }
+    assert last == pytest.approx(errors)
+    assert len(last) > 10
+
+
+def test_closing_tells_that_no_key_has_a_unit_where_nothing_is_published(tmp_path: Path) -> None:
+    ours = services(privacy={"strategy": "closing"})
+    runner = run(ours, log_of([], ours.config_digest), tmp_path / "s")
+    index = ours.published_keys
+    assert index is not None
+    index.clear()
+    for offset, (_, _, _, value, _) in enumerate(runner.to("published-keys")):
+        index.take(value or b"", offset)
+        if offset == TRIGGERS - 2:
+            assert index.units(WINDOW, offset, [b'"k"']).tolist() == [0]
+    assert offset == LAST
+
+
+def test_units_are_kept_from_when_they_are_told_until_the_last_trigger(tmp_path: Path) -> None:
+    lag = 3
+    ours = services(privacy={"strategy": "closing", "closing": {"lag": lag}}, keys={"declared": ["k3", "nobody"]})
+    log = log_of(random_rows(5), ours.config_digest, lists=random_lists(5))
+    units: Units = {}
+    slow(ours, random_rows(5), random_lists(5), units=units)
+    runner = Runner(Release, ours, tmp_path / "s")
+    runner.feed(log, len(log))
+    seen = set()
+    while runner.commit(1, now=FAR):
+        closed = runner.commits[-1].meta["closed"]
+        stored = {
+            (WINDOW + number_of(name[1:]) * SLOTS * HOUR, name[9:]): int.from_bytes(value, "little")
+            for name, value in runner.state().items()
+            if name[:1] == b"w"
+        }
+        assert stored == {
+            (start, key): unit
+            for (start, key), unit in units.items()
+            if TRIGGERS - lag <= closed - (start - WINDOW) // HOUR + 1 < TRIGGERS
+        }
+        seen |= stored.keys()
+    assert seen == units.keys()
+    assert len({start for start, _ in seen}) == WINDOWS
+    runner.close()
+
+
+@pytest.mark.parametrize("earlier", [0, 1], ids=["never seen before", "seen before"])
+def test_a_key_that_only_lists_name_at_the_last_trigger_is_published_by_them(earlier: int, tmp_path: Path) -> None:
+    ours = services(privacy={"strategy": "closing"})
+    rows: list[Row] = [(0, 0, 0, b'"found at the end"', 1, 7)] * earlier
+    lists: Lists = {(source, 0, b'"found at the end"'): (500, 500 << 20, 0) for source in range(SOURCES)}
+    lists[0, 0, b'"too rare"'] = (1, 1 << 20, 0)
+    runner = run(ours, log_of(rows, ours.config_digest, lists=lists), tmp_path / "s")
+    found = published(runner)
+    assert list(found) == [(WINDOW, TRIGGERS, b'"found at the end"')]
+    assert found == slow(ours, rows, lists)
+    without = run(services(privacy={"strategy": "closing"}), log_of(rows, ours.config_digest), tmp_path / "w")
+    assert published(without) == {}
 
 
 def test_rows_of_a_trigger_are_in_key_order(tmp_path: Path) -> None:
@@ -306,6 +495,39 @@ def test_a_replay_of_different_data_is_refused_before_anything_is_published(chan
     with pytest.raises(ReplayMismatch, match=r"was published from different data.*give the pipeline a new name"):
         runner.commit(now=FAR)
     assert runner.written == before
+    runner.close()
+
+
+@pytest.mark.parametrize("column", range(3))
+@pytest.mark.parametrize("change", ["another number", "another key", "none"])
+def test_a_replay_with_other_lists_is_refused_before_anything_is_published(
+    change: str, column: int, tmp_path: Path
+) -> None:
+    ours = services(privacy={"strategy": "closing"})
+    rows, lists = random_rows(2), random_lists(2)
+    runner = Runner(Release, ours, tmp_path / "s")
+    log = log_of(rows, ours.config_digest, lists=lists)
+    runner.feed(log, len(log))
+    runner.commit(TRIGGERS, now=FAR)
+    assert said(runner)[-1][:2] == (WINDOW + SLOTS * HOUR, TRIGGERS - SLOTS)
+    before: Written = list(runner.written)
+    place = next(place for place in lists if place[1] == 0)
+    numbers = list(lists.pop(place))
+    numbers[column] += 1
+    if change == "another number":
+        lists[place] = (numbers[0], numbers[1], numbers[2])
+    elif change == "another key":
+        lists[place[0], 0, b'"moved"'] = (numbers[0], numbers[1], numbers[2])
+    runner.restart(empty=True)
+    log = log_of(rows, ours.config_digest, lists=lists)
+    runner.feed(log, len(log))
+    with pytest.raises(
+        ReplayMismatch, match=rf"trigger={TRIGGERS} of window={WINDOW} was published from different data"
+    ):
+        runner.commit(now=FAR)
+    # The replay tells bound again what it told before, and publishes nothing.
+    told = [row for row in runner.written[len(before) :] if row[0] != ours.topic("published-keys")]
+    assert told == []
     runner.close()
 
 
@@ -391,9 +613,10 @@ def test_an_empty_trigger_still_says_that_it_is_complete(tmp_path: Path) -> None
     assert runner.stage.counters == {"triggers": len(ALL_TRIGGERS), "rows": 0}
 
 
-def test_a_windows_state_is_gone_when_its_last_trigger_is_published(tmp_path: Path) -> None:
-    ours = services(keys={"declared": ["k0", "never seen"]})
-    log = log_of(random_rows(4), ours.config_digest)
+@pytest.mark.parametrize("strategy", ["toeplitz", "closing"])
+def test_a_windows_state_is_gone_when_its_last_trigger_is_published(strategy: str, tmp_path: Path) -> None:
+    ours = services(privacy={"strategy": strategy}, keys={"declared": ["k0", "never seen"]})
+    log = log_of(random_rows(4), ours.config_digest, lists=lists_of(ours, 4))
     runner = Runner(Release, ours, tmp_path / "s")
     runner.feed(log, len(log))
     most = 0

@@ -16,7 +16,7 @@ from susurrus.agents import kafka_properties, secrets
 from susurrus.agents.durations import format_duration, parse_duration, parse_instant
 from susurrus.agents.sections import Section
 from susurrus.agents.settings import DIGEST_VERSION, PUBLISHED_FIELDS, Settings, load_settings, settings_from
-from susurrus.mechanisms import adaptive
+from susurrus.mechanisms import adaptive, closing
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.topics.raw import RawDecoder
 
@@ -75,7 +75,10 @@ class TestDefaults:
         assert changed(window={"allowed_lateness": "20m"}).triggers == 98
 
     def test_every_field_of_every_section_is_documented(self) -> None:
-        for section in [Settings, *Section.__subclasses__()]:
+        sections = [Settings, *Section.__subclasses__()]
+        sections += [more for section in sections for more in section.__subclasses__()]
+        assert "ClosingSettings" in {section.__name__ for section in sections}
+        for section in sections:
             for name, field in section.model_fields.items():
                 assert field.description, f"{section.__name__}.{name}"
 
@@ -323,6 +326,7 @@ class TestDigest:
         {"privacy": {"strategy": "weighted"}},
         {"privacy": {"weighted": {"gamma": 0.5}}},
         {"privacy": {"strategy": "adaptive"}},
+        {"privacy": {"strategy": "closing"}},
         {"privacy": {"gaussian_delta_fraction": 0.6}},
         {"topics": {"by_user_partitions": 4}},
         {"topics": {"bounded_partitions": 4}},
@@ -335,6 +339,7 @@ class TestDigest:
         {"window": {"publication_pad": "1s"}},
         {"privacy": {"secret_file": "elsewhere"}},
         {"privacy": {"adaptive": {"lag": 3}}},  # where the strategy is another one
+        {"privacy": {"closing": {"lag": 3, "unknown_share": 0.2, "keys": 4}}},
         {"budget": {"epsilon": 50, "delta": 1e-6}},
         {"topics": {"replication_factor": 1, "min_insync_replicas": 1, "retention": "1d"}},
         {"worker": {"data_directory": "elsewhere", "web_port": 6066}},
@@ -355,12 +360,46 @@ class TestDigest:
         assert other.config_digest() != plain.config_digest()
         assert other.plan().digest() != plain.plan().digest()
 
+    @pytest.mark.parametrize(
+        "field",
+        [
+            {"lag": 2},
+            {"ranked_keys": 4},
+            {"gamma": 0.5},
+            {"prior": [2.0, 1.0]},
+            {"unknown_share": 0.2},
+            {"public_share": 0.2},
+            {"keys": 8},
+        ],
+    )
+    def test_what_shapes_the_closing_strategy_changes_the_digest(self, field: dict[str, Any]) -> None:
+        plain = changed(privacy={"strategy": "closing"})
+        other = changed(privacy={"strategy": "closing", "closing": field})
+        assert other.config_digest() != plain.config_digest()
+        assert other.plan().digest() != plain.plan().digest()
+
+    @pytest.mark.parametrize(("strategy", "section"), [("adaptive", "closing"), ("closing", "adaptive")])
+    def test_the_section_of_another_strategy_does_not(self, strategy: str, section: str) -> None:
+        plain = changed(privacy={"strategy": strategy})
+        other = changed(privacy={"strategy": strategy, section: {"lag": 7, "ranked_keys": 3, "gamma": 0.5}})
+        assert other.config_digest() == plain.config_digest()
+        assert other.plan().digest() == plain.plan().digest()
+
+    @pytest.mark.parametrize("strategy", ["adaptive", "closing"])
     def test_the_law_of_the_weights_is_in_the_digest_and_not_only_its_name(
-        self, monkeypatch: pytest.MonkeyPatch
+        self, strategy: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        before = changed(privacy={"strategy": "adaptive"}).config_digest()
+        before = changed(privacy={"strategy": strategy}).config_digest()
         monkeypatch.setattr(adaptive, "DECAY", 0.8)
-        assert changed(privacy={"strategy": "adaptive"}).config_digest() != before
+        assert changed(privacy={"strategy": strategy}).config_digest() != before
+
+    def test_the_law_of_the_lists_is_in_the_digest_of_the_plan(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        strategies = ("closing", "adaptive")
+        before = {name: changed(privacy={"strategy": name}).plan().digest() for name in strategies}
+        monkeypatch.setattr(closing, "LAW", (*closing.LAW[:-1], 0.5))
+        after = {name: changed(privacy={"strategy": name}).plan().digest() for name in strategies}
+        assert after["closing"] != before["closing"]
+        assert after["adaptive"] == before["adaptive"]
 
     def test_every_section_is_judged(self) -> None:
         covered = {path.split(".")[0] for path in PUBLISHED_FIELDS}
@@ -397,15 +436,46 @@ class TestPlan:
         sections: dict[str, Any] = {
             "weighted": {"ranked_keys": 5, "gamma": 0.5},
             "adaptive": {"lag": 3, "ranked_keys": 7},
+            "closing": {"lag": 4, "ranked_keys": 9, "gamma": 0.7, "prior": [3.0, 1.0]},
         }
         found = {
             name: changed(privacy={"strategy": name, **sections}).plan()
-            for name in ("toeplitz", "weighted", "adaptive")
+            for name in ("toeplitz", "weighted", "adaptive", "closing")
         }
-        assert {name: plan.max_keys for name, plan in found.items()} == {"toeplitz": None, "weighted": 5, "adaptive": 7}
+        ranks = {"toeplitz": None, "weighted": 5, "adaptive": 7, "closing": 9}
+        assert {name: plan.max_keys for name, plan in found.items()} == ranks
         assert (found["weighted"].gamma, found["adaptive"].gamma, found["adaptive"].lag) == (0.5, 0.65, 3)
+        assert (found["closing"].gamma, found["closing"].lag, found["closing"].prior) == (0.7, 4, (3.0, 1.0))
+        assert found["adaptive"].prior is None
 
-    @pytest.mark.parametrize("strategy", ["weighted", "adaptive"])
+    def test_closing_divides_the_budget_by_its_own_shares(self) -> None:
+        shares = {"unknown_share": 0.2, "public_share": 0.15, "keys": 6}
+        plan = changed(privacy={"strategy": "closing", "selection_share": 0.7, "closing": shares}).plan()
+        assert plan.selection_share == 0.7
+        assert (plan.closing_unknown_share, plan.closing_public_share, plan.closing_keys) == (0.2, 0.15, 6)
+
+    def test_closing_has_these_defaults(self) -> None:
+        plan = changed(privacy={"strategy": "closing"}).plan()
+        assert (plan.lag, plan.max_keys, plan.gamma, plan.prior, plan.selection_share) == (1, 8, 0.65, None, 0.5)
+        assert (plan.closing_unknown_share, plan.closing_public_share, plan.closing_keys) == (0.3, 0.1, 16)
+
+    @pytest.mark.parametrize(
+        ("field", "value"),
+        [
+            ("unknown_share", 0),
+            ("unknown_share", 1),
+            ("public_share", 0),
+            ("public_share", 1),
+            ("keys", 0),
+            ("keys", 65_537),
+            ("lag", 0),
+        ],
+    )
+    def test_fields_of_closing_have_limits(self, field: str, value: float) -> None:
+        with pytest.raises(ConfigurationError, match=rf"privacy\.closing\.{field} = {value}"):
+            changed(privacy={"strategy": "closing", "closing": {field: value}})
+
+    @pytest.mark.parametrize("strategy", ["weighted", "adaptive", "closing"])
     def test_a_cap_on_keys_is_refused_where_keys_are_ranked(self, strategy: str) -> None:
         with pytest.raises(ConfigurationError, match=rf"use privacy\.{strategy}\.ranked_keys instead"):
             changed(privacy={"strategy": strategy}, bounds={"max_keys_per_user": 4})

@@ -4,6 +4,7 @@ python tests/golden/make_topics.py
 """
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -51,10 +52,16 @@ def records() -> dict[str, bytes]:
     published_block = published_keys.block_of(
         3, 5, bytes(range(32)), bytes(range(16)), {0: [b'"/"', b"true"], 86_400_000: [b"7"]}, {0: 9, 86_400_000: 1}
     )
+    told_block = published_keys.block_of(
+        3, 5, bytes(range(32)), bytes(range(16)), {0: [b'"/"'], 86_400_000: [b"7"]}, {0: 9, 86_400_000: 1},
+        {0: {b"true": 1 << 20, b'"/"': 741_455}},
+    )  # fmt: skip
     return {
         "by-user": by_user.encode(by_user_block),
         "bounded": bounded.encode(bounded_block),
         "published-keys": published_keys.encode(published_block),
+        "bounded version 2": bounded.encode(replace(bounded_block, lists=np.array([[3, 3 << 20, 0], [0, 0, 741_455]]))),
+        "published-keys version 2": published_keys.encode(told_block),
         "tick": tick.encode(tick.Tick(4, 1234, bytes(range(32)), 8)),
         **{f"changelog {i + 1} of {len(chunks)}": chunk for i, chunk in enumerate(chunks)},
         "histogram key": row_keys[0],

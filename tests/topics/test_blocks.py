@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from susurrus.topics import bounded, by_user, changelog, published_keys, tick
-from susurrus.topics.packing import MalformedRecord
+from susurrus.topics.packing import MalformedRecord, blobs_size
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 TEXTS = st.lists(st.binary(min_size=1, max_size=20), min_size=1, max_size=6, unique=True)
@@ -44,9 +44,11 @@ def by_user_blocks(draw, min_rows=0):
 
 @st.composite
 def bounded_blocks(draw, min_rows=0):
+    """With and without the sums of lists."""
     keys = draw(st.lists(st.binary(min_size=1, max_size=20), min_size=min_rows, max_size=12))
     n, columns = len(keys), draw(st.integers(0, 3))
     rows = st.lists(INT64, min_size=n, max_size=n)
+    lists = int64([draw(rows) for _ in range(3)]).T if draw(st.booleans()) else None
     return bounded.BoundedBlock(
         partition=draw(st.integers(0, 99)),
         slot=draw(INT64),
@@ -55,13 +57,16 @@ def bounded_blocks(draw, min_rows=0):
         users=int64(draw(rows)),
         weight=int64(draw(rows)),
         sums=int64([draw(rows) for _ in range(columns)]).reshape(columns, n).T,
+        lists=lists,
     )
 
 
 @st.composite
 def published_blocks(draw, min_rows=0):
+    """With and without units, of some windows, also of keys that are not new."""
     windows = draw(st.lists(INT64, min_size=1, max_size=4, unique=True))
     texts = st.lists(st.binary(min_size=1, max_size=20), min_size=min_rows, max_size=8)
+    units = st.dictionaries(st.binary(min_size=1, max_size=20), st.integers(1, 1 << 20), max_size=5)
     return published_keys.block_of(
         draw(st.integers(0, 99)),
         draw(INT64),
@@ -69,6 +74,7 @@ def published_blocks(draw, min_rows=0):
         draw(st.binary(min_size=16, max_size=16)),
         {window: draw(texts) for window in windows},
         {window: draw(INT64) for window in windows},
+        draw(st.none() | st.dictionaries(st.sampled_from(windows), units)),
     )
 
 
@@ -125,13 +131,56 @@ def test_split_keeps_every_row_in_order_below_the_limit(block, max_bytes):
 def test_split_of_bounded_keeps_every_row(block, max_bytes):
     pieces = list(bounded.split(block, max_bytes))
     assert [k for p in pieces for k in p.keys] == block.keys
-    assert np.concatenate([p.sums for p in pieces]).tolist() == block.sums.tolist()
+    for column in ("window", "users", "weight", "sums", "lists"):
+        if getattr(block, column) is None:
+            assert all(getattr(p, column) is None for p in pieces)
+        else:
+            assert np.concatenate([getattr(p, column) for p in pieces]).tolist() == getattr(block, column).tolist()
     assert max(len(bounded.encode(p)) for p in pieces) <= max_bytes
+
+
+@given(bounded_blocks())
+def test_lists_of_a_bounded_block_are_another_version_and_a_block_without_them_has_the_bytes_it_had(block):
+    plain = dataclasses.replace(block, lists=None)
+    data, first = bounded.encode(block), bounded.encode(plain)
+    assert data[1] == (1 if block.lists is None else 2)
+    assert first[1] == 1
+    # What an old reader knows stands where it stood; lists are put between the sums and the keys.
+    before = len(first) - blobs_size(block.keys)
+    assert data[2:before] == first[2:before]
+    assert data[len(data) - blobs_size(block.keys) :] == first[before:]
 
 
 @given(published_blocks())
 def test_a_block_of_published_keys_survives(block):
-    assert same(published_keys.decode(published_keys.encode(block)), block)
+    data = published_keys.encode(block)
+    assert same(published_keys.decode(data), block)
+    assert data[1] == (1 if block.units is None else 2)
+
+
+@given(
+    st.dictionaries(INT64, st.lists(st.binary(min_size=1, max_size=4), unique=True), min_size=1, max_size=3),
+    st.data(),
+)
+def test_units_are_told_of_the_keys_they_belong_to_new_or_not(news, data):
+    units = {
+        window: data.draw(
+            st.dictionaries(st.sampled_from([*keys, b"old", b"older"]), st.integers(1, 1 << 20), max_size=4)
+        )
+        for window, keys in news.items()
+        if data.draw(st.booleans())
+    }
+    block = published_keys.block_of(2, 5, bytes(32), bytes(16), news, {}, units)
+    found = {}
+    column = np.zeros(len(block), np.int64) if block.units is None else block.units
+    for window, key, unit in zip(block.window.tolist(), block.keys, column.tolist(), strict=True):
+        assert (window, key) not in found
+        found[window, key] = unit
+    wanted = {(window, key): 0 for window, keys in news.items() for key in keys}
+    assert found == wanted | {(window, key): unit for window, row in units.items() for key, unit in row.items()}
+    assert (block.units is None) == (not units)
+    plain = published_keys.block_of(2, 5, bytes(32), bytes(16), news, {})
+    assert (plain.units, plain.keys) == (None, [key for keys in news.values() for key in keys])
 
 
 @given(published_blocks(min_rows=2), st.integers(1, 19))
@@ -140,6 +189,10 @@ def test_split_of_published_keys_keeps_every_key_and_only_the_last_piece_complet
     assert len(pieces) > 1
     assert [k for p in pieces for k in p.keys] == block.keys
     assert np.concatenate([p.window for p in pieces]).tolist() == block.window.tolist()
+    if block.units is None:
+        assert all(p.units is None for p in pieces)
+    else:
+        assert np.concatenate([p.units for p in pieces]).tolist() == block.units.tolist()
     assert [p.last for p in pieces] == [False] * (len(pieces) - 1) + [True]
     assert [p.totals for p in pieces] == [{}] * (len(pieces) - 1) + [block.totals]
 
@@ -153,11 +206,19 @@ def test_split_of_published_keys_keeps_every_key_and_only_the_last_piece_complet
         {"keys": [b"", b"1"]},
         {"keys": [b"1"]},
         {"last": False},
+        {"units": int64([1])},
+        {"units": int64([[1], [2]])},
     ],
 )
 def test_a_block_of_published_keys_that_cannot_be_is_not_written(changes):
     with pytest.raises(ValueError, match=r"must be|do not make"):
         published_keys.encode(dataclasses.replace(example_published(), **changes))
+
+
+@given(published_blocks(min_rows=2), st.integers(400, 1000))
+def test_pieces_of_published_keys_are_of_about_the_size_asked_for(block, max_bytes):
+    # Header, digests and totals come on top of it.
+    assert max(len(published_keys.encode(p)) for p in published_keys.split(block, max_bytes)) <= max_bytes + 250
 
 
 def test_split_says_when_a_single_row_is_too_long():
@@ -194,6 +255,14 @@ def example_bounded():
     )
 
 
+def example_lists():
+    return dataclasses.replace(example_bounded(), lists=int64([[3, 3 << 20, 0], [0, 0, 2**40]]))
+
+
+def example_units():
+    return dataclasses.replace(example_published(), units=int64([1 << 20, 0]))
+
+
 def example_published():
     return published_keys.block_of(
         2, 5, bytes(range(32)), bytes(16), {0: [b'"/"'], 86_400_000: [b"7"]}, {0: 9, 86_400_000: 1}
@@ -206,8 +275,10 @@ EXAMPLE_COMMIT = changelog.ChangelogRecord(77, "dGVzdA", b"\x81\xa1g\x07", [(b"k
 DECODERS = {
     "by-user": (by_user.encode(example_by_user()), by_user.decode),
     "bounded": (bounded.encode(example_bounded()), bounded.decode),
+    "bounded with lists": (bounded.encode(example_lists()), bounded.decode),
     "tick": (tick.encode(EXAMPLE_TICK), tick.decode),
     "published-keys": (published_keys.encode(example_published()), published_keys.decode),
+    "published-keys with units": (published_keys.encode(example_units()), published_keys.decode),
     "changelog": (changelog.encode(EXAMPLE_COMMIT)[0], lambda data: changelog.decode([data])),
 }
 
@@ -330,10 +401,19 @@ def test_a_by_user_block_that_does_not_fit_together_is_not_written(changes):
 
 @pytest.mark.parametrize(
     "changes",
-    [{"users": int64([1])}, {"sums": int64([[1]])}, {"keys": [b"1", b""]}, {"sums": np.zeros((2, 65), np.int64)}],
+    [
+        {"users": int64([1])},
+        {"sums": int64([[1]])},
+        {"keys": [b"1", b""]},
+        {"sums": np.zeros((2, 65), np.int64)},
+        {"lists": np.zeros((1, 3), np.int64)},
+        {"lists": np.zeros((2, 2), np.int64)},
+        {"lists": np.zeros((3, 2), np.int64)},
+        {"lists": np.zeros(6, np.int64)},
+    ],
 )
 def test_a_bounded_block_that_does_not_fit_together_is_not_written(changes):
-    with pytest.raises(ValueError, match=r"shapes|empty|columns"):
+    with pytest.raises(ValueError, match=r"shape|empty|columns"):
         bounded.encode(dataclasses.replace(example_bounded(), **changes))
 
 
@@ -346,3 +426,16 @@ def test_take_of_rows_by_index_keeps_users_and_keys():
     block = example_by_user()
     assert rows_of([block.take(np.array([2, 0]))]) == [rows_of([block])[2], rows_of([block])[0]]
     assert example_bounded().take(np.array([1])).keys == [b"true"]
+    assert example_lists().take(np.array([1])).lists.tolist() == [[0, 0, 2**40]]
+
+
+@pytest.mark.parametrize(
+    ("example", "decode"), [(example_bounded, bounded.decode), (example_published, published_keys.decode)]
+)
+@pytest.mark.parametrize("version", [0, 3, 255])
+def test_a_version_of_the_future_is_not_guessed(example, decode, version):
+    encode = bounded.encode if decode is bounded.decode else published_keys.encode
+    data = bytearray(encode(example()))
+    data[1] = version
+    with pytest.raises(MalformedRecord, match="upgrade the readers"):
+        decode(bytes(data))

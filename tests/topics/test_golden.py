@@ -31,6 +31,18 @@ def test_is_read_as_ever(codec):
     assert codec.encode(codec.decode(data)) == data
 
 
+@pytest.mark.parametrize("codec", [bounded, published_keys], ids=["bounded", "published-keys"])
+def test_the_second_version_is_read_as_ever(codec):
+    data = STORED[codec.__name__.rpartition(".")[2].replace("_", "-") + " version 2"]
+    assert codec.encode(codec.decode(data)) == data
+
+
+def test_what_the_second_versions_add_is_read_as_ever():
+    assert bounded.decode(STORED["bounded version 2"]).lists.tolist() == [[3, 3 << 20, 0], [0, 0, 741_455]]
+    told = published_keys.decode(STORED["published-keys version 2"])
+    assert (told.keys, told.units.tolist()) == ([b'"/"', b"true", b"7"], [741_455, 1 << 20, 0])
+
+
 def test_a_commit_is_read_as_ever():
     record = changelog.decode(CHUNKS)
     assert (record.next_position, record.topic_id, record.deletes) == (77, "dGVzdA", [b"m"])

@@ -4,7 +4,6 @@ import json
 import re
 import subprocess
 import sys
-import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from typer.testing import CliRunner
 from susurrus.agents.cli import main as cli
 from susurrus.agents.cli.console import DEFECT, FAILED
 from susurrus.agents.embedded import EmbeddedBroker
-from susurrus.agents.settings import settings_from
+from susurrus.agents.settings import load_settings
 from susurrus.mechanisms.errors import ReplayMismatch
 from susurrus.mechanisms.strategy import build_strategy
 from tests.agents.released import publish, rows, said, settings
@@ -114,8 +113,6 @@ class TestFailure:
         def unreachable() -> None:
             from confluent_kafka.admin import AdminClient
 
-            from susurrus.agents.settings import load_settings
-
             AdminClient({**load_settings(config, {}).librdkafka(), "log_level": 2}).list_topics(timeout=0.5)
 
         app = typer.Typer(cls=cli.Guarded)
@@ -147,19 +144,26 @@ class TestConfig:
         assert "factor of at most e^6" in text
         assert "no noise secret" in text
 
-    @pytest.mark.parametrize("strategy", ["toeplitz", "weighted", "adaptive", "dp-sqlp"])
+    @pytest.mark.parametrize("strategy", ["toeplitz", "weighted", "adaptive", "closing", "dp-sqlp"])
     def test_check_says_what_it_costs(self, config: Path, strategy: str) -> None:
         environ = {"SUSURRUS__PRIVACY__STRATEGY": strategy}
         result = runner.invoke(cli.app, ["config", "check", str(config)], env=environ)
         assert result.exit_code == 0, result.output
-        described = build_strategy(settings_from(tomllib.loads(config.read_text()), environ={}).plan()).describe()
+        described = build_strategy(load_settings(config, environ).plan()).describe()
         text = one_line(result.output)
         assert "appear from about" in text
         if strategy == "toeplitz":
             [values] = described["values"].values()
             assert f"± {1.96 * values['std_first']:.3g} on" in text
             assert f"to {described['selection']['threshold_last']:.0f} at the last" in text
-        if strategy in ("weighted", "adaptive"):
+        if strategy == "closing":
+            users = described["closing"]["threshold"]
+            assert (
+                f"keys still missing appear from about {users:,.0f} users on, if each has two such keys at most" in text
+            )
+        else:
+            assert "keys still missing" not in text
+        if strategy in ("weighted", "adaptive", "closing"):
             return  # have nothing to weigh where all keys are declared
         declared = {**environ, "SUSURRUS__KEYS__DISCOVER": "false", "SUSURRUS__KEYS__DECLARED": '["a"]'}
         text = one_line(runner.invoke(cli.app, ["config", "check", str(config)], env=declared).output)

@@ -1,0 +1,135 @@
+"""The users' lists as a whole, for strategy `closing`: numbers for their keys, and the measurement at a window's last trigger.
+
+    bound, every slot:    (window, key) ──KeyNumbers──▶ number, which a user's row holds instead of a hash
+    bound, last trigger:  all rows of the window ──measure──▶ one block of list sums for bounded
+
+A hash would do for caps, where a collision makes one user's caps tighter. Here a number must lead back to its key, and two keys
+that became one would add up; numbers are exact. They are given in order of arrival, mean nothing outside this partition's state,
+and are never given twice.
+
+State keys: ``k`` window key -> number, ``i`` window number -> key.
+"""
+
+from collections.abc import Sequence
+from itertools import chain
+
+import numpy as np
+import numpy.typing as npt
+
+from susurrus.agents.histogram.state_keys import ordered
+from susurrus.agents.store import Store, prefix_end
+from susurrus.mechanisms.closing import ListWeights
+from susurrus.topics.bounded import BoundedBlock
+
+NUMBERS, KEYS = b"k", b"i"
+_CHUNK = 50_000
+_NUMBER = "<u8"
+
+Int64 = npt.NDArray[np.int64]
+
+
+class KeyNumbers:
+    """Numbers of keys, by window. ``next`` is part of the stage's meta record."""
+
+    def __init__(self, store: Store, following: int) -> None:
+        self._store = store
+        self.next = following
+        self._new: dict[int, tuple[int, bytes]] = {}
+
+    def of(self, windows: Sequence[int], keys: Sequence[bytes]) -> npt.NDArray[np.uint64]:
+        """uint64[n]: numbers of distinct (window, key) pairs; new ones count only once `kept` has said so."""
+        stored = self._store.get([NUMBERS + ordered(w) + key for w, key in zip(windows, keys, strict=True)])
+        numbers = np.empty(len(keys), np.uint64)
+        self._new = {}
+        for index, row in enumerate(stored):
+            if row is None:
+                self._new[self.next] = (windows[index], keys[index])
+                numbers[index] = self.next
+                self.next += 1
+            else:
+                numbers[index] = int.from_bytes(row, "little")
+        return numbers
+
+    def kept(self, numbers: npt.NDArray[np.uint64]) -> list[tuple[bytes, bytes]]:
+        """What to store so that these numbers, some of them new, are known: keys of which nothing is kept leave no trace."""
+        puts = []
+        for number in np.unique(numbers).tolist():
+            if number in self._new:
+                window, key = self._new[number]
+                puts.append((NUMBERS + ordered(window) + key, number.to_bytes(8, "little")))
+                puts.append((KEYS + ordered(window) + number.to_bytes(8, "big"), key))
+        return puts
+
+
+def keys_of(store: Store, window: int, puts: dict[bytes, bytes]) -> tuple[npt.NDArray[np.uint64], list[bytes]]:
+    """(numbers ascending, their keys) of a window, with what the commit at hand adds."""
+    prefix = KEYS + ordered(window)
+    numbers: list[int] = []
+    keys: list[bytes] = []
+    # What is new has the highest numbers.
+    new = sorted((name, key) for name, key in puts.items() if name.startswith(prefix))
+    for name, key in chain(store.scan(prefix, prefix_end(prefix)), new):
+        numbers.append(int.from_bytes(name[len(prefix) :], "big"))
+        keys.append(key)
+    return np.array(numbers, np.uint64), keys
+
+
+def measure(
+    store: Store,
+    prefix: bytes,
+    puts: dict[bytes, bytes],
+    entry: np.dtype[np.void],
+    lists: ListWeights,
+    numbers: npt.NDArray[np.uint64],
+    unit: Int64,
+) -> Int64:
+    """int64[keys, 3]: users, weight and public weight of every key, over all of a window's users.
+
+    prefix: of the users' rows. puts: rows that the commit at hand writes. entry: of a row; its field "hash" is a number.
+    numbers: ascending; unit: int64[keys], see `ListWeights.weigh`.
+    """
+    sums = np.zeros((len(numbers), 3), np.int64)
+    mine = [value for name, value in puts.items() if name.startswith(prefix)]
+    if mine:
+        _add(sums, mine, entry, lists, numbers, unit)
+    for items in store.scan_chunks(prefix, prefix_end(prefix), _CHUNK):
+        rows = [value for name, value in items if name not in puts]
+        if rows:
+            _add(sums, rows, entry, lists, numbers, unit)
+    return sums
+
+
+def _add(
+    sums: Int64,
+    rows: list[bytes],
+    entry: np.dtype[np.void],
+    lists: ListWeights,
+    numbers: npt.NDArray[np.uint64],
+    unit: Int64,
+) -> None:
+    lengths = np.fromiter(map(len, rows), np.int64, len(rows)) // entry.itemsize
+    indptr = np.concatenate(([0], np.cumsum(lengths)))
+    held = np.frombuffer(b"".join(rows), entry)["hash"]
+    key = np.minimum(np.searchsorted(numbers, held), max(len(numbers) - 1, 0))
+    if len(held) and not (len(numbers) and np.array_equal(numbers[key], held)):
+        raise RuntimeError("a user's list names a key that has no number in its window")
+    weight, public = lists.weigh(indptr, unit[key])
+    # Sums of integers below 2^53 are exact in bincount's float64.
+    for column, values in enumerate((weight > 0, weight, public)):
+        sums[:, column] += np.bincount(key, weights=values, minlength=len(sums)).astype(np.int64)
+
+
+def block_of(partition: int, slot: int, window: int, keys: list[bytes], sums: Int64, columns: int) -> BoundedBlock:
+    """What bounded is told: keys with any weight, in byte order, for numbers mean nothing; nothing of their increments."""
+    rows = np.array(sorted(np.flatnonzero(sums.any(axis=1)).tolist(), key=keys.__getitem__), np.intp)
+    zeros = np.zeros(len(rows), np.int64)
+    return BoundedBlock(
+        partition=partition,
+        slot=slot,
+        window=np.full(len(rows), window, np.int64),
+        keys=[keys[i] for i in rows.tolist()],
+        users=zeros,
+        weight=zeros,
+        sums=np.zeros((len(rows), columns), np.int64),
+        lists=sums[rows],
+    )
