@@ -22,7 +22,7 @@ from audit_pipeline import play_pipeline
 from audit_scenarios import DEFECTS, REAL, SCENARIOS, plan_of, play
 from audit_statistics import CONFIDENCE, lower_bound
 
-STRATEGIES = ("toeplitz", "weighted", "adaptive", "dp-sqlp")
+STRATEGIES = ("toeplitz", "weighted", "adaptive", "closing", "dp-sqlp")
 TRIALS = 50_000
 SHORT_TRIALS = 20_000
 PIPELINE_TRIALS = 8_000

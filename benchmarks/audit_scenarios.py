@@ -18,10 +18,12 @@ from offline import StateTable
 
 from susurrus.mechanisms import dp_sqlp, tree
 from susurrus.mechanisms.accounting import tail_quantile
-from susurrus.mechanisms.bounding import UserKeys
+from susurrus.mechanisms.bounding import WEIGHT_ONE, UserKeys
+from susurrus.mechanisms.closing import Closing, ListWeights, units
 from susurrus.mechanisms.noise import NoiseSource, WindowNoise
 from susurrus.mechanisms.selection import Selector
-from susurrus.mechanisms.strategy import Column, Increments, Plan, Strategy, build_strategy
+from susurrus.mechanisms.strategy import Column, Increments, ListSums, Plan, Strategy, build_strategy
+from susurrus.mechanisms.weighted import Weighted
 
 L = 64
 """Bound of the measured values: large against the rounding to integers, so that an audit can be tight."""
@@ -35,6 +37,8 @@ DEFECTS = {
     "no plus one": "threshold at minimum_users instead of minimum_users + 1",
     "noise scale": "noise smaller by the square root of two",
     "rank given back": "adaptive: a user's rank is free again once its key is published",
+    "list not scaled": "closing: a key weighs the same however long its user's list is",
+    "closing unpaid": "closing: the stream uses the whole budget, and the last trigger measures on top of that",
 }
 
 
@@ -140,7 +144,16 @@ def discovered(present: bool, *, crowds: tuple[int, ...]) -> Input:
     return make(rows + [(0, key, 2 * key + 1) for key in range(len(crowds)) if present])
 
 
-TIGHT = {"gaussian_delta_fraction": 0.95, "selection_share": 0.02}
+def long_list(present: bool, *, others: int, keys: int, halves: bool) -> Input:
+    """The user brings every key, half of them a trigger later if `halves`; of the others, each brings one, first of all."""
+    rows = [(1 + key * others + other, key, 1) for key in range(keys) for other in range(others)]
+    return make(rows + [(0, key, 1 + (halves and 2 * key >= keys)) for key in range(keys) if present])
+
+
+USERS = (Column(name="users", kind="users"),)
+STREAM = {"closing_unknown_share": 0.01, "closing_public_share": 0.01}
+"""Hardly anything for the last trigger's own measurements, so that what is wrong before shows (closing only)."""
+TIGHT = {"gaussian_delta_fraction": 0.95, "selection_share": 0.02, **STREAM}
 """Nearly all of the budget on the values, so that what is wrong with them shows."""
 VALUES_ONLY = {"dp-sqlp": {"discover": False}}
 CROWDS = (3, 5, 8, 12, 18)
@@ -160,6 +173,8 @@ SCENARIOS: dict[str, Scenario] = {
             "minimum_users": 1,
             "selection_share": 0.98,
         },
+        # The stream's threshold is adaptive's; here it is the one of the last trigger.
+        by_strategy={"closing": {"closing_unknown_share": 0.9, "closing_public_share": 0.05}},
         exposes=("no plus one",),
     ),
     "boundary, many triggers": Scenario(
@@ -167,7 +182,7 @@ SCENARIOS: dict[str, Scenario] = {
         keys=2,
         users=1,
         build=partial(boundary, others=0, keys=2),
-        plan={"epsilon": 2.0, "triggers": 24, "max_records": 2},
+        plan={"epsilon": 2.0, "triggers": 24, "max_records": 2, **STREAM},
         exposes=("no union bound",),
     ),
     "burst": Scenario(
@@ -225,7 +240,7 @@ SCENARIOS: dict[str, Scenario] = {
         keys=len(CROWDS),
         users=1 + sum(CROWDS),
         build=partial(touch, crowds=CROWDS),
-        plan={"epsilon": 4.0, "triggers": 3, "max_records": len(CROWDS), "selection_share": 0.9},
+        plan={"epsilon": 4.0, "triggers": 3, "max_records": len(CROWDS), "selection_share": 0.9, **STREAM},
         exposes=("tested when touched",),
     ),
     "one key after another": Scenario(
@@ -244,26 +259,90 @@ SCENARIOS: dict[str, Scenario] = {
         only=("adaptive",),
         exposes=("rank given back",),
     ),
+    "long list": Scenario(
+        what="a user with many keys that the last trigger finds",
+        keys=6,
+        users=1 + 6 * 10,
+        build=partial(long_list, others=10, keys=6, halves=True),
+        plan={
+            "epsilon": 2.0,
+            "triggers": 2,
+            "columns": USERS,
+            "max_records": 6,
+            "gaussian_delta_fraction": 0.95,
+            "closing_unknown_share": 0.95,
+            "closing_public_share": 0.01,
+        },
+        only=("closing",),
+        exposes=("list not scaled",),
+    ),
+    "long list, all public": Scenario(
+        what="a user with many public keys, counted when they come and once more at the last trigger",
+        keys=12,
+        users=1,
+        build=partial(long_list, others=0, keys=12, halves=False),
+        plan={
+            "epsilon": 1.0,
+            "triggers": 2,
+            "columns": USERS,
+            "max_records": 12,
+            "gaussian_delta_fraction": 0.95,
+            "selection_share": 0.02,
+            "closing_unknown_share": 0.01,
+            "closing_public_share": 0.9,
+        },
+        declared=True,
+        only=("closing",),
+        exposes=("list not scaled", "closing unpaid"),
+    ),
 }
 
 
 def plan_of(scenario: Scenario, strategy: str) -> Plan:
-    """The plan a scenario is played with: δ so large that faults show in thousands of trials, one sum column."""
+    """The plan a scenario is played with: δ so large that faults show in thousands of trials, one sum column.
+
+    `closing` measures users again, so there it has a column of users besides.
+    """
+    columns = [Column(name="amount", kind="sum", bound=L)]
+    if strategy == "closing":
+        columns += USERS
     fields: dict[str, Any] = {
         "delta": 0.05,
-        "columns": (Column(name="amount", kind="sum", bound=L),),
+        "columns": tuple(columns),
         **scenario.plan,
         **scenario.by_strategy.get(strategy, {}),
     }
     return Plan(strategy=strategy, **fields)  # type: ignore[arg-type]
 
 
+class FlatWeights(ListWeights):
+    """What lists would weigh if every key had a short list's weight."""
+
+    def weigh(
+        self, indptr: npt.NDArray[np.int64], unit: npt.NDArray[np.int64]
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        return np.where(unit == 0, WEIGHT_ONE, 0).astype(np.int64), unit
+
+
 def build(plan: Plan, defect: str) -> Strategy:
-    """The strategy of a plan; two of the defects are faults of its constants."""
+    """The strategy of a plan; four of the defects are faults of its constants."""
     changes = {
         "no union bound": lambda given: {**given, "beta": given["beta"] * plan.triggers},
         "no plus one": lambda given: {**given, "minimum_users": given["minimum_users"] - 1},
     }
+    if defect == "closing unpaid":
+        real = Weighted.__init__
+
+        def whole(self: Weighted, plan: Plan, **given: Any) -> None:
+            real(self, plan, **{**given, "stream_share": 1.0})
+
+        with patch.object(Weighted, "__init__", whole):
+            return build_strategy(plan)
+    if defect == "list not scaled":
+        strategy = build_strategy(plan)
+        assert isinstance(strategy, Closing)
+        strategy.lists = FlatWeights(keys=plan.closing_keys, max_keys=plan.max_records)
+        return strategy
     if defect not in changes:
         return build_strategy(plan)
 
@@ -275,6 +354,8 @@ def build(plan: Plan, defect: str) -> Strategy:
         patch("susurrus.mechanisms.weighted.Selector", broken),
     ):
         strategy = build_strategy(plan)
+    if isinstance(strategy, Closing) and defect == "no plus one":
+        strategy._threshold -= WEIGHT_ONE
     if isinstance(strategy, dp_sqlp.DpSqlp):
         if defect == "no plus one":
             strategy.thresholds -= dp_sqlp.GRID
@@ -319,12 +400,15 @@ def _window(
     scenario: Scenario, mechanism: Strategy, given: Input, noise: WindowNoise, trials: int, defect: str
 ) -> Outputs:
     K, U, T, lag = scenario.keys, scenario.users, mechanism.plan.triggers, mechanism.bounding.lag
+    columns = mechanism.plan.columns
+    closing = mechanism if isinstance(mechanism, Closing) else None
     size = K * trials
     names = [b"%d" % code for code in range(size)]
     table = StateTable(mechanism, size)
     declared = np.full(size, scenario.declared)
     due = np.where(declared, 0, T + 1).astype(np.int32)
-    published, estimates = np.zeros((T, size), np.bool_), np.zeros((T, size))
+    published, estimates = np.zeros((T, size), np.bool_), np.zeros((T, size, len(columns)))
+    unit = np.where(declared, WEIGHT_ONE, 0)
     held = UserKeys.empty(U * trials)
     rows = np.arange(len(given.user))
     order = np.lexsort((rows, given.source, given.user))
@@ -351,8 +435,14 @@ def _window(
         ranked = bounded.weight > 0
         users = np.bincount(code[ranked], minlength=size)
         weight = np.bincount(code[ranked], weights=bounded.weight[ranked], minlength=size).astype(np.int64)
-        sums = np.bincount(code[bounded.kept], minlength=size) * L
-        wanted = (sums > 0) | (due == 0)
+        kept, first = (np.bincount(code[which], minlength=size) for which in (bounded.kept, bounded.first))
+        sums = np.stack([kept * L if column.kind == "sum" else first for column in columns], axis=1)
+        lists = None
+        if closing is not None and trigger == T:
+            lists = _list_sums(closing, held, unit)
+        wanted = (kept > 0) | (due == 0)
+        if lists is not None:
+            wanted |= lists.users > 0
         if defect != "tested when touched":
             wanted |= due == trigger
         chunk = np.flatnonzero(wanted)
@@ -360,14 +450,44 @@ def _window(
             trigger,
             [names[i] for i in chunk],
             table.get(chunk),
-            Increments(users=users[chunk], weight=weight[chunk], sums=sums[chunk][:, None]),
+            Increments(
+                users=users[chunk],
+                weight=weight[chunk],
+                sums=sums[chunk],
+                lists=None if lists is None else _taken(lists, chunk),
+            ),
             noise,
             declared[chunk],
         )
         table.put(chunk, step.states)
         due[chunk] = step.due
         published[trigger - 1, chunk] = step.published
-        estimates[trigger - 1, chunk] = step.estimates[:, 0]
+        estimates[trigger - 1, chunk] = step.estimates
+        if closing is not None and trigger == T - closing.plan.lag:
+            shown = np.flatnonzero(published[trigger - 1])
+            unit[shown] = units(estimates[trigger - 1, shown, closing.counting[0]].astype(np.int64))
+    # Every column counts as keys of its own: one row of numbers a trial.
     return Outputs(
-        published=published.T.reshape(trials, K, T).copy(), estimates=estimates.T.reshape(trials, K, T).copy()
+        published=published.T.reshape(trials, K, T).copy(),
+        estimates=estimates.transpose(1, 2, 0).reshape(trials, K * len(columns), T).copy(),
+    )
+
+
+def _list_sums(closing: Closing, held: UserKeys, unit: npt.NDArray[np.int64]) -> ListSums:
+    """What all users' lists add to every key; unit: int64[keys], what was known of them by T - lag."""
+    weight, public = closing.lists.weigh(held.indptr, unit[held.key])
+    # Sums of integers below 2^53 are exact in bincount's float64.
+    users, total, public_total = (
+        np.bincount(held.key, weights=values, minlength=len(unit)).astype(np.int64)
+        for values in (weight > 0, weight, public)
+    )
+    return ListSums(users=users, weight=total, public_weight=public_total, unit=unit)
+
+
+def _taken(lists: ListSums, rows: npt.NDArray[np.intp]) -> ListSums:
+    return ListSums(
+        users=lists.users[rows],
+        weight=lists.weight[rows],
+        public_weight=lists.public_weight[rows],
+        unit=lists.unit[rows],
     )

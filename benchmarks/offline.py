@@ -4,7 +4,8 @@ Flow: workload → `spool` (Bounding.close on every user, compact columns per tr
 states in memory) → checkpoints at a quarter, half, three quarters and the end of the window. The classes are the ones
 the agents call; what differs from a worker is only where state lives and that, by default, keys already published are
 brought up to date at the checkpoints instead of at every trigger, which gives the same rows there (a test compares).
-Where ranks wait for the output (adaptive), `spool` applies the caps and `run` weighs, trigger by trigger.
+Where ranks wait for the output (adaptive, closing), `spool` applies the caps and `run` weighs, trigger by trigger.
+With closing, users' whole lists are measured at the last trigger (`list_sums`), from the same spool.
 """
 
 import sys
@@ -19,11 +20,14 @@ import numpy.typing as npt
 from workload import Workload
 
 from susurrus.mechanisms.bounding import Bounding, UserKeys
+from susurrus.mechanisms.closing import Closing, ListWeights, units
 from susurrus.mechanisms.noise import NoiseSource, WindowNoise
-from susurrus.mechanisms.strategy import Increments, Step, Strategy
+from susurrus.mechanisms.strategy import Increments, ListSums, Step, Strategy
 
 STEP_KEYS = 65_536
 MERGE_PARTS = 8
+LIST_USERS = 1_000_000
+"""Users whose lists are weighed at once."""
 NOISE_MEMORY_BYTES = 1 << 30
 """What remembered noise of published keys may take: at T = 1000, 80,000 keys need a third of it, a worker's 64 MB do not do."""
 
@@ -243,6 +247,32 @@ class Ranks:
         self.since[codes] = np.minimum(self.since[codes], trigger)
 
 
+def list_sums(
+    lists: ListWeights, spooled: Spool, unit: npt.NDArray[np.int64]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Users, weight and public weight of every key, int64[keys] each, from all users' lists; unit: int64[keys]."""
+    totals = np.zeros((3, len(spooled.key_names)), np.int64)
+    for begin in range(0, spooled.users, LIST_USERS):
+        ends = (begin, min(begin + LIST_USERS, spooled.users))
+        found = []
+        for rows, by in zip(spooled.rows, spooled.by, strict=True):
+            for (key, first), user in zip(rows, by, strict=True):
+                some = slice(*np.searchsorted(user, ends))
+                listed = first[some] > 0
+                found.append((user[some][listed], key[some][listed]))
+        if not found:
+            continue
+        user, key = (np.concatenate(column) for column in zip(*found, strict=True))
+        order = np.argsort(user, kind="stable")  # parts come by trigger, so a user's keys stay in order
+        part = key[order]
+        indptr = np.searchsorted(user[order], np.arange(ends[0], ends[1] + 1)).astype(np.int64)
+        weight, public = lists.weigh(indptr, unit[part])
+        # Sums of integers below 2^53 are exact in bincount's float64.
+        for total, values in zip(totals, (weight > 0, weight, public), strict=True):
+            total += np.bincount(part, weights=values, minlength=len(total)).astype(np.int64)
+    return totals[0], totals[1], totals[2]
+
+
 def window_noise(seed: int, digest: bytes) -> WindowNoise:
     """Noise of a benchmark run: the secret is public here, made from the seed, so that runs can be repeated."""
     secret = blake2b(b"susurrus benchmark" + seed.to_bytes(8, "little"), digest_size=32).digest()
@@ -278,6 +308,10 @@ def run(
     ranks = None
     if strategy.bounding.lag is not None:
         ranks = Ranks(strategy.bounding, spooled.users, keys, T)
+    closing = strategy if isinstance(strategy, Closing) else None
+    # Keys public at the last trigger are weighed by what was published of them by then.
+    unit = np.zeros(keys, np.int64)
+    weighed = T - strategy.plan.lag if closing is not None else 0
     progress = Progress(f"{strategy.plan.strategy}, triggers", T)
     for trigger in range(1, T + 1):
         touched = np.zeros(0, np.int64)
@@ -291,7 +325,10 @@ def run(
             count[touched] += np.bincount(at)
             users[touched] += np.bincount(at, weights=w > 0).astype(np.int64)
             weight[touched] += np.bincount(at, weights=w).astype(np.int64)
-        if lazy and trigger not in ends:
+        lists = list_sums(closing.lists, spooled, unit) if closing is not None and trigger == T else None
+        if lists is not None:
+            touched = np.union1d(touched, np.flatnonzero(lists[0]))
+        if lazy and trigger not in ends and trigger != weighed:
             touched = touched[due[touched] != 0]
             codes = np.union1d(touched, np.flatnonzero(due == trigger))
         else:
@@ -299,7 +336,12 @@ def run(
         begin = time.perf_counter()
         for start in range(0, len(codes), STEP_KEYS):
             chunk = codes[start : start + STEP_KEYS]
-            increments = Increments(users=users[chunk], weight=weight[chunk], sums=count[chunk][:, None])
+            sums = None
+            if lists is not None:
+                sums = ListSums(
+                    users=lists[0][chunk], weight=lists[1][chunk], public_weight=lists[2][chunk], unit=unit[chunk]
+                )
+            increments = Increments(users=users[chunk], weight=weight[chunk], sums=count[chunk][:, None], lists=sums)
             step = strategy.step(
                 trigger, list(names[chunk]), table.get(chunk), increments, noise, np.zeros(len(chunk), np.bool_)
             )
@@ -313,6 +355,8 @@ def run(
             published.known[shown] = True
             if ranks is not None:
                 ranks.published(trigger, shown)
+        if trigger == weighed:
+            unit[published.known] = units(published.estimate[published.known])
         seconds = time.perf_counter() - begin
         result.step_seconds += seconds
         result.trigger_seconds.append(seconds)

@@ -19,7 +19,7 @@ from typing import Any
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 RESULTS = DOCS / "results"
-ORDER = ["baseline1", "baseline2", "dp-sqlp", "toeplitz", "weighted", "adaptive"]
+ORDER = ["baseline1", "baseline2", "dp-sqlp", "toeplitz", "weighted", "adaptive", "closing"]
 PAPER = {100: (28_338, 1_391, 17.74e6, 50_039), 1000: (22_280, 1_563, 19.40e6, 58_237)}
 """What DP-SQLP's Table 1 prints for its own algorithm: keys, ℓ∞, ℓ1, ℓ2."""
 
@@ -102,7 +102,7 @@ def thresholds() -> Iterator[str]:
 
 
 def audit() -> Iterator[str]:
-    columns = ("toeplitz", "weighted", "adaptive", "dp-sqlp", "pipeline")
+    columns = ("toeplitz", "weighted", "adaptive", "closing", "dp-sqlp", "pipeline")
     found: dict[tuple[str, str], dict[str, dict[str, Any]]] = {}
     for row in load("audit.jsonl"):
         column = "pipeline" if row["through"] == "pipeline" else row["strategy"]

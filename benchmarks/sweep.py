@@ -93,6 +93,7 @@ def main(argv: list[str] | None = None) -> int:
     rows = []
     for strategy in options.strategy or ["toeplitz"]:
         for C, m in product(map(int, options.caps.split(",")), map(int, options.per_key.split(","))):
+            # Closing measures users, and a count of records is one of users at m = 1 only.
             if m > C or (m > 1 and strategy not in ("toeplitz", "weighted", "adaptive")):
                 continue
             row = measure(

@@ -24,8 +24,8 @@ from workload import FileWorkload, Workload, ZipfMandelbrotDay, read_pairs
 from susurrus.mechanisms.bounding import Bounding
 from susurrus.mechanisms.strategy import Column, Plan, build_strategy
 
-STRATEGIES = ("toeplitz", "weighted", "adaptive", "dp-sqlp", "baseline1", "baseline2")
-VALUE_CAP = {"weighted": 40, "adaptive": 40}
+STRATEGIES = ("toeplitz", "weighted", "adaptive", "closing", "dp-sqlp", "baseline1", "baseline2")
+VALUE_CAP = {"weighted": 40, "adaptive": 40, "closing": 40}
 """C for values where it differs from 32: these select with a cap of their own, so their values want a larger one."""
 
 
@@ -38,7 +38,9 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--epsilon", type=float, default=6.0)
     parser.add_argument("--delta", type=float, default=1e-9)
     parser.add_argument(
-        "--max-records", type=int, help="C; default 32, for weighted and adaptive 40 (values; 32 and 8 ranked keys)"
+        "--max-records",
+        type=int,
+        help="C; default 32, for weighted, adaptive and closing 40 (values; 32, 8 and 8 ranked keys)",
     )
     parser.add_argument("--max-records-per-key", type=int, default=1)
     parser.add_argument(

@@ -10,7 +10,9 @@ from audit_scenarios import DEFECTS, REAL, SCENARIOS, L, play
 from audit_statistics import Outputs, clopper_pearson, epsilon_bound, lower_bound
 from scipy import stats
 
-EVERY = list(audit.cases(audit.STRATEGIES))
+SHARED = ("boundary, many triggers", "spread", "several partitions", "popular keys touched")
+"""Here `closing` does what `adaptive` does, last trigger or not; the whole audit plays them all the same."""
+EVERY = [case for case in audit.cases(audit.STRATEGIES) if not (case[0] == "closing" and case[1] in SHARED)]
 
 
 def test_clopper_pearson_against_binomial_tails():

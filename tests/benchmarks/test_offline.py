@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import math
 
 import numpy as np
 import pytest
@@ -10,21 +11,21 @@ from offline import StateTable, checkpoints, run, spool, window_noise
 from workload import DAY_MS, FileWorkload, Records, ZipfMandelbrotDay, read_pairs, sort_records, zipf_mandelbrot
 
 from susurrus.mechanisms.bounding import UserKeys
-from susurrus.mechanisms.strategy import Column, Increments, Plan, build_strategy
+from susurrus.mechanisms.strategy import Column, Increments, ListSums, Plan, build_strategy
 
-STRATEGIES = ["toeplitz", "weighted", "adaptive", "dp-sqlp"]
+STRATEGIES = ["toeplitz", "weighted", "adaptive", "closing", "dp-sqlp"]
+ONE = 1 << 20
 
 
 def make_plan(strategy: str, triggers: int = 12, **changes) -> Plan:
-    return Plan(
-        strategy=strategy,
-        triggers=triggers,
-        epsilon=12.0,
-        delta=1e-3,
-        columns=(Column(name="visits", kind="count"),),
-        max_records=5,
+    fields = {
+        "epsilon": 12.0,
+        "delta": 1e-3,
+        "columns": (Column(name="visits", kind="count"),),
+        "max_records": 5,
         **changes,
-    )
+    }
+    return Plan(strategy=strategy, triggers=triggers, **fields)
 
 
 def small_day(seed: int = 1, users: int = 4000, keys: int = 200) -> ZipfMandelbrotDay:
@@ -69,14 +70,87 @@ def test_bounding_a_day_at_once_equals_bounding_each_trigger_with_its_state(stra
     assert whole.kept < whole.records, "the caps were never reached"
 
 
-@pytest.mark.parametrize(("lag", "cap"), [(1, 1), (3, 2)])
-def test_an_adaptive_run_equals_bounding_each_trigger_with_its_state_and_public_keys(lag, cap, monkeypatch):
+def user_lists(chunks: list[Records], cap: int) -> list[list[int]]:
+    """Every user's first `cap` distinct keys, in order; what is kept where a key counts once."""
+    lists = []
+    for records in chunks:
+        mine: list[list[int]] = [[] for _ in range(records.users)]
+        for user, key in zip(records.user.tolist(), records.key.tolist(), strict=True):
+            if key not in mine[user] and len(mine[user]) < cap:
+                mine[user].append(key)
+        lists += mine
+    return lists
+
+
+def slow_unit(estimate: int) -> int:
+    """The largest u with u / 2^20 <= (estimate / 60)^(-1/3), at most 2^20, in integers."""
+    unit = int(ONE * (60 / max(estimate, 60)) ** (1 / 3)) + 2
+    while unit**3 * max(estimate, 60) > 60 * ONE**3:
+        unit -= 1
+    return unit
+
+
+def slow_list_sums(lists: list[list[int]], units: dict[int, int], plan: Plan, keys: int) -> tuple[ListSums, set[str]]:
+    """The closing measurement, user by user: at most 2 is the squared norm of a user's weights on keys that are not
+    public, at most 6 that of the others. Also which of its rules were needed."""
+    users, weight, public_weight = ([0] * keys for _ in range(3))
+    needed = set()
+    for mine in lists:
+        unknown = [key for key in mine if key not in units]
+        if len(unknown) > plan.closing_keys:
+            needed.add("too many keys")
+        unknown = unknown[: plan.closing_keys]
+        each = ONE
+        if len(unknown) > 2:
+            needed.add("unknown scaled")
+            each = math.floor(ONE * math.sqrt(2 / len(unknown)) * (1 - 1e-12))
+        for key in unknown:
+            users[key] += 1
+            weight[key] += each
+        public = [key for key in mine if key in units]
+        square, scale = sum(units[key] ** 2 for key in public), 1.0
+        if square > 6 * ONE**2:
+            needed.add("public scaled")
+            scale = math.sqrt(6 * ONE**2 / square) * (1 - 1e-12)
+        for key in public:
+            if units[key] < ONE:
+                needed.add("popular")
+            public_weight[key] += math.floor(units[key] * scale)
+    unit = [units.get(key, 0) for key in range(keys)]
+    columns = [np.array(column, np.int64) for column in (users, weight, public_weight, unit)]
+    return ListSums(users=columns[0], weight=columns[1], public_weight=columns[2], unit=columns[3]), needed
+
+
+@pytest.mark.parametrize(
+    ("strategy", "lag", "keys", "needed", "changes"),
+    [
+        ("adaptive", 1, 2000, set(), {}),
+        ("adaptive", 3, 2000, set(), {"max_records_per_key": 2}),
+        ("closing", 1, 2000, {"unknown scaled", "too many keys", "public scaled"}, {"max_records": 20}),
+        (
+            "closing",
+            3,
+            2000,
+            {"unknown scaled", "too many keys", "public scaled"},
+            {"max_records": 16, "closing_keys": 3},
+        ),
+        ("closing", 3, 300, {"public scaled", "popular"}, {"max_records": 16}),
+        ("closing", 11, 250, {"unknown scaled", "public scaled"}, {"max_records": 16, "minimum_users": 2}),
+        ("closing", 12, 2000, {"unknown scaled"}, {"max_records": 12}),
+        ("closing", 40, 2000, {"unknown scaled"}, {"max_records": 12}),
+    ],
+)
+def test_a_run_whose_ranks_wait_equals_bounding_each_trigger_with_its_state_and_public_keys(
+    strategy, lag, keys, needed, changes, monkeypatch
+):
+    """And with `closing`, whose last trigger measures the users' lists, weighing every list by itself."""
     T = 12
-    mechanism = build_strategy(make_plan("adaptive", T, lag=lag, max_records_per_key=cap, max_keys=3))
+    mechanism = build_strategy(make_plan(strategy, T, lag=lag, max_keys=3, **changes))
     monkeypatch.setattr("workload.CHUNK_USERS", 1500)
-    day = small_day(keys=2000)
+    monkeypatch.setattr("offline.LIST_USERS", 700)
+    day = small_day(keys=keys)
     noise = window_noise(0, mechanism.plan.digest())
-    found = np.full(2000, T + lag + 1)
+    found = np.full(keys, T + lag + 1)
 
     def released(trigger, codes, step):
         found[codes[step.published]] = np.minimum(found[codes[step.published]], trigger)
@@ -86,7 +160,7 @@ def test_an_adaptive_run_equals_bounding_each_trigger_with_its_state_and_public_
     state = [UserKeys.empty(records.users) for records in chunks]
     since = np.full(len(day.key_names), T + lag + 1)
     table, nothing = StateTable(mechanism, len(since)), np.zeros(len(since), np.bool_)
-    unranked = 0
+    unranked, units, met = 0, {}, set()
     for trigger in range(1, T + 1):
         users, weight, count = (np.zeros(len(since), np.int64) for _ in range(3))
         for number, records in enumerate(chunks):
@@ -104,20 +178,31 @@ def test_an_adaptive_run_equals_bounding_each_trigger_with_its_state_and_public_
             weight += np.bincount(key, weights=closed.weight, minlength=len(since)).astype(np.int64)
             count += np.bincount(key[closed.kept], minlength=len(since))
         every = np.arange(len(since))
-        given = Increments(users=users, weight=weight, sums=count[:, None])
+        lists = None
+        if strategy == "closing" and trigger == T:
+            mine = user_lists(chunks, mechanism.plan.max_records)
+            lists, met = slow_list_sums(mine, units, mechanism.plan, len(since))
+        given = Increments(users=users, weight=weight, sums=count[:, None], lists=lists)
         step = mechanism.step(trigger, day.key_names, table.get(every), given, noise, nothing)
         table.put(every, step.states)
+        if trigger == T - lag:
+            units = {key: slow_unit(int(step.estimates[key, 0])) for key in np.flatnonzero(step.published).tolist()}
         since[step.published] = np.minimum(since[step.published], trigger)
         unranked = sum(int(held.unranked.sum()) for held in state)
     assert np.array_equal(found, since)
     assert np.array_equal(offline.published.estimate, step.estimates[:, 0])
-    assert unranked > 0
-    assert len(np.unique(since)) > 6, "keys must become public at several triggers"
+    assert np.array_equal(offline.published.std_error, step.std_errors[:, 0])
+    assert (unranked > 0) == (lag < T)
+    assert len(np.unique(since)) >= 5, "keys must become public at several triggers"
+    assert met == needed, "every rule of the lists' weights must be met somewhere"
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
-def test_stepping_published_keys_at_checkpoints_only_gives_the_same_rows(strategy, monkeypatch):
-    mechanism = build_strategy(make_plan(strategy))
+@pytest.mark.parametrize(
+    ("strategy", "changes"),
+    [*((strategy, {}) for strategy in STRATEGIES), *(("closing", {"lag": lag}) for lag in (3, 5, 11, 12, 40))],
+)
+def test_stepping_published_keys_at_checkpoints_only_gives_the_same_rows(strategy, changes, monkeypatch):
+    mechanism = build_strategy(make_plan(strategy, **changes))
     spooled = spool(small_day(), mechanism.bounding, 12)
     noise = window_noise(0, mechanism.plan.digest())
     lazy = run(mechanism, spooled, noise)
