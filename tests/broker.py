@@ -28,8 +28,16 @@ missing: dict[str, int] = {}
 class Broker:
     """A Kafka under test. ``cluster`` is set where its brokers can be killed, paused and restarted one by one."""
 
-    def __init__(self, bootstrap_servers: str, *, description: str, cluster: KafkaCluster | None = None) -> None:
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        *,
+        description: str,
+        cluster: KafkaCluster | None = None,
+        idempotence: bool = True,
+    ) -> None:
         self.bootstrap_servers = bootstrap_servers
+        self.idempotence = idempotence
         self.description = description
         self.cluster = cluster
 
@@ -64,8 +72,12 @@ class Broker:
             time.sleep(0.05)
 
     def producer(self, **config: object) -> Producer:
-        """A producer; keyword arguments are librdkafka properties with _ for the dots (``linger_ms=5``)."""
-        return Producer({"bootstrap.servers": self.bootstrap_servers, **_properties(config)})
+        """A producer; keyword arguments are librdkafka properties with _ for the dots (``linger_ms=5``).
+
+        Idempotent where the broker can: a batch that is sent again must not overtake or double what tests count on.
+        """
+        defaults = {"bootstrap.servers": self.bootstrap_servers, "enable.idempotence": self.idempotence}
+        return Producer({**defaults, **_properties(config)})
 
     @contextlib.contextmanager
     def consumer(self, **config: object) -> Iterator[Consumer]:
@@ -246,7 +258,7 @@ def container_broker() -> Iterator[Broker]:
 def embedded_broker() -> Iterator[Broker]:
     """librdkafka's in-process broker: the real protocol, without transactions, CreateTopics or compaction."""
     with EmbeddedBroker() as host:
-        yield Broker(host.bootstrap_servers, description="librdkafka's in-process broker")
+        yield Broker(host.bootstrap_servers, description="librdkafka's in-process broker", idempotence=False)
 
 
 def give_up(reason: str) -> None:

@@ -25,7 +25,7 @@ FEED_SECONDS = 30.0
 def feed(kafka: Broker, raw: str, stop: threading.Event) -> None:
     """Readings of all meters in turn; a meter stays on one partition."""
     dice = np.random.default_rng(3)
-    producer = kafka.producer(linger_ms=5, enable_idempotence=True)
+    producer = kafka.producer(linger_ms=5)
     at = 0
     while not stop.is_set():
         for meter, watts in enumerate(np.round(dice.gamma(2.0, 8.0, STREAMS), 2).tolist()):

@@ -49,7 +49,7 @@ def test_a_cluster_survives_the_death_of_a_leader(kafka_cluster: Broker) -> None
     topic = kafka_cluster.create_topic(kafka_cluster.new_prefix(), 1)
     (partition,) = kafka_cluster.admin().list_topics(topic, timeout=30).topics[topic].partitions.values()
     assert len(partition.replicas) == 3
-    producer = kafka_cluster.producer(acks="all", enable_idempotence=True)
+    producer = kafka_cluster.producer(acks="all")
     producer.produce(topic, b"before")
     assert producer.flush(60) == 0
     leader = kafka_cluster.leader(topic)
