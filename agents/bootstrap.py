@@ -12,6 +12,7 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, NewTopic, OffsetSpec, ResourceType
 
+from susurrus.agents.sections import AdaptiveSettings
 from susurrus.agents.settings import Settings
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.topics import charges
@@ -31,11 +32,8 @@ def specs_of(settings: Settings) -> tuple[TopicSpec, ...]:
         from susurrus.topics.spec import LOCAL_TOPICS
 
         return LOCAL_TOPICS
-    return (
-        (*HISTOGRAM_TOPICS, PUBLISHED_KEYS)
-        if settings.privacy.strategy in ("adaptive", "closing")
-        else HISTOGRAM_TOPICS
-    )
+    told = isinstance(settings.privacy.by_rank, AdaptiveSettings)
+    return (*HISTOGRAM_TOPICS, PUBLISHED_KEYS) if told else HISTOGRAM_TOPICS
 
 
 def _partitions(settings: Settings, spec: TopicSpec, raw: int) -> int:

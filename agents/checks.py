@@ -129,7 +129,7 @@ def _bounds(settings: "Settings") -> Iterator[str]:
             f"bounds.max_records_per_key = {bounds.max_records_per_key}: more than bounds.max_records_per_user = "
             f"{bounds.max_records_per_user}; use at most that"
         )
-    if bounds.max_keys_per_user is not None and settings.privacy.strategy in ("weighted", "adaptive", "closing"):
+    if bounds.max_keys_per_user is not None and settings.privacy.by_rank is not None:
         name = settings.privacy.strategy
         yield f'bounds.max_keys_per_user: not with strategy "{name}"; use privacy.{name}.ranked_keys instead'
 

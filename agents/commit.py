@@ -30,3 +30,9 @@ class Commit:
     deletes: list[bytes] = field(default_factory=list)
     drops: list[tuple[bytes, bytes]] = field(default_factory=list)
     """Ranges [start, end) of state keys to delete, before deletes and puts."""
+
+    def drop(self, start: bytes, end: bytes) -> None:
+        """Delete a range for good: what this very commit puts or deletes there, too, which would come after its drops."""
+        self.drops.append((start, end))
+        self.puts = [put for put in self.puts if not start <= put[0] < end]
+        self.deletes = [key for key in self.deletes if not start <= key < end]

@@ -287,6 +287,16 @@ class PrivacySettings(Section):
     """File with the noise secret (hexadecimal, base64 or raw, at least 32 bytes), the same for all workers; a relative
     path starts at the configuration file. Without it: the variable SUSURRUS_SECRET."""
 
+    @property
+    def by_rank(self) -> WeightedSettings | AdaptiveSettings | None:
+        """The section of a strategy that ranks a user's keys."""
+        sections: dict[str, WeightedSettings | AdaptiveSettings] = {
+            "weighted": self.weighted,
+            "adaptive": self.adaptive,
+            "closing": self.closing,
+        }
+        return sections.get(self.strategy)
+
 
 class BudgetSettings(Section):
     """Optional total for a user active in every window, over all pipelines of this prefix on one raw topic."""

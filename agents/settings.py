@@ -36,7 +36,6 @@ from susurrus.agents.sections import (
     StartSettings,
     StreamSettings,
     TopicSettings,
-    WeightedSettings,
     WindowSettings,
     WorkerSettings,
 )
@@ -187,13 +186,8 @@ class Settings(Section):
         from susurrus.mechanisms.strategy import Column, Plan
 
         privacy = self.privacy
-        by_rank: dict[str, WeightedSettings | AdaptiveSettings] = {
-            "weighted": privacy.weighted,
-            "adaptive": privacy.adaptive,
-            "closing": privacy.closing,
-        }
-        ranked = by_rank.get(privacy.strategy, privacy.weighted)
-        closing = privacy.strategy == "closing"
+        ranked = privacy.by_rank or privacy.weighted
+        told = ranked if isinstance(ranked, AdaptiveSettings) else privacy.adaptive
         return Plan(
             strategy=self.privacy.strategy,
             triggers=self.triggers,
@@ -202,14 +196,14 @@ class Settings(Section):
             columns=tuple(Column(name=c.name, kind=c.kind, bound=c.bound) for c in self.measured_columns),
             max_records=self.bounds.max_records_per_user,
             max_records_per_key=self.bounds.max_records_per_key,
-            max_keys=ranked.ranked_keys if privacy.strategy in by_rank else self.bounds.max_keys_per_user,
+            max_keys=ranked.ranked_keys if privacy.by_rank is not None else self.bounds.max_keys_per_user,
             minimum_users=self.keys.minimum_users,
             discover=self.keys.discover,
             gaussian_delta_fraction=self.privacy.gaussian_delta_fraction,
             selection_share=privacy.selection_share,
             gamma=ranked.gamma,
             prior=ranked.prior,
-            lag=privacy.closing.lag if closing else privacy.adaptive.lag,
+            lag=told.lag,
             closing_unknown_share=privacy.closing.unknown_share,
             closing_public_share=privacy.closing.public_share,
             closing_keys=privacy.closing.keys,

@@ -439,7 +439,7 @@ def _window(
         sums = np.stack([kept * L if column.kind == "sum" else first for column in columns], axis=1)
         lists = None
         if closing is not None and trigger == T:
-            lists = _list_sums(closing, held, unit)
+            lists = ListSums.of(closing.lists.add_up(held.indptr, held.key, unit), unit)
         wanted = (kept > 0) | (due == 0)
         if lists is not None:
             wanted |= lists.users > 0
@@ -454,7 +454,7 @@ def _window(
                 users=users[chunk],
                 weight=weight[chunk],
                 sums=sums[chunk],
-                lists=None if lists is None else _taken(lists, chunk),
+                lists=None if lists is None else lists.take(chunk),
             ),
             noise,
             declared[chunk],
@@ -470,24 +470,4 @@ def _window(
     return Outputs(
         published=published.T.reshape(trials, K, T).copy(),
         estimates=estimates.transpose(1, 2, 0).reshape(trials, K * len(columns), T).copy(),
-    )
-
-
-def _list_sums(closing: Closing, held: UserKeys, unit: npt.NDArray[np.int64]) -> ListSums:
-    """What all users' lists add to every key; unit: int64[keys], what was known of them by T - lag."""
-    weight, public = closing.lists.weigh(held.indptr, unit[held.key])
-    # Sums of integers below 2^53 are exact in bincount's float64.
-    users, total, public_total = (
-        np.bincount(held.key, weights=values, minlength=len(unit)).astype(np.int64)
-        for values in (weight > 0, weight, public)
-    )
-    return ListSums(users=users, weight=total, public_weight=public_total, unit=unit)
-
-
-def _taken(lists: ListSums, rows: npt.NDArray[np.intp]) -> ListSums:
-    return ListSums(
-        users=lists.users[rows],
-        weight=lists.weight[rows],
-        public_weight=lists.public_weight[rows],
-        unit=lists.unit[rows],
     )

@@ -247,11 +247,9 @@ class Ranks:
         self.since[codes] = np.minimum(self.since[codes], trigger)
 
 
-def list_sums(
-    lists: ListWeights, spooled: Spool, unit: npt.NDArray[np.int64]
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Users, weight and public weight of every key, int64[keys] each, from all users' lists; unit: int64[keys]."""
-    totals = np.zeros((3, len(spooled.key_names)), np.int64)
+def list_sums(lists: ListWeights, spooled: Spool, unit: npt.NDArray[np.int64]) -> ListSums:
+    """What all users' lists add to every key; unit: int64[keys]."""
+    totals = np.zeros((len(spooled.key_names), 3), np.int64)
     for begin in range(0, spooled.users, LIST_USERS):
         ends = (begin, min(begin + LIST_USERS, spooled.users))
         found = []
@@ -264,13 +262,9 @@ def list_sums(
             continue
         user, key = (np.concatenate(column) for column in zip(*found, strict=True))
         order = np.argsort(user, kind="stable")  # parts come by trigger, so a user's keys stay in order
-        part = key[order]
         indptr = np.searchsorted(user[order], np.arange(ends[0], ends[1] + 1)).astype(np.int64)
-        weight, public = lists.weigh(indptr, unit[part])
-        # Sums of integers below 2^53 are exact in bincount's float64.
-        for total, values in zip(totals, (weight > 0, weight, public), strict=True):
-            total += np.bincount(part, weights=values, minlength=len(total)).astype(np.int64)
-    return totals[0], totals[1], totals[2]
+        totals += lists.add_up(indptr, key[order], unit)
+    return ListSums.of(totals, unit)
 
 
 def window_noise(seed: int, digest: bytes) -> WindowNoise:
@@ -327,7 +321,7 @@ def run(
             weight[touched] += np.bincount(at, weights=w).astype(np.int64)
         lists = list_sums(closing.lists, spooled, unit) if closing is not None and trigger == T else None
         if lists is not None:
-            touched = np.union1d(touched, np.flatnonzero(lists[0]))
+            touched = np.union1d(touched, np.flatnonzero(lists.users))
         if lazy and trigger not in ends and trigger != weighed:
             touched = touched[due[touched] != 0]
             codes = np.union1d(touched, np.flatnonzero(due == trigger))
@@ -336,12 +330,12 @@ def run(
         begin = time.perf_counter()
         for start in range(0, len(codes), STEP_KEYS):
             chunk = codes[start : start + STEP_KEYS]
-            sums = None
-            if lists is not None:
-                sums = ListSums(
-                    users=lists[0][chunk], weight=lists[1][chunk], public_weight=lists[2][chunk], unit=unit[chunk]
-                )
-            increments = Increments(users=users[chunk], weight=weight[chunk], sums=count[chunk][:, None], lists=sums)
+            increments = Increments(
+                users=users[chunk],
+                weight=weight[chunk],
+                sums=count[chunk][:, None],
+                lists=None if lists is None else lists.take(chunk),
+            )
             step = strategy.step(
                 trigger, list(names[chunk]), table.get(chunk), increments, noise, np.zeros(len(chunk), np.bool_)
             )

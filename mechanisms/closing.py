@@ -86,6 +86,18 @@ class ListWeights:
             raise AssertionError("closing weights exceed the sensitivity they were made for")
         return weight, public
 
+    def add_up(
+        self, indptr: npt.NDArray[np.int64], key: npt.NDArray[np.int64], unit: npt.NDArray[np.int64]
+    ) -> npt.NDArray[np.int64]:
+        """int64[keys, 3]: users with weight on each key where it is not public, their weight, and all users' where it is.
+
+        indptr: int64[U + 1]; key: int64[n], the lists' keys; unit: int64[keys], of every key.
+        """
+        weight, public = self.weigh(indptr, unit[key])
+        # Sums of integers below 2^53 are exact in bincount's float64.
+        columns = [np.bincount(key, weights=values, minlength=len(unit)) for values in (weight > 0, weight, public)]
+        return np.stack(columns, axis=1).astype(np.int64)
+
 
 def units(estimates: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """int64[k] in 1..2^20: what one user's record weighs on a public key, from the key's published estimate.

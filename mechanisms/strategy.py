@@ -10,7 +10,7 @@ however the keys are divided into chunks and however often a trigger is replayed
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from hashlib import blake2b
 from itertools import pairwise
 from typing import Any, Literal, Protocol, Self
@@ -163,6 +163,21 @@ class ListSums:
     weight: npt.NDArray[np.int64]
     public_weight: npt.NDArray[np.int64]
     unit: npt.NDArray[np.int64]
+
+    @classmethod
+    def of(cls, sums: npt.NDArray[np.int64], unit: npt.NDArray[np.int64]) -> Self:
+        """sums: int64[k, 3], as `ListWeights.add_up` orders them."""
+        return cls(users=sums[:, 0], weight=sums[:, 1], public_weight=sums[:, 2], unit=unit)
+
+    def take(self, index: npt.NDArray[np.intp]) -> Self:
+        """The same for some of the keys."""
+        return replace(
+            self,
+            users=self.users[index],
+            weight=self.weight[index],
+            public_weight=self.public_weight[index],
+            unit=self.unit[index],
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

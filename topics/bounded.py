@@ -78,8 +78,7 @@ def encode(block: BoundedBlock) -> bytes:
 
 def decode(data: bytes) -> BoundedBlock:
     """Raises MalformedRecord. The arrays are fresh and writable."""
-    with_lists = data[1:2] == bytes((VERSION_WITH_LISTS,))
-    reader = Reader(data, Kind.BLOCK, VERSION_WITH_LISTS if with_lists else VERSION)
+    reader = Reader(data, Kind.BLOCK, VERSION, VERSION_WITH_LISTS)
     partition, slot = reader.scalar(), reader.scalar()
     n, columns = reader.count(), reader.count(bytes_each=9)  # a key is at least one byte, a column nine
     if partition < 0 or columns > MAX_COLUMNS:
@@ -89,7 +88,7 @@ def decode(data: bytes) -> BoundedBlock:
     for index in range(columns):
         sums[:, index] = reader.column(n)
     lists = None
-    if with_lists:
+    if reader.version == VERSION_WITH_LISTS:
         lists = np.stack([reader.column(n) for _ in range(LIST_COLUMNS)], axis=1)
     keys = reader.blobs(n)
     reader.finish()

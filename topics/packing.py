@@ -115,12 +115,14 @@ class Writer:
 class Reader:
     """Takes the fields of one record apart, in the order they were written."""
 
-    def __init__(self, data: bytes, kind: Kind, version: int) -> None:
+    def __init__(self, data: bytes, kind: Kind, *versions: int) -> None:
         if len(data) < 2 or data[0] != kind:
             raise MalformedRecord(f"record kind={data[:1].hex() or 'none'} where {kind.name} was expected")
-        if data[1] != version:
+        self.version = data[1]
+        if self.version not in versions:
+            known = " or ".join(map(str, versions))
             raise MalformedRecord(
-                f"{kind.name} version={data[1]} is not {version}: upgrade the readers before the writers"
+                f"{kind.name} version={self.version} is not {known}: upgrade the readers before the writers"
             )
         self._data = data
         self._at = 2

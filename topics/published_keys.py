@@ -70,8 +70,7 @@ def encode(block: PublishedKeysBlock) -> bytes:
 
 def decode(data: bytes) -> PublishedKeysBlock:
     """Raises MalformedRecord."""
-    with_units = data[1:2] == bytes((VERSION_WITH_UNITS,))
-    reader = Reader(data, Kind.BLOCK, VERSION_WITH_UNITS if with_units else VERSION)
+    reader = Reader(data, Kind.BLOCK, VERSION, VERSION_WITH_UNITS)
     partition, slot, last = reader.scalar(), reader.scalar(), reader.scalar()
     # A column of equal values takes no bytes a row: of the windows open at one slot there are few.
     n, windows = reader.count(), reader.count(bytes_each=0)
@@ -80,7 +79,7 @@ def decode(data: bytes) -> PublishedKeysBlock:
     digest, epoch = reader.raw(DIGEST_SIZE), reader.raw(EPOCH_SIZE)
     window = reader.column(n)
     keys = reader.blobs(n)
-    units = reader.column(n) if with_units else None
+    units = reader.column(n) if reader.version == VERSION_WITH_UNITS else None
     starts, numbers = reader.column(windows), reader.column(windows)
     reader.finish()
     return PublishedKeysBlock(

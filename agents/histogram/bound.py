@@ -195,14 +195,14 @@ class Bound(Stage):
         topic = self.services.topic("bounded")
         for target in range(self._partitions):
             outputs.append(Output(topic, target, [{"value": tick}]))
-        oldest = self._calendar.open_windows(slot + 1).start
-        if oldest > self._calendar.open_windows(closed_before + 1).start:
-            drops += [(table, table + ordered(oldest)) for table in (_USERS, NUMBERS, KEYS)]
-            # Drops come before puts, and what the last slot adds to a window that is over would stay.
-            puts = [(name, value) for name, value in puts if name[1:9] >= ordered(oldest)]
         self._open.close(slot)
         position = self._open.position(self._taken)
-        return Commit(position=position, meta=self._meta(position), outputs=outputs, puts=puts, drops=drops)
+        commit = Commit(position=position, meta=self._meta(position), outputs=outputs, puts=puts, drops=drops)
+        oldest = self._calendar.open_windows(slot + 1).start
+        if oldest > self._calendar.open_windows(closed_before + 1).start:
+            for table in (_USERS, NUMBERS, KEYS):
+                commit.drop(table, table + ordered(oldest))
+        return commit
 
     def _meta(self, position: int) -> dict[str, Any]:
         meta = {"format": _FORMAT, **self._open.to_meta(position), **self._spilled.to_meta()}

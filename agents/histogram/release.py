@@ -11,11 +11,11 @@ last trigger (strategy `closing`), and those of spilled_slots.py.
 
 import logging
 from collections.abc import Iterator
-from dataclasses import replace
 from hashlib import blake2b
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from susurrus.agents.commit import Commit, Output
 from susurrus.agents.histogram.open_slots import OpenSlots
@@ -277,10 +277,7 @@ class Release(Stage):
         if trigger == self._triggers:
             del self._window_noise[window]
             for table in (_STATE, _DUE, _PUBLISHED, _UNITS):
-                commit.drops.append((table + ordered(window), table + ordered(window + 1)))
-            dropped = tuple(table + ordered(window) for table in (_STATE, _DUE, _PUBLISHED, _UNITS))
-            commit.puts = [(key, value) for key, value in commit.puts if not key.startswith(dropped)]
-            commit.deletes = [key for key in commit.deletes if not key.startswith(dropped)]
+                commit.drop(table + ordered(window), table + ordered(window + 1))
         return rows
 
     def _step(
@@ -299,9 +296,7 @@ class Release(Stage):
 
         dues: where unpublished keys stand in the index; None for keys never seen; empty for published keys.
         """
-        increments = self._increments(keys, news)
-        if trigger == self._triggers and self._strategy.lists is not None:
-            increments = replace(increments, lists=self._list_sums(window, keys, news))
+        increments = self._increments(window, trigger, keys, news)
         declared = np.fromiter((key in self._declared_set for key in keys), np.bool_, len(keys))
         was_published = dues is not None and not dues
         step = self._strategy.step(trigger, keys, states, increments, noise, declared)
@@ -329,22 +324,27 @@ class Release(Stage):
             if changed[i] or due_before != due:
                 commit.puts.append((_STATE + table + key, due.to_bytes(_TRIGGER_BYTES, "big") + packed[i]))
 
-    def _increments(self, keys: list[bytes], news: Gathered | None) -> Increments:
+    def _increments(self, window: int, trigger: int, keys: list[bytes], news: Gathered | None) -> Increments:
         columns = len(self._strategy.plan.columns)
         users, weight = np.zeros(len(keys), np.int64), np.zeros(len(keys), np.int64)
-        sums = np.zeros((len(keys), columns), np.int64)
+        sums, lists = np.zeros((len(keys), columns), np.int64), np.zeros((len(keys), LIST_COLUMNS), np.int64)
         if news is not None:
             at = np.fromiter((news.index.get(key, -1) for key in keys), np.int64, len(keys))
             touched = at >= 0
             users[touched], weight[touched] = news.users[at[touched]], news.weight[at[touched]]
             sums[touched] = news.sums[at[touched]]
-        return Increments(users=users, weight=weight, sums=sums)
+            if news.lists is not None:
+                lists[touched] = news.lists[at[touched]]
+        measured = trigger == self._triggers and self._strategy.lists is not None
+        return Increments(
+            users=users,
+            weight=weight,
+            sums=sums,
+            lists=ListSums.of(lists, self._units(window, keys)) if measured else None,
+        )
 
-    def _list_sums(self, window: int, keys: list[bytes], news: Gathered | None) -> ListSums:
-        sums = np.zeros((len(keys), LIST_COLUMNS), np.int64)
-        if news is not None and news.lists is not None:
-            at = np.fromiter((news.index.get(key, -1) for key in keys), np.int64, len(keys))
-            sums[at >= 0] = news.lists[at[at >= 0]]
+    def _units(self, window: int, keys: list[bytes]) -> npt.NDArray[np.int64]:
+        """int64[n]: what was told of these keys at trigger T - lag; 0: not public then."""
         prefix = _UNITS + ordered(window)
         stored = self._store.get([prefix + key for key in keys])
         declared = [WEIGHT_ONE if key in self._declared_set else 0 for key in keys]
@@ -352,7 +352,7 @@ class Release(Stage):
             public if row is None else int.from_bytes(row, "little")
             for row, public in zip(stored, declared, strict=True)
         ]
-        return ListSums(users=sums[:, 0], weight=sums[:, 1], public_weight=sums[:, 2], unit=np.array(unit, np.int64))
+        return np.array(unit, np.int64)
 
     def _publish(
         self, window: int, trigger: int, start: int, news: Gathered | None, rows: Rows, commit: Commit

@@ -86,7 +86,7 @@ def measure(
     """int64[keys, 3]: users, weight and public weight of every key, over all of a window's users.
 
     prefix: of the users' rows. puts: rows that the commit at hand writes. entry: of a row; its field "hash" is a number.
-    numbers: ascending; unit: int64[keys], see `ListWeights.weigh`.
+    numbers: ascending; unit: int64[keys], see `ListWeights.add_up`.
     """
     sums = np.zeros((len(numbers), 3), np.int64)
     mine = [value for name, value in puts.items() if name.startswith(prefix)]
@@ -113,10 +113,7 @@ def _add(
     key = np.minimum(np.searchsorted(numbers, held), max(len(numbers) - 1, 0))
     if len(held) and not (len(numbers) and np.array_equal(numbers[key], held)):
         raise RuntimeError("a user's list names a key that has no number in its window")
-    weight, public = lists.weigh(indptr, unit[key])
-    # Sums of integers below 2^53 are exact in bincount's float64.
-    for column, values in enumerate((weight > 0, weight, public)):
-        sums[:, column] += np.bincount(key, weights=values, minlength=len(sums)).astype(np.int64)
+    sums += lists.add_up(indptr, key, unit)
 
 
 def block_of(partition: int, slot: int, window: int, keys: list[bytes], sums: Int64, columns: int) -> BoundedBlock:

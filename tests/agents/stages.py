@@ -83,7 +83,8 @@ def services_of(settings: Settings, *, sources: int = 2, charged: bool = True) -
     plan = settings.plan()
     digest = hashlib.blake2b(settings.config_digest() + plan.digest(), digest_size=32).digest()
     index = None
-    if plan.strategy in ("adaptive", "closing"):
+    strategy = build_strategy(plan)
+    if strategy.bounding.lag is not None:
         index = PublishedKeys(
             settings.topic("published-keys"),
             partitions=settings.topics.bounded_partitions,
@@ -98,7 +99,7 @@ def services_of(settings: Settings, *, sources: int = 2, charged: bool = True) -
         calendar=calendar_of(settings),
         config_digest=digest,
         secret=SECRET,
-        strategy=build_strategy(plan),
+        strategy=strategy,
         published_keys=index,
     )
 

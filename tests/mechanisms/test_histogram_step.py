@@ -84,10 +84,7 @@ def lists_for(strategy: Any, trigger: int, keys: int, rng: np.random.Generator |
 
 def part_of(lists: ListSums | None, index: npt.NDArray[np.intp]) -> ListSums | None:
     """The same for some of the keys."""
-    if lists is None:
-        return None
-    fields = ("users", "weight", "public_weight", "unit")
-    return ListSums(**{field: getattr(lists, field)[index] for field in fields})
+    return None if lists is None else lists.take(index)
 
 
 def workload(strategy: Any, keys: int) -> list[Increments]:
