@@ -6,15 +6,20 @@ PYTHON := $(shell for python in python3.11 python3 python3.12 python3.13 python3
 
 VENV := .venv
 BIN := $(VENV)/bin
+# What this environment and continuous integration install, and what the image does: versions and hashes, for every platform.
+LOCK := deploy/requirements-dev.lock
+COMPILE = uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate \
+	--custom-compile-command 'make lock' $(LOCK_ARGS)
+LOCK_ARGS ?=
 # An editable install links single files, so a new file or a new dependency means installing again.
-FILES := $(shell { cat pyproject.toml; find agents mechanisms topics -type f -not -path '*/__pycache__/*' | sort; } | cksum | cut -d ' ' -f 1)
+FILES := $(shell { cat pyproject.toml $(LOCK); find agents mechanisms topics -type f -not -path '*/__pycache__/*' | sort; } | cksum | cut -d ' ' -f 1)
 INSTALLED := $(VENV)/installed-$(FILES)
 PACKAGES := agents mechanisms topics
 CHECKED_TOO := deploy benchmarks/throughput.py benchmarks/trigger.py tests/broker.py tests/conftest.py tests/deploy
 PYTEST_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format format-check lint types imports bench install clean
+.PHONY: help demo test check format format-check lint types imports bench campaign lock install clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -47,12 +52,24 @@ imports: $(INSTALLED)  ## import contracts: mechanisms are pure, topics are sche
 bench: $(INSTALLED)  ## throughput beside Kafka Streams, Quix Streams and Faust on one real broker (BENCH_ARGS="--records 200000")
 	$(BIN)/python benchmarks/throughput.py $(BENCH_ARGS)
 
+campaign: $(INSTALLED)  ## faults against live pipelines on three brokers, compared byte by byte (CAMPAIGN_ARGS="--events 10 --only toeplitz")
+	$(BIN)/python benchmarks/campaign.py $(CAMPAIGN_ARGS)
+
+lock: $(INSTALLED)  ## fit the lock files to pyproject.toml (LOCK_ARGS=--upgrade for the newest versions that it allows)
+	@index=$${UV_DEFAULT_INDEX:-$$($(BIN)/python -m pip config get global.index-url 2>/dev/null || true)}; \
+	test -z "$$index" || export UV_DEFAULT_INDEX="$$index"; set -ex; \
+	$(BIN)/$(COMPILE) pyproject.toml --extra dev --group build -o $(LOCK); \
+	$(BIN)/$(COMPILE) pyproject.toml --extra registry -c $(LOCK) -o deploy/requirements.lock; \
+	$(BIN)/$(COMPILE) --group build -c $(LOCK) -o deploy/requirements-build.lock
+
 install: $(INSTALLED)  ## the virtual environment in .venv, with the development tools
 
 $(INSTALLED):
 	@test -n "$(PYTHON)" || { echo "make: no Python 3.11 or later found; install one, or run make PYTHON=/path/to/python"; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --config-settings editable_mode=strict -e '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $(LOCK)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation \
+		--config-settings editable_mode=strict -e .
 	@rm -f $(VENV)/installed-*
 	@touch $@
 

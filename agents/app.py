@@ -11,16 +11,17 @@ import hashlib
 import logging
 import os
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import faust
 from faust.serializers import codecs
 from faust.types import TP
 
-from susurrus.agents import logs
+from susurrus.agents import host, logs
 from susurrus.agents.clients import Clients
+from susurrus.agents.ending import ENDING
 from susurrus.agents.ledger import Ledger
+from susurrus.agents.probe import wait_until_fit
 from susurrus.agents.services import Services
 from susurrus.agents.settings import Settings
 from susurrus.agents.store import set_cache_bytes
@@ -87,7 +88,20 @@ def build_services(settings: Settings) -> Services:
         founder = (stages_of(settings)[0].name, 0)
     # Local reports are random on the device already: the server draws no noise.
     secret = b"" if settings.pipeline.kind == "local" else settings.secret()
-    ledger = Ledger(settings, clients, calendar, config_digest=digest, secret=secret, founder=founder)
+    public_progress = None
+    if settings.pipeline.kind == "histogram":
+        from susurrus.agents.histogram.public_progress import PublicProgress
+
+        public_progress = PublicProgress(clients, settings.topic("progress"), calendar)
+    ledger = Ledger(
+        settings,
+        clients,
+        calendar,
+        config_digest=digest,
+        secret=secret,
+        founder=founder,
+        public_progress=public_progress,
+    )
     published_keys = reader = None
     if strategy is not None and strategy.bounding.lag is not None:
         from susurrus.agents.histogram.published_keys import PublishedKeys, PublishedKeysReader
@@ -109,6 +123,7 @@ def build_services(settings: Settings) -> Services:
         strategy=strategy,
         published_keys=published_keys,
         published_keys_reader=reader,
+        public_progress=public_progress,
     )
 
 
@@ -141,12 +156,10 @@ def build_app(settings: Settings) -> tuple[faust.App, Supervisor]:
     stages = stages_of(settings)
     session_seconds = settings.worker.session_timeout / 1000
     heartbeat_seconds = session_seconds / _HEARTBEATS_PER_SESSION
-    directory = Path(settings.worker.data_directory)
-    directory.mkdir(parents=True, exist_ok=True)
     app = faust.App(
         application_id(settings),
         **settings.faust(),
-        datadir=str(directory / "faust"),
+        datadir=str(settings.worker.data_directory / "faust"),
         topic_partitions=1,
         topic_disable_leader=True,
         topic_allow_declare=False,
@@ -204,6 +217,10 @@ def _add_agent(app: faust.App, supervisor: Supervisor, stage: StageSpec) -> None
 class _Worker(faust.Worker):
     """Faust's, without its debugging signals: they print all local variables, records and the secret among them."""
 
+    def install_signal_handlers(self) -> None:
+        super().install_signal_handlers()
+        ENDING.listen()
+
     def _on_sigusr1(self) -> None:
         logs.where_threads_are()
 
@@ -214,18 +231,34 @@ class _Worker(faust.Worker):
 def run_worker(
     settings: Settings, *, loglevel: str | None = None, ready: Callable[[Supervisor], None] | None = None
 ) -> None:
-    """Run one worker process until SIGTERM or SIGINT; returns after an orderly stop.
+    """Run one worker process until SIGTERM or SIGINT; ends with SystemExit, whose code is 0 after an orderly stop
+    (agents/ending.py has the others).
 
     Must be called from the main thread of its process. ``ready`` is called with the supervisor before the worker
-    starts. Raises ConfigurationError, and Refusal where the pipeline exists with another configuration or secret.
+    starts. Waits, in sight, for brokers and topics (agents/probe.py). Raises ConfigurationError for what somebody must mend
+    first, and Refusal where the pipeline exists with another configuration or secret.
     """
     level = (loglevel or settings.worker.log_level).upper()
     logs.configure(level)
-    app, supervisor = build_app(settings)
-    supervisor.admit()
+    stages = len(stages_of(settings))
+    host.raise_file_limit(stages, stages=stages, brokers=1)
+    with host.data_directory(settings.worker.data_directory):
+        app, supervisor = build_app(settings)
     web = _web_server(settings, supervisor)
-    if ready is not None:
-        ready(supervisor)
+    try:
+        fit = wait_until_fit(settings, supervisor.wait_for)
+        host.raise_file_limit(fit.partitions, stages=stages, brokers=fit.brokers)
+        supervisor.admit()
+        if ready is not None:
+            ready(supervisor)
+        _run(app, supervisor, level)
+    finally:
+        if web is not None:
+            web.close()
+
+
+def _run(app: faust.App, supervisor: Supervisor, level: str) -> None:
+    """Join the group, and serve until told to stop."""
     worker = _Worker(
         app,
         loglevel=level,
@@ -243,9 +276,8 @@ def run_worker(
     log.info("worker %s starts (pid %d)", supervisor.worker, os.getpid())
     try:
         worker.execute_from_commandline()
-    finally:
-        if web is not None:
-            web.close()
+    except SystemExit as end:
+        raise SystemExit(ENDING.exit_code or end.code) from None
 
 
 def _web_server(settings: Settings, supervisor: Supervisor) -> WebServer | None:

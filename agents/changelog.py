@@ -94,6 +94,7 @@ class Changelog:
         self.partition = partition
         self.purge_before = -1
         """Changelog records below this offset are superseded."""
+        self._begins = -1
         self._clients = clients
         self._max_bytes = max_bytes
         self._id = ""
@@ -105,15 +106,32 @@ class Changelog:
         raw = store.meta()
         return None if raw is None else msgspec.msgpack.decode(raw, type=State)
 
-    def recover(self, store: Store, *, epoch: str, beat: Callable[[], None]) -> State | None:
+    def recover(
+        self,
+        store: Store,
+        *,
+        epoch: str,
+        beat: Callable[[], None],
+        begins: int = 0,
+        way_out: str = "give the pipeline a new name to start over",
+    ) -> State | None:
         """Replay what the store lacks, up to the end of the log as read now; the state then, None if there was never a commit.
 
-        The producer is already initialised, so no older owner can append behind that end. Raises Refusal where the log cannot be
-        what this store, or this epoch, was built from.
+        begins: the epoch's first offset; what is below was written by an earlier epoch, and may be deleted. way_out: what an
+        operator can do who cannot restore the log. The producer is already initialised, so no older owner can append behind that
+        end. Raises Refusal where the log cannot be what this store, or this epoch, was built from.
         """
         self._id = self._clients.topic_id(self.topic)
+        self._begins = begins or -1
+        way_out = f"restore the changelog as it was at the last commit, or {way_out}"
         state = self.meta(store)
-        start, end = self._clients.watermarks(self.topic, self.partition)
+        low, end = self._clients.watermarks(self.topic, self.partition)
+        if begins > end:
+            raise Refusal(
+                f"topic={self.topic} partition={self.partition} ends at offset={end}, but the epoch begins at offset={begins}, so "
+                f"the changelog was truncated: {way_out}"
+            )
+        start = max(low, begins)
         usable = (
             state is not None
             and state.epoch == epoch
@@ -126,7 +144,7 @@ class Changelog:
         if state is not None and state.changelog_next > end:
             raise Refusal(
                 f"topic={self.topic} partition={self.partition} ends at offset={end}, but the local state has seen "
-                f"offset={state.changelog_next}, so the changelog was truncated: restore it, or give the pipeline a new name"
+                f"offset={state.changelog_next}, so the changelog was truncated: {way_out}"
             )
         assembler = codec.Assembler()
         from_start, first = state is None, start
@@ -142,31 +160,32 @@ class Changelog:
                             record = assembler.feed(message.value())
                         except MalformedRecord as error:
                             raise Refusal(
-                                f"topic={self.topic} partition={self.partition} offset={message.offset()} is no commit ({error}): "
-                                "restore the changelog, or give the pipeline a new name to start over"
+                                f"topic={self.topic} partition={self.partition} offset={message.offset()} is no commit "
+                                f"({error}): {way_out}"
                             ) from error
                         if record is not None:
-                            state = self._replay(store, record, first, message.offset() + 1, epoch)
+                            state = self._replay(store, record, first, message.offset() + 1, epoch, way_out)
         if assembler.pending:
             raise Refusal(
-                f"topic={self.topic} partition={self.partition} ends with a commit that lacks chunks: restore the changelog, or "
-                "give the pipeline a new name to start over"
+                f"topic={self.topic} partition={self.partition} ends with a commit that lacks chunks: {way_out}"
             )
-        self.purge_before = state.refresh.purge_before if state is not None else -1
+        self.purge_before = max(state.refresh.purge_before if state is not None else -1, self._begins)
         needed = max(0, self.purge_before)
-        if from_start and state is not None and start > needed:
+        if from_start and state is not None and low > needed:
             raise Refusal(
-                f"topic={self.topic} partition={self.partition} starts at offset={start}, but the state begins at "
-                f"offset={needed}, so part of the changelog was deleted: restore it, or give the pipeline a new name to start over"
+                f"topic={self.topic} partition={self.partition} starts at offset={low}, but the state begins at "
+                f"offset={needed}, so part of the changelog was deleted: {way_out}"
             )
         return state
 
-    def _replay(self, store: Store, record: codec.ChangelogRecord, first: int, following: int, epoch: str) -> State:
+    def _replay(
+        self, store: Store, record: codec.ChangelogRecord, first: int, following: int, epoch: str, way_out: str
+    ) -> State:
         facts = msgspec.msgpack.decode(record.meta, type=Facts)
         if facts.epoch != epoch:
             raise Refusal(
                 f"topic={self.topic} partition={self.partition} holds state of epoch={facts.epoch}, the ledger says "
-                f"epoch={epoch}: give the pipeline a new name, its topics belong to another life"
+                f"epoch={epoch}: {way_out}"
             )
         state = State(
             epoch=epoch,
@@ -269,5 +288,5 @@ class Changelog:
         state, commit = step.state, step.commit
         state.changelog_next = step.last_offset + 1
         state.refresh = state.refresh.located(step.first_offset)
-        self.purge_before = state.refresh.purge_before
+        self.purge_before = max(state.refresh.purge_before, self._begins)
         store.write(commit.puts, commit.deletes, commit.drops, meta=msgspec.msgpack.encode(state))

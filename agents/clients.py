@@ -11,7 +11,7 @@ from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, Pr
 from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType
 
 from susurrus.agents.logs import ClientLog
-from susurrus.mechanisms.errors import Refusal
+from susurrus.mechanisms.errors import MendableRefusal
 
 log = logging.getLogger(__name__)
 
@@ -52,6 +52,8 @@ class Clients:
                 "transaction.timeout.ms": self._transaction_timeout,
                 # Back-to-back transactions meet CONCURRENT_TRANSACTIONS; librdkafka would sleep 100 ms for each.
                 "retry.backoff.ms": 5,
+                # A topic that does not exist must be told before the broker aborts the transaction, which looks like fencing.
+                "topic.metadata.propagation.max.ms": min(10_000, self._transaction_timeout // 3),
                 "linger.ms": 5,
                 "compression.type": "lz4",
                 "queue.buffering.max.messages": 1_000_000,
@@ -117,7 +119,7 @@ class Clients:
     def topic_id(self, topic: str) -> str:
         """The id Kafka gave this life of the topic, as text; the empty string where the broker cannot tell.
 
-        Raises Refusal where the topic does not exist.
+        Raises MendableRefusal where the topic does not exist.
         """
         if self.embedded:
             return _UNKNOWN_TOPIC_ID
@@ -126,7 +128,9 @@ class Clients:
             return str(future.result().topic_id)
         except KafkaException as error:
             if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
-                raise Refusal(f"topic={topic} does not exist: create it with `susurrus topics create`") from error
+                raise MendableRefusal(
+                    f"topic={topic} does not exist: create it with `susurrus topics create`"
+                ) from error
             raise
 
     def cleanup_policy(self, topic: str) -> str:
@@ -143,8 +147,10 @@ class Clients:
             return ""
 
     def partitions(self, topic: str) -> int:
-        """How many partitions a topic has; 0 where it does not exist."""
+        """How many partitions a topic has; 0 where it does not exist. Raises KafkaException where we may not know."""
         metadata = self.admin().list_topics(topic, timeout=REQUEST_SECONDS).topics[topic]
+        if metadata.error is not None and metadata.error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+            raise KafkaException(metadata.error)
         return 0 if metadata.error is not None else len(metadata.partitions)
 
     def watermarks(self, topic: str, partition: int) -> tuple[int, int]:
@@ -182,6 +188,15 @@ class Clients:
         if found.error is not None:
             raise KafkaException(found.error)
         return told(found.offset) if found.offset != OFFSET_END else self.watermarks(topic, partition)[1]
+
+
+def is_fenced(error: KafkaError) -> bool:
+    """Whether a newer producer has the transactional id."""
+    return error.code() in (
+        KafkaError._FENCED,
+        KafkaError.INVALID_PRODUCER_EPOCH,
+        KafkaError.PRODUCER_FENCED,
+    )
 
 
 def told(offset: int) -> int:

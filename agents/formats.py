@@ -1,9 +1,11 @@
 """Raw events in Avro or Protobuf: schemas turn payloads into plain objects, topics/raw.py turns those into columns.
 
 A stage that reads raw events calls ``decode`` on one of these exactly as on a ``RawDecoder``. What a payload holds
-never raises: one that is not in Confluent's wire format, names a schema the registry does not have, or does not follow
-its schema is refused as UNDECODABLE. A registry that does not answer raises NotYet, and nothing is taken until it does:
-else an outage would send good records to the dead-letter topic, and a replay would publish something else.
+never raises: one that is not in Confluent's wire format or does not follow its schema is refused as UNDECODABLE. One whose
+schema cannot be had ends the batch before it, and the caller offers it again: while the registry does not answer, for an
+outage must not send good records to the dead-letter topic; and while it does not know the id, until the caller says that
+this has lasted long enough. A schema that was found is kept for ever, for an id never means another one; that an id was
+unknown is forgotten with the batch, or one user's record would decide about all later ones of that id.
 
 Schemas come through confluent-kafka's registry client; payloads go to fastavro and protobuf directly, because that
 client's own deserializers look up associations and rules for every record (measured: 11 to 17 us against 5 us). Rules and
@@ -11,38 +13,53 @@ encryption of data contracts are therefore not applied. Needs the optional depen
 """
 
 import json
+import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC
 from importlib import import_module
 from io import BytesIO
 from typing import Any, Final, Protocol
 
 from susurrus.agents.settings import Settings
-from susurrus.agents.stage import NotYet
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.topics.raw import RawColumns, RawDecoder, Reason
 
 _MAGIC = b"\0"
 _PREFIX = 5  # magic byte and schema id, big-endian
-_UNKNOWN_SCHEMAS = 10_000  # ids remembered as unknown, so that bad records do not become requests
+_IDS = (
+    1 << 31
+)  # registries number schemas with Java's int; a larger number is no id, and they answer it in ways of their own
+_ASKING_SECONDS = 5.0  # for one batch, or thousands of unknown ids would look like a task that hangs
 _NESTED_MESSAGES = 100  # protobuf's own limit of nesting
 _NOT_FOUND: Final = (40401, 40402, 40403)
 """The registry's own codes for an unknown subject, version or schema. Any other 404 comes from something that is no
 registry, or from a wrong path, and says nothing about the schema."""
 _REGISTRY_DEFAULTS: Final = {"timeout": 10, "max.retries": 0}
-"""The client waits for ever otherwise, and would repeat; the task repeats, and says so in between."""
+"""The client waits for ever otherwise, and would repeat; the stage repeats, and says so in between."""
 _NUMBERS: Final = (
     "timeout", "max.retries", "retries.wait.ms", "retries.max.wait.ms", "cache.capacity", "cache.latest.ttl.sec"
 )  # fmt: skip
 
 Read = Callable[[bytes], Any]
+Overdue = Callable[[int], bool]
+"""Whether the payload of a row may wait for its schema no longer: an unknown one is then bad input."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """Columns of the first ``len(columns)`` payloads. ``waits``: what the one behind them waits for; None while nothing keeps
+    the caller from offering it again at once."""
+
+    columns: RawColumns
+    waits: str | None = None
 
 
 class Decoder(Protocol):
     """Raw events of any format."""
 
-    def decode(self, payloads: Sequence[bytes | None]) -> RawColumns:
-        """Columns of a batch of payloads; raises NotYet while what it takes cannot be had."""
+    def decode(self, payloads: Sequence[bytes | None], overdue: Overdue) -> Decoded:
+        """Columns of a batch of payloads, up to the first whose schema cannot be had."""
 
     def close(self) -> None:
         """Give back connections."""
@@ -63,10 +80,28 @@ class JsonDecoder:
     """JSON needs nothing but the payload."""
 
     def __init__(self, decoder: RawDecoder) -> None:
-        self.decode = decoder.decode
+        self._decoder = decoder
+
+    def decode(self, payloads: Sequence[bytes | None], overdue: Overdue) -> Decoded:
+        """Columns of the whole batch."""
+        return Decoded(self._decoder.decode(payloads))
 
     def close(self) -> None:
         """Nothing to give back."""
+
+
+class _UnknownError(Exception):
+    """The registry does not know this id."""
+
+    def __init__(self, schema_id: int) -> None:
+        super().__init__(
+            f"the schema registry does not know schema id={schema_id}: register that schema, or stop whoever writes such "
+            "records; this one becomes bad input if it stays so for input.registry.patience"
+        )
+
+
+class _UnansweredError(Exception):
+    """The registry was not asked any more (no text), or did not answer. Says nothing about the schema."""
 
 
 class ObjectDecoder:
@@ -75,15 +110,28 @@ class ObjectDecoder:
     def __init__(self, decoder: RawDecoder) -> None:
         self._decoder = decoder
 
-    def decode(self, payloads: Sequence[bytes | None]) -> RawColumns:
-        """Columns of a batch, as RawDecoder.decode. Raises NotYet while the registry does not answer."""
-        return self._decoder.decode_objects([self._object(payload) for payload in payloads])
+    def decode(self, payloads: Sequence[bytes | None], overdue: Overdue) -> Decoded:
+        """Columns of a batch as RawDecoder.decode's, up to the first payload whose schema cannot be had."""
+        objects: list[Mapping[str, Any] | Reason | None] = []
+        waits = None
+        for row, payload in enumerate(payloads):
+            try:
+                objects.append(self._object(payload))
+            except _UnknownError as unknown:
+                if not overdue(row):
+                    waits = str(unknown)
+                    break
+                objects.append(Reason.UNDECODABLE)
+            except _UnansweredError as unanswered:
+                waits = str(unanswered) or None
+                break
+        return Decoded(self._decoder.decode_objects(objects), waits)
 
     def close(self) -> None:
         """Nothing to give back."""
 
     def reader(self, schema_id: int) -> Read | None:
-        """Reads the bytes behind the prefix, None for an unknown schema."""
+        """Reads the bytes behind the prefix; None for what is no schema. Raises _UnknownError, _UnansweredError."""
         raise NotImplementedError
 
     def _object(self, payload: bytes | None) -> Mapping[str, Any] | Reason | None:
@@ -128,33 +176,47 @@ class AvroDecoder(ObjectDecoder):
                 f"input.registry: refused by the registry's client ({type(error).__name__}; properties: {names}); correct "
                 "url, names and files"
             ) from None
-        self._readers: dict[int, Read] = {}
+        self._readers: dict[int, Read | None] = {}
         self._unknown: set[int] = set()
+        """Of this batch."""
+        self._ask_until = 0.0
+
+    def decode(self, payloads: Sequence[bytes | None], overdue: Overdue) -> Decoded:
+        """As ObjectDecoder's; asks at most once for an id, and not for longer than some seconds."""
+        self._unknown.clear()
+        self._ask_until = time.monotonic() + _ASKING_SECONDS
+        return super().decode(payloads, overdue)
 
     def reader(self, schema_id: int) -> Read | None:
-        """Asks the registry once for every id."""
-        found = self._readers.get(schema_id)
-        if found is not None or schema_id in self._unknown:
-            return found
+        """Asks the registry until it knows the id."""
+        if schema_id in self._readers:
+            return self._readers[schema_id]
+        if schema_id >= _IDS:
+            return None
+        if schema_id in self._unknown:
+            raise _UnknownError(schema_id)
+        if time.monotonic() > self._ask_until:
+            raise _UnansweredError
+        parsed = self._ask(schema_id)
+        return self._readers.setdefault(schema_id, None if parsed is None else lambda data: self._read(parsed, data))
+
+    def _ask(self, schema_id: int) -> Any:
+        """The schema, None for one that is not Avro's. Raises _UnknownError, _UnansweredError."""
         try:
-            parsed = self._parse(self._client.get_schema(schema_id), {})
+            return self._parse(self._client.get_schema(schema_id), {})
         except self._registry_error as error:
-            if error.http_status_code != 404 or error.error_code not in _NOT_FOUND:
-                raise NotYet(
-                    f"the schema registry answers HTTP {error.http_status_code} (code {error.error_code}) instead of schema "
-                    f"{schema_id}: check it, input.registry.url and the credentials; records wait meanwhile"
-                ) from error
-            parsed = None
+            if error.http_status_code == 404 and error.error_code in _NOT_FOUND:
+                self._unknown.add(schema_id)
+                raise _UnknownError(schema_id) from error
+            raise _UnansweredError(
+                f"the schema registry answers HTTP {error.http_status_code} (code {error.error_code}) instead of schema "
+                f"{schema_id}: check it, input.registry.url and the credentials; records wait meanwhile"
+            ) from error
         except Exception as error:  # whatever the HTTP client, TLS or a proxy come up with: no payload is involved
-            raise NotYet(
+            raise _UnansweredError(
                 f"the schema registry does not answer ({type(error).__name__}): start it, or correct input.registry.url; "
                 "records wait meanwhile"
             ) from error
-        if parsed is None:
-            if len(self._unknown) < _UNKNOWN_SCHEMAS:
-                self._unknown.add(schema_id)
-            return None
-        return self._readers.setdefault(schema_id, lambda data: self._read(parsed, data))
 
     def close(self) -> None:
         """Close the connections to the registry."""

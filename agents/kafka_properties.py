@@ -6,6 +6,7 @@ to write SASL and TLS once. What aiokafka cannot do is refused here with the way
 time.
 """
 
+import logging
 import ssl
 from collections.abc import Mapping
 from typing import Any, Final
@@ -89,6 +90,24 @@ def problems(properties: Mapping[str, Any]) -> list[str]:
             for name in _NOT_FOR_AIOKAFKA
             if name in properties
         ]
+    return found or _unknown(properties)
+
+
+def _unknown(properties: Mapping[str, Any]) -> list[str]:
+    """What librdkafka does not know, or not with this value. Files that a property names are not looked at."""
+    from confluent_kafka import KafkaException, Producer
+
+    found = []
+    silent = logging.Logger("susurrus.agents.kafka_properties", level=logging.CRITICAL + 1)
+    for name, value in properties.items():
+        try:
+            Producer({name: value}, logger=silent)  # without servers: it connects to nothing
+        except KafkaException as error:
+            text = str(error.args[0].str())
+            if text.startswith("No such configuration property"):
+                found.append(f'kafka.properties."{name}": librdkafka has no such property; correct its name')
+            elif text.startswith(("Invalid value", "Configuration property")) and "needs" not in text:
+                found.append(f'kafka.properties."{name}": librdkafka does not take this value; correct it')
     return found
 
 

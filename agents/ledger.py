@@ -18,19 +18,54 @@ from confluent_kafka import KafkaException, Producer
 
 from susurrus.agents.clients import Clients, read_to_end
 from susurrus.agents.commit import Output
+from susurrus.agents.founding import check_raw, raw_offsets
+from susurrus.agents.histogram.public_progress import PublicProgress
 from susurrus.agents.settings import Settings
 from susurrus.mechanisms.calendar import Calendar
-from susurrus.mechanisms.errors import Refusal
+from susurrus.mechanisms.errors import MendableRefusal, Refusal
 from susurrus.mechanisms.guarantee import Guarantee
 from susurrus.mechanisms.ledger import Budget, Spend
 from susurrus.topics import charges as charge_codec
 from susurrus.topics import ledger as codec
 from susurrus.topics.packing import MalformedRecord
+from susurrus.topics.timestamps import format_time
 
 log = logging.getLogger(__name__)
 
 _POLL_SECONDS = 0.3
 _START_OVER = "give the pipeline a new [pipeline] name (its windows are charged again)"
+NEW_EPOCH = "run `susurrus ledger new-epoch`, which charges again what it publishes again"
+"""The way out of lost state, for histograms."""
+
+
+def fingerprint(secret: bytes) -> str:
+    """Says nothing about a random secret; it only tells whether two are the same."""
+    return blake2b(secret, person=b"susurrus-print", digest_size=16).hexdigest()
+
+
+def charge_of(settings: Settings, window: int, epoch: str, guarantee: Guarantee) -> charge_codec.Charge:
+    """What a pipeline pays for a window (start in ms) in an epoch."""
+    return charge_codec.Charge(
+        raw_topic=settings.input.topic,
+        window=window,
+        pipeline=settings.pipeline.name,
+        epoch=epoch,
+        epsilon=guarantee.epsilon,
+        delta=guarantee.delta,
+        mu=guarantee.mu,
+        delta_selection=guarantee.delta_selection,
+    )
+
+
+def charged_guarantee(charge: charge_codec.Charge) -> Guarantee:
+    """What a charge paid for."""
+    return Guarantee(
+        epsilon=charge.epsilon,
+        delta=charge.delta,
+        mu=charge.mu,
+        delta_gaussian=charge.delta - charge.delta_selection,
+        delta_selection=charge.delta_selection,
+    )
 
 
 class Member(Protocol):
@@ -55,18 +90,21 @@ class Ledger:
         config_digest: bytes,
         secret: bytes,
         founder: tuple[str, int],
+        public_progress: PublicProgress | None = None,
     ) -> None:
         self._settings = settings
         self._clients = clients
         self._calendar = calendar
         self._digest = config_digest.hex()
-        # Says nothing about a random secret; it only tells whether two are the same.
-        self._fingerprint = blake2b(secret, person=b"susurrus-print", digest_size=16).hexdigest()
+        self._fingerprint = fingerprint(secret)
         self._founder = founder
+        self._public_progress = public_progress
+        self._joined = ""
         self.topic = settings.topic("ledger")
         self.charges_topic = charge_codec.topic_name(settings.pipeline.prefix)
         self._lock = threading.RLock()
         self._reading = threading.Lock()
+        self._reading_charges = threading.Lock()
         self._records: dict[str, codec.LedgerRecord] = {}
         self._next = 0
         self._charges: dict[bytes, charge_codec.Charge] = {}
@@ -113,8 +151,14 @@ class Ledger:
         """The epoch in force; a task has joined before it asks."""
         record = self._get("epoch")
         if not isinstance(record, codec.Epoch):
-            raise Refusal(f"topic={self.topic} holds no epoch: start the founder, {self.founder}")
+            raise MendableRefusal(f"topic={self.topic} holds no epoch: start the founder, {self.founder}")
         return record.epoch
+
+    @property
+    def epoch_number(self) -> int:
+        """1, 2, …: which epoch of the pipeline is in force."""
+        record = self._get("epoch")
+        return record.number if isinstance(record, codec.Epoch) else 0
 
     @property
     def founder(self) -> str:
@@ -126,8 +170,22 @@ class Ledger:
         """Where the pipeline began."""
         record = self._get("start")
         if not isinstance(record, codec.Start):
-            raise Refusal(f"topic={self.topic} holds an epoch but no start: restore the ledger topic")
+            raise Refusal(
+                f"topic={self.topic} holds an epoch but no start: restore the ledger topic as it was at the last commit, or "
+                f"{self.way_out}"
+            )
         return record
+
+    @property
+    def way_out(self) -> str:
+        """What an operator can do where internal topics are lost, or an older copy."""
+        if self._settings.pipeline.kind == "histogram":
+            return NEW_EPOCH
+        return "give the pipeline a new name to start over"
+
+    def begins(self, topic: str, partition: int) -> int:
+        """The epoch's first offset in an internal topic (full name): what is below was written in an earlier epoch."""
+        return self.start.internal.get(topic, {}).get(partition, 0)
 
     @property
     def first_window(self) -> int:
@@ -169,6 +227,9 @@ class Ledger:
         except KafkaException as error:
             log.info("the ledger cannot be read yet (%s)", error.args[0].name())
             return
+        except MendableRefusal as refusal:
+            log.warning("the ledger cannot be read yet: %s", refusal)
+            return
         if self._get("epoch") is not None:
             self._check_configuration()
 
@@ -177,12 +238,17 @@ class Ledger:
 
         Raises Refusal for another configuration under the same epoch.
         """
-        self.refresh()
+        # To the very end: `susurrus ledger new-epoch` counts on it that whoever starts while it is at work waits for its outcome,
+        # and an epoch that only does not show yet must not be founded a second time.
+        self.refresh(complete=True)
         if self._get("epoch") is None and (member.stage_name, member.partition) == self._founder:
-            # A second epoch would be the end of the first: an epoch that is only hidden, by a replica that lags or behind an
-            # open transaction, must not be taken for none.
-            self.refresh(complete=True)
+            lost = self._published_before()
+            if lost:
+                # Whoever published has been founded before: perhaps just now, by another founder.
+                self.refresh(complete=True)
             if self._get("epoch") is None:
+                if lost:
+                    raise Refusal(lost)
                 self._found(producer)
                 self.refresh()
         while self._get("epoch") is None:
@@ -191,7 +257,12 @@ class Ledger:
             time.sleep(_POLL_SECONDS)
             self.refresh()
         self._check_configuration()
-        if self.start.origin != str(self._settings.start.from_):
+        self._joined = self._joined or self.epoch
+        if self.epoch != self._joined:
+            raise Refusal(
+                f"epoch={self.epoch_number} has begun while this worker was away, and it still knows the one before: restart it"
+            )
+        if self.epoch_number == 1 and self.start.origin != str(self._settings.start.from_):
             log.warning("start.from is ignored: this pipeline began at %s, once and for all", self.start.origin)
 
     def _check_configuration(self) -> None:
@@ -215,23 +286,10 @@ class Ledger:
         settings, clients = self._settings, self._clients
         raw = settings.input.topic
         topic_id = clients.topic_id(raw)
-        if "compact" in clients.cleanup_policy(raw):
-            raise Refusal(
-                f"topic={raw} has cleanup.policy=compact, so one user's record can delete another's, and no bound on one user's "
-                "influence holds: feed the pipeline from a topic with cleanup.policy=delete"
-            )
-        partitions = clients.partitions(raw)
+        check_raw(clients, raw)
         origin = settings.start.from_
         now = int(time.time() * 1000)
-        offsets = {}
-        for partition in range(partitions):
-            low, high = clients.watermarks(raw, partition)
-            if origin == "earliest":
-                offsets[partition] = low
-            elif origin == "latest":
-                offsets[partition] = high
-            else:
-                offsets[partition] = clients.offset_at(raw, partition, int(origin))
+        offsets = raw_offsets(clients, raw, origin)
         first = settings.start.first_window
         if first is None:
             first = now if isinstance(origin, str) else origin
@@ -243,9 +301,7 @@ class Ledger:
             )
         records: list[codec.LedgerRecord] = [
             codec.Start(first_window=first_window, origin=str(origin), topic_id=topic_id, offsets=offsets),
-            codec.Config(
-                digest=self._digest, fields={**settings.published_fields(), codec.FINGERPRINT: self._fingerprint}
-            ),
+            self.configuration,
             codec.Epoch(epoch=epoch, created=now),
         ]
         producer.begin_transaction()
@@ -253,14 +309,38 @@ class Ledger:
             key, value = codec.encode(record)
             producer.produce(self.topic, value, key, partition=0)
         producer.commit_transaction(30.0)
-        log.info("founded epoch %s with %d raw partitions", epoch, partitions)
+        log.info("founded epoch %s with %d raw partitions", epoch, len(offsets))
+
+    def _published_before(self) -> str:
+        """What shows that there was an earlier life, whose windows were charged and whose noise was drawn; empty if nothing."""
+        settings, clients, shown = self._settings, self._clients, ""
+        if self._public_progress is not None:
+            self._public_progress.refresh()
+            if (said := self._public_progress.newest()) is not None:
+                topic = self._public_progress.topic
+                shown = f"topic={topic} shows trigger={said.trigger} of window={format_time(said.window)}"
+        elif settings.pipeline.kind == "stream" and not clients.embedded:
+            topic = settings.topic("private-stream")
+            if any(clients.watermarks(topic, partition)[1] for partition in range(clients.partitions(topic))):
+                shown = f"topic={topic} has been written"
+        return shown and (
+            f"{shown}, but topic={self.topic} is empty, so the ledger was lost, or is a copy from before the beginning: restore "
+            f"the internal topics as they were at the last commit, or {self.way_out}"
+        )
+
+    @property
+    def configuration(self) -> codec.Config:
+        """What this worker's configuration and secret are, as the ledger keeps them."""
+        return codec.Config(
+            digest=self._digest, fields={**self._settings.published_fields(), codec.FINGERPRINT: self._fingerprint}
+        )
 
     def check_started(self, stage: str, partition: int, *, has_state: bool) -> None:
         """A partition that has committed before must find its changelog: an empty one is a loss, not a beginning."""
         if not has_state and self._get(f"started/{stage}/{partition}") is not None:
             raise Refusal(
                 f"stage={stage} partition={partition} has committed before, but its changelog is empty: restore the changelog "
-                f"topic, or {_START_OVER}"
+                f"topic as it was at the last commit, or {self.way_out}"
             )
 
     def started(self, stage: str, partition: int) -> Output:
@@ -283,18 +363,7 @@ class Ledger:
 
     def charge_output(self, window: int, guarantee: Guarantee) -> Output:
         """The record that charges a window (start in ms)."""
-        key, value = charge_codec.encode(
-            charge_codec.Charge(
-                raw_topic=self._settings.input.topic,
-                window=window,
-                pipeline=self._settings.pipeline.name,
-                epoch=self.epoch,
-                epsilon=guarantee.epsilon,
-                delta=guarantee.delta,
-                mu=guarantee.mu,
-                delta_selection=guarantee.delta_selection,
-            )
-        )
+        key, value = charge_codec.encode(charge_of(self._settings, window, self.epoch, guarantee))
         return Output(self.charges_topic, 0, [{"key": key, "value": value}])
 
     def is_charged(self, window: int) -> bool:
@@ -302,7 +371,7 @@ class Ledger:
 
         Raises BudgetExhausted where it is, but the charges up to it exceed the configured total for the raw topic.
         """
-        with self._reading:
+        with self._reading_charges:
             for key, value, offset in self._read(self.charges_topic, self._charges_next):
                 if value is not None:
                     self._charges.setdefault(key, charge_codec.decode(value))
@@ -313,13 +382,7 @@ class Ledger:
             for record in self._charges.values():
                 if record.raw_topic != self._settings.input.topic:
                     continue
-                guarantee = Guarantee(
-                    epsilon=record.epsilon,
-                    delta=record.delta,
-                    mu=record.mu,
-                    delta_gaussian=record.delta - record.delta_selection,
-                    delta_selection=record.delta_selection,
-                )
+                guarantee = charged_guarantee(record)
                 ours = record.pipeline == self._settings.pipeline.name and record.epoch == self.epoch
                 if ours and record.window == window:
                     if total is not None:

@@ -3,7 +3,7 @@
 A trigger is complete when every release partition has said so in ``progress`` and all the rows it announced have
 arrived. Both are needed: a transaction's commit reaches its partitions one after the other, so the announcement can
 be visible before the rows. Later rows of a key are held back until their own trigger is complete, so a table never
-mixes two triggers.
+mixes two triggers. Nor does it mix two epochs: each has noise of its own, and the newest that has a complete trigger is shown.
 """
 
 import uuid
@@ -42,13 +42,14 @@ class Snapshot:
 
 @dataclass(slots=True)
 class WindowState:
-    """One window as far as it was read.
+    """One window in one epoch as far as it was read.
 
-    announced: by partition, the rows of each trigger that is not older than what is shown. rows: by partition and key,
-    the rows not older than what is shown.
+    number: of the epoch; 0 until progress has told. announced: by partition, the rows of each trigger that is not older than
+    what is shown. rows: by partition and key, the rows not older than what is shown.
     """
 
     window: int
+    number: int = 0
     of_partitions: int = 0
     of_triggers: int = 0
     announced: dict[int, dict[int, int]] = field(default_factory=dict)
@@ -56,11 +57,8 @@ class WindowState:
 
     def announce(self, said: progress.Progress) -> None:
         """Keep an announcement. The topic has one partition, so the last one read is the newest."""
-        self.of_partitions, self.of_triggers = said.of_partitions, said.of_triggers
-        known = self.announced.setdefault(said.partition, {})
-        if known and said.trigger < max(known):
-            known.clear()  # a new epoch publishes the window again from its first trigger
-        known[said.trigger] = said.rows
+        self.number, self.of_partitions, self.of_triggers = said.epoch_number, said.of_partitions, said.of_triggers
+        self.announced.setdefault(said.partition, {})[said.trigger] = said.rows
         complete = self.complete_trigger() or 0
         for counts in self.announced.values():
             for old in [trigger for trigger in counts if trigger < min(complete, max(counts))]:
@@ -70,8 +68,6 @@ class WindowState:
         """Keep a row, and of its older ones the newest complete one."""
         complete = self.complete_trigger() or 0
         rows = self.rows[partition].setdefault(key, [])
-        if rows and row.trigger < rows[-1].trigger:
-            rows.clear()  # a new epoch publishes the window again from its first trigger
         rows.append(row)
         while len(rows) > 1 and rows[1].trigger <= complete:
             rows.pop(0)
@@ -111,6 +107,42 @@ class WindowState:
         )
 
 
+class Epochs:
+    """One window as far as it was read: a state for each epoch that has published something of it, by the epoch's id."""
+
+    def __init__(self, window: int) -> None:
+        self._window = window
+        self._states: dict[str, WindowState] = {}
+
+    def announce(self, said: progress.Progress) -> None:
+        """See `WindowState.announce`; an epoch that a newer complete one has followed is forgotten."""
+        self._of(said.epoch).announce(said)
+        newest = self.newest
+        if newest is not None and newest.snapshot() is not None:
+            self._states = {name: state for name, state in self._states.items() if state.number in (0, newest.number)}
+
+    def add(self, partition: int, key: bytes, row: Row) -> None:
+        """See `WindowState.add`."""
+        self._of(row.epoch).add(partition, key, row)
+
+    def _of(self, epoch: str) -> WindowState:
+        return self._states.setdefault(epoch, WindowState(self._window))
+
+    @property
+    def newest(self) -> WindowState | None:
+        """Of the epochs with a complete trigger the newest; while none has one, the newest that was announced."""
+        known = [state for state in self._states.values() if state.number]
+        return max(known, key=lambda state: (state.complete_trigger() is not None, state.number), default=None)
+
+    def snapshot(self) -> Snapshot | None:
+        """Of the newest epoch all of whose announced rows are here."""
+        for state in sorted(self._states.values(), key=lambda state: state.number, reverse=True):
+            found = state.snapshot() if state.number else None
+            if found is not None:
+                return found
+        return None
+
+
 class HistogramReader:
     """Follows the ``latest`` and ``progress`` topics of one pipeline. Use as a context manager; not thread-safe.
 
@@ -121,7 +153,7 @@ class HistogramReader:
         self._window = window
         self._keep = keep
         self._latest, self._progress = settings.topic("latest"), settings.topic("progress")
-        self.windows: dict[int, WindowState] = {}
+        self.windows: dict[int, Epochs] = {}
         self._consumer = Consumer(
             {
                 "enable.auto.commit": False,
@@ -186,8 +218,8 @@ class HistogramReader:
                 key: Any = message.key()
                 self._state(row.window).add(int(message.partition() or 0), bytes(key), row)
 
-    def _state(self, window: int) -> WindowState:
-        return self.windows.setdefault(window, WindowState(window))
+    def _state(self, window: int) -> Epochs:
+        return self.windows.setdefault(window, Epochs(window))
 
     def _wanted(self, window: int) -> bool:
         if self._window is not None:
@@ -205,8 +237,12 @@ class HistogramReader:
     def completed(self) -> Iterator[tuple[int, int, int]]:
         """(window start in ms, triggers complete, of triggers) of the windows kept, oldest first."""
         for window in sorted(self.windows):
-            state = self.windows[window]
-            yield window, state.complete_trigger() or 0, state.of_triggers
+            state = self.windows[window].newest
+            yield (
+                window,
+                0 if state is None else state.complete_trigger() or 0,
+                0 if state is None else state.of_triggers,
+            )
 
     def close(self) -> None:
         """Leave the brokers."""

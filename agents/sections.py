@@ -83,6 +83,9 @@ class RegistrySettings(Section):
     properties: dict[str, str | int | float | bool] = Field(default_factory=dict, repr=False)
     """Properties of confluent-kafka's SchemaRegistryClient, such as `basic.auth.user.info` and `ssl.ca.location`. A
     value may be `{ file = "/path" }` or `{ env = "NAME" }`."""
+    patience: Duration = 10_000
+    """How long after a record was written its schema may be registered: a record whose schema is unknown holds up its
+    partition until then, and is bad input after that. More than the clocks of workers, brokers and registry differ."""
 
 
 class InputSettings(Section):
@@ -343,6 +346,9 @@ class WorkerSettings(Section):
     watchdog: Annotated[Duration, Field(ge=1000)] = 120_000
     """A worker whose task gives no sign of life for this long (ten times as long while it starts) ends itself, so that
     others take over."""
+    stop_timeout: Annotated[Duration, Field(ge=1000, le=3_600_000)] = 45_000
+    """A worker that is told to stop (SIGTERM, SIGINT) has ended after this, in order or not; nothing is lost or doubled either
+    way. Let whoever stops it wait longer before it kills."""
     web_host: str = "127.0.0.1"
     """Address of the worker's pages. They show exact totals, without users and keys: for operators, never for the
     public."""

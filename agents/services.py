@@ -9,6 +9,7 @@ from susurrus.agents.settings import Settings
 from susurrus.mechanisms.calendar import Calendar
 
 if TYPE_CHECKING:
+    from susurrus.agents.histogram.public_progress import PublicProgress
     from susurrus.agents.histogram.published_keys import PublishedKeys, PublishedKeysReader
 
 
@@ -26,6 +27,8 @@ class Services:
     published_keys: "PublishedKeys | None" = None
     """Where the strategy is told what is published already."""
     published_keys_reader: "PublishedKeysReader | None" = None
+    public_progress: "PublicProgress | None" = None
+    """What has been published, for histograms: no state may be older."""
 
     def topic(self, name: str) -> str:
         """Full name of one of the pipeline's topics."""

@@ -58,7 +58,8 @@ class PartitionStatus:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineStatus:
     """Everything ``susurrus status`` shows. charged: windows of this pipeline and of all on the same raw topic. changed: fields
-    of the settings in which the pipeline runs with other values; a worker with these settings would refuse."""
+    of the settings in which the pipeline runs with other values; a worker with these settings would refuse. workers: members of
+    the consumer group, None where it cannot tell."""
 
     epoch: str
     first_window: int | None
@@ -67,6 +68,8 @@ class PipelineStatus:
     charged: int = 0
     charged_all: int = 0
     changed: tuple[str, ...] = ()
+    workers: int | None = None
+    epoch_number: int = 1
 
     @property
     def problems(self) -> tuple[PartitionStatus, ...]:
@@ -167,37 +170,41 @@ def collect(settings: Settings) -> PipelineStatus:
         ]
     finally:
         consumer.close()
-    owned, rebalancing = _assigned(settings)
-    epoch = next((r.epoch for r in records if isinstance(r, ledger.Epoch)), "")
+    owned, rebalancing, workers = _assigned(settings)
+    epoch = next((r for r in records if isinstance(r, ledger.Epoch)), None)
     config = next((r for r in records if isinstance(r, ledger.Config)), None)
     start = next((r.first_window for r in records if isinstance(r, ledger.Start)), None)
     ours = [c for c in charged if c.raw_topic == settings.input.topic]
     return PipelineStatus(
-        epoch=epoch,
+        epoch="" if epoch is None else epoch.epoch,
+        epoch_number=1 if epoch is None else epoch.number,
         first_window=start,
         partitions=judge(records, ends, owned),
         rebalancing=rebalancing,
+        workers=workers,
         charged=sum(c.pipeline == settings.pipeline.name for c in ours),
         charged_all=len(ours),
         changed=() if config is None else tuple(ledger.changed_fields(config, settings.published_fields())),
     )
 
 
-def _assigned(settings: Settings) -> tuple[Set[tuple[str, int]] | None, bool]:
-    """(stage, partition) of everything the group's members have, and whether the group is rebalancing just now."""
+def _assigned(settings: Settings) -> tuple[Set[tuple[str, int]] | None, bool, int | None]:
+    """(stage, partition) of everything the group's members have, whether the group is rebalancing just now, and how many they
+    are."""
     if settings.kafka.embedded:
-        return None, False  # the embedded broker cannot be asked
+        return None, False, None  # the embedded broker cannot be asked
     group = f"{settings.pipeline.prefix}.{settings.pipeline.name}"
     admin = AdminClient({**settings.librdkafka(), "log_level": 3})
     found = admin.describe_consumer_groups([group], request_timeout=REQUEST_SECONDS)[group].result()
     if found.state in (ConsumerGroupState.PREPARING_REBALANCING, ConsumerGroupState.COMPLETING_REBALANCING):
-        return None, True
-    stages = {topic: stage for stage, topic in _inputs(settings)}
+        return None, True, len(found.members)
+    stages = {topic: stage for stage, topic in inputs(settings)}
     parts = [part for member in found.members for part in member.assignment.topic_partitions]
-    return {(stages[part.topic], part.partition) for part in parts if part.topic in stages}, False
+    return {(stages[part.topic], part.partition) for part in parts if part.topic in stages}, False, len(found.members)
 
 
-def _inputs(settings: Settings) -> Sequence[tuple[str, str]]:
+def inputs(settings: Settings) -> Sequence[tuple[str, str]]:
+    """(stage, topic that it reads) of the pipeline's kind."""
     stages = STAGES[settings.pipeline.kind]
     return [(stage, settings.input.topic if topic is None else settings.topic(topic)) for stage, topic in stages]
 
@@ -216,7 +223,7 @@ def _ends(settings: Settings, consumer: Consumer) -> dict[tuple[str, int], int]:
     """Ends of all inputs, read_uncommitted: what an open transaction holds back is behind, too."""
     places = {
         (stage, partition): TopicPartition(topic, partition)
-        for stage, topic in _inputs(settings)
+        for stage, topic in inputs(settings)
         for partition in range(_partitions(consumer, topic))
     }
     if settings.kafka.embedded:

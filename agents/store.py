@@ -4,8 +4,15 @@ It is a cache of the changelog, never an authority: its meta record says up to w
 whatever is missing is replayed (agents/changelog.py). Commits are written after the Kafka commit, first into memory; when that
 has grown, all of it goes to RocksDB in ONE batch with the meta record of the last commit in it, so what is on disk is always the
 state after some commit, though not always the last. It is opened by exactly one task thread.
+
+A store that the task before still has open is waited for, a corrupt one is wiped; for a disk that is full, read-only or failing
+every method raises StoreUnusable.
 """
 
+import contextlib
+import errno
+import os
+import re
 import shutil
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,6 +20,8 @@ from pathlib import Path
 from weakref import WeakSet
 
 from rocksdict import BlockBasedOptions, Cache, Options, Rdict, ReadOptions, WriteBatch, WriteOptions
+
+from susurrus.mechanisms.errors import StoreUnusable
 
 META_KEY = b"\x00meta"
 FIRST_STATE_KEY = b"\x01"
@@ -66,6 +75,8 @@ _ENTRY_BYTES = 150
 """What an entry of a dictionary of byte strings costs beside the bytes."""
 _REPLAYED = 4
 """After a crash at most so many times the memory is replayed, however few rows were written again and again."""
+_WIPES = 3
+"""A new store that is corrupt at once, so many times in a row, lies on a disk that fails."""
 
 
 _open_stores: "WeakSet[Store]" = WeakSet()
@@ -84,19 +95,25 @@ class Store:
         self._dirty_meta: bytes | None = None
         self._dirty_bytes = 0
         self._memory_limit = self._memory_bytes
-        directory.parent.mkdir(parents=True, exist_ok=True)
-        deadline = time.monotonic() + lock_seconds
+        with usable(directory):
+            directory.parent.mkdir(parents=True, exist_ok=True)
+            self._db = self._open(time.monotonic() + lock_seconds)
+
+    def _open(self, deadline: float) -> Rdict:
+        wiped = 0
         while True:
             try:
-                self._db = Rdict(str(directory), _options())
-                return
+                return Rdict(str(self.directory), _options())
             except Exception as error:
                 if is_corrupt(error):
                     # A cache that cannot be read is no cache; whoever has it open holds the lock and is not met here.
-                    shutil.rmtree(directory)
+                    if wiped == _WIPES:
+                        raise StoreUnusable(errno.EIO, self.directory, "a new store is corrupt at once") from error
+                    wiped += 1
+                    shutil.rmtree(self.directory)
                     continue
                 # The task that had the partition before us may still be closing it.
-                if time.monotonic() > deadline:
+                if not _is_locked(error) or time.monotonic() > deadline:
                     raise
                 time.sleep(0.1)
 
@@ -121,7 +138,11 @@ class Store:
             wanted = keys if len(unknown) == len(keys) else [keys[i] for i in unknown]
             if older is not None and not self._clean:
                 continue
-            found = list(map(older, wanted)) if older is not None else self._db.get(list(wanted))
+            if older is not None:
+                found = list(map(older, wanted))
+            else:
+                with usable(self.directory):
+                    found = self._db.get(list(wanted))
             if wanted is keys:
                 values = found
             else:
@@ -140,7 +161,8 @@ class Store:
         self.flush()
         options = ReadOptions()
         options.set_iterate_upper_bound(end)
-        yield from self._db.items(from_key=start, read_opt=options)
+        with usable(self.directory):
+            yield from self._db.items(from_key=start, read_opt=options)
 
     def scan_chunks(self, start: bytes, end: bytes, size: int) -> Iterator[list[tuple[bytes, bytes]]]:
         """The same in lists of at most ``size`` items: memory stays bounded however many there are."""
@@ -216,32 +238,71 @@ class Store:
         for key, value in puts:
             batch.put(key, value)
         batch.put(META_KEY, meta)
-        self._db.write(batch, _write_options())
+        with usable(self.directory):
+            self._db.write(batch, _write_options())
 
     def meta(self) -> bytes | None:
         """The meta record of the last commit; None for a new store."""
-        return self._dirty_meta if self._dirty_meta is not None else self._db.get(META_KEY)
+        if self._dirty_meta is not None:
+            return self._dirty_meta
+        with usable(self.directory):
+            meta: bytes | None = self._db.get(META_KEY)
+        return meta
 
     def wipe(self) -> None:
         """Forget everything: the changelog is replayed from its start."""
         self._dirty, self._clean, self._deleted, self._dirty_meta, self._dirty_bytes = {}, {}, set(), None, 0
         self._memory_limit = self._memory_bytes
-        self._db.close()
-        shutil.rmtree(self.directory, ignore_errors=True)
-        self._db = Rdict(str(self.directory), _options())
+        with usable(self.directory):
+            self._db.close()
+            shutil.rmtree(self.directory, ignore_errors=True)
+            self._db = Rdict(str(self.directory), _options())
 
     def close(self) -> None:
         """Write what is in memory and release the directory, also where it cannot be written."""
         try:
             self.flush()
         finally:
-            self._db.close()
             _open_stores.discard(self)
+            with usable(self.directory):
+                self._db.close()
 
 
 def is_corrupt(error: Exception) -> bool:
     """Whether RocksDB says that its files are damaged: opening them again will not help, starting over will."""
     return str(error).startswith("Corruption")
+
+
+def _is_locked(error: Exception) -> bool:
+    """Whether another task, here or in another process, has the store open."""
+    return re.match("IO error: (lock hold by current process|While lock file)", str(error)) is not None
+
+
+@contextlib.contextmanager
+def usable(path: Path) -> Iterator[None]:
+    """What the operating system says against a file becomes StoreUnusable; all other errors stay what they are."""
+    try:
+        yield
+    except StoreUnusable:
+        raise
+    except Exception as error:
+        number = _errno(error)
+        if number is None or _is_locked(error):
+            raise
+        raise StoreUnusable(number, path, os.strerror(number)) from error
+
+
+def _errno(error: Exception) -> int | None:
+    """The operating system's number, from the text where RocksDB's binding raises a plain Exception; None: not of a file."""
+    if isinstance(error, OSError) and error.errno is not None:
+        return error.errno
+    text = str(error)
+    if (found := re.search(r"\(os error (\d+)\)$", text)) is not None:
+        return int(found[1])
+    if not text.startswith("IO error"):
+        return None
+    said = text.rpartition(": ")[2]
+    return next((number for number in errno.errorcode if os.strerror(number) == said), errno.EIO)
 
 
 def prefix_end(prefix: bytes) -> bytes:

@@ -21,10 +21,11 @@ import msgspec
 from confluent_kafka import KafkaException, TopicPartition
 from faust.types import TP
 
+from susurrus.agents.ending import DISK_UNUSABLE, ENDING, FAILED
 from susurrus.agents.logs import describe
 from susurrus.agents.services import Services
 from susurrus.agents.stage import Stage
-from susurrus.agents.store import Store
+from susurrus.agents.store import Store, usable
 from susurrus.agents.task import PartitionTask
 from susurrus.agents.transport import Batch
 from susurrus.topics.ledger import Status
@@ -33,7 +34,9 @@ log = logging.getLogger(__name__)
 
 _STATUS_SECONDS = 2.0
 _PURGE_SECONDS = 30.0
-_JOIN_SECONDS = 60.0
+_JOIN_SHARE = 0.6
+"""Of what is left of worker.stop_timeout; the rest is for Faust, which leaves the group and closes its clients."""
+_GIVE_UP_SECONDS = 30.0
 _LOOP_SECONDS = 3.0
 _PAUSE_SECONDS = 5.0
 
@@ -64,8 +67,11 @@ class Supervisor:
         self._lock = threading.RLock()
         self._stopping = threading.Event()
         self._closing = False
+        self._gave_up = ""
+        """Why this worker ends by itself."""
         self._directory, self._slot_lock = _take_slot(services.settings.worker.data_directory)
         self.worker = f"{socket.gethostname()}-{os.getpid()}"
+        self.waits_for = ""
         self._housekeeping = threading.Thread(target=self._keep_house, name="housekeeping", daemon=True)
 
     # ---- called by the transport and the agents ----------------------------------------------------------------------
@@ -93,6 +99,10 @@ class Supervisor:
     def admit(self) -> None:
         """Before Faust joins the group: raise Refusal where no task of this worker could run (Ledger.admit)."""
         self._services.ledger.admit()
+
+    def wait_for(self, what: str) -> None:
+        """Not ready before this, in words, is there; the empty text where it is (agents/probe.py)."""
+        self.waits_for = what
 
     # ---- the group ---------------------------------------------------------------------------------------------------
 
@@ -133,8 +143,11 @@ class Supervisor:
             services=self._services,
             open_store=self._open_store,
             rewind=lambda offset: self._rewind(tp, offset),
+            give_up=self.give_up,
         )
         task.assigned(self._generation)
+        if (before := self._tasks.get(tp)) is not None:
+            task.take_after(before)
         self._tasks[tp] = task
         task.start()
 
@@ -190,6 +203,15 @@ class Supervisor:
             if (silent := task.silent_for(limit)) is not None:
                 log.critical("%s-%d has hung for %.0f s; the worker ends", tp.topic, tp.partition, silent)
                 os._exit(70)
+
+    def give_up(self, reason: str) -> None:
+        """Called by a task that cannot use the local disk: the worker ends, so that others get all of its partitions."""
+        with self._lock:
+            if self._gave_up or self._closing:
+                return
+            self._gave_up = reason
+        log.critical("the worker ends, exit code %d, so that others take over; %s", DISK_UNUSABLE, reason)
+        ENDING.give_up(DISK_UNUSABLE, seconds=_GIVE_UP_SECONDS)
 
     def _resumed(self) -> None:
         """The whole process stood still (SIGSTOP, a paused container or machine): the tasks were silent with it, not hung."""
@@ -270,8 +292,12 @@ class Supervisor:
 
     def unhealthy(self) -> str | None:
         """Why a restart of this process would help, or None. A refusal or a broker that is away is no such reason."""
+        if self._gave_up:
+            return self._gave_up
         limit = self._services.settings.worker.watchdog / 1000
         for task in self.tasks.values():
+            if task.disk_trouble:
+                return f"{task.name}: {task.disk_trouble}"
             if (silent := task.silent_for(limit)) is not None:
                 return f"{task.name} has hung for {silent:.0f} s"
         loop = self._loop
@@ -286,6 +312,8 @@ class Supervisor:
 
     def unready(self) -> str | None:
         """What this worker is still about to do, or None: a rolling upgrade waits for it before it goes on."""
+        if self.waits_for:
+            return self.waits_for
         if self._generation < 0:
             return "waiting for the consumer group"
         starting = [task.name for task in self.tasks.values() if task.state == "starting"]
@@ -293,13 +321,14 @@ class Supervisor:
 
     async def stop(self) -> None:
         """End the task threads, each after the commit it is in; must come before Faust stops the consumer."""
+        ENDING.begin(FAILED)  # nobody has told it to stop, so Faust has failed: that end may hang as well
         with self._lock:
             self._closing = True
             tasks = list(self._tasks.values())
             for task in tasks:
                 task.stop()
         log.info("stopping: %d tasks finish their commits", len(tasks))
-        deadline = time.monotonic() + _JOIN_SECONDS
+        deadline = time.monotonic() + _JOIN_SHARE * ENDING.left()
         loop = asyncio.get_running_loop()
         for task in tasks:
             await loop.run_in_executor(None, task.join, max(0.1, deadline - time.monotonic()))
@@ -317,16 +346,22 @@ class Supervisor:
 
 
 def _take_slot(directory: Path) -> tuple[Path, Any]:
-    """A directory of our own below the configured one, so that workers on one machine never share a store."""
+    """A directory of our own below the configured one, so that workers on one machine never share a store.
+
+    Raises StoreUnusable where the disk cannot be written.
+    """
     for number in range(1_000):
         slot = directory / f"worker-{number}"
-        slot.mkdir(parents=True, exist_ok=True)
-        lock = (slot / "lock").open("w")
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            lock.close()
-            continue
+        with usable(slot):
+            slot.mkdir(parents=True, exist_ok=True)
+            lock = (slot / "lock").open("w")
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                lock.close()
+                if isinstance(error, BlockingIOError):  # another worker's
+                    continue
+                raise
         return slot, lock
     raise RuntimeError(
         f"worker.data_directory={directory} has 1000 workers already: give each host a directory of its own"

@@ -5,7 +5,9 @@ ready: outputs, changelog and input position in one Kafka transaction, then the 
 the changelog: each commit writes the next input position there; the consumer group's offset is for tools.
 
 States: starting -> running -> (refused | moved | stopped). Whatever goes wrong with Kafka that an abort does not mend
-ends in starting again from the changelog, which tells what was committed and what was not.
+ends in starting again from the changelog, which tells what was committed and what was not. A refusal that somebody can mend from
+outside is tried again with growing pauses and stays visible until the task really runs. A disk that cannot be used is tried for a
+few seconds; then the worker gives up, so that others take over (agents/supervisor.py).
 """
 
 import contextlib
@@ -20,13 +22,15 @@ from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
 from susurrus.agents import crash_points
 from susurrus.agents.changelog import Changelog
+from susurrus.agents.clients import is_fenced
 from susurrus.agents.commit import Commit, Output
+from susurrus.agents.lacks import lack
 from susurrus.agents.logs import describe
 from susurrus.agents.services import Services
 from susurrus.agents.stage import NotYet, Stage
 from susurrus.agents.store import Store, is_corrupt
 from susurrus.agents.transport import Batch
-from susurrus.mechanisms.errors import PrivacyError, Refusal
+from susurrus.mechanisms.errors import MendableRefusal, PrivacyError, Refusal, StoreUnusable
 from susurrus.topics.packing import MalformedRecord
 
 log = logging.getLogger(__name__)
@@ -39,6 +43,14 @@ _STALL_SECONDS = 10.0
 _OFFSETS_SECONDS = 8.0
 _ABORT_SECONDS = 5.0
 _CLOSE_SECONDS = 5.0
+_FIRST_PAUSE_SECONDS = 5.0
+_LONGEST_PAUSE_SECONDS = 300.0
+_TRIAL_SECONDS = 30.0
+"""A task that was refused has really run when it has committed, or has not refused for so long."""
+_DISK_SECONDS = 20.0
+"""What is wrong with a disk may pass: somebody makes room, a volume comes back."""
+_DISK_SERIES_SECONDS = 60.0
+"""Failures that follow each other within this are one trouble."""
 _UNREADABLE_SECONDS = 20.0
 """A partition that cannot be read is said to be so every few seconds; one without news is not heard of when it is mended."""
 _LEFT_BEHIND: list[Producer] = []
@@ -53,12 +65,17 @@ class Moved(Exception):
     """Another owner has fenced this one. Not an error: the partition lives on elsewhere."""
 
 
+class Stopped(Exception):
+    """The task was told to stop in the midst of its start."""
+
+
 class Aborted(Exception):
     """The transaction was aborted; nothing of it happened."""
 
 
 class PartitionTask(threading.Thread):
-    """Runs one stage on one partition. ``rewind(offset)`` asks the consumer to continue there."""
+    """Runs one stage on one partition. ``rewind(offset)`` asks the consumer to continue there, ``give_up(reason)`` ends
+    the worker."""
 
     def __init__(
         self,
@@ -71,14 +88,24 @@ class PartitionTask(threading.Thread):
         services: Services,
         open_store: Callable[[str, int], Store],
         rewind: Callable[[int], None],
+        give_up: Callable[[str], None],
     ) -> None:
         super().__init__(name=f"{stage_name}-{partition}", daemon=True)
         self.stage_name = stage_name
         self.input_topic = input_topic
         self.partition = partition
         self.services = services
-        self.state = "starting"
+        self._phase = "starting"
+        """What the thread does; ``state`` is what is shown of it."""
         self.reason = ""
+        self.refusal = ""
+        """Why the task refused, until it really runs again."""
+        self.disk_trouble = ""
+        """What is wrong with the local disk, until the store could be opened and the task runs."""
+        self._refused_times = 0
+        self._runs_since = 0.0
+        self._disk_failures = (0.0, 0.0)
+        """Times of the first and the last of a series."""
         self._trouble = ""
         self.next = -1
         """Input offset of the next record to take."""
@@ -90,6 +117,7 @@ class PartitionTask(threading.Thread):
         self.committed_counters: dict[str, int] = {}
         """The stage's totals as committed: what an aborted transaction counted is not among them."""
         self._rewind = rewind
+        self._give_up = give_up
         self._rewound_at = 0.0
         self._looked_at = 0.0
         self._stall: tuple[str | None, float] = (None, 0.0)
@@ -117,9 +145,14 @@ class PartitionTask(threading.Thread):
     # ---- called from other threads -----------------------------------------------------------------------------------
 
     @property
+    def state(self) -> str:
+        """What is shown: a task that was refused is refused until it really runs again, whatever it tries meanwhile."""
+        return "refused" if self.refusal and self._phase in ("starting", "running") else self._phase
+
+    @property
     def reading(self) -> bool:
         """Whether the stage is at work."""
-        return self.state == "running"
+        return self._phase == "running"
 
     @property
     def hungry(self) -> bool:
@@ -131,6 +164,10 @@ class PartitionTask(threading.Thread):
         with self._generation_lock:
             self._generation = generation
             self._reposition = True
+
+    def take_after(self, before: "PartitionTask") -> None:
+        """This worker's task that had the partition before was refused: so is this one, until it really runs."""
+        self.refusal, self._refused_times = before.refusal, before._refused_times
 
     def offer(self, batch: Batch) -> None:
         """Hand over a batch; never blocks. A task that has ended gives it back, or its successor here would never be fed."""
@@ -154,12 +191,12 @@ class PartitionTask(threading.Thread):
         """Seconds without a sign of life, if they are more than the limit: ten times as many while it starts, for every step
         of that has a time-out of its own and many tasks may wait for one ledger."""
         silent = time.monotonic() - self.alive_at
-        return silent if self.is_alive() and silent > limit * (10 if self.state == "starting" else 1) else None
+        return silent if self.is_alive() and silent > limit * (1 if self.state == "running" else 10) else None
 
     @property
     def died(self) -> bool:
         """Whether the thread has ended without saying so."""
-        return self.ident is not None and not self.is_alive() and self.state in ("starting", "running")
+        return self.ident is not None and not self.is_alive() and self._phase in ("starting", "running")
 
     def waiting(self) -> bool:
         """Called by the ledger while it waits for the founder."""
@@ -168,6 +205,8 @@ class PartitionTask(threading.Thread):
 
     def stall(self) -> str | None:
         """Why nothing moves, or None. What a running stage waits for is a stall once it has waited for a while."""
+        if self.state == "refused":
+            return self.refusal or self.reason
         if self.state == "starting":
             return self._trouble or self.reason or None  # of the last attempt, not the step of this one
         if self.state != "running":
@@ -194,7 +233,7 @@ class PartitionTask(threading.Thread):
 
     def report(self) -> dict[str, Any]:
         """Facts for the status record."""
-        facts = self._stage.report() if self.state == "running" else {"counters": dict(self._stage.counters)}
+        facts = self._stage.report() if self.reading else {"counters": dict(self._stage.counters)}
         return {"position": self.position, "next": self.next, **facts}
 
     # ---- the thread --------------------------------------------------------------------------------------------------
@@ -207,8 +246,8 @@ class PartitionTask(threading.Thread):
             # Before the clients are closed, which may hang: a successor on this worker needs the room.
             self._end_inbox()
             self._close()
-        if self.state not in ("refused", "moved"):
-            self._set_state("stopped", "")
+        if self._phase not in ("refused", "moved"):
+            self._set_state("refused" if self.refusal else "stopped", self.refusal)
 
     def _end_inbox(self) -> None:
         with self._inbox_lock:
@@ -221,15 +260,15 @@ class PartitionTask(threading.Thread):
                 began = time.monotonic()
                 self._start_up()
                 self._set_state("running", "")
-                self._trouble = ""
+                self._trouble = self.disk_trouble = ""
+                self._runs_since = time.monotonic()
                 log.info("%s runs from offset %d, ready in %.1f s", self.name, self.next, time.monotonic() - began)
+                if not self.refusal:
+                    self._really_runs()
                 self._work()
             except (Refusal, PrivacyError) as refusal:
-                self._set_state("refused", str(refusal))
-                log.error("%s refuses: %s", self.name, str(refusal))
-                with contextlib.suppress(KafkaException, BufferError):  # it stays refused where nobody can be told, too
-                    self.services.ledger.refuse(self.stage_name, self.partition, str(refusal))
-                break
+                if not self._refused(refusal):
+                    break
             except NotYet as waiting:
                 self._trouble = str(waiting)
                 self._set_state("starting", self._trouble)
@@ -240,10 +279,17 @@ class PartitionTask(threading.Thread):
                 self._set_state("moved", "another owner has this partition")
                 log.info("%s: another worker has taken this partition over", self.name)
                 break
+            except StoreUnusable as unusable:
+                if self._stopping.is_set() or not self._disk_failed(unusable):
+                    break
             # confluent-kafka can raise KafkaError (see deliver), which is no Exception; a dead thread would keep the store.
             except (Exception, KafkaError) as error:
                 if self._stopping.is_set():
                     break
+                # Kafka's errors name no topic and no right: whoever is asked what is missing tells both.
+                if (lacking := self._lack(error)) is not None:
+                    self._refused(lacking)
+                    continue
                 self._trouble = (
                     f"starting again after {describe(error)}: look at the worker's log and the brokers if this stays"
                 )
@@ -253,15 +299,69 @@ class PartitionTask(threading.Thread):
                 self._close(wipe=is_corrupt(error))
                 self._pause()
 
-    def _pause(self) -> None:
+    def _refused(self, refusal: Refusal | PrivacyError) -> bool:
+        """Tell why; whether to try again, after a pause that grows, because somebody can mend it from outside."""
+        self.refusal = str(refusal)
+        log.error("%s refuses: %s", self.name, self.refusal)
+        self._tell()
+        if not refusal.mendable:
+            self._set_state("refused", self.refusal)
+            return False
+        self._set_state("starting", self.refusal)
+        self._close()
+        self._pause(min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2**self._refused_times))
+        self._refused_times = min(self._refused_times + 1, 10)
+        return True
+
+    def _tell(self) -> None:
+        with contextlib.suppress(KafkaException, BufferError):  # it stays refused where nobody can be told, too
+            self.services.ledger.refuse(self.stage_name, self.partition, self.refusal)
+
+    def _really_runs(self) -> None:
+        """Nothing is refused any more."""
+        if self.refusal:
+            log.info("%s goes on after it had refused", self.name)
+        self.refusal, self._refused_times = "", 0
+        self.services.ledger.clear_refusal(self.stage_name, self.partition)
+
+    def _disk_failed(self, unusable: StoreUnusable) -> bool:
+        """Whether to try again; else the worker was told to give up, and why is where `susurrus status` reads it."""
+        now = time.monotonic()
+        first, last = self._disk_failures
+        first = now if now - last > _DISK_SERIES_SECONDS else first
+        self._disk_failures = (first, now)
+        self.disk_trouble = self._trouble = str(unusable)
+        log.warning("%s: %s", self.name, self.disk_trouble)
+        self._set_state("starting", self._trouble)
+        self._close()
+        if now - first < _DISK_SECONDS:
+            self._pause()
+            return True
+        self.refusal = self.disk_trouble
+        self._set_state("refused", self.refusal)
+        self._tell()
+        self._give_up(f"{self.name}: {self.refusal}")
+        return False
+
+    def _lack(self, error: BaseException) -> Refusal | None:
+        """The right or the topic that is missing, where that is what Kafka says."""
+        try:
+            return lack(error, self)
+        except (Exception, KafkaError):
+            return None  # Kafka does not answer that either
+
+    def _pause(self, seconds: float = _RETRY_SECONDS) -> None:
         """Between two attempts, which are signs of life: Kafka may be away for longer than the watchdog waits."""
-        self._beat()
-        self._stopping.wait(_RETRY_SECONDS)
-        self._beat()
+        end = time.monotonic() + seconds
+        while not self._stopping.is_set():
+            self._beat()
+            if (left := end - time.monotonic()) <= 0:
+                return
+            self._stopping.wait(min(left, _RETRY_SECONDS))
 
     def _set_state(self, state: str, reason: str) -> None:
         self.reason = reason
-        self.state = state
+        self._phase = state
 
     def _start_up(self) -> None:
         services = self.services
@@ -274,12 +374,23 @@ class PartitionTask(threading.Thread):
         services.ledger.join(self, self._require_producer())
         self._set_state("starting", "recovering state from the changelog")
         self._topic_id = clients.topic_id(self.input_topic)
-        if not clients.embedded and clients.partitions(self.changelog_topic) <= self.partition:
+        partitions = self.partition + 1 if clients.embedded else clients.partitions(self.changelog_topic)
+        if partitions == 0:
+            raise MendableRefusal(
+                f"topic={self.changelog_topic} does not exist: create it with `susurrus topics create`"
+            )
+        if partitions <= self.partition:
             raise NotYet(
                 f"topic={self.changelog_topic} has no partition {self.partition}: run `susurrus topics create`, the input has grown"
             )
         self._store = self._open_store(self.stage_name, self.partition)
-        state = self._changelog.recover(self._store, epoch=services.ledger.epoch, beat=self._beat)
+        state = self._changelog.recover(
+            self._store,
+            epoch=services.ledger.epoch,
+            beat=self._go_on,
+            begins=services.ledger.begins(self.changelog_topic, self.partition),
+            way_out=services.ledger.way_out,
+        )
         services.ledger.check_started(self.stage_name, self.partition, has_state=state is not None)
         if state is not None:
             self._check_position(state.position, state.topic_id)
@@ -291,7 +402,6 @@ class PartitionTask(threading.Thread):
             self._check_position(position, self._topic_id)
         self.committed_counters = dict(self._stage.counters)
         self._never_committed = state is None
-        services.ledger.clear_refusal(self.stage_name, self.partition)
         self.next = self.position = position
         self._group_metadata = clients.group_metadata()
         self._drain_inbox()
@@ -308,24 +418,25 @@ class PartitionTask(threading.Thread):
         if topic_id != self._topic_id:
             raise Refusal(
                 f"topic={self.input_topic} was recreated (topic_id={self._topic_id}, the changelog knows {topic_id}): "
-                "restore the old topic, or give the pipeline a new name to start over"
+                f"restore the old topic as it was, or {self.services.ledger.way_out}"
             )
         start, end = self.services.clients.watermarks(self.input_topic, self.partition)
         if position < start:
             raise Refusal(
                 f"topic={self.input_topic} partition={self.partition} starts at offset={start}, but position={position} is "
-                "still to be read, since retention ate unread records: raise its retention, and give the pipeline a new name to "
-                "start over without them"
+                f"still to be read, since retention ate unread records: raise its retention, and {self.services.ledger.way_out}"
             )
         if position > end:
             raise Refusal(
                 f"topic={self.input_topic} partition={self.partition} ends at offset={end} before position={position}, so "
-                "the log was truncated: restore it, or give the pipeline a new name to start over"
+                f"the log was truncated: restore it as it was at the last commit, or {self.services.ledger.way_out}"
             )
 
     def _work(self) -> None:
         while not self._stopping.is_set():
             self._beat()
+            if self.refusal and time.monotonic() > self._runs_since + _TRIAL_SECONDS:
+                self._really_runs()
             # A topic that is recreated and filled quickly leaves no trace in the positions.
             with contextlib.suppress(KafkaException):
                 self._look_at_log(_LOOK_AT_LOG_SECONDS)
@@ -354,10 +465,14 @@ class PartitionTask(threading.Thread):
                 for commit in self._stage.commits(int(time.time() * 1000)):
                     self._commit(commit)
                     self._aborts = 0
+                    if self.refusal:
+                        self._really_runs()
                     self._beat()
                     if self._stopping.is_set():
                         return
             except Aborted as aborted:
+                if aborted.__cause__ is not None and (lacking := self._lack(aborted.__cause__)) is not None:
+                    raise lacking from aborted
                 cause = describe(aborted.__cause__ or aborted)
                 log.warning("%s: a transaction was aborted (%s); its records are read again", self.name, cause)
                 self._aborts += 1
@@ -397,7 +512,7 @@ class PartitionTask(threading.Thread):
             except MalformedRecord as error:
                 raise Refusal(
                     f"topic={self.input_topic} partition={self.partition} offsets {batch.start} to {batch.end - 1}: {error}; this "
-                    "topic is ours alone: find out who else writes to it, and give the pipeline a new name to start over"
+                    f"topic is ours alone: find out who else writes to it, and {self.services.ledger.way_out}"
                 ) from error
             self.next = batch.end
         finally:
@@ -448,7 +563,7 @@ class PartitionTask(threading.Thread):
         """Abort what can be aborted and raise Aborted; raise Moved for a fenced producer, the cause for anything
         worse.
         """
-        if _is_fenced(cause.args[0]):
+        if is_fenced(cause.args[0]):
             raise Moved from cause
         if cause.args[0].retriable():
             raise cause
@@ -474,7 +589,7 @@ class PartitionTask(threading.Thread):
             _LEFT_BEHIND.append(producer)
             self._producer = None
             raise
-        if isinstance(error, KafkaException) and _is_fenced(error.args[0]):
+        if isinstance(error, KafkaException) and is_fenced(error.args[0]):
             raise Moved from error
         if error is not None:
             raise error
@@ -488,7 +603,7 @@ class PartitionTask(threading.Thread):
         try:
             call()
         except KafkaException as error:
-            if _is_fenced(error.args[0]):
+            if is_fenced(error.args[0]):
                 raise Moved from error
             raise
 
@@ -540,6 +655,12 @@ class PartitionTask(threading.Thread):
             if batch is not None:
                 batch.finish()
 
+    def _go_on(self) -> None:
+        """Sign of life in a long start, which ends where the task is to stop."""
+        self._beat()
+        if self._stopping.is_set():
+            raise Stopped
+
     def _beat(self) -> None:
         self.alive_at = time.monotonic()
 
@@ -580,7 +701,7 @@ class PartitionTask(threading.Thread):
                 log.warning(
                     "%s: the store could not be written (%s); it is read again from the changelog",
                     self.name,
-                    describe(error),
+                    str(error) if isinstance(error, StoreUnusable) else describe(error),
                 )
 
 
@@ -601,11 +722,3 @@ def _in_time(call: Callable[[], object], *, seconds: float, name: str) -> BaseEx
         return answer.get(timeout=seconds)
     except queue.Empty:
         raise TimeoutError from None
-
-
-def _is_fenced(error: KafkaError) -> bool:
-    return error.code() in (
-        KafkaError._FENCED,
-        KafkaError.INVALID_PRODUCER_EPOCH,
-        KafkaError.PRODUCER_FENCED,
-    )

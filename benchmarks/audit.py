@@ -1,42 +1,55 @@
 #!/usr/bin/env python3
 """Audit from outside: a lower bound on ε from what neighbouring inputs publish, for the code and for broken code.
 
-    python benchmarks/audit.py            every strategy, scenario and planted defect, and the pipeline: a few minutes
-    python benchmarks/audit.py --short    one strategy, fewer trials, no pipeline: some ten seconds
-    python benchmarks/audit.py --json     one object a line
+    python benchmarks/audit.py                     everything: strategies, pipeline, streams, reports; half an hour or so
+    python benchmarks/audit.py --through pipeline  one of them: mechanism, pipeline, stream, report (repeatable)
+    python benchmarks/audit.py --short             one strategy, fewer trials, mechanism only: some ten seconds
+    python benchmarks/audit.py --json              one object a line
 
-Flow: audit_scenarios.play (real bounding and strategy code, thousands of independent trials with and without one user)
-or audit_pipeline.play_pipeline (the same inputs as JSON through route, bound and release, fewer trials)
-→ audit_statistics.lower_bound (Clopper-Pearson, at the claimed δ). The exit status is 0 if no bound of the real code
-exceeds its claim and every planted defect exceeds it. A bound below the claim proves nothing; one above refutes it.
+Flow: audit_scenarios.play (real bounding and strategy code, thousands of independent trials with and without one user),
+audit_pipeline.play_pipeline (the same inputs as JSON or Avro through route, bound and release, fewer trials) or
+audit_streams.play_streams (values through the stream stage, with one of them replaced)
+→ audit_statistics.lower_bound (Clopper-Pearson, at the claimed δ). audit_local asks what one locally private report tells.
+The exit status is 0 if no bound of the real code exceeds its claim and every planted defect exceeds it. A bound below the
+claim proves nothing; one above refutes it.
 """
 
 import argparse
 import json
+import math
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
+import audit_local
+import audit_streams
 from audit_pipeline import play_pipeline
-from audit_scenarios import DEFECTS, REAL, SCENARIOS, plan_of, play
-from audit_statistics import CONFIDENCE, lower_bound
+from audit_scenarios import DEFECTS, MECHANISM_ONLY, PIPELINE_ONLY, REAL, SCENARIOS, plan_of, play
+from audit_statistics import CONFIDENCE, Verdict, lower_bound
 
 STRATEGIES = ("toeplitz", "weighted", "adaptive", "closing", "dp-sqlp")
 TRIALS = 50_000
 SHORT_TRIALS = 20_000
+PIPELINE_STRATEGIES = ("toeplitz", "adaptive", "closing")
 PIPELINE_TRIALS = 8_000
+STREAM_TRIALS = 2_000
+REPORT_TRIALS = 200_000
+THROUGH = ("mechanism", "pipeline", "stream", "report")
+EVERY_DEFECT = DEFECTS | audit_streams.DEFECTS | audit_local.DEFECTS
 
 
-def cases(strategies: tuple[str, ...]) -> Iterator[tuple[str, str, str]]:
+def cases(strategies: tuple[str, ...], *, pipeline: bool = False) -> Iterator[tuple[str, str, str]]:
     """(strategy, scenario, defect): the real thing in every scenario, each defect in the scenarios made for it."""
     for strategy in strategies:
         for name, scenario in SCENARIOS.items():
-            if scenario.only and strategy not in scenario.only:
+            if (scenario.only and strategy not in scenario.only) or (scenario.pipeline_only and not pipeline):
                 continue
             yield strategy, name, REAL
             for defect in scenario.exposes:
-                yield strategy, name, defect
+                if defect not in (MECHANISM_ONLY if pipeline else PIPELINE_ONLY):
+                    yield strategy, name, defect
 
 
 def audit(strategy: str, name: str, defect: str, *, trials: int, seed: int, pipeline: bool = False) -> dict[str, Any]:
@@ -49,7 +62,6 @@ def audit(strategy: str, name: str, defect: str, *, trials: int, seed: int, pipe
         run(scenario, strategy, present=present, trials=trials, seed=seed, defect=defect) for present in (True, False)
     )
     verdict = lower_bound(with_user, without, plan.delta)
-    refuted = verdict.epsilon > plan.epsilon
     return {
         "through": "pipeline" if pipeline else "mechanism",
         "strategy": strategy,
@@ -57,13 +69,63 @@ def audit(strategy: str, name: str, defect: str, *, trials: int, seed: int, pipe
         "defect": defect,
         "claimed_epsilon": plan.epsilon,
         "delta": plan.delta,
-        "epsilon_lower_bound": round(verdict.epsilon, 3),
-        "event": verdict.event,
-        "refuted": refuted,
-        "as_expected": refuted == (defect != REAL),
+        **_outcome(verdict, plan.epsilon, defect),
         "trials": trials,
         "confidence": CONFIDENCE,
         "seconds": round(time.perf_counter() - begin, 1),
+    }
+
+
+def audit_stream(method: str, name: str, defect: str, *, trials: int, seed: int) -> dict[str, Any]:
+    """The same for a private stream, whose claim is per event and without δ."""
+    begin = time.perf_counter()
+    one, other = (
+        audit_streams.play_streams(name, method, replaced=replaced, trials=trials, seed=seed, defect=defect)
+        for replaced in (True, False)
+    )
+    return {
+        "through": "stream",
+        "strategy": method,
+        "scenario": name,
+        "defect": defect,
+        "claimed_epsilon": audit_streams.EPSILON,
+        "delta": 0.0,
+        **_outcome(lower_bound(one, other, 0.0), audit_streams.EPSILON, defect),
+        "trials": trials,
+        "confidence": CONFIDENCE,
+        "seconds": round(time.perf_counter() - begin, 1),
+    }
+
+
+def audit_report(name: str, defect: str, *, trials: int, seed: int) -> dict[str, Any]:
+    """The same for one locally private report. Where all words are enumerated, the bound is the law's ε itself."""
+    begin = time.perf_counter()
+    case = audit_local.CASES[name]
+    if case.calls:
+        verdict, refuted = audit_local.enumerate_case(case, defect)
+        outcome = _outcome(verdict, audit_local.EPSILON, defect, refuted=refuted) | {"trials": 0, "confidence": 1.0}
+    else:
+        verdict = audit_local.sample_case(case, defect, trials=trials, seed=seed)
+        outcome = _outcome(verdict, audit_local.EPSILON, defect) | {"trials": trials, "confidence": CONFIDENCE}
+    return {
+        "through": "report",
+        "strategy": "topl",
+        "scenario": name,
+        "defect": defect,
+        "claimed_epsilon": audit_local.EPSILON,
+        "delta": 0.0,
+        **outcome,
+        "seconds": round(time.perf_counter() - begin, 1),
+    }
+
+
+def _outcome(verdict: Verdict, claim: float, defect: str, *, refuted: bool | None = None) -> dict[str, Any]:
+    refuted = verdict.epsilon > claim if refuted is None else refuted
+    return {
+        "epsilon_lower_bound": round(verdict.epsilon, 3) if math.isfinite(verdict.epsilon) else None,
+        "event": verdict.event,
+        "refuted": refuted,
+        "as_expected": refuted == (defect != REAL),
     }
 
 
@@ -72,34 +134,69 @@ def show(row: dict[str, Any]) -> None:
     sign = "> " if row["refuted"] else "<="
     mark = "" if row["as_expected"] else "   UNEXPECTED"
     what = "real" if row["defect"] == REAL else f"broken: {row['defect']}"
+    bound = "  none" if row["epsilon_lower_bound"] is None else f"{row['epsilon_lower_bound']:6.3f}"
     print(
-        f"{row['through']:<9} {row['strategy']:<9} {row['scenario']:<24} {what:<28} "
-        f"ε ≥ {row['epsilon_lower_bound']:6.3f} {sign} {row['claimed_epsilon']:g}   ({row['event']}){mark}",
+        f"{row['through']:<9} {row['strategy']:<10} {row['scenario']:<32} {what:<32} "
+        f"ε ≥ {bound} {sign} {row['claimed_epsilon']:g}   ({row['event']}){mark}",
         flush=True,
     )
+
+
+Run = Callable[[], dict[str, Any]]
+
+
+def runs(
+    strategies: tuple[str, ...], through: tuple[str, ...], trials: int | None, seed: int, *, short: bool
+) -> Iterator[tuple[str, Run]]:
+    """(scenario, what makes its row) of all that is asked for. trials: of the mechanism; the others get their share."""
+    whole = trials or (SHORT_TRIALS if short else TRIALS)
+    share = whole / TRIALS if trials else 1.0
+
+    def part(usual: int) -> int:
+        return max(2, int(usual * share))
+
+    if "mechanism" in through:
+        for case in cases(strategies):
+            yield case[1], partial(audit, *case, trials=whole, seed=seed)
+    if "pipeline" in through:
+        playing = tuple(strategy for strategy in PIPELINE_STRATEGIES if strategy in strategies)
+        for case in cases(playing, pipeline=True):
+            size = part(SCENARIOS[case[1]].pipeline_trials or PIPELINE_TRIALS)
+            yield case[1], partial(audit, *case, trials=size, seed=seed, pipeline=True)
+    if "stream" in through:
+        for method in audit_streams.METHODS:
+            for name, scenario in audit_streams.SCENARIOS.items():
+                for defect in (REAL, *scenario.exposes):
+                    yield name, partial(audit_stream, method, name, defect, trials=part(STREAM_TRIALS), seed=seed)
+    if "report" in through:
+        for name, report in audit_local.CASES.items():
+            for defect in (REAL, *report.exposes):
+                yield name, partial(audit_report, name, defect, trials=part(REPORT_TRIALS), seed=seed)
 
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--strategy", choices=STRATEGIES, action="append", help="default: all; repeatable")
-    parser.add_argument("--trials", type=int, help=f"per input; default {TRIALS}, through the pipeline a sixth")
+    parser.add_argument(
+        "--trials", type=int, help=f"per input; default {TRIALS}, elsewhere than in the mechanism a share"
+    )
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--through", choices=("mechanism", "pipeline", "both"), default="both")
-    parser.add_argument("--short", action="store_true", help=f"toeplitz, {SHORT_TRIALS} trials, no pipeline")
+    parser.add_argument("--through", choices=THROUGH, action="append", help="default: all; repeatable")
+    parser.add_argument("--scenario", action="append", help="default: all; repeatable")
+    parser.add_argument("--short", action="store_true", help=f"toeplitz, {SHORT_TRIALS} trials, mechanism only")
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
     options = parser.parse_args(argv)
     strategies = tuple(options.strategy or (STRATEGIES[:1] if options.short else STRATEGIES))
-    trials = options.trials or (SHORT_TRIALS if options.short else TRIALS)
-    through = "mechanism" if options.short else options.through
-    plans = [(case, trials, False) for case in cases(strategies) if through != "pipeline"]
-    if through != "mechanism":
-        smaller = PIPELINE_TRIALS if options.trials is None else max(1, options.trials // 6)
-        plans += [(case, smaller, True) for case in cases(strategies[:1])]
+    through = THROUGH[:1] if options.short else tuple(options.through or THROUGH)
     good = True
     if not options.json:
-        print(f"lower bounds on ε at the claimed δ, each with confidence {CONFIDENCE:.2%}")
-    for case, size, pipeline in plans:
-        row = audit(*case, trials=size, seed=options.seed, pipeline=pipeline)
+        print(
+            f"lower bounds on ε at the claimed δ, each with confidence {CONFIDENCE:.2%}; of enumerated laws, ε itself"
+        )
+    for name, run in runs(strategies, through, options.trials, options.seed, short=options.short):
+        if options.scenario and name not in options.scenario:
+            continue
+        row = run()
         good &= row["as_expected"]
         if options.json:
             print(json.dumps(row), flush=True)
@@ -107,8 +204,8 @@ def main(argv: list[str] | None = None) -> int:
             show(row)
     if not options.json:
         print("all as expected." if good else "NOT as expected.", "Defects:")
-        for name, what in DEFECTS.items():
-            print(f"  {name:<20} {what}")
+        for name, what in EVERY_DEFECT.items():
+            print(f"  {name:<24} {what}")
     return 0 if good else 1
 
 

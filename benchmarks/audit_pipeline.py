@@ -1,221 +1,183 @@
-"""The audit's inputs through the whole pipeline: the agents' own stages, with topics and state held in memory.
+"""The audit's inputs through the whole pipeline: JSON or Avro records in raw partitions, all the way to published rows.
 
-Flow: audit_scenarios.Scenario → JSON records in raw partitions → route → by-user → bound → bounded → release → rows.
-What Kafka does (transactions, fencing, rebalances) is not here: `pump` hands every stage its batches, applies each
-commit whole, and makes every stage anew from its state after each commit, as a worker does that restarts all the time.
-Fetches go round the raw partitions, so by-user logs interleave them differently when one of them carries more load.
+Flow: audit_scenarios.Scenario → raw records → route → by-user → bound → bounded → release → rows, run by audit_memory.Runner.
+Bound learns what is published as in a worker, from the published-keys topic, and the ledger is founded by its own code. Most
+scenarios are archives (clock `replay`); those with `live` run moment by moment under clock `broker`.
 """
 
 import json
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+import struct
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from hashlib import blake2b
+from io import BytesIO
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
+import fastavro
 import numpy as np
-from audit_scenarios import REAL, L, QuietNoise, Scenario, build, plan_of
+from audit_memory import FETCH, Clients, MemoryLedger, Runner, WallClock
+from audit_scenarios import REAL, SCHEMA_ID, L, QuietNoise, Scenario, build, key_name, plan_of, remembered_by_prefix
 from audit_statistics import Outputs
+from confluent_kafka.schema_registry import Schema, SchemaRegistryError
 
 from susurrus.agents.app import calendar_of
-from susurrus.agents.commit import Commit, Output
-from susurrus.agents.histogram.bound import Bound
-from susurrus.agents.histogram.release import Release
+from susurrus.agents.formats import AvroDecoder
+from susurrus.agents.histogram import route as route_module
+from susurrus.agents.histogram.published_keys import PublishedKeys
 from susurrus.agents.histogram.route import Route
 from susurrus.agents.services import Services
-from susurrus.agents.settings import settings_from
-from susurrus.agents.stage import Stage
-from susurrus.agents.transport import Batch
+from susurrus.agents.settings import Settings, settings_from
+from susurrus.mechanisms.bounding import Bounding
 from susurrus.mechanisms.noise import NoiseSource, WindowNoise
+from susurrus.mechanisms.strategy import Plan
 from susurrus.topics import histogram
+from susurrus.topics import ledger as ledger_codec
+from susurrus.topics.raw import RawDecoder
 
 FIRST_WINDOW = 1_767_225_600_000
 TRIGGER_MS = 60_000
 PARTITIONS = 2
-FETCH = 500
-
-
-class Memory:
-    """One store: what agents/store.py offers, in a dictionary. A planted defect forgets users or hides due keys."""
-
-    def __init__(self, defect: str) -> None:
-        self.rows: dict[bytes, bytes] = {}
-        self.defect = defect
-
-    def get(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        return [self.rows.get(key) for key in keys]
-
-    def get_one(self, key: bytes) -> bytes | None:
-        return self.rows.get(key)
-
-    def scan(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
-        if self.defect == "tested when touched" and start.startswith(b"d"):
-            return
-        for key in sorted(key for key in self.rows if start <= key < end):
-            yield key, self.rows[key]
-
-    def scan_chunks(self, start: bytes, end: bytes, size: int) -> Iterator[list[tuple[bytes, bytes]]]:
-        rows = list(self.scan(start, end))
-        for at in range(0, len(rows), size):
-            yield rows[at : at + size]
-
-    def write(self, commit: Commit) -> None:
-        for start, end in commit.drops:
-            self.rows = {key: value for key, value in self.rows.items() if not start <= key < end}
-        for key in commit.deletes:
-            self.rows.pop(key, None)
-        self.rows.update(commit.puts)
-
-    def restart(self) -> None:
-        if self.defect == "cap lost":
-            self.rows = {key: value for key, value in self.rows.items() if not key.startswith(b"u")}
-
-
-class Ledger:
-    """The facts of a ledger topic that stages ask for; one epoch, one window, charged."""
-
-    def __init__(self, epoch: str, first_window: int, sources: int) -> None:
-        self.epoch = epoch
-        self.first_window = first_window
-        self.start = SimpleNamespace(
-            offsets=dict.fromkeys(range(sources), 0), topic_id="raw", first_window=FIRST_WINDOW
-        )
-        self.sources = None
-
-    def refresh(self) -> None: ...
-
-    def digests(self, partition: int) -> dict[tuple[int, int], str]:
-        return {}
-
-    def is_charged(self, window: int) -> bool:
-        return True
-
-    def output(self, *records: Any) -> Output:
-        return Output("ledger", 0, [])
-
-    def withdrawn(self, keys: list[bytes]) -> Output:
-        return Output("ledger", 0, [])
-
-
-class Clients:
-    """Where the raw logs end."""
-
-    def __init__(self, ends: list[int]) -> None:
-        self.ends = ends
-
-    def topic_id(self, topic: str) -> str:
-        return "raw"
-
-    def partitions(self, topic: str) -> int:
-        return len(self.ends)
-
-    def watermarks(self, topic: str, partition: int) -> tuple[int, int]:
-        return 0, self.ends[partition]
-
-
-class Runner:
-    """One pipeline over in-memory logs."""
-
-    def __init__(self, services: Services, raw: list[list[SimpleNamespace]], defect: str) -> None:
-        self.services = services
-        self.defect = defect
-        self.logs: dict[tuple[str, int], list[Any]] = {("raw", p): log for p, log in enumerate(raw)}
-        self.tasks: dict[tuple[type[Stage], int], Any] = {}
-
-    def run(self) -> list[bytes]:
-        """All values of the histogram topic."""
-        sources = range(sum(topic == "raw" for topic, _ in self.logs))
-        for at in range(0, max(len(self.logs["raw", source]) for source in sources) + 1, FETCH):
-            for source in sources:
-                self.pump(Route, source, "raw", limit=at + FETCH)
-        for partition in range(PARTITIONS):
-            self.pump(Bound, partition, self.services.topic("by-user"))
-        for partition in range(PARTITIONS):
-            self.pump(Release, partition, self.services.topic("bounded"))
-        topic = self.services.topic("histogram")
-        return [record.value for (name, _), log in self.logs.items() if name == topic for record in log]
-
-    def pump(self, kind: type[Stage], partition: int, topic: str, limit: int = 1 << 60) -> None:
-        """Feeds a stage its log up to `limit`, in fetches, and applies its commits; a restart follows every commit."""
-        log = self.logs.get((topic, partition), [])
-        task = self.tasks.get((kind, partition))
-        if task is None:
-            task = self.tasks[kind, partition] = SimpleNamespace(store=Memory(self.defect), meta=None, next=0)
-            task.stage = kind(self.services, partition)
-            task.stage.restore(task.store, None, 0)
-        end = min(limit, len(log))
-        while True:
-            upto = min(task.next + FETCH, end)
-            if upto > task.next:
-                task.stage.take(Batch(task.next, upto, log[task.next : upto], 0))
-                task.next = upto
-            # Asked also without news, as a worker's task does: an empty partition must close its slots too.
-            for commit in task.stage.commits(FIRST_WINDOW):
-                self.apply(commit)
-                task.store.write(commit)
-                task.meta, task.position = commit.meta, commit.position
-                task.stage.committed(commit)
-                task.store.restart()
-            if task.meta is not None and task.position == task.next:
-                counters = dict(task.stage.counters)
-                task.stage = kind(self.services, partition)
-                task.stage.counters = counters
-                task.next = task.stage.restore(task.store, task.meta, task.position)
-            if task.next >= end:
-                return
-
-    def apply(self, commit: Commit) -> None:
-        for output in commit.outputs:
-            log = self.logs.setdefault((output.topic, output.partition), [])
-            for message in output.messages:
-                log.append(SimpleNamespace(offset=len(log), value=message["value"]))
+SECRET = bytes.fromhex("5a" * 32)
+SCHEMA = {
+    "type": "record",
+    "name": "Event",
+    "fields": [{"name": "user", "type": "string"}, {"name": "key", "type": "string"}, {"name": "value", "type": "int"}],
+}
 
 
 def play_pipeline(
     scenario: Scenario, strategy: str, *, present: bool, trials: int, seed: int, defect: str = REAL
 ) -> Outputs:
-    """Like `audit_scenarios.play`, through route, bound and release."""
+    """Like `audit_scenarios.play`, through route, bound and release.
+
+    With two inputs, the pipeline is founded a second time: its topics are deleted, its name and secret stay.
+    """
     seen = []
     for number in range(scenario.inputs):
         here = present and number == scenario.inputs - 1
-        epoch = 2 * number + present if defect != "noise reused" else int(present)
-        seen.append(_run(scenario, strategy, here, trials, f"{seed:016x}{epoch:016x}", defect))
+        life = 2 * number + present if defect != "noise reused" else int(present)
+        dice = blake2b(struct.pack("<QQ", seed, life), digest_size=16)
+        seen.append(_run(scenario, strategy, here, trials, f"audit-{int(present)}", dice.digest(), defect))
     return Outputs(
         published=np.concatenate([one.published for one in seen], axis=1),
         estimates=np.concatenate([one.estimates for one in seen], axis=1),
     )
 
 
-def _run(scenario: Scenario, strategy: str, present: bool, trials: int, epoch: str, defect: str) -> Outputs:
+def _run(scenario: Scenario, strategy: str, present: bool, trials: int, name: str, dice: bytes, defect: str) -> Outputs:
     plan = plan_of(scenario, strategy)
-    names = [f"{trial}.{key}" for trial in range(trials) for key in range(scenario.keys)]
-    settings = settings_from(
-        {
-            "pipeline": {"name": "audit"},
-            "kafka": {"bootstrap_servers": "none:1"},
-            "input": {"topic": "raw", "user": "user", "key": ["key"]},
-            "start": {"from": "earliest", "first_window": "2026-01-01T00:00:00Z"},
-            "clock": {"kind": "replay", "until": f"2026-01-01T00:{plan.triggers:02d}:00Z"},
-            "window": {"length": f"{plan.triggers}m", "trigger_every": "1m", "origin": "2026-01-01T00:00:00Z"},
-            "bounds": {"max_records_per_user": plan.max_records, "max_records_per_key": plan.max_records_per_key},
-            "columns": [{"name": "amount", "kind": "sum", "field": "value", "bound": L, "grid": 1}],
-            "keys": {"declared": names if scenario.declared else []},
-            "privacy": {"epsilon": 1.0, "delta": 1e-6, "strategy": strategy},  # the plan below is what counts
-            "topics": {"by_user_partitions": PARTITIONS, "bounded_partitions": PARTITIONS},
-        },
-        environ={"SUSURRUS_SECRET": "5a" * 32},
-    )
+    settings = _settings(scenario, plan, name, trials)
+    clock = None if scenario.live is None else WallClock(FIRST_WINDOW)
     raw = _raw(scenario, present, trials)
+    services = _services(scenario, plan, settings, raw, clock, dice, defect)
+    fetch = FETCH if scenario.fetch is None else scenario.fetch * trials
+    runner = Runner(services, raw, defect, fetch=fetch, lasting=scenario.lasting)
+    with ExitStack() as stack:
+        for plant in (remembered_by_prefix(defect), _planted(defect)):
+            stack.enter_context(plant)
+        if scenario.live is None or clock is None:
+            values = runner.run(FIRST_WINDOW)
+        else:
+            stack.enter_context(patch.object(route_module, "time", clock))
+            if scenario.live.registered_at is not None:
+                stack.enter_context(_registry(clock, FIRST_WINDOW + scenario.live.registered_at, defect))
+            values = runner.run_live(clock, FIRST_WINDOW + (plan.triggers + 1) * TRIGGER_MS)
+    return _outputs(values, trials, scenario.keys, plan)
+
+
+def _settings(scenario: Scenario, plan: Plan, name: str, trials: int) -> Settings:
+    names = [key_name(trial, key) for trial in range(trials) for key in range(scenario.keys)]
+    length = f"{plan.triggers}m"
+    clock: dict[str, Any] = {"kind": "replay", "until": f"2026-01-01T00:{plan.triggers:02d}:00Z"}
+    source: dict[str, Any] = {"topic": "raw", "user": "user", "key": ["key"]}
+    if scenario.live is not None:
+        clock = {"kind": "broker", "grace": scenario.live.grace, "idle_grace": scenario.live.idle_grace}
+        if scenario.live.registered_at is not None:
+            source |= {"format": "avro", "registry": {"url": "http://none:1"}}
+    partitions = _partitions(scenario)
+    columns: list[dict[str, Any]] = [
+        {"name": column.name, "kind": "users"}
+        if column.kind == "users"
+        else {"name": column.name, "kind": "sum", "field": "value", "bound": L, "grid": 1}
+        for column in plan.columns
+    ]
+    bounds: dict[str, Any] = {"max_records_per_user": plan.max_records, "max_records_per_key": plan.max_records_per_key}
+    if plan.max_keys is not None and plan.strategy == "toeplitz":  # elsewhere it is the number of ranked keys
+        bounds["max_keys_per_user"] = plan.max_keys
+    return settings_from(
+        {
+            "pipeline": {"name": name},
+            "kafka": {"bootstrap_servers": "none:1"},
+            "input": source,
+            "start": {"from": "earliest", "first_window": "2026-01-01T00:00:00Z"},
+            "clock": clock,
+            "window": {"length": length, "trigger_every": "1m", "origin": "2026-01-01T00:00:00Z"},
+            "bounds": bounds,
+            "columns": columns,
+            "keys": {"declared": names if scenario.declared else []},
+            # The plan is what counts.
+            "privacy": {"epsilon": 1.0, "delta": 1e-6, "strategy": plan.strategy},
+            "topics": {"by_user_partitions": partitions, "bounded_partitions": partitions},
+        },
+        environ={"SUSURRUS_SECRET": SECRET.hex()},
+    )
+
+
+def _partitions(scenario: Scenario) -> int:
+    return 1 if scenario.lasting else PARTITIONS
+
+
+def _services(
+    scenario: Scenario,
+    plan: Plan,
+    settings: Settings,
+    raw: list[list[SimpleNamespace]],
+    clock: WallClock | None,
+    dice: bytes,
+    defect: str,
+) -> Services:
+    grows_at = scenario.live.grows_at if scenario.live is not None else None
+    clients = Clients(raw, clock=clock, grows_at=None if grows_at is None else FIRST_WINDOW + grows_at)
     calendar = calendar_of(settings)
-    services = Services(
+    ledger = MemoryLedger(
+        settings,
+        clients,  # type: ignore[arg-type]
+        calendar,
+        config_digest=plan.digest(),
+        secret=SECRET,
+        founder=("release", 0),
+    )
+    if defect == "epoch by name":
+        dice = blake2b(settings.pipeline.name.encode(), digest_size=16).digest()
+    with patch("os.urandom", lambda size: dice[:size]):
+        ledger.found()
+    strategy = build(plan, defect)
+    index = None
+    if strategy.bounding.lag is not None:
+        index = PublishedKeys(
+            settings.topic("published-keys"),
+            partitions=_partitions(scenario),
+            calendar=calendar,
+            config_digest=plan.digest(),
+        )
+        index.epoch = bytes.fromhex(ledger.epoch)
+    return Services(
         settings=settings,
-        clients=Clients([len(log) for log in raw]),  # type: ignore[arg-type]
-        ledger=Ledger(epoch, calendar.window_at(FIRST_WINDOW), len(raw)),  # type: ignore[arg-type]
+        clients=clients,  # type: ignore[arg-type]
+        ledger=ledger,
         calendar=calendar,
         config_digest=plan.digest(),
-        secret=bytes(32),
-        strategy=build(plan, defect),
+        secret=SECRET,
+        strategy=strategy,
+        published_keys=index,
     )
+
+
+@contextmanager
+def _planted(defect: str) -> Iterator[None]:
+    """The defects that are faults of the stages."""
     with ExitStack() as stack:
         if defect == "by-user order":
             stack.enter_context(
@@ -228,33 +190,108 @@ def _run(scenario: Scenario, strategy: str, present: bool, trials: int, epoch: s
                 return QuietNoise(real(source, window))
 
             stack.enter_context(patch.object(NoiseSource, "window", quiet))
-        values = Runner(services, raw, defect).run()
-    outputs = Outputs(
-        published=np.zeros((trials, scenario.keys, plan.triggers), np.bool_),
-        estimates=np.zeros((trials, scenario.keys, plan.triggers)),
-    )
+        if defect == "dropped too early":
+            begin = Route.__init__
+
+            def eager(self: Route, services: Services, partition: int) -> None:
+                begin(self, services, partition)
+                plan = services.strategy.plan
+                self._limits = Bounding(max_records=plan.max_records, max_records_per_key=plan.max_records_per_key)
+
+            stack.enter_context(patch.object(Route, "__init__", eager))
+        if defect == "growth at a tick":
+            stack.enter_context(patch.object(Route, "_look_for_growth", _looks_when_it_ticks))
+        yield
+
+
+def _looks_when_it_ticks(route: Route, now: int) -> None:
+    """What source 0 must not do: where it stands depends on a record."""
+    growth, slot = route._growth, route._clock.closed
+    if growth is None or slot <= growth.looked:
+        return
+    growth.looked = slot
+    grown = growth.saw(route.services.clients.partitions(route._topic), slot)
+    if grown is not None:
+        route._announced.append(ledger_codec.Sources(number=grown[1], from_slot=grown[0]))
+
+
+class Registry:
+    """Answers for one schema, from a moment on."""
+
+    def __init__(self, clock: WallClock, registered_at: int) -> None:
+        self._clock, self._registered_at = clock, registered_at
+
+    def get_schema(self, schema_id: int, *_: Any, **__: Any) -> Schema:
+        if schema_id != SCHEMA_ID or self._clock.now < self._registered_at:
+            raise SchemaRegistryError(404, 40403, "Schema not found")
+        return Schema(json.dumps(SCHEMA), "AVRO")
+
+
+class Grudges(set[int]):
+    """Ids that were unknown once. They are never forgiven."""
+
+    def clear(self) -> None: ...
+
+
+@contextmanager
+def _registry(clock: WallClock, registered_at: int, defect: str) -> Iterator[None]:
+    grudges = Grudges()
+
+    def decoder_of(settings: Settings) -> AvroDecoder:
+        decoder = AvroDecoder(RawDecoder(settings.raw_schema()), {"url": "http://none:1"})
+        decoder._client = Registry(clock, registered_at)
+        if defect == "unknown id kept":
+            decoder._unknown = grudges
+        return decoder
+
+    with patch.object(route_module, "decoder_of", decoder_of):
+        yield
+
+
+def _outputs(values: list[bytes], trials: int, keys: int, plan: Plan) -> Outputs:
+    names = [column.name for column in plan.columns]
+    published = np.zeros((trials, keys, plan.triggers), np.bool_)
+    estimates = np.zeros((trials, keys, len(names), plan.triggers))
     for value in values:
         row = histogram.decode_row(value)
-        trial, key = map(int, str(row.key).split("."))
-        outputs.published[trial, key, row.trigger - 1] = True
-        outputs.estimates[trial, key, row.trigger - 1] = row.values["amount"].estimate
-    return outputs
+        if row.window != FIRST_WINDOW:
+            continue
+        trial, *_, key = str(row.key).split("/")
+        place = int(trial), int(key)
+        published[*place, row.trigger - 1] = True
+        estimates[*place, :, row.trigger - 1] = [row.values[name].estimate for name in names]
+    # Every column counts as keys of its own: one row of numbers a trial.
+    return Outputs(published=published, estimates=estimates.reshape(trials, keys * len(names), plan.triggers))
 
 
 def _raw(scenario: Scenario, present: bool, trials: int) -> list[list[SimpleNamespace]]:
     """Raw partitions of all trials, sorted by time; at equal times the audited users' records come first."""
     given = scenario.build(present)
-    sources = 1 + max([*scenario.build(True).source, 0])
-    order = np.lexsort((np.asarray(given.user) != 0, given.trigger))
+    sources = 1 + max([*scenario.build(True).source, *scenario.build(False).source, 0])
+    stamps = given.stamp or [(trigger - 1) * TRIGGER_MS for trigger in given.trigger]
+    order = np.lexsort((np.asarray(given.user) != 0, stamps))
     logs: list[list[SimpleNamespace]] = [[] for _ in range(sources)]
     for row in order.tolist():
-        stamp = FIRST_WINDOW + (given.trigger[row] - 1) * TRIGGER_MS
         log = logs[given.source[row]]
+        schema = None if given.schema is None else given.schema[row]
         for trial in range(trials):
-            value = {"user": f"{trial}.{given.user[row]}", "key": f"{trial}.{given.key[row]}", "value": L}
+            event = {"user": f"{trial}.{given.user[row]}", "key": key_name(trial, given.key[row]), "value": L}
             log.append(
                 SimpleNamespace(
-                    offset=len(log), timestamp=stamp, timestamp_type=0, key=None, value=json.dumps(value).encode()
+                    offset=len(log),
+                    timestamp=FIRST_WINDOW + stamps[row],
+                    timestamp_type=0 if scenario.live is None else 1,
+                    key=None,
+                    value=json.dumps(event).encode() if schema is None else _avro(schema, event),
                 )
             )
     return logs
+
+
+_PARSED = fastavro.parse_schema(SCHEMA)
+
+
+def _avro(schema_id: int, event: dict[str, Any]) -> bytes:
+    data = BytesIO()
+    fastavro.schemaless_writer(data, _PARSED, event)
+    return b"\0" + schema_id.to_bytes(4, "big") + data.getvalue()

@@ -5,7 +5,9 @@ A trial is a copy of the input with users and keys of its own; a strategy treats
 trials are N independent runs of the mechanism although they share a window.
 """
 
-from collections.abc import Callable, Sequence
+import operator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -20,7 +22,7 @@ from susurrus.mechanisms import dp_sqlp, tree
 from susurrus.mechanisms.accounting import tail_quantile
 from susurrus.mechanisms.bounding import WEIGHT_ONE, UserKeys
 from susurrus.mechanisms.closing import Closing, ListWeights, units
-from susurrus.mechanisms.noise import NoiseSource, WindowNoise
+from susurrus.mechanisms.noise import NoiseSource, RowMemory, WindowNoise
 from susurrus.mechanisms.selection import Selector
 from susurrus.mechanisms.strategy import Column, Increments, ListSums, Plan, Strategy, build_strategy
 from susurrus.mechanisms.weighted import Weighted
@@ -39,7 +41,16 @@ DEFECTS = {
     "rank given back": "adaptive: a user's rank is free again once its key is published",
     "list not scaled": "closing: a key weighs the same however long its user's list is",
     "closing unpaid": "closing: the stream uses the whole budget, and the last trigger measures on top of that",
+    "noise by prefix": "remembered noise is found by the first 32 bytes of a key",
+    "epoch by name": "the epoch is made from the pipeline's name, so a pipeline founded again has its noise again",
+    "dropped too early": "route drops what exceeds the caps in one fetch also where distinct keys are capped",
+    "growth at a tick": "a new raw partition counts from behind wherever source 0 stands when it sees it",
+    "unknown id kept": "a schema id that was unknown once stays unknown to the worker",
 }
+MECHANISM_ONLY = ("rank given back",)
+"""Planted where the pipeline has no such place: it stores hashes of keys only."""
+PIPELINE_ONLY = ("epoch by name",)
+"""Of scenarios that run through both, the defects of what only the pipeline has."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,13 +63,37 @@ class Input:
     source: Sequence[int]
     arrival: Sequence[int]
     """Position in by-user, which follows fetch timing; a record's offset within its source is its position here."""
+    stamp: Sequence[int] | None = None
+    """Live scenarios: milliseconds after the window's start, when the broker stamps the record."""
+    schema: Sequence[int] | None = None
+    """Avro: the schema id a record names."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Live:
+    """A scenario under clock `broker`, played moment by moment. Milliseconds after the window's start.
+
+    grows_at: the raw topic gets its second partition; registered_at: the registry learns the schema id `SCHEMA_ID`.
+    """
+
+    grace: int
+    idle_grace: int
+    grows_at: int | None = None
+    registered_at: int | None = None
+
+
+SCHEMA_ID = 7
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
     """One pair of neighbouring inputs. `plan`: what differs from `plan_of`; `exposes`: the defects it is made for.
 
-    `only`: the strategies it is about; empty: all.
+    `only`: the strategies it is about; empty: all. `fetch`: rows of a trial that route reads at a time, where that matters.
+    `live`: it needs the wall clock. Where either is given, the scenario is about the pipeline alone. `lasting`: there, one
+    worker runs on with one partition of each topic, for it is about what a worker remembers. `long_keys`: also where there is
+    no pipeline, keys look like addresses of pages. `pipeline_trials`: where a trial has so many records
+    that fewer must do, or a defect shows so little that it takes more.
     """
 
     what: str
@@ -71,6 +106,16 @@ class Scenario:
     exposes: tuple[str, ...] = ()
     only: tuple[str, ...] = ()
     by_strategy: dict[str, dict[str, Any]] = field(default_factory=dict)
+    fetch: int | None = None
+    lasting: bool = False
+    long_keys: bool = False
+    pipeline_trials: int | None = None
+    live: Live | None = None
+
+    @property
+    def pipeline_only(self) -> bool:
+        """Whether nothing of it happens in the mechanism."""
+        return self.fetch is not None or self.live is not None
 
 
 def make(
@@ -150,6 +195,36 @@ def long_list(present: bool, *, others: int, keys: int, halves: bool) -> Input:
     return make(rows + [(0, key, 1 + (halves and 2 * key >= keys)) for key in range(keys) if present])
 
 
+def one_of_two(present: bool) -> Input:
+    """The user has one record, on the first of two keys."""
+    return make([(0, 0, 1)] if present else [])
+
+
+def shared_fetches(present: bool, *, others: int, cap: int) -> Input:
+    """Each other user has a key, then `cap` records of another and one more of the first, all of which fill one fetch.
+
+    The audited user's record is the first of all, so that every later fetch begins one record earlier.
+    """
+    rows = [(1 + other, 0, 1) for other in range(others)]
+    for other in range(others):
+        rows += [(1 + other, 1, 2)] * cap + [(1 + other, 0, 2)]
+    return make([(0, 2, 1)] * present + rows)
+
+
+def grown(present: bool, *, others: int) -> Input:
+    """The user's record lets source 0 tick before the topic grows; the others write to the new partition behind that."""
+    rows = [(0, 1, 2)] * present + [(1 + other, 0, 2) for other in range(others)]
+    stamps = [66_000] * present + [80_000] * others
+    return replace(make(rows, source=[0] * present + [1] * others), stamp=stamps)
+
+
+def early_schema(present: bool, *, others: int) -> Input:
+    """The user's record names a schema that is registered later; the others' records name it then."""
+    rows = [(0, 1, 1)] * present + [(1 + other, 0, 1) for other in range(others)]
+    stamps = [6_000] * present + [30_000] * others
+    return replace(make(rows), stamp=stamps, schema=[SCHEMA_ID] * len(rows))
+
+
 USERS = (Column(name="users", kind="users"),)
 STREAM = {"closing_unknown_share": 0.01, "closing_public_share": 0.01}
 """Hardly anything for the last trigger's own measurements, so that what is wrong before shows (closing only)."""
@@ -194,6 +269,7 @@ SCENARIOS: dict[str, Scenario] = {
         declared=True,
         by_strategy=VALUES_ONLY,
         exposes=("noise scale",),
+        pipeline_trials=20_000,
     ),
     "spread": Scenario(
         what="a record on each of C keys, one per trigger",
@@ -233,7 +309,60 @@ SCENARIOS: dict[str, Scenario] = {
         declared=True,
         inputs=2,
         by_strategy=VALUES_ONLY,
-        exposes=("noise reused",),
+        exposes=("noise reused", "epoch by name"),
+    ),
+    "keys that begin alike": Scenario(
+        what="two long keys with a common beginning, of which the user has one",
+        keys=2,
+        users=1,
+        build=one_of_two,
+        plan={"epsilon": 1.0, "triggers": 3, "max_records": 1, **TIGHT},
+        declared=True,
+        only=("toeplitz", "weighted", "adaptive", "closing"),
+        lasting=True,
+        long_keys=True,
+        exposes=("noise by prefix",),
+    ),
+    "fetches shared with others": Scenario(
+        what="a record that moves where every later fetch begins, under a cap on distinct keys",
+        keys=3,
+        users=13,
+        build=partial(shared_fetches, others=12, cap=2),
+        plan={
+            "epsilon": 1.0,
+            "triggers": 2,
+            "max_records": 2,
+            "max_records_per_key": 2,
+            "max_keys": 1,
+            **TIGHT,
+        },
+        declared=True,
+        only=("toeplitz",),
+        fetch=3,
+        exposes=("dropped too early",),
+    ),
+    "a topic that grows": Scenario(
+        what="a record that moves source 0's tick to the other side of the moment when the topic grows",
+        keys=2,
+        users=9,
+        build=partial(grown, others=8),
+        plan={"epsilon": 1.0, "triggers": 3, "max_records": 1, **TIGHT},
+        declared=True,
+        only=("toeplitz",),
+        live=Live(grace=5_000, idle_grace=30_000, grows_at=75_000),
+        exposes=("growth at a tick",),
+    ),
+    "a schema registered late": Scenario(
+        what="a record with a schema id that is registered a moment later, and others' records with it",
+        keys=2,
+        users=9,
+        build=partial(early_schema, others=8),
+        plan={"epsilon": 1.0, "triggers": 2, "max_records": 1, **TIGHT},
+        declared=True,
+        only=("toeplitz",),
+        lasting=True,
+        live=Live(grace=5_000, idle_grace=30_000, registered_at=20_000),
+        exposes=("unknown id kept",),
     ),
     "popular keys touched": Scenario(
         what="popular keys whose only news at trigger 2 is the user",
@@ -257,6 +386,7 @@ SCENARIOS: dict[str, Scenario] = {
             "selection_share": 0.98,
         },
         only=("adaptive",),
+        pipeline_trials=1_000,
         exposes=("rank given back",),
     ),
     "long list": Scenario(
@@ -365,6 +495,25 @@ def build(plan: Plan, defect: str) -> Strategy:
     return strategy
 
 
+def key_name(trial: int, key: int) -> str:
+    """Long, and the same for all keys of a trial over more than 32 bytes, as addresses of pages are."""
+    return f"{trial:020d}/a/long/page/of/one/site/{key}"
+
+
+@contextmanager
+def remembered_by_prefix(defect: str) -> Iterator[None]:
+    """Plants "noise by prefix", if that is asked for."""
+    find, add = RowMemory.find, RowMemory.add
+    with ExitStack() as stack:
+        if defect == "noise by prefix":
+            short = operator.itemgetter(slice(32))
+            stack.enter_context(patch.object(RowMemory, "find", lambda self, keys: find(self, list(map(short, keys)))))
+            stack.enter_context(
+                patch.object(RowMemory, "add", lambda self, keys, rows: add(self, list(map(short, keys)), rows))
+            )
+        yield
+
+
 class QuietNoise(WindowNoise):
     """A window's noise, too small by the square root of two."""
 
@@ -389,7 +538,8 @@ def play(scenario: Scenario, strategy: str, *, present: bool, trials: int, seed:
         noise = source.window(2 * number + present if defect != "noise reused" else present)
         if defect == "noise scale":
             noise = QuietNoise(noise)
-        seen.append(_window(scenario, mechanism, scenario.build(here), noise, trials, defect))
+        with remembered_by_prefix(defect):
+            seen.append(_window(scenario, mechanism, scenario.build(here), noise, trials, defect))
     return Outputs(
         published=np.concatenate([one.published for one in seen], axis=1),
         estimates=np.concatenate([one.estimates for one in seen], axis=1),
@@ -404,6 +554,8 @@ def _window(
     closing = mechanism if isinstance(mechanism, Closing) else None
     size = K * trials
     names = [b"%d" % code for code in range(size)]
+    if scenario.long_keys:
+        names = [key_name(*divmod(code, K)).encode() for code in range(size)]
     table = StateTable(mechanism, size)
     declared = np.full(size, scenario.declared)
     due = np.where(declared, 0, T + 1).astype(np.int32)

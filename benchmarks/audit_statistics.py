@@ -5,6 +5,7 @@ Nothing here knows the mechanism: half of the trials choose the most telling eve
 """
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +31,19 @@ def epsilon_bound(hits: int, trials: int, other_hits: int, other_trials: int, de
     return float(np.log(lower / upper)) if lower > 0 else 0.0
 
 
+class Sample(Protocol):
+    """N independent outputs. `features`: numbers of each; `flags`: events that may be told apart; `names`: what those are."""
+
+    def features(self) -> npt.NDArray[np.float64]:
+        """float64[N, features]."""
+
+    def flags(self) -> npt.NDArray[np.bool_]:
+        """bool[N, flags]."""
+
+    def names(self) -> list[str]:
+        """One per flag."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outputs:
     """What readers see in N trials: published bool[N, keys, T]; estimates float64[N, keys, T], 0 if unpublished."""
@@ -52,6 +66,13 @@ class Outputs:
             [self.published.any(axis=(1, 2))[:, None], (self.published & ~before).any(axis=1)], axis=1
         )
 
+    def names(self) -> list[str]:
+        """What the flags say."""
+        return [
+            "something published",
+            *(f"something new at trigger {t}" for t in range(1, self.published.shape[2] + 1)),
+        ]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
@@ -61,25 +82,25 @@ class Verdict:
     event: str
 
 
-def lower_bound(with_user: Outputs, without: Outputs, delta: float, *, confidence: float = CONFIDENCE) -> Verdict:
+def lower_bound(with_user: Sample, without: Sample, delta: float, *, confidence: float = CONFIDENCE) -> Verdict:
     """Clopper-Pearson lower bound on ε from independent trials of two neighbouring inputs.
 
-    Candidate events: each flag of `Outputs.flags`, its complement, and both sides of a linear score, the direction that
+    Candidate events: each flag of the sample, its complement, and both sides of a linear score, the direction that
     separates the two means best under the pooled covariance (of the first half). The first half of the trials picks
     event, cut and direction (which of the inputs it is more likely under); the second half alone gives the bound.
     """
-    cut = len(with_user.published) // 2
     a, b = with_user.features(), without.features()
+    cut = len(a) // 2
     direction = _discriminant(a[:cut], b[:cut])
     scores = a @ direction, b @ direction
     flags = with_user.flags(), without.flags()
     best, chosen = -1.0, None
-    for name, x, y in _events(scores, flags, cut):
+    for name, x, y in _events(scores, flags, with_user.names(), cut):
         for swap in (False, True):
             first, second = (y, x) if swap else (x, y)
             value = epsilon_bound(int(first[:cut].sum()), cut, int(second[:cut].sum()), cut, delta, confidence)
             if value > best:
-                best, chosen = value, (name + (", more without the user" if swap else ""), first[cut:], second[cut:])
+                best, chosen = value, (name + (", more in the other input" if swap else ""), first[cut:], second[cut:])
     assert chosen is not None
     name, first, second = chosen
     size = len(first)
@@ -91,6 +112,7 @@ def lower_bound(with_user: Outputs, without: Outputs, delta: float, *, confidenc
 def _events(
     scores: tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]],
     flags: tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]],
+    names: list[str],
     cut: int,
 ) -> list[tuple[str, npt.NDArray[np.bool_], npt.NDArray[np.bool_]]]:
     a, b = scores
@@ -98,8 +120,7 @@ def _events(
     for value in np.unique(np.quantile(np.concatenate([a[:cut], b[:cut]]), np.linspace(0.002, 0.998, 120))):
         found.append((f"score > {value:.4g}", a > value, b > value))
         found.append((f"score <= {value:.4g}", a <= value, b <= value))
-    for column in range(flags[0].shape[1]):
-        name = "something published" if column == 0 else f"something new at trigger {column}"
+    for column, name in enumerate(names):
         found.append((name, flags[0][:, column], flags[1][:, column]))
         found.append(("not " + name, ~flags[0][:, column], ~flags[1][:, column]))
     return found

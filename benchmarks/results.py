@@ -101,18 +101,41 @@ def thresholds() -> Iterator[str]:
     yield from table(header, body)
 
 
+AUDITED = {
+    **{strategy: ("mechanism", strategy) for strategy in ("toeplitz", "weighted", "adaptive", "closing", "dp-sqlp")},
+    **{f"pipeline, {strategy}": ("pipeline", strategy) for strategy in ("toeplitz", "adaptive", "closing")},
+}
+
+
 def audit() -> Iterator[str]:
-    columns = ("toeplitz", "weighted", "adaptive", "closing", "dp-sqlp", "pipeline")
-    found: dict[tuple[str, str], dict[str, dict[str, Any]]] = {}
+    found: dict[tuple[str, str], dict[tuple[str, str], dict[str, Any]]] = {}
     for row in load("audit.jsonl"):
-        column = "pipeline" if row["through"] == "pipeline" else row["strategy"]
-        found.setdefault((row["scenario"], row["defect"]), {})[column] = row
+        if row["through"] in ("mechanism", "pipeline"):
+            place = found.setdefault((row["scenario"], row["defect"]), {})
+            place[row["through"], row["strategy"]] = row
     body = []
     for (scenario, defect), by in found.items():
         claim = next(iter(by.values()))["claimed_epsilon"]
-        bounds = [f"{by[c]['epsilon_lower_bound']:.2f}" if c in by else "" for c in columns]
-        body.append([scenario, "the real thing" if defect == "none" else f"**{defect}**", f"{claim:g}", *bounds])
-    yield from table(["scenario", "code", "claimed ε", *(f"{c}: ε ≥" for c in columns)], body)
+        bounds = [_bound(by[run]) if run in by else "" for run in AUDITED.values()]
+        body.append([scenario, _code(defect), f"{claim:g}", *bounds])
+    yield from table(["scenario", "code", "claimed ε", *(f"{name}: ε ≥" for name in AUDITED)], body)
+
+
+def audit_events() -> Iterator[str]:
+    body = [
+        [row["strategy"], row["scenario"], _code(row["defect"]), f"{row['claimed_epsilon']:g}", _bound(row)]
+        for row in load("audit.jsonl")
+        if row["through"] in ("stream", "report")
+    ]
+    yield from table(["mechanism", "neighbours", "code", "claimed ε", "ε ≥"], body)
+
+
+def _code(defect: str) -> str:
+    return "the real thing" if defect == "none" else f"**{defect}**"
+
+
+def _bound(row: dict[str, Any]) -> str:
+    return "∞" if row["epsilon_lower_bound"] is None else f"{row['epsilon_lower_bound']:.2f}"
 
 
 def end_to_end() -> Iterator[str]:
@@ -231,6 +254,7 @@ TABLES: dict[str, Callable[[], Iterator[str]]] = {
     "nasa": lambda: best_caps("nasa"),
     "thresholds": thresholds,
     "audit": audit,
+    "audit-events": audit_events,
     "end-to-end": end_to_end,
     "scale-stages": scale_stages,
     "scale-fan-out": scale_fan_out,

@@ -32,7 +32,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[1]))  # run as a script, from anywhere
 sys.path.insert(0, str(Path(__file__).parent))
 
-from audit_pipeline import Clients, Ledger
+from audit_memory import Clients
 
 from susurrus.agents.app import calendar_of
 from susurrus.agents.commit import Commit, Output
@@ -62,11 +62,33 @@ def say(text: str) -> None:
     print(f"{time.strftime('%H:%M:%S')}  {text}", file=sys.stderr, flush=True)
 
 
-class OneWindowLedger(Ledger):
-    """The ledger of a pipeline of one window and one partition of everything."""
+class OneWindowLedger:
+    """What stages ask of the ledger of a pipeline of one window, charged, and one partition of everything."""
 
-    def __init__(self) -> None:
-        super().__init__("00" * 8, 0, 1)
+    epoch = "00" * 8
+    epoch_number = 1
+    first_window = 0
+    start = SimpleNamespace(offsets={0: 0}, topic_id="raw", first_window=FIRST_WINDOW)
+
+    def begins(self, topic: str, partition: int) -> int:
+        """At the log's beginning: this is the first epoch."""
+        return 0
+
+    def digests(self, partition: int) -> dict[tuple[int, int], str]:
+        """Nothing has been published."""
+        return {}
+
+    def is_charged(self, window: int) -> bool:
+        """It is."""
+        return True
+
+    def output(self, *records: Any) -> Output:
+        """Nowhere."""
+        return Output("ledger", 0, [])
+
+    def withdrawn(self, keys: list[bytes]) -> Output:
+        """Nowhere."""
+        return Output("ledger", 0, [])
 
 
 def services_of(triggers: int, records: int = 0, partitions: int = 1) -> Services:
@@ -91,7 +113,7 @@ def services_of(triggers: int, records: int = 0, partitions: int = 1) -> Service
     strategy = build_strategy(settings.plan())
     return Services(
         settings=settings,
-        clients=Clients([records]),  # type: ignore[arg-type]
+        clients=Clients([range(records)]),  # type: ignore[arg-type]
         ledger=ledger,  # type: ignore[arg-type]
         calendar=calendar,
         config_digest=settings.config_digest(),
@@ -294,7 +316,7 @@ class Loaded:
             sums=np.ones((n, 1), np.int64),
         )
         values = [bounded.encode(piece) for piece in bounded.split(block, 900_000)] if n else []
-        values.append(tick.encode(tick.Tick(0, self.slot, self.services.config_digest, 1)))
+        values.append(tick.encode(tick.Tick(0, self.slot, self.services.config_digest)))
         log: list[Any] = [None] * self.offset
         log += [SimpleNamespace(offset=self.offset + i, value=value) for i, value in enumerate(values)]
         self.offset = len(log)

@@ -86,6 +86,7 @@ class OnePartition:
             services=self.services,
             open_store=lambda stage, partition: Store(self.directory / f"{stage}-{partition}"),
             rewind=lambda offset: None,
+            give_up=lambda reason: None,  # the task refuses then
         )
         task.assigned(1)
         task.start()
@@ -113,7 +114,7 @@ class OnePartition:
             sums=np.ones((n, len(services.strategy.plan.columns)), np.int64),
         )
         records = [bounded.encode(piece) for piece in bounded.split(block, services.max_record_bytes)]
-        records.append(tick.encode(tick.Tick(0, self.slot, services.config_digest, 1)))
+        records.append(tick.encode(tick.Tick(0, self.slot, services.config_digest)))
         producer = services.clients.producer()
         for record in records:
             producer.produce(self.settings.topic("bounded"), record, partition=0)

@@ -33,6 +33,7 @@ import socket
 import struct
 import subprocess
 import sys
+import tempfile
 import time
 import uuid
 from collections.abc import Iterator, Mapping
@@ -75,32 +76,42 @@ def find_java() -> str:
 
 def fetch_jars() -> Path:
     """The directory of Kafka's JARs, fetched with Maven unless this version of the POM was fetched before."""
-    libs = cache_directory() / "kafka" / f"libs-{hashlib.sha256(POM.read_bytes()).hexdigest()[:12]}"
-    if libs.is_dir():
-        return libs
+    home = cache_directory() / "kafka" / f"libs-{hashlib.sha256(POM.read_bytes()).hexdigest()[:12]}"
+    return fetch_with_maven(home, "Kafka's JARs", "dependency:copy-dependencies", "-DincludeScope=runtime")
+
+
+def fetch_with_maven(home: Path, what: str, *goal: str) -> Path:
+    """The directory ``home``, as a goal of the dependency plugin has filled it the first time.
+
+    ``what`` is for messages. Raises KafkaUnavailableError without Maven, or where it fails.
+    """
+    if home.is_dir():
+        return home
     maven = shutil.which("mvn")
     if maven is None:
-        raise KafkaUnavailableError("no Maven found (mvn), which fetches Kafka's JARs the first time; install it")
-    libs.parent.mkdir(parents=True, exist_ok=True)
-    with open(libs.parent / "fetch.lock", "w") as lock:
+        raise KafkaUnavailableError(f"no Maven found (mvn), which fetches {what} the first time; install it")
+    home.parent.mkdir(parents=True, exist_ok=True)
+    with open(home.parent / "fetch.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if libs.is_dir():  # another process was faster
-            return libs
-        partial = libs.with_suffix(".partial")
+        if home.is_dir():  # another process was faster
+            return home
+        partial = home.with_name(f"{home.name}.partial")
         shutil.rmtree(partial, ignore_errors=True)
-        goal = [maven, "-B", "-q", "-f", str(POM), "dependency:copy-dependencies", "-DincludeScope=runtime"]
-        fetched = subprocess.run(
-            [*goal, f"-DoutputDirectory={partial}"],
-            capture_output=True,
-            text=True,
-            stdin=subprocess.DEVNULL,
-            check=False,
-        )
+        # Maven leaves markers beside the POM, and would take an emptied cache for a full one by them.
+        with tempfile.TemporaryDirectory() as project:
+            pom = shutil.copy(POM, Path(project) / "pom.xml")
+            fetched = subprocess.run(
+                [maven, "-B", "-q", "-f", str(pom), *goal, f"-DoutputDirectory={partial}"],
+                capture_output=True,
+                text=True,
+                stdin=subprocess.DEVNULL,
+                check=False,
+            )
         if fetched.returncode != 0:
             last = "\n".join((fetched.stdout + fetched.stderr).strip().splitlines()[-15:])
-            raise KafkaUnavailableError(f"Maven could not fetch Kafka's JARs:\n{last}")
-        partial.rename(libs)
-    return libs
+            raise KafkaUnavailableError(f"Maven could not fetch {what}:\n{last}")
+        partial.rename(home)
+    return home
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,14 +5,26 @@
     ├── PrivacyError           going on would break the guarantee
     │   ├── BudgetExhausted    the total (epsilon, delta) is spent
     │   └── ReplayMismatch     an already published trigger would be published differently
-    └── Refusal                a partition must not go on                (agents/)
+    ├── Refusal                a partition must not go on                (agents/)
+    │   └── MendableRefusal    ... until somebody mends what is outside of it: topics, rights
+    └── StoreUnusable          the local disk cannot be used: the worker ends, others take over (agents/store.py)
+
+What is ``mendable`` is tried again by itself: its cause can go away without a change of data, configuration or secret.
+Everything else would fail in the same way for ever, or would look mended because data has changed.
 
 No message identifies a user or a key.
 """
 
+import errno
+from pathlib import Path
+from typing import ClassVar
+
 
 class SusurrusError(Exception):
     """Base of every error this project raises on purpose."""
+
+    mendable: ClassVar[bool] = False
+    """Whether a partition that refuses for it tries again by itself."""
 
 
 class ConfigurationError(SusurrusError):
@@ -26,6 +38,8 @@ class PrivacyError(SusurrusError):
 class BudgetExhausted(PrivacyError):
     """The total budget is spent. Operator action: stop the pipeline, or raise the total in the open."""
 
+    mendable = True
+
 
 class ReplayMismatch(PrivacyError):
     """An already published trigger would come out differently. Operator action: restore the raw log or start a new epoch."""
@@ -33,3 +47,39 @@ class ReplayMismatch(PrivacyError):
 
 class Refusal(SusurrusError):
     """A partition must not go on. Operator action: as the message says; the other partitions run on."""
+
+
+class MendableRefusal(Refusal):
+    """A partition must not go on until somebody mends what the message names; it tries again by itself."""
+
+    mendable = True
+
+
+class StoreUnusable(SusurrusError, OSError):
+    """The local disk is full, read-only or failing. Operator action: as the message says; the state there is a cache.
+
+    ``errno`` and ``filename`` are the operating system's.
+    """
+
+    def __init__(self, number: int, path: Path, reason: str) -> None:
+        super().__init__(number, reason, str(path))
+
+    def __str__(self) -> str:
+        name = errno.errorcode.get(self.errno or 0, str(self.errno))
+        way_out = _WAYS_OUT.get(self.errno or 0, "look at that disk")
+        return (
+            f"errno={name} path={self.filename}: the local state cannot be read or written ({self.strerror}): {way_out}, or let "
+            "worker.data_directory name another place; what is there is a cache and may be deleted"
+        )
+
+
+_WAYS_OUT = {
+    errno.ENOSPC: "make room on that disk",
+    errno.EDQUOT: "raise the quota or make room",
+    errno.EROFS: "mount that disk for writing",
+    errno.EACCES: "give the worker's user the right to write there",
+    errno.EPERM: "give the worker's user the right to write there",
+    errno.EFBIG: "raise the limit of file sizes (ulimit -f)",
+    errno.EMFILE: "raise the limit of open files (ulimit -n)",
+    errno.ENFILE: "raise the system's limit of open files",
+}

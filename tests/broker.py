@@ -224,6 +224,17 @@ def real_cluster(brokers: int = 3) -> Iterator[Broker]:
 
 
 @contextlib.contextmanager
+def started(cluster: KafkaCluster) -> Iterator[None]:
+    """A cluster of the test's own making, ready for a block; a skip where it cannot run."""
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(cluster)
+        except KafkaUnavailableError as error:
+            give_up(str(error))
+        yield
+
+
+@contextlib.contextmanager
 def container_broker() -> Iterator[Broker]:
     """One broker in a container, where a Docker daemon answers; raises KafkaUnavailableError."""
     try:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests import broker
+from tests import broker, registry
 from tests.broker import Broker
 
 
@@ -42,10 +42,17 @@ def embedded() -> Iterator[Broker]:
         yield found
 
 
+@pytest.fixture(scope="session")
+def schema_registry() -> Iterator[str]:
+    """The address of a real schema registry, shared by the session: use subjects of your own."""
+    with registry.apicurio() as url:
+        yield url
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Whoever asks for a real broker is marked ``broker``, so that ``-m "not broker"`` needs no discipline."""
+    """Whoever asks for a real broker or registry is marked ``broker``, so that ``-m "not broker"`` needs no discipline."""
     for item in items:
-        if {"kafka", "kafka_cluster", "lone_broker"} & set(getattr(item, "fixturenames", ())):
+        if {"kafka", "kafka_cluster", "lone_broker", "schema_registry"} & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.broker)
 
 

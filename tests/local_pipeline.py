@@ -1,7 +1,7 @@
 """A pipeline of kind local under test, and clients for it."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ import numpy as np
 from susurrus.agents.local.client import ToplClient
 from susurrus.topics import estimate as estimate_codec
 from tests.broker import Broker
-from tests.pipeline import Pipeline
+from tests.pipeline import Pipeline, merged
 
 SLOT = 2_000
 LOCAL: dict[str, Any] = {
@@ -23,12 +23,15 @@ LOCAL: dict[str, Any] = {
 }
 
 
-def local_pipeline(kafka: Broker, directory: Path, **local: Any) -> Pipeline:
-    """A pipeline of kind local: none of the histogram's sections, and no raw topic."""
+def local_pipeline(
+    kafka: Broker, directory: Path, overrides: Mapping[str, Any] | None = None, **local: Any
+) -> Pipeline:
+    """A pipeline of kind local: none of the histogram's sections, and no raw topic. ``overrides`` are for what it has."""
 
     class Local(Pipeline):
         def __init__(self) -> None:
-            super().__init__(kafka, directory, "unused", {"pipeline": {"kind": "local", "name": "meters"}})
+            own = {"pipeline": {"kind": "local", "name": "meters"}}
+            super().__init__(kafka, directory, "unused", merged(own, overrides or {}))
 
         def write_config(self) -> None:
             for section in ("input", "start", "clock", "window", "bounds", "privacy"):

@@ -1,5 +1,6 @@
 """A pipeline under test: its topics on a real broker, worker processes that a test may kill, and its public bytes."""
 
+import contextlib
 import json
 import os
 import signal
@@ -7,7 +8,7 @@ import subprocess
 import sys
 import time
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any, Self
@@ -93,6 +94,21 @@ class Worker:
     def signal(self, number: signal.Signals) -> None:
         """Send a signal."""
         self.process.send_signal(number)
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Frozen for a block: it has looked at Kafka and found everything there, and has no partition yet."""
+        deadline = time.monotonic() + 60
+        while " starts (pid " not in self.log.read_text(errors="replace"):
+            if time.monotonic() > deadline or self.process.poll() is not None:
+                raise TimeoutError(f"the worker does not start\n{self.tail()}")
+            time.sleep(0.02)
+        self.signal(signal.SIGSTOP)
+        assert "of the group" not in self.log.read_text(errors="replace")
+        try:
+            yield
+        finally:
+            self.signal(signal.SIGCONT)
 
     def kill(self) -> None:
         """SIGKILL, and wait until it is gone."""

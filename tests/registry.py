@@ -1,47 +1,77 @@
-"""A schema registry for tests: Apicurio on loopback, with the interface of Confluent's."""
+"""Schema registries for tests: a real one on loopback, with the interface of Confluent's, and one whose clock is the test's.
+
+A test asks for the fixture ``schema_registry`` of conftest.py; where none can be had, tests/broker.py says so as for brokers.
+"""
 
 import contextlib
-import shutil
 import subprocess
-import time
+import tempfile
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Self
 
-import pytest
+from deploy.kafka import KafkaUnavailableError, cache_directory, fetch_with_maven, find_java, free_ports
+from tests.broker import give_up, wait_for
 
-from deploy.kafka import cache_directory, free_ports
+APICURIO = "2.6.13.Final"
+ARTEFACT = f"io.apicurio:apicurio-registry-app:{APICURIO}:tar.gz:all"
+# Ends with whoever started it, killed or not: its standard input closes then.
+_UNTIL_INPUT_ENDS = '"$@" & read -r _; kill -9 $!; wait'
 
 
 @contextlib.contextmanager
 def apicurio() -> Iterator[str]:
-    """A real registry on loopback, from its Maven artefact (140 MB, fetched once)."""
-    maven, java = shutil.which("mvn"), shutil.which("java")
-    if not maven or not java:
-        pytest.skip("a schema registry needs Maven and Java")
-    home = cache_directory() / "apicurio-registry-2.6.13"
-    if not (home / "lib").exists():
-        home.mkdir(parents=True, exist_ok=True)
-        artefact = "io.apicurio:apicurio-registry-app:2.6.13.Final:tar.gz:all"
-        copy = [maven, "-q", "-B", "dependency:copy", f"-Dartifact={artefact}", f"-DoutputDirectory={home}"]
-        if subprocess.run(copy, cwd=home, capture_output=True, check=False).returncode:
-            pytest.skip("the schema registry could not be fetched with Maven")
-        (archive,) = home.glob("*.tar.gz")
-        subprocess.run(["tar", "xzf", str(archive)], cwd=home, check=True)
-        archive.unlink()
+    """A real registry, in memory, from its Maven artefact (140 MB, fetched once); the address for Confluent's client."""
+    try:
+        java = find_java()
+        home = cache_directory() / "apicurio" / f"registry-{APICURIO}"
+        fetch_with_maven(home, "the schema registry", "dependency:unpack", f"-Dartifact={ARTEFACT}")
+    except KafkaUnavailableError as missing:
+        give_up(f"no real schema registry: {missing}")
     (jar,), (port,) = list(home.glob("*-runner.jar")), free_ports(1)
-    options = ["-Xmx300m", "-Dquarkus.http.host=127.0.0.1", f"-Dquarkus.http.port={port}"]
+    options = ["-Xmx300m", "-XX:TieredStopAtLevel=1", "-Dquarkus.http.host=127.0.0.1", f"-Dquarkus.http.port={port}"]
     url = f"http://127.0.0.1:{port}/apis/ccompat/v7"
-    with (
-        (home / "log").open("wb") as log,
-        subprocess.Popen([java, *options, "-jar", str(jar)], stdout=log, stderr=log) as run,
-    ):
-        try:
-            for _ in range(600):
-                with contextlib.suppress(OSError), urllib.request.urlopen(f"{url}/subjects", timeout=5):
-                    break
-                time.sleep(0.1)
-            else:
-                pytest.fail(f"the schema registry did not start: see {home / 'log'}")
-            yield url
-        finally:
-            run.kill()
+
+    def answers() -> bool:
+        with contextlib.suppress(OSError), urllib.request.urlopen(f"{url}/subjects", timeout=5):
+            return True
+        return False
+
+    with tempfile.TemporaryDirectory() as directory, (Path(directory) / "log").open("wb") as log:
+        command = ["sh", "-c", _UNTIL_INPUT_ENDS, "sh", java, *options, "-jar", str(jar)]
+        with subprocess.Popen(
+            command, cwd=directory, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True
+        ) as run:
+            try:
+                wait_for(answers, "a schema registry that answers", seconds=90)
+                yield url
+            finally:
+                assert run.stdin is not None
+                run.stdin.close()
+
+
+class LateRegistry:
+    """Takes the place of confluent-kafka's client: an id is known from an instant (ms) on, and asked of ``now``."""
+
+    def __init__(self, schema: Any, since: Mapping[int, float], now: Callable[[], float]) -> None:
+        self.schema, self.since, self.now = schema, since, now
+        self.asked: list[int] = []
+        self.broken: Exception | None = None
+
+    def __call__(self, properties: Mapping[str, Any]) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        """Nothing to close."""
+
+    def get_schema(self, schema_id: int) -> Any:
+        """As the client has it."""
+        from confluent_kafka.schema_registry import SchemaRegistryError
+
+        self.asked.append(schema_id)
+        if self.broken is not None:
+            raise self.broken
+        if self.since.get(schema_id, float("inf")) > self.now():
+            raise SchemaRegistryError(404, 40403, f"Schema {schema_id} not found")
+        return self.schema

@@ -1,10 +1,11 @@
 """A pipeline of kind stream under test: none of the histogram's sections."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from tests.broker import Broker
-from tests.pipeline import EPOCH, Pipeline
+from tests.pipeline import EPOCH, Pipeline, merged
 
 TOPS: dict[str, Any] = {
     "stream": "meter",
@@ -19,8 +20,10 @@ TOPS: dict[str, Any] = {
 }
 
 
-def stream_pipeline(kafka: Broker, directory: Path, raw: str, stream: dict[str, Any]) -> Pipeline:
-    """A pipeline of kind stream: none of the histogram's sections."""
+def stream_pipeline(
+    kafka: Broker, directory: Path, raw: str, stream: dict[str, Any], overrides: Mapping[str, Any] | None = None
+) -> Pipeline:
+    """A pipeline of kind stream: none of the histogram's sections. ``overrides`` are for the sections that it has."""
 
     class Streams(Pipeline):
         def write_config(self) -> None:
@@ -31,4 +34,5 @@ def stream_pipeline(kafka: Broker, directory: Path, raw: str, stream: dict[str, 
             self.data["stream"] = stream
             super().write_config()
 
-    return Streams(kafka, directory, raw, {"pipeline": {"kind": "stream", "name": "meters"}})
+    own = {"pipeline": {"kind": "stream", "name": "meters"}}
+    return Streams(kafka, directory, raw, merged(own, overrides or {}))

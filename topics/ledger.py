@@ -41,16 +41,18 @@ class Config(_Record, frozen=True, kw_only=True):
 
 
 class Start(_Record, frozen=True, kw_only=True):
-    """Where the pipeline began, written once.
+    """Where the epoch in force began, written once for each.
 
     first_window: start in ms. origin: "earliest", "latest" or the time asked for. topic_id: of the raw topic. offsets:
-    first raw offset by partition.
+    first raw offset by partition. internal: full name of an internal topic -> first offset by partition; what is below
+    belongs to an earlier epoch and is read by nobody. A topic or partition that is not named begins at 0.
     """
 
     first_window: int
     origin: str
     topic_id: str
     offsets: dict[int, int]
+    internal: dict[str, dict[int, int]] = {}
 
 
 class Sources(_Record, frozen=True, kw_only=True):
@@ -68,7 +70,10 @@ class Started(_Record, frozen=True, kw_only=True):
 
 
 class Digest(_Record, frozen=True, kw_only=True):
-    """Link of a partition's chain over its exact input; internal, since it is a function of raw data."""
+    """Link of a partition's chain over its exact input, keyed with the noise secret: a reader cannot try a guess on it.
+
+    Internal all the same: that two links are equal, or not, is a function of raw data.
+    """
 
     partition: int
     window: int

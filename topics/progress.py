@@ -3,7 +3,8 @@
 Written in the release's own transaction. A reader that has seen (window, trigger) from all `of_partitions` partitions knows
 how many rows each announced, and has the whole trigger once it has that many: the partitions of a transaction become visible
 one after the other. Later triggers of a partition imply the earlier ones; compaction may therefore keep only the last per
-(window, partition).
+(epoch, window, partition). An epoch publishes with noise of its own, from each window's first trigger on: what two epochs say
+of one window is never put together, and the one with the higher number is the newer.
 """
 
 from typing import Annotated
@@ -19,7 +20,8 @@ VERSION = 1
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
     """One partition has published everything of a trigger.
 
-    window: start in ms. trigger: 1..of_triggers. partition: of histogram. rows: published rows, a function of the rows.
+    window: start in ms. trigger: 1..of_triggers. partition: of histogram. rows: published rows, a function of the rows. epoch: as
+    in the rows, hex. epoch_number: 1, 2, …; a newer epoch has a higher one.
     """
 
     window: int
@@ -28,9 +30,12 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     partition: int
     of_partitions: int
     rows: int
+    epoch: str
+    epoch_number: int = 1
 
 
 class _Key(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    epoch: str
     window: str
     partition: int
 
@@ -42,6 +47,8 @@ class _Value(msgspec.Struct, frozen=True, kw_only=True):
     partition: Annotated[int, msgspec.Meta(ge=0)]
     of_partitions: Annotated[int, msgspec.Meta(ge=1)]
     rows: Annotated[int, msgspec.Meta(ge=0)]
+    epoch: str
+    epoch_number: Annotated[int, msgspec.Meta(ge=1)]
     schema: int = VERSION
 
 
@@ -58,8 +65,10 @@ def encode(progress: Progress) -> tuple[bytes, bytes]:
         partition=progress.partition,
         of_partitions=progress.of_partitions,
         rows=progress.rows,
+        epoch=progress.epoch,
+        epoch_number=progress.epoch_number,
     )
-    key = msgspec.json.encode(_Key(window=window, partition=progress.partition))
+    key = msgspec.json.encode(_Key(epoch=progress.epoch, window=window, partition=progress.partition))
     return key, msgspec.json.encode(value)
 
 
@@ -79,4 +88,6 @@ def decode(value: bytes) -> Progress:
         partition=row.partition,
         of_partitions=row.of_partitions,
         rows=row.rows,
+        epoch=row.epoch,
+        epoch_number=row.epoch_number,
     )

@@ -121,7 +121,7 @@ LATEST = TopicSpec(
 )
 PROGRESS = TopicSpec(
     name="progress",
-    key='JSON {"window", "partition"}',
+    key='JSON {"epoch", "window", "partition"}',
     value="JSON: the trigger this partition has completed, and its rows",
     partitions="one",
     cleanup="compact,delete",

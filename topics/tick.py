@@ -6,11 +6,14 @@ source.
 """
 
 from dataclasses import dataclass
+from itertools import pairwise
 
-from susurrus.topics.packing import Kind, MalformedRecord, Reader, Writer
+from susurrus.topics.packing import Kind, MalformedRecord, Reader, Writer, as_column
 
 VERSION = 1
 DIGEST_SIZE = 32
+_MAX_ANNOUNCED = 1_000
+"""A constant column costs nine bytes whatever its height, so a decoder needs a bound."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,26 +21,29 @@ class Tick:
     """Every trigger interval with number <= slot is closed for that source.
 
     source: raw partition (in by-user) or by-user partition (in bounded). slot: int64, global trigger number g.
-    config_digest: 32 bytes; a reader with another configuration refuses. sources: in source 0's ticks, the number of
-    sources from slot + 1 on; else None.
+    config_digest: 32 bytes; a reader with another configuration refuses. sources: in the ticks of by-user's source 0, (first
+    slot, number of sources from it on), both ascending: what holds, and what was announced and may not have been read yet. A
+    reader that closes a slot up to ``slot`` has read here what holds for it.
     """
 
     source: int
     slot: int
     config_digest: bytes
-    sources: int | None = None
+    sources: tuple[tuple[int, int], ...] = ()
 
 
 def encode(tick: Tick) -> bytes:
-    """58 bytes. Raises ValueError for a digest of the wrong size or negative numbers of sources."""
+    """68 bytes or more. Raises ValueError for a digest of the wrong size, or numbers of sources that cannot be."""
     if len(tick.config_digest) != DIGEST_SIZE:
         raise ValueError(f"config_digest has {len(tick.config_digest)} bytes, not {DIGEST_SIZE}")
-    if tick.source < 0 or (tick.sources is not None and tick.sources < 1):
-        raise ValueError(f"source={tick.source}, sources={tick.sources}: must be >= 0 and >= 1")
+    if not _possible(tick):
+        raise ValueError(f"source={tick.source}, sources={tick.sources}: must be >= 0 and ascending from >= 1")
     writer = Writer(Kind.TICK, VERSION)
     writer.scalar(tick.source)
     writer.scalar(tick.slot)
-    writer.scalar(-1 if tick.sources is None else tick.sources)
+    writer.scalar(len(tick.sources))
+    writer.column(as_column([slot for slot, _ in tick.sources]))
+    writer.column(as_column([number for _, number in tick.sources]))
     writer.raw(tick.config_digest)
     return writer.finish()
 
@@ -45,9 +51,20 @@ def encode(tick: Tick) -> bytes:
 def decode(data: bytes) -> Tick:
     """Raises MalformedRecord."""
     reader = Reader(data, Kind.TICK, VERSION)
-    source, slot, sources = reader.scalar(), reader.scalar(), reader.scalar()
+    source, slot, announced = reader.scalar(), reader.scalar(), reader.scalar()
+    if not 0 <= announced <= _MAX_ANNOUNCED:
+        raise MalformedRecord(f"tick with announced={announced}")
+    slots, numbers = reader.column(announced).tolist(), reader.column(announced).tolist()
     digest = reader.raw(DIGEST_SIZE)
     reader.finish()
-    if source < 0 or (sources != -1 and sources < 1):
-        raise MalformedRecord(f"tick of source={source}, sources={sources}")
-    return Tick(source, slot, digest, None if sources == -1 else sources)
+    tick = Tick(source, slot, digest, tuple(zip(slots, numbers, strict=True)))
+    if not _possible(tick):
+        raise MalformedRecord(f"tick of source={source}, sources={tick.sources}")
+    return tick
+
+
+def _possible(tick: Tick) -> bool:
+    ascending = all(a[0] < b[0] and a[1] < b[1] for a, b in pairwise(tick.sources))
+    return (
+        tick.source >= 0 and len(tick.sources) <= _MAX_ANNOUNCED and ascending and all(n >= 1 for _, n in tick.sources)
+    )

@@ -14,8 +14,9 @@ from rich.panel import Panel
 from rich.text import Text
 from typer.core import TyperGroup
 
+from susurrus.agents.ending import DISK_UNUSABLE
 from susurrus.agents.settings import Settings, load_settings
-from susurrus.mechanisms.errors import ConfigurationError, SusurrusError
+from susurrus.mechanisms.errors import ConfigurationError, StoreUnusable, SusurrusError
 
 FAILED = 2
 """Exit code of everything an operator can mend."""
@@ -55,7 +56,8 @@ class Guarded(TyperGroup):
         try:
             return super().invoke(ctx)
         except SusurrusError as error:
-            fail(title_of(error), str(error), FAILED, verbose=_verbose(ctx))
+            code = DISK_UNUSABLE if isinstance(error, StoreUnusable) else FAILED
+            fail(title_of(error), str(error), code, verbose=_verbose(ctx))
         except KeyboardInterrupt:
             raise typer.Exit(130) from None
         except BrokenPipeError:
@@ -81,10 +83,19 @@ def fail(title: str, message: str, code: int, *, verbose: bool) -> None:
     console = err()
     if verbose:
         console.print(Text(traceback.format_exc().rstrip(), style="dim"))
-    lines = [Text(line) for line in message.splitlines()]
-    body = Text("\n").join(_problem(line.plain) for line in lines)
+    said, commands = message_and_commands(message)
+    body = Text("\n").join(_problem(line) for line in said)
     console.print(Panel(body, title=f"[bold]{title}[/bold]", title_align="left", border_style="red", padding=(0, 1)))
+    for command in commands:
+        console.print(Text(command), soft_wrap=True)
     raise typer.Exit(code)
+
+
+def message_and_commands(message: str) -> tuple[list[str], list[str]]:
+    """The lines of a message, and those among them that are commands to copy: indented ones, which no frame may break."""
+    lines = message.splitlines()
+    commands = [line for line in lines if line.startswith("    ")]
+    return [line for line in lines if line not in commands], commands
 
 
 def title_of(error: SusurrusError) -> str:
@@ -95,6 +106,8 @@ def title_of(error: SusurrusError) -> str:
         "ReplayMismatch": "Refused: published data would change",
         "PrivacyError": "Refused: the guarantee would break",
         "Refusal": "Refused",
+        "MendableRefusal": "Refused",
+        "StoreUnusable": "The local disk cannot be used",
     }
     return names.get(type(error).__name__, "This did not work")
 

@@ -6,9 +6,12 @@ from susurrus.agents.settings import Settings
 
 
 def admin(settings: Settings) -> AdminClient:
-    """An admin client for the pipeline's cluster.
+    """An admin client for the pipeline's cluster. Raises ConfigurationError, soon, where that cannot be reached.
 
     Asking for a topic must not create it, as brokers with auto.create.topics.enable would; librdkafka's own log lines stay
     off the terminal but for failures.
     """
+    from susurrus.agents.probe import reach
+
+    reach(settings)
     return AdminClient({**settings.librdkafka(), "allow.auto.create.topics": False, "log_level": 3})

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from susurrus.agents.cli import config, demo, report, status, topics, watch, worker
+from susurrus.agents.cli import config, demo, ledger, report, status, topics, watch, worker
 from susurrus.agents.cli.console import Guarded, out
 
 app = typer.Typer(
@@ -19,6 +19,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 app.add_typer(config.app, name="config")
+app.add_typer(ledger.app, name="ledger")
 app.add_typer(topics.app, name="topics")
 app.command()(demo.demo)
 app.command()(report.report)

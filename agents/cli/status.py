@@ -2,19 +2,24 @@
 
 import time
 from collections import Counter
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+from confluent_kafka import KafkaException
 from rich.console import Group, RenderableType
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from susurrus.agents.cli.console import ConfigOption, out, settings_of
+from susurrus.agents.cli.console import ConfigOption, message_and_commands, out, settings_of
 from susurrus.agents.durations import format_duration
 from susurrus.agents.settings import Settings
 from susurrus.agents.status import PartitionStatus, PipelineStatus
+from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.topics.timestamps import format_time
+
+if TYPE_CHECKING:
+    from susurrus.agents.probe import Trouble
 
 NEEDS_SOMEBODY = 1
 """Exit code while any partition is refused, stalled, stopped or without a worker, or the configuration is another one."""
@@ -29,13 +34,44 @@ def status(
 ) -> None:
     """Say per stage and partition what is running, what stalls and why; exit code 1 while something needs somebody."""
     settings = settings_of(config)
-    from susurrus.agents.status import collect
-
-    found = collect(settings)
+    found, trouble = _found(settings)
     console = out()
     console.print(picture(found, settings, every=every, width=console.width))
+    if trouble is not None:
+        console.print(start(trouble, found))
+        for command in message_and_commands(trouble.text)[1]:
+            console.print(Text(command), soft_wrap=True)
     if found.problems or found.changed:
         raise typer.Exit(NEEDS_SOMEBODY)
+
+
+def _found(settings: Settings) -> "tuple[PipelineStatus, Trouble | None]":
+    """What runs, and, where something does not, what a worker would meet that starts now.
+
+    Raises ConfigurationError where nothing can be told because of that.
+    """
+    from susurrus.agents.probe import Trouble, look, reach
+    from susurrus.agents.status import collect
+
+    reach(settings)
+    try:
+        found = collect(settings)
+    except (ConfigurationError, KafkaException):
+        trouble = look(settings)
+        if not isinstance(trouble, Trouble):
+            raise
+        raise ConfigurationError(trouble.text) from None
+    if not found.problems or not isinstance(trouble := look(settings), Trouble):
+        return found, None
+    return found, trouble
+
+
+def start(trouble: "Trouble", found: PipelineStatus) -> Panel:
+    """Why workers are gone, or would not come back."""
+    would = "waits" if trouble.waits else "ends with exit code 2"
+    who = "No worker runs. One that starts now" if found.workers == 0 else "A worker that starts now"
+    body = Text("\n".join((f"{who} {would}:", *message_and_commands(trouble.text)[0])))
+    return Panel(body, title="[bold]starting a worker[/bold]", title_align="left", border_style="red", padding=(0, 1))
 
 
 def picture(found: PipelineStatus, settings: Settings, *, every: bool, width: int) -> Group:
@@ -64,8 +100,10 @@ def _head(found: PipelineStatus, settings: Settings) -> Text:
         charged = f" · {found.charged:,} window{'' if found.charged == 1 else 's'} charged" + (
             f", {others:,} more by others on this topic" if others else ""
         )
+    epoch = f"epoch {found.epoch_number} ({found.epoch[:8]})"
+    idle = " · no worker runs" if found.workers == 0 else ""
     moving = " · rebalancing" if found.rebalancing else ""
-    return Text.assemble((settings.pipeline.name, "bold"), f" · epoch {found.epoch[:8]}{first}{charged}{moving}")
+    return Text.assemble((settings.pipeline.name, "bold"), f" · {epoch}{first}{charged}{moving}{idle}")
 
 
 def _stages(found: PipelineStatus, settings: Settings) -> Table:

@@ -42,6 +42,9 @@ def watch(
     if (export is None) != (output is None):
         raise ConfigurationError("--export and --output belong together; give both or none")
     start = None if window is None else _window(window)
+    from susurrus.agents.probe import reach
+
+    reach(settings)
     with HistogramReader(settings, window=start) as reader:
         if export is not None and output is not None:
             from susurrus.agents.cli.export import export as write

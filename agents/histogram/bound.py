@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from susurrus.agents.commit import Commit, Output
 from susurrus.agents.histogram.open_slots import OpenSlots
+from susurrus.agents.histogram.source_offsets import SourceOffsets
 from susurrus.agents.histogram.spilled_slots import SpilledSlots
 from susurrus.agents.histogram.state_keys import ordered
 from susurrus.agents.histogram.user_lists import KEYS, NUMBERS, KeyNumbers, block_of, keys_of, measure
@@ -64,6 +65,7 @@ class Bound(Stage):
         self._numbers: KeyNumbers | None = None
         self._open: OpenSlots[ByUserBlock]
         self._spilled: SpilledSlots[ByUserBlock]
+        self._read: SourceOffsets
         self._store: Store
         self._taken = -1
         self._waiting = ""
@@ -76,10 +78,13 @@ class Bound(Stage):
         services = self.services
         self._taken = position
         self._spilled = SpilledSlots(store, encode=by_user_codec.encode, decode=by_user_codec.decode, meta=meta)
+        place = f"topic={services.topic('by-user')} partition={self.partition}"
+        self._read = SourceOffsets(place, {} if meta is None else meta.get("read", {}))
         if self._lists is not None:
             self._numbers = KeyNumbers(store, 0 if meta is None else int(meta["numbers"]))
         if services.published_keys_reader is not None:
-            services.published_keys_reader.ensure_started(bytes.fromhex(services.ledger.epoch))
+            begins = services.ledger.begins(services.topic("published-keys"), 0)
+            services.published_keys_reader.ensure_started(bytes.fromhex(services.ledger.epoch), begins)
         if meta is None:
             start = services.ledger.start
             closed = self._calendar.first_slot(services.ledger.first_window) - 1
@@ -88,12 +93,12 @@ class Bound(Stage):
             )
             self.counters = {"taken": 0, "kept": 0, "capped": 0}
             # Only behind commits is anything deleted from by-user: a log that begins later is refused.
-            self._taken = 0
-            return 0
+            self._taken = services.ledger.begins(services.topic("by-user"), self.partition)
+            return self._taken
         if meta.get("format") != _FORMAT:
             raise Refusal(
                 f"stage=bound partition={self.partition} has state of format={meta.get('format', 1)}, and this version writes "
-                f"format={_FORMAT}: run the version that wrote it to the end of the window and give the pipeline a new name"
+                f"format={_FORMAT}: run the version that wrote it to the end of the window, and {services.ledger.way_out}"
             )
         self._open = OpenSlots.from_meta(meta, config_digest=services.config_digest)
         return position
@@ -105,6 +110,9 @@ class Bound(Stage):
                 self._open.tick(tick_codec.decode(record.value), record.offset)
                 continue
             block = by_user_codec.decode(record.value)
+            if len(block):
+                first, last = int(block.offset.min()), int(block.offset.max())
+                self._read.take(block.source, first, last, record.offset)
             slots = np.unique(block.slot)
             for slot in slots.tolist():
                 part = block if len(slots) == 1 else block.take(np.flatnonzero(block.slot == slot))
@@ -185,12 +193,7 @@ class Bound(Stage):
         if self._next_last_slot(slot) == slot:
             outputs += self._measure_lists(slot, dict(puts))
         tick = tick_codec.encode(
-            tick_codec.Tick(
-                source=self.partition,
-                slot=slot,
-                config_digest=self.services.config_digest,
-                sources=self.services.settings.topics.by_user_partitions if self.partition == 0 else None,
-            )
+            tick_codec.Tick(source=self.partition, slot=slot, config_digest=self.services.config_digest)
         )
         topic = self.services.topic("bounded")
         for target in range(self._partitions):
@@ -205,7 +208,12 @@ class Bound(Stage):
         return commit
 
     def _meta(self, position: int) -> dict[str, Any]:
-        meta = {"format": _FORMAT, **self._open.to_meta(position), **self._spilled.to_meta()}
+        meta = {
+            "format": _FORMAT,
+            "read": self._read.to_meta(position),
+            **self._open.to_meta(position),
+            **self._spilled.to_meta(),
+        }
         if self._numbers is not None:
             meta["numbers"] = self._numbers.next
         return meta

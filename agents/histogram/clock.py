@@ -62,6 +62,8 @@ class Clock:
         self._calendar = calendar
         self._grace = settings.clock.grace if self.kind == "broker" else 0
         self._idle_grace = settings.clock.idle_grace
+        self.margin = self._grace if self.kind == "broker" else self._idle_grace
+        """How long after a boundary, in ms, a source passes it at the earliest."""
         every = calendar.trigger_every
         self._ahead = -(-(settings.clock.max_ahead + self._idle_grace) // every) + 1
         self.last_stamp = _NEVER

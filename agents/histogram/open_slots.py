@@ -12,6 +12,7 @@ from collections import defaultdict, deque
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
+from susurrus.agents.histogram.sources import Schedule, Sources
 from susurrus.mechanisms.errors import Refusal
 from susurrus.topics.tick import Tick
 
@@ -24,25 +25,20 @@ _WAITING_BYTES = 128 << 20
 class TickVector:
     """What the sources have closed, and how many sources there are from which slot on."""
 
-    def __init__(self, ticks: dict[int, int], sources: list[tuple[int, int]]) -> None:
+    def __init__(self, ticks: dict[int, int], sources: Schedule) -> None:
         self.ticks = ticks
-        self.sources = sources
+        self.sources = Sources(sources)
 
     def apply(self, tick: Tick) -> None:
-        """Take up one tick; source 0's also carries the number of sources from the next slot on."""
+        """Take up one tick; source 0's also carries how many sources count from which slot on."""
         self.ticks[tick.source] = max(tick.slot, self.ticks.get(tick.source, tick.slot))
-        if tick.source == 0 and tick.sources is not None and tick.sources != self.sources[-1][1]:
-            self.sources.append((tick.slot + 1, tick.sources))
-
-    def number_of_sources(self, slot: int) -> int:
-        """How many sources count for a slot."""
-        return next((number for start, number in reversed(self.sources) if start <= slot), self.sources[0][1])
+        self.sources.announce(tick.sources)
 
     def ready(self, closed: int) -> int:
         """The last slot, at least ``closed``, that every source it counts for has ticked."""
-        ready = closed
-        for index, (_, number) in enumerate(self.sources):
-            last = self.sources[index + 1][0] - 1 if index + 1 < len(self.sources) else None
+        ready, schedule = closed, self.sources.schedule
+        for index, (_, number) in enumerate(schedule):
+            last = schedule[index + 1][0] - 1 if index + 1 < len(schedule) else None
             if last is not None and last <= ready:
                 continue
             reached = min(self.ticks.get(source, ready) for source in range(number))
@@ -50,11 +46,6 @@ class TickVector:
             if last is None or ready < last:
                 break
         return ready
-
-    def prune(self, closed: int) -> None:
-        """Forget numbers of sources that only closed slots needed."""
-        current = self.number_of_sources(closed + 1)
-        self.sources = [(closed + 1, current), *(entry for entry in self.sources if entry[0] > closed + 1)]
 
 
 @dataclass(slots=True)
@@ -70,12 +61,10 @@ class Waiting(Generic[B]):
 class OpenSlots(Generic[B]):
     """Tick vector and waiting blocks of one input partition; ``closed`` is the last slot that was closed."""
 
-    def __init__(
-        self, *, config_digest: bytes, closed: int, ticks: dict[int, int], sources: list[tuple[int, int]]
-    ) -> None:
+    def __init__(self, *, config_digest: bytes, closed: int, ticks: dict[int, int], sources: Schedule) -> None:
         self._digest = config_digest
-        self._live = TickVector(dict(ticks), list(sources))
-        self._base = TickVector(dict(ticks), list(sources))
+        self._live = TickVector(dict(ticks), sources)
+        self._base = TickVector(dict(ticks), sources)
         self._recent: deque[tuple[int, Tick]] = deque()
         self.closed = closed
         self.rows = 0
@@ -85,7 +74,7 @@ class OpenSlots(Generic[B]):
     @classmethod
     def fresh(cls, *, config_digest: bytes, closed: int, sources: int) -> "OpenSlots[B]":
         """Before the first window."""
-        return cls(config_digest=config_digest, closed=closed, ticks={}, sources=[(closed + 1, sources)])
+        return cls(config_digest=config_digest, closed=closed, ticks={}, sources=((closed + 1, sources),))
 
     @classmethod
     def from_meta(cls, meta: dict[str, Any], *, config_digest: bytes) -> "OpenSlots[B]":
@@ -94,15 +83,15 @@ class OpenSlots(Generic[B]):
             config_digest=config_digest,
             closed=int(meta["closed"]),
             ticks={int(source): int(slot) for source, slot in meta["ticks"].items()},
-            sources=[(int(slot), int(number)) for slot, number in meta["sources"]],
+            sources=tuple(meta["sources"]),
         )
 
     def to_meta(self, position: int) -> dict[str, Any]:
         """The part that a commit carries: ticks below its position only."""
         while self._recent and self._recent[0][0] < position:
             self._base.apply(self._recent.popleft()[1])
-        self._base.prune(self.closed)
-        return {"closed": self.closed, "ticks": dict(self._base.ticks), "sources": list(self._base.sources)}
+        self._base.sources.prune(self.closed)
+        return {"closed": self.closed, "ticks": dict(self._base.ticks), "sources": self._base.sources.schedule}
 
     # ---- input -------------------------------------------------------------------------------------------------------
 
@@ -154,7 +143,7 @@ class OpenSlots(Generic[B]):
             self.rows -= gone.rows
             self.size -= gone.size
         self.closed = slot
-        self._live.prune(slot)
+        self._live.sources.prune(slot)
 
     def take_all(self) -> list[tuple[int, list[B]]]:
         """Everything that waits, by slot, for a spill; it is gone from memory then."""
@@ -170,7 +159,7 @@ class OpenSlots(Generic[B]):
     def stall(self, stage: str = "source") -> str | None:
         """Which source holds the next slot back. stage: what the sources are partitions of."""
         ticks, closed = self._live.ticks, self.closed
-        behind = [s for s in range(self._live.number_of_sources(closed + 1)) if ticks.get(s, closed) <= closed]
+        behind = [s for s in range(self._live.sources.number(closed + 1)) if ticks.get(s, closed) <= closed]
         if not behind or max(ticks.values(), default=closed) <= closed:
             return None
         return f"slot={closed + 1} waits for {stage} {', '.join(map(str, behind[:8]))}: see what status says of {stage}"

@@ -20,6 +20,7 @@ import numpy.typing as npt
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from susurrus.agents.clients import Clients
+from susurrus.agents.ledger import NEW_EPOCH
 from susurrus.agents.logs import describe
 from susurrus.agents.stage import NotYet
 from susurrus.mechanisms.calendar import Calendar
@@ -107,7 +108,7 @@ class PublishedKeys:
     def _lack(self, window: int) -> NoReturn:
         raise Refusal(
             f"topic={self.topic} lacks keys that were published in window={window}, on which its users' ranks depend: "
-            "restore the topic, or give the pipeline a new name to start over"
+            f"restore the topic as it was at the last commit, or {NEW_EPOCH}"
         )
 
     def purge_before(self) -> int:
@@ -137,7 +138,8 @@ class PublishedKeys:
             )
         if block.epoch != self.epoch:
             raise Refusal(
-                f"topic={self.topic} offset={offset} is of a former life of the pipeline: delete all topics, or give it a new name"
+                f"topic={self.topic} offset={offset} is of another epoch of the pipeline: restore the topic as it was at the last "
+                f"commit, or {NEW_EPOCH}"
             )
         with self._lock:
             self._take(block, offset)
@@ -196,12 +198,13 @@ class PublishedKeysReader(threading.Thread):
         self._index = index
         self._stopping = threading.Event()
         self._starting = threading.Lock()
+        self._begins = 0
 
-    def ensure_started(self, epoch: bytes) -> None:
-        """Start it, unless it has been."""
+    def ensure_started(self, epoch: bytes, begins: int = 0) -> None:
+        """Start it, unless it has been. begins: the epoch's first offset in the topic."""
         with self._starting:
             if self.ident is None:
-                self._index.epoch = epoch
+                self._index.epoch, self._begins = epoch, begins
                 self.start()
 
     def close(self) -> None:
@@ -235,7 +238,7 @@ class PublishedKeysReader(threading.Thread):
         self._index.clear()
         looked_at = time.monotonic()
         with contextlib.closing(self._clients.reader("published-keys")) as consumer:
-            consumer.assign([TopicPartition(topic, 0, start)])
+            consumer.assign([TopicPartition(topic, 0, max(start, self._begins))])
             while not self._stopping.is_set():
                 for message in consumer.consume(5_000, timeout=_CONSUME_SECONDS):
                     self._accept(message)

@@ -22,14 +22,14 @@ from susurrus.agents.histogram.open_slots import OpenSlots
 from susurrus.agents.histogram.published import columns_of
 from susurrus.agents.histogram.spilled_slots import SpilledSlots
 from susurrus.agents.histogram.state_keys import ordered
-from susurrus.agents.histogram.table import Gathered, Rows, gather, input_digest
+from susurrus.agents.histogram.table import Gathered, Rows, chain_key, gather, input_digest
 from susurrus.agents.services import Services
-from susurrus.agents.stage import Stage
+from susurrus.agents.stage import NotYet, Stage
 from susurrus.agents.store import Store, prefix_end
 from susurrus.agents.transport import Batch
 from susurrus.mechanisms.bounding import WEIGHT_ONE
 from susurrus.mechanisms.closing import units as units_of
-from susurrus.mechanisms.errors import ReplayMismatch
+from susurrus.mechanisms.errors import Refusal, ReplayMismatch
 from susurrus.mechanisms.noise import NoiseSource, WindowNoise
 from susurrus.mechanisms.strategy import Increments, ListSums
 from susurrus.topics import bounded as bounded_codec
@@ -41,6 +41,7 @@ from susurrus.topics import tick as tick_codec
 from susurrus.topics.bounded import LIST_COLUMNS, BoundedBlock
 from susurrus.topics.packing import Kind, kind_of
 from susurrus.topics.partitioner import partition as partition_of
+from susurrus.topics.timestamps import format_time
 
 log = logging.getLogger(__name__)
 
@@ -80,6 +81,9 @@ class Release(Stage):
         self._store: Store
         self._taken = -1
         self._noise: NoiseSource
+        self._chain_key = b""
+        self._ahead: progress_codec.Progress | None = None
+        """What was public at the last start, though the state did not know it."""
         self._window_noise: dict[int, WindowNoise] = {}
         self._published_digests: dict[tuple[int, int], str] = {}
         self._charged: set[int] = set()
@@ -94,9 +98,11 @@ class Release(Stage):
         services = self.services
         ledger = services.ledger
         self._store, self._taken = store, position
+        epoch = bytes.fromhex(ledger.epoch)
+        self._chain_key = chain_key(services.secret, epoch)
         self._noise = NoiseSource(
             services.secret,
-            epoch=bytes.fromhex(ledger.epoch),
+            epoch=epoch,
             config=services.config_digest,
             pipeline=services.settings.pipeline.name,
         )
@@ -113,11 +119,37 @@ class Release(Stage):
             self._charges_sent = set()
             self.counters = {"triggers": 0, "rows": 0}
             # Only behind commits is anything deleted from bounded: a log that begins later is refused.
-            self._taken = 0
-            return 0
-        self._open = OpenSlots.from_meta(meta, config_digest=services.config_digest)
-        self._charges_sent = set(meta["charges_sent"])
+            self._taken = position = ledger.begins(services.topic("bounded"), self.partition)
+        else:
+            self._open = OpenSlots.from_meta(meta, config_digest=services.config_digest)
+            self._charges_sent = set(meta["charges_sent"])
+        self._compare_with_public()
         return position
+
+    def _compare_with_public(self) -> None:
+        """Refuse to go on from a state that is older than what has been published: an older copy was put back.
+
+        Progress is written in the transaction that closes its slot, so a state never lacks what was published before its owner
+        fenced the ones before. But another owner may have published since: the first time that something is ahead, the task
+        starts again and fences whoever that was. Raises NotYet then, and Refusal where that very record is ahead still.
+        """
+        public, ledger = self.services.public_progress, self.services.ledger
+        if public is None:
+            return
+        public.refresh()
+        said = public.ahead(self.partition, epoch=ledger.epoch, number=ledger.epoch_number, closed=self._open.closed)
+        told, self._ahead = self._ahead, said
+        if said is None:
+            return
+        if said != told:
+            raise NotYet("more is public than the state knows; the changelog is read again")
+        reached = format_time(self._calendar.boundary(self._open.closed))
+        raise Refusal(
+            f"stage=release partition={self.partition} knows epoch={ledger.epoch_number} up to {reached}, but topic={public.topic} "
+            f"shows trigger={said.trigger} of window={format_time(said.window)} in epoch={said.epoch_number}, so internal topics "
+            "are an older copy, and the same noise would be published over other data: restore them as they were at the last "
+            f"commit, or {ledger.way_out}"
+        )
 
     def take(self, batch: Batch) -> None:
         """Increments wait for their slot; ticks are noted."""
@@ -358,23 +390,25 @@ class Release(Stage):
         self, window: int, trigger: int, start: int, news: Gathered | None, rows: Rows, commit: Commit
     ) -> None:
         services = self.services
-        chain_key = _CHAIN + ordered(window)
-        previous = (self._store.get_one(chain_key) or b"") if trigger > 1 else b""
+        place = _CHAIN + ordered(window)
+        previous = (self._store.get_one(place) or b"") if trigger > 1 else b""
+        of_input = input_digest(news, self._chain_key)
         digest = blake2b(
-            b"".join((previous.ljust(32, b"\0"), services.config_digest, ordered(trigger), input_digest(news))),
+            b"".join((previous.ljust(32, b"\0"), services.config_digest, ordered(trigger), of_input)),
             digest_size=32,
+            key=self._chain_key,
         ).digest()
         if trigger < self._triggers:
-            commit.puts.append((chain_key, digest))
+            commit.puts.append((place, digest))
         else:
-            commit.drops.append((chain_key, chain_key + b"\0"))
+            commit.drops.append((place, place + b"\0"))
         published = self._published_digests.get((start, trigger))
         if published is not None:
             if published != digest.hex():
                 raise ReplayMismatch(
                     f"trigger={trigger} of window={start} was published from different data, and the same noise must never "
-                    "cover two inputs: restore the raw topic and the state topics, or give the pipeline a new name (its "
-                    "windows are charged again)"
+                    "cover two inputs: restore the raw topic and the internal topics as they were at the last commit, or "
+                    f"{services.ledger.way_out}"
                 )
             return
         keys, estimates, std_errors = rows.sorted()
@@ -405,6 +439,8 @@ class Release(Stage):
                 partition=self.partition,
                 of_partitions=services.settings.topics.bounded_partitions,
                 rows=len(keys),
+                epoch=services.ledger.epoch,
+                epoch_number=services.ledger.epoch_number,
             )
         )
         commit.outputs.append(Output(services.topic("progress"), 0, [{"key": key, "value": value, "timestamp": stamp}]))

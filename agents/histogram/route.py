@@ -1,10 +1,14 @@
 """route: raw -> by-user (key user) + ticks, dead-letter.  State: position, last closed slot; no user or key is kept.
 
 Decodes whole fetches, decides window and slot of every record once, packs the events of a commit into one block per by-user
-partition, and closes slots with ticks in the same transaction. The only stage that looks at a wall clock (clock.py).
+partition, and closes slots with ticks in the same transaction. The only stage that looks at a wall clock (clock.py). Partition 0
+also looks whether the raw topic has grown (sources.py).
+
+A record whose schema cannot be had (yet) is held with all that was fetched behind it, as if they had not been read.
 """
 
 import contextlib
+import logging
 import time
 from collections.abc import Iterator
 from operator import attrgetter
@@ -16,6 +20,8 @@ from confluent_kafka import KafkaException
 from susurrus.agents.commit import Commit, Output
 from susurrus.agents.formats import decoder_of
 from susurrus.agents.histogram.clock import Clock
+from susurrus.agents.histogram.patience import Patience
+from susurrus.agents.histogram.sources import Growth
 from susurrus.agents.services import Services
 from susurrus.agents.stage import NotYet, Stage
 from susurrus.agents.store import Store
@@ -31,7 +37,9 @@ from susurrus.topics.partitioner import partition as partition_of
 from susurrus.topics.raw import RawColumns
 from susurrus.topics.reason import Reason
 
-_LOOK_FOR_NEW_SOURCES_SECONDS = 10.0
+log = logging.getLogger(__name__)
+
+_ASK_AGAIN_SECONDS = 1.0
 _OFFSET, _TIMESTAMP, _TIMESTAMP_TYPE, _VALUE = map(attrgetter, ("offset", "timestamp", "timestamp_type", "value"))
 
 
@@ -44,7 +52,12 @@ class Route(Stage):
         super().__init__(services, partition)
         self._calendar = services.calendar
         self._decoder = decoder_of(services.settings)
-        self._waiting = ""
+        registry = services.settings.input.registry
+        self._patience = Patience(registry.patience if registry is not None else 0)
+        self._held: list[Any] = []
+        """Fetched, but not taken: the first of them waits."""
+        self._waiting: str | None = None
+        self._again_at = 0.0
         self._topic = services.settings.input.topic
         self._partitions = services.settings.topics.by_user_partitions
         self._max_future = services.settings.clock.max_future
@@ -56,10 +69,16 @@ class Route(Stage):
         self._clock: Clock
         self._first_window = 0
         self._ticked = 0
+        self._fetched = -1
         self._taken = -1
+        """Input offset up to which records are decided; where nothing waits, what has been fetched."""
         self._committed = -1
-        self._sources = 1
-        self._looked_at = 0.0
+        self._growth: Growth | None = None
+        """Partition 0 of a live topic; an archive is what it was at the founding."""
+        self._announced: list[ledger_codec.Sources] = []
+        self._committed_look = 0
+        self._blind = False
+        """The last look failed."""
         self._blocks: dict[int, list[bytes]] = {}
         self._letters: list[tuple[dict[str, Any], list[tuple[str, bytes]]]] = []
 
@@ -68,10 +87,12 @@ class Route(Stage):
     def restore(self, store: Store, meta: dict[str, Any] | None, position: int) -> int:
         """Continue after the last commit, or begin where the ledger says."""
         services, settings = self.services, self.services.settings
-        self._blocks, self._letters = {}, []
+        self._blocks, self._letters, self._announced, self._blind = {}, [], [], False
+        self._held, self._waiting, self.full = [], None, False
         ledger = services.ledger
         self._first_window = ledger.first_window
         end: int | None = None
+        live = settings.clock.kind != "replay"
         if meta is None:
             self.counters = {
                 "in": 0,
@@ -83,59 +104,112 @@ class Route(Stage):
                 "slot_moved": 0,
             }
             closed = self._calendar.first_slot(self._first_window) - 1
-            self._sources = len(ledger.start.offsets)
+            growth: dict[str, Any] = {"looked": closed, "sources": ((closed + 1, len(ledger.start.offsets)),)}
             if self.partition in ledger.start.offsets:
                 position = ledger.start.offsets[self.partition]
                 if services.clients.topic_id(self._topic) != ledger.start.topic_id:
                     raise Refusal(
                         f"topic={self._topic} is not the one the pipeline began with (topic_id={ledger.start.topic_id}): restore "
-                        "it, or give the pipeline a new name to start over"
+                        f"it, or {ledger.way_out}"
                     )
+            elif not live:
+                raise Refusal(
+                    f"topic={self._topic} partition={self.partition} was added when the archive had begun to be read, so it is not "
+                    "part of it: give the pipeline a new name to start over with the whole archive"
+                )
             else:
                 # The raw topic has grown: source 0 announces from which slot on the readers wait for us.
                 sources = ledger.joined(self.partition)
                 if sources is None:
                     raise NotYet("waiting for source 0 to announce the new raw partition")
-                closed, self._sources = sources.from_slot - 1, sources.number
+                closed = sources.from_slot - 1
                 # Its log begins at 0: what retention ate before the first commit is refused, not skipped.
                 position = 0
-            if settings.clock.kind == "replay":
+            if not live:
                 _, end = services.clients.watermarks(self._topic, self.partition)
-            last_stamp = None
+            last_stamp, ticked = None, closed
         else:
-            closed, end = int(meta["closed"]), meta["end"]
-            self._sources, last_stamp = int(meta["sources"]), meta["last_stamp"]
+            closed, end, ticked = int(meta["closed"]), meta["end"], int(meta["ticked"])
+            last_stamp, growth = meta["last_stamp"], meta["growth"]
         self._clock = Clock(settings, self._calendar, closed=closed, end=end)
         if last_stamp is not None:
             self._clock.last_stamp = int(last_stamp)
-        self._ticked = closed
-        self._taken = self._committed = position
+        if live and self.partition == 0:
+            self._growth = Growth(
+                self._calendar,
+                margin=self._clock.margin,
+                looked=int(growth["looked"]),
+                sources=tuple(growth["sources"]),
+            )
+            self._committed_look = self._growth.looked
+        self._ticked = ticked
+        self._fetched = self._taken = self._committed = position
         return position
 
     def take(self, batch: Batch) -> None:
-        """Decode, place, and pack."""
-        records = batch.records
-        clock = self._clock
-        if clock.end is not None and batch.end > clock.end:
+        """Decode, place, and pack; behind a record that waits, wait."""
+        self._fetched = batch.end
+        if self._held:
+            self._held += batch.records
+        else:
+            self._held = batch.records
+            self._go_on(int(time.time() * 1000))
+
+    def _go_on(self, now: int) -> None:
+        """Take what is held, up to the first record that waits."""
+        clock, records = self._clock, self._held
+        if clock.end is not None and self._fetched > clock.end:
             # What was appended after the archive's end was pinned belongs to no archive.
-            beyond = len(records)
             records = [record for record in records if record.offset < clock.end]
-            self.counters["in"] += beyond - len(records)
-            self.counters["late"] += beyond - len(records)
+        taken = 0
         if records:
             if clock.kind == "producer":
                 # What "too far ahead" means depends on now: after a pause the last cut is long ago. Unknown is no option here,
                 # so a broker that does not answer makes the task start again.
                 self._ask_for_cut(int(time.time() * 1000))
-            self._pack(records)
-        self._taken = batch.end
+            columns = self._decode(records, now)
+            taken = len(columns)
+            if taken:
+                self._pack(records[:taken], columns)
+        if taken < len(records):
+            self._taken, self.full = records[taken].offset, True
+            self._held = self._held[taken:]
+        else:
+            beyond = len(self._held) - taken
+            self.counters["in"] += beyond
+            self.counters["late"] += beyond
+            self._taken, self.full = self._fetched, False
+            self._held = []
+        self._patience.passed(self._taken)
+
+    def _decode(self, records: list[Any], now: int) -> RawColumns:
+        """Columns of the records before the first that waits."""
+
+        def overdue(row: int) -> bool:
+            return self._patience.over(records[row].offset, records[row].timestamp, now)
+
+        decoded = self._decoder.decode(list(map(_VALUE, records)), overdue)
+        if decoded.waits is None:
+            self._waiting = None
+            return decoded.columns
+        record = records[len(decoded.columns)]
+        waiting = f"topic={self._topic} partition={self.partition} offset={record.offset}: {decoded.waits}"
+        if waiting != self._waiting:
+            self._waiting = waiting
+            log.warning("%s-%d waits: %s", self.name, self.partition, waiting)
+        self._again_at = time.monotonic() + _ASK_AGAIN_SECONDS
+        # While the broker does not answer, what was seen before has to do.
+        with contextlib.suppress(KafkaException):
+            _, end = self.services.clients.watermarks(self._topic, self.partition)
+            self._patience.saw(end, int(time.time() * 1000))
+        return decoded.columns
 
     def _ask_for_cut(self, now: int) -> None:
         wanted = self._clock.wants_cut(now)
         if wanted is not None:
             self._clock.asked(wanted, self.services.clients.watermarks(self._topic, self.partition)[1])
 
-    def _pack(self, records: list[Any]) -> None:
+    def _pack(self, records: list[Any], columns: RawColumns) -> None:
         n = len(records)
         offsets = np.fromiter(map(_OFFSET, records), np.int64, n)
         stamps = np.fromiter(map(_TIMESTAMP, records), np.int64, n)
@@ -144,12 +218,6 @@ class Route(Stage):
                 self._clock.check_type(
                     record.timestamp_type, topic=self._topic, partition=self.partition, offset=record.offset
                 )
-        try:
-            columns = self._decoder.decode(list(map(_VALUE, records)))
-        except NotYet as waiting:
-            self._waiting = str(waiting)  # outlives the restarts until records are decoded again
-            raise
-        self._waiting = ""
         placed = self._clock.place(stamps, offsets, topic=self._topic, partition=self.partition)
         event_time = stamps if columns.event_time is None else columns.event_time
         window = self._calendar.window_of(event_time)
@@ -237,11 +305,17 @@ class Route(Stage):
         # While a leader is being elected: ask again in the next round, a later cut is as good.
         with contextlib.suppress(KafkaException):
             self._ask_for_cut(now)
+        self._look_for_growth(now)
+        if self._held and (self._waiting is None or time.monotonic() >= self._again_at):
+            self._go_on(now)
         clock.moved(self._taken)
+        growth = self._growth
+        slot = clock.closed if growth is None else min(clock.closed, growth.looked)
         if (
             not self._blocks
             and not self._letters
-            and clock.closed == self._ticked
+            and slot <= self._ticked
+            and (growth is None or growth.looked == self._committed_look)
             and self._taken < self._committed + 10_000
         ):
             return
@@ -252,39 +326,68 @@ class Route(Stage):
         if self._letters:
             messages, headers = (list(column) for column in zip(*self._letters, strict=True))
             outputs.append(Output(self.services.topic("dead-letter"), self.partition, messages, headers))
-        if clock.closed > self._ticked:
-            outputs += self._tick(clock.closed)
-        self._blocks, self._letters = {}, []
-        self._ticked = clock.closed
+        if self._announced:
+            outputs.append(self.services.ledger.output(*self._announced))
+        if slot > self._ticked:
+            outputs += self._tick(slot)
+        self._blocks, self._letters, self._announced = {}, [], []
+        self._ticked = max(self._ticked, slot)
         self._committed = self._taken
-        meta = {"closed": clock.closed, "end": clock.end, "last_stamp": clock.last_stamp, "sources": self._sources}
+        meta: dict[str, Any] = {
+            "closed": clock.closed,
+            "ticked": self._ticked,
+            "end": clock.end,
+            "last_stamp": clock.last_stamp,
+            "growth": None,
+        }
+        if growth is not None:
+            self._committed_look = growth.looked
+            meta["growth"] = {"looked": growth.looked, "sources": growth.sources.schedule}
         yield Commit(position=self._taken, meta=meta, outputs=outputs)
 
-    def _tick(self, slot: int) -> list[Output]:
-        """Ticks for every by-user partition; source 0's carry the number of sources, valid from the next slot on."""
-        outputs = []
-        if self.partition == 0 and time.monotonic() > self._looked_at + _LOOK_FOR_NEW_SOURCES_SECONDS:
-            self._looked_at = time.monotonic()
+    def _look_for_growth(self, now: int) -> None:
+        """At public instants; what was seen is committed at once, so that no later look takes its place."""
+        growth = self._growth
+        if growth is None or (slot := growth.due(now)) is None:
+            return
+        try:
             partitions = self.services.clients.partitions(self._topic)
-            if partitions > self._sources:
-                self._sources = partitions
-                outputs.append(self.services.ledger.output(ledger_codec.Sources(number=partitions, from_slot=slot + 1)))
+        except KafkaException:
+            self._blind = True
+            return
+        self._blind = False
+        grown = growth.saw(partitions, slot)
+        if grown is not None:
+            self._announced.append(ledger_codec.Sources(number=grown[1], from_slot=grown[0]))
+
+    def _tick(self, slot: int) -> list[Output]:
+        """Ticks for every by-user partition; source 0's carry the numbers of sources and from which slot on they hold."""
+        growth = self._growth
         tick = tick_codec.encode(
             tick_codec.Tick(
                 source=self.partition,
                 slot=slot,
                 config_digest=self.services.config_digest,
-                sources=self._sources if self.partition == 0 else None,
+                sources=() if growth is None else growth.sources.schedule,
             )
         )
+        if growth is not None:
+            growth.sources.prune(slot)
         topic = self.services.topic("by-user")
-        return [*outputs, *(Output(topic, number, [{"value": tick}]) for number in range(self._partitions))]
+        return [Output(topic, number, [{"value": tick}]) for number in range(self._partitions)]
 
     def stall(self, now: int) -> str | None:
         """What holds this source back."""
+        if self._waiting:
+            return self._waiting
+        if self._blind:
+            return (
+                f"nobody tells how many partitions topic={self._topic} has, and slot={self._ticked + 1} closes only then: look at "
+                "the brokers"
+            )
         held = self._clock.stall(self._taken)
-        return self._waiting or (held and f"topic={self._topic} partition={self.partition}, {held}")
+        return held and f"topic={self._topic} partition={self.partition}, {held}"
 
     def report(self) -> dict[str, Any]:
         """Counters and the last closed slot."""
-        return {**super().report(), "slot": self._clock.closed}
+        return {**super().report(), "slot": self._ticked}

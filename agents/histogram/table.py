@@ -50,9 +50,18 @@ def gather(blocks: list[BoundedBlock], columns: int) -> dict[int, Gathered]:
     return result
 
 
-def input_digest(news: Gathered | None) -> bytes:
-    """32 bytes over the sorted exact input of one trigger; length-prefixed, so that no two inputs read the same."""
-    digest = blake2b(digest_size=32, person=b"susurrus-input")
+def chain_key(secret: bytes, epoch: bytes) -> bytes:
+    """32 bytes that key the digest chain of an epoch: without the secret nobody can try a guess of an exact input on it."""
+    derived = blake2b(secret, person=b"susurrus-chain", digest_size=32).digest()
+    return blake2b(epoch, key=derived, person=b"susurrus-chain", digest_size=32).digest()
+
+
+def input_digest(news: Gathered | None, key: bytes) -> bytes:
+    """32 bytes over the sorted exact input of one trigger; length-prefixed, so that no two inputs read the same.
+
+    key: of `chain_key`. Nobody can compute it, or compare a guess with it, without the secret.
+    """
+    digest = blake2b(digest_size=32, key=key, person=b"susurrus-input")
     if news is not None:
         digest.update(len(news.keys).to_bytes(8, "big"))
         digest.update(np.fromiter(map(len, news.keys), np.int64, len(news.keys)).tobytes())

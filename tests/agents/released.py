@@ -12,6 +12,8 @@ from susurrus.topics import histogram, progress
 from susurrus.topics.histogram import ColumnRows, Release
 
 DAY = 86_400_000
+EPOCHS = {1: "ab" * 16, 2: "cd" * 16, 3: "01" * 16}
+"""Ids by number."""
 WINDOW = 807_235_200_000  # 1995-08-01T00:00:00Z
 
 
@@ -31,7 +33,13 @@ def settings(servers: str = "localhost:1", directory: Path = Path(), **sections:
 
 
 def rows(
-    trigger: int, counts: Mapping[bytes, int], *, window: int = WINDOW, of: int = 4, std_error: float = 2.5
+    trigger: int,
+    counts: Mapping[bytes, int],
+    *,
+    window: int = WINDOW,
+    of: int = 4,
+    std_error: float = 2.5,
+    epoch: int = 1,
 ) -> list[tuple[bytes, bytes]]:
     """Kafka keys and values of one trigger; ``counts`` by canonical key."""
     release = Release(
@@ -40,7 +48,7 @@ def rows(
         trigger=trigger,
         of_triggers=of,
         strategy="toeplitz",
-        epoch="ab" * 16,
+        epoch=EPOCHS[epoch],
     )
     estimate = np.array(list(counts.values()), np.int64)
     keys, values = histogram.encode_rows(
@@ -50,7 +58,14 @@ def rows(
 
 
 def said(
-    trigger: int, rows: int, *, partition: int = 0, of_partitions: int = 1, window: int = WINDOW, of: int = 4
+    trigger: int,
+    rows: int,
+    *,
+    partition: int = 0,
+    of_partitions: int = 1,
+    window: int = WINDOW,
+    of: int = 4,
+    epoch: int = 1,
 ) -> tuple[bytes, bytes]:
     """Kafka key and value of one announcement."""
     return progress.encode(
@@ -61,6 +76,8 @@ def said(
             partition=partition,
             of_partitions=of_partitions,
             rows=rows,
+            epoch=EPOCHS[epoch],
+            epoch_number=epoch,
         )
     )
 

@@ -9,7 +9,7 @@ from typing import Any
 from susurrus.agents.app import calendar_of
 from susurrus.agents.commit import Commit, Output
 from susurrus.agents.histogram.published_keys import PublishedKeys
-from susurrus.agents.ledger import Ledger
+from susurrus.agents.ledger import NEW_EPOCH, Ledger
 from susurrus.agents.services import Services
 from susurrus.agents.settings import Settings
 from susurrus.agents.stage import Stage
@@ -28,17 +28,21 @@ class MemoryLedger:
     """What stages ask of the ledger. ``records``: what commits wrote to it, by key."""
 
     def __init__(self, settings: Settings, *, sources: int = 2, charged: bool = True) -> None:
-        self.epoch = EPOCH
+        self.epoch, self.epoch_number = EPOCH, 1
+        self.way_out = NEW_EPOCH
         self.first_window = calendar_of(settings).window_at(settings.start.first_window or WINDOW)
         self.start = SimpleNamespace(
             offsets=dict.fromkeys(range(sources), 0), topic_id="raw-1", first_window=settings.start.first_window
         )
-        self.announced: list[ledger_codec.Sources] = []
         self.records: dict[bytes, bytes | None] = {}
         self.charged = charged
         self.topic = "ledger"
+        self.began: dict[tuple[str, int], int] = {}
 
     def refresh(self) -> None: ...
+
+    def begins(self, topic: str, partition: int) -> int:
+        return self.began.get((topic, partition), 0)
 
     def digests(self, partition: int) -> dict[tuple[int, int], str]:
         found = [ledger_codec.decode(key, value) for key, value in self.records.items() if value]
@@ -56,10 +60,25 @@ class MemoryLedger:
         return Output("charges", 0, [{"key": b"charge", "value": b"{}"}])
 
     def joined(self, partition: int) -> ledger_codec.Sources | None:
-        return next((a for a in self.announced if a.number > partition), None)
+        found = [ledger_codec.decode(key, value) for key, value in self.records.items() if value]
+        announced = [record for record in found if isinstance(record, ledger_codec.Sources)]
+        return min((a for a in announced if a.number > partition), key=lambda a: a.number, default=None)
 
     output = Ledger.output
     withdrawn = Ledger.withdrawn
+
+
+class WallClock:
+    """What a stage takes for the module ``time``, in ms."""
+
+    def __init__(self) -> None:
+        self.now = WINDOW
+
+    def time(self) -> float:
+        return self.now / 1000
+
+    def monotonic(self) -> float:
+        return self.now / 1000
 
 
 class MemoryClients:

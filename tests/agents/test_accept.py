@@ -34,6 +34,7 @@ def task() -> Any:
         services=SimpleNamespace(clients=None, max_record_bytes=1),  # type: ignore[arg-type]
         open_store=lambda stage, partition: None,  # type: ignore[arg-type,return-value]
         rewind=lambda offset: None,
+        give_up=lambda reason: None,
     )
     made.next = 2037
     made._look_at_log = lambda seconds: None  # type: ignore[method-assign]
@@ -103,7 +104,7 @@ def test_transactions_that_are_aborted_again_and_again_are_told_and_slowed_down(
     task._stage.restore = lambda store, meta, position: 2037
     task._stage.stall = lambda now: None
     task._stage.counters = {}
-    task.state = "running"
+    task._set_state("running", "")
 
     def refused(commit: object) -> None:
         raise Aborted from KafkaException(KafkaError(KafkaError.INVALID_TIMESTAMP))

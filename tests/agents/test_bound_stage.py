@@ -4,6 +4,7 @@ import math
 import random
 from collections import defaultdict
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -154,8 +155,7 @@ def random_log(seed: int, digest: bytes, *, sizes: int = 12, users: int = 6) -> 
             events += wrote
         if dice.random() < 0.4:
             closed[source] += dice.choice([1, 1, 2])
-            number = SOURCES if source == 0 else None
-            log.append(tick.encode(tick.Tick(source, min(closed[source], last), digest, number)))
+            log.append(tick.encode(tick.Tick(source, min(closed[source], last), digest)))
     return log, events
 
 
@@ -388,6 +388,39 @@ def test_caps_stored_by_another_version_are_refused(tmp_path: Path) -> None:
     store.close()
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_a_source_that_begins_to_repeat_itself_is_refused_whenever_bound_started(seed: int, tmp_path: Path) -> None:
+    """Route's changelog was put back: it reads raw records again, and writes blocks that were counted or still wait."""
+    ours, dice = services(), random.Random(seed)
+    log, _ = random_log(seed, ours.config_digest)
+    blocks = [(at, by_user.decode(value)) for at, value in enumerate(log) if kind_of(value) is Kind.BLOCK]
+    at, block = dice.choice(blocks[: len(blocks) // 2])
+    behind = dice.randrange(at + 1, len(log))
+    runner = Runner(Bound, ours, tmp_path / "s", BY_USER_PARTITION)
+    while runner.next < behind:
+        runner.feed(log, min(behind, runner.next + dice.randrange(1, 6)))
+        runner.commit(dice.choice([0, 1, 100]))
+        if dice.random() < 0.3:
+            runner.restart()
+    repeated = [*log[:behind], log[at]]
+    last = max(int(b.offset[-1]) for n, b in blocks if n < behind and b.source == block.source)
+    if seed % 2:
+        runner.restart()
+        runner.feed(repeated, behind)
+    with pytest.raises(Refusal) as refused:
+        runner.feed(repeated, behind + 1)
+    assert str(refused.value).startswith(
+        f"topic={ours.topic('by-user')} partition={BY_USER_PARTITION} offset={behind}: source={block.source} brings raw offsets "
+        f"from {int(block.offset[0])} on, but has come up to {last} before, so the changelog of route is an older copy"
+    )
+    # Another source with the same offsets is no repetition.
+    runner.restart()
+    runner.feed(repeated, behind)
+    other = by_user.encode(replace(block, source=77))
+    runner.feed([*log[:behind], other], behind + 1)
+    runner.close()
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_a_restart_after_any_commit_writes_the_same_bytes(seed: int, tmp_path: Path) -> None:
     ours = services(["toeplitz", "weighted", "adaptive", "closing"][seed % 4])
@@ -462,7 +495,7 @@ def test_state_of_a_window_is_dropped_when_its_last_trigger_has_closed(
 def test_every_bounded_partition_gets_every_tick_also_of_slots_without_records(tmp_path: Path) -> None:
     ours = services()
     digest = ours.config_digest
-    log = [tick.encode(tick.Tick(0, 5, digest, 2)), tick.encode(tick.Tick(1, 7, digest))]
+    log = [tick.encode(tick.Tick(0, 5, digest)), tick.encode(tick.Tick(1, 7, digest))]
     runner = run(ours, log, tmp_path / "s")
     assert ticks(runner) == {0: [5], 1: [5], 2: [5]}
     assert released(runner) == {}
@@ -474,7 +507,7 @@ def test_no_user_leaves_bound(tmp_path: Path) -> None:
     secret = b"nobody-may-see-this-user"
     event: Event = (0, 0, 0, WINDOW, b'"%s"' % secret, b'"k"', 1)
     digest = ours.config_digest
-    log = [block_of([event]), tick.encode(tick.Tick(0, 0, digest, 2)), tick.encode(tick.Tick(1, 0, digest))]
+    log = [block_of([event]), tick.encode(tick.Tick(0, 0, digest)), tick.encode(tick.Tick(1, 0, digest))]
     runner = run(ours, log, tmp_path / "s")
     assert released(runner) == {(0, WINDOW, b'"k"'): [1, 1 << 20, 1, 1, 1]}
     assert not any(secret in (value or b"") + (key or b"") for _, _, key, value, _ in runner.written)
@@ -496,7 +529,7 @@ def test_another_users_load_never_decides_which_of_my_records_are_kept(fetches: 
     log = []
     while any(per_source):
         log.append(block_of(dice.choice([p for p in per_source if p]).pop(0)))
-    log += [tick.encode(tick.Tick(0, 0, digest, 2)), tick.encode(tick.Tick(1, 0, digest))]
+    log += [tick.encode(tick.Tick(0, 0, digest)), tick.encode(tick.Tick(1, 0, digest))]
     runner = run(ours, log, tmp_path / "s")
     kept = {key for _, _, key in released(runner) if key != b'"k"'}
     assert kept == {b'"k0-0"', b'"k0-1"'}
@@ -510,7 +543,7 @@ def test_a_slot_waits_for_what_was_published_before_it_and_those_without_events_
     log = [
         block_of(events[:1]),
         block_of(events[1:]),
-        tick.encode(tick.Tick(0, late, digest, 2)),
+        tick.encode(tick.Tick(0, late, digest)),
         tick.encode(tick.Tick(1, late, digest)),
     ]
     runner = Runner(Bound, ours, tmp_path / "s", BY_USER_PARTITION)
@@ -546,7 +579,7 @@ def test_bound_asks_for_no_more_than_it_can_hold_while_it_waits(tmp_path: Path) 
     slot = LAG + 1
     log = [
         block_of([(0, n, slot, WINDOW, b'"u%d"' % n, b'"k"', 1) for n in range(10)]),
-        tick.encode(tick.Tick(0, slot, digest, 2)),
+        tick.encode(tick.Tick(0, slot, digest)),
         tick.encode(tick.Tick(1, slot, digest)),
         block_of([(0, 10 + n, slot + 1, WINDOW, b'"u%d"' % n, b'"k"', 1) for n in range(10)]),
     ]
@@ -570,7 +603,7 @@ def test_lost_published_keys_are_refused(tmp_path: Path) -> None:
     digest = ours.config_digest
     log = [
         block_of([(0, 0, LAG, WINDOW, b'"u"', b'"k1"', 1)]),
-        tick.encode(tick.Tick(0, LAG, digest, 2)),
+        tick.encode(tick.Tick(0, LAG, digest)),
         tick.encode(tick.Tick(1, LAG, digest)),
     ]
     assert ours.published_keys is not None
@@ -589,7 +622,7 @@ def test_lost_published_keys_are_refused(tmp_path: Path) -> None:
 
 def closed(ours: Services, last: int) -> list[bytes]:
     """Both sources have closed everything up to a slot."""
-    return [tick.encode(tick.Tick(source, last, ours.config_digest, None if source else 2)) for source in range(2)]
+    return [tick.encode(tick.Tick(source, last, ours.config_digest)) for source in range(2)]
 
 
 LIST_CASES: dict[str, dict[str, Any]] = {

@@ -91,13 +91,15 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
 class Life:
     """One owner of the partition."""
 
-    def __init__(self, log: Log, directory: Path, *, max_bytes: int = 900_000, epoch: str = EPOCH) -> None:
+    def __init__(
+        self, log: Log, directory: Path, *, max_bytes: int = 900_000, epoch: str = EPOCH, begins: int = 0
+    ) -> None:
         self.log = log
         self.epoch = epoch
         self.store = Store(directory)
         self.changelog = Changelog(log, "changelog", 0, max_bytes=max_bytes)  # type: ignore[arg-type]
         try:
-            self.state = self.changelog.recover(self.store, epoch=epoch, beat=lambda: None)
+            self.state = self.changelog.recover(self.store, epoch=epoch, beat=lambda: None, begins=begins)
         except BaseException:
             self.store.close()
             raise
@@ -206,9 +208,58 @@ def test_a_changelog_of_another_epoch_is_refused(log: Log, tmp_path: Path) -> No
     life.commit(10, [(b"k1", b"1")])
     life.end()
     with pytest.raises(
-        Refusal, match=rf"holds state of epoch={EPOCH}, the ledger says epoch={'cd' * 16}: give the pipeline"
+        Refusal, match=rf"holds state of epoch={EPOCH}, the ledger says epoch={'cd' * 16}: restore the changelog"
     ):
         Life(log, tmp_path / "b", epoch="cd" * 16)
+
+
+NEW = "cd" * 16
+
+
+@pytest.mark.parametrize("disk", ["old", "empty"])
+@pytest.mark.parametrize("purged", [False, True])
+def test_what_an_earlier_epoch_has_left_is_passed_over_and_may_be_deleted(
+    log: Log, tmp_path: Path, disk: str, purged: bool
+) -> None:
+    life = Life(log, tmp_path / "old")
+    for n in range(5):
+        life.commit(10 + n, [(b"k%d" % n, b"old")])
+    life.end()
+    log.hole()
+    begins = log.end
+    life = Life(log, tmp_path / disk, epoch=NEW, begins=begins)
+    assert (life.state, life.items()) == (None, {})
+    assert life.changelog.purge_before == begins
+    life.commit(3, [(b"k7", b"new")])
+    assert life.changelog.purge_before == begins  # not forgotten with the first commit
+    life.end()
+    if purged:
+        log.purge(begins)
+    for directory in (disk, "another"):
+        life = Life(log, tmp_path / directory, epoch=NEW, begins=begins)
+        assert life.items() == {b"k7": b"new"}
+        assert life.state is not None
+        assert (life.state.position, life.state.epoch) == (3, NEW)
+        life.end()
+
+
+def test_a_changelog_that_ends_before_its_epoch_begins_was_truncated(log: Log, tmp_path: Path) -> None:
+    life = Life(log, tmp_path / "a")
+    life.commit(10, [(b"k", b"old")])
+    life.end()
+    with pytest.raises(Refusal, match=rf"ends at offset={log.end}, but the epoch begins at offset={log.end + 1}"):
+        Life(log, tmp_path / "b", epoch=NEW, begins=log.end + 1)
+
+
+def test_a_new_epochs_log_that_has_lost_its_beginning_is_refused(log: Log, tmp_path: Path) -> None:
+    log.end = 7
+    life = Life(log, tmp_path / "a", begins=7)
+    life.commit(10, [(b"k", b"1")])
+    life.commit(11, [(b"l", b"1")])
+    life.end()
+    log.purge(8)
+    with pytest.raises(Refusal, match="starts at offset=8, but the state begins at offset=7"):
+        Life(log, tmp_path / "b", begins=7)
 
 
 def test_a_commit_larger_than_a_record_is_cut_into_chunks_and_put_together_again(log: Log, tmp_path: Path) -> None:

@@ -6,20 +6,20 @@ import io
 import json
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from decimal import Decimal
+from types import SimpleNamespace
 from typing import ClassVar
 from uuid import UUID
 
 import pytest
 
 from deploy.kafka import free_ports
+from susurrus.agents import formats
 from susurrus.agents.formats import AvroDecoder, ProtobufDecoder, decoder_of
 from susurrus.agents.settings import settings_from
-from susurrus.agents.stage import NotYet
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.topics.raw import RawColumns, RawDecoder, RawSchema, Reason, ValueField
-from tests.registry import apicurio
 
 fastavro = pytest.importorskip("fastavro")
 pytest.importorskip("authlib")
@@ -102,12 +102,28 @@ def event(**changes):
     return {"u": "ann", "k": {"url": "/"}, "v": Decimal("3.25"), "t": 1_700_000_000_123} | changes
 
 
+def overdue(row: int) -> bool:
+    return True
+
+
+def early(row: int) -> bool:
+    return False
+
+
+def decoded(decoder: AvroDecoder | ProtobufDecoder, payloads: Sequence[bytes | None]) -> RawColumns:
+    """Columns of a batch in which nothing waits."""
+    found = decoder.decode(payloads, overdue)
+    assert found.waits is None
+    assert len(found.columns) == len(payloads)
+    return found.columns
+
+
 def reasons(columns: RawColumns) -> list[Reason]:
     return [Reason(reason) for reason in columns.reason]
 
 
 def test_avro_records_are_read_by_their_registered_schema(avro):
-    columns = avro.decode([framed(event()), framed(event(u=7, v=Decimal("-99.99")))])
+    columns = decoded(avro, [framed(event()), framed(event(u=7, v=Decimal("-99.99")))])
     assert reasons(columns) == [Reason.OK] * 2
     assert (columns.users, columns.keys) == ([b'"ann"', b"7"], [b'"/"'])
     assert columns.values.tolist() == [[13], [-40]]
@@ -139,34 +155,83 @@ GOOD = framed(event())
     ids=lambda x: x.name if isinstance(x, Reason) else "",
 )
 def test_bad_avro_leaves_its_neighbours_alone(avro, payload, reason):
-    columns = avro.decode([GOOD, payload, GOOD])
+    columns = decoded(avro, [GOOD, payload, GOOD])
     assert reasons(columns) == [Reason.OK, reason, Reason.OK]
     assert columns.users == [b'"ann"']
 
 
-def test_the_registry_is_asked_once_for_every_schema_known_or_not(avro):
-    unknown = b"\0\0\0\x27\x0f" + GOOD[5:]
+def test_the_registry_is_asked_once_for_a_schema_and_once_a_batch_for_an_id_it_does_not_know(avro):
     for _ in range(3):
-        avro.decode([GOOD, unknown, GOOD, unknown])
-    assert sorted(Registry.requests) == ["/schemas/ids/1", "/schemas/ids/9999", "/subjects/page/versions/1"]
+        decoded(avro, [GOOD, UNKNOWN, GOOD, UNKNOWN])
+    asked = ["/schemas/ids/1", "/subjects/page/versions/1", *["/schemas/ids/9999"] * 3]
+    assert sorted(Registry.requests) == sorted(asked)
+
+
+UNKNOWN = b"\0\0\0\x27\x0f" + GOOD[5:]
+
+
+def test_that_an_id_was_unknown_says_nothing_about_the_next_batch(avro, monkeypatch):
+    """Somebody's record with a number that nobody has registered yet must not spoil the records of whoever registers it."""
+    assert reasons(decoded(avro, [UNKNOWN])) == [Reason.UNDECODABLE]
+    monkeypatch.setitem(SCHEMAS, 9999, SCHEMAS[1])
+    assert reasons(decoded(avro, [UNKNOWN])) == [Reason.OK]
+    monkeypatch.delitem(SCHEMAS, 9999)  # an id never means another schema, so what was found stays
+    assert reasons(decoded(avro, [UNKNOWN])) == [Reason.OK]
+
+
+def test_a_batch_ends_before_a_record_that_may_wait_for_its_schema(avro):
+    found = avro.decode([GOOD, b"?", UNKNOWN, GOOD], early)
+    assert reasons(found.columns) == [Reason.OK, Reason.UNDECODABLE]
+    assert "schema id=9999: register that schema" in found.waits
+    second_only = avro.decode([UNKNOWN, GOOD, UNKNOWN], lambda row: row == 0)
+    assert reasons(second_only.columns) == [Reason.UNDECODABLE, Reason.OK]
+    assert second_only.waits
+
+
+@pytest.mark.parametrize("schema", [2**31, 2**32 - 1])
+def test_a_number_that_is_no_schema_id_is_bad_input_without_a_question(avro, schema):
+    """Registries answer these with a 404 of their web server, which says nothing about schemas: one record would wait for ever."""
+    found = avro.decode([GOOD, framed(event(), schema), GOOD], early)
+    assert reasons(found.columns) == [Reason.OK, Reason.UNDECODABLE, Reason.OK]
+    assert found.waits is None
+    assert sorted(Registry.requests) == ["/schemas/ids/1", "/subjects/page/versions/1"]
+
+
+def test_a_batch_does_not_ask_for_longer_than_a_task_may_be_silent(avro, monkeypatch):
+    seconds = iter(range(0, 1000, 2))
+    monkeypatch.setattr(formats, "time", SimpleNamespace(monotonic=lambda: next(seconds)))
+    payloads = [b"\0" + number.to_bytes(4, "big") + GOOD[5:] for number in range(100, 120)]
+    rest = payloads
+    rounds = 0
+    while rest:
+        found = avro.decode(rest, overdue)
+        assert found.waits is None
+        assert len(found.columns) > 0
+        rest = rest[len(found.columns) :]
+        rounds += 1
+    assert rounds > 3
+    assert len(Registry.requests) == len(payloads)
 
 
 def test_a_registry_that_does_not_answer_is_no_fault_of_the_record(avro):
     Registry.broken = True
-    with pytest.raises(NotYet, match="HTTP 500"):
-        avro.decode([GOOD])
+    found = avro.decode([b"?", GOOD], overdue)
+    assert reasons(found.columns) == [Reason.UNDECODABLE]
+    assert "HTTP 500" in found.waits
     Registry.broken = False
-    assert reasons(avro.decode([GOOD])) == [Reason.OK]
+    assert reasons(decoded(avro, [GOOD])) == [Reason.OK]
     (port,) = free_ports(1)
     nowhere = AvroDecoder(RAW, {"url": f"http://127.0.0.1:{port}", "max.retries": 0})
-    with contextlib.closing(nowhere), pytest.raises(NotYet, match=r"does not answer \(ConnectError\)"):
-        nowhere.decode([GOOD])
+    with contextlib.closing(nowhere):
+        assert "does not answer (ConnectError)" in nowhere.decode([GOOD], overdue).waits
 
 
 def test_a_404_that_is_not_the_registrys_own_says_nothing_about_a_schema(registry):
     elsewhere = AvroDecoder(RAW, {**registry, "url": registry["url"] + "/wrong/path"})
-    with contextlib.closing(elsewhere), pytest.raises(NotYet, match=r"HTTP 404 \(code 404\)"):
-        elsewhere.decode([GOOD])
+    with contextlib.closing(elsewhere):
+        found = elsewhere.decode([GOOD], overdue)
+    assert len(found.columns) == 0
+    assert "HTTP 404 (code 404)" in found.waits
 
 
 @pytest.mark.parametrize(
@@ -219,7 +284,7 @@ def test_protobuf_messages_are_read_by_field_name():
     decoder = ProtobufDecoder(RawDecoder(RawSchema(user="name", key=("label", "options.ctype"))), FIELD_OPTIONS)
     payload = protobuf(name="ann", number=3, label="LABEL_REPEATED", options={"ctype": "CORD"})
     nested = payload[:5] + b"\x04\x02\x00" + payload[6:]  # message indexes [1, 0] instead of the short [0]
-    columns = decoder.decode([payload, nested, protobuf(label="LABEL_OPTIONAL"), protobuf(name="bob")])
+    columns = decoded(decoder, [payload, nested, protobuf(label="LABEL_OPTIONAL"), protobuf(name="bob")])
     assert reasons(columns) == [Reason.OK, Reason.OK, Reason.MISSING_USER, Reason.MISSING_KEY]
     assert (columns.users, columns.keys) == ([b'"ann"'], [b'["LABEL_REPEATED","CORD"]'])
 
@@ -257,7 +322,7 @@ def test_protobuf_timestamps_and_wrappers_are_scalars():
 )
 def test_bad_protobuf_is_undecodable(payload):
     decoder = ProtobufDecoder(RawDecoder(RawSchema(user="name", key=("label",))), FIELD_OPTIONS)
-    assert reasons(decoder.decode([payload])) == [Reason.UNDECODABLE]
+    assert reasons(decoded(decoder, [payload])) == [Reason.UNDECODABLE]
 
 
 @pytest.mark.parametrize("message", ["", "module", "no.such.module:Message", "google.protobuf.descriptor_pb2:Nothing"])
@@ -266,20 +331,27 @@ def test_a_message_that_cannot_be_found_is_a_configuration_error(message):
         ProtobufDecoder(RAW, message)
 
 
-@pytest.mark.broker
-def test_with_a_real_registry_and_confluents_own_serializer():
+def test_with_a_real_registry_and_confluents_own_serializer(schema_registry):
     from confluent_kafka.schema_registry import Schema, SchemaReference, SchemaRegistryClient
     from confluent_kafka.schema_registry.avro import AvroSerializer
     from confluent_kafka.serialization import MessageField, SerializationContext
 
-    with apicurio() as url, SchemaRegistryClient({"url": url}) as client:
+    with SchemaRegistryClient({"url": schema_registry}) as client:
         client.register_schema("page", Schema(json.dumps(PAGE), "AVRO"))
         schema = Schema(json.dumps(EVENT), "AVRO", [SchemaReference("Page", "page", 1)])
         serialize = AvroSerializer(client, schema)
         payload = serialize(event(), SerializationContext("web", MessageField.VALUE))
         assert payload[:1] == b"\0"
-        decoder = AvroDecoder(RAW, {"url": url})
-        columns = decoder.decode([payload, b"\0\x7f\xff\xff\xff" + payload[5:]])
-        decoder.close()
-        assert reasons(columns) == [Reason.OK, Reason.UNDECODABLE]
-        assert (columns.users, columns.keys, columns.values[0].tolist()) == ([b'"ann"'], [b'"/"'], [13])
+        with contextlib.closing(AvroDecoder(RAW, {"url": schema_registry})) as decoder:
+            ids = (0, 2**31 - 1, 2**31, 2**32 - 1)
+            columns = decoded(decoder, [payload, *(b"\0" + number.to_bytes(4, "big") + payload[5:] for number in ids)])
+            assert reasons(columns) == [Reason.OK] + [Reason.UNDECODABLE] * len(ids)
+            assert (columns.users, columns.keys, columns.values[0].tolist()) == ([b'"ann"'], [b'"/"'], [13])
+            # A number that nobody has registered, until somebody does.
+            later = client.register_schema("some", Schema(json.dumps(PAGE | {"doc": "some"}), "AVRO")) + 1
+            late = b"\0" + later.to_bytes(4, "big") + b"\x02x"
+            assert "does not know schema id" in decoder.decode([late], early).waits
+            assert client.register_schema("more", Schema(json.dumps(PAGE | {"doc": "more"}), "AVRO")) == later
+            assert reasons(decoded(decoder, [late])) == [Reason.MISSING_USER]
+        with contextlib.closing(AvroDecoder(RAW, {"url": schema_registry + "/wrong"})) as elsewhere:
+            assert "HTTP 404" in elsewhere.decode([payload], overdue).waits

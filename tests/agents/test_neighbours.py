@@ -1,9 +1,11 @@
 """Take one user away, and everything that is said about the others stays what it was: from raw records to release's input.
 
 Route and bound run as they do in a worker, once with and once without one user, and each time with fetches of other sizes, by-user
-records interleaved in another way and crashes at other places. Only the wall clock is the same, for cuts are public moments.
+records interleaved in another way and crashes at other places. Only the wall clock is the same, for cuts are public moments, and
+so is the moment at which the raw topic gets another partition.
 """
 
+import contextlib
 import json
 import random
 from pathlib import Path
@@ -17,16 +19,21 @@ from susurrus.agents.histogram import route as route_module
 from susurrus.agents.histogram.bound import Bound
 from susurrus.agents.histogram.route import Route
 from susurrus.agents.services import Services
+from susurrus.agents.stage import NotYet
+from susurrus.mechanisms.errors import Refusal
 from susurrus.topics import bounded
 from susurrus.topics.packing import Kind, kind_of
 from tests.agents.released import settings
-from tests.agents.stages import WINDOW, MemoryClients, Runner, services_of
+from tests.agents.stages import WINDOW, MemoryClients, Runner, WallClock, services_of
 
 HOUR = 3_600_000
 SOURCES, BY_USER = 3, 2
 LENGTH = 4
 HOURS = 14
 IDLE_GRACE = 600_000
+MINUTE = 60_000
+GROWN = WINDOW + 5 * HOUR
+"""A boundary: some minutes behind it the raw topic grows."""
 GONE = "u0"
 LISTS = 1_000
 """Added to the slot of what lists add up to, so that it has a place of its own."""
@@ -49,34 +56,21 @@ class Transcript:
         return self.known(window, slot, keys) * np.array([(1 << 20) - 1_001 * (sum(key) % 99) for key in keys])
 
 
-class Clock:
-    """What route takes for the wall clock."""
-
-    def __init__(self) -> None:
-        self.now = WINDOW
-
-    def time(self) -> float:
-        return self.now / 1000
-
-    def monotonic(self) -> float:
-        return self.now / 1000
-
-
 class Ends(MemoryClients):
-    """Logs that end where the wall clock says."""
+    """Logs that end where the wall clock says; those beyond SOURCES are there from ``grows_at`` on."""
 
-    def __init__(self, logs: list[list[Event]], clock: Clock) -> None:
+    def __init__(self, logs: list[list[Event]], clock: WallClock, grows_at: int | None) -> None:
         super().__init__()
-        self.logs, self.clock = logs, clock
+        self.logs, self.clock, self.grows_at = logs, clock, grows_at
 
     def partitions(self, topic: str) -> int:
-        return SOURCES
+        return SOURCES if self.grows_at is None or self.clock.now < self.grows_at else len(self.logs)
 
     def watermarks(self, topic: str, partition: int) -> tuple[int, int]:
         return 0, sum(arrived <= self.clock.now for arrived, *_ in self.logs[partition])
 
 
-def services(kind: str, strategy: str) -> Services:
+def services(kind: str, strategy: str, **bounds: int) -> Services:
     return services_of(
         settings(
             pipeline={"name": "p", "prefix": "t"},
@@ -91,7 +85,7 @@ def services(kind: str, strategy: str) -> Services:
                 **({"until": WINDOW + HOURS * HOUR} if kind == "replay" else {}),
             },
             window={"length": LENGTH * HOUR, "trigger_every": HOUR, "allowed_lateness": 2 * HOUR, "origin": WINDOW},
-            bounds={"max_records_per_user": 4, "max_records_per_key": 2},
+            bounds={"max_records_per_user": 4, "max_records_per_key": 2, **bounds},
             columns=[
                 {"name": "visits", "kind": "count"},
                 {"name": "people", "kind": "users"},
@@ -134,11 +128,19 @@ def raw_logs(seed: int, kind: str) -> list[list[Event]]:
 
 
 def increments(
-    ours: Services, logs: list[list[Event]], kind: str, seed: int, directory: Path, monkeypatch: pytest.MonkeyPatch
+    ours: Services,
+    logs: list[list[Event]],
+    kind: str,
+    seed: int,
+    directory: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    grows_at: int | None = None,
+    step: int = HOUR // 4,
 ) -> dict[tuple[int, int, bytes], tuple[int, ...]]:
     """(slot, window, key) -> users, weight, sums, as bound hands them to release; the sums of lists under slot + 1000."""
-    dice, clock = random.Random(seed), Clock()
-    ends = Ends(logs, clock)
+    dice, clock = random.Random(seed), WallClock()
+    ends = Ends(logs, clock, grows_at)
     object.__setattr__(ours, "clients", ends)
     if ours.published_keys is not None:
         object.__setattr__(ours, "published_keys", Transcript())
@@ -178,11 +180,14 @@ def increments(
 
     last = WINDOW + (HOURS + 10) * HOUR
     while True:
-        for runner in dice.sample(routes, SOURCES):
+        for number in range(len(routes), ends.partitions("raw")):
+            with contextlib.suppress(NotYet, Refusal):
+                routes.append(Runner(Route, ours, directory / f"r{number}", number))
+        for runner in dice.sample(routes, len(routes)):
             move(runner, ends.watermarks("raw", runner.stage.partition)[1])
         if clock.now >= last:
             break
-        clock.now += HOUR // 4
+        clock.now += step
     found: dict[tuple[int, int, bytes], tuple[int, ...]] = {}
     for number, log in enumerate(logs_by_user):
         bound = Runner(Bound, ours, directory / f"b{number}", number)
@@ -231,6 +236,44 @@ def test_what_is_known_of_the_others_does_not_change_when_one_user_goes(
     assert lists == ({(True, False), (False, True)} if strategy == "closing" else set())
 
 
+def growing_logs(seed: int, kind: str, grows_at: int) -> list[list[Event]]:
+    """Logs of which the last begins when the topic has grown. In source 0 only GONE has a record between the boundary GROWN and
+    the end of the idle grace: it decides when source 0 learns from its records that the slot before is over."""
+    logs = raw_logs(seed, kind)
+    logs[0] = [event for event in logs[0] if not GROWN <= event[0] <= GROWN + IDLE_GRACE]
+    own = (GROWN + MINUTE, GROWN + MINUTE, GONE, {"user": 1, "key": GONE, "at": GROWN + MINUTE, "amount": 1})
+    logs[0] = sorted([*logs[0], own], key=lambda event: event[0])
+    moments = [grows_at + n * MINUTE for n in range(1, 90)]
+    logs.append([(at, at, f"n{at}", {"user": f"n{at}", "key": f"new/{at}", "at": at, "amount": 1}) for at in moments])
+    return logs
+
+
+@pytest.mark.parametrize("kind", ["broker", "producer", "replay"])
+@pytest.mark.parametrize("minutes", [3, 7, 33])
+def test_when_a_new_partition_counts_does_not_change_when_one_user_goes(
+    kind: str, minutes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The announcement of a grown topic is made at public instants: nobody's record decides which trigger others count in."""
+    grows_at = GROWN + minutes * MINUTE
+    logs = growing_logs(minutes, kind, grows_at)
+    without = [[event for event in log if event[2] != GONE] for log in logs]
+    ours, theirs = services(kind, "toeplitz"), services(kind, "toeplitz")
+    whole = increments(ours, logs, kind, minutes, tmp_path / "a", monkeypatch, grows_at=grows_at, step=5 * MINUTE)
+    rest = increments(
+        theirs, without, kind, minutes + 100, tmp_path / "b", monkeypatch, grows_at=grows_at, step=5 * MINUTE
+    )
+    others = {name: row for name, row in whole.items() if not name[2].startswith(b'"' + GONE.encode())}
+    assert rest == others
+    counted = {
+        int(name[2].strip(b'"').removeprefix(b"new/")): name[0] for name in others if name[2].startswith(b'"new/')
+    }
+    if kind == "replay":
+        assert not counted  # what is added to an archive belongs to no archive
+    else:
+        # Growth moves nobody: every record of the new partition counts in the trigger of its own stamp.
+        assert counted == {at: ours.calendar.slot_at(at) for at, *_ in logs[SOURCES]}
+
+
 @pytest.mark.parametrize("kind", ["broker", "producer", "replay"])
 def test_dropping_on_arrival_what_no_history_could_keep_changes_nothing(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -255,3 +298,25 @@ def test_dropping_on_arrival_what_no_history_could_keep_changes_nothing(
     assert dropped > 100
     assert len(early) > 10
     assert early == late
+
+
+@pytest.mark.parametrize("kind", ["broker", "producer", "replay"])
+def test_with_a_cap_on_keys_nothing_is_dropped_on_arrival(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A record that a user's fetch alone pushes over C counts after all if others of the fetch bring one key too many.
+
+    Which records share a fetch follows other users' load, so dropping it would let them decide about it.
+    """
+    logs, dice = raw_logs(5, kind), random.Random(6)
+    for log in logs:  # everybody brings many keys at once, of which one is admitted
+        log[:] = [
+            (arrived, stamp, who, {**payload, "key": f"{who}/{dice.randrange(6)}"})
+            for arrived, stamp, who, payload in log
+            for _ in range(12)
+        ]
+    as_it_is = increments(services(kind, "toeplitz", max_keys_per_user=1), logs, kind, 1, tmp_path / "a", monkeypatch)
+    monkeypatch.setattr(Route, "_without_hopeless", lambda self, rows, *columns: rows)
+    whole = increments(services(kind, "toeplitz", max_keys_per_user=1), logs, kind, 2, tmp_path / "b", monkeypatch)
+    assert len(whole) > 10
+    assert as_it_is == whole

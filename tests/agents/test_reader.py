@@ -8,19 +8,21 @@ from collections.abc import Iterator
 import pytest
 
 from susurrus.agents.embedded import EmbeddedBroker
-from susurrus.agents.reader import HistogramReader, Snapshot, WindowState
+from susurrus.agents.reader import Epochs, HistogramReader, Snapshot, WindowState
 from susurrus.agents.settings import Settings
 from susurrus.topics import histogram, progress
 from tests.agents.released import DAY, WINDOW, publish, rows, said, settings
 
 
-def feed(state: WindowState, records: list[tuple[bytes, bytes]], partition: int = 0) -> None:
+def feed(state: WindowState | Epochs, records: list[tuple[bytes, bytes]], partition: int = 0) -> None:
     for key, value in records:
         state.add(partition, key, histogram.decode_row(value))
 
 
-def announce(state: WindowState, trigger: int, count: int, partition: int = 0, of: int = 1) -> None:
-    state.announce(progress.decode(said(trigger, count, partition=partition, of_partitions=of)[1]))
+def announce(
+    state: WindowState | Epochs, trigger: int, count: int, partition: int = 0, of: int = 1, epoch: int = 1
+) -> None:
+    state.announce(progress.decode(said(trigger, count, partition=partition, of_partitions=of, epoch=epoch)[1]))
 
 
 def estimates(snapshot: Snapshot | None) -> tuple[int, dict[str, float]] | None:
@@ -76,14 +78,6 @@ class TestWindowState:
         feed(state, rows(4, {b'"a"': 9}))  # the row of trigger 3 was compacted away
         assert state.snapshot() is not None
 
-    def test_a_new_epoch_starts_the_window_again(self) -> None:
-        state = WindowState(WINDOW)
-        feed(state, rows(4, {b'"a"': 5}))
-        announce(state, 4, 1)
-        feed(state, rows(1, {b'"a"': 6}))
-        announce(state, 1, 1)
-        assert estimates(state.snapshot()) == (1, {"a": 6})
-
     def test_memory_is_bounded_by_the_keys(self) -> None:
         state = WindowState(WINDOW)
         for trigger in range(1, 200):
@@ -110,6 +104,45 @@ class TestWindowState:
                 seen.append(shown[0])
         assert seen == sorted(seen)
         assert seen[-1] == 4
+
+
+class TestEpochs:
+    def test_the_newest_epoch_with_a_whole_trigger_is_shown(self) -> None:
+        state = Epochs(WINDOW)
+        feed(state, rows(4, {b'"a"': 5}))
+        announce(state, 4, 1)
+        assert estimates(state.snapshot()) == (4, {"a": 5})
+        feed(state, rows(1, {b'"a"': 6}, epoch=2))
+        announce(state, 1, 2, epoch=2)
+        assert estimates(state.snapshot()) == (4, {"a": 5})  # of the new one's rows, one is still on its way
+        feed(state, rows(1, {b'"b"': 7}, epoch=2))
+        assert estimates(state.snapshot()) == (1, {"a": 6, "b": 7})
+
+    def test_two_epochs_rows_of_one_trigger_are_never_put_together(self) -> None:
+        """A key that the old epoch has named and the new one has not keeps its old row in the compacted topic."""
+        for order in range(2):
+            state = Epochs(WINDOW)
+            both = [rows(2, {b'"gone"': 5, b'"a"': 4}), rows(2, {b'"a"': 6}, epoch=2)]
+            for records in both[:: 1 - 2 * order]:
+                feed(state, records)
+            for epoch, count in [(1, 2), (2, 1)][:: 1 - 2 * order]:
+                announce(state, 2, count, epoch=epoch)
+            assert estimates(state.snapshot()) == (2, {"a": 6})
+
+    def test_a_lower_trigger_of_a_later_record_does_not_make_an_epoch_newer(self) -> None:
+        state = Epochs(WINDOW)
+        feed(state, rows(1, {b'"a"': 6}, epoch=3))
+        announce(state, 1, 1, epoch=3)
+        feed(state, rows(4, {b'"a"': 5}, epoch=2))
+        announce(state, 4, 1, epoch=2)
+        assert estimates(state.snapshot()) == (1, {"a": 6})
+
+    def test_an_epoch_that_another_has_followed_is_forgotten(self) -> None:
+        state = Epochs(WINDOW)
+        for epoch in (1, 2, 3):
+            feed(state, rows(1, {b'"a"': epoch}, epoch=epoch))
+            announce(state, 1, 1, epoch=epoch)
+        assert [found.number for found in state._states.values()] == [3]
 
 
 @pytest.fixture(scope="module")

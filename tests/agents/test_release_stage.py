@@ -4,6 +4,8 @@ import json
 import math
 import random
 from collections import defaultdict
+from dataclasses import replace
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +15,13 @@ import pytest
 from susurrus.agents.histogram import release as release_module
 from susurrus.agents.histogram.release import Release
 from susurrus.agents.histogram.state_keys import number_of, ordered
+from susurrus.agents.histogram.table import chain_key
 from susurrus.agents.services import Services
 from susurrus.mechanisms.errors import ReplayMismatch
 from susurrus.mechanisms.noise import NoiseSource
 from susurrus.mechanisms.strategy import Increments, ListSums
 from susurrus.topics import bounded, histogram, progress, published_keys, tick
+from susurrus.topics import ledger as ledger_codec
 from susurrus.topics.bounded import BoundedBlock
 from susurrus.topics.partitioner import partition as partition_of
 from tests.agents.released import settings
@@ -129,7 +133,7 @@ def log_of(rows: list[Row], digest: bytes, seed: int = 0, last: int = LAST, list
                 mine.append((source, slot, window, b"", 0, 0))
                 log.append(bounded.encode(block))
         if mine or dice.random() < 0.7 or slot == last:  # a partition without records may skip ticks
-            log.append(tick.encode(tick.Tick(source, slot, digest, SOURCES if source == 0 else None)))
+            log.append(tick.encode(tick.Tick(source, slot, digest)))
         slots[source] += 1
     return log
 
@@ -492,7 +496,7 @@ def test_a_replay_of_different_data_is_refused_before_anything_is_published(chan
     runner.restart(empty=True)
     log = log_of(others, ours.config_digest)
     runner.feed(log, len(log))
-    with pytest.raises(ReplayMismatch, match=r"was published from different data.*give the pipeline a new name"):
+    with pytest.raises(ReplayMismatch, match=r"was published from different data.*run `susurrus ledger new-epoch`"):
         runner.commit(now=FAR)
     assert runner.written == before
     runner.close()
@@ -547,6 +551,43 @@ def test_the_chain_also_covers_earlier_triggers_of_the_window(tmp_path: Path) ->
     with pytest.raises(ReplayMismatch, match="trigger=2"):
         runner.commit(now=FAR)
     runner.close()
+
+
+def links(runner: Runner) -> list[str]:
+    """Of the chain, in the order in which they were written to the ledger."""
+    records = [ledger_codec.decode(key or b"", value) for _, _, key, value, _ in runner.to("ledger") if value]
+    return [record.digest for record in records if isinstance(record, ledger_codec.Digest)]
+
+
+def guessed(rows: list[Row], config_digest: bytes, key: bytes = b"") -> str:
+    """The first link, as whoever has a guess of the exact input makes it; ``key``: of both hashes."""
+    block = blake2b(digest_size=32, key=key, person=b"susurrus-input")
+    names = sorted(row[3] for row in rows)
+    block.update(len(names).to_bytes(8, "big"))
+    block.update(np.array([len(name) for name in names], np.int64).tobytes() + b"".join(names))
+    table = {row[3]: (row[4], row[4] << 20, (row[4], row[5])) for row in rows}
+    for column in range(3):
+        block.update(np.array([table[name][column] for name in names], "<i8").tobytes())
+    link = b"\0" * 32 + config_digest + ordered(1) + block.digest()
+    return blake2b(link, digest_size=32, key=key).hexdigest()
+
+
+def test_whoever_reads_the_ledger_cannot_confirm_a_guess_of_the_exact_input(tmp_path: Path) -> None:
+    """With everything but the secret, the right guess looks like any other; whoever has it can make the very link."""
+    rows: list[Row] = [(0, 0, 0, b'"rare"', 1, 7), (1, 0, 0, b'"k"', 3, -2)]
+    found = {}
+    for name, secret in (("ours", SECRET), ("again", SECRET), ("another", b"\x5b" * 32)):
+        ours = replace(services(), secret=secret)
+        ours.ledger.topic = ours.topic("ledger")
+        runner = run(ours, log_of(rows, ours.config_digest, last=2), tmp_path / name)
+        found[name] = links(runner)
+    assert len(found["ours"]) == 3
+    assert found["again"] == found["ours"]  # a replay can be compared
+    assert set(found["another"]).isdisjoint(found["ours"])
+    epoch, digest = bytes.fromhex(EPOCH), ours.config_digest
+    for key in (b"", b"\0" * 32, epoch, digest, chain_key(b"\x5b" * 32, epoch), chain_key(SECRET, b"\0" * 16)):
+        assert guessed(rows, digest, key) != found["ours"][0]
+    assert guessed(rows, digest, chain_key(SECRET, epoch)) == found["ours"][0]
 
 
 def test_digests_are_never_public(tmp_path: Path) -> None:

@@ -18,13 +18,13 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from deploy.kafka import KafkaCluster, KafkaUnavailableError, Node, free_ports
+from deploy.kafka import KafkaCluster, Node, free_ports
 from susurrus.agents import secrets
 from susurrus.agents.bootstrap import create_topics
 from susurrus.agents.reader import HistogramReader
 from susurrus.agents.settings import Settings, load_settings, settings_from
 from susurrus.agents.status import collect
-from tests.broker import give_up
+from tests.broker import started
 
 pytestmark = pytest.mark.broker
 
@@ -119,15 +119,8 @@ def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path
     broker, authority = certificate(directory)
     [port] = free_ports(1)
     cluster = SecureCluster(broker, port)
-    try:
-        cluster.start()
-        cluster.wait_until_ready()
-    except KafkaUnavailableError as error:
-        give_up(str(error))
-    try:
+    with started(cluster):
         yield f"127.0.0.1:{port}", authority
-    finally:
-        cluster.stop()
 
 
 def pipeline(servers: str, authority: Path, directory: Path, **properties: Any) -> Settings:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from susurrus.agents.app import stages_of
-from susurrus.agents.status import PartitionStatus, _inputs, judge
+from susurrus.agents.status import PartitionStatus, inputs, judge
 from susurrus.topics.ledger import Refusal, Status
 from tests.agents.released import settings
 
@@ -66,7 +66,7 @@ def test_a_new_owner_is_starting_until_it_reports() -> None:
 )
 def test_the_stages_are_those_that_run(sections: dict[str, Any]) -> None:
     made = settings(**sections)
-    assert list(_inputs(made)) == [(stage.name, stage.input_topic) for stage in stages_of(made)]
+    assert list(inputs(made)) == [(stage.name, stage.input_topic) for stage in stages_of(made)]
 
 
 def test_a_stall_is_split_into_cause_and_action() -> None:

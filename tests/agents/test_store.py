@@ -1,5 +1,6 @@
 """The store against a dictionary: whatever was written, in whatever order, also after a restart and after a crash."""
 
+import errno
 import shutil
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from susurrus.agents import store as store_module
 from susurrus.agents.store import FIRST_STATE_KEY, META_KEY, Store, prefix_end
+from susurrus.mechanisms.errors import StoreUnusable
 
 KEYS = st.sampled_from(
     [b"a", b"a\x00", b"a\xff", b"b", b"b1", b"b2", b"b\xff\xff", b"c", b"p\x00\x01", b"p\x00\x02", b"z"]
@@ -184,3 +186,79 @@ def test_the_stores_of_a_worker_share_its_memory(tmp_path: Path, monkeypatch: py
         store.close()
     assert stores[0]._memory_bytes == 24 << 20
     stores[0].close()
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        (
+            "IO error: No space left on device: While appending to file: /s/000008.sst: No space left on device",
+            "ENOSPC",
+        ),
+        ("IO error: While open a file for appending: /s/000008.log: Read-only file system", "EROFS"),
+        ("Read-only file system (os error 30)", "EROFS"),
+        ("IO error: While pread offset 0 len 53: /s/000008.sst: Input/output error", "EIO"),
+        ("IO error: While open a file for random read: /s/9.sst: Too many open files", "EMFILE"),
+        ("IO error: something nobody has heard of", "EIO"),
+    ],
+)
+def test_what_the_disk_does_is_an_error_with_number_place_and_way_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, number: str
+) -> None:
+    """RocksDB's texts as they were seen; the binding raises a plain Exception."""
+
+    def fails(*_: Any) -> Any:
+        raise Exception(text)
+
+    monkeypatch.setattr(store_module, "Rdict", fails)
+    with pytest.raises(StoreUnusable) as unusable:
+        Store(tmp_path / "route-1", lock_seconds=60.0)  # it is not waited for as for a lock
+    assert isinstance(unusable.value, OSError)
+    assert unusable.value.errno == getattr(errno, number)
+    assert f"errno={number} path={tmp_path / 'route-1'}: " in str(unusable.value)
+    assert "worker.data_directory" in str(unusable.value).rpartition(": ")[2]
+
+
+def test_a_disk_that_fails_while_the_store_is_open_is_told_from_every_call(tmp_path: Path) -> None:
+    store = Store(tmp_path / "s", memory_bytes=1 << 20)
+    store.write([(b"k", b"v")], meta=b"m")
+    healthy = store._db
+
+    class Failing:
+        def __getattr__(self, _: str) -> Any:
+            def fails(*_: Any, **__: Any) -> Any:
+                raise Exception("IO error: While fsync: /s/000008.sst: Input/output error")
+
+            return fails
+
+    store._db = Failing()  # type: ignore[assignment]
+    for call in (
+        store.flush,
+        store.close,
+        lambda: store.get([b"unknown"]),
+        lambda: store.write([], drops=[(b"a", b"b")], meta=b"n"),
+        lambda: list(store.scan(b"a", b"z")),
+        store.wipe,
+        store.meta,
+    ):
+        with pytest.raises(StoreUnusable, match="errno=EIO"):
+            call()
+    healthy.close()
+
+
+def test_a_place_where_no_directory_can_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(StoreUnusable, match=r"errno=ENOTDIR path=.*/file/worker-0/route-0"):
+        Store(tmp_path / "file" / "worker-0" / "route-0")
+
+
+def test_a_new_store_that_is_corrupt_at_once_is_not_wiped_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def corrupt(name: str, _: Any) -> Any:
+        Path(name).mkdir(parents=True)
+        raise Exception("Corruption: CURRENT file does not end with newline")
+
+    monkeypatch.setattr(store_module, "Rdict", corrupt)
+    with pytest.raises(StoreUnusable, match="corrupt at once"):
+        Store(tmp_path / "s")

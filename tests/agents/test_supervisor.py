@@ -1,6 +1,8 @@
 """The supervisor's watch over its tasks, with a clock of the test's own."""
 
+import errno
 import threading
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,6 +13,7 @@ from susurrus.agents import supervisor as module
 from susurrus.agents import task as task_module
 from susurrus.agents.supervisor import Supervisor
 from susurrus.agents.task import PartitionTask
+from susurrus.mechanisms.errors import StoreUnusable
 
 
 class Exited(BaseException):
@@ -48,7 +51,7 @@ def watch(
         raise Exited(code)
 
     monkeypatch.setattr(module.os, "_exit", leave)
-    task: Any = SimpleNamespace(alive_at=world.now, state=state, is_alive=lambda: alive, ident=1)
+    task: Any = SimpleNamespace(alive_at=world.now, state=state, _phase=state, is_alive=lambda: alive, ident=1)
     task.silent_for = lambda limit: PartitionTask.silent_for(task, limit)
     task.died = PartitionTask.died.fget(task)  # type: ignore[attr-defined]
     found: Any = Supervisor.__new__(Supervisor)
@@ -106,3 +109,47 @@ def test_a_refused_or_stopped_task_stays_as_it_is(monkeypatch: pytest.MonkeyPatc
         found, started = watch(monkeypatch, [0.5] * 8, state=state, alive=False)
         found._keep_house()
         assert started == []
+
+
+def test_a_worker_whose_disk_cannot_be_used_is_unhealthy_at_once_and_ends_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    ends: list[int] = []
+    monkeypatch.setattr(module.ENDING, "give_up", lambda code, *, seconds: ends.append(code))
+    found, _ = watch(monkeypatch, [])
+    found._gave_up, found._loop = "", None
+    [task] = found._tasks.values()
+    task.name, task.disk_trouble = "raw-0", ""
+    assert found.unhealthy() is None
+    task.disk_trouble = "errno=ENOSPC path=/disk: full: make room"
+    assert found.unhealthy() == "raw-0: errno=ENOSPC path=/disk: full: make room"
+    found.give_up("raw-0: no room")
+    found.give_up("raw-1: no room")
+    task.disk_trouble = ""
+    assert (ends, found.unhealthy()) == ([74], "raw-0: no room")
+
+
+def test_a_worker_that_is_stopping_does_not_give_up_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    ends: list[int] = []
+    monkeypatch.setattr(module.ENDING, "give_up", lambda code, *, seconds: ends.append(code))
+    found, _ = watch(monkeypatch, [])
+    found._gave_up, found._closing = "", True
+    found.give_up("raw-0: no room")
+    assert ends == []
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.ENOLCK])
+def test_a_slot_that_cannot_be_locked_is_not_taken_for_another_workers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def flock(*_: Any) -> None:
+        raise OSError(number, "no")
+
+    monkeypatch.setattr(module.fcntl, "flock", flock)
+    with pytest.raises(StoreUnusable, match=rf"errno={errno.errorcode[number]} path=.*/worker-0: "):
+        module._take_slot(tmp_path)
+
+
+def test_workers_of_one_machine_take_a_slot_each(tmp_path: Path) -> None:
+    slots = [module._take_slot(tmp_path) for _ in range(3)]
+    assert [directory.name for directory, _ in slots] == ["worker-0", "worker-1", "worker-2"]
+    for _, lock in slots:
+        lock.close()

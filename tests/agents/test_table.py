@@ -11,6 +11,7 @@ from susurrus.agents.histogram.table import Gathered, Rows, gather, input_digest
 from susurrus.topics.bounded import BoundedBlock
 
 COLUMNS = 2
+KEY = b"\x17" * 32
 ROW = st.tuples(
     st.sampled_from([0, 1000, 2000]), st.sampled_from([b"1", b'"a"', b'"b"', b'"ab"', b"null"]),
     *[st.integers(-(2**40), 2**40)] * 4,
@@ -54,7 +55,7 @@ def test_neither_order_nor_partition_of_the_blocks_changes_the_digest(blocks: li
     one = gather([block_of(p, rows) for p, rows in enumerate(blocks)], COLUMNS)
     other = gather([block_of(p, rows) for p, rows in enumerate(shuffled)], COLUMNS)
     assert list(one) == list(other)
-    assert [input_digest(one[w]) for w in one] == [input_digest(other[w]) for w in other]
+    assert [input_digest(one[w], KEY) for w in one] == [input_digest(other[w], KEY) for w in other]
 
 
 def news(rows: dict[bytes, tuple[int, int, int, int]]) -> Gathered | None:
@@ -66,12 +67,12 @@ def news(rows: dict[bytes, tuple[int, int, int, int]]) -> Gathered | None:
     st.dictionaries(st.binary(min_size=1, max_size=3), st.tuples(*[st.integers(-3, 3)] * 4), max_size=3),
 )
 def test_different_inputs_have_different_digests(one: Any, other: Any) -> None:
-    assert (input_digest(news(one)) == input_digest(news(other))) == (one == other)
+    assert (input_digest(news(one), KEY) == input_digest(news(other), KEY)) == (one == other)
 
 
 def test_the_digest_is_not_fooled_by_bytes_that_move_between_keys_or_columns() -> None:
     same = {
-        input_digest(news(rows))
+        input_digest(news(rows), KEY)
         for rows in (
             {},
             {b"ab": (1, 0, 0, 0)},

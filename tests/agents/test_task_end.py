@@ -15,7 +15,7 @@ from susurrus.mechanisms.errors import Refusal
 
 def task_that(monkeypatch: pytest.MonkeyPatch, work: Any) -> PartitionTask:
     """A task whose start succeeds and whose work is ``work``."""
-    ledger = SimpleNamespace(refuse=lambda *_: None)
+    ledger = SimpleNamespace(refuse=lambda *_: None, clear_refusal=lambda *_: None)
     task = PartitionTask(
         input_topic="raw",
         partition=0,
@@ -25,6 +25,7 @@ def task_that(monkeypatch: pytest.MonkeyPatch, work: Any) -> PartitionTask:
         services=SimpleNamespace(clients=None, ledger=ledger),  # type: ignore[arg-type]
         open_store=lambda *_: None,  # type: ignore[arg-type, return-value]
         rewind=lambda _: None,
+        give_up=lambda _: None,
     )
     monkeypatch.setattr(task, "_start_up", lambda: None)
     monkeypatch.setattr(task, "_work", lambda: work(task))

@@ -1,9 +1,13 @@
 """A worker's pages: what Prometheus and Kubernetes read, over HTTP; and that nothing about a user or a key is among it."""
 
 import asyncio
+import contextlib
 import http.client
 import json
+import os
 import re
+import socket
+import stat
 import threading
 import time
 import urllib.error
@@ -19,7 +23,7 @@ from deploy.kafka import free_ports
 from susurrus.agents.app import calendar_of
 from susurrus.agents.supervisor import Supervisor
 from susurrus.agents.task import PartitionTask
-from susurrus.agents.web import Pages, WebServer
+from susurrus.agents.web import CONNECTIONS, Pages, WebServer
 from susurrus.mechanisms.errors import ConfigurationError
 from tests.agents.test_settings import changed
 from tests.broker import Broker, wait_for
@@ -69,7 +73,7 @@ class Task(SimpleNamespace):
 
     def __init__(self, stage: str, partition: int, **changes: Any) -> None:
         fields = {
-            "state": "running", "stalled": None, "position": 12, "slot": 3, "alive_at": time.monotonic(),
+            "state": "running", "stalled": None, "disk_trouble": "", "position": 12, "slot": 3, "alive_at": time.monotonic(),
             "committed_at": time.monotonic() - 5, "committed_counters": {"in": 100, "late": 2},
         }  # fmt: skip
         super().__init__(stage_name=stage, partition=partition, name=f"{stage}-{partition}", **(fields | changes))
@@ -99,9 +103,11 @@ def supervisor_of(*tasks: Task, generation: int = 4, loop: Any = None) -> Any:
     return StubSupervisor(
         tasks={(task.stage_name, task.partition): task for task in tasks},
         worker='host-"1"\\',
+        waits_for="",
         generation=generation,
         _generation=generation,
         _loop=loop,
+        _gave_up="",
         _stopping=threading.Event(),
         _services=SimpleNamespace(settings=changed()),
     )
@@ -181,6 +187,15 @@ def test_a_worker_is_ready_when_all_it_has_is_recovered(serve: Any) -> None:
     assert get(port, "/healthz") == (200, "ok\n")
 
 
+def test_a_worker_that_cannot_start_yet_is_healthy_and_says_what_it_waits_for(serve: Any) -> None:
+    supervisor = supervisor_of(generation=-1)
+    supervisor.waits_for = "input.topic=raw does not exist: create it"
+    port = serve(supervisor)
+    assert get(port, "/healthz") == (200, "ok\n")
+    assert get(port, "/readyz") == (503, "input.topic=raw does not exist: create it\n")
+    assert get(port, "/")[1].endswith("not started yet: input.topic=raw does not exist: create it\n")
+
+
 def test_a_loop_that_hangs_is_unhealthy(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("susurrus.agents.supervisor._LOOP_SECONDS", 0.2)
     loop = asyncio.new_event_loop()
@@ -210,8 +225,132 @@ def test_nothing_else_is_served(serve: Any) -> None:
     assert (head.status, head.read(), head.headers["Server"].strip()) == (200, b"", "susurrus")
     connection.close()
     connection.request("POST", "/healthz", b"")
-    assert connection.getresponse().status == 501
+    assert connection.getresponse().status == 405
     connection.close()
+
+
+def half_a_header(client: socket.socket) -> None:
+    client.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n")
+
+
+def nothing(client: socket.socket) -> None:
+    pass
+
+
+def no_reading(client: socket.socket) -> None:
+    client.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+
+
+def endless_body(client: socket.socket) -> None:
+    client.sendall(b"POST /healthz HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000000\r\n\r\n" + bytes(100_000))
+
+
+SLOW = (half_a_header, nothing, no_reading, endless_body)
+
+
+def slow_clients(stack: contextlib.ExitStack, port: int, number: int) -> list[socket.socket]:
+    clients = []
+    for index in range(number):
+        client = stack.enter_context(socket.socket())
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.connect(("127.0.0.1", port))
+        with contextlib.suppress(ConnectionError):
+            SLOW[index % len(SLOW)](client)
+        clients.append(client)
+    return clients
+
+
+def trickle(clients: list[socket.socket]) -> None:
+    for client in clients:
+        with contextlib.suppress(OSError):
+            client.send(b"x", socket.MSG_DONTWAIT)
+
+
+def is_cut_off(client: socket.socket) -> bool:
+    """The server has closed the connection; what it sent before is still read."""
+    client.setblocking(False)
+    try:
+        while client.recv(65_536):
+            pass
+    except BlockingIOError:
+        return False
+    except ConnectionError:
+        return True
+    return True
+
+
+def many_partitions() -> Any:
+    return supervisor_of(*(Task("bound", number) for number in range(4_000)))  # a page larger than what sockets buffer
+
+
+@pytest.mark.parametrize("slow", [half_a_header, nothing, no_reading])
+def test_a_connection_ends_in_time_whatever_its_client_does(
+    serve: Any, slow: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("susurrus.agents.web.CONNECTION_SECONDS", 2.0)
+    port = serve(many_partitions())
+    with contextlib.ExitStack() as stack:
+        client = stack.enter_context(socket.socket())
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.connect(("127.0.0.1", port))
+        with contextlib.suppress(ConnectionError):
+            slow(client)
+        local = client.getsockname()
+
+        def gone() -> bool:
+            if slow is half_a_header:
+                trickle([client])  # a sign of life is no reason to go on waiting
+            return local not in connected_to(port)
+
+        wait_for(lambda: local in connected_to(port), "the server has it")
+        wait_for(gone, "the connection is cut off")
+
+
+def connected_to(port: int) -> set[tuple[str, int]]:
+    """Clients of connections that this process still has open at the server's end."""
+    ends = set()
+    for number in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):
+            if not stat.S_ISSOCK(os.stat(int(number)).st_mode):
+                continue
+            with socket.socket(fileno=os.dup(int(number))) as end:
+                if end.family == socket.AF_INET and end.getsockname()[1] == port:
+                    ends.add(end.getpeername())
+    return ends
+
+
+def test_slow_clients_neither_pile_up_nor_keep_a_probe_out(serve: Any) -> None:
+    port = serve(supervisor_of(Task("route", 0)))
+    with contextlib.ExitStack() as stack:
+        clients: list[socket.socket] = []
+        for _ in range(10):
+            clients += slow_clients(stack, port, 30)
+            trickle(clients)
+            assert get(port, "/healthz") == (200, "ok\n")
+            assert len(connected_to(port)) <= CONNECTIONS + 16
+        wait_for(lambda: sum(map(is_cut_off, clients)) >= len(clients) - CONNECTIONS, "all but the newest are cut off")
+
+
+def test_a_page_is_made_once_for_all_who_ask_at_the_same_time(serve: Any) -> None:
+    asked, go = [], threading.Event()
+
+    def report() -> dict[str, Any]:
+        asked.append(1)
+        assert go.wait(60)
+        return {"position": 12, "slot": 3}
+
+    port = serve(supervisor_of(Task("route", 0, report=report)))
+    found: list[tuple[int, str]] = []
+    clients = [threading.Thread(target=lambda: found.append(get(port, "/metrics"))) for _ in range(8)]
+    for client in clients:
+        client.start()
+    wait_for(lambda: len(connected_to(port)) == 8, "all have asked")
+    assert get(port, "/healthz") == (200, "ok\n")
+    go.set()
+    for client in clients:
+        client.join()
+    assert [status for status, _ in found] == [200] * 8
+    assert len(asked) <= 2  # a late one may have come after the first answer
 
 
 def test_a_failure_is_a_500_without_its_text(serve: Any, caplog: pytest.LogCaptureFixture) -> None:
@@ -267,3 +406,33 @@ def test_a_worker_is_scraped_while_it_runs_and_tells_of_no_user_and_no_key(kafka
         assert worker.stop() == 0
         with pytest.raises(OSError, match="refused"):
             get(port, "/healthz")
+
+
+def test_slow_clients_leave_a_worker_its_connections_to_kafka(kafka: Broker, tmp_path: Path) -> None:
+    raw = archive_topic(kafka, 2)
+    (port,) = free_ports(1)
+    with Pipeline(kafka, tmp_path, raw, {"worker": {"web_port": port}}) as pipeline, contextlib.ExitStack() as stack:
+        worker = pipeline.start()
+        wait_for(lambda: _answers(port) == (200, "ok\n"), "the worker is ready", seconds=120)
+        before = open_files(worker.process.pid)
+        clients: list[socket.socket] = []
+        for _ in range(10):
+            clients += slow_clients(stack, port, 30)
+            trickle(clients)
+            assert get(port, "/healthz") == (200, "ok\n")
+            assert open_files(worker.process.pid) <= before + CONNECTIONS + 32
+        produce(kafka, raw, list(web_log(2)))
+        pipeline.wait()
+        assert get(port, "/readyz") == (200, "ok\n")
+        assert worker.stop() == 0
+
+
+def _answers(port: int) -> tuple[int, str] | None:
+    try:
+        return get(port, "/readyz")
+    except OSError:
+        return None
+
+
+def open_files(process: int) -> int:
+    return len(os.listdir(f"/proc/{process}/fd"))

@@ -1,8 +1,11 @@
 """The audit itself: its bounds are valid, the real code stands in every scenario, every planted defect is caught."""
 
 from dataclasses import replace
+from fractions import Fraction
 
 import audit
+import audit_local
+import audit_streams
 import numpy as np
 import pytest
 from audit_pipeline import play_pipeline
@@ -12,6 +15,7 @@ from scipy import stats
 
 SHARED = ("boundary, many triggers", "spread", "several partitions", "popular keys touched")
 """Here `closing` does what `adaptive` does, last trigger or not; the whole audit plays them all the same."""
+PIPELINE = audit.PIPELINE_STRATEGIES
 EVERY = [case for case in audit.cases(audit.STRATEGIES) if not (case[0] == "closing" and case[1] in SHARED)]
 
 
@@ -47,6 +51,14 @@ def test_an_overclaim_is_caught_and_the_truth_stands(claimed, caught):
 
 def test_every_defect_has_a_scenario_made_for_it():
     assert set(DEFECTS) == {defect for scenario in SCENARIOS.values() for defect in scenario.exposes}
+    of_streams = {defect for scenario in audit_streams.SCENARIOS.values() for defect in scenario.exposes}
+    assert set(audit_streams.DEFECTS) == of_streams
+    assert set(audit_local.DEFECTS) == {defect for case in audit_local.CASES.values() for defect in case.exposes}
+    played = {
+        (name, defect) for _, name, defect in (*audit.cases(audit.STRATEGIES), *audit.cases(PIPELINE, pipeline=True))
+    }
+    wanted = {(name, defect) for name, scenario in SCENARIOS.items() for defect in (REAL, *scenario.exposes)}
+    assert played == wanted
 
 
 @pytest.mark.statistical
@@ -58,27 +70,88 @@ def test_real_code_stands_and_planted_defects_fall(strategy, scenario, defect):
 
 @pytest.mark.statistical
 @pytest.mark.parametrize(
-    ("scenario", "defect"),
+    ("strategy", "scenario", "defect", "trials"),
     [
-        ("boundary", REAL),
-        ("boundary", "no plus one"),
-        ("burst", REAL),
-        ("burst", "noise scale"),
-        ("several partitions", REAL),
-        ("several partitions", "by-user order"),
-        ("published twice", REAL),
-        ("published twice", "noise reused"),
+        ("toeplitz", "boundary", REAL, 8_000),
+        ("toeplitz", "boundary", "no plus one", 8_000),
+        ("toeplitz", "burst", REAL, 8_000),
+        ("toeplitz", "burst", "noise scale", 8_000),
+        ("toeplitz", "several partitions", REAL, 2_000),
+        ("toeplitz", "several partitions", "by-user order", 2_000),
+        ("toeplitz", "published twice", REAL, 2_000),
+        ("toeplitz", "published twice", "noise reused", 2_000),
+        ("toeplitz", "published twice", "epoch by name", 2_000),
+        ("toeplitz", "keys that begin alike", REAL, 1_000),
+        ("toeplitz", "keys that begin alike", "noise by prefix", 1_000),
+        ("toeplitz", "fetches shared with others", REAL, 1_000),
+        ("toeplitz", "fetches shared with others", "dropped too early", 1_000),
+        ("toeplitz", "a topic that grows", REAL, 1_000),
+        ("toeplitz", "a topic that grows", "growth at a tick", 1_000),
+        ("toeplitz", "a schema registered late", REAL, 1_000),
+        ("toeplitz", "a schema registered late", "unknown id kept", 1_000),
+        ("adaptive", "published twice", REAL, 1_000),
+        ("adaptive", "published twice", "epoch by name", 1_000),
+        ("adaptive", "several partitions", "by-user order", 1_000),
+        ("adaptive", "one key after another", REAL, 300),
+        ("closing", "keys that begin alike", REAL, 1_000),
+        ("closing", "keys that begin alike", "noise by prefix", 1_000),
+        ("closing", "long list", REAL, 1_000),
+        ("closing", "long list, all public", REAL, 1_000),
     ],
 )
-def test_the_pipeline_stands_and_falls_like_the_mechanism(scenario, defect):
-    row = audit.audit("toeplitz", scenario, defect, trials=audit.PIPELINE_TRIALS, seed=0, pipeline=True)
+def test_the_pipeline_stands_and_falls_like_the_mechanism(strategy, scenario, defect, trials):
+    row = audit.audit(strategy, scenario, defect, trials=trials, seed=0, pipeline=True)
     assert row["refuted"] is (defect != REAL), row
 
 
-def test_the_pipeline_publishes_what_the_mechanism_would():
+@pytest.mark.statistical
+@pytest.mark.parametrize(
+    ("method", "scenario", "defect"),
+    [
+        ("tops", "a value of the holdout", REAL),
+        ("tops", "a value of the holdout", "threshold noise reused"),
+        ("tops", "a value of a tree", REAL),
+        ("tops-paper", "a value of a tree", REAL),
+        ("tops-paper", "a value of a tree", "tree noise reused"),
+        ("tops-paper", "a value of a tree", "leaves without noise"),
+        ("tops-paper", "a value of a tree", "layer at full epsilon"),
+    ],
+)
+def test_streams_stand_and_fall(method, scenario, defect):
+    trials = 2_000 if defect == "layer at full epsilon" else 600
+    row = audit.audit_stream(method, scenario, defect, trials=trials, seed=0)
+    assert row["refuted"] is (defect != REAL), row
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize(
+    ("name", "defect"),
+    [(name, defect) for name, case in audit_local.CASES.items() for defect in (REAL, *case.exposes)],
+)
+def test_reports_stand_and_fall(name, defect):
+    row = audit.audit_report(name, defect, trials=audit.REPORT_TRIALS, seed=0)
+    assert row["refuted"] is (defect != REAL), row
+
+
+@pytest.mark.parametrize("name", [name for name, case in audit_local.CASES.items() if case.calls == (2,)])
+def test_the_enumerated_law_is_the_one_the_window_states(name):
+    """Every code with the probability that exact_probabilities says: nothing is left out, nothing comes twice."""
+    with audit_local.small_machine():
+        law = audit_local.Window(audit_local.EPSILON, audit_local._WIDTH, audit_local._CELLS)
+        inner, outer = law.exact_probabilities()
+        for position in range(law.positions + 1):
+            found = audit_local.exact_law(audit_local.CASES[name].report, position / law.positions, (2,))
+            total = sum(found.values())
+            for code in range(law.cells):
+                wanted = inner if position <= code < position + law.width else outer
+                assert Fraction(found[code], total) == wanted
+
+
+@pytest.mark.parametrize("strategy", PIPELINE)
+def test_the_pipeline_publishes_what_the_mechanism_would(strategy):
     """Same inputs, hardly any noise: both count the same records. (Their noise has different addresses.)"""
     scenario = replace(SCENARIOS["over the caps"], plan={**SCENARIOS["over the caps"].plan, "epsilon": 5000.0})
     for present in (True, False):
-        rows = [run(scenario, "toeplitz", present=present, trials=3, seed=0).estimates for run in (play, play_pipeline)]
+        rows = [run(scenario, strategy, present=present, trials=3, seed=0).estimates for run in (play, play_pipeline)]
         assert np.abs(rows[0] - rows[1]).max() < L / 2, "a record more or less"
         assert (rows[0].max() > L / 2) == present

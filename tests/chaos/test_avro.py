@@ -1,9 +1,10 @@
-"""Avro from producer to histogram on a real broker with a real registry, which is away when the worker starts."""
+"""Avro from producer to histogram on a real broker with a real registry: away at first, or without the schema at first."""
 
 import contextlib
 import http.server
 import json
 import threading
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -13,10 +14,12 @@ import pytest
 
 from deploy.kafka import free_ports
 from susurrus.topics import histogram, ledger
+from susurrus.topics.dead_letter import decode_headers
+from susurrus.topics.reason import Reason
+from susurrus.topics.timestamps import format_time
 from tests.broker import Broker, wait_for
 from tests.pipeline import EPOCH, SECRET, Pipeline, archive_topic, produce, web_log
 from tests.reference import canonical, expected
-from tests.registry import apicurio
 
 pytest.importorskip("fastavro")
 pytest.importorskip("authlib")
@@ -65,14 +68,16 @@ def relay(port: int, to: str) -> Iterator[None]:
 
 
 @pytest.mark.chaos
-def test_avro_waits_for_its_registry_and_becomes_the_histogram_of_the_reference(kafka: Broker, tmp_path: Path) -> None:
+def test_avro_waits_for_its_registry_and_becomes_the_histogram_of_the_reference(
+    kafka: Broker, schema_registry: str, tmp_path: Path
+) -> None:
     from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
     from confluent_kafka.schema_registry.avro import AvroSerializer
     from confluent_kafka.serialization import MessageField, SerializationContext
 
     raw = archive_topic(kafka, RAW_PARTITIONS)
     (port,) = free_ports(1)
-    with apicurio() as url, SchemaRegistryClient({"url": url}) as client:
+    with SchemaRegistryClient({"url": schema_registry}) as client:
         serialize = AvroSerializer(client, Schema(json.dumps(VISIT), "AVRO"))
         context = SerializationContext(raw, MessageField.VALUE)
         events = [(partition, json.loads(value), stamp) for partition, value, stamp in web_log(RAW_PARTITIONS)]
@@ -92,7 +97,7 @@ def test_avro_waits_for_its_registry_and_becomes_the_histogram_of_the_reference(
             )
             assert not kafka.read_all(pipeline.settings.topic("dead-letter"))
             assert not pipeline.progress()
-            with relay(port, url):
+            with relay(port, schema_registry):
                 pipeline.wait()
             offsets = dict.fromkeys(range(RAW_PARTITIONS), 0)
             log = []
@@ -108,3 +113,60 @@ def test_avro_waits_for_its_registry_and_becomes_the_histogram_of_the_reference(
             assert published == wanted
             [letter] = kafka.read_all(pipeline.settings.topic("dead-letter"))
             assert b"UNDECODABLE" in b"".join(value or b"" for _, value in letter.headers())
+
+
+@pytest.mark.chaos
+def test_a_schema_that_comes_late_is_waited_for_and_one_that_never_comes_is_given_up(
+    kafka: Broker, schema_registry: str, tmp_path: Path
+) -> None:
+    """Also by a worker that takes over meanwhile; the records of others wait as long, and no longer."""
+    from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
+    from confluent_kafka.schema_registry.avro import AvroSerializer
+    from confluent_kafka.serialization import MessageField, SerializationContext
+
+    raw = kafka.create_topic(f"raw-{kafka.new_prefix()}", 1, {"message.timestamp.type": "LogAppendTime"})
+    every, origin = 2_000, int(time.time() * 1000)
+    live = {
+        "input": {"format": "avro", "registry": {"url": schema_registry, "patience": "20s"}},
+        "start": {"from": "earliest", "first_window": format_time(origin)},
+        "clock": {"kind": "broker", "until": None, "grace": "1s", "idle_grace": "1s"},
+        "window": {"length": "10m", "trigger_every": every, "origin": format_time(origin)},
+    }
+    with SchemaRegistryClient({"url": schema_registry}) as client, Pipeline(kafka, tmp_path, raw, live) as pipeline:
+        serialize = AvroSerializer(client, Schema(json.dumps(VISIT), "AVRO"))
+        context, users = SerializationContext(raw, MessageField.VALUE), 0
+
+        def visits(schema: int | None = None) -> list[tuple[int, bytes, None]]:
+            nonlocal users
+            found = []
+            for _ in range(5):
+                users += 1
+                good = serialize({"host": f"u{users}", "url": "/", "time": 0, "bytes": None}, context)
+                found.append((0, good if schema is None else good[:1] + schema.to_bytes(4, "big") + good[5:], None))
+            return found
+
+        def counted(name: str) -> int:
+            return pipeline.counters().get(name, 0)
+
+        def register(doc: str) -> int:
+            return client.register_schema(f"{raw}-{doc}", Schema(json.dumps(VISIT | {"doc": f"{raw} {doc}"}), "AVRO"))
+
+        known = visits()
+        late = register("earlier") + 1  # the number that the registry gives next
+        first = pipeline.start()
+        produce(kafka, raw, [*known, *visits(late), *visits()])
+        wait_for(lambda: f"does not know schema id={late}" in first.log.read_text(), "a record that waits", seconds=60)
+        wait_for(lambda: counted("routed") == 5, "what is before it", seconds=60)
+        first.kill()
+        pipeline.start()
+        assert register("late") == late
+        wait_for(lambda: counted("routed") == 15, "what waited, and what is behind it", seconds=60)
+        assert not kafka.read_all(pipeline.settings.topic("dead-letter"))
+
+        produce(kafka, raw, [*visits(), *visits(2**31 - 1), *visits(), *visits(2**31), *visits()])
+        wait_for(lambda: counted("routed") == 30, "the records of known schemas", seconds=90)
+        pipeline.wait((int(time.time() * 1000) - origin) // every + 1)
+        letters = [decode_headers(m.headers()) for m in kafka.read_all(pipeline.settings.topic("dead-letter"))]
+        assert [letter.offset for letter in letters] == [*range(20, 25), *range(30, 35)]
+        assert {letter.reason for letter in letters} == {Reason.UNDECODABLE}
+        assert (counted("dead_letter"), counted("late"), counted("slot_moved")) == (10, 0, 0)

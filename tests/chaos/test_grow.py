@@ -11,6 +11,7 @@ import pytest
 from confluent_kafka.admin import NewPartitions
 
 from susurrus.agents.bootstrap import create_topics
+from susurrus.agents.histogram.sources import Sources
 from susurrus.agents.status import collect
 from susurrus.topics import by_user, ledger, tick
 from susurrus.topics.packing import Kind, kind_of
@@ -116,9 +117,9 @@ def test_a_new_raw_partition_is_taken_up_at_the_next_trigger_while_data_flows(ka
                 found = tick.decode(message.value())
                 if found.source == 2:
                     assert found.slot >= announced.from_slot
-                if found.source == 0 and found.sources is not None:
-                    sources.append(found.sources)
-                    assert found.sources == (3 if found.slot >= announced.from_slot - 1 else 2)
+                if found.source == 0:
+                    sources.append(Sources(found.sources).number(found.slot))
+                    assert sources[-1] == (3 if found.slot >= announced.from_slot else 2)
             else:
                 block = by_user.decode(message.value())
                 assert block.source != 2 or int(block.slot.min()) >= announced.from_slot

@@ -107,14 +107,14 @@ def test_retention_that_ate_unread_records_stops_that_partition_alone(kafka: Bro
         pipeline.start()
         [row] = wait_until_refused(pipeline, ("route", 0))
         assert f"topic={raw} partition=0 starts at offset=420, but position=400 is still to be read" in row.reason
-        assert "give the pipeline a new name to start over" in row.action
+        assert "run `susurrus ledger new-epoch`" in row.action
         wait_for(lambda: running(pipeline) == 5, "the others run on", seconds=PATIENCE)
         assert set(refused(pipeline)) == {("route", 0)}
         code, text = command_line(pipeline)
         assert code == 1
         assert "route 0: refused" in text
         assert "retention ate unread records" in text
-        assert "What to do: raise its retention, and give the pipeline a new name" in text
+        assert "What to do: raise its retention, and run `susurrus ledger new-epoch`" in text
 
 
 def test_retention_that_ate_the_beginning_is_refused_too_and_nothing_is_published_without_it(
@@ -224,7 +224,9 @@ def test_a_lost_changelog_of_a_partition_that_has_committed_is_no_beginning(
         pipeline.start(SUSURRUS__WORKER__DATA_DIRECTORY=str(tmp_path / "empty"))
         [row] = wait_until_refused(pipeline, ("release", 1))
         assert "stage=release partition=1 has committed before, but its changelog is empty" in row.reason
-        assert row.action.startswith("restore the changelog topic, or give the pipeline a new")
+        assert row.action.startswith(
+            "restore the changelog topic as it was at the last commit, or run `susurrus ledger"
+        )
         wait_for(lambda: row_of(pipeline, "bound", 1).state == "running", "the others run on", seconds=PATIENCE)
         assert pipeline.public() == before
 

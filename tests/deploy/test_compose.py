@@ -1,14 +1,13 @@
 """The files of docker-compose.yml fit the program they are for."""
 
 import importlib.util
-import textwrap
-import tomllib
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+import yaml
 
-from susurrus.agents.settings import load_settings, settings_from
+from susurrus.agents.settings import load_settings
 from susurrus.topics.raw import RawDecoder
 from susurrus.topics.reason import Reason
 
@@ -40,12 +39,13 @@ def test_silence_is_waited_for_longer_than_a_replica_may_lag() -> None:
     assert settings.clock.idle_grace > 30_000  # replica.lag.time.max.ms of the official image
 
 
-def test_the_configuration_in_the_kubernetes_manifest_is_valid() -> None:
-    manifest = (COMPOSE.parent / "kubernetes" / "susurrus.yaml").read_text()
-    block = manifest.partition("pipeline.toml: |\n")[2].partition("---\n")[0]
-    data = tomllib.loads(textwrap.dedent(block))
-    assert data["kafka"]["properties"]["sasl.password"] == {"file": "/run/secrets/kafka/password"}
-    data["kafka"]["properties"]["sasl.password"] = "that file is only on the cluster"
-    settings = settings_from(data, environ={})
-    assert settings.topics.replication_factor == 3
-    assert settings.topics.min_insync_replicas == 2
+def test_nothing_but_state_and_the_secret_is_writable() -> None:
+    """Read-only as on Kubernetes; a worker may take its time to stop."""
+    services = yaml.safe_load((COMPOSE.parents[1] / "docker-compose.yml").read_text())["services"]
+    ours = {name: service for name, service in services.items() if name != "kafka"}
+    assert set(ours) == {"secret", "topics", "worker", "producer"}
+    for service in ours.values():
+        assert service["read_only"] is True
+        assert service["cap_drop"] == ["ALL"]
+        assert service["volumes"] == ["./deploy/compose:/etc/susurrus:ro", "secret:/run/susurrus"]
+    assert int(ours["worker"]["stop_grace_period"].removesuffix("s")) >= 60

@@ -47,7 +47,9 @@ def records() -> dict[str, bytes]:
     ]
     row_keys, row_values = histogram.encode_rows(release, [b'["x",null]'], columns)
     progress_key, progress_value = progress.encode(
-        progress.Progress(window=0, trigger=1, of_triggers=2, partition=0, of_partitions=8, rows=1)
+        progress.Progress(
+            window=0, trigger=1, of_triggers=2, partition=0, of_partitions=8, rows=1, epoch="00ff", epoch_number=2
+        )
     )
     published_block = published_keys.block_of(
         3, 5, bytes(range(32)), bytes(range(16)), {0: [b'"/"', b"true"], 86_400_000: [b"7"]}, {0: 9, 86_400_000: 1}
@@ -62,7 +64,7 @@ def records() -> dict[str, bytes]:
         "published-keys": published_keys.encode(published_block),
         "bounded version 2": bounded.encode(replace(bounded_block, lists=np.array([[3, 3 << 20, 0], [0, 0, 741_455]]))),
         "published-keys version 2": published_keys.encode(told_block),
-        "tick": tick.encode(tick.Tick(4, 1234, bytes(range(32)), 8)),
+        "tick": tick.encode(tick.Tick(4, 1234, bytes(range(32)), ((1200, 8), (1236, 9)))),
         **{f"changelog {i + 1} of {len(chunks)}": chunk for i, chunk in enumerate(chunks)},
         "histogram key": row_keys[0],
         "histogram value": row_values[0],

@@ -5,6 +5,7 @@ published, when, and with which number, whatever the chunks, the order of keys, 
 """
 
 import math
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -320,6 +321,62 @@ def test_another_window_has_other_noise(setting: Any) -> None:
         for name in "pq"
     ]
     assert (results[0].estimates != results[1].estimates).mean() > 0.3
+
+
+def test_a_draw_serves_one_scale_and_one_plan_only(setting: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same gaussian at two scales cancels: two mechanisms, or two plans, must not meet at one address."""
+    strategy, work, declared, _ = setting
+    drawn: dict[bytes, set[tuple[float, int]]] = {}
+    normal = WindowNoise.normal
+
+    def recording(noise: WindowNoise, labels: npt.NDArray[np.uint8], *place: int, sigma: float, bits: int) -> Any:
+        for label in labels:
+            drawn.setdefault(label.tobytes(), set()).add((sigma, bits))
+        return normal(noise, labels, *place, sigma=sigma, bits=bits)
+
+    monkeypatch.setattr(WindowNoise, "normal", recording)
+    run(strategy, work, declared)
+    assert drawn
+    assert {len(scales) for scales in drawn.values()} == {1}
+    here, other = set(drawn), build_strategy(replace(strategy.plan, epsilon=strategy.plan.epsilon * 2))
+    drawn.clear()
+    run(other, work, declared)
+    assert drawn
+    assert not here & set(drawn)
+
+
+@pytest.mark.parametrize("room", [1 << 26, 0])
+def test_no_two_published_numbers_share_their_noise(setting: Any, room: int) -> None:
+    """Long keys with a common beginning or end, mechanisms, triggers: each has noise of its own, remembered or not."""
+    strategy = setting[0]
+    plan, noise = strategy.plan, window()
+    noise.memory_bytes = room
+    keys = [b"https://shop.example/" + b"x" * 80 + b"/%02d" % i for i in range(30)]
+    keys += [b"%02d/" % i + b"y" * 80 for i in range(30)]
+    states = strategy.empty(len(keys))
+    nothing = np.zeros(len(keys), np.int64)
+    rows = []
+    for trigger in range(1, plan.triggers + 1):
+        step = strategy.step(
+            trigger,
+            keys,
+            states,
+            Increments(
+                users=nothing,
+                weight=nothing,
+                sums=np.zeros((len(keys), len(plan.columns)), np.int64),
+                lists=lists_for(strategy, trigger, len(keys)),
+            ),
+            noise,
+            np.ones(len(keys), np.bool_),
+        )
+        states = step.states
+        rows.append(step.estimates)
+    series = np.stack(rows).reshape(plan.triggers, len(keys), -1)
+    measured = sorted({strategy.source.index(source) for source in strategy.source})
+    for seen in (series, series[1:]):  # the first trigger draws what the later ones remember
+        told = {tuple(seen[:, key, column].tolist()) for key in range(len(keys)) for column in measured}
+        assert len(told) == len(keys) * len(measured)
 
 
 def test_declared_keys_are_published_from_the_first_trigger_without_data(setting: Any) -> None:

@@ -174,6 +174,22 @@ class TestMemory:
         assert memory.table[1].tolist() == list(range(10, 20))
         assert memory.room() == 1
 
+    def test_long_keys_that_differ_at_one_end_are_two_keys(self) -> None:
+        """Rows found by a part of the key would give two of them one noise, and their published difference would be the truth."""
+        for keys in ([b"x" * 200 + b"a", b"x" * 200 + b"b"], [b"a" + b"x" * 200, b"b" + b"x" * 200], [b"k", b"k\0"]):
+            memory = window().memory("m", 2)
+            memory.add(keys, np.arange(4).reshape(2, 2))
+            assert memory.table[memory.find(keys)].tolist() == [[0, 1], [2, 3]]
+            memory = window().memory("m", 2)
+            memory.add(keys[:1], np.arange(2).reshape(1, 2))
+            assert memory.find(keys).tolist() == [0, -1]
+
+    def test_mechanisms_and_windows_remember_apart(self) -> None:
+        noise = window()
+        noise.memory("m", 1).add([b"k"], np.array([[7]]))
+        assert noise.memory("n", 1).find([b"k"]).tolist() == [-1]
+        assert window().memory("m", 1).find([b"k"]).tolist() == [-1]
+
     def test_numbers_beyond_32_bits_are_not_kept(self) -> None:
         memory = window().memory("m", 1)
         memory.add([b"a"], np.array([[1 << 31]]))

@@ -12,20 +12,33 @@ from susurrus.topics.dead_letter import DeadLetter, decode_headers, encode_heade
 from susurrus.topics.packing import MalformedRecord
 from susurrus.topics.raw import Reason
 
-EXAMPLE = progress.Progress(window=0, trigger=3, of_triggers=96, partition=2, of_partitions=8, rows=0)
+EXAMPLE = progress.Progress(
+    window=0, trigger=3, of_triggers=96, partition=2, of_partitions=8, rows=0, epoch="00ff", epoch_number=2
+)
 
 
-def test_progress_survives_and_its_key_is_the_window_and_partition():
+def test_progress_survives_and_its_key_is_epoch_window_and_partition():
     key, value = progress.encode(EXAMPLE)
     assert progress.decode(value) == EXAMPLE
-    assert key == b'{"window":"1970-01-01T00:00:00Z","partition":2}'
+    assert key == b'{"epoch":"00ff","window":"1970-01-01T00:00:00Z","partition":2}'
     later = msgspec.structs.replace(EXAMPLE, trigger=4)
     assert progress.encode(later)[0] == key  # compaction keeps the later one
+    # Of both epochs: whoever asks what a window has cost must see that it was published twice.
+    assert progress.encode(msgspec.structs.replace(EXAMPLE, epoch="ff", epoch_number=3))[0] != key
 
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("trigger", 0), ("partition", -1), ("rows", -1), ("window", "yesterday"), ("schema", 2), ("of_partitions", None)],
+    [
+        ("trigger", 0),
+        ("partition", -1),
+        ("rows", -1),
+        ("window", "yesterday"),
+        ("schema", 2),
+        ("of_partitions", None),
+        ("epoch", None),
+        ("epoch_number", 0),
+    ],
 )
 def test_wrong_progress_is_malformed(field, value):
     record = json.loads(progress.encode(EXAMPLE)[1]) | {field: value}

@@ -1,11 +1,13 @@
 """The picture of a pipeline's state, at the widths terminals have."""
 
 import io
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
 
-from susurrus.agents.cli.status import picture
+from susurrus.agents.cli.status import picture, start
+from susurrus.agents.probe import Trouble
 from susurrus.agents.settings import settings_from
 from susurrus.agents.status import PartitionStatus, PipelineStatus
 from tests.agents.released import settings
@@ -67,6 +69,19 @@ def test_a_configuration_that_workers_would_refuse_is_told_even_if_all_is_well()
 def test_a_pipeline_that_never_ran_says_so() -> None:
     found = PipelineStatus(epoch="", first_window=None, partitions=tuple(MISSING))
     assert "not started yet" in shown(found, 80)
+
+
+def test_that_no_worker_runs_is_told_with_what_one_would_meet() -> None:
+    found = PipelineStatus(epoch="ab" * 16, first_window=0, partitions=tuple(MISSING), workers=0)
+    assert "no worker runs" in shown(found, 120)
+    console = Console(file=io.StringIO(), width=100, color_system=None)
+    with console.capture() as capture:
+        console.print(start(Trouble("the right Read is missing; give it:\n    kafka-acls.sh ...", waits=False), found))
+        console.print(start(Trouble("no broker answers", waits=True), replace(found, workers=2)))
+    text = " ".join(capture.get().replace("│", " ").split())
+    assert "No worker runs. One that starts now ends with exit code 2: the right Read is missing; give it:" in text
+    assert "A worker that starts now waits: no broker answers" in text
+    assert "kafka-acls.sh" not in text  # it stands below, where no frame breaks it
 
 
 def test_no_windows_are_charged_where_there_are_none() -> None:

@@ -1,0 +1,128 @@
+"""``susurrus ledger``: what may be done to the record of what a pipeline is and has charged."""
+
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from susurrus.agents.cli.console import ConfigOption, out, settings_of
+from susurrus.agents.durations import parse_instant
+from susurrus.mechanisms.errors import ConfigurationError
+from susurrus.topics.timestamps import format_time
+
+if TYPE_CHECKING:
+    from susurrus.agents.founding import Origin
+    from susurrus.agents.new_epoch import FirstWindow, Plan
+
+app = typer.Typer(no_args_is_help=True, help="Begin a new epoch where internal topics are lost or an older copy.")
+
+_SHOWN = 5
+
+
+@app.callback()
+def group() -> None:
+    """Begin a new epoch where internal topics are lost or an older copy."""
+
+
+@app.command("new-epoch")
+def new_epoch(
+    config: ConfigOption = None,
+    first_window: Annotated[
+        str,
+        typer.Option(
+            help="First window to publish: `next`, after everything that was published, which costs nothing twice; `current`, the "
+            "window of now (clock replay: the last one published); or the start of a window."
+        ),
+    ] = "next",
+    origin: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            help="First raw record to read: `earliest`, `latest` or an instant; by default what the first window needs.",
+        ),
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+) -> None:
+    """End the pipeline's epoch and begin another, with fresh noise and empty state. All workers must be stopped.
+
+    For internal topics that are lost, or were restored from a copy older than the last published trigger. What the new epoch
+    publishes of a window that was published before is charged again; the costs are told before anything is done.
+    """
+    settings = settings_of(config)
+    from susurrus.agents.app import build_services
+    from susurrus.agents.new_epoch import NewEpoch
+
+    services = build_services(settings)
+    console = out()
+    try:
+        work = NewEpoch(services, first_window=_first_window(first_window), origin=_origin(origin))
+        now = int(time.time() * 1000)
+        plan = work.plan(now)
+        for line in told(plan, settings.pipeline.name):
+            console.print(line, soft_wrap=True, markup=False)
+        if not yes:
+            typer.confirm("Begin the new epoch?", abort=True)
+        epoch = work.begin(plan, now)
+    finally:
+        services.ledger.close()
+        services.clients.close()
+    console.print(f"Epoch {plan.number} ({epoch[:8]}) begins; start the workers.", soft_wrap=True)
+
+
+def _first_window(text: str) -> "FirstWindow":
+    if text == "next":
+        return "next"
+    return "current" if text == "current" else _instant("--first-window", text)
+
+
+def _origin(text: str | None) -> "Origin | None":
+    if text is None:
+        return None
+    if text == "earliest":
+        return "earliest"
+    return "latest" if text == "latest" else _instant("--from", text)
+
+
+def _instant(option: str, text: str) -> int:
+    try:
+        return parse_instant(text)
+    except ValueError as error:
+        raise ConfigurationError(f"{option} {text}: {error}") from None
+
+
+def told(plan: "Plan", name: str) -> Iterator[str]:
+    """What the new epoch is and costs, line by line."""
+    before = f"epoch {plan.number - 1} ({plan.before[:8]})" if plan.before else "the epoch that the ledger has lost"
+    origin = plan.origin if isinstance(plan.origin, str) else format_time(plan.origin)
+    yield f"{name}: {before} ends, epoch {plan.number} begins."
+    yield f"First window {format_time(plan.first_window)}; the raw topic is read from {origin}."
+    if plan.unfinished:
+        windows = _listed([f"{format_time(p.window)} ({p.trigger} of {p.of_triggers})" for p in plan.unfinished])
+        yield f"Left unfinished, at the trigger they have reached: {windows}."
+    g = plan.guarantee
+    if not plan.again:
+        yield "Nothing is published a second time, so nothing is charged twice."
+    else:
+        windows = _listed([f"{format_time(a.window)} ({a.trigger} of {a.of_triggers})" for a in plan.again])
+        cost = f"epsilon={g.epsilon:g}, delta={g.delta:g}, mu={g.mu:.4g}"
+        yield f"Published a second time, and charged {cost} each once more: {windows}."
+        worst = max(plan.again, key=lambda a: a.spend.mu)
+        yield (
+            f"Who was in such a window has then spent up to mu={worst.spend.mu:.4g} in {worst.epochs} epochs: "
+            f"epsilon={worst.spend.epsilon_total(worst.delta):.4g} at delta={worst.delta:g}."
+        )
+    if plan.forgotten:
+        yield (
+            f"The log of charges has lost {len(plan.forgotten)} that progress tells of; they are entered again, at what the "
+            "configuration says now."
+        )
+    if plan.windows_left is None:
+        yield "There is no [budget] that could forbid it."
+    else:
+        yield f"The budget allows it, and {plan.windows_left:,} more windows after that."
+
+
+def _listed(items: list[str]) -> str:
+    shown = ", ".join(items[:_SHOWN])
+    return shown if len(items) <= _SHOWN else f"{shown} and {len(items) - _SHOWN} more"

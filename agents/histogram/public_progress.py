@@ -1,0 +1,85 @@
+"""What the public can see of the pipeline's triggers, held against the state that a worker finds.
+
+    release ──progress──▶ public readers, and back: before a release partition goes on, and before an epoch is founded
+
+Internal topics that were put back from an older copy look whole. Only what has been published since tells: a trigger that the
+state does not know of would be published again, with the same noise and perhaps over other data.
+"""
+
+import contextlib
+import threading
+from collections.abc import Iterator
+
+from susurrus.agents.clients import Clients, read_to_end
+from susurrus.mechanisms.calendar import Calendar
+from susurrus.mechanisms.errors import Refusal
+from susurrus.topics import progress as codec
+from susurrus.topics.packing import MalformedRecord
+
+
+def read_progress(clients: Clients, topic: str, start: int = 0) -> Iterator[tuple[int, codec.Progress]]:
+    """(offset, record) from an offset to the end that the topic's leader tells.
+
+    Raises Refusal for what release did not write, KafkaException where the end is not reached.
+    """
+    low, end = clients.watermarks(topic, 0)
+    start = max(start, low)
+    if start >= end:
+        return
+    with contextlib.closing(clients.reader("progress")) as consumer:
+        for batch in read_to_end(consumer, topic, 0, start, until=end):
+            for message in batch:
+                if (value := message.value()) is None:
+                    continue
+                try:
+                    yield message.offset(), codec.decode(value)
+                except MalformedRecord as error:
+                    raise Refusal(
+                        f"topic={topic} offset={message.offset()}: {error}; find out who else writes to it"
+                    ) from error
+
+
+class PublicProgress:
+    """The newest trigger of every epoch and partition. Thread-safe; shared by the tasks of a worker, read once and then on."""
+
+    def __init__(self, clients: Clients, topic: str, calendar: Calendar) -> None:
+        self.topic = topic
+        self._clients = clients
+        self._calendar = calendar
+        self._lock = threading.Lock()
+        self._next = 0
+        self._newest: dict[tuple[str, int], tuple[int, codec.Progress]] = {}
+
+    def refresh(self) -> None:
+        """Read what is new. Raises as `read_progress` does."""
+        with self._lock:
+            if self._clients.watermarks(self.topic, 0)[1] < self._next:
+                self._next, self._newest = 0, {}  # another topic of the same name
+            for offset, said in read_progress(self._clients, self.topic, self._next):
+                self._next = offset + 1
+                place, slot = (said.epoch, said.partition), self.slot_of(said)
+                if place not in self._newest or self._newest[place][0] < slot:
+                    self._newest[place] = slot, said
+
+    def slot_of(self, said: codec.Progress) -> int:
+        """The slot with which a trigger was published."""
+        return self._calendar.first_slot(self._calendar.window_at(said.window)) + said.trigger - 1
+
+    def newest(self) -> codec.Progress | None:
+        """The newest record of the newest epoch; None where nothing was ever published, or all of it has expired."""
+        with self._lock:
+            found = [(said.epoch_number, slot, said) for slot, said in self._newest.values()]
+        return max(found, key=lambda row: row[:2])[2] if found else None
+
+    def ahead(self, partition: int, *, epoch: str, number: int, closed: int) -> codec.Progress | None:
+        """A record that a release partition in this epoch, which has closed slots up to ``closed``, cannot have left behind:
+        a later slot of its own, or one of an epoch that the ledger does not know yet. Older epochs are no obstacle.
+        """
+        with self._lock:
+            for slot, said in self._newest.values():
+                if said.epoch == epoch:
+                    if said.partition == partition and slot > closed:
+                        return said
+                elif said.epoch_number >= number:
+                    return said
+        return None

@@ -1,0 +1,102 @@
+"""What is missing when Kafka will not have it: a topic, or a right. The error that a task meets names neither, so Kafka is asked.
+
+Somebody can mend all of it from outside, so it comes out as a MendableRefusal, with the name, the right and the way out. What
+Kafka says and does not stand by when asked (a broker that has just come back) is nothing of the kind.
+"""
+
+from collections.abc import Iterator
+from typing import Final, Protocol
+
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka.admin import AclOperation
+
+from susurrus.agents.bootstrap import specs_of
+from susurrus.agents.clients import REQUEST_SECONDS
+from susurrus.agents.services import Services
+from susurrus.mechanisms.errors import MendableRefusal
+from susurrus.topics import charges
+
+_OF_TOPICS: Final = (
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError._UNKNOWN_TOPIC,
+    KafkaError._UNKNOWN_PARTITION,
+    KafkaError._NOENT,
+    KafkaError._INCONSISTENT,
+)
+"""The last is what a commit says of any record that could not be delivered."""
+_ACCESS: Final = "docs/operations.md, Access, has the commands"
+
+
+class Task(Protocol):
+    """What is told of the task that met the error."""
+
+    name: str
+    services: Services
+
+
+def lack(error: BaseException | KafkaError, task: Task) -> MendableRefusal | None:
+    """What is missing, or None where the error is of another kind. Raises KafkaException where Kafka does not answer."""
+    if isinstance(error, KafkaException) and error.args and isinstance(error.args[0], KafkaError):
+        error = error.args[0]
+    if not isinstance(error, KafkaError):
+        return None
+    services = task.services
+    prefix, application = f"{services.settings.pipeline.prefix}.", services.clients.application
+    match error.code():
+        case KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
+            return MendableRefusal(
+                f"transactional.id={application}-{task.name}: Kafka's user lacks Write or Describe, without which nothing can be "
+                f"committed: grant both on the transactional ids that begin with {prefix} ({_ACCESS})"
+            )
+        case KafkaError.GROUP_AUTHORIZATION_FAILED:
+            return MendableRefusal(
+                f"group={application}: Kafka's user lacks Read, without which it can neither be given partitions nor say how far "
+                f"it is: grant Read and Describe on the groups that begin with {prefix} ({_ACCESS})"
+            )
+        case KafkaError.CLUSTER_AUTHORIZATION_FAILED:
+            return MendableRefusal(
+                "cluster: Kafka's user lacks IdempotentWrite, without which a record might be written twice: grant it, or Write "
+                f"on the topics that begin with {prefix} ({_ACCESS})"
+            )
+        case code if code in _OF_TOPICS and not services.clients.embedded:
+            return next(_of_topics(services), None)
+    return None
+
+
+def _of_topics(services: Services) -> Iterator[MendableRefusal]:
+    """First the topics that do not exist, then the right that is missing on most."""
+    settings = services.settings
+    read, write = AclOperation.READ, AclOperation.WRITE
+    needed = {
+        settings.topic(spec.name): {write} if spec.readers == "public" else {read, write} for spec in specs_of(settings)
+    }
+    needed[charges.topic_name(settings.pipeline.prefix)] = {read, write}
+    if settings.pipeline.kind != "local":
+        needed[settings.input.topic] = {read}
+    futures = services.clients.admin().describe_topics(
+        TopicCollection(list(needed)), include_authorized_operations=True, request_timeout=REQUEST_SECONDS
+    )
+    missing: list[str] = []
+    lacking: dict[str, list[str]] = {}
+    for topic, operations in needed.items():
+        try:
+            granted = futures[topic].result().authorized_operations
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                missing.append(topic)
+            elif error.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                lacking.setdefault("Describe", []).append(topic)
+            else:
+                raise
+            continue
+        for operation in operations.difference(granted or operations):
+            lacking.setdefault(operation.name.capitalize(), []).append(topic)
+    if missing:
+        ours = [topic for topic in missing if topic != settings.input.topic]
+        yield MendableRefusal(
+            f"topic={', '.join(missing)} does not exist: "
+            + ("create it with `susurrus topics create`" if ours else "create it, for input.topic is only read")
+        )
+    for right, topics in sorted(lacking.items(), key=lambda item: -len(item[1])):
+        yield MendableRefusal(f"topic={', '.join(sorted(topics))}: Kafka's user lacks {right}: grant it ({_ACCESS})")

@@ -1,0 +1,217 @@
+"""The audit of private streams: neighbouring streams, JSON values in, published rows out, through the agents' own stage.
+
+Neighbours differ in the value of one event, at a position that is public; δ is 0. Flow: `SCENARIOS` → `play_streams` (a trial
+is a stream id of its own, in every raw partition; the stage keeps streams apart, so N trials are N runs) → audit_statistics.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import numpy.typing as npt
+from audit_memory import Clients, Memory, MemoryLedger
+
+from susurrus.agents.app import calendar_of
+from susurrus.agents.real.law import law_of
+from susurrus.agents.real.stream import Stream
+from susurrus.agents.services import Services
+from susurrus.agents.settings import Settings, settings_from
+from susurrus.agents.transport import Batch
+from susurrus.mechanisms.real.addresses import AddressedNoise, Ints, address
+from susurrus.mechanisms.real.hierarchy import Hierarchy
+from susurrus.topics import private_stream
+
+REAL = "none"
+DEFECTS = {
+    "threshold noise reused": "the noise of a threshold is addressed by the stream's id alone, so two holdouts share it",
+    "tree noise reused": "every tree of a stream has the first one's noise",
+    "leaves without noise": "the lowest layer of a tree is not measured but known",
+    "layer at full epsilon": "every layer has the noise of a tree with one layer",
+}
+EPSILON = 1.0
+BOUND = 32
+HOLDOUT = 8
+TREE = 4
+"""Values of a tree: two layers, a fanout of four, leaves of one value."""
+METHODS = ("tops", "tops-paper")
+_SECRET = "5a" * 32
+_FETCH = 5_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamScenario:
+    """values: of one stream, in every partition. at: the position whose value is replaced by `by`, in the last partition."""
+
+    what: str
+    values: tuple[int, ...]
+    at: int
+    by: int
+    partitions: int
+    exposes: tuple[str, ...]
+
+
+SCENARIOS = {
+    "a value of the holdout": StreamScenario(
+        what="one of the values that choose the threshold",
+        values=(0,) * (HOLDOUT + 1),
+        at=HOLDOUT - 1,
+        by=BOUND // 2,
+        partitions=2,
+        exposes=("threshold noise reused",),
+    ),
+    "a value of a tree": StreamScenario(
+        what="one of the values behind the threshold, in the second tree",
+        values=(BOUND,) * HOLDOUT + (0,) * (2 * TREE),
+        at=HOLDOUT + TREE + 1,
+        by=BOUND,
+        partitions=1,
+        exposes=("tree noise reused", "leaves without noise", "layer at full epsilon"),
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Streams:
+    """What readers see in N trials: theta int64[N, partitions], sums float64[N, partitions * leaves], in units of theta."""
+
+    theta: Ints
+    sums: npt.NDArray[np.float64]
+    candidates: tuple[int, ...]
+
+    def features(self) -> npt.NDArray[np.float64]:
+        """float64[N, partitions * (leaves + 1)]."""
+        return np.concatenate([self.sums, self.theta / BOUND], axis=1)
+
+    def flags(self) -> npt.NDArray[np.bool_]:
+        """bool[N, candidates + 1]: the last theta is at least so large; all thetas are one."""
+        reached = self.theta[:, -1:] >= np.array(self.candidates)
+        return np.concatenate([reached, (self.theta == self.theta[:, :1]).all(axis=1)[:, None]], axis=1)
+
+    def names(self) -> list[str]:
+        """What the flags say."""
+        return [f"theta >= {candidate}" for candidate in self.candidates] + ["all thetas are one"]
+
+
+def play_streams(name: str, method: str, *, replaced: bool, trials: int, seed: int, defect: str = REAL) -> Streams:
+    """Runs `trials` independent copies and returns what their readers see. replaced: one value is another."""
+    scenario = SCENARIOS[name]
+    settings = _settings(method)
+    assert settings.stream is not None
+    law = law_of(settings.stream)
+    assert (law.base.leaf, law.base.leaves) == (1, TREE)
+    leaves = len(scenario.values) - HOLDOUT
+    theta = np.zeros((trials, scenario.partitions), np.int64)
+    sums = np.zeros((trials, scenario.partitions, leaves))
+    with planted(defect):
+        for partition in range(scenario.partitions):
+            values = list(scenario.values)
+            if replaced and partition == scenario.partitions - 1:
+                values[scenario.at] = scenario.by
+            services = _services(settings, scenario.partitions, seed, replaced)
+            for value in _published(services, partition, values, trials):
+                row = private_stream.decode_row(value)
+                theta[int(row.stream), partition] = row.theta
+                sums[int(row.stream), partition, row.first - HOLDOUT] = row.value.estimate / row.theta
+    return Streams(theta, sums.reshape(trials, -1), law.threshold.candidates)
+
+
+def _published(services: Services, partition: int, values: list[int], trials: int) -> Iterator[bytes]:
+    stage = Stream(services, partition)
+    store = Memory(REAL)
+    position = stage.restore(store, None, 0)  # type: ignore[arg-type]
+    events = (json.dumps({"meter": trial, "reading": value}).encode() for trial in range(trials) for value in values)
+    records = [SimpleNamespace(offset=n, timestamp=n, key=None, value=value) for n, value in enumerate(events)]
+    while position < len(records):
+        end = min(position + _FETCH, len(records))
+        stage.take(Batch(position, end, records[position:end], 0))
+        position = end
+        for commit in stage.commits(0):
+            store.write(commit)
+            stage.committed(commit)
+            for output in commit.outputs:
+                if output.topic == services.topic("private-stream"):
+                    yield from (message["value"] for message in output.messages)
+
+
+@contextmanager
+def planted(defect: str) -> Iterator[None]:
+    """The mechanism with one fault."""
+    draw = Hierarchy.draw
+
+    def known_leaves(tree: Hierarchy, *given: Any) -> list[Ints]:
+        raw = draw(tree, *given)
+        return [np.zeros_like(raw[0]), *raw[1:]]
+
+    def one_layers(
+        tree: Hierarchy, noise: AddressedNoise, streams: Sequence[bytes], number: int, theta: int, epsilon: float
+    ) -> list[Ints]:
+        return draw(tree, noise, streams, number, theta, epsilon * tree.layers)
+
+    with ExitStack() as stack:
+        if defect == "threshold noise reused":
+            # In front of the id stands the partition.
+            stack.enter_context(patch("susurrus.mechanisms.real.threshold.address", lambda stream: address(stream[4:])))
+        if defect == "tree noise reused":
+            stack.enter_context(
+                patch(
+                    "susurrus.mechanisms.real.hierarchy.address", lambda stream, tree, layer: address(stream, 0, layer)
+                )
+            )
+        if defect == "leaves without noise":
+            stack.enter_context(patch.object(Hierarchy, "draw", known_leaves))
+        if defect == "layer at full epsilon":
+            stack.enter_context(patch.object(Hierarchy, "draw", one_layers))
+        yield
+
+
+def _settings(method: str) -> Settings:
+    return settings_from(
+        {
+            "pipeline": {"name": "audit", "kind": "stream"},
+            "kafka": {"bootstrap_servers": "none:1"},
+            "input": {"topic": "raw"},
+            "start": {"from": "earliest"},
+            "stream": {
+                "method": method,
+                "stream": "meter",
+                "value": "reading",
+                "bound": BOUND,
+                "grid": 1,
+                "epsilon": EPSILON,
+                "holdout": HOLDOUT,
+                "range_limit": TREE**2,
+                "fanout": TREE,
+                "smoothing": 0,
+            },
+        },
+        environ={"SUSURRUS_SECRET": _SECRET},
+    )
+
+
+def _services(settings: Settings, partitions: int, seed: int, replaced: bool) -> Services:
+    clients = Clients([[] for _ in range(partitions)])
+    digest = bytes(32)
+    ledger = MemoryLedger(
+        settings,
+        clients,  # type: ignore[arg-type]
+        calendar_of(settings),
+        config_digest=digest,
+        secret=bytes.fromhex(_SECRET),
+        founder=("stream", 0),
+    )
+    with patch("os.urandom", lambda size: (2 * seed + replaced).to_bytes(size, "big")):
+        ledger.found()
+    return Services(
+        settings=settings,
+        clients=clients,  # type: ignore[arg-type]
+        ledger=ledger,
+        calendar=calendar_of(settings),
+        config_digest=digest,
+        secret=bytes.fromhex(_SECRET),
+        strategy=None,
+    )

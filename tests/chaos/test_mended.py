@@ -1,0 +1,193 @@
+"""A refusal that somebody mends from outside: it names what is missing, stays visible, and the worker goes on by itself.
+
+All is there when the worker looks at the start (tests/agents/test_probe.py), and is taken away before its tasks begin.
+"""
+
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from deploy.kafka import KafkaCluster, Node, free_ports
+from susurrus.agents.bootstrap import create_topics
+from tests.broker import Broker, started, wait_for
+from tests.chaos.test_refusals import PATIENCE, SMALL, raw_topic, refused, wait_until_refused
+from tests.pipeline import Pipeline
+
+pytestmark = [pytest.mark.chaos, pytest.mark.broker, pytest.mark.timeout(600)]
+
+USER = "User:susurrus"
+PASSWORD = "hunter2"
+
+
+class GuardedCluster(KafkaCluster):
+    """A broker that lets everybody do everything on its own listener, and asks for a name and for rights on a second one."""
+
+    def __init__(self, port: int) -> None:
+        super().__init__(1)
+        self.port = port
+
+    def _server_properties(self, node: Node) -> dict[str, str]:
+        plain = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+        properties = super()._server_properties(node)
+        return properties | {
+            "listeners": f"{properties['listeners']},GUARDED://127.0.0.1:{self.port}",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,GUARDED:SASL_PLAINTEXT",
+            "listener.name.guarded.sasl.enabled.mechanisms": "PLAIN",
+            "listener.name.guarded.plain.sasl.jaas.config": f'{plain} user_susurrus="{PASSWORD}";',
+            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            "super.users": "User:ANONYMOUS",
+        }
+
+
+class Rights:
+    """What the worker's user may do."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def _binding(self, kind: ResourceType, name: str, operation: AclOperation, *, deny: bool) -> AclBinding:
+        pattern = ResourcePatternType.LITERAL if deny else ResourcePatternType.PREFIXED
+        permission = AclPermissionType.DENY if deny else AclPermissionType.ALLOW
+        return AclBinding(kind, name, pattern, USER, "*", operation, permission)
+
+    def allow(self, kind: ResourceType, prefix: str, *operations: AclOperation) -> None:
+        """Rights on everything that begins so."""
+        bindings = [self._binding(kind, prefix, operation, deny=False) for operation in operations]
+        for future in self._broker.admin().create_acls(bindings).values():
+            future.result(30)
+
+    def deny(self, kind: ResourceType, name: str, operation: AclOperation) -> None:
+        """Take one right away."""
+        for future in self._broker.admin().create_acls([self._binding(kind, name, operation, deny=True)]).values():
+            future.result(30)
+
+    def give_back(self, kind: ResourceType, name: str) -> None:
+        """What ``deny`` took away."""
+        wanted = AclBindingFilter(
+            kind, name, ResourcePatternType.LITERAL, USER, None, AclOperation.ANY, AclPermissionType.DENY
+        )
+        for future in self._broker.admin().delete_acls([wanted]).values():
+            assert len(future.result(30)) > 0
+
+
+@pytest.fixture(scope="module")
+def guarded() -> Iterator[tuple[Broker, str]]:
+    """A broker with an authorizer, and the address at which it asks who is there."""
+    [port] = free_ports(1)
+    cluster = GuardedCluster(port)
+    with started(cluster):
+        yield Broker(cluster.bootstrap_servers, description="a broker with rights"), f"127.0.0.1:{port}"
+
+
+def undisturbed(broker: Broker, tmp_path: Path, raw: str) -> Any:
+    with Pipeline(broker, tmp_path, raw, SMALL) as pipeline:
+        pipeline.start()
+        pipeline.wait()
+        return pipeline.public()
+
+
+@pytest.mark.parametrize(
+    ("missing", "who"), [("release-changelog", "release"), ("histogram", "release"), ("ledger", "route")]
+)
+def test_a_topic_that_is_missing_is_named_and_once_created_the_worker_goes_on(
+    kafka: Broker, tmp_path: Path, missing: str, who: str
+) -> None:
+    raw = raw_topic(kafka)
+    wanted = undisturbed(kafka, tmp_path, raw)
+    [port] = free_ports(1)
+    with Pipeline(kafka, tmp_path, raw, {**SMALL, "worker": {"web_port": port}}) as pipeline:
+        topic = pipeline.settings.topic(missing)
+        worker = pipeline.start()
+        with worker.held():
+            kafka.delete_topic(topic)
+        said = f"{who}-0 refuses: topic={topic} does not exist: create it with `susurrus topics create`"
+        wait_for(lambda: said in worker.log.read_text(), f"{who} refuses", seconds=PATIENCE)
+
+        def words() -> str:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=10) as answer:
+                return str(answer.read().decode())
+
+        wait_for(lambda: f"{who}-0: refused" in words() and topic in words(), "its page says so", seconds=PATIENCE)
+        if missing != "ledger":
+            [row] = wait_until_refused(pipeline, (who, 0))
+            assert topic in row.reason
+            assert row.action == "create it with `susurrus topics create`"
+        create_topics(pipeline.settings, kafka.admin())
+        pipeline.wait()
+        assert pipeline.public() == wanted
+        assert worker.process.poll() is None
+        wait_for(lambda: not refused(pipeline), "nothing is refused any more", seconds=PATIENCE)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "operation", "said", "way_out"),
+    [
+        (ResourceType.TOPIC, "histogram", AclOperation.WRITE, "Kafka's user lacks Write", "grant it"),
+        (ResourceType.TOPIC, "ledger", AclOperation.READ, "Kafka's user lacks Read", "grant it"),
+        (ResourceType.TOPIC, "bound-changelog", AclOperation.DESCRIBE, "Kafka's user lacks Describe", "grant it"),
+        (
+            ResourceType.TRANSACTIONAL_ID,
+            "bound-1",
+            AclOperation.WRITE,
+            "Kafka's user lacks Write or Describe",
+            "grant both on the transactional ids that begin with",
+        ),
+    ],
+    ids=["write", "read", "describe", "transactional id"],
+)
+def test_a_right_that_is_missing_is_named_and_once_granted_the_worker_goes_on(
+    guarded: tuple[Broker, str],
+    tmp_path: Path,
+    kind: ResourceType,
+    name: str,
+    operation: AclOperation,
+    said: str,
+    way_out: str,
+) -> None:
+    broker, address = guarded
+    rights, raw = Rights(broker), raw_topic(broker)
+    wanted = undisturbed(broker, tmp_path, raw)
+    properties = {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": "susurrus",
+        "sasl.password": PASSWORD,
+    }
+    with Pipeline(broker, tmp_path, raw, SMALL) as pipeline:
+        prefix = f"{pipeline.settings.pipeline.prefix}."
+        rights.allow(ResourceType.TOPIC, raw, AclOperation.READ, AclOperation.DESCRIBE, AclOperation.DESCRIBE_CONFIGS)
+        rights.allow(ResourceType.TOPIC, prefix, AclOperation.ALL)
+        rights.allow(ResourceType.GROUP, prefix, AclOperation.READ, AclOperation.DESCRIBE)
+        rights.allow(ResourceType.TRANSACTIONAL_ID, prefix, AclOperation.WRITE, AclOperation.DESCRIBE)
+        full = pipeline.settings.topic(name)
+        full = full if kind is ResourceType.TOPIC else full.replace(".web.", ".web-")
+        pipeline.data["kafka"] = {"bootstrap_servers": address, "properties": properties}
+        pipeline.write_config()
+        pipeline.data["kafka"] = {"bootstrap_servers": broker.bootstrap_servers}  # who asks for the status may see all
+        worker = pipeline.start()
+        with worker.held():
+            rights.deny(kind, full, operation)
+        try:
+            wait_for(lambda: bool(refused(pipeline)), "somebody refuses", seconds=PATIENCE)
+        except TimeoutError as error:
+            raise TimeoutError(f"{error}\n{pipeline.trouble()}\n{worker.tail()}") from error
+        row = next(iter(refused(pipeline).values()))
+        assert full in row.reason, row
+        assert said in row.reason, row
+        assert way_out in row.action, row
+        rights.give_back(kind, full)
+        pipeline.wait()
+        assert pipeline.public() == wanted
+        assert worker.process.poll() is None
+        wait_for(lambda: not refused(pipeline), "nothing is refused any more", seconds=PATIENCE)
