@@ -16,15 +16,8 @@ from susurrus.agents.services import Services
 from susurrus.mechanisms.errors import MendableRefusal
 from susurrus.topics import charges
 
-_OF_TOPICS: Final = (
-    KafkaError.UNKNOWN_TOPIC_OR_PART,
-    KafkaError.TOPIC_AUTHORIZATION_FAILED,
-    KafkaError._UNKNOWN_TOPIC,
-    KafkaError._UNKNOWN_PARTITION,
-    KafkaError._NOENT,
-    KafkaError._INCONSISTENT,
-)
-"""The last is what a commit says of any record that could not be delivered."""
+_NO_ANSWER: Final = (KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN)
+"""Who does not answer is not asked what is missing."""
 _ACCESS: Final = "docs/operations.md, Access, has the commands"
 
 
@@ -59,9 +52,11 @@ def lack(error: BaseException | KafkaError, task: Task) -> MendableRefusal | Non
                 "cluster: Kafka's user lacks IdempotentWrite, without which a record might be written twice: grant it, or Write "
                 f"on the topics that begin with {prefix} ({_ACCESS})"
             )
-        case code if code in _OF_TOPICS and not services.clients.embedded:
-            return next(_of_topics(services), None)
-    return None
+    if services.clients.embedded or error.code() in _NO_ANSWER:
+        return None
+    # A right that is missing has many faces: records that a failed transaction purged (_PURGE_QUEUE), a commit that counts what
+    # was not delivered (_INCONSISTENT), a transaction that cannot be ended because it never began (INVALID_TXN_STATE).
+    return next(_of_topics(services), None)
 
 
 def _of_topics(services: Services) -> Iterator[MendableRefusal]:

@@ -568,7 +568,11 @@ class PartitionTask(threading.Thread):
         if cause.args[0].retriable():
             raise cause
         # A delivery that failed does not say why; the abort does: it is refused to a producer that has been fenced.
-        self._call(lambda: self._require_producer().abort_transaction(30.0))
+        try:
+            self._call(lambda: self._require_producer().abort_transaction(30.0))
+        except KafkaException as failed:
+            # What went wrong first says more: a transaction whose partitions were all refused never began, so cannot be ended.
+            raise cause from failed
         raise Aborted from cause
 
     def _send_offsets(self, position: int) -> None:
