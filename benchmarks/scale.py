@@ -68,6 +68,7 @@ class OneWindowLedger:
     epoch = "00" * 8
     epoch_number = 1
     first_window = 0
+    way_out = "there is none"
     start = SimpleNamespace(offsets={0: 0}, topic_id="raw", first_window=FIRST_WINDOW)
 
     def begins(self, topic: str, partition: int) -> int:
@@ -264,6 +265,7 @@ class Loaded:
     def __init__(self, stored: int, published: int, directory: Path) -> None:
         self.services = services_of(TRIGGERS)
         self.slot = self.services.calendar.first_slot(self.services.ledger.first_window)
+        self.blocks = 0
         self.task = Task(Release, self.services, directory)
         self.offset = 0
         self.trigger(np.zeros(0, np.int64))  # the first, empty: declared keys, noise of the window
@@ -316,7 +318,8 @@ class Loaded:
             sums=np.ones((n, 1), np.int64),
         )
         values = [bounded.encode(piece) for piece in bounded.split(block, 900_000)] if n else []
-        values.append(tick.encode(tick.Tick(0, self.slot, self.services.config_digest)))
+        self.blocks += len(values)
+        values.append(tick.encode(tick.Tick(0, self.slot, self.blocks, self.services.config_digest)))
         log: list[Any] = [None] * self.offset
         log += [SimpleNamespace(offset=self.offset + i, value=value) for i, value in enumerate(values)]
         self.offset = len(log)

@@ -70,6 +70,7 @@ class OnePartition:
         self.directory = directory
         self.end = 0
         self.slot = self.services.calendar.slot_at(self.settings.start.first_window or 0)
+        self.blocks = 0
         admin = self.services.clients.admin()
         raw = self.settings.input.topic
         admin.create_topics([NewTopic(raw, 1, 1)])[raw].result(30)
@@ -114,7 +115,8 @@ class OnePartition:
             sums=np.ones((n, len(services.strategy.plan.columns)), np.int64),
         )
         records = [bounded.encode(piece) for piece in bounded.split(block, services.max_record_bytes)]
-        records.append(tick.encode(tick.Tick(0, self.slot, services.config_digest)))
+        self.blocks += len(records)
+        records.append(tick.encode(tick.Tick(0, self.slot, self.blocks, services.config_digest)))
         producer = services.clients.producer()
         for record in records:
             producer.produce(self.settings.topic("bounded"), record, partition=0)

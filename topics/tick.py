@@ -10,7 +10,7 @@ from itertools import pairwise
 
 from susurrus.topics.packing import Kind, MalformedRecord, Reader, Writer, as_column
 
-VERSION = 1
+VERSION = 2
 DIGEST_SIZE = 32
 _MAX_ANNOUNCED = 1_000
 """A constant column costs nine bytes whatever its height, so a decoder needs a bound."""
@@ -20,7 +20,8 @@ _MAX_ANNOUNCED = 1_000
 class Tick:
     """Every trigger interval with number <= slot is closed for that source.
 
-    source: raw partition (in by-user) or by-user partition (in bounded). slot: int64, global trigger number g.
+    source: raw partition (in by-user) or by-user partition (in bounded). slot: int64, global trigger number g. records: how many
+    records, ticks not among them, this source has written to this very partition before; a reader that has another number refuses.
     config_digest: 32 bytes; a reader with another configuration refuses. sources: in the ticks of by-user's source 0, (first
     slot, number of sources from it on), both ascending: what holds, and what was announced and may not have been read yet. A
     reader that closes a slot up to ``slot`` has read here what holds for it.
@@ -28,19 +29,23 @@ class Tick:
 
     source: int
     slot: int
+    records: int
     config_digest: bytes
     sources: tuple[tuple[int, int], ...] = ()
 
 
 def encode(tick: Tick) -> bytes:
-    """68 bytes or more. Raises ValueError for a digest of the wrong size, or numbers of sources that cannot be."""
+    """76 bytes or more. Raises ValueError for a digest of the wrong size, or numbers that cannot be."""
     if len(tick.config_digest) != DIGEST_SIZE:
         raise ValueError(f"config_digest has {len(tick.config_digest)} bytes, not {DIGEST_SIZE}")
     if not _possible(tick):
-        raise ValueError(f"source={tick.source}, sources={tick.sources}: must be >= 0 and ascending from >= 1")
+        raise ValueError(
+            f"source={tick.source}, records={tick.records}, sources={tick.sources}: must be >= 0, >= 0 and ascending from >= 1"
+        )
     writer = Writer(Kind.TICK, VERSION)
     writer.scalar(tick.source)
     writer.scalar(tick.slot)
+    writer.scalar(tick.records)
     writer.scalar(len(tick.sources))
     writer.column(as_column([slot for slot, _ in tick.sources]))
     writer.column(as_column([number for _, number in tick.sources]))
@@ -51,20 +56,24 @@ def encode(tick: Tick) -> bytes:
 def decode(data: bytes) -> Tick:
     """Raises MalformedRecord."""
     reader = Reader(data, Kind.TICK, VERSION)
-    source, slot, announced = reader.scalar(), reader.scalar(), reader.scalar()
+    source, slot, records, announced = (reader.scalar() for _ in range(4))
     if not 0 <= announced <= _MAX_ANNOUNCED:
         raise MalformedRecord(f"tick with announced={announced}")
     slots, numbers = reader.column(announced).tolist(), reader.column(announced).tolist()
     digest = reader.raw(DIGEST_SIZE)
     reader.finish()
-    tick = Tick(source, slot, digest, tuple(zip(slots, numbers, strict=True)))
+    tick = Tick(source, slot, records, digest, tuple(zip(slots, numbers, strict=True)))
     if not _possible(tick):
-        raise MalformedRecord(f"tick of source={source}, sources={tick.sources}")
+        raise MalformedRecord(f"tick of source={source}, records={records}, sources={tick.sources}")
     return tick
 
 
 def _possible(tick: Tick) -> bool:
     ascending = all(a[0] < b[0] and a[1] < b[1] for a, b in pairwise(tick.sources))
     return (
-        tick.source >= 0 and len(tick.sources) <= _MAX_ANNOUNCED and ascending and all(n >= 1 for _, n in tick.sources)
+        tick.source >= 0
+        and tick.records >= 0
+        and len(tick.sources) <= _MAX_ANNOUNCED
+        and ascending
+        and all(n >= 1 for _, n in tick.sources)
     )

@@ -19,10 +19,10 @@ import numpy.typing as npt
 
 from susurrus.agents.commit import Commit, Output
 from susurrus.agents.histogram.open_slots import OpenSlots
-from susurrus.agents.histogram.source_offsets import SourceOffsets
 from susurrus.agents.histogram.spilled_slots import SpilledSlots
 from susurrus.agents.histogram.state_keys import ordered
 from susurrus.agents.histogram.user_lists import KEYS, NUMBERS, KeyNumbers, block_of, keys_of, measure
+from susurrus.agents.received import Received
 from susurrus.agents.services import Services
 from susurrus.agents.stage import Stage
 from susurrus.agents.store import Store
@@ -41,8 +41,8 @@ _USERS = b"u"
 _ENTRY = np.dtype([("hash", "<u8"), ("count", "<u4")])
 _UNRANKED = np.uint32(1 << 31)
 """Flag in an entry's count: the key was public when the user brought it first."""
-_FORMAT = 2
-"""Of the stored caps. Another version's would be read as other caps, so it is part of the meta record."""
+_FORMAT = 3
+"""Of the stored caps and the meta record. Another version's would be read as other caps, so each meta record names it."""
 
 
 class Bound(Stage):
@@ -65,7 +65,9 @@ class Bound(Stage):
         self._numbers: KeyNumbers | None = None
         self._open: OpenSlots[ByUserBlock]
         self._spilled: SpilledSlots[ByUserBlock]
-        self._read: SourceOffsets
+        self._received: Received
+        self._written: list[int] = []
+        """Records so far, by bounded partition."""
         self._store: Store
         self._taken = -1
         self._waiting = ""
@@ -76,10 +78,16 @@ class Bound(Stage):
         """Tick vector and spilled slots of the last commit, or a fresh start before the first window."""
         self._store = store
         services = self.services
+        if meta is not None and meta.get("format") != _FORMAT:
+            raise Refusal(
+                f"stage=bound partition={self.partition} has state of format={meta.get('format', 1)}, and this version writes "
+                f"format={_FORMAT}: run the version that wrote it to the end of the window, and {services.ledger.way_out}"
+            )
         self._taken = position
         self._spilled = SpilledSlots(store, encode=by_user_codec.encode, decode=by_user_codec.decode, meta=meta)
         place = f"topic={services.topic('by-user')} partition={self.partition}"
-        self._read = SourceOffsets(place, {} if meta is None else meta.get("read", {}))
+        self._received = Received(place, {} if meta is None else meta["received"], way_out=services.ledger.way_out)
+        self._written = [0] * self._partitions if meta is None else list(meta["written"])
         if self._lists is not None:
             self._numbers = KeyNumbers(store, 0 if meta is None else int(meta["numbers"]))
         if services.published_keys_reader is not None:
@@ -95,11 +103,6 @@ class Bound(Stage):
             # Only behind commits is anything deleted from by-user: a log that begins later is refused.
             self._taken = services.ledger.begins(services.topic("by-user"), self.partition)
             return self._taken
-        if meta.get("format") != _FORMAT:
-            raise Refusal(
-                f"stage=bound partition={self.partition} has state of format={meta.get('format', 1)}, and this version writes "
-                f"format={_FORMAT}: run the version that wrote it to the end of the window, and {services.ledger.way_out}"
-            )
         self._open = OpenSlots.from_meta(meta, config_digest=services.config_digest)
         return position
 
@@ -107,12 +110,13 @@ class Bound(Stage):
         """Split blocks by slot; note ticks."""
         for record in batch.records:
             if kind_of(record.value) is Kind.TICK:
-                self._open.tick(tick_codec.decode(record.value), record.offset)
+                tick = tick_codec.decode(record.value)
+                self._open.tick(tick, record.offset)
+                self._received.compare(tick, record.offset)
                 continue
             block = by_user_codec.decode(record.value)
-            if len(block):
-                first, last = int(block.offset.min()), int(block.offset.max())
-                self._read.take(block.source, first, last, record.offset)
+            raw = (int(block.offset.min()), int(block.offset.max())) if len(block) else None
+            self._received.take(block.source, record.offset, raw)
             slots = np.unique(block.slot)
             for slot in slots.tolist():
                 part = block if len(slots) == 1 else block.take(np.flatnonzero(block.slot == slot))
@@ -192,12 +196,12 @@ class Bound(Stage):
             puts, outputs = self._bound(slot, blocks)
         if self._next_last_slot(slot) == slot:
             outputs += self._measure_lists(slot, dict(puts))
-        tick = tick_codec.encode(
-            tick_codec.Tick(source=self.partition, slot=slot, config_digest=self.services.config_digest)
-        )
-        topic = self.services.topic("bounded")
-        for target in range(self._partitions):
-            outputs.append(Output(topic, target, [{"value": tick}]))
+        for output in outputs:
+            self._written[output.partition] += len(output.messages)
+        topic, digest = self.services.topic("bounded"), self.services.config_digest
+        for target, records in enumerate(self._written):
+            tick = tick_codec.Tick(source=self.partition, slot=slot, records=records, config_digest=digest)
+            outputs.append(Output(topic, target, [{"value": tick_codec.encode(tick)}]))
         self._open.close(slot)
         position = self._open.position(self._taken)
         commit = Commit(position=position, meta=self._meta(position), outputs=outputs, puts=puts, drops=drops)
@@ -210,7 +214,8 @@ class Bound(Stage):
     def _meta(self, position: int) -> dict[str, Any]:
         meta = {
             "format": _FORMAT,
-            "read": self._read.to_meta(position),
+            "received": self._received.to_meta(position),
+            "written": list(self._written),
             **self._open.to_meta(position),
             **self._spilled.to_meta(),
         }

@@ -23,6 +23,7 @@ from susurrus.agents.histogram.published import columns_of
 from susurrus.agents.histogram.spilled_slots import SpilledSlots
 from susurrus.agents.histogram.state_keys import ordered
 from susurrus.agents.histogram.table import Gathered, Rows, chain_key, gather, input_digest
+from susurrus.agents.received import Received
 from susurrus.agents.services import Services
 from susurrus.agents.stage import NotYet, Stage
 from susurrus.agents.store import Store, prefix_end
@@ -77,6 +78,7 @@ class Release(Stage):
         ]
         self._declared_set = frozenset(self._declared)
         self._open: OpenSlots[BoundedBlock]
+        self._received: Received
         self._spilled: SpilledSlots[BoundedBlock]
         self._store: Store
         self._taken = -1
@@ -109,6 +111,8 @@ class Release(Stage):
         self._window_noise = {}
         self._published_digests = ledger.digests(self.partition)
         self._spilled = SpilledSlots(store, encode=bounded_codec.encode, decode=bounded_codec.decode, meta=meta)
+        place = f"topic={services.topic('bounded')} partition={self.partition}"
+        self._received = Received(place, {} if meta is None else meta["received"], way_out=ledger.way_out)
         if meta is None:
             closed = self._calendar.first_slot(ledger.first_window) - 1
             self._open = OpenSlots.fresh(
@@ -155,9 +159,12 @@ class Release(Stage):
         """Increments wait for their slot; ticks are noted."""
         for record in batch.records:
             if kind_of(record.value) is Kind.TICK:
-                self._open.tick(tick_codec.decode(record.value), record.offset)
+                tick = tick_codec.decode(record.value)
+                self._open.tick(tick, record.offset)
+                self._received.compare(tick, record.offset)
                 continue
             block = bounded_codec.decode(record.value)
+            self._received.take(block.partition, record.offset)
             self._open.add(block.slot, block, len(block), record.offset, len(record.value))
         self._taken = batch.end
 
@@ -206,6 +213,7 @@ class Release(Stage):
         return {
             **self._open.to_meta(position),
             **self._spilled.to_meta(),
+            "received": self._received.to_meta(position),
             "charges_sent": sorted(self._charges_sent),
         }
 

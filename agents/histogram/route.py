@@ -69,6 +69,8 @@ class Route(Stage):
         self._clock: Clock
         self._first_window = 0
         self._ticked = 0
+        self._written: list[int] = []
+        """Records so far, by by-user partition."""
         self._fetched = -1
         self._taken = -1
         """Input offset up to which records are decided; where nothing waits, what has been fetched."""
@@ -128,9 +130,11 @@ class Route(Stage):
             if not live:
                 _, end = services.clients.watermarks(self._topic, self.partition)
             last_stamp, ticked = None, closed
+            self._written = [0] * self._partitions
         else:
             closed, end, ticked = int(meta["closed"]), meta["end"], int(meta["ticked"])
             last_stamp, growth = meta["last_stamp"], meta["growth"]
+            self._written = list(meta["written"])
         self._clock = Clock(settings, self._calendar, closed=closed, end=end)
         if last_stamp is not None:
             self._clock.last_stamp = int(last_stamp)
@@ -323,6 +327,7 @@ class Route(Stage):
         topic = self.services.topic("by-user")
         for number, blocks in self._blocks.items():
             outputs.append(Output(topic, number, [{"value": block} for block in blocks]))
+            self._written[number] += len(blocks)
         if self._letters:
             messages, headers = (list(column) for column in zip(*self._letters, strict=True))
             outputs.append(Output(self.services.topic("dead-letter"), self.partition, messages, headers))
@@ -336,6 +341,7 @@ class Route(Stage):
         meta: dict[str, Any] = {
             "closed": clock.closed,
             "ticked": self._ticked,
+            "written": list(self._written),
             "end": clock.end,
             "last_stamp": clock.last_stamp,
             "growth": None,
@@ -363,18 +369,20 @@ class Route(Stage):
     def _tick(self, slot: int) -> list[Output]:
         """Ticks for every by-user partition; source 0's carry the numbers of sources and from which slot on they hold."""
         growth = self._growth
-        tick = tick_codec.encode(
-            tick_codec.Tick(
+        topic = self.services.topic("by-user")
+        outputs = []
+        for number, records in enumerate(self._written):
+            tick = tick_codec.Tick(
                 source=self.partition,
                 slot=slot,
+                records=records,
                 config_digest=self.services.config_digest,
                 sources=() if growth is None else growth.sources.schedule,
             )
-        )
+            outputs.append(Output(topic, number, [{"value": tick_codec.encode(tick)}]))
         if growth is not None:
             growth.sources.prune(slot)
-        topic = self.services.topic("by-user")
-        return [Output(topic, number, [{"value": tick}]) for number in range(self._partitions)]
+        return outputs
 
     def stall(self, now: int) -> str | None:
         """What holds this source back."""

@@ -49,6 +49,8 @@ class Collect(Stage):
         self._wave = wave_of(local)
         self._thresholds = Thresholds(services)
         self._closed = self._ticked = 0
+        self._written = 0
+        """Records so far, ticks not among them."""
         self._cut: tuple[int, int] | None = None
         self._taken = self._committed = -1
         self._totals: dict[tuple[int, int], Totals] = {}
@@ -65,9 +67,9 @@ class Collect(Stage):
         self._cut = None
         if meta is None:
             self.counters = {"in": 0, "phase_1": 0, "phase_2": 0, "late": 0, "dead_letter": 0}
-            self._closed = self._slots.at(self._first_moment()) - 1
+            self._closed, self._written = self._slots.at(self._first_moment()) - 1, 0
         else:
-            self._closed = int(meta["closed"])
+            self._closed, self._written = int(meta["closed"]), int(meta["written"])
         self._ticked = self._closed
         self._taken = self._committed = position
         return position
@@ -154,8 +156,9 @@ class Collect(Stage):
         if self._taken == self._committed and self._closed == self._ticked:
             return
         messages = [{"value": totals_codec.encode(block)} for block in self._blocks()]
+        self._written += len(messages)
         if self._closed > self._ticked:
-            tick = Tick(self.partition, self._closed, self.services.config_digest)
+            tick = Tick(self.partition, self._closed, self._written, self.services.config_digest)
             messages.append({"value": tick_codec.encode(tick)})
         outputs = [Output(self.services.topic("report-totals"), 0, messages)] if messages else []
         if self._letters:
@@ -163,7 +166,7 @@ class Collect(Stage):
             outputs.append(Output(self.services.topic("dead-letter"), self.partition, empty, list(self._letters)))
         self._forget()
         self._ticked, self._committed = self._closed, self._taken
-        yield Commit(position=self._taken, meta={"closed": self._closed}, outputs=outputs)
+        yield Commit(position=self._taken, meta={"closed": self._closed, "written": self._written}, outputs=outputs)
 
     def _blocks(self) -> Iterator[ReportTotals]:
         rows = sorted(self._totals.items())

@@ -18,6 +18,7 @@ import numpy as np
 
 from susurrus.agents.commit import Commit, Output
 from susurrus.agents.local.scheme import Slots, local_settings, wave_of
+from susurrus.agents.received import Received
 from susurrus.agents.services import Services
 from susurrus.agents.stage import Stage
 from susurrus.agents.store import Store
@@ -57,6 +58,7 @@ class Server(Stage):
         self._taken = self._committed = -1
         self._committed_at = 0
         self._ticks: dict[int, int] = {}
+        self._received: Received
         self._closed: int | None = None
         self._first_phase = np.zeros(BUCKETS, np.int64)
         self._open: dict[int, dict[int, Totals]] = {}
@@ -78,6 +80,7 @@ class Server(Stage):
             self.counters = {"phase_1": 0, "phase_2": 0, "expired": 0, "thresholds": 0, "slots": 0}
             meta = {
                 "ticks": {},
+                "received": {},
                 "closed": None,
                 "first_phase": [0] * BUCKETS,
                 "open": {},
@@ -87,6 +90,8 @@ class Server(Stage):
                 "bank": Bank().state(),
             }
         self._ticks = {int(source): int(slot) for source, slot in meta["ticks"].items()}
+        place = f"topic={self.services.topic('report-totals')} partition={self.partition}"
+        self._received = Received(place, meta["received"], way_out=self.services.ledger.way_out)
         self._closed = None if meta["closed"] is None else int(meta["closed"])
         self._first_phase = np.array(meta["first_phase"], np.int64)
         self._open = {
@@ -105,6 +110,7 @@ class Server(Stage):
     def _meta(self) -> dict[str, Any]:
         return {
             "ticks": dict(self._ticks),
+            "received": self._received.to_meta(self._taken),
             "closed": self._closed,
             "first_phase": self._first_phase.tolist(),
             "open": {
@@ -129,9 +135,11 @@ class Server(Stage):
                         f"source={tick.source} closed slot={tick.slot} under another configuration: run every worker "
                         "with the same configuration"
                     )
+                self._received.compare(tick, record.offset)
                 self._ticks[tick.source] = max(tick.slot, self._ticks.get(tick.source, tick.slot))
                 continue
             block = totals_codec.decode(record.value)
+            self._received.take(block.partition, record.offset)
             self._first_phase += block.first_phase
             self.counters["phase_1"] += int(block.first_phase.sum())
             rows = zip(*(getattr(block, name).tolist() for name in totals_codec.COLUMNS), strict=True)

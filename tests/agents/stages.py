@@ -1,7 +1,7 @@
 """Stages without Kafka: logs are lists, the ledger is an object, and a task may be thrown away between any two commits."""
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,6 +17,8 @@ from susurrus.agents.store import FIRST_STATE_KEY, Store
 from susurrus.agents.transport import Batch
 from susurrus.mechanisms.strategy import build_strategy
 from susurrus.topics import ledger as ledger_codec
+from susurrus.topics import tick as tick_codec
+from susurrus.topics.packing import Kind, kind_of
 from tests.agents import released
 
 WINDOW = released.WINDOW
@@ -66,6 +68,14 @@ class MemoryLedger:
 
     output = Ledger.output
     withdrawn = Ledger.withdrawn
+
+
+def tick_behind(
+    log: Sequence[bytes], source: int, slot: int, digest: bytes, *, source_of: Callable[[bytes], int]
+) -> bytes:
+    """A tick as the stage before writes it behind what ``log`` holds."""
+    records = sum(kind_of(value) is not Kind.TICK and source_of(value) == source for value in log)
+    return tick_codec.encode(tick_codec.Tick(source, slot, records, digest))
 
 
 class WallClock:

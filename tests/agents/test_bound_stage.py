@@ -3,7 +3,7 @@
 import math
 import random
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from hashlib import blake2b
 from pathlib import Path
@@ -24,7 +24,7 @@ from susurrus.topics.by_user import ByUserBlock
 from susurrus.topics.packing import Kind, kind_of
 from susurrus.topics.partitioner import partition as partition_of
 from tests.agents.released import settings
-from tests.agents.stages import EPOCH, WINDOW, Runner, services_of
+from tests.agents.stages import EPOCH, WINDOW, Runner, services_of, tick_behind
 
 HOUR = 3_600_000
 SLOTS = 4  # a window, and two slots more for late records
@@ -130,6 +130,11 @@ def block_of(events: list[Event]) -> bytes:
     )
 
 
+def ticked(log: Sequence[bytes], source: int, slot: int, digest: bytes) -> bytes:
+    """A source's tick behind the log."""
+    return tick_behind(log, source, slot, digest, source_of=lambda value: by_user.decode(value).source)
+
+
 def random_log(seed: int, digest: bytes, *, sizes: int = 12, users: int = 6) -> tuple[list[bytes], list[Event]]:
     """by-user as two routes write it in turn: blocks of slots that are still open, then perhaps a tick."""
     dice = random.Random(seed)
@@ -155,7 +160,7 @@ def random_log(seed: int, digest: bytes, *, sizes: int = 12, users: int = 6) -> 
             events += wrote
         if dice.random() < 0.4:
             closed[source] += dice.choice([1, 1, 2])
-            log.append(tick.encode(tick.Tick(source, min(closed[source], last), digest)))
+            log.append(ticked(log, source, min(closed[source], last), digest))
     return log, events
 
 
@@ -277,9 +282,15 @@ def block_bytes(runner: Runner) -> list[Any]:
 def ticks(runner: Runner) -> dict[int, list[int]]:
     """Slots ticked, by bounded partition."""
     found: dict[int, list[int]] = defaultdict(list)
+    written: dict[int, int] = defaultdict(int)
     for topic, partition, _, value, _ in runner.written:
-        if topic == runner.services.topic("bounded") and value is not None and kind_of(value) is Kind.TICK:
+        if topic != runner.services.topic("bounded") or value is None:
+            continue
+        if kind_of(value) is not Kind.TICK:
+            written[partition] += 1
+        else:
             decoded = tick.decode(value)
+            assert decoded.records == written[partition]
             assert decoded.source == BY_USER_PARTITION
             assert decoded.config_digest == runner.services.config_digest
             found[partition].append(decoded.slot)
@@ -383,7 +394,7 @@ def test_caps_stored_by_another_version_are_refused(tmp_path: Path) -> None:
     stage, store = Bound(ours, BY_USER_PARTITION), Store(tmp_path / "s")
     assert stage.restore(store, meta, 7) == 7
     del meta["format"]
-    with pytest.raises(Refusal, match=r"format=1, and this version writes format=2: run the version that wrote it"):
+    with pytest.raises(Refusal, match=r"format=1, and this version writes format=3: run the version that wrote it"):
         stage.restore(store, meta, 7)
     store.close()
 
@@ -418,6 +429,35 @@ def test_a_source_that_begins_to_repeat_itself_is_refused_whenever_bound_started
     runner.feed(repeated, behind)
     other = by_user.encode(replace(block, source=77))
     runner.feed([*log[:behind], other], behind + 1)
+    runner.close()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_block_that_kafka_has_lost_is_refused_before_its_slot_closes(seed: int, tmp_path: Path) -> None:
+    """Acknowledged, and gone after an election; behind it everything goes on."""
+    ours, dice = services(), random.Random(seed)
+    log: list[Any] = random_log(seed, ours.config_digest)[0]
+    places = [at for at, value in enumerate(log) if kind_of(value) is Kind.BLOCK]
+    at = dice.choice(places)
+    block = by_user.decode(log[at])
+    log[at] = tick.encode(tick.Tick(99, 0, 0, ours.config_digest))  # whatever else stands at the offset
+    runner = Runner(Bound, ours, tmp_path / "s", BY_USER_PARTITION)
+
+    def read() -> None:
+        while runner.next < len(log):
+            runner.feed(log, runner.next + dice.randrange(1, 6))
+            runner.commit(dice.choice([0, 1, 100]))
+            if dice.random() < 0.3:
+                runner.restart()
+
+    with pytest.raises(
+        Refusal, match=rf"source={block.source} says records=\d+, and records=\d+ came, so Kafka has lost"
+    ):
+        read()
+    runner.restart()
+    assert runner.stage.report()["slot"] < int(block.slot.max())
+    with pytest.raises(Refusal, match="so Kafka has lost"):
+        read()
     runner.close()
 
 
@@ -495,7 +535,7 @@ def test_state_of_a_window_is_dropped_when_its_last_trigger_has_closed(
 def test_every_bounded_partition_gets_every_tick_also_of_slots_without_records(tmp_path: Path) -> None:
     ours = services()
     digest = ours.config_digest
-    log = [tick.encode(tick.Tick(0, 5, digest)), tick.encode(tick.Tick(1, 7, digest))]
+    log = [ticked([], 0, 5, digest), ticked([], 1, 7, digest)]
     runner = run(ours, log, tmp_path / "s")
     assert ticks(runner) == {0: [5], 1: [5], 2: [5]}
     assert released(runner) == {}
@@ -507,7 +547,8 @@ def test_no_user_leaves_bound(tmp_path: Path) -> None:
     secret = b"nobody-may-see-this-user"
     event: Event = (0, 0, 0, WINDOW, b'"%s"' % secret, b'"k"', 1)
     digest = ours.config_digest
-    log = [block_of([event]), tick.encode(tick.Tick(0, 0, digest)), tick.encode(tick.Tick(1, 0, digest))]
+    log = [block_of([event])]
+    log += [ticked(log, 0, 0, digest), ticked(log, 1, 0, digest)]
     runner = run(ours, log, tmp_path / "s")
     assert released(runner) == {(0, WINDOW, b'"k"'): [1, 1 << 20, 1, 1, 1]}
     assert not any(secret in (value or b"") + (key or b"") for _, _, key, value, _ in runner.written)
@@ -529,7 +570,7 @@ def test_another_users_load_never_decides_which_of_my_records_are_kept(fetches: 
     log = []
     while any(per_source):
         log.append(block_of(dice.choice([p for p in per_source if p]).pop(0)))
-    log += [tick.encode(tick.Tick(0, 0, digest)), tick.encode(tick.Tick(1, 0, digest))]
+    log += [ticked(log, 0, 0, digest), ticked(log, 1, 0, digest)]
     runner = run(ours, log, tmp_path / "s")
     kept = {key for _, _, key in released(runner) if key != b'"k"'}
     assert kept == {b'"k0-0"', b'"k0-1"'}
@@ -540,12 +581,8 @@ def test_a_slot_waits_for_what_was_published_before_it_and_those_without_events_
     digest = ours.config_digest
     late = LAG + 3
     events: list[Event] = [(0, slot, slot, WINDOW, b'"u"', b'"k1"', 1) for slot in (0, late)]
-    log = [
-        block_of(events[:1]),
-        block_of(events[1:]),
-        tick.encode(tick.Tick(0, late, digest)),
-        tick.encode(tick.Tick(1, late, digest)),
-    ]
+    log = [block_of(events[:1]), block_of(events[1:])]
+    log += [ticked(log, 0, late, digest), ticked(log, 1, late, digest)]
     runner = Runner(Bound, ours, tmp_path / "s", BY_USER_PARTITION)
     runner.feed(log, len(log))
     runner.commit()
@@ -577,12 +614,9 @@ def test_bound_asks_for_no_more_than_it_can_hold_while_it_waits(tmp_path: Path) 
     ours = services("adaptive")
     digest = ours.config_digest
     slot = LAG + 1
-    log = [
-        block_of([(0, n, slot, WINDOW, b'"u%d"' % n, b'"k"', 1) for n in range(10)]),
-        tick.encode(tick.Tick(0, slot, digest)),
-        tick.encode(tick.Tick(1, slot, digest)),
-        block_of([(0, 10 + n, slot + 1, WINDOW, b'"u%d"' % n, b'"k"', 1) for n in range(10)]),
-    ]
+    log = [block_of([(0, n, slot, WINDOW, b'"u%d"' % n, b'"k"', 1) for n in range(10)])]
+    log += [ticked(log, 0, slot, digest), ticked(log, 1, slot, digest)]
+    log.append(block_of([(0, 10 + n, slot + 1, WINDOW, b'"u%d"' % n, b'"k"', 1) for n in range(10)]))
     runner = Runner(Bound, ours, tmp_path / "s", BY_USER_PARTITION)
     runner.stage._max_rows = 30  # type: ignore[attr-defined]
     runner.feed(log, 3)
@@ -601,11 +635,8 @@ def test_bound_asks_for_no_more_than_it_can_hold_while_it_waits(tmp_path: Path) 
 def test_lost_published_keys_are_refused(tmp_path: Path) -> None:
     ours = services("adaptive")
     digest = ours.config_digest
-    log = [
-        block_of([(0, 0, LAG, WINDOW, b'"u"', b'"k1"', 1)]),
-        tick.encode(tick.Tick(0, LAG, digest)),
-        tick.encode(tick.Tick(1, LAG, digest)),
-    ]
+    log = [block_of([(0, 0, LAG, WINDOW, b'"u"', b'"k1"', 1)])]
+    log += [ticked(log, 0, LAG, digest), ticked(log, 1, LAG, digest)]
     assert ours.published_keys is not None
     for partition in range(PARTITIONS):
         block = published_keys.block_of(partition, 0, digest, bytes.fromhex(EPOCH), {}, {WINDOW: 1})
@@ -620,9 +651,9 @@ def test_lost_published_keys_are_refused(tmp_path: Path) -> None:
 # ---- strategy closing: the lists of a window's users at its last trigger ------------------------------------------------
 
 
-def closed(ours: Services, last: int) -> list[bytes]:
-    """Both sources have closed everything up to a slot."""
-    return [tick.encode(tick.Tick(source, last, ours.config_digest)) for source in range(2)]
+def closed(ours: Services, blocks: list[bytes], last: int) -> list[bytes]:
+    """The blocks, behind which both sources have closed everything up to a slot."""
+    return blocks + [ticked(blocks, source, last, ours.config_digest) for source in range(2)]
 
 
 LIST_CASES: dict[str, dict[str, Any]] = {
@@ -703,7 +734,7 @@ def test_a_last_slot_measures_who_came_whenever_that_was(at: int, tmp_path: Path
         (0, n, at, WINDOW, b'"u%d"' % user, key, 1)
         for n, (user, key) in enumerate([(0, b'"a"'), (0, b'"k7"'), (1, b'"a"'), (1, b'"b"'), (1, b'"c"')])
     ]
-    runner = run(ours, [block_of(events), *closed(ours, TRIGGERS - 1)], tmp_path / "s")
+    runner = run(ours, closed(ours, [block_of(events)], TRIGGERS - 1), tmp_path / "s")
     third = math.isqrt(2 * ONE * ONE // 3)
     assert measured(runner) == {
         (TRIGGERS - 1, WINDOW, b'"a"'): [2, ONE + third, 0],
@@ -717,7 +748,7 @@ def test_a_last_slot_measures_who_came_whenever_that_was(at: int, tmp_path: Path
 
 def test_windows_that_nobody_came_to_are_closed_one_by_one_and_measure_nothing(tmp_path: Path) -> None:
     ours = services("closing")
-    runner = run(ours, closed(ours, LAST_SLOT), tmp_path / "s")
+    runner = run(ours, closed(ours, [], LAST_SLOT), tmp_path / "s")
     assert block_bytes(runner) == []
     assert set(ticks(runner)[0]) >= {5, 9, 13}
     assert not any(commit.puts for commit in runner.commits)
@@ -732,7 +763,7 @@ def test_a_restart_between_two_commits_measures_the_same_lists(cut: int, tmp_pat
         for slot in range(TRIGGERS)
         for n in range(4)
     ]
-    log = [block_of([e for e in events if e[2] == slot]) for slot in range(TRIGGERS)] + closed(ours, TRIGGERS - 1)
+    log = closed(ours, [block_of([e for e in events if e[2] == slot]) for slot in range(TRIGGERS)], TRIGGERS - 1)
     runner = Followed(Bound, ours, tmp_path / "s", BY_USER_PARTITION)
     runner.feed(log, len(log))
     for _ in range(cut):
@@ -802,7 +833,7 @@ def test_keys_of_which_nothing_is_kept_leave_no_trace_until_somebody_else_brings
         (0, 2, 1, WINDOW, b'"full"', b'"only capped"', 1),
         (0, 3, 2, WINDOW, b'"other"', b'"only capped"', 1),
     ]
-    log = [block_of(events), *closed(ours, 3)]
+    log = closed(ours, [block_of(events)], 3)
     runner = Followed(Bound, ours, tmp_path / "s", BY_USER_PARTITION)
     runner.feed(log, len(log))
     for slot in range(2):
@@ -819,7 +850,7 @@ def test_a_last_slot_waits_for_the_units_of_the_published_keys_and_measures_noth
     ours = services("closing")
     last, needed = TRIGGERS - 1, TRIGGERS - 1 - LAG
     events: list[Event] = [(0, n, 0, WINDOW, b'"u"', key, 1) for n, key in enumerate([b'"k0"', b'"x"'])]
-    log = [block_of(events), *closed(ours, last + 1)]
+    log = closed(ours, [block_of(events)], last + 1)
     runner = Runner(Bound, ours, tmp_path / "s", BY_USER_PARTITION)
     runner.feed(log, len(log))
     runner.commit()
@@ -850,7 +881,7 @@ def test_units_that_are_being_read_again_are_waited_for(tmp_path: Path, monkeypa
     """Between the question whether they are there and the one which they are."""
     ours = services("closing")
     assert ours.published_keys is not None
-    log = [block_of([(0, 0, 0, WINDOW, b'"u"', b'"k0"', 1)]), *closed(ours, TRIGGERS - 1)]
+    log = closed(ours, [block_of([(0, 0, 0, WINDOW, b'"u"', b'"k0"', 1)])], TRIGGERS - 1)
     runner = Runner(Bound, ours, tmp_path / "s", BY_USER_PARTITION)
     runner.feed(log, len(log))
     runner.commit()
@@ -879,7 +910,7 @@ def test_published_keys_without_units_are_refused(tmp_path: Path) -> None:
             block = published_keys.block_of(partition, slot, digest, epoch, news, {WINDOW: int(partition == 0)})
             ours.published_keys.take(published_keys.encode(block), PARTITIONS * slot + partition)
     runner = Runner(Bound, ours, tmp_path / "s", BY_USER_PARTITION)
-    runner.feed(closed(ours, TRIGGERS - 1), 2)
+    runner.feed(closed(ours, [], TRIGGERS - 1), 2)
     with pytest.raises(Refusal, match=r"lacks keys that were published"):
         runner.commit()
     assert measured(runner) == {}
@@ -891,7 +922,8 @@ def rewritten(log: list[bytes], dice: random.Random) -> list[bytes]:
     of_source: list[list[bytes]] = [[] for _ in range(SOURCES)]
     for value in log:
         if kind_of(value) is Kind.TICK:
-            of_source[tick.decode(value).source].append(value)
+            said = tick.decode(value)
+            of_source[said.source].append(ticked(of_source[said.source], said.source, said.slot, said.config_digest))
             continue
         block = by_user.decode(value)
         at = 0

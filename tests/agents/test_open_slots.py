@@ -49,7 +49,7 @@ def logs(draw: st.DrawFn) -> tuple[Log, int, int]:
                 if source == 0 and announced is not None and closed >= announced > wrote_until(queue, 0):
                     closed = announced
                 said = announced is not None and closed >= announced and source == 0
-                wrote.append(Tick(source, closed, DIGEST, (((announced or 0) + 1, grown),) if said else ()))
+                wrote.append(Tick(source, closed, 0, DIGEST, (((announced or 0) + 1, grown),) if said else ()))
             queue.append(wrote)
         queues.append(queue)
     log: Log = []
@@ -192,14 +192,14 @@ def test_a_new_source_counts_from_the_slot_that_the_tick_names_wherever_the_tick
     for carried_by in (10, 13):
         vector = TickVector({}, ((10, 2),))
         for tick in (
-            Tick(0, carried_by, DIGEST, ((12, 3), (14, 5))),
-            Tick(1, 13, DIGEST),
-            Tick(0, 13, DIGEST, ((13, 3), (14, 5))),
+            Tick(0, carried_by, 0, DIGEST, ((12, 3), (14, 5))),
+            Tick(1, 13, 0, DIGEST),
+            Tick(0, 13, 0, DIGEST, ((13, 3), (14, 5))),
         ):
             vector.apply(tick)
         assert [vector.sources.number(slot) for slot in (10, 11, 12, 13, 14)] == [2, 2, 3, 3, 5]
         assert vector.ready(9) == 11
-        vector.apply(Tick(2, 14, DIGEST))
+        vector.apply(Tick(2, 14, 0, DIGEST))
         assert vector.ready(9) == 13
         vector.sources.prune(11)
         assert vector.sources.schedule == ((12, 3), (14, 5))
@@ -215,16 +215,16 @@ def test_a_tick_of_another_configuration_is_refused() -> None:
     with pytest.raises(
         Refusal, match="source=0 closed slot=10 under another configuration: run every worker with the same"
     ):
-        slots.tick(Tick(0, 10, b"\1" * 32, 1), 0)
+        slots.tick(Tick(0, 10, 0, b"\1" * 32, 1), 0)
 
 
 def test_what_holds_the_next_slot_back_is_named() -> None:
     slots: OpenSlots[Block] = OpenSlots.fresh(config_digest=DIGEST, closed=9, sources=3)
     assert slots.stall() is None
-    slots.tick(Tick(1, 12, DIGEST), 0)
+    slots.tick(Tick(1, 12, 0, DIGEST), 0)
     assert slots.stall() == "slot=10 waits for source 0, 2: see what status says of source"
-    slots.tick(Tick(0, 10, DIGEST), 1)
-    slots.tick(Tick(2, 10, DIGEST), 2)
+    slots.tick(Tick(0, 10, 0, DIGEST), 1)
+    slots.tick(Tick(2, 10, 0, DIGEST), 2)
     assert slots.stall() is None
 
 

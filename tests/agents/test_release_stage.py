@@ -17,15 +17,16 @@ from susurrus.agents.histogram.release import Release
 from susurrus.agents.histogram.state_keys import number_of, ordered
 from susurrus.agents.histogram.table import chain_key
 from susurrus.agents.services import Services
-from susurrus.mechanisms.errors import ReplayMismatch
+from susurrus.mechanisms.errors import Refusal, ReplayMismatch
 from susurrus.mechanisms.noise import NoiseSource
 from susurrus.mechanisms.strategy import Increments, ListSums
-from susurrus.topics import bounded, histogram, progress, published_keys, tick
+from susurrus.topics import bounded, histogram, progress, published_keys
 from susurrus.topics import ledger as ledger_codec
 from susurrus.topics.bounded import BoundedBlock
+from susurrus.topics.packing import Kind, kind_of
 from susurrus.topics.partitioner import partition as partition_of
 from tests.agents.released import settings
-from tests.agents.stages import EPOCH, SECRET, WINDOW, Runner, Written, services_of
+from tests.agents.stages import EPOCH, SECRET, WINDOW, Runner, Written, services_of, tick_behind
 
 HOUR = 3_600_000
 SLOTS, LATE = 4, 2
@@ -133,7 +134,7 @@ def log_of(rows: list[Row], digest: bytes, seed: int = 0, last: int = LAST, list
                 mine.append((source, slot, window, b"", 0, 0))
                 log.append(bounded.encode(block))
         if mine or dice.random() < 0.7 or slot == last:  # a partition without records may skip ticks
-            log.append(tick.encode(tick.Tick(source, slot, digest)))
+            log.append(tick_behind(log, source, slot, digest, source_of=lambda value: bounded.decode(value).partition))
         slots[source] += 1
     return log
 
@@ -305,6 +306,30 @@ def test_a_restart_after_any_commit_publishes_the_same_bytes(seed: int, strategy
     assert len(undisturbed.to("histogram")) > 10
     if seed > 2:
         assert any(commit.meta["spilled"] for commit in disturbed.commits)
+
+
+@pytest.mark.parametrize("fate", ["lost", "twice"])
+@pytest.mark.parametrize("seed", range(4))
+def test_increments_that_are_lost_or_come_twice_are_refused_before_their_slot_is_published(
+    fate: str, seed: int, tmp_path: Path
+) -> None:
+    """Kafka lost what it had acknowledged, in bounded or in bound's changelog: bound's next tick tells."""
+    ours = services()
+    log = log_of(random_rows(seed), ours.config_digest, seed)
+    at = random.Random(seed).choice([at for at, value in enumerate(log) if kind_of(value) is Kind.BLOCK])
+    block = bounded.decode(log[at])
+    log[at : at + 1] = [log[at]] * (2 if fate == "twice" else 0)
+    with pytest.raises(Refusal, match=rf"offset=\d+: source={block.partition} says records=\d+, and records=\d+ came"):
+        run(ours, log, tmp_path / "s", seed=seed)
+    runner = Runner(Release, ours, tmp_path / "t")
+    for end in range(1, len(log) + 1):
+        try:
+            runner.feed(log, end)
+        except Refusal:
+            break
+        runner.commit(now=FAR)
+    assert runner.stage.report()["slot"] < block.slot
+    runner.close()
 
 
 @pytest.mark.parametrize("seed", range(2))

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 from confluent_kafka import KafkaException, TopicPartition
 
 from susurrus.agents.status import PartitionStatus, collect
+from susurrus.topics import tick
 from susurrus.topics.packing import Kind, kind_of
 from susurrus.topics.timestamps import format_time
 from tests.broker import Broker, wait_for
@@ -257,6 +259,28 @@ def test_a_foreign_record_in_an_internal_topic_stops_its_partition_and_says_so(k
         assert f"topic={topic} partition=1" in row.reason
         assert "who wrote this" not in row.reason + row.action
         assert "find out who else writes to it" in row.action
+
+
+@pytest.mark.parametrize(("topic", "stage"), [("by-user", "bound"), ("bounded", "release")])
+def test_a_tick_that_closes_more_records_than_came_stops_its_partition_and_says_so(
+    kafka: Broker, tmp_path: Path, topic: str, stage: str
+) -> None:
+    """As after an election that lost what had been acknowledged; a real one is not to be had on demand."""
+    raw = raw_topic(kafka)
+    with Pipeline(kafka, tmp_path, raw, SMALL) as pipeline:
+        worker = pipeline.start()
+        pipeline.wait()
+        worker.stop()
+        full = pipeline.settings.topic(topic)
+        last = [m for m in kafka.read_all(full) if m.partition() == 1 and kind_of(m.value()) is Kind.TICK][-1]
+        said = tick.decode(last.value())
+        produce(kafka, full, [(1, tick.encode(replace(said, records=said.records + 3)), None)])
+        pipeline.start()
+        [row] = wait_until_refused(pipeline, (stage, 1))
+        assert f"topic={full} partition=1 offset=" in row.reason
+        assert f"source={said.source} says records={said.records + 3}, and records={said.records} came" in row.reason
+        assert "Kafka has lost what it had acknowledged" in row.reason
+        assert "susurrus ledger new-epoch" in row.action
 
 
 @pytest.mark.parametrize(

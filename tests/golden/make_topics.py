@@ -64,7 +64,7 @@ def records() -> dict[str, bytes]:
         "published-keys": published_keys.encode(published_block),
         "bounded version 2": bounded.encode(replace(bounded_block, lists=np.array([[3, 3 << 20, 0], [0, 0, 741_455]]))),
         "published-keys version 2": published_keys.encode(told_block),
-        "tick": tick.encode(tick.Tick(4, 1234, bytes(range(32)), ((1200, 8), (1236, 9)))),
+        "tick": tick.encode(tick.Tick(4, 1234, 56, bytes(range(32)), ((1200, 8), (1236, 9)))),
         **{f"changelog {i + 1} of {len(chunks)}": chunk for i, chunk in enumerate(chunks)},
         "histogram key": row_keys[0],
         "histogram value": row_values[0],

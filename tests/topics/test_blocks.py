@@ -269,7 +269,7 @@ def example_published():
     )
 
 
-EXAMPLE_TICK = tick.Tick(4, 1234, bytes(range(32)), ((1200, 8), (1236, 9)))
+EXAMPLE_TICK = tick.Tick(4, 1234, 56, bytes(range(32)), ((1200, 8), (1236, 9)))
 EXAMPLE_COMMIT = changelog.ChangelogRecord(77, "dGVzdA", b"\x81\xa1g\x07", [(b"k", b"v"), (b"l", b"")], [b"m"])
 
 DECODERS = {
@@ -325,18 +325,19 @@ ASCENDING = st.builds(
 )
 
 
-@given(st.integers(0, 2**31), INT64, st.binary(min_size=32, max_size=32), ASCENDING)
-def test_a_tick_survives(source, slot, digest, sources):
-    record = tick.Tick(source, slot, digest, sources)
+@given(st.integers(0, 2**31), INT64, st.integers(0, 2**63 - 1), st.binary(min_size=32, max_size=32), ASCENDING)
+def test_a_tick_survives(source, slot, records, digest, sources):
+    record = tick.Tick(source, slot, records, digest, sources)
     assert tick.decode(tick.encode(record)) == record
 
 
 @pytest.mark.parametrize(
     "bad",
     [
-        tick.Tick(-1, 0, bytes(32)),
-        tick.Tick(0, 0, bytes(31)),
-        *(tick.Tick(0, 0, bytes(32), said) for said in (((5, 0),), ((5, 3), (5, 4)), ((5, 3), (6, 3)))),
+        tick.Tick(-1, 0, 0, bytes(32)),
+        tick.Tick(0, 0, -1, bytes(32)),
+        tick.Tick(0, 0, 0, bytes(31)),
+        *(tick.Tick(0, 0, 0, bytes(32), said) for said in (((5, 0),), ((5, 3), (5, 4)), ((5, 3), (6, 3)))),
     ],
 )
 def test_a_tick_that_cannot_be_is_not_written(bad):
