@@ -26,6 +26,7 @@ from confluent_kafka import KafkaException, Producer
 from deploy.kafka import free_ports
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.topics.timestamps import format_time, parse_time
+from tests.broker import Broker
 from tests.local_pipeline import client_of, estimates, local_pipeline
 from tests.pipeline import Pipeline, Public, archive_topic, merged
 from tests.stream_pipeline import TOPS, stream_pipeline
@@ -101,6 +102,14 @@ class Feeder:
         self.stop()
         if self._error is not None:
             raise self._error
+
+
+def feeding_producer(kafka: Broker) -> Producer:
+    """Not idempotent: an idempotent one can spin on a core from a broker's death on, and starve the brokers that come back.
+
+    A record that is sent twice stands twice in the raw log, which both runs read.
+    """
+    return kafka.producer(enable_idempotence=False, linger_ms=20, queue_buffering_max_messages=1_000_000)
 
 
 def flush(producer: Producer, topic: str) -> None:
@@ -219,7 +228,7 @@ class Histogram(Target):
         return json.dumps(event).encode()
 
     def feed(self, pipeline: Pipeline) -> Feeder:
-        producer = self.kafka.producer(linger_ms=20, queue_buffering_max_messages=1_000_000)
+        producer = feeding_producer(self.kafka)
         began, dice = time.monotonic(), self.dice
 
         def some() -> None:
@@ -338,7 +347,7 @@ class Stream(Target):
         return stream_pipeline(self.kafka, self.directory, self.raw, TOPS, REPLICATED)
 
     def feed(self, pipeline: Pipeline) -> Feeder:
-        producer = self.kafka.producer(linger_ms=20, queue_buffering_max_messages=1_000_000)
+        producer = feeding_producer(self.kafka)
         dice = np.random.default_rng(self.dice.randrange(1 << 32))
         began, state = time.monotonic(), {"at": 0}
 
