@@ -4,11 +4,11 @@ Somebody can mend all of it from outside, so it comes out as a MendableRefusal, 
 Kafka says and does not stand by when asked (a broker that has just come back) is nothing of the kind.
 """
 
-from collections.abc import Iterator
-from typing import Final, Protocol
+from collections.abc import Iterator, Mapping, Set
+from typing import Any, Final, Protocol
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
-from confluent_kafka.admin import AclOperation
+from confluent_kafka.admin import AclOperation, AdminClient
 
 from susurrus.agents.bootstrap import specs_of
 from susurrus.agents.clients import REQUEST_SECONDS
@@ -16,7 +16,7 @@ from susurrus.agents.services import Services
 from susurrus.mechanisms.errors import MendableRefusal
 from susurrus.topics import charges
 
-_NO_ANSWER: Final = (KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN)
+NO_ANSWER: Final = (KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN)
 """Who does not answer is not asked what is missing."""
 _ACCESS: Final = "docs/operations.md, Access, has the commands"
 
@@ -52,11 +52,45 @@ def lack(error: BaseException | KafkaError, task: Task) -> MendableRefusal | Non
                 "cluster: Kafka's user lacks IdempotentWrite, without which a record might be written twice: grant it, or Write "
                 f"on the topics that begin with {prefix} ({_ACCESS})"
             )
-    if services.clients.embedded or error.code() in _NO_ANSWER:
+    if services.clients.embedded or error.code() in NO_ANSWER:
         return None
     # A right that is missing has many faces: records that a failed transaction purged (_PURGE_QUEUE), a commit that counts what
     # was not delivered (_INCONSISTENT), a transaction that cannot be ended because it never began (INVALID_TXN_STATE).
     return next(_of_topics(services), None)
+
+
+def describe_topics(
+    admin: AdminClient, needed: Mapping[str, Set[AclOperation]], *, seconds: float
+) -> tuple[dict[str, Any], list[str], list[tuple[str, str]]]:
+    """(what Kafka describes by topic, topics that do not exist, (topic, right) of the rights that are missing).
+
+    Brokers that do not tell the rights are believed to have given them. Raises KafkaException for any other answer, or none.
+    """
+    answers = admin.describe_topics(
+        TopicCollection(list(needed)), include_authorized_operations=True, request_timeout=seconds
+    )
+    found: dict[str, Any] = {}
+    missing: list[str] = []
+    short: list[tuple[str, str]] = []
+    for topic, operations in needed.items():
+        try:
+            found[topic] = answers[topic].result()
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                missing.append(topic)
+            elif error.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                short.append((topic, "Describe"))
+            else:
+                raise
+            continue
+        if granted := found[topic].authorized_operations:
+            short += [(topic, right) for right in sorted(map(_word, operations - set(granted)))]
+    return found, missing, short
+
+
+def _word(right: AclOperation) -> str:
+    """As `kafka-acls.sh` writes it."""
+    return str(right.name).title().replace("_", "")
 
 
 def _of_topics(services: Services) -> Iterator[MendableRefusal]:
@@ -69,24 +103,10 @@ def _of_topics(services: Services) -> Iterator[MendableRefusal]:
     needed[charges.topic_name(settings.pipeline.prefix)] = {read, write}
     if settings.pipeline.kind != "local":
         needed[settings.input.topic] = {read}
-    futures = services.clients.admin().describe_topics(
-        TopicCollection(list(needed)), include_authorized_operations=True, request_timeout=REQUEST_SECONDS
-    )
-    missing: list[str] = []
+    _, missing, short = describe_topics(services.clients.admin(), needed, seconds=REQUEST_SECONDS)
     lacking: dict[str, list[str]] = {}
-    for topic, operations in needed.items():
-        try:
-            granted = futures[topic].result().authorized_operations
-        except KafkaException as error:
-            if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
-                missing.append(topic)
-            elif error.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-                lacking.setdefault("Describe", []).append(topic)
-            else:
-                raise
-            continue
-        for operation in operations.difference(granted or operations):
-            lacking.setdefault(operation.name.capitalize(), []).append(topic)
+    for topic, right in short:
+        lacking.setdefault(right, []).append(topic)
     if missing:
         ours = [topic for topic in missing if topic != settings.input.topic]
         yield MendableRefusal(

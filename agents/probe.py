@@ -20,11 +20,12 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from confluent_kafka import KafkaError, KafkaException, Producer, TopicCollection, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AclOperation, AdminClient, OffsetSpec
 
 from susurrus.agents.bootstrap import specs_of
 from susurrus.agents.clients import is_fenced
+from susurrus.agents.lacks import NO_ANSWER, describe_topics
 from susurrus.agents.settings import Settings
 from susurrus.agents.status import inputs
 from susurrus.mechanisms.errors import ConfigurationError
@@ -264,7 +265,7 @@ def _looked_at(settings: Settings) -> Trouble:
 def _unanswered(settings: Settings, error: KafkaError, errors: list[KafkaError]) -> Trouble:
     """A broker has answered, but not this; perhaps another one, whose address only the first knows."""
     said = [trouble for trouble in _said(settings, errors) if "advertises" in trouble.text]
-    if said and error.code() in (KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN):
+    if said and error.code() in NO_ANSWER:
         return said[0]
     return _wait(f"Kafka is not ready yet ({error.name()}: {error.str()}); see to the brokers if this stays")
 
@@ -278,29 +279,11 @@ def _topics(settings: Settings, admin: AdminClient) -> Trouble | int:
     own = [settings.topic(spec.name) for spec in specs_of(settings)]
     own.append(charges.topic_name(settings.pipeline.prefix))
     purged = {settings.topic(name) for name in _PURGED}
-    names = [*own, raw] if raw is not None else own
-    answers = admin.describe_topics(
-        TopicCollection(names), include_authorized_operations=True, request_timeout=_ANSWER_SECONDS
-    )
-    missing, short = [], []
-    partitions: dict[str, int] = {}
-    for name, answer in answers.items():
-        wanted = {AclOperation.READ, AclOperation.DESCRIBE}
-        if name != raw:
-            wanted |= {AclOperation.WRITE} | ({AclOperation.DELETE} if name in purged else set())
-        try:
-            found = answer.result()
-        except KafkaException as error:
-            if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
-                missing.append(name)
-            elif error.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-                short.append((name, "Describe"))
-            else:
-                raise
-            continue
-        partitions[name] = len(found.partitions)
-        if found.authorized_operations:
-            short += [(name, _word(right)) for right in sorted(wanted - set(found.authorized_operations), key=_word)]
+    read, write = {AclOperation.READ, AclOperation.DESCRIBE}, {AclOperation.WRITE}
+    needed = {name: read | write | ({AclOperation.DELETE} if name in purged else set()) for name in own}
+    if raw is not None:
+        needed[raw] = read
+    found, missing, short = describe_topics(admin, needed, seconds=_ANSWER_SECONDS)
     if short:
         return _refusal("\n".join(_acl_topics(settings, short, raw)))
     if raw in missing:
@@ -313,7 +296,7 @@ def _topics(settings: Settings, admin: AdminClient) -> Trouble | int:
     elif missing:
         some = ", ".join(missing[:3]) + (f" and {len(missing) - 3} more" if len(missing) > 3 else "")
         return _wait(f'pipeline.name="{settings.pipeline.name}": its topics do not exist yet ({some}); {_CREATE}')
-    return sum(partitions.get(topic, 0) for _, topic in inputs(settings))
+    return sum(len(found[topic].partitions) for _, topic in inputs(settings) if topic in found)
 
 
 def _founded(settings: Settings, admin: AdminClient, missing: list[str]) -> bool:
@@ -405,10 +388,6 @@ def _acl(settings: Settings, rights: str, where: str) -> str:
 
 def _prefixed(settings: Settings, resource: str) -> str:
     return f"--resource-pattern-type prefixed --{resource} {settings.pipeline.prefix}."
-
-
-def _word(right: AclOperation) -> str:
-    return str(right.name).title().replace("_", "")
 
 
 def _wait(text: str) -> Trouble:

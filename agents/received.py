@@ -1,4 +1,4 @@
-"""What each source has brought, compared with what its ticks say it wrote: nothing may be missing, nothing may come twice.
+"""What each source has written, by its ticks, against what has come: nothing may be missing, nothing may come twice.
 
 A source is a partition of the stage before. It counts the records that it writes to each partition of its output, and each of its
 ticks carries that count, so whoever closes an interval has all of it. Two things can go wrong, and both are refused:
@@ -11,10 +11,40 @@ with the ticks in histogram/open_slots.py.
 """
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
+from susurrus.agents.commit import Output
 from susurrus.mechanisms.errors import Refusal
-from susurrus.topics.tick import Tick
+from susurrus.topics.tick import Tick, encode
+
+
+class Written:
+    """How many records one source has written to each partition of one topic, ticks not among them."""
+
+    def __init__(self, source: int, topic: str, known: Sequence[int], *, config_digest: bytes) -> None:
+        """known: by partition, what ``to_meta`` of the last commit said; zeros at the beginning."""
+        self._source = source
+        self._topic = topic
+        self._records = list(known)
+        self._digest = config_digest
+
+    def count(self, outputs: Iterable[Output]) -> None:
+        """Records that go to the topic with this commit."""
+        for output in outputs:
+            self._records[output.partition] += len(output.messages)
+
+    def ticks(self, slot: int, sources: tuple[tuple[int, int], ...] = ()) -> list[Output]:
+        """The tick of a slot for every partition, behind all that was counted."""
+        return [
+            Output(
+                self._topic, partition, [{"value": encode(Tick(self._source, slot, records, self._digest, sources))}]
+            )
+            for partition, records in enumerate(self._records)
+        ]
+
+    def to_meta(self) -> list[int]:
+        """The part that a commit carries."""
+        return list(self._records)
 
 
 class Received:

@@ -22,7 +22,7 @@ from susurrus.agents.histogram.open_slots import OpenSlots
 from susurrus.agents.histogram.spilled_slots import SpilledSlots
 from susurrus.agents.histogram.state_keys import ordered
 from susurrus.agents.histogram.user_lists import KEYS, NUMBERS, KeyNumbers, block_of, keys_of, measure
-from susurrus.agents.received import Received
+from susurrus.agents.received import Received, Written
 from susurrus.agents.services import Services
 from susurrus.agents.stage import Stage
 from susurrus.agents.store import Store
@@ -66,8 +66,7 @@ class Bound(Stage):
         self._open: OpenSlots[ByUserBlock]
         self._spilled: SpilledSlots[ByUserBlock]
         self._received: Received
-        self._written: list[int] = []
-        """Records so far, by bounded partition."""
+        self._written: Written
         self._store: Store
         self._taken = -1
         self._waiting = ""
@@ -87,7 +86,10 @@ class Bound(Stage):
         self._spilled = SpilledSlots(store, encode=by_user_codec.encode, decode=by_user_codec.decode, meta=meta)
         place = f"topic={services.topic('by-user')} partition={self.partition}"
         self._received = Received(place, {} if meta is None else meta["received"], way_out=services.ledger.way_out)
-        self._written = [0] * self._partitions if meta is None else list(meta["written"])
+        written = [0] * self._partitions if meta is None else meta["written"]
+        self._written = Written(
+            self.partition, services.topic("bounded"), written, config_digest=services.config_digest
+        )
         if self._lists is not None:
             self._numbers = KeyNumbers(store, 0 if meta is None else int(meta["numbers"]))
         if services.published_keys_reader is not None:
@@ -196,12 +198,8 @@ class Bound(Stage):
             puts, outputs = self._bound(slot, blocks)
         if self._next_last_slot(slot) == slot:
             outputs += self._measure_lists(slot, dict(puts))
-        for output in outputs:
-            self._written[output.partition] += len(output.messages)
-        topic, digest = self.services.topic("bounded"), self.services.config_digest
-        for target, records in enumerate(self._written):
-            tick = tick_codec.Tick(source=self.partition, slot=slot, records=records, config_digest=digest)
-            outputs.append(Output(topic, target, [{"value": tick_codec.encode(tick)}]))
+        self._written.count(outputs)
+        outputs += self._written.ticks(slot)
         self._open.close(slot)
         position = self._open.position(self._taken)
         commit = Commit(position=position, meta=self._meta(position), outputs=outputs, puts=puts, drops=drops)
@@ -215,7 +213,7 @@ class Bound(Stage):
         meta = {
             "format": _FORMAT,
             "received": self._received.to_meta(position),
-            "written": list(self._written),
+            "written": self._written.to_meta(),
             **self._open.to_meta(position),
             **self._spilled.to_meta(),
         }

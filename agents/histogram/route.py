@@ -22,6 +22,7 @@ from susurrus.agents.formats import decoder_of
 from susurrus.agents.histogram.clock import Clock
 from susurrus.agents.histogram.patience import Patience
 from susurrus.agents.histogram.sources import Growth
+from susurrus.agents.received import Written
 from susurrus.agents.services import Services
 from susurrus.agents.stage import NotYet, Stage
 from susurrus.agents.store import Store
@@ -30,7 +31,6 @@ from susurrus.mechanisms.bounding import Bounding, UserKeys
 from susurrus.mechanisms.errors import Refusal
 from susurrus.topics import by_user as by_user_codec
 from susurrus.topics import ledger as ledger_codec
-from susurrus.topics import tick as tick_codec
 from susurrus.topics.by_user import ByUserBlock
 from susurrus.topics.dead_letter import DeadLetter, encode_headers
 from susurrus.topics.partitioner import partition as partition_of
@@ -69,8 +69,7 @@ class Route(Stage):
         self._clock: Clock
         self._first_window = 0
         self._ticked = 0
-        self._written: list[int] = []
-        """Records so far, by by-user partition."""
+        self._written: Written
         self._fetched = -1
         self._taken = -1
         """Input offset up to which records are decided; where nothing waits, what has been fetched."""
@@ -130,11 +129,14 @@ class Route(Stage):
             if not live:
                 _, end = services.clients.watermarks(self._topic, self.partition)
             last_stamp, ticked = None, closed
-            self._written = [0] * self._partitions
+            written = [0] * self._partitions
         else:
             closed, end, ticked = int(meta["closed"]), meta["end"], int(meta["ticked"])
             last_stamp, growth = meta["last_stamp"], meta["growth"]
-            self._written = list(meta["written"])
+            written = meta["written"]
+        self._written = Written(
+            self.partition, services.topic("by-user"), written, config_digest=services.config_digest
+        )
         self._clock = Clock(settings, self._calendar, closed=closed, end=end)
         if last_stamp is not None:
             self._clock.last_stamp = int(last_stamp)
@@ -327,7 +329,7 @@ class Route(Stage):
         topic = self.services.topic("by-user")
         for number, blocks in self._blocks.items():
             outputs.append(Output(topic, number, [{"value": block} for block in blocks]))
-            self._written[number] += len(blocks)
+        self._written.count(outputs)
         if self._letters:
             messages, headers = (list(column) for column in zip(*self._letters, strict=True))
             outputs.append(Output(self.services.topic("dead-letter"), self.partition, messages, headers))
@@ -341,7 +343,7 @@ class Route(Stage):
         meta: dict[str, Any] = {
             "closed": clock.closed,
             "ticked": self._ticked,
-            "written": list(self._written),
+            "written": self._written.to_meta(),
             "end": clock.end,
             "last_stamp": clock.last_stamp,
             "growth": None,
@@ -369,19 +371,10 @@ class Route(Stage):
     def _tick(self, slot: int) -> list[Output]:
         """Ticks for every by-user partition; source 0's carry the numbers of sources and from which slot on they hold."""
         growth = self._growth
-        topic = self.services.topic("by-user")
-        outputs = []
-        for number, records in enumerate(self._written):
-            tick = tick_codec.Tick(
-                source=self.partition,
-                slot=slot,
-                records=records,
-                config_digest=self.services.config_digest,
-                sources=() if growth is None else growth.sources.schedule,
-            )
-            outputs.append(Output(topic, number, [{"value": tick_codec.encode(tick)}]))
-        if growth is not None:
-            growth.sources.prune(slot)
+        if growth is None:
+            return self._written.ticks(slot)
+        outputs = self._written.ticks(slot, growth.sources.schedule)
+        growth.sources.prune(slot)
         return outputs
 
     def stall(self, now: int) -> str | None:

@@ -16,6 +16,7 @@ import numpy as np
 
 from susurrus.agents.commit import Commit, Output
 from susurrus.agents.local.scheme import Slots, Thresholds, local_settings, wave_of
+from susurrus.agents.received import Written
 from susurrus.agents.services import Services
 from susurrus.agents.stage import Stage
 from susurrus.agents.store import Store
@@ -24,11 +25,9 @@ from susurrus.mechanisms.local.estimate import Totals
 from susurrus.topics import ledger as ledger_codec
 from susurrus.topics import report_totals as totals_codec
 from susurrus.topics import reports as report_codec
-from susurrus.topics import tick as tick_codec
 from susurrus.topics.dead_letter import DeadLetter, Headers, encode_headers
 from susurrus.topics.reason import Reason
 from susurrus.topics.report_totals import BUCKETS, ReportTotals
-from susurrus.topics.tick import Tick
 
 _ROWS_PER_RECORD = 5_000
 
@@ -49,8 +48,7 @@ class Collect(Stage):
         self._wave = wave_of(local)
         self._thresholds = Thresholds(services)
         self._closed = self._ticked = 0
-        self._written = 0
-        """Records so far, ticks not among them."""
+        self._written: Written
         self._cut: tuple[int, int] | None = None
         self._taken = self._committed = -1
         self._totals: dict[tuple[int, int], Totals] = {}
@@ -67,9 +65,11 @@ class Collect(Stage):
         self._cut = None
         if meta is None:
             self.counters = {"in": 0, "phase_1": 0, "phase_2": 0, "late": 0, "dead_letter": 0}
-            self._closed, self._written = self._slots.at(self._first_moment()) - 1, 0
+            self._closed, written = self._slots.at(self._first_moment()) - 1, [0]
         else:
-            self._closed, self._written = int(meta["closed"]), int(meta["written"])
+            self._closed, written = int(meta["closed"]), meta["written"]
+        totals = self.services.topic("report-totals")
+        self._written = Written(self.partition, totals, written, config_digest=self.services.config_digest)
         self._ticked = self._closed
         self._taken = self._committed = position
         return position
@@ -156,17 +156,18 @@ class Collect(Stage):
         if self._taken == self._committed and self._closed == self._ticked:
             return
         messages = [{"value": totals_codec.encode(block)} for block in self._blocks()]
-        self._written += len(messages)
-        if self._closed > self._ticked:
-            tick = Tick(self.partition, self._closed, self._written, self.services.config_digest)
-            messages.append({"value": tick_codec.encode(tick)})
         outputs = [Output(self.services.topic("report-totals"), 0, messages)] if messages else []
+        self._written.count(outputs)
+        if self._closed > self._ticked:
+            outputs += self._written.ticks(self._closed)
         if self._letters:
             empty: list[dict[str, Any]] = [{"value": None} for _ in self._letters]
             outputs.append(Output(self.services.topic("dead-letter"), self.partition, empty, list(self._letters)))
         self._forget()
         self._ticked, self._committed = self._closed, self._taken
-        yield Commit(position=self._taken, meta={"closed": self._closed, "written": self._written}, outputs=outputs)
+        yield Commit(
+            position=self._taken, meta={"closed": self._closed, "written": self._written.to_meta()}, outputs=outputs
+        )
 
     def _blocks(self) -> Iterator[ReportTotals]:
         rows = sorted(self._totals.items())
