@@ -1,7 +1,8 @@
-"""Named points in the commit at which a test may kill the worker with SIGKILL: an injection point, not luck.
+"""Named points in the commit at which a test may kill the worker, or send it another signal: an injection point, not luck.
 
-Off unless SUSURRUS_CRASH_AT is set, as ``stage:point:visit`` (``bound:after-commit:3`` dies at the third visit of that point by
-a task of that stage). tests/chaos walks through POINTS.
+Off unless SUSURRUS_CRASH_AT is set, as ``stage:point:visit``: with ``bound:after-commit:3`` the worker kills itself (SIGKILL) at
+the third visit of that point by a task of that stage. A fourth part names another signal: ``route:after-begin:3:SIGTERM``.
+tests/chaos walks through POINTS.
 """
 
 import os
@@ -24,13 +25,13 @@ _target = os.environ.get("SUSURRUS_CRASH_AT", "")
 
 
 def reach(stage: str, point: str) -> None:
-    """Die here if this is the visit asked for."""
+    """Send the signal here if this is the visit asked for."""
     global _visits
     if not _target:
         return
-    wanted_stage, wanted_point, visit = _target.split(":")
+    wanted_stage, wanted_point, visit, *named = _target.split(":")
     if (stage, point) == (wanted_stage, wanted_point):
         with _lock:
             _visits += 1
             if _visits == int(visit):
-                os.kill(os.getpid(), signal.SIGKILL)
+                os.kill(os.getpid(), signal.Signals[named[0]] if named else signal.SIGKILL)

@@ -110,6 +110,15 @@ class Worker:
         finally:
             self.signal(signal.SIGCONT)
 
+    def wait_until_frozen(self, seconds: float = 120) -> None:
+        """Until it has stopped itself (SIGSTOP) at the point of SUSURRUS_CRASH_AT."""
+        deadline = time.monotonic() + seconds
+        # The state follows the name, which is in parentheses.
+        while Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()[0] != "T":
+            if time.monotonic() > deadline or self.process.poll() is not None:
+                raise TimeoutError(f"the worker did not reach its point\n{self.tail()}")
+            time.sleep(0.02)
+
     def kill(self) -> None:
         """SIGKILL, and wait until it is gone."""
         self.process.kill()

@@ -99,9 +99,7 @@ def test_under_load_in_order_however_often_it_is_told(
     kafka: Broker, raw: str, undisturbed: Public, tmp_path: Path, number: signal.Signals
 ) -> None:
     with Pipeline(kafka, tmp_path, raw, {"worker": {"fetch_bytes": 65_536}}) as pipeline:
-        worker = pipeline.start()
-        wait_for(lambda: len(kafka.read_all(pipeline.settings.topic("by-user"))) > 3, "commits", seconds=90)
-        worker.signal(number)
+        worker = pipeline.start(SUSURRUS_CRASH_AT=f"route:after-begin:3:{number.name}")
         wait_for(lambda: says(worker, "tasks finish their commits"), "it stops", seconds=60)
         worker.signal(number)
         assert ended(worker) == IN_ORDER
@@ -118,13 +116,14 @@ def test_in_the_midst_of_commits_while_kafka_is_away(
     with Pipeline(
         lone_broker, tmp_path, lone_raw, {"worker": {"fetch_bytes": 65_536, "stop_timeout": "15s"}}
     ) as pipeline:
-        worker = pipeline.start()
-        wait_for(lambda: len(lone_broker.read_all(pipeline.settings.topic("by-user"))) > 3, "commits", seconds=90)
+        worker = pipeline.start(SUSURRUS_CRASH_AT="route:after-begin:3:SIGSTOP")
+        worker.wait_until_frozen()
         if outage == "killed":
             lone_broker.kill(1)
         else:
             lone_broker.pause(1)
         worker.signal(signal.SIGTERM)
+        worker.signal(signal.SIGCONT)
         ended(worker)
         if outage == "killed":
             lone_broker.restart(1)
