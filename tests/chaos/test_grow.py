@@ -43,7 +43,7 @@ def test_a_new_raw_partition_is_taken_up_at_the_next_trigger_while_data_flows(ka
     first_window = int(time.time() * 1000) // LENGTH * LENGTH
     live: dict[str, Any] = {
         "start": {"from": "earliest", "first_window": format_time(first_window)},
-        "clock": {"kind": "broker", "until": None, "grace": "500ms", "idle_grace": "1s"},
+        "clock": {"kind": "broker", "until": None, "grace": "2s", "idle_grace": "3s"},
         "window": {"length": f"{LENGTH}ms", "trigger_every": f"{EVERY}ms"},
         "bounds": {"max_records_per_user": 4},
         "topics": {"by_user_partitions": 2, "bounded_partitions": 2},
