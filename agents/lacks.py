@@ -17,7 +17,7 @@ from susurrus.mechanisms.errors import MendableRefusal
 from susurrus.topics import charges
 
 NO_ANSWER: Final = (KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN)
-"""Who does not answer is not asked what is missing."""
+"""Kafka does not answer, so nobody can be asked what is missing."""
 _ACCESS: Final = "docs/operations.md, Access, has the commands"
 
 
@@ -54,7 +54,7 @@ def lack(error: BaseException | KafkaError, task: Task) -> MendableRefusal | Non
             )
     if services.clients.embedded or error.code() in NO_ANSWER:
         return None
-    # A right that is missing has many faces: records that a failed transaction purged (_PURGE_QUEUE), a commit that counts what
+    # A missing right shows in many errors: records that a failed transaction purged (_PURGE_QUEUE), a commit that counts what
     # was not delivered (_INCONSISTENT), a transaction that cannot be ended because it never began (INVALID_TXN_STATE).
     return next(_of_topics(services), None)
 

@@ -1,4 +1,4 @@
-"""What each source has written, by its ticks, against what has come: nothing may be missing, nothing may come twice.
+"""Compares what each source says that it has written with what has come: nothing may be missing, nothing may come twice.
 
 A source is a partition of the stage before. It counts the records that it writes to each partition of its output, and each of its
 ticks carries that count, so whoever closes an interval has all of it. Two things can go wrong, and both are refused:
@@ -29,7 +29,7 @@ class Written:
         self._digest = config_digest
 
     def count(self, outputs: Iterable[Output]) -> None:
-        """Records that go to the topic with this commit."""
+        """Add up the records that this commit writes to the topic."""
         for output in outputs:
             self._records[output.partition] += len(output.messages)
 

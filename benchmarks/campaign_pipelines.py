@@ -105,9 +105,9 @@ class Feeder:
 
 
 def feeding_producer(kafka: Broker) -> Producer:
-    """Not idempotent: an idempotent one can spin on a core from a broker's death on, and starve the brokers that come back.
+    """Not idempotent: once a broker has died, an idempotent producer can keep a core busy, and brokers that come back starve.
 
-    A record that is sent twice stands twice in the raw log, which both runs read.
+    Without idempotence a record may stand twice in the raw log. Both runs read the same log, so the comparison holds.
     """
     return kafka.producer(enable_idempotence=False, linger_ms=20, queue_buffering_max_messages=1_000_000)
 

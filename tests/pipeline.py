@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any, Self
@@ -98,11 +98,7 @@ class Worker:
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
         """Frozen for a block: it has looked at Kafka and found everything there, and has no partition yet."""
-        deadline = time.monotonic() + 60
-        while " starts (pid " not in self.log.read_text(errors="replace"):
-            if time.monotonic() > deadline or self.process.poll() is not None:
-                raise TimeoutError(f"the worker does not start\n{self.tail()}")
-            time.sleep(0.02)
+        self._until(lambda: " starts (pid " in self.log.read_text(errors="replace"), "it starts", seconds=60)
         self.signal(signal.SIGSTOP)
         assert "of the group" not in self.log.read_text(errors="replace")
         try:
@@ -112,11 +108,16 @@ class Worker:
 
     def wait_until_frozen(self, seconds: float = 120) -> None:
         """Until it has stopped itself (SIGSTOP) at the point of SUSURRUS_CRASH_AT."""
-        deadline = time.monotonic() + seconds
+        stat = Path(f"/proc/{self.process.pid}/stat")
         # The state follows the name, which is in parentheses.
-        while Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()[0] != "T":
+        self._until(lambda: stat.read_text().rpartition(")")[2].split()[0] == "T", "it freezes itself", seconds=seconds)
+
+    def _until(self, condition: Callable[[], bool], what: str, *, seconds: float) -> None:
+        """Ask often, for what lasts only a moment. TimeoutError, with the end of the log, also where the process has ended."""
+        deadline = time.monotonic() + seconds
+        while not condition():
             if time.monotonic() > deadline or self.process.poll() is not None:
-                raise TimeoutError(f"the worker did not reach its point\n{self.tail()}")
+                raise TimeoutError(f"the worker did not come so far: {what}\n{self.tail()}")
             time.sleep(0.02)
 
     def kill(self) -> None:
