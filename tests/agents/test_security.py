@@ -2,10 +2,12 @@
 
 import asyncio
 import datetime
+import gc
 import ipaddress
 import subprocess
 import sys
 import time
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -147,7 +149,7 @@ def pipeline(servers: str, authority: Path, directory: Path, **properties: Any) 
     )
 
 
-async def read(settings: Settings, topic: str) -> bytes:
+async def first_value(settings: Settings, topic: str) -> bytes:
     from aiokafka import AIOKafkaConsumer
 
     consumer = AIOKafkaConsumer(topic, **settings.aiokafka(), auto_offset_reset="earliest")
@@ -158,6 +160,21 @@ async def read(settings: Settings, topic: str) -> bytes:
         await consumer.stop()
 
 
+def read(settings: Settings, topic: str) -> bytes | None:
+    """The topic's first value, or None if the broker does not let aiokafka in."""
+    from aiokafka.errors import KafkaError
+
+    # aiokafka leaves a refused TLS connection to close by itself. If the broker's end of it is still on its way when the
+    # event loop ends, asyncio warns of an open socket as it is collected: here, not in whatever test runs then.
+    with warnings.catch_warnings(action="ignore", category=ResourceWarning):
+        try:
+            value = asyncio.run(first_value(settings, topic))
+        except KafkaError:
+            value = None
+        gc.collect()
+    return value
+
+
 def test_one_set_of_properties_opens_every_client(secure: tuple[str, Path], tmp_path: Path) -> None:
     settings = pipeline(*secure, tmp_path)
     admin = AdminClient(settings.librdkafka())
@@ -165,7 +182,7 @@ def test_one_set_of_properties_opens_every_client(secure: tuple[str, Path], tmp_
     producer = Producer(settings.librdkafka())
     producer.produce("events", b"1")
     assert producer.flush(20) == 0
-    assert asyncio.run(read(settings, "events")) == b"1"
+    assert read(settings, "events") == b"1"
 
 
 @pytest.mark.parametrize(
@@ -174,11 +191,7 @@ def test_one_set_of_properties_opens_every_client(secure: tuple[str, Path], tmp_
     ids=["a wrong password", "an authority nobody vouches for"],
 )
 def test_the_wrong_key_opens_none(secure: tuple[str, Path], tmp_path: Path, wrong: dict[str, str]) -> None:
-    from aiokafka.errors import KafkaError
-
-    settings = pipeline(*secure, tmp_path, **wrong)
-    with pytest.raises(KafkaError):
-        asyncio.run(read(settings, "events"))
+    assert read(pipeline(*secure, tmp_path, **wrong), "events") is None
 
 
 def test_a_worker_runs_behind_tls_and_a_password(secure: tuple[str, Path], tmp_path: Path) -> None:
