@@ -17,7 +17,7 @@ import faust
 from faust.serializers import codecs
 from faust.types import TP
 
-from susurrus.agents import host, logs
+from susurrus.agents import crash_points, host, logs
 from susurrus.agents.clients import Clients
 from susurrus.agents.ending import ENDING
 from susurrus.agents.ledger import Ledger
@@ -274,6 +274,7 @@ def _run(app: faust.App, supervisor: Supervisor, level: str) -> None:
     gc.freeze()
     gc.set_threshold(200_000, 20, 100)
     log.info("worker %s starts (pid %d)", supervisor.worker, os.getpid())
+    crash_points.reach("worker", "before-group")
     try:
         worker.execute_from_commandline()
     except SystemExit as end:

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 import tomllib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any, Self
@@ -95,29 +95,15 @@ class Worker:
         """Send a signal."""
         self.process.send_signal(number)
 
-    @contextlib.contextmanager
-    def held(self) -> Iterator[None]:
-        """Frozen for a block: it has looked at Kafka and found everything there, and has no partition yet."""
-        self._until(lambda: " starts (pid " in self.log.read_text(errors="replace"), "it starts", seconds=60)
-        self.signal(signal.SIGSTOP)
-        assert "of the group" not in self.log.read_text(errors="replace")
-        try:
-            yield
-        finally:
-            self.signal(signal.SIGCONT)
-
     def wait_until_frozen(self, seconds: float = 120) -> None:
-        """Until it has stopped itself (SIGSTOP) at the point of SUSURRUS_CRASH_AT."""
-        stat = Path(f"/proc/{self.process.pid}/stat")
-        # The state follows the name, which is in parentheses.
-        self._until(lambda: stat.read_text().rpartition(")")[2].split()[0] == "T", "it freezes itself", seconds=seconds)
-
-    def _until(self, condition: Callable[[], bool], what: str, *, seconds: float) -> None:
-        """Ask often, for what lasts only a moment. TimeoutError, with the end of the log, also where the process has ended."""
+        """Until it has stopped itself (SIGSTOP) at the point of SUSURRUS_CRASH_AT. TimeoutError, with the end of the log, also
+        where the process has ended.
+        """
         deadline = time.monotonic() + seconds
-        while not condition():
+        # The state follows the name, which is in parentheses. What freezes lets others take over soon, so it is asked often.
+        while Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()[0] != "T":
             if time.monotonic() > deadline or self.process.poll() is not None:
-                raise TimeoutError(f"the worker did not come so far: {what}\n{self.tail()}")
+                raise TimeoutError(f"the worker did not come so far as to freeze itself\n{self.tail()}")
             time.sleep(0.02)
 
     def kill(self) -> None:
@@ -184,6 +170,16 @@ class Pipeline:
         worker = Worker(self.config, self.directory, environ)
         self.workers.append(worker)
         return worker
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[Worker]:
+        """One more worker, frozen for the block: it has looked at Kafka and found everything there, and is not in the group."""
+        worker = self.start(SUSURRUS_CRASH_AT="worker:before-group:1:SIGSTOP")
+        worker.wait_until_frozen()
+        try:
+            yield worker
+        finally:
+            worker.signal(signal.SIGCONT)
 
     def crash_everywhere(self, stages: Iterable[str], nth: int) -> None:
         """One worker after the other, each killed (SIGKILL by its own hand) at another point of a stage's ``nth`` commit."""

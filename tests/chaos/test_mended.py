@@ -108,8 +108,7 @@ def test_a_topic_that_is_missing_is_named_and_once_created_the_worker_goes_on(
     [port] = free_ports(1)
     with Pipeline(kafka, tmp_path, raw, {**SMALL, "worker": {"web_port": port}}) as pipeline:
         topic = pipeline.settings.topic(missing)
-        worker = pipeline.start()
-        with worker.held():
+        with pipeline.held() as worker:
             kafka.delete_topic(topic)
         said = f"{who}-0 refuses: topic={topic} does not exist: create it with `susurrus topics create`"
         wait_for(lambda: said in worker.log.read_text(), f"{who} refuses", seconds=PATIENCE)
@@ -175,8 +174,7 @@ def test_a_right_that_is_missing_is_named_and_once_granted_the_worker_goes_on(
         pipeline.data["kafka"] = {"bootstrap_servers": address, "properties": properties}
         pipeline.write_config()
         pipeline.data["kafka"] = {"bootstrap_servers": broker.bootstrap_servers}  # who asks for the status may see all
-        worker = pipeline.start()
-        with worker.held():
+        with pipeline.held() as worker:
             rights.deny(kind, full, operation)
         try:
             wait_for(lambda: bool(refused(pipeline)), "somebody refuses", seconds=PATIENCE)

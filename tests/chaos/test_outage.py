@@ -2,13 +2,13 @@
 
 import os
 import random
+import signal
 import time
 from pathlib import Path
 
 import pytest
-from confluent_kafka import KafkaException, TopicPartition
 
-from tests.broker import Broker, wait_for
+from tests.broker import Broker
 from tests.pipeline import Pipeline, Public
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(600)]
@@ -22,31 +22,25 @@ def test_an_outage_of_kafka_changes_no_byte_and_needs_nobody(
     lone_broker: Broker, lone_raw: str, undisturbed: Public, tmp_path: Path, outage: str
 ) -> None:
     with Pipeline(lone_broker, tmp_path, lone_raw, {"worker": {"fetch_bytes": 65_536}}) as pipeline:
-        workers = [pipeline.start(), pipeline.start()]
-        with lone_broker.consumer() as consumer:
-
-            def end(topic: str, partition: int = 0) -> int:
-                place = TopicPartition(pipeline.settings.topic(topic), partition)
-                try:
-                    return int(consumer.get_watermark_offsets(place, timeout=10)[1])
-                except KafkaException:
-                    return 0  # a topic this young has no leader yet
-
-            # A worker that meets no Kafka when it starts says so and ends, as it should.
-            wait_for(lambda: all("of the group" in worker.tail() for worker in workers), "two workers in the group")
-            wait_for(lambda: end("by-user") > 0, "the first commit of route")
-            published = end("progress")
+        # Each freezes in the midst of a commit, the second after it took over from the first, and Kafka goes away there.
+        workers = []
+        for _ in range(2):
+            workers.append(pipeline.start(SUSURRUS_CRASH_AT="route:after-begin:3:SIGSTOP"))
+            workers[-1].wait_until_frozen()
+        published = sum(pipeline.progress().values())
         if outage == "killed":
             lone_broker.kill(1)
         else:
             lone_broker.pause(1)
+        for worker in workers:
+            worker.signal(signal.SIGCONT)
         time.sleep(AWAY_SECONDS)
         if outage == "killed":
             lone_broker.restart(1)
         else:
             lone_broker.resume(1)
-        topics = pipeline.settings.topics
-        assert published < topics.bounded_partitions * pipeline.settings.triggers, "the outage came too late to matter"
+        last = pipeline.settings.topics.bounded_partitions * pipeline.settings.triggers
+        assert published < last, "the outage came too late to matter"
         pipeline.wait(seconds=300)
         assert [worker.process.poll() for worker in workers] == [None, None]
         assert pipeline.public() == undisturbed

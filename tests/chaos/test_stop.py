@@ -86,8 +86,7 @@ def test_while_it_waits_for_the_group(kafka: Broker, tmp_path: Path) -> None:
 
 def test_while_its_tasks_are_refused_and_about_to_try_again(kafka: Broker, tmp_path: Path) -> None:
     with Pipeline(kafka, tmp_path, raw_topic(kafka), SMALL | STOPPING) as pipeline:
-        worker = pipeline.start()
-        with worker.held():
+        with pipeline.held() as worker:
             kafka.delete_topic(pipeline.settings.topic("bound-changelog"))
         wait_for(lambda: says(worker, "bound-0 refuses"), "a task refuses", seconds=90)
         worker.signal(signal.SIGTERM)
