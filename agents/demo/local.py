@@ -1,10 +1,10 @@
 """The demonstration of local privacy: meters that send nothing true, and what can be known all the same.
 
-    2,000 meters ──(100 clients)──▶ reports ──▶ susurrus worker ──▶ threshold ──▶ the clients, which switch to phase 2
-                                                            └──▶ estimate ──▶ this process: table beside the truth
+    2,000 meters ──(10 clients)──▶ reports ──▶ susurrus worker ──▶ threshold ──▶ the clients, which switch to phase 2
+                                                           └──▶ estimate ──▶ this process: table beside the truth
 
 The clients are the real ones, each with its own producer, its own reader of the threshold and its own randomness; a
-client speaks for twenty meters, one report a record. The worker is the production one, in another process.
+client speaks for a street of two hundred meters, one report a record. The worker is the production one, in another process.
 """
 
 import contextlib
@@ -36,7 +36,8 @@ from susurrus.topics.spec import LOCAL_TOPICS
 from susurrus.topics.threshold import Threshold
 
 METERS: Final = 2_000
-CLIENTS: Final = 100
+CLIENTS: Final = 10
+"""Few, for the embedded broker gives one producer's batch a fetch: a hundred of them kept the worker waiting for two minutes."""
 FIRST_PHASE: Final = 16_384
 SLOTS: Final = 10
 PER_SLOT: Final = 2
