@@ -96,14 +96,14 @@ class Worker:
         self.process.send_signal(number)
 
     def wait_until_frozen(self, seconds: float = 120) -> None:
-        """Until it has stopped itself (SIGSTOP) at the point of SUSURRUS_CRASH_AT. TimeoutError, with the end of the log, also
-        where the process has ended.
+        """Wait until it has stopped itself (SIGSTOP) at the point of SUSURRUS_CRASH_AT. Raises TimeoutError with the end of its
+        log, at once if the process has ended.
         """
         deadline = time.monotonic() + seconds
-        # The state follows the name, which is in parentheses. What freezes lets others take over soon, so it is asked often.
+        # The state follows the name, which is in parentheses. Others soon take a frozen worker's partitions over, so ask often.
         while Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()[0] != "T":
             if time.monotonic() > deadline or self.process.poll() is not None:
-                raise TimeoutError(f"the worker did not come so far as to freeze itself\n{self.tail()}")
+                raise TimeoutError(f"the worker did not freeze itself\n{self.tail()}")
             time.sleep(0.02)
 
     def kill(self) -> None:
@@ -173,7 +173,7 @@ class Pipeline:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[Worker]:
-        """One more worker, frozen for the block: it has looked at Kafka and found everything there, and is not in the group."""
+        """One more worker, frozen for the block: it has found everything in Kafka and has not joined the group."""
         worker = self.start(SUSURRUS_CRASH_AT="worker:before-group:1:SIGSTOP")
         worker.wait_until_frozen()
         try:

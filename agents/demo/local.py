@@ -37,7 +37,7 @@ from susurrus.topics.threshold import Threshold
 
 METERS: Final = 2_000
 CLIENTS: Final = 10
-"""Few, for the embedded broker gives one producer's batch a fetch: a hundred of them kept the worker waiting for two minutes."""
+"""Few: a fetch from the embedded broker brings one batch of one client, and the worker took minutes for those of a hundred."""
 FIRST_PHASE: Final = 16_384
 SLOTS: Final = 10
 PER_SLOT: Final = 2

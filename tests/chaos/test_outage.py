@@ -22,7 +22,7 @@ def test_an_outage_of_kafka_changes_no_byte_and_needs_nobody(
     lone_broker: Broker, lone_raw: str, undisturbed: Public, tmp_path: Path, outage: str
 ) -> None:
     with Pipeline(lone_broker, tmp_path, lone_raw, {"worker": {"fetch_bytes": 65_536}}) as pipeline:
-        # Each freezes in the midst of a commit, the second after it took over from the first, and Kafka goes away there.
+        # Each worker freezes inside a commit, the second one after it has taken over from the first. Then Kafka goes away.
         workers = []
         for _ in range(2):
             workers.append(pipeline.start(SUSURRUS_CRASH_AT="route:after-begin:3:SIGSTOP"))
