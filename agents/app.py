@@ -64,6 +64,18 @@ def calendar_of(settings: Settings) -> Calendar:
     )
 
 
+def digest_of(settings: Settings) -> bytes:
+    """32 bytes that change with whatever changes what is published: the configuration's and, of a histogram, the plan's.
+
+    Raises ConfigurationError where the strategy refuses its numbers.
+    """
+    digest = settings.config_digest()
+    if settings.pipeline.kind != "histogram":
+        return digest
+    both = digest + settings.plan().digest()
+    return hashlib.blake2b(both, digest_size=32, person=b"susurrus-digest").digest()
+
+
 def build_services(settings: Settings) -> Services:
     """Everything the tasks share. Raises ConfigurationError, also where there is no secret."""
     calendar = calendar_of(settings)
@@ -73,7 +85,7 @@ def build_services(settings: Settings) -> Services:
         embedded=settings.kafka.embedded,
         transaction_timeout=settings.worker.transaction_timeout,
     )
-    digest = settings.config_digest()
+    digest = digest_of(settings)
     strategy: Any = None
     founder = ("release", 0)
     if settings.pipeline.kind == "histogram":
@@ -81,9 +93,7 @@ def build_services(settings: Settings) -> Services:
         from susurrus.mechanisms.strategy import build_strategy
 
         decoder_of(settings).close()  # what it lacks is said now, not by every task
-        plan = settings.plan()
-        strategy = build_strategy(plan)
-        digest = hashlib.blake2b(digest + plan.digest(), digest_size=32, person=b"susurrus-digest").digest()
+        strategy = build_strategy(settings.plan())
     else:
         founder = (stages_of(settings)[0].name, 0)
     # Local reports are random on the device already: the server draws no noise.

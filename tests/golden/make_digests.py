@@ -1,0 +1,79 @@
+"""Make tests/golden/digests.json: the configuration digest of each strategy, kind, clock and group of columns.
+
+A digest is part of the noise's address and of the ledger: a worker with another one refuses to join a running pipeline.
+So a digest that changes without intent is a pipeline that must start anew. Run after a change that is meant:
+    python tests/golden/make_digests.py > tests/golden/digests.json
+"""
+
+import json
+import sys
+from typing import Any
+
+from susurrus.agents.app import digest_of
+from susurrus.agents.settings import Settings, settings_from
+
+INPUT = {"topic": "requests", "user": "host", "key": ["url"]}
+PROMISE = {"epsilon": 6.0, "delta": 1e-9}
+COLUMNS = [
+    {"name": "visits", "kind": "count"},
+    {"name": "people", "kind": "users"},
+    {"name": "bytes", "kind": "sum", "field": "bytes", "bound": 1e6},
+    {"name": "mean-bytes", "kind": "mean", "field": "bytes", "bound": 1e6},
+]
+
+
+def histogram(**sections: Any) -> Settings:
+    """A histogram of page views with some sections changed."""
+    data: dict[str, Any] = {"pipeline": {"name": "page-views"}, "input": INPUT, "privacy": PROMISE, **sections}
+    return settings_from(data, environ={})
+
+
+def other(kind: str, section: dict[str, Any], **sections: Any) -> Settings:
+    """A pipeline of another kind."""
+    data: dict[str, Any] = {"pipeline": {"name": "values", "kind": kind}, kind: section, **sections}
+    if kind == "stream":
+        data["input"] = {"topic": "values"}
+    return settings_from(data, environ={})
+
+
+def configurations() -> dict[str, Settings]:
+    """Every strategy, kind and clock by name, and what else changes the digest."""
+    found = {
+        f"strategy {name}": histogram(privacy={**PROMISE, "strategy": name})
+        for name in ("toeplitz", "weighted", "adaptive", "closing", "dp-sqlp")
+    }
+    ranked = {"gamma": 0.6, "ranked_keys": 4, "prior": [4.0, 2.0, 1.0]}
+    for name, parameters in {
+        "weighted": ranked,
+        "adaptive": {**ranked, "lag": 2},
+        "closing": {**ranked, "lag": 2, "unknown_share": 0.25, "public_share": 0.2, "keys": 8},
+    }.items():
+        privacy = {**PROMISE, "strategy": name, name: parameters}
+        found[f"strategy {name} with parameters"] = histogram(privacy=privacy)
+    for clock in ("broker", "producer"):
+        found[f"clock {clock}"] = histogram(clock={"kind": clock})
+    found["clock replay"] = histogram(
+        clock={"kind": "replay", "until": "1995-09-01T00:00:00Z"}, start={"first_window": "1995-08-01T00:00:00Z"}
+    )
+    found["columns"] = histogram(columns=COLUMNS, bounds={"max_records_per_user": 16, "max_records_per_key": 4})
+    found["declared keys"] = histogram(keys={"declared": ["/", "/about"], "discover": False})
+    found["format avro"] = histogram(input={**INPUT, "format": "avro", "registry": {"url": "http://registry:8081"}})
+    found["format protobuf"] = histogram(input={**INPUT, "format": "protobuf", "message": "events:Event"})
+    for method in ("tops", "tops-paper", "pak"):
+        found[f"stream {method}"] = other(
+            "stream",
+            {"method": method, "bound": 100.0, "epsilon": 1.0, **({"horizon": 10_000} if method == "pak" else {})},
+        )
+    found["local"] = other("local", {"bound": 100.0, "epsilon": 1.0})
+    found["local refresh"] = other("local", {"bound": 9.0, "epsilon": 2.0, "refresh": "1h", "phase1_share": 0.1})
+    return found
+
+
+def digests() -> dict[str, str]:
+    """What the ledger would say of each configuration, hexadecimal."""
+    return {name: digest_of(settings).hex() for name, settings in configurations().items()}
+
+
+if __name__ == "__main__":
+    json.dump(digests(), sys.stdout, indent=1)
+    print()
