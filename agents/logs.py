@@ -95,7 +95,7 @@ def soften(record: logging.LogRecord) -> bool:
         record.msg = record.msg.partition("]: ")[2]
     if service or record.name.startswith("aiokafka"):
         record.levelno = _SOFTER.get(record.levelno, record.levelno)
-    elif record.name == "susurrus.agents.clients":
+    elif record.name == "susurrus.agents.kafka.clients":
         record.levelno = min(record.levelno, logging.WARNING)
     record.levelname = logging.getLevelName(record.levelno)
     if isinstance(record.args, tuple):

@@ -10,14 +10,14 @@ from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any
 
-from susurrus.agents.commit import Commit
 from susurrus.agents.histogram.bound import Bound
 from susurrus.agents.histogram.release import Release
 from susurrus.agents.histogram.route import Route
-from susurrus.agents.ledger import Ledger
-from susurrus.agents.services import Services
-from susurrus.agents.stage import NotYet, Stage
-from susurrus.agents.transport import Batch
+from susurrus.agents.runtime.commit import Commit
+from susurrus.agents.runtime.ledger import Ledger
+from susurrus.agents.runtime.services import Services
+from susurrus.agents.runtime.stage import NotYet, Stage
+from susurrus.agents.runtime.transport import Batch
 
 FETCH = 500
 STEP_MS = 3_000
@@ -25,7 +25,7 @@ STEP_MS = 3_000
 
 
 class Memory:
-    """One store: what agents/store.py offers, in a dictionary. A planted defect forgets users or hides due keys."""
+    """One store: what agents/runtime/store.py offers, in a dictionary. A planted defect forgets users or hides due keys."""
 
     def __init__(self, defect: str) -> None:
         self.rows: dict[bytes, bytes] = {}
@@ -66,9 +66,9 @@ class MemoryLedger(Ledger):
     rows: list[tuple[bytes, bytes | None]]
 
     def found(self) -> None:
-        """A new pipeline: its founder joins an empty ledger."""
+        """A new pipeline: its initializer joins an empty ledger."""
         self.rows = []
-        stage, partition = self._founder
+        stage, partition = self._initializer
         member = SimpleNamespace(stage_name=stage, partition=partition, waiting=lambda: False)
         self.join(member, Producer(self.rows))  # type: ignore[arg-type]
 
@@ -80,7 +80,7 @@ class MemoryLedger(Ledger):
 
 
 class Producer:
-    """Of the founder."""
+    """Of the initializer."""
 
     def __init__(self, rows: list[tuple[bytes, bytes | None]]) -> None:
         self._rows = rows
@@ -207,7 +207,7 @@ class Runner:
             if upto > task.next:
                 task.stage.take(Batch(task.next, upto, log[task.next : upto], 0))
                 task.next = upto
-            # Asked also without news, as a worker's task does: an empty partition must close its slots too.
+            # Asked also without news, as a worker's task does: an empty partition must close its intervals too.
             committed = False
             for commit in task.stage.commits(now):
                 committed = True

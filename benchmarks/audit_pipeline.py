@@ -22,16 +22,16 @@ from audit_scenarios import REAL, SCHEMA_ID, L, QuietNoise, Scenario, build, key
 from audit_statistics import Outputs
 from confluent_kafka.schema_registry import Schema, SchemaRegistryError
 
-from susurrus.agents.app import calendar_of
-from susurrus.agents.formats import AvroDecoder
+from susurrus.agents.config.settings import Settings, settings_from
+from susurrus.agents.formats.decoders import AvroDecoder
 from susurrus.agents.histogram import route as route_module
 from susurrus.agents.histogram.published_keys import PublishedKeys
 from susurrus.agents.histogram.route import Route
-from susurrus.agents.services import Services
-from susurrus.agents.settings import Settings, settings_from
-from susurrus.mechanisms.bounding import Bounding
+from susurrus.agents.runtime.services import Services
+from susurrus.agents.runtime.worker import calendar_of
+from susurrus.mechanisms.histogram.bounding import Bounding
+from susurrus.mechanisms.histogram.strategy import Plan
 from susurrus.mechanisms.noise import NoiseSource, WindowNoise
-from susurrus.mechanisms.strategy import Plan
 from susurrus.topics import histogram
 from susurrus.topics import ledger as ledger_codec
 from susurrus.topics.raw import RawDecoder
@@ -147,7 +147,7 @@ def _services(
         calendar,
         config_digest=plan.digest(),
         secret=SECRET,
-        founder=("release", 0),
+        initializer=("release", 0),
     )
     if defect == "epoch by name":
         dice = blake2b(settings.pipeline.name.encode(), digest_size=16).digest()
@@ -206,13 +206,13 @@ def _planted(defect: str) -> Iterator[None]:
 
 def _looks_when_it_ticks(route: Route, now: int) -> None:
     """What source 0 must not do: where it stands depends on a record."""
-    growth, slot = route._growth, route._clock.closed
-    if growth is None or slot <= growth.looked:
+    growth, interval = route._growth, route._clock.closed
+    if growth is None or interval <= growth.looked:
         return
-    growth.looked = slot
-    grown = growth.saw(route.services.clients.partitions(route._topic), slot)
+    growth.looked = interval
+    grown = growth.saw(route.services.clients.partitions(route._topic), interval)
     if grown is not None:
-        route._announced.append(ledger_codec.Sources(number=grown[1], from_slot=grown[0]))
+        route._announced.append(ledger_codec.Sources(number=grown[1], from_interval=grown[0]))
 
 
 class Registry:

@@ -18,14 +18,14 @@ import numpy.typing as npt
 from audit_statistics import Outputs
 from offline import StateTable
 
-from susurrus.mechanisms import dp_sqlp, tree
 from susurrus.mechanisms.accounting import tail_quantile
-from susurrus.mechanisms.bounding import WEIGHT_ONE, UserKeys
-from susurrus.mechanisms.closing import Closing, ListWeights, units
+from susurrus.mechanisms.histogram import dp_sqlp, tree
+from susurrus.mechanisms.histogram.bounding import WEIGHT_ONE, UserKeys
+from susurrus.mechanisms.histogram.closing import Closing, ListWeights, units
+from susurrus.mechanisms.histogram.selection import Selector
+from susurrus.mechanisms.histogram.strategy import Column, Increments, ListSums, Plan, Strategy, build_strategy
+from susurrus.mechanisms.histogram.weighted import Weighted
 from susurrus.mechanisms.noise import NoiseSource, RowMemory, WindowNoise
-from susurrus.mechanisms.selection import Selector
-from susurrus.mechanisms.strategy import Column, Increments, ListSums, Plan, Strategy, build_strategy
-from susurrus.mechanisms.weighted import Weighted
 
 L = 64
 """Bound of the measured values: large against the rounding to integers, so that an audit can be tight."""
@@ -480,8 +480,8 @@ def build(plan: Plan, defect: str) -> Strategy:
         return Selector(*positional, **changes[defect](given))
 
     with (
-        patch("susurrus.mechanisms.toeplitz.Selector", broken),
-        patch("susurrus.mechanisms.weighted.Selector", broken),
+        patch("susurrus.mechanisms.histogram.toeplitz.Selector", broken),
+        patch("susurrus.mechanisms.histogram.weighted.Selector", broken),
     ):
         strategy = build_strategy(plan)
     if isinstance(strategy, Closing) and defect == "no plus one":

@@ -16,14 +16,14 @@ import numpy as np
 import numpy.typing as npt
 from audit_memory import Clients, Memory, MemoryLedger
 
-from susurrus.agents.app import calendar_of
-from susurrus.agents.real.law import law_of
-from susurrus.agents.real.stream import Stream
-from susurrus.agents.services import Services
-from susurrus.agents.settings import Settings, settings_from
-from susurrus.agents.transport import Batch
-from susurrus.mechanisms.real.addresses import AddressedNoise, Ints, address
-from susurrus.mechanisms.real.hierarchy import Hierarchy
+from susurrus.agents.config.settings import Settings, settings_from
+from susurrus.agents.runtime.services import Services
+from susurrus.agents.runtime.transport import Batch
+from susurrus.agents.runtime.worker import calendar_of
+from susurrus.agents.stream.mechanism import law_of
+from susurrus.agents.stream.stage import Stream
+from susurrus.mechanisms.stream.addresses import AddressedNoise, Ints, address
+from susurrus.mechanisms.stream.hierarchy import Hierarchy
 from susurrus.topics import private_stream
 
 REAL = "none"
@@ -155,11 +155,14 @@ def planted(defect: str) -> Iterator[None]:
     with ExitStack() as stack:
         if defect == "threshold noise reused":
             # In front of the id stands the partition.
-            stack.enter_context(patch("susurrus.mechanisms.real.threshold.address", lambda stream: address(stream[4:])))
+            stack.enter_context(
+                patch("susurrus.mechanisms.stream.threshold.address", lambda stream: address(stream[4:]))
+            )
         if defect == "tree noise reused":
             stack.enter_context(
                 patch(
-                    "susurrus.mechanisms.real.hierarchy.address", lambda stream, tree, layer: address(stream, 0, layer)
+                    "susurrus.mechanisms.stream.hierarchy.address",
+                    lambda stream, tree, layer: address(stream, 0, layer),
                 )
             )
         if defect == "leaves without noise":
@@ -202,7 +205,7 @@ def _services(settings: Settings, partitions: int, seed: int, replaced: bool) ->
         calendar_of(settings),
         config_digest=digest,
         secret=bytes.fromhex(_SECRET),
-        founder=("stream", 0),
+        initializer=("stream", 0),
     )
     with patch("os.urandom", lambda size: (2 * seed + replaced).to_bytes(size, "big")):
         ledger.found()

@@ -21,8 +21,8 @@ from typing import Self
 from confluent_kafka import KafkaException
 
 from deploy.kafka import KafkaUnavailableError, free_ports
-from susurrus.agents.app import stages_of
-from susurrus.agents.crash_points import POINTS
+from susurrus.agents.runtime.crash_points import POINTS
+from susurrus.agents.runtime.worker import stages_of
 from tests.broker import Broker
 from tests.pipeline import Pipeline, Worker
 

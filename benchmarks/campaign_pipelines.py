@@ -247,7 +247,7 @@ class Histogram(Target):
         return Feeder(some)
 
     def wind_up(self, feeder: Feeder) -> None:
-        """Until every slot of the window that is open now has been closed by a record."""
+        """Until every interval of the window that is open now has been closed by a record."""
         self.last = max(self.first, int(time.time() * 1000) // WINDOW * WINDOW)
         self.world.rest(max(0.0, (self.last + WINDOW + LATENESS + 2 * EVERY + 5_000) / 1000 - time.time()))
         feeder.close()
@@ -416,7 +416,7 @@ class Local(Target):
     def _counted(self, pipeline: Pipeline) -> tuple[int, int, int]:
         rows = estimates(self.kafka, pipeline)
         letters = self.kafka.read_all(pipeline.settings.topic("dead-letter"))
-        return sum(row.count for row in rows), len(letters), len(rows) - len({row.slot for row in rows})
+        return sum(row.count for row in rows), len(letters), len(rows) - len({row.interval for row in rows})
 
     def finished(self, pipeline: Pipeline) -> bool:
         counted, letters, _ = self._counted(pipeline)

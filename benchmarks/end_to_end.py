@@ -32,10 +32,10 @@ from workers import DAY_MS, Feed, wait_for_last_trigger
 from workload import FileWorkload, Records, ZipfMandelbrotDay
 
 from deploy.kafka import KafkaCluster
-from susurrus.agents.app import build_services
-from susurrus.agents.settings import load_settings
+from susurrus.agents.config.settings import load_settings
+from susurrus.agents.runtime.worker import build_services
+from susurrus.mechanisms.histogram.strategy import Step
 from susurrus.mechanisms.noise import NoiseSource
-from susurrus.mechanisms.strategy import Step
 from susurrus.topics import histogram
 
 SECRET = "5a" * 32

@@ -19,10 +19,10 @@ import numpy as np
 import numpy.typing as npt
 from workload import Workload
 
-from susurrus.mechanisms.bounding import Bounding, UserKeys
-from susurrus.mechanisms.closing import Closing, ListWeights, units
+from susurrus.mechanisms.histogram.bounding import Bounding, UserKeys
+from susurrus.mechanisms.histogram.closing import Closing, ListWeights, units
+from susurrus.mechanisms.histogram.strategy import Increments, ListSums, Step, Strategy
 from susurrus.mechanisms.noise import NoiseSource, WindowNoise
-from susurrus.mechanisms.strategy import Increments, ListSums, Step, Strategy
 
 STEP_KEYS = 65_536
 MERGE_PARTS = 8

@@ -22,9 +22,9 @@ import numpy as np
 import numpy.typing as npt
 
 from susurrus.mechanisms.noise import NoiseSource
-from susurrus.mechanisms.real.addresses import GRID
-from susurrus.mechanisms.real.pak import Pak, tree_noise
-from susurrus.mechanisms.real.pak_parameters import build, holdout_for_accuracy, holdout_for_stream
+from susurrus.mechanisms.stream.addresses import GRID
+from susurrus.mechanisms.stream.pak import Pak, tree_noise
+from susurrus.mechanisms.stream.pak_parameters import build, holdout_for_accuracy, holdout_for_stream
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]

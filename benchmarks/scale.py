@@ -34,19 +34,19 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from audit_memory import Clients
 
-from susurrus.agents.app import calendar_of
-from susurrus.agents.commit import Commit, Output
+from susurrus.agents.config.settings import settings_from
 from susurrus.agents.histogram.bound import Bound
 from susurrus.agents.histogram.release import Release
 from susurrus.agents.histogram.route import Route
 from susurrus.agents.histogram.state_keys import ordered
-from susurrus.agents.services import Services
-from susurrus.agents.settings import settings_from
-from susurrus.agents.stage import Stage
-from susurrus.agents.store import Store
-from susurrus.agents.transport import Batch
+from susurrus.agents.runtime.commit import Commit, Output
+from susurrus.agents.runtime.services import Services
+from susurrus.agents.runtime.stage import Stage
+from susurrus.agents.runtime.store import Store
+from susurrus.agents.runtime.transport import Batch
+from susurrus.agents.runtime.worker import calendar_of
+from susurrus.mechanisms.histogram.strategy import Increments, build_strategy
 from susurrus.mechanisms.noise import NoiseSource
-from susurrus.mechanisms.strategy import Increments, build_strategy
 from susurrus.topics import bounded, changelog, tick
 
 DAY_MS = 86_400_000
@@ -93,7 +93,7 @@ class OneWindowLedger:
 
 
 def services_of(triggers: int, records: int = 0, partitions: int = 1) -> Services:
-    """A pipeline with one raw and bounded partition, as agents/app.py would make it, without Kafka."""
+    """A pipeline with one raw and bounded partition, as agents/runtime/worker.py would make it, without Kafka."""
     settings = settings_from(
         {
             "pipeline": {"name": "scale"},
@@ -124,7 +124,7 @@ def services_of(triggers: int, records: int = 0, partitions: int = 1) -> Service
 
 
 class Task:
-    """One partition of one stage: what agents/task.py does with it, without the transaction."""
+    """One partition of one stage: what agents/runtime/task.py does with it, without the transaction."""
 
     def __init__(self, kind: type[Stage], services: Services, directory: Path) -> None:
         self.store = Store(directory / kind.name)
@@ -264,7 +264,7 @@ class Loaded:
 
     def __init__(self, stored: int, published: int, directory: Path) -> None:
         self.services = services_of(TRIGGERS)
-        self.slot = self.services.calendar.first_slot(self.services.ledger.first_window)
+        self.interval = self.services.calendar.first_interval(self.services.ledger.first_window)
         self.blocks = 0
         self.task = Task(Release, self.services, directory)
         self.offset = 0
@@ -310,7 +310,7 @@ class Loaded:
         ones = np.ones(n, np.int64)
         block = bounded.BoundedBlock(
             partition=0,
-            slot=self.slot,
+            interval=self.interval,
             window=np.full(n, FIRST_WINDOW, np.int64),
             keys=names_of(codes),
             users=ones,
@@ -319,13 +319,13 @@ class Loaded:
         )
         values = [bounded.encode(piece) for piece in bounded.split(block, 900_000)] if n else []
         self.blocks += len(values)
-        values.append(tick.encode(tick.Tick(0, self.slot, self.blocks, self.services.config_digest)))
+        values.append(tick.encode(tick.Tick(0, self.interval, self.blocks, self.services.config_digest)))
         log: list[Any] = [None] * self.offset
         log += [SimpleNamespace(offset=self.offset + i, value=value) for i, value in enumerate(values)]
         self.offset = len(log)
         began = time.perf_counter()
         self.outputs = self.task.take(log, len(log))
-        self.slot += 1
+        self.interval += 1
         return time.perf_counter() - began
 
 

@@ -21,8 +21,8 @@ from baselines import run_baseline
 from offline import as_rows, run, spool, window_noise
 from workload import FileWorkload, Workload, ZipfMandelbrotDay, read_pairs
 
-from susurrus.mechanisms.bounding import Bounding
-from susurrus.mechanisms.strategy import Column, Plan, build_strategy
+from susurrus.mechanisms.histogram.bounding import Bounding
+from susurrus.mechanisms.histogram.strategy import Column, Plan, build_strategy
 
 STRATEGIES = ("toeplitz", "weighted", "adaptive", "closing", "dp-sqlp", "baseline1", "baseline2")
 VALUE_CAP = {"weighted": 40, "adaptive": 40, "closing": 40}

@@ -18,9 +18,9 @@ import json
 import sys
 from typing import Any
 
-from susurrus.mechanisms import tree
 from susurrus.mechanisms.accounting import gaussian_mu, tail_quantile
-from susurrus.mechanisms.strategy import Column, Plan, build_strategy
+from susurrus.mechanisms.histogram import tree
+from susurrus.mechanisms.histogram.strategy import Column, Plan, build_strategy
 
 SETTINGS: list[dict[str, Any]] = [
     *(

@@ -108,7 +108,7 @@ class Setting:
     two: Floats
     bound: float
     queries: npt.NDArray[np.int64]
-    slot: int
+    interval: int
 
     def truth(self) -> Floats:
         total = np.concatenate(([0.0], np.cumsum(self.two)))
@@ -157,21 +157,21 @@ def our_threshold(setting: Setting, epsilon: float, words: Words) -> tuple[float
 def filtered_answers(
     setting: Setting, codes: npt.NDArray[np.int64], theta: float, perturber: Hybrid, plain: Floats
 ) -> Floats:
-    """The filter's answers, on slots; a query's ends are rounded to slots and the answer scaled to its length."""
-    pieces = [Totals.of(codes[i : i + setting.slot]) for i in range(0, codes.size, setting.slot)]
-    slots = [estimate(piece, theta, perturber) for piece in pieces]
+    """The filter's answers, on intervals; a query's ends are rounded to intervals and the answer scaled to its length."""
+    pieces = [Totals.of(codes[i : i + setting.interval]) for i in range(0, codes.size, setting.interval)]
+    intervals = [estimate(piece, theta, perturber) for piece in pieces]
     pooled = [estimate(total, theta, perturber) for total in itertools.accumulate(pieces)]
-    rounded = np.rint(setting.queries / setting.slot).astype(np.int64)
+    rounded = np.rint(setting.queries / setting.interval).astype(np.int64)
     some = rounded[:, 1] > rounded[:, 0]
     answers = filter_ranges(
-        np.array([s.count for s in slots], dtype=np.float64),
-        np.array([s.mean for s in slots]),
-        np.array([p.variance / p.count / s.count for p, s in zip(pooled, slots, strict=True)]),
+        np.array([s.count for s in intervals], dtype=np.float64),
+        np.array([s.mean for s in intervals]),
+        np.array([p.variance / p.count / s.count for p, s in zip(pooled, intervals, strict=True)]),
         rounded[some],
     )
     out = plain.copy()
     asked = setting.queries[:, 1] - setting.queries[:, 0]
-    length = asked / np.maximum(1, (rounded[:, 1] - rounded[:, 0]) * setting.slot)
+    length = asked / np.maximum(1, (rounded[:, 1] - rounded[:, 0]) * setting.interval)
     out[some] = [a.sum for a in answers] * length[some]
     return out
 
@@ -205,7 +205,7 @@ def measure(
     for number in range(args.rounds):
         rng = np.random.default_rng((args.seed, number, round(epsilon * 1e6)))
         queries = np.sort(rng.integers(0, args.values, (args.queries, 2)), axis=1)
-        setting = Setting(series[: args.m], series[args.m :], bound, queries, args.slot)
+        setting = Setting(series[: args.m], series[args.m :], bound, queries, args.interval)
         error, theta = one_round(name, setting, epsilon, seeded_words(rng))
         errors.append(error)
         thetas.append(theta)
@@ -232,7 +232,7 @@ def main() -> None:
     parser.add_argument("--values", type=int, default=2**20, help="phase 2 reports")
     parser.add_argument("--queries", type=int, default=200)
     parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--slot", type=int, default=1024, help="phase 2 reports per slot of the filter")
+    parser.add_argument("--interval", type=int, default=1024, help="phase 2 reports per interval of the filter")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
     args = parser.parse_args()

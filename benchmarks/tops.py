@@ -31,12 +31,12 @@ import numpy.typing as npt
 import series as shapes
 
 from susurrus.mechanisms.noise import NoiseSource, WindowNoise
-from susurrus.mechanisms.real.hierarchy import Hierarchy, smoothing_for_mean
-from susurrus.mechanisms.real.pak import tree_noise
-from susurrus.mechanisms.real.quantile import SmoothQuantile
-from susurrus.mechanisms.real.range_sums import ReleasedStream
-from susurrus.mechanisms.real.smoothers import Smoother
-from susurrus.mechanisms.real.tops import Tops
+from susurrus.mechanisms.stream.hierarchy import Hierarchy, smoothing_for_mean
+from susurrus.mechanisms.stream.pak import tree_noise
+from susurrus.mechanisms.stream.quantile import SmoothQuantile
+from susurrus.mechanisms.stream.range_sums import ReleasedStream
+from susurrus.mechanisms.stream.smoothers import Smoother
+from susurrus.mechanisms.stream.tops import Tops
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]

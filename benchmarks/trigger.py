@@ -2,7 +2,7 @@
 """What a trigger costs when ten times more keys are stored, and how long a lost disk takes to come back.
 
 One release partition, run by its own task against a real broker: transaction, changelog and RocksDB included. Keys are
-stored by a few triggers; then triggers that touch the same number of keys are timed, from the moment the slot's tick is
+stored by a few triggers; then triggers that touch the same number of keys are timed, from the moment the interval's tick is
 handed over until the commit is in the store. Memory is the process's, at rest and at its highest during those triggers.
 Then the local disk is thrown away and the task starts again: recovery is the time until it runs.
 
@@ -30,14 +30,14 @@ from confluent_kafka.admin import NewTopic
 sys.path.insert(0, str(Path(__file__).parents[1]))  # run as a script, from anywhere
 
 from deploy.kafka import KafkaCluster
-from susurrus.agents.app import build_services
-from susurrus.agents.bootstrap import create_topics
+from susurrus.agents.config.settings import settings_from
 from susurrus.agents.histogram.release import Release
-from susurrus.agents.services import Services
-from susurrus.agents.settings import settings_from
-from susurrus.agents.store import Store
-from susurrus.agents.task import PartitionTask
-from susurrus.agents.transport import Batch
+from susurrus.agents.kafka.topics import create_topics
+from susurrus.agents.runtime.services import Services
+from susurrus.agents.runtime.store import Store
+from susurrus.agents.runtime.task import PartitionTask
+from susurrus.agents.runtime.transport import Batch
+from susurrus.agents.runtime.worker import build_services
 from susurrus.topics import bounded, tick
 
 LOADING_TRIGGERS = 10
@@ -69,7 +69,7 @@ class OnePartition:
         self.services: Services = build_services(self.settings)
         self.directory = directory
         self.end = 0
-        self.slot = self.services.calendar.slot_at(self.settings.start.first_window or 0)
+        self.interval = self.services.calendar.interval_at(self.settings.start.first_window or 0)
         self.blocks = 0
         admin = self.services.clients.admin()
         raw = self.settings.input.topic
@@ -102,12 +102,12 @@ class OnePartition:
             time.sleep(0.001)
 
     def trigger(self, keys: np.ndarray[Any, np.dtype[np.int64]]) -> float:
-        """One slot that brings one more user to each of ``keys``; seconds from its tick to the commit in the store."""
+        """One interval that brings one more user to each of ``keys``; seconds from its tick to the commit in the store."""
         services, n = self.services, len(keys)
         ones = np.ones(n, np.int64)
         block = bounded.BoundedBlock(
             partition=0,
-            slot=self.slot,
+            interval=self.interval,
             window=np.full(n, self.settings.start.first_window, np.int64),
             keys=[b'"key-%d"' % key for key in keys.tolist()],
             users=ones,
@@ -116,7 +116,7 @@ class OnePartition:
         )
         records = [bounded.encode(piece) for piece in bounded.split(block, services.max_record_bytes)]
         self.blocks += len(records)
-        records.append(tick.encode(tick.Tick(0, self.slot, self.blocks, services.config_digest)))
+        records.append(tick.encode(tick.Tick(0, self.interval, self.blocks, services.config_digest)))
         producer = services.clients.producer()
         for record in records:
             producer.produce(self.settings.topic("bounded"), record, partition=0)
@@ -126,7 +126,7 @@ class OnePartition:
         began = time.perf_counter()
         self.task.offer(Batch(start, self.end, rows, generation=1))
         self._wait(lambda: self.task.position == self.end, self.task)
-        self.slot += 1
+        self.interval += 1
         return time.perf_counter() - began
 
     def recover(self) -> float:

@@ -1,6 +1,6 @@
 """Private mechanisms: pure functions of data, public constants and addressed noise. No Kafka, clock or global state.
 
-The names below are the public interface for histograms; real-valued streams are in `mechanisms.real`, local privacy in
+The names below are the public interface for histograms; real-valued streams are in `mechanisms.stream`, local privacy in
 `mechanisms.local`. They are loaded on first use, so that importing one module does not load all of them.
 """
 
@@ -8,7 +8,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from susurrus.mechanisms.bounding import Bounded, Bounding, UserKeys
     from susurrus.mechanisms.errors import (
         BudgetExhausted,
         ConfigurationError,
@@ -18,9 +17,18 @@ if TYPE_CHECKING:
         SusurrusError,
     )
     from susurrus.mechanisms.guarantee import Guarantee
-    from susurrus.mechanisms.ledger import Budget, Spend
+    from susurrus.mechanisms.histogram.bounding import Bounded, Bounding, UserKeys
+    from susurrus.mechanisms.histogram.strategy import (
+        Column,
+        Increments,
+        KeyStates,
+        Plan,
+        Step,
+        Strategy,
+        build_strategy,
+    )
     from susurrus.mechanisms.noise import NoiseSource, WindowNoise
-    from susurrus.mechanisms.strategy import Column, Increments, KeyStates, Plan, Step, Strategy, build_strategy
+    from susurrus.mechanisms.spend import Budget, Spend
 
 __all__ = [
     "Bounded",
@@ -47,12 +55,12 @@ __all__ = [
 ]
 
 _HOME = {
-    "bounding": ("Bounded", "Bounding", "UserKeys"),
+    "histogram.bounding": ("Bounded", "Bounding", "UserKeys"),
     "errors": ("BudgetExhausted", "ConfigurationError", "PrivacyError", "Refusal", "ReplayMismatch", "SusurrusError"),
     "guarantee": ("Guarantee",),
-    "ledger": ("Budget", "Spend"),
+    "spend": ("Budget", "Spend"),
     "noise": ("NoiseSource", "WindowNoise"),
-    "strategy": ("Column", "Increments", "KeyStates", "Plan", "Step", "Strategy", "build_strategy"),
+    "histogram.strategy": ("Column", "Increments", "KeyStates", "Plan", "Step", "Strategy", "build_strategy"),
 }
 
 

@@ -1,13 +1,13 @@
 """The one hierarchy of errors; every message says name=value and ends with what the operator should do.
 
     SusurrusError
-    ├── ConfigurationError     a setting cannot be right                 (agents/settings.py and mechanisms)
+    ├── ConfigurationError     a setting cannot be right                 (agents/config/settings.py and mechanisms)
     ├── PrivacyError           going on would break the guarantee
     │   ├── BudgetExhausted    the total (epsilon, delta) is spent
     │   └── ReplayMismatch     an already published trigger would be published differently
     ├── Refusal                a partition must not go on                (agents/)
     │   └── MendableRefusal    ... until somebody mends what is outside of it: topics, rights
-    └── StoreUnusable          the local disk cannot be used: the worker ends, others take over (agents/store.py)
+    └── StoreUnusable          the local disk cannot be used: the worker ends, others take over (agents/runtime/store.py)
 
 What is ``mendable`` is tried again by itself: its cause can go away without a change of data, configuration or secret.
 Everything else would fail in the same way for ever, or would look mended because data has changed.

@@ -16,7 +16,7 @@ from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPa
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from deploy.kafka import KafkaCluster, KafkaUnavailableError, common_properties, free_ports, known_brokers
-from susurrus.agents.embedded import EmbeddedBroker
+from susurrus.agents.kafka.embedded import EmbeddedBroker
 
 KAFKA_IMAGE = "apache/kafka:4.1.0"
 SECONDS = 30.0

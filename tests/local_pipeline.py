@@ -50,7 +50,7 @@ def client_of(pipeline: Pipeline, **options: Any) -> ToplClient:
         pipeline=settings.pipeline.name,
         epsilon=LOCAL["epsilon"],
         bound=LOCAL["bound"],
-        slot=SLOT,
+        interval=SLOT,
         **options,
     )
 

@@ -15,10 +15,10 @@ from typing import Any, Self
 
 from confluent_kafka import KafkaException
 
-from susurrus.agents.bootstrap import create_topics
-from susurrus.agents.crash_points import POINTS
-from susurrus.agents.settings import Settings, settings_from
-from susurrus.agents.status import collect
+from susurrus.agents.config.settings import Settings, settings_from
+from susurrus.agents.kafka.topics import create_topics
+from susurrus.agents.operations.status import collect
+from susurrus.agents.runtime.crash_points import POINTS
 from susurrus.topics import progress
 from tests.broker import Broker
 

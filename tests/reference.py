@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from susurrus.agents.settings import Settings
-from susurrus.mechanisms.closing import units
+from susurrus.agents.config.settings import Settings
+from susurrus.mechanisms.histogram.closing import units
+from susurrus.mechanisms.histogram.strategy import Increments, ListSums, build_strategy
 from susurrus.mechanisms.noise import NoiseSource
-from susurrus.mechanisms.strategy import Increments, ListSums, build_strategy
 
 Event = tuple[int, int, int, dict[str, Any]]
 """(raw partition, raw offset, time stamp in ms, decoded record)."""

@@ -20,14 +20,14 @@ _HEADER = 2 + 8 * 4  # kind, version, and four scalars
 class BoundedBlock:
     """Increments of one trigger interval from one by-user partition, as columns.
 
-    partition: of by-user. slot: global trigger number g. window: int64[n], start in ms. keys: n canonical JSON keys,
+    partition: of by-user. interval: global trigger number g. window: int64[n], start in ms. keys: n canonical JSON keys,
     distinct within a window. users: int64[n], users new to the key. weight: int64[n], their selection weight in 2^-20
     units. sums: int64[n, columns], what each measured column gains. lists: of strategy `closing` at a window's last trigger,
-    int64[n, 3], what the users' lists add: users, weight, weight on public keys (mechanisms/closing.py); else None.
+    int64[n, 3], what the users' lists add: users, weight, weight on public keys (mechanisms/histogram/closing.py); else None.
     """
 
     partition: int
-    slot: int
+    interval: int
     window: Int64s
     keys: list[bytes]
     users: Int64s
@@ -43,7 +43,7 @@ class BoundedBlock:
         keys = self.keys[rows] if isinstance(rows, slice) else [self.keys[i] for i in rows.tolist()]
         return BoundedBlock(
             partition=self.partition,
-            slot=self.slot,
+            interval=self.interval,
             window=self.window[rows],
             keys=keys,
             users=self.users[rows],
@@ -68,7 +68,7 @@ def encode(block: BoundedBlock) -> bytes:
     if block.lists is not None and block.lists.shape != (n, LIST_COLUMNS):
         raise ValueError(f"{n} keys and lists of shape {block.lists.shape} do not make a block")
     writer = Writer(Kind.BLOCK, VERSION if block.lists is None else VERSION_WITH_LISTS)
-    for scalar in (block.partition, block.slot, n, block.sums.shape[1]):
+    for scalar in (block.partition, block.interval, n, block.sums.shape[1]):
         writer.scalar(scalar)
     for column in (*columns, *block.sums.T, *_list_columns(block)):
         writer.column(column)
@@ -79,7 +79,7 @@ def encode(block: BoundedBlock) -> bytes:
 def decode(data: bytes) -> BoundedBlock:
     """Raises MalformedRecord. The arrays are fresh and writable."""
     reader = Reader(data, Kind.BLOCK, VERSION, VERSION_WITH_LISTS)
-    partition, slot = reader.scalar(), reader.scalar()
+    partition, interval = reader.scalar(), reader.scalar()
     n, columns = reader.count(), reader.count(bytes_each=9)  # a key is at least one byte, a column nine
     if partition < 0 or columns > MAX_COLUMNS:
         raise MalformedRecord(f"block of partition={partition}, columns={columns}")
@@ -93,7 +93,14 @@ def decode(data: bytes) -> BoundedBlock:
     keys = reader.blobs(n)
     reader.finish()
     return BoundedBlock(
-        partition=partition, slot=slot, window=window, keys=keys, users=users, weight=weight, sums=sums, lists=lists
+        partition=partition,
+        interval=interval,
+        window=window,
+        keys=keys,
+        users=users,
+        weight=weight,
+        sums=sums,
+        lists=lists,
     )
 
 

@@ -30,7 +30,7 @@ _HEADER = 2 + 8 * 5  # kind, version, and five scalars
 class ByUserBlock:
     """Events of one source, as columns.
 
-    source: raw partition. offset: int64[n], raw offsets. slot: int64[n], global trigger number g of each event.
+    source: raw partition. offset: int64[n], raw offsets. interval: int64[n], global trigger number g of each event.
     window: int64[n], start of its window in ms. user: int32[n], codes into users. users: distinct canonical JSON
     scalars. key: int32[n], codes into keys. keys: distinct canonical JSON. values: int64[n, V], clamped and in grid
     units.
@@ -38,7 +38,7 @@ class ByUserBlock:
 
     source: int
     offset: Int64s
-    slot: Int64s
+    interval: Int64s
     window: Int64s
     user: Int32s
     users: list[bytes]
@@ -56,7 +56,7 @@ class ByUserBlock:
         return ByUserBlock(
             source=self.source,
             offset=self.offset[rows],
-            slot=self.slot[rows],
+            interval=self.interval[rows],
             window=self.window[rows],
             user=user,
             users=users,
@@ -82,7 +82,7 @@ def encode(block: ByUserBlock) -> bytes:
     writer = Writer(Kind.BLOCK, VERSION)
     for scalar in (block.source, n, columns, len(block.users), len(block.keys)):
         writer.scalar(scalar)
-    for column in (block.offset, block.slot, block.window, block.user, block.key):
+    for column in (block.offset, block.interval, block.window, block.user, block.key):
         writer.column(column)
     for index in range(columns):
         writer.column(block.values[:, index])
@@ -100,7 +100,7 @@ def decode(data: bytes) -> ByUserBlock:
     n_users, n_keys = reader.count(), reader.count()
     if source < 0 or n_users > n or n_keys > n or columns > MAX_COLUMNS:
         raise MalformedRecord(f"block of source={source}, rows={n}, columns={columns}, users={n_users}, keys={n_keys}")
-    offset, slot, window = reader.column(n), reader.column(n), reader.column(n)
+    offset, interval, window = reader.column(n), reader.column(n), reader.column(n)
     user, key = reader.codes(n, n_users), reader.codes(n, n_keys)
     values = np.empty((n, columns), np.int64)
     for index in range(columns):
@@ -110,7 +110,7 @@ def decode(data: bytes) -> ByUserBlock:
     return ByUserBlock(
         source=source,
         offset=offset,
-        slot=slot,
+        interval=interval,
         window=window,
         user=user,
         users=users,
@@ -122,7 +122,7 @@ def decode(data: bytes) -> ByUserBlock:
 
 def size(block: ByUserBlock) -> int:
     """len(encode(block)), at a fraction of the cost."""
-    columns = [block.offset, block.slot, block.window, block.user, block.key, *block.values.T]
+    columns = [block.offset, block.interval, block.window, block.user, block.key, *block.values.T]
     return _HEADER + sum(map(column_size, columns)) + blobs_size(block.users) + blobs_size(block.keys)
 
 
@@ -147,7 +147,7 @@ def split(block: ByUserBlock, max_bytes: int) -> Iterator[ByUserBlock]:
 
 def _check(block: ByUserBlock) -> tuple[int, int]:
     n = len(block)
-    columns = (block.offset, block.slot, block.window, block.user, block.key)
+    columns = (block.offset, block.interval, block.window, block.user, block.key)
     if any(c.shape != (n,) for c in columns) or block.values.ndim != 2 or block.values.shape[0] != n:
         raise ValueError(f"columns of shapes {[c.shape for c in (*columns, block.values)]} do not make a block")
     for codes, items in ((block.user, block.users), (block.key, block.keys)):

@@ -45,7 +45,7 @@ _MESSAGES = {
     Reason.NOT_A_REPORT: "the value is no report of a known version",
     Reason.WRONG_THRESHOLD: "the report names a threshold that is unknown or no longer in force",
     Reason.IMPOSSIBLE_CODE: "the report's code lies outside what its randomiser can draw",
-    Reason.LATE: "the report's slot has been published already",
+    Reason.LATE: "the report's interval has been published already",
 }
 
 

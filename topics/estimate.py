@@ -1,13 +1,13 @@
-"""estimate: sums and means per time slot from the reports of the clients, public.
+"""estimate: sums and means per time interval from the reports of the clients, public.
 
     key    {"slot":"2026-01-01T00:00:00Z"}
     value  {"slot_start":…,"slot_end":…,"count":4021,"sum":{"estimate":…,"std_error":…},"mean":{…},"running_sum":{…},
             "filtered_sum":{…} or null,"threshold_version":2,"theta":96.0,"epsilon":1.0,"epoch":"…","schema":1}
 
 Unbiased for the values clipped to [0, theta]; what clipping cuts off is outside the standard error. count is the number
-of reports, which is public: every client reports whether it wants or not. running_sum goes from the first slot to this
-one, so that any range of slots is the difference of two rows (their errors subtract in squares). filtered_sum, where
-there is one, is the smoothed sum of this slot: biased towards slow change.
+of reports, which is public: every client reports whether it wants or not. running_sum goes from the first interval to this
+one, so that any range of intervals is the difference of two rows (their errors subtract in squares). filtered_sum, where
+there is one, is the smoothed sum of this interval: biased towards slow change.
 """
 
 import math
@@ -22,10 +22,10 @@ VERSION = 1
 
 
 class Estimate(msgspec.Struct, frozen=True, kw_only=True):
-    """One slot. Times are RFC 3339. mean is null without reports."""
+    """One interval. Times are RFC 3339. mean is null without reports."""
 
-    slot_start: str
-    slot_end: str
+    interval_start: str = msgspec.field(name="slot_start")
+    interval_end: str = msgspec.field(name="slot_end")
     count: int
     sum: Measured
     mean: Measured | None
@@ -38,20 +38,20 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
     schema: int = VERSION
 
     @property
-    def slot(self) -> int:
-        """Slot start in ms."""
-        return parse_time(self.slot_start)
+    def interval(self) -> int:
+        """Interval start in ms."""
+        return parse_time(self.interval_start)
 
 
 class _Key(msgspec.Struct, frozen=True):
-    slot: str
+    interval: str = msgspec.field(name="slot")
 
 
 _ESTIMATE = msgspec.json.Decoder(Estimate)
 
 
-def slot_text(milliseconds: int) -> str:
-    """A slot's start or end as the rows write it."""
+def interval_text(milliseconds: int) -> str:
+    """An interval's start or end as the rows write it."""
     return format_time(milliseconds)
 
 
@@ -60,14 +60,14 @@ def encode(estimate: Estimate) -> tuple[bytes, bytes]:
     for measured in (estimate.sum, estimate.mean, estimate.running_sum, estimate.filtered_sum):
         if measured is not None and not (math.isfinite(measured.estimate) and math.isfinite(measured.std_error)):
             raise ValueError("a number of the estimate is not finite, which is never published")
-    return msgspec.json.encode(_Key(estimate.slot_start)), msgspec.json.encode(estimate)
+    return msgspec.json.encode(_Key(estimate.interval_start)), msgspec.json.encode(estimate)
 
 
 def decode(value: bytes) -> Estimate:
     """Raises MalformedRecord."""
     try:
         estimate = _ESTIMATE.decode(value)
-        parse_time(estimate.slot_start), parse_time(estimate.slot_end)
+        parse_time(estimate.interval_start), parse_time(estimate.interval_end)
     except (ValueError, RecursionError) as error:
         raise MalformedRecord(f"estimate: {error}") from None
     if estimate.schema != VERSION:

@@ -56,10 +56,10 @@ class Start(_Record, frozen=True, kw_only=True):
 
 
 class Sources(_Record, frozen=True, kw_only=True):
-    """How many raw partitions there are from a slot on, as source 0 announced it. A new source joins at from_slot."""
+    """How many raw partitions there are from an interval on, as source 0 announced it. A new source joins at from_interval."""
 
     number: int
-    from_slot: int
+    from_interval: int
 
 
 class Started(_Record, frozen=True, kw_only=True):
@@ -107,7 +107,7 @@ class Refusal(_Record, frozen=True, kw_only=True):
 
 
 class Status(_Record, frozen=True, kw_only=True):
-    """What a partition is doing. stalled: cause, or empty. slot: last closed trigger interval. counters: operator-only
+    """What a partition is doing. stalled: cause, or empty. interval: last closed trigger interval. counters: operator-only
     totals. next: input offset taken last plus one, position: of the last commit."""
 
     stage: str
@@ -116,7 +116,7 @@ class Status(_Record, frozen=True, kw_only=True):
     worker: str = ""
     position: int = -1
     next: int = -1
-    slot: int | None = None
+    interval: int | None = None
     stalled: str = ""
     at: int = 0
     counters: dict[str, int] = {}

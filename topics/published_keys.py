@@ -1,8 +1,9 @@
 """published-keys: which keys are published since when; written by release, read by every bound. Class: internal.
 
-Strategies `adaptive` and `closing`. One or more records per (slot, bounded partition), also for a slot that publishes nothing:
-the last of them says that the slot is complete, and how many keys of each open window are published by then, so that a reader
-knows when it lacks some. With `closing` the slot that a window's last trigger looks back at also carries the unit of every key
+Strategies `adaptive` and `closing`. One or more records per (interval, bounded partition), also for an interval that
+publishes nothing:
+the last of them says that the interval is complete, and how many keys of each open window are published by then, so that a reader
+knows when it lacks some. With `closing` the interval that a window's last trigger looks back at also carries the unit of every key
 published by then, a function of its estimate. All of it is in the public output already; who reads this topic learns no more.
 """
 
@@ -20,17 +21,17 @@ EPOCH_SIZE = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PublishedKeysBlock:
-    """Keys that one bounded partition published for the first time at one slot.
+    """Keys that one bounded partition published for the first time at one interval.
 
-    partition: of bounded. slot: global trigger number g. config_digest, epoch: 32 and 16 bytes; a reader with others refuses.
-    last: whether the slot is complete with this record. window: int64[n], start in ms. keys: n canonical JSON keys.
-    totals: of the last record, window start in ms -> keys of that window published up to this slot; else empty.
+    partition: of bounded. interval: global trigger number g. config_digest, epoch: 32 and 16 bytes; a reader with others refuses.
+    last: whether the interval is complete with this record. window: int64[n], start in ms. keys: n canonical JSON keys.
+    totals: of the last record, window start in ms -> keys of that window published up to this interval; else empty.
     units: int64[n], what a user's record weighs on the key at the window's last trigger, 0 where that is not told yet; or None. A
     key that has one may have been published before.
     """
 
     partition: int
-    slot: int
+    interval: int
     config_digest: bytes
     epoch: bytes
     last: bool
@@ -55,7 +56,7 @@ def encode(block: PublishedKeysBlock) -> bytes:
     if block.units is not None and block.units.shape != (n,):
         raise ValueError(f"{n} keys and units of shape {block.units.shape} do not make a block")
     writer = Writer(Kind.BLOCK, VERSION if block.units is None else VERSION_WITH_UNITS)
-    for scalar in (block.partition, block.slot, int(block.last), n, len(block.totals)):
+    for scalar in (block.partition, block.interval, int(block.last), n, len(block.totals)):
         writer.scalar(scalar)
     writer.raw(block.config_digest)
     writer.raw(block.epoch)
@@ -71,8 +72,8 @@ def encode(block: PublishedKeysBlock) -> bytes:
 def decode(data: bytes) -> PublishedKeysBlock:
     """Raises MalformedRecord."""
     reader = Reader(data, Kind.BLOCK, VERSION, VERSION_WITH_UNITS)
-    partition, slot, last = reader.scalar(), reader.scalar(), reader.scalar()
-    # A column of equal values takes no bytes a row: of the windows open at one slot there are few.
+    partition, interval, last = reader.scalar(), reader.scalar(), reader.scalar()
+    # A column of equal values takes no bytes a row: of the windows open at one interval there are few.
     n, windows = reader.count(), reader.count(bytes_each=0)
     if partition < 0 or last not in (0, 1) or not 0 <= windows <= 1 << 16:
         raise MalformedRecord(f"block of partition={partition}, last={last}, windows={windows}")
@@ -84,7 +85,7 @@ def decode(data: bytes) -> PublishedKeysBlock:
     reader.finish()
     return PublishedKeysBlock(
         partition=partition,
-        slot=slot,
+        interval=interval,
         config_digest=digest,
         epoch=epoch,
         last=bool(last),
@@ -112,16 +113,16 @@ def split(block: PublishedKeysBlock, max_bytes: int) -> Iterator[PublishedKeysBl
 
 def block_of(
     partition: int,
-    slot: int,
+    interval: int,
     config_digest: bytes,
     epoch: bytes,
     news: dict[int, list[bytes]],
     totals: dict[int, int],
     units: dict[int, dict[bytes, int]] | None = None,
 ) -> PublishedKeysBlock:
-    """The whole block of one slot; news: window start in ms -> keys published for the first time.
+    """The whole block of one interval; news: window start in ms -> keys published for the first time.
 
-    units: window start in ms -> unit by key, of the windows that tell them at this slot.
+    units: window start in ms -> unit by key, of the windows that tell them at this interval.
     """
     column = None
     if units:
@@ -129,7 +130,7 @@ def block_of(
         column = as_column(units.get(start, {}).get(key, 0) for start, keys in news.items() for key in keys)
     return PublishedKeysBlock(
         partition=partition,
-        slot=slot,
+        interval=interval,
         config_digest=config_digest,
         epoch=epoch,
         last=True,

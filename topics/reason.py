@@ -27,4 +27,4 @@ class Reason(IntEnum):
     NOT_A_REPORT = 18  # set by collect: not 23 bytes of a version and phase that exist
     WRONG_THRESHOLD = 19  # set by collect: the report names a threshold that is unknown or no longer in force
     IMPOSSIBLE_CODE = 20  # set by collect: the client's randomiser cannot have drawn this code
-    LATE = 21  # set by collect: the report's slot has been published
+    LATE = 21  # set by collect: the report's interval has been published

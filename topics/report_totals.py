@@ -1,7 +1,7 @@
-"""report-totals: exact integer totals of reports, per slot and threshold, from one reports partition. Class: internal.
+"""report-totals: exact integer totals of reports, per interval and threshold, from one reports partition. Class: internal.
 
 collect adds up what one commit brought, server adds up what all partitions sent. A tick (topics/tick.py) in the same
-topic says that a partition has closed a slot: no later record of it changes that slot. The reports are private
+topic says that a partition has closed an interval: no later record of it changes that interval. The reports are private
 already, so these totals are sensitive only as far as early results are.
 """
 
@@ -15,18 +15,18 @@ VERSION = 1
 BUCKETS = 256
 """Output buckets in which phase 1 reports are counted."""
 
-COLUMNS = ("slot", "version", "wide", "codes", "squares", "bits", "ones")
+COLUMNS = ("interval", "version", "wide", "codes", "squares", "bits", "ones")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ReportTotals:
-    """partition: of reports. Columns int64[n], one row per (slot number, threshold version): number of piecewise
+    """partition: of reports. Columns int64[n], one row per (interval number, threshold version): number of piecewise
     reports (wide), sum of their codes, sum of (code >> 16)^2, number of rounding reports (bits), how many of them
     were 1 (ones). first_phase: int64[BUCKETS], phase 1 reports by output bucket.
     """
 
     partition: int
-    slot: Int64s
+    interval: Int64s
     version: Int64s
     wide: Int64s
     codes: Int64s
@@ -36,7 +36,7 @@ class ReportTotals:
     first_phase: Int64s
 
     def __len__(self) -> int:
-        return int(self.slot.size)
+        return int(self.interval.size)
 
 
 def encode(totals: ReportTotals) -> bytes:

@@ -1,7 +1,7 @@
 """reports: what clients send of their values, perturbed before it leaves the device. Class: internal.
 
-A report is 23 bytes, little-endian: kind 4, version 1, phase (1 or 2), threshold version (uint32, 0 in phase 1), slot
-(int64, start of the time slot in ms: coarser than the moment of the measurement) and code (uint64, what the randomiser
+A report is 23 bytes, little-endian: kind 4, version 1, phase (1 or 2), threshold version (uint32, 0 in phase 1), interval
+(int64, start of the time interval in ms: coarser than the moment of the measurement) and code (uint64, what the randomiser
 drew). No Kafka key, no client id. Needs numpy only, because it runs on clients.
 """
 
@@ -17,7 +17,7 @@ KIND = 4
 VERSION = 1
 LAYOUT = np.dtype(
     {
-        "names": ["kind", "version", "phase", "threshold_version", "slot", "code"],
+        "names": ["kind", "version", "phase", "threshold_version", "interval", "code"],
         "formats": ["u1", "u1", "u1", "<u4", "<i8", "<u8"],
         "offsets": [0, 1, 2, 3, 7, 15],
         "itemsize": 23,
@@ -28,11 +28,11 @@ SIZE = 23
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Reports:
-    """Reports as columns: phase int32[n], threshold_version int64[n], slot int64[n], code int64[n] (>= 0)."""
+    """Reports as columns: phase int32[n], threshold_version int64[n], interval int64[n], code int64[n] (>= 0)."""
 
     phase: Int32s
     threshold_version: Int64s
-    slot: Int64s
+    interval: Int64s
     code: Int64s
 
     def __len__(self) -> int:
@@ -47,18 +47,18 @@ def encode(reports: Reports) -> list[bytes]:
             raise ValueError(f"{name} lies outside {low} to {high}")
     table = np.zeros(len(reports), LAYOUT)
     table["kind"], table["version"] = KIND, VERSION
-    for name in ("phase", "threshold_version", "slot", "code"):
+    for name in ("phase", "threshold_version", "interval", "code"):
         table[name] = getattr(reports, name)
     data = table.tobytes()
     return [data[at : at + SIZE] for at in range(0, len(data), SIZE)]
 
 
-def encode_one(*, phase: int, threshold_version: int, slot: int, code: int) -> bytes:
+def encode_one(*, phase: int, threshold_version: int, interval: int, code: int) -> bytes:
     """One report. Raises OverflowError for what the format cannot hold."""
     return (
         bytes((KIND, VERSION, phase))
         + threshold_version.to_bytes(4, "little")
-        + slot.to_bytes(8, "little", signed=True)
+        + interval.to_bytes(8, "little", signed=True)
         + code.to_bytes(8, "little")
     )
 
@@ -77,7 +77,7 @@ def decode(payloads: Sequence[bytes | None]) -> tuple[Reports, npt.NDArray[np.bo
     return Reports(
         phase=table["phase"].astype(np.int32),
         threshold_version=table["threshold_version"].astype(np.int64),
-        slot=table["slot"].astype(np.int64),
+        interval=table["interval"].astype(np.int64),
         code=table["code"].astype(np.int64),
     ), sized
 

@@ -1,6 +1,6 @@
 """What a topic is: name, key, value, partitions, cleanup policy, version, and who may read it.
 
-agents/bootstrap.py creates and checks topics from these; docs/topics.md prints them for people. Full names are
+agents/kafka/topics.py creates and checks topics from these; docs/topics.md prints them for people. Full names are
 `<prefix>.<pipeline>.<topic>`, so one prefix ACL covers a pipeline and a second one its internal topics.
 """
 
@@ -145,7 +145,7 @@ HISTOGRAM_TOPICS = (
 PUBLISHED_KEYS = TopicSpec(
     name="published-keys",
     key="none",
-    value="packed block of the keys first published at one slot (binary); strategies adaptive and closing",
+    value="packed block of the keys first published at one interval (binary); strategies adaptive and closing",
     partitions="one",
     cleanup="delete",
     retention="forever",
@@ -194,7 +194,7 @@ THRESHOLD = TopicSpec(
 ESTIMATE = TopicSpec(
     name="estimate",
     key='JSON {"slot"}',
-    value="JSON row: count, sum and mean of a time slot with standard errors",
+    value="JSON row: count, sum and mean of a time interval with standard errors",
     partitions="one",
     cleanup="delete",
     retention="forever",
@@ -203,7 +203,7 @@ ESTIMATE = TopicSpec(
 REPORT_TOTALS = TopicSpec(
     name="report-totals",
     key="none",
-    value="exact totals of reports per slot and threshold, or tick (binary)",
+    value="exact totals of reports per interval and threshold, or tick (binary)",
     partitions="one",
     cleanup="delete",
     retention="forever",
@@ -212,7 +212,7 @@ REPORT_TOTALS = TopicSpec(
 COLLECT_CHANGELOG = TopicSpec(
     name="collect-changelog",
     key="none",
-    value="one commit of collect's state (binary): the last closed slot",
+    value="one commit of collect's state (binary): the last closed interval",
     partitions="by-user",
     cleanup="delete",
     retention="forever",
@@ -221,7 +221,7 @@ COLLECT_CHANGELOG = TopicSpec(
 SERVER_CHANGELOG = TopicSpec(
     name="server-changelog",
     key="none",
-    value="one commit of the server's state (binary): totals of open slots, thresholds",
+    value="one commit of the server's state (binary): totals of open intervals, thresholds",
     partitions="one",
     cleanup="delete",
     retention="forever",

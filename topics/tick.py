@@ -18,17 +18,18 @@ _MAX_ANNOUNCED = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """Every trigger interval with number <= slot is closed for that source.
+    """Every trigger interval with number <= interval is closed for that source.
 
-    source: raw partition (in by-user) or by-user partition (in bounded). slot: int64, global trigger number g. records: how many
+    source: raw partition (in by-user) or by-user partition (in bounded). interval: int64, global trigger number g.
+    records: how many
     records, ticks not among them, this source has written to this very partition before; a reader that has another number refuses.
     config_digest: 32 bytes; a reader with another configuration refuses. sources: in the ticks of by-user's source 0, (first
-    slot, number of sources from it on), both ascending: what holds, and what was announced and may not have been read yet. A
-    reader that closes a slot up to ``slot`` has read here what holds for it.
+    interval, number of sources from it on), both ascending: what holds, and what was announced and may not have been read yet. A
+    reader that closes an interval up to ``interval`` has read here what holds for it.
     """
 
     source: int
-    slot: int
+    interval: int
     records: int
     config_digest: bytes
     sources: tuple[tuple[int, int], ...] = ()
@@ -44,10 +45,10 @@ def encode(tick: Tick) -> bytes:
         )
     writer = Writer(Kind.TICK, VERSION)
     writer.scalar(tick.source)
-    writer.scalar(tick.slot)
+    writer.scalar(tick.interval)
     writer.scalar(tick.records)
     writer.scalar(len(tick.sources))
-    writer.column(as_column([slot for slot, _ in tick.sources]))
+    writer.column(as_column([interval for interval, _ in tick.sources]))
     writer.column(as_column([number for _, number in tick.sources]))
     writer.raw(tick.config_digest)
     return writer.finish()
@@ -56,13 +57,13 @@ def encode(tick: Tick) -> bytes:
 def decode(data: bytes) -> Tick:
     """Raises MalformedRecord."""
     reader = Reader(data, Kind.TICK, VERSION)
-    source, slot, records, announced = (reader.scalar() for _ in range(4))
+    source, interval, records, announced = (reader.scalar() for _ in range(4))
     if not 0 <= announced <= _MAX_ANNOUNCED:
         raise MalformedRecord(f"tick with announced={announced}")
-    slots, numbers = reader.column(announced).tolist(), reader.column(announced).tolist()
+    intervals, numbers = reader.column(announced).tolist(), reader.column(announced).tolist()
     digest = reader.raw(DIGEST_SIZE)
     reader.finish()
-    tick = Tick(source, slot, records, digest, tuple(zip(slots, numbers, strict=True)))
+    tick = Tick(source, interval, records, digest, tuple(zip(intervals, numbers, strict=True)))
     if not _possible(tick):
         raise MalformedRecord(f"tick of source={source}, records={records}, sources={tick.sources}")
     return tick

@@ -9,10 +9,10 @@ import typer
 from rich.panel import Panel
 from rich.table import Table
 
-from susurrus.agents import secrets
 from susurrus.agents.cli.console import out
-from susurrus.agents.durations import format_duration
-from susurrus.agents.settings import Settings, load_settings
+from susurrus.agents.config import secrets
+from susurrus.agents.config.durations import format_duration
+from susurrus.agents.config.settings import Settings, load_settings
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.topics.timestamps import format_time
 
@@ -32,8 +32,8 @@ def check(file: Annotated[Path, typer.Argument(help="TOML file of the pipeline."
     table = summary(settings)
     promise = ""
     if settings.pipeline.kind == "histogram":
-        from susurrus.agents.formats import decoder_of
-        from susurrus.mechanisms.strategy import build_strategy
+        from susurrus.agents.formats.decoders import decoder_of
+        from susurrus.mechanisms.histogram.strategy import build_strategy
 
         strategy = build_strategy(settings.plan())
         try:
@@ -44,7 +44,7 @@ def check(file: Annotated[Path, typer.Argument(help="TOML file of the pipeline."
         for row in costs(settings, strategy.describe()):
             table.add_row(*row)
     elif settings.stream is not None:
-        from susurrus.agents.real.law import promise_of
+        from susurrus.agents.stream.mechanism import promise_of
 
         promise = promise_of(settings.stream).sentence()
     elif settings.local is not None:

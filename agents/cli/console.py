@@ -14,8 +14,8 @@ from rich.panel import Panel
 from rich.text import Text
 from typer.core import TyperGroup
 
-from susurrus.agents.ending import DISK_UNUSABLE
-from susurrus.agents.settings import Settings, load_settings
+from susurrus.agents.config.settings import Settings, load_settings
+from susurrus.agents.runtime.ending import DISK_UNUSABLE
 from susurrus.mechanisms.errors import ConfigurationError, StoreUnusable, SusurrusError
 
 FAILED = 2

@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 from typing import Any, Literal
 
-from susurrus.agents.reader import Snapshot
+from susurrus.agents.histogram.reader import Snapshot
 from susurrus.mechanisms.errors import SusurrusError
 
 Format = Literal["parquet", "csv", "jsonl"]

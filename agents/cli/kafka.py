@@ -2,7 +2,7 @@
 
 from confluent_kafka.admin import AdminClient
 
-from susurrus.agents.settings import Settings
+from susurrus.agents.config.settings import Settings
 
 
 def admin(settings: Settings) -> AdminClient:
@@ -11,7 +11,7 @@ def admin(settings: Settings) -> AdminClient:
     Asking for a topic must not create it, as brokers with auto.create.topics.enable would; librdkafka's own log lines stay
     off the terminal but for failures.
     """
-    from susurrus.agents.probe import reach
+    from susurrus.agents.operations.probe import reach
 
     reach(settings)
     return AdminClient({**settings.librdkafka(), "allow.auto.create.topics": False, "log_level": 3})

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from susurrus.agents.cli.console import ConfigOption, out, settings_of
-from susurrus.agents.durations import parse_instant
+from susurrus.agents.config.durations import parse_instant
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.topics.timestamps import format_time
 
 if TYPE_CHECKING:
-    from susurrus.agents.founding import Origin
-    from susurrus.agents.new_epoch import FirstWindow, Plan
+    from susurrus.agents.operations.new_epoch import FirstWindow, Plan
+    from susurrus.agents.runtime.founding import Origin
 
 app = typer.Typer(no_args_is_help=True, help="Begin a new epoch where internal topics are lost or an older copy.")
 
@@ -50,8 +50,8 @@ def new_epoch(
     publishes of a window that was published before is charged again; the costs are told before anything is done.
     """
     settings = settings_of(config)
-    from susurrus.agents.app import build_services
-    from susurrus.agents.new_epoch import NewEpoch
+    from susurrus.agents.operations.new_epoch import NewEpoch
+    from susurrus.agents.runtime.worker import build_services
 
     services = build_services(settings)
     console = out()

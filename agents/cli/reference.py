@@ -8,8 +8,8 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from susurrus.agents.durations import Duration, Instant, format_duration
-from susurrus.agents.settings import PUBLISHED_FIELDS, Settings
+from susurrus.agents.config.durations import Duration, Instant, format_duration
+from susurrus.agents.config.settings import PUBLISHED_FIELDS, Settings
 from susurrus.topics.timestamps import format_time
 
 PREFACE: Final = """\

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import typer
 
 from susurrus.agents.cli.console import ConfigOption, err, settings_of
-from susurrus.agents.durations import parse_duration
+from susurrus.agents.config.durations import parse_duration
 from susurrus.agents.local.client import ToplClient
 from susurrus.mechanisms.errors import ConfigurationError, SusurrusError
 
@@ -19,7 +19,7 @@ def report(
     prefix: Annotated[str, typer.Option(help="Prefix of its topics.")] = "susurrus",
     epsilon: Annotated[float | None, typer.Option(help="Privacy loss per report.")] = None,
     bound: Annotated[float | None, typer.Option(help="Values are clipped to [0, bound].")] = None,
-    slot: Annotated[str, typer.Option(help="Length of the time slots, as the server's.")] = "1m",
+    interval: Annotated[str, typer.Option(help="Length of the time intervals, as the server's.")] = "1m",
     scale: Annotated[Literal["log", "linear"], typer.Option(help="Domain of phase 1, as the server's.")] = "log",
     flush_seconds: Annotated[float, typer.Option(help="How long to wait for brokers at the end.")] = 60.0,
 ) -> None:
@@ -28,7 +28,7 @@ def report(
     A line that is no number is counted, not shown. The pipeline's TOML gives all parameters; without it they are
     options.
     """
-    client = _client(config, bootstrap_servers, pipeline, prefix, epsilon, bound, slot, scale)
+    client = _client(config, bootstrap_servers, pipeline, prefix, epsilon, bound, interval, scale)
     bad = 0
     with client:
         for line in sys.stdin:
@@ -66,11 +66,11 @@ def _client(
     prefix: str,
     epsilon: float | None,
     bound: float | None,
-    slot: str,
+    interval: str,
     scale: Literal["log", "linear"],
 ) -> ToplClient:
     if bootstrap_servers is None:
-        from susurrus.agents.local.scheme import local_settings
+        from susurrus.agents.local.parameters import local_settings
 
         settings = settings_of(config)
         local = local_settings(settings)
@@ -80,7 +80,7 @@ def _client(
             prefix=settings.pipeline.prefix,
             epsilon=local.epsilon,
             bound=local.bound,
-            slot=local.slot,
+            interval=local.interval,
             scale=local.scale,
             properties=settings.kafka.properties,
             when_full="wait",
@@ -90,16 +90,16 @@ def _client(
             "--bootstrap-servers: needs --pipeline, --epsilon and --bound beside it; give them, or --config alone"
         )
     try:
-        length = parse_duration(slot)
+        length = parse_duration(interval)
     except ValueError as error:
-        raise ConfigurationError(f"--slot: {error}") from None
+        raise ConfigurationError(f"--interval: {error}") from None
     return ToplClient(
         bootstrap_servers,
         pipeline=pipeline,
         prefix=prefix,
         epsilon=epsilon,
         bound=bound,
-        slot=length,
+        interval=length,
         scale=scale,
         when_full="wait",
     )

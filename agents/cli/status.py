@@ -12,14 +12,14 @@ from rich.table import Table
 from rich.text import Text
 
 from susurrus.agents.cli.console import ConfigOption, message_and_commands, out, settings_of
-from susurrus.agents.durations import format_duration
-from susurrus.agents.settings import Settings
-from susurrus.agents.status import PartitionStatus, PipelineStatus
+from susurrus.agents.config.durations import format_duration
+from susurrus.agents.config.settings import Settings
+from susurrus.agents.operations.status import PartitionStatus, PipelineStatus
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.topics.timestamps import format_time
 
 if TYPE_CHECKING:
-    from susurrus.agents.probe import Trouble
+    from susurrus.agents.operations.probe import Trouble
 
 NEEDS_SOMEBODY = 1
 """Exit code while any partition is refused, stalled, stopped or without a worker, or the configuration is another one."""
@@ -50,8 +50,8 @@ def _found(settings: Settings) -> "tuple[PipelineStatus, Trouble | None]":
 
     Raises ConfigurationError where nothing can be told because of that.
     """
-    from susurrus.agents.probe import Trouble, look, reach
-    from susurrus.agents.status import collect
+    from susurrus.agents.operations.probe import Trouble, look, reach
+    from susurrus.agents.operations.status import collect
 
     reach(settings)
     try:
@@ -128,10 +128,10 @@ def _states(rows: list[PartitionStatus]) -> Text:
 
 def _closed(rows: list[PartitionStatus], settings: Settings) -> str:
     """The public instant up to which every partition has closed its triggers."""
-    slots = [row.slot for row in rows if row.slot is not None]
-    if not slots or len(slots) < len(rows):
+    intervals = [row.interval for row in rows if row.interval is not None]
+    if not intervals or len(intervals) < len(rows):
         return "-"
-    return format_time(settings.window.origin + (min(slots) + 1) * settings.window.trigger_every)
+    return format_time(settings.window.origin + (min(intervals) + 1) * settings.window.trigger_every)
 
 
 def _partitions(rows: tuple[PartitionStatus, ...], settings: Settings, width: int) -> Table:

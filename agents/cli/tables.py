@@ -11,7 +11,7 @@ from typing import Any, Final
 from rich.table import Table
 from rich.text import Text
 
-from susurrus.agents.reader import Snapshot
+from susurrus.agents.histogram.reader import Snapshot
 from susurrus.topics.histogram import Measured, Row
 
 Z95: Final = 1.96

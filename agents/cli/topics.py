@@ -11,8 +11,8 @@ app = typer.Typer(no_args_is_help=True, help="Create or check the topics of a pi
 def create(config: ConfigOption = None) -> None:
     """Create what is missing, and add partitions that follow a grown raw topic; otherwise what exists stays as it is."""
     settings = settings_of(config)
-    from susurrus.agents.bootstrap import create_topics
     from susurrus.agents.cli.kafka import admin
+    from susurrus.agents.kafka.topics import create_topics
 
     for line in create_topics(settings, admin(settings)):
         out().print(line)
@@ -22,8 +22,8 @@ def create(config: ConfigOption = None) -> None:
 def check(config: ConfigOption = None) -> None:
     """Check partitions, retention, cleanup, replication and limits of every topic; exit code 1 if anything is wrong."""
     settings = settings_of(config)
-    from susurrus.agents.bootstrap import check_topics
     from susurrus.agents.cli.kafka import admin
+    from susurrus.agents.kafka.topics import check_topics
 
     lines = check_topics(settings, admin(settings))
     for line in lines:

@@ -11,9 +11,9 @@ from rich.text import Text
 
 from susurrus.agents.cli.console import ConfigOption, err, out, settings_of
 from susurrus.agents.cli.tables import caption, histogram_table
-from susurrus.agents.durations import parse_instant
-from susurrus.agents.reader import HistogramReader, Snapshot
-from susurrus.agents.settings import Settings
+from susurrus.agents.config.durations import parse_instant
+from susurrus.agents.config.settings import Settings
+from susurrus.agents.histogram.reader import HistogramReader, Snapshot
 from susurrus.mechanisms.errors import ConfigurationError, SusurrusError
 
 REFRESH_SECONDS = 0.5
@@ -42,7 +42,7 @@ def watch(
     if (export is None) != (output is None):
         raise ConfigurationError("--export and --output belong together; give both or none")
     start = None if window is None else _window(window)
-    from susurrus.agents.probe import reach
+    from susurrus.agents.operations.probe import reach
 
     reach(settings)
     with HistogramReader(settings, window=start) as reader:

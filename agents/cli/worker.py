@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import typer
 
 from susurrus.agents.cli.console import ConfigOption, settings_of
-from susurrus.agents.ending import ENDING
+from susurrus.agents.runtime.ending import ENDING
 
 
 def worker(
@@ -23,6 +23,6 @@ def worker(
     if settings.pipeline.kind != "local":  # its noise is the devices'
         settings.secret()  # before Faust is up: a worker without a secret must refuse at once
     ENDING.listen()
-    from susurrus.agents.app import run_worker
+    from susurrus.agents.runtime.worker import run_worker
 
     run_worker(settings, loglevel=log_level or settings.worker.log_level)

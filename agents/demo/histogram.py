@@ -17,13 +17,13 @@ from typing import Final
 from confluent_kafka import Producer
 from rich.console import Console
 
-from susurrus.agents import secrets
+from susurrus.agents.config import secrets
+from susurrus.agents.config.settings import Settings, load_settings
 from susurrus.agents.demo.machinery import PATIENCE_SECONDS, bars_of, place_of, tail_of, worker_of
 from susurrus.agents.demo.outcome import picture
 from susurrus.agents.demo.weblog import DAY, NEXT_DAY, WebLog
-from susurrus.agents.embedded import PARTITIONS, EmbeddedBroker
-from susurrus.agents.reader import HistogramReader, Snapshot
-from susurrus.agents.settings import Settings, load_settings
+from susurrus.agents.histogram.reader import HistogramReader, Snapshot
+from susurrus.agents.kafka.embedded import PARTITIONS, EmbeddedBroker
 from susurrus.mechanisms.errors import SusurrusError
 from susurrus.topics import charges
 from susurrus.topics.spec import HISTOGRAM_TOPICS

@@ -23,11 +23,11 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from susurrus.agents.config.settings import Settings, load_settings
 from susurrus.agents.demo.machinery import PATIENCE_SECONDS, bars_of, place_of, tail_of, worker_of
-from susurrus.agents.embedded import PARTITIONS, EmbeddedBroker
+from susurrus.agents.kafka.embedded import PARTITIONS, EmbeddedBroker
 from susurrus.agents.local.client import ToplClient
-from susurrus.agents.local.scheme import local_settings
-from susurrus.agents.settings import Settings, load_settings
+from susurrus.agents.local.parameters import local_settings
 from susurrus.mechanisms.errors import SusurrusError
 from susurrus.topics import charges
 from susurrus.topics import estimate as estimate_codec
@@ -60,7 +60,7 @@ bound = {bound}
 epsilon = {epsilon}
 holdout = {holdout}
 horizon = {horizon}
-slot = "{slot}ms"
+slot = "{interval}ms"
 lateness = "1s"
 
 [topics]
@@ -84,9 +84,9 @@ class Town:
     def __post_init__(self) -> None:
         self._home = np.exp(self.rng.normal(5.6, 0.5, METERS))
 
-    def loads(self, slot: int) -> npt.NDArray[np.float64]:
-        """Watts of every meter in a slot of the demonstration (0: the ordinary hour)."""
-        hour = 1.0 + 0.9 * np.exp(-((slot - 6.5) ** 2) / 4.0) if slot else 1.0
+    def loads(self, interval: int) -> npt.NDArray[np.float64]:
+        """Watts of every meter in an interval of the demonstration (0: the ordinary hour)."""
+        hour = 1.0 + 0.9 * np.exp(-((interval - 6.5) ** 2) / 4.0) if interval else 1.0
         loads: npt.NDArray[np.float64] = (self._home * hour * np.exp(self.rng.normal(0.0, 0.5, METERS))).clip(0, BOUND)
         return loads
 
@@ -96,7 +96,7 @@ def run(console: Console, *, epsilon: float, keep: bool) -> None:
     began = time.monotonic()
     console.print(
         f"[bold]{METERS:,} electricity meters[/bold], none of which sends a true reading: each perturbs it on the spot.\n"
-        "How much does the town draw? Published is the mean of every slot, with its error.\n"
+        "How much does the town draw? Published is the mean of every interval, with its error.\n"
     )
     town = Town()
     with contextlib.ExitStack() as stack:
@@ -119,17 +119,17 @@ def run(console: Console, *, epsilon: float, keep: bool) -> None:
             worker,
             place,
         )
-        slots = bars.add_task("slots measured", total=SLOTS)
-        for slot in range(1, SLOTS + 1):
-            _one_slot(clients, town, slot)
-            bars.update(slots, completed=slot)
+        intervals = bars.add_task("intervals measured", total=SLOTS)
+        for interval in range(1, SLOTS + 1):
+            _one_interval(clients, town, interval)
+            bars.update(intervals, completed=interval)
         for client in clients:
             client.flush(30)
         rows: dict[int, estimate_codec.Estimate] = {}
         reader = _reader(settings)
         stack.callback(reader.close)
         thresholds: list[Threshold] = []
-        published = bars.add_task("slots published", total=len(town.truth))
+        published = bars.add_task("intervals published", total=len(town.truth))
 
         def poll() -> int:
             for message in reader.consume(500, 0.2):
@@ -139,7 +139,7 @@ def run(console: Console, *, epsilon: float, keep: bool) -> None:
                     thresholds.append(threshold_codec.decode(message.value()))
                 else:
                     row = estimate_codec.decode(message.value())
-                    rows[row.slot] = row
+                    rows[row.interval] = row
             return len(rows.keys() & town.truth.keys())
 
         _wait(poll, len(town.truth), lambda done: bars.update(published, completed=done), worker, place)
@@ -157,7 +157,7 @@ def _prepare(place: Path, broker: EmbeddedBroker, epsilon: float) -> Settings:
         epsilon=epsilon,
         holdout=FIRST_PHASE,
         horizon=METERS * PER_SLOT * SLOTS,
-        slot=SLOT_MILLISECONDS,
+        interval=SLOT_MILLISECONDS,
         partitions=PARTITIONS,
         state=(place / "state").as_posix(),
     )
@@ -175,7 +175,7 @@ def _client(settings: Settings) -> ToplClient:
         pipeline=settings.pipeline.name,
         epsilon=local.epsilon,
         bound=local.bound,
-        slot=local.slot,
+        interval=local.interval,
         scale=local.scale,
         settle=0.0,
     )
@@ -189,13 +189,13 @@ def _report_all(clients: list[ToplClient], loads: npt.NDArray[np.float64], at: i
     return METERS
 
 
-def _one_slot(clients: list[ToplClient], town: Town, slot: int) -> None:
-    """Wait for a slot of the wall clock to begin, and measure in it."""
+def _one_interval(clients: list[ToplClient], town: Town, interval: int) -> None:
+    """Wait for an interval of the wall clock to begin, and measure in it."""
     now = time.time() * 1000
     time.sleep((SLOT_MILLISECONDS - now % SLOT_MILLISECONDS) / 1000)
     at = int(time.time() * 1000) // SLOT_MILLISECONDS * SLOT_MILLISECONDS
     for _ in range(PER_SLOT):
-        loads = town.loads(slot)
+        loads = town.loads(interval)
         town.truth.setdefault(at, []).extend(loads.tolist())
         _report_all(clients, loads, at)
 
@@ -236,8 +236,8 @@ def _reader(settings: Settings) -> Consumer:
 def picture(rows: dict[int, estimate_codec.Estimate], town: Town, threshold: Threshold, epsilon: float) -> Group:
     """The table beside the truth, and the promise."""
     table = Table(box=None, pad_edge=False)
-    for name in ("slot", "reports", "true mean", "private mean", "± (95 %)", "filtered mean", ""):
-        table.add_column(name, justify="left" if name in ("slot", "") else "right", header_style=GREY)
+    for name in ("interval", "reports", "true mean", "private mean", "± (95 %)", "filtered mean", ""):
+        table.add_column(name, justify="left" if name in ("interval", "") else "right", header_style=GREY)
     top = max(float(np.mean(values)) for values in town.truth.values()) * 1.3
     inside, error_plain, error_filtered, compared = 0, 0.0, 0.0, 0
     for at, values in sorted(town.truth.items()):
@@ -252,7 +252,7 @@ def picture(rows: dict[int, estimate_codec.Estimate], town: Town, threshold: Thr
         error_filtered += abs((row.mean.estimate if filtered is None else filtered) - true)
         bar = "█" * max(0, round(row.mean.estimate / top * 24))
         table.add_row(
-            row.slot_start[11:],
+            row.interval_start[11:],
             f"{row.count:,}",
             f"{true:,.0f} W",
             f"{row.mean.estimate:,.0f} W",

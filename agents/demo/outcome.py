@@ -14,10 +14,10 @@ from rich.table import Table
 from rich.text import Text
 
 from susurrus.agents.cli.tables import NARROW, Z95, bar, key_text, margin, number, ranked
+from susurrus.agents.config.settings import Settings
 from susurrus.agents.demo.weblog import WebLog
-from susurrus.agents.reader import Snapshot
-from susurrus.agents.settings import Settings
-from susurrus.mechanisms.strategy import build_strategy
+from susurrus.agents.histogram.reader import Snapshot
+from susurrus.mechanisms.histogram.strategy import build_strategy
 from susurrus.topics.histogram import Measured, Row
 
 GREY = "bright_black"

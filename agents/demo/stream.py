@@ -16,16 +16,16 @@ from rich.console import Console, Group
 from rich.panel import Panel
 from rich.text import Text
 
-from susurrus.agents import secrets
+from susurrus.agents.config import secrets
+from susurrus.agents.config.settings import Settings, load_settings
 from susurrus.agents.demo.machinery import PATIENCE_SECONDS, bars_of, place_of, tail_of, worker_of
 from susurrus.agents.demo.meter import Series
-from susurrus.agents.embedded import EmbeddedBroker
-from susurrus.agents.real.law import grid_of, law_of, promise_of
-from susurrus.agents.real.read import released_stream
-from susurrus.agents.sections import StreamSettings
-from susurrus.agents.settings import Settings, load_settings
+from susurrus.agents.kafka.embedded import EmbeddedBroker
+from susurrus.agents.stream.mechanism import grid_of, law_of, promise_of
+from susurrus.agents.stream.reader import released_stream
+from susurrus.agents.stream.settings import StreamSettings
 from susurrus.mechanisms.errors import SusurrusError
-from susurrus.mechanisms.real.tops import Tops
+from susurrus.mechanisms.stream.tops import Tops
 from susurrus.topics import charges, private_stream
 from susurrus.topics.private_stream import StreamRow
 from susurrus.topics.spec import STREAM_TOPICS

@@ -1,12 +1,14 @@
 """bound: by-user -> bounded.  Key user -> key.  State: per (window, user) the records kept and the keys seen, nothing else.
 
-Gathers the open slots' events as columns. When a slot is closed by every raw partition, all of its events are put in the order
+Gathers the open intervals' events as columns. When an interval is closed by every raw partition, all of its events are
+put in the order
 (user, source, raw offset), capped per user and added up per key in one vectorised pass: what becomes of a record depends on its
 own user's records only, and no user id leaves this stage. Then the tick goes to every partition of bounded. With strategy
-`adaptive` it also depends on what was published some triggers before, and a slot with events waits for that (published_keys.py).
-With `closing` a window's last slot also measures all of its users' lists (user_lists.py), with or without events.
+`adaptive` it also depends on what was published some triggers before, and an interval with events waits for that
+(published_keys.py).
+With `closing` a window's last interval also measures all of its users' lists (user_lists.py), with or without events.
 
-State keys: ``u`` window user -> caps, and those of spilled_slots.py and user_lists.py.
+State keys: ``u`` window user -> caps, and those of spilled_intervals.py and user_lists.py.
 """
 
 from collections.abc import Iterator
@@ -17,18 +19,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from susurrus.agents.commit import Commit, Output
-from susurrus.agents.histogram.open_slots import OpenSlots
-from susurrus.agents.histogram.spilled_slots import SpilledSlots
+from susurrus.agents.histogram.open_intervals import OpenIntervals
+from susurrus.agents.histogram.spilled_intervals import SpilledIntervals
 from susurrus.agents.histogram.state_keys import ordered
 from susurrus.agents.histogram.user_lists import KEYS, NUMBERS, KeyNumbers, block_of, keys_of, measure
-from susurrus.agents.received import Received, Written
-from susurrus.agents.services import Services
-from susurrus.agents.stage import Stage
-from susurrus.agents.store import Store
-from susurrus.agents.transport import Batch
-from susurrus.mechanisms.bounding import WEIGHT_ONE, UserKeys
+from susurrus.agents.runtime.commit import Commit, Output
+from susurrus.agents.runtime.received import Received, Written
+from susurrus.agents.runtime.services import Services
+from susurrus.agents.runtime.stage import Stage
+from susurrus.agents.runtime.store import Store
+from susurrus.agents.runtime.transport import Batch
 from susurrus.mechanisms.errors import Refusal
+from susurrus.mechanisms.histogram.bounding import WEIGHT_ONE, UserKeys
 from susurrus.topics import bounded as bounded_codec
 from susurrus.topics import by_user as by_user_codec
 from susurrus.topics import tick as tick_codec
@@ -63,8 +65,8 @@ class Bound(Stage):
         self._declared = frozenset(services.settings.declared_keys)
         self._lists = services.strategy.lists
         self._numbers: KeyNumbers | None = None
-        self._open: OpenSlots[ByUserBlock]
-        self._spilled: SpilledSlots[ByUserBlock]
+        self._open: OpenIntervals[ByUserBlock]
+        self._spilled: SpilledIntervals[ByUserBlock]
         self._received: Received
         self._written: Written
         self._store: Store
@@ -74,7 +76,7 @@ class Bound(Stage):
     # ---- input -------------------------------------------------------------------------------------------------------
 
     def restore(self, store: Store, meta: dict[str, Any] | None, position: int) -> int:
-        """Tick vector and spilled slots of the last commit, or a fresh start before the first window."""
+        """Tick vector and spilled intervals of the last commit, or a fresh start before the first window."""
         self._store = store
         services = self.services
         if meta is not None and meta.get("format") != _FORMAT:
@@ -83,7 +85,7 @@ class Bound(Stage):
                 f"format={_FORMAT}: run the version that wrote it to the end of the window, and {services.ledger.way_out}"
             )
         self._taken = position
-        self._spilled = SpilledSlots(store, encode=by_user_codec.encode, decode=by_user_codec.decode, meta=meta)
+        self._spilled = SpilledIntervals(store, encode=by_user_codec.encode, decode=by_user_codec.decode, meta=meta)
         place = f"topic={services.topic('by-user')} partition={self.partition}"
         self._received = Received(place, {} if meta is None else meta["received"], way_out=services.ledger.way_out)
         written = [0] * self._partitions if meta is None else meta["written"]
@@ -97,19 +99,19 @@ class Bound(Stage):
             services.published_keys_reader.ensure_started(bytes.fromhex(services.ledger.epoch), begins)
         if meta is None:
             start = services.ledger.start
-            closed = self._calendar.first_slot(services.ledger.first_window) - 1
-            self._open = OpenSlots.fresh(
+            closed = self._calendar.first_interval(services.ledger.first_window) - 1
+            self._open = OpenIntervals.fresh(
                 config_digest=services.config_digest, closed=closed, sources=len(start.offsets)
             )
             self.counters = {"taken": 0, "kept": 0, "capped": 0}
             # Only behind commits is anything deleted from by-user: a log that begins later is refused.
             self._taken = services.ledger.begins(services.topic("by-user"), self.partition)
             return self._taken
-        self._open = OpenSlots.from_meta(meta, config_digest=services.config_digest)
+        self._open = OpenIntervals.from_meta(meta, config_digest=services.config_digest)
         return position
 
     def take(self, batch: Batch) -> None:
-        """Split blocks by slot; note ticks."""
+        """Split blocks by interval; note ticks."""
         for record in batch.records:
             if kind_of(record.value) is Kind.TICK:
                 tick = tick_codec.decode(record.value)
@@ -119,91 +121,93 @@ class Bound(Stage):
             block = by_user_codec.decode(record.value)
             raw = (int(block.offset.min()), int(block.offset.max())) if len(block) else None
             self._received.take(block.source, record.offset, raw)
-            slots = np.unique(block.slot)
-            for slot in slots.tolist():
-                part = block if len(slots) == 1 else block.take(np.flatnonzero(block.slot == slot))
-                self._open.add(slot, part, len(part), record.offset, len(record.value) * len(part) // len(block))
+            intervals = np.unique(block.interval)
+            for interval in intervals.tolist():
+                part = block if len(intervals) == 1 else block.take(np.flatnonzero(block.interval == interval))
+                self._open.add(interval, part, len(part), record.offset, len(record.value) * len(part) // len(block))
         self._taken = batch.end
 
     # ---- output ------------------------------------------------------------------------------------------------------
 
     def commits(self, now: int) -> Iterator[Commit]:
-        """Close what every source has closed, slot by slot; spill if too much waits."""
+        """Close what every source has closed, interval by interval; spill if too much waits."""
         self._waiting, full = "", False
         while (ready := self._open.ready) > self._open.closed:
             waiting = (
                 self._open.next_with_rows(ready),
                 self._spilled.next_with_rows(ready),
-                self._next_last_slot(ready),
+                self._next_last_interval(ready),
             )
-            with_rows = min((slot for slot in waiting if slot is not None), default=None)
-            slot = ready if with_rows is None else with_rows
-            if with_rows is not None and not self._knows_published_keys(slot):
-                # What it waits for comes from slots before it, so those must not wait with it.
-                if self._open.closed == slot - 1:
+            with_rows = min((interval for interval in waiting if interval is not None), default=None)
+            interval = ready if with_rows is None else with_rows
+            if with_rows is not None and not self._knows_published_keys(interval):
+                # What it waits for comes from intervals before it, so those must not wait with it.
+                if self._open.closed == interval - 1:
                     # Read on, an archive would be spilled and logged a second time as a whole.
                     full = bool(self._spilled) or self._open.outgrows(self._max_rows // 2)
                     break
-                slot -= 1
-            yield self._close(slot)
+                interval -= 1
+            yield self._close(interval)
         self.full = full
         if self._open.outgrows(self._max_rows):
             yield self._spill()
 
-    def _knows_published_keys(self, slot: int) -> bool:
-        """Whether everything is known that may decide about the records of a slot."""
+    def _knows_published_keys(self, interval: int) -> bool:
+        """Whether everything is known that may decide about the records of an interval."""
         published_keys, lag = self.services.published_keys, self._bounding.lag
         if published_keys is None or lag is None:
             return True
-        needed = slot - lag
+        needed = interval - lag
         if self._before_anything(needed) or published_keys.complete(needed):
             return True
         self._waiting = published_keys.unreadable
         if not self._waiting:
             behind = ", ".join(map(str, published_keys.behind(needed)[:8]))
-            self._waiting = f"slot={slot} waits for slot={needed} of release {behind}: see what status says of release"
+            self._waiting = (
+                f"interval={interval} waits for interval={needed} of release {behind}: see what status says of release"
+            )
         return False
 
-    def _next_last_slot(self, ready: int) -> int | None:
-        """The next slot, up to ``ready``, that is the last of a window whose users' lists are measured."""
+    def _next_last_interval(self, ready: int) -> int | None:
+        """The next interval, up to ``ready``, that is the last of a window whose users' lists are measured."""
         if self._lists is None:
             return None
         oldest = max(self._calendar.open_windows(self._open.closed + 1).start, self.services.ledger.first_window)
-        last = self._calendar.last_slot(oldest)
+        last = self._calendar.last_interval(oldest)
         return last if last <= ready else None
 
-    def _before_anything(self, slot: int) -> bool:
-        """Whether a slot comes before the first that publishes anything."""
-        return slot < self._calendar.first_slot(self.services.ledger.first_window)
+    def _before_anything(self, interval: int) -> bool:
+        """Whether an interval comes before the first that publishes anything."""
+        return interval < self._calendar.first_interval(self.services.ledger.first_window)
 
-    def _public(self, window: int, slot: int, keys: list[bytes]) -> npt.NDArray[np.bool_]:
+    def _public(self, window: int, interval: int, keys: list[bytes]) -> npt.NDArray[np.bool_]:
         """bool[n]: keys that the window's readers know, at trigger t: declared, or published at a trigger up to t - lag."""
         published_keys, lag = self.services.published_keys, self._bounding.lag
         if published_keys is None or lag is None:
             raise RuntimeError("strategy with a lag, but nothing reads the published keys")
         known = np.zeros(len(keys), np.bool_)
-        if not self._before_anything(slot - lag):
-            known = published_keys.known(window, slot - lag, keys)
+        if not self._before_anything(interval - lag):
+            known = published_keys.known(window, interval - lag, keys)
         if self._declared:
             known |= np.array([key in self._declared for key in keys], np.bool_)
         return known
 
-    def _close(self, slot: int) -> Commit:
+    def _close(self, interval: int) -> Commit:
         closed_before = self._open.closed
-        blocks, drops = self._spilled.take(slot)
-        blocks += self._open.peek(slot)
+        blocks, drops = self._spilled.take(interval)
+        blocks += self._open.peek(interval)
         puts: list[tuple[bytes, bytes]] = []
         outputs: list[Output] = []
         if blocks:
-            puts, outputs = self._bound(slot, blocks)
-        if self._next_last_slot(slot) == slot:
-            outputs += self._measure_lists(slot, dict(puts))
+            puts, outputs = self._bound(interval, blocks)
+        if self._next_last_interval(interval) == interval:
+            outputs += self._measure_lists(interval, dict(puts))
         self._written.count(outputs)
-        outputs += self._written.ticks(slot)
-        self._open.close(slot)
+        outputs += self._written.ticks(interval)
+        self._open.close(interval)
         position = self._open.position(self._taken)
         commit = Commit(position=position, meta=self._meta(position), outputs=outputs, puts=puts, drops=drops)
-        oldest = self._calendar.open_windows(slot + 1).start
+        oldest = self._calendar.open_windows(interval + 1).start
         if oldest > self._calendar.open_windows(closed_before + 1).start:
             for table in (_USERS, NUMBERS, KEYS):
                 commit.drop(table, table + ordered(oldest))
@@ -225,9 +229,9 @@ class Bound(Stage):
         puts = self._spilled.spill(self._open.take_all())
         return Commit(position=self._taken, meta=self._meta(self._taken), puts=puts)
 
-    # ---- the pass over one slot --------------------------------------------------------------------------------------
+    # ---- the pass over one interval --------------------------------------------------------------------------------------
 
-    def _bound(self, slot: int, blocks: list[ByUserBlock]) -> tuple[list[tuple[bytes, bytes]], list[Output]]:
+    def _bound(self, interval: int, blocks: list[ByUserBlock]) -> tuple[list[tuple[bytes, bytes]], list[Output]]:
         # The order that caps follow: source, then raw offset. Blocks of one source stand in the log in offset order.
         blocks = sorted(blocks, key=lambda block: block.source)
         user, users = _joined([block.user for block in blocks], [block.users for block in blocks])
@@ -253,10 +257,10 @@ class Bound(Stage):
         hashes, code = self._coded(numbers, window.astype(np.int64), keys, key.astype(np.int64))
         rows = self._store.get(state_keys)
         state, old_hashes = _unpack(rows, hashes)
-        triggers = np.array([self._calendar.trigger(number, slot) for number in numbers], np.int32)
+        triggers = np.array([self._calendar.trigger(number, interval) for number in numbers], np.int32)
         public = None
         if self._bounding.lag is not None:
-            public = np.stack([self._public(int(start), slot, keys) for start in windows])[window, key]
+            public = np.stack([self._public(int(start), interval, keys) for start in windows])[window, key]
         result = self._bounding.close(
             member.astype(np.int32),
             code,
@@ -295,7 +299,7 @@ class Bound(Stage):
                 sums[:, index] = total(values[rows_kept, column.value])
         block = BoundedBlock(
             partition=self.partition,
-            slot=slot,
+            interval=interval,
             window=windows[cells // len(keys)],
             keys=[keys[i] for i in (cells % len(keys)).tolist()],
             users=total((first & (weight > 0)).astype(np.int64)),
@@ -319,22 +323,22 @@ class Bound(Stage):
         )
         return found, code_of.astype(np.int32)[cell]
 
-    def _measure_lists(self, slot: int, puts: dict[bytes, bytes]) -> list[Output]:
-        """The closing measurement of the window that ends with this slot; puts: what this very commit writes."""
+    def _measure_lists(self, interval: int, puts: dict[bytes, bytes]) -> list[Output]:
+        """The closing measurement of the window that ends with this interval; puts: what this very commit writes."""
         published_keys, lag = self.services.published_keys, self._bounding.lag
         if published_keys is None or lag is None or self._lists is None:
             raise RuntimeError("strategy with a closing measurement, but nothing reads the published keys")
-        window = self._calendar.open_windows(slot).start
+        window = self._calendar.open_windows(interval).start
         start = self._calendar.window_start(window)
         numbers, keys = keys_of(self._store, window, puts)
         unit = np.zeros(len(keys), np.int64)
-        if not self._before_anything(slot - lag):
-            unit = published_keys.units(start, slot - lag, keys)
+        if not self._before_anything(interval - lag):
+            unit = published_keys.units(start, interval - lag, keys)
         if self._declared:
             # What is published has a unit already; a lag of the whole window leaves the declared keys alone public.
             unit[(unit == 0) & np.array([key in self._declared for key in keys], np.bool_)] = WEIGHT_ONE
         sums = measure(self._store, _USERS + ordered(window), puts, _ENTRY, self._lists, numbers, unit)
-        return self._outputs(block_of(self.partition, slot, start, keys, sums, len(self._columns)))
+        return self._outputs(block_of(self.partition, interval, start, keys, sums, len(self._columns)))
 
     def _outputs(self, block: BoundedBlock) -> list[Output]:
         target = partition_of(block.keys, self._partitions)
@@ -350,12 +354,12 @@ class Bound(Stage):
         return outputs
 
     def stall(self, now: int) -> str | None:
-        """Which raw partition, or which release, holds the next slot back."""
+        """Which raw partition, or which release, holds the next interval back."""
         return self._waiting or self._open.stall("route")
 
     def report(self) -> dict[str, Any]:
-        """Counters and the last closed slot."""
-        return {**super().report(), "slot": self._open.closed}
+        """Counters and the last closed interval."""
+        return {**super().report(), "interval": self._open.closed}
 
 
 def _joined(codes: list[npt.NDArray[np.int32]], items: list[list[bytes]]) -> tuple[npt.NDArray[np.int32], list[bytes]]:

@@ -1,15 +1,15 @@
-"""The clock of one source: which slot a raw record belongs to, and when the source has passed a boundary.
+"""The clock of one source: which interval a raw record belongs to, and when the source has passed a boundary.
 
 Three kinds (configuration ``clock.kind``), one per way a raw topic is stamped; each is checked against every batch's time stamp
-type. A record's slot depends on its own stamp and on public instants only:
+type. A record's interval depends on its own stamp and on public instants only:
 
 - ``broker`` (LogAppendTime): the source has passed boundary g when a record stamped >= boundary + grace is read, or by the cut.
-- ``producer`` (CreateTime, which anyone can forge): slot = max(slot(stamp), first open); passed by the cut only.
+- ``producer`` (CreateTime, which anyone can forge): interval = max(interval(stamp), first open); passed by the cut only.
 - ``replay`` (archives, sorted by time): a record stamped >= boundary closes; the end of the input closes everything.
 
 The cut: ask for the log's end (read_uncommitted, so that open transactions count) after boundary + idle_grace, and wait until
 the position has reached it. A cut is a moment, never a count: a fetch that spans one is split there. Several may lie ahead of
-a source that has much to read: each closes its slots where it stands, and tells what "now" was for the records before it.
+a source that has much to read: each closes its intervals where it stands, and tells what "now" was for the records before it.
 """
 
 from dataclasses import dataclass
@@ -17,9 +17,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from susurrus.agents.settings import Settings
-from susurrus.mechanisms.calendar import Calendar
+from susurrus.agents.config.settings import Settings
 from susurrus.mechanisms.errors import Refusal
+from susurrus.mechanisms.histogram.calendar import Calendar
 
 Int64 = npt.NDArray[np.int64]
 
@@ -30,25 +30,26 @@ _NEVER = -(1 << 62)
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Everything below ``offset`` had been appended when slot ``slot`` was over: once it is read, the slot is closed."""
+    """Everything below ``offset`` had been appended when interval ``interval`` was over: once it is read, the
+    interval is closed."""
 
-    slot: int
+    interval: int
     offset: int
 
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """Slots of a batch. slot: int64[n], at least the first open one at each record. clamped: records of a closed slot.
+    """Intervals of a batch. interval: int64[n], at least the first open one at each record. clamped: records of a closed interval.
     too_far: bool[n], stamps further ahead than the clock allows."""
 
-    slot: Int64
+    interval: Int64
     clamped: int
     too_far: npt.NDArray[np.bool_]
     closed: int
 
 
 class Clock:
-    """Follows one source. ``closed`` is the last slot it has passed."""
+    """Follows one source. ``closed`` is the last interval it has passed."""
 
     def __init__(self, settings: Settings, calendar: Calendar, *, closed: int, end: int | None = None) -> None:
         self.kind = settings.clock.kind
@@ -56,7 +57,7 @@ class Clock:
         self.end = end
         """Replay only: the offset at which the archive ends."""
         self.cuts: list[Cut] = []
-        """Cuts ahead of the position, in order; slots increase, offsets do not decrease."""
+        """Cuts ahead of the position, in order; intervals increase, offsets do not decrease."""
         self.accepted_type = _ACCEPTED[self.kind][0]
         """The time stamp type of the usual batch; others go through ``check_type``."""
         self._calendar = calendar
@@ -68,8 +69,10 @@ class Clock:
         self._ahead = -(-(settings.clock.max_ahead + self._idle_grace) // every) + 1
         self.last_stamp = _NEVER
         until = settings.clock.until
-        self.last_slot = None if until is None else calendar.slot_at(until - 1) + -(-calendar.allowed_lateness // every)
-        """Replay only: the slot that the end of the input closes."""
+        self.last_interval = (
+            None if until is None else calendar.interval_at(until - 1) + -(-calendar.allowed_lateness // every)
+        )
+        """Replay only: the interval that the end of the input closes."""
 
     def check_type(self, timestamp_type: int, *, topic: str, partition: int, offset: int) -> None:
         """Raise Refusal where the topic stamps its records otherwise than the configuration says."""
@@ -83,15 +86,15 @@ class Clock:
             )
 
     def place(self, stamps: Int64, offsets: Int64, *, topic: str, partition: int) -> Placed:
-        """Slots of the records of one batch, in log order; moves ``closed`` as the records themselves close slots."""
-        slot = self._calendar.slot(stamps)
+        """Intervals of the records of one batch, in log order; moves ``closed`` as the records themselves close intervals."""
+        interval = self._calendar.interval(stamps)
         n = len(stamps)
         too_far = np.zeros(n, np.bool_)
         if not n:
-            return Placed(slot, 0, too_far, self.closed)
+            return Placed(interval, 0, too_far, self.closed)
         closing = np.full(n, _NEVER, np.int64)
         if self.kind == "broker":
-            closing = self._calendar.slot(stamps - self._grace) - 1
+            closing = self._calendar.interval(stamps - self._grace) - 1
         elif self.kind == "replay":
             # Running maximum of what came before: an archive that goes back in time is no archive.
             before = np.maximum.accumulate(np.concatenate(([self.last_stamp], stamps[:-1])))
@@ -101,49 +104,50 @@ class Clock:
                     f"topic={topic} partition={partition} offset={at} is older than the record before it, but "
                     'clock.kind="replay" needs every partition sorted by time: sort the archive, or use another clock'
                 )
-            closing = slot - 1
-            if self.last_slot is not None:
-                closing = np.minimum(closing, self.last_slot)
+            closing = interval - 1
+            if self.last_interval is not None:
+                closing = np.minimum(closing, self.last_interval)
             self.last_stamp = int(stamps[-1])
         first_behind = [int(np.searchsorted(offsets, cut.offset)) for cut in self.cuts]
         for cut, at in zip(self.cuts, first_behind, strict=True):
-            closing[at:] = np.maximum(closing[at:], cut.slot)
-        # A record can close slots for those behind it and, being itself beyond the boundary, is not touched by its own close.
+            closing[at:] = np.maximum(closing[at:], cut.interval)
+        # A record can close intervals for those behind it and, being itself beyond the boundary, is not touched by its own close.
         passed = np.maximum.accumulate(np.maximum(closing, self.closed))
         if self.kind == "producer":
             # What is before a cut had been appended when that cut was asked for; the caller asks for one before it places.
             known = passed.copy()
             for cut, at in zip(reversed(self.cuts), reversed(first_behind), strict=True):
-                known[:at] = np.maximum(passed[:at], cut.slot)
-            too_far = slot > known + 1 + self._ahead
-        clamped = slot <= passed
-        slot = np.where(clamped, passed + 1, slot)
+                known[:at] = np.maximum(passed[:at], cut.interval)
+            too_far = interval > known + 1 + self._ahead
+        clamped = interval <= passed
+        interval = np.where(clamped, passed + 1, interval)
         self.closed = int(passed[-1])
-        return Placed(slot, int(clamped.sum()), too_far, self.closed)
+        return Placed(interval, int(clamped.sum()), too_far, self.closed)
 
     def moved(self, position: int) -> None:
         """The position has reached ``position``: a cut may be passed, an archive may be at its end."""
         while self.cuts and position >= self.cuts[0].offset:
-            self.closed = max(self.closed, self.cuts.pop(0).slot)
-        if self.kind == "replay" and self.end is not None and self.last_slot is not None and position >= self.end:
-            self.closed = max(self.closed, self.last_slot)
+            self.closed = max(self.closed, self.cuts.pop(0).interval)
+        if self.kind == "replay" and self.end is not None and self.last_interval is not None and position >= self.end:
+            self.closed = max(self.closed, self.last_interval)
 
     def wants_cut(self, now: int) -> int | None:
-        """The slot for which the log's end should be asked now, if any: boundary + idle_grace is over, and no cut covers it."""
+        """The interval for which the log's end should be asked now, if any: boundary + idle_grace is over, and no cut covers it."""
         if self.kind == "replay":
             return None
-        over = self._calendar.slot_at(now - self._idle_grace) - 1
-        return over if over > max([self.closed, *(cut.slot for cut in self.cuts[-1:])]) else None
+        over = self._calendar.interval_at(now - self._idle_grace) - 1
+        return over if over > max([self.closed, *(cut.interval for cut in self.cuts[-1:])]) else None
 
-    def asked(self, slot: int, offset: int) -> None:
-        """The log ended at ``offset`` when slot ``slot`` was over."""
-        self.cuts.append(Cut(slot, offset))
+    def asked(self, interval: int, offset: int) -> None:
+        """The log ended at ``offset`` when interval ``interval`` was over."""
+        self.cuts.append(Cut(interval, offset))
 
     def stall(self, position: int) -> str | None:
         """What holds the source back."""
         for cut in self.cuts[:1]:  # a copy: the task's thread goes on meanwhile
             return (
-                f"read up to offset={position}; slot={cut.slot} closes at offset={cut.offset}: a producer's transaction is open "
+                f"read up to offset={position}; interval={cut.interval} closes at offset={cut.offset}: a "
+                f"producer's transaction is open "
                 "there, or there is much to read; if it stays, end it (kafka-transactions.sh find-hanging, then abort)"
             )
         return None

@@ -10,9 +10,9 @@ import contextlib
 import threading
 from collections.abc import Iterator
 
-from susurrus.agents.clients import Clients, read_to_end
-from susurrus.mechanisms.calendar import Calendar
+from susurrus.agents.kafka.clients import Clients, read_to_end
 from susurrus.mechanisms.errors import Refusal
+from susurrus.mechanisms.histogram.calendar import Calendar
 from susurrus.topics import progress as codec
 from susurrus.topics.packing import MalformedRecord
 
@@ -57,28 +57,28 @@ class PublicProgress:
                 self._next, self._newest = 0, {}  # another topic of the same name
             for offset, said in read_progress(self._clients, self.topic, self._next):
                 self._next = offset + 1
-                place, slot = (said.epoch, said.partition), self.slot_of(said)
-                if place not in self._newest or self._newest[place][0] < slot:
-                    self._newest[place] = slot, said
+                place, interval = (said.epoch, said.partition), self.interval_of(said)
+                if place not in self._newest or self._newest[place][0] < interval:
+                    self._newest[place] = interval, said
 
-    def slot_of(self, said: codec.Progress) -> int:
-        """The slot with which a trigger was published."""
-        return self._calendar.first_slot(self._calendar.window_at(said.window)) + said.trigger - 1
+    def interval_of(self, said: codec.Progress) -> int:
+        """The interval with which a trigger was published."""
+        return self._calendar.first_interval(self._calendar.window_at(said.window)) + said.trigger - 1
 
     def newest(self) -> codec.Progress | None:
         """The newest record of the newest epoch; None where nothing was ever published, or all of it has expired."""
         with self._lock:
-            found = [(said.epoch_number, slot, said) for slot, said in self._newest.values()]
+            found = [(said.epoch_number, interval, said) for interval, said in self._newest.values()]
         return max(found, key=lambda row: row[:2])[2] if found else None
 
     def ahead(self, partition: int, *, epoch: str, number: int, closed: int) -> codec.Progress | None:
-        """A record that a release partition in this epoch, which has closed slots up to ``closed``, cannot have left behind:
-        a later slot of its own, or one of an epoch that the ledger does not know yet. Older epochs are no obstacle.
+        """A record that a release partition in this epoch, which has closed intervals up to ``closed``, cannot have left behind:
+        a later interval of its own, or one of an epoch that the ledger does not know yet. Older epochs are no obstacle.
         """
         with self._lock:
-            for slot, said in self._newest.values():
+            for interval, said in self._newest.values():
                 if said.epoch == epoch:
-                    if said.partition == partition and slot > closed:
+                    if said.partition == partition and interval > closed:
                         return said
                 elif said.epoch_number >= number:
                     return said

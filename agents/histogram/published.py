@@ -3,7 +3,7 @@
 import numpy as np
 import numpy.typing as npt
 
-from susurrus.agents.settings import Settings
+from susurrus.agents.config.settings import Settings
 from susurrus.topics.histogram import ColumnRows
 
 

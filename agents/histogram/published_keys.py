@@ -1,12 +1,12 @@
 """Which keys are published already, for bound: the way back from release.  Strategies `adaptive` and `closing`.
 
-    release ──published-keys──▶ one reader per worker ──▶ bound: ranks and weights of the next slots
+    release ──published-keys──▶ one reader per worker ──▶ bound: ranks and weights of the next intervals
 
 A record's rank depends on what was published up to `lag` triggers before its own, on all of it and on nothing else. So the reader
 says how far it is complete, over all bounded partitions, bound waits for that, and what was published later does not count.
 
 In memory, made from the topic alone, and read again from its start after any doubt. A lost record would change ranks, so every
-slot says how many keys there are; a window that has fewer is refused.
+interval says how many keys there are; a window that has fewer is refused.
 """
 
 import contextlib
@@ -19,12 +19,12 @@ import numpy as np
 import numpy.typing as npt
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from susurrus.agents.clients import Clients
-from susurrus.agents.ledger import NEW_EPOCH
+from susurrus.agents.kafka.clients import Clients
 from susurrus.agents.logs import describe
-from susurrus.agents.stage import NotYet
-from susurrus.mechanisms.calendar import Calendar
+from susurrus.agents.runtime.ledger import NEW_EPOCH
+from susurrus.agents.runtime.stage import NotYet
 from susurrus.mechanisms.errors import Refusal
+from susurrus.mechanisms.histogram.calendar import Calendar
 from susurrus.topics import published_keys as codec
 from susurrus.topics.packing import MalformedRecord
 
@@ -62,44 +62,44 @@ class PublishedKeys:
 
     # ---- questions ---------------------------------------------------------------------------------------------------
 
-    def complete(self, slot: int) -> bool:
-        """Whether everything published up to this slot is known. Raises Refusal where it never will be."""
+    def complete(self, interval: int) -> bool:
+        """Whether everything published up to this interval is known. Raises Refusal where it never will be."""
         with self._lock:
-            return self._complete(slot)
+            return self._complete(interval)
 
-    def _complete(self, slot: int) -> bool:
+    def _complete(self, interval: int) -> bool:
         if self._refusal:
             raise Refusal(self._refusal)
-        return len(self._closed) == self._partitions and min(self._closed.values()) >= slot
+        return len(self._closed) == self._partitions and min(self._closed.values()) >= interval
 
-    def behind(self, slot: int) -> list[int]:
-        """The bounded partitions that have not completed this slot, as far as is known."""
+    def behind(self, interval: int) -> list[int]:
+        """The bounded partitions that have not completed this interval, as far as is known."""
         with self._lock:
-            return [number for number in range(self._partitions) if self._closed.get(number, -_NEVER) < slot]
+            return [number for number in range(self._partitions) if self._closed.get(number, -_NEVER) < interval]
 
-    def known(self, window: int, slot: int, keys: list[bytes]) -> npt.NDArray[np.bool_]:
-        """bool[n]: which keys were published in the window that starts at ``window`` (ms), at a slot up to ``slot``.
+    def known(self, window: int, interval: int, keys: list[bytes]) -> npt.NDArray[np.bool_]:
+        """bool[n]: which keys were published in the window that starts at ``window`` (ms), at an interval up to ``interval``.
 
-        Raises NotYet while that slot is not complete, also when it was a moment ago and the topic is being read again: half an
+        Raises NotYet while that interval is not complete, also when it was a moment ago and the topic is being read again: half an
         answer would give other ranks. Raises Refusal where records of the topic are missing.
         """
         with self._lock:
-            since = self._published_in(window, slot)
-            return np.array([since.get(key, _NEVER) <= slot for key in keys], np.bool_)
+            since = self._published_in(window, interval)
+            return np.array([since.get(key, _NEVER) <= interval for key in keys], np.bool_)
 
-    def units(self, window: int, slot: int, keys: list[bytes]) -> npt.NDArray[np.int64]:
-        """int64[n]: what release said at ``slot`` a record of each key weighs at the window's last trigger; 0: not public then.
+    def units(self, window: int, interval: int, keys: list[bytes]) -> npt.NDArray[np.int64]:
+        """int64[n]: what release said at ``interval`` a record of each key weighs at the window's last trigger; 0: not public then.
 
         Raises as `known` does.
         """
         with self._lock:
-            since, units = self._published_in(window, slot), self._units.get(window, {})
-            if len(units) != sum(first <= slot for first in since.values()):
+            since, units = self._published_in(window, interval), self._units.get(window, {})
+            if len(units) != sum(first <= interval for first in since.values()):
                 self._lack(window)
             return np.array([units.get(key, 0) for key in keys], np.int64)
 
-    def _published_in(self, window: int, slot: int) -> dict[bytes, int]:
-        if not self._complete(slot):
+    def _published_in(self, window: int, interval: int) -> dict[bytes, int]:
+        if not self._complete(interval):
             raise NotYet("the published keys are being read again")
         if window in self._incomplete:
             self._lack(window)
@@ -114,7 +114,7 @@ class PublishedKeys:
     def purge_before(self) -> int:
         """The topic's records below this offset are not needed by anybody; -1 while that is unknown.
 
-        Release closes a slot only after every bound has. So no bound asks for windows that were over by then.
+        Release closes an interval only after every bound has. So no bound asks for windows that were over by then.
         """
         with self._lock:
             return min(self._offsets.values(), default=-1)
@@ -145,24 +145,24 @@ class PublishedKeys:
             self._take(block, offset)
 
     def _take(self, block: codec.PublishedKeysBlock, offset: int) -> None:
-        partition, slot = block.partition, block.slot
-        if slot <= self._closed.get(partition, -_NEVER):
+        partition, interval = block.partition, block.interval
+        if interval <= self._closed.get(partition, -_NEVER):
             return
-        self._offsets.setdefault(slot, offset)
+        self._offsets.setdefault(interval, offset)
         units = [0] * len(block) if block.units is None else block.units.tolist()
         for window, key, unit in zip(block.window.tolist(), block.keys, units, strict=True):
             if unit:
                 self._units.setdefault(window, {})[key] = unit
             since = self._since.setdefault(window, {})
-            if since.setdefault(key, slot) == slot:
+            if since.setdefault(key, interval) == interval:
                 self._counted[window, partition] = self._counted.get((window, partition), 0) + 1
         if not block.last:
             return
         # Keys told again with their units would make up for a lost record of theirs, as if published only now.
-        gap = block.units is not None and self._closed.get(partition) != slot - 1
-        self._closed[partition] = slot
+        gap = block.units is not None and self._closed.get(partition) != interval - 1
+        self._closed[partition] = interval
         for window, total in block.totals.items():
-            begun = self._calendar.first_slot(self._calendar.window_at(window)) < slot
+            begun = self._calendar.first_interval(self._calendar.window_at(window)) < interval
             if (gap and begun) or self._counted.get((window, partition), 0) != total:
                 self._incomplete.add(window)
         self._forget()
@@ -177,7 +177,7 @@ class PublishedKeys:
         self._counted = {place: n for place, n in self._counted.items() if place[0] >= oldest_open}
         self._incomplete = {window for window in self._incomplete if window >= oldest_open}
         oldest = newest - self._calendar.triggers
-        self._offsets = {slot: offset for slot, offset in self._offsets.items() if slot > oldest}
+        self._offsets = {interval: offset for interval, offset in self._offsets.items() if interval > oldest}
 
     def refuse(self, reason: str) -> None:
         """Whoever asks is told this from now on."""

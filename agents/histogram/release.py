@@ -1,12 +1,12 @@
 """release: bounded -> histogram, latest, progress, published-keys.  Key: the GROUP BY key.  State: per (window, key) exact totals.
 
-When a slot is closed by every by-user partition, each open window has a trigger: the keys with news, the keys that are due and
+When an interval is closed by every by-user partition, each open window has a trigger: the keys with news, the keys that are due and
 the published keys go through the strategy, whatever is published is written in key order, and progress says that the trigger
 is complete, also when it is empty. A chain of digests over the exact input guards against publishing twice from different data.
 
 State keys: ``s`` window key -> due trigger and state of an unpublished key, ``d`` window trigger key -> (index of what is due),
 ``p`` window key -> state of a published key, ``c`` window -> digest chain, ``w`` window key -> unit of a key that is public at the
-last trigger (strategy `closing`), and those of spilled_slots.py.
+last trigger (strategy `closing`), and those of spilled_intervals.py.
 """
 
 import logging
@@ -17,22 +17,22 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from susurrus.agents.commit import Commit, Output
-from susurrus.agents.histogram.open_slots import OpenSlots
+from susurrus.agents.histogram.open_intervals import OpenIntervals
 from susurrus.agents.histogram.published import columns_of
-from susurrus.agents.histogram.spilled_slots import SpilledSlots
+from susurrus.agents.histogram.spilled_intervals import SpilledIntervals
 from susurrus.agents.histogram.state_keys import ordered
 from susurrus.agents.histogram.table import Gathered, Rows, chain_key, gather, input_digest
-from susurrus.agents.received import Received
-from susurrus.agents.services import Services
-from susurrus.agents.stage import NotYet, Stage
-from susurrus.agents.store import Store, prefix_end
-from susurrus.agents.transport import Batch
-from susurrus.mechanisms.bounding import WEIGHT_ONE
-from susurrus.mechanisms.closing import units as units_of
+from susurrus.agents.runtime.commit import Commit, Output
+from susurrus.agents.runtime.received import Received
+from susurrus.agents.runtime.services import Services
+from susurrus.agents.runtime.stage import NotYet, Stage
+from susurrus.agents.runtime.store import Store, prefix_end
+from susurrus.agents.runtime.transport import Batch
 from susurrus.mechanisms.errors import Refusal, ReplayMismatch
+from susurrus.mechanisms.histogram.bounding import WEIGHT_ONE
+from susurrus.mechanisms.histogram.closing import units as units_of
+from susurrus.mechanisms.histogram.strategy import Increments, ListSums
 from susurrus.mechanisms.noise import NoiseSource, WindowNoise
-from susurrus.mechanisms.strategy import Increments, ListSums
 from susurrus.topics import bounded as bounded_codec
 from susurrus.topics import histogram as histogram_codec
 from susurrus.topics import ledger as ledger_codec
@@ -77,9 +77,9 @@ class Release(Stage):
             if target == partition
         ]
         self._declared_set = frozenset(self._declared)
-        self._open: OpenSlots[BoundedBlock]
+        self._open: OpenIntervals[BoundedBlock]
         self._received: Received
-        self._spilled: SpilledSlots[BoundedBlock]
+        self._spilled: SpilledIntervals[BoundedBlock]
         self._store: Store
         self._taken = -1
         self._noise: NoiseSource
@@ -110,12 +110,12 @@ class Release(Stage):
         )
         self._window_noise = {}
         self._published_digests = ledger.digests(self.partition)
-        self._spilled = SpilledSlots(store, encode=bounded_codec.encode, decode=bounded_codec.decode, meta=meta)
+        self._spilled = SpilledIntervals(store, encode=bounded_codec.encode, decode=bounded_codec.decode, meta=meta)
         place = f"topic={services.topic('bounded')} partition={self.partition}"
         self._received = Received(place, {} if meta is None else meta["received"], way_out=ledger.way_out)
         if meta is None:
-            closed = self._calendar.first_slot(ledger.first_window) - 1
-            self._open = OpenSlots.fresh(
+            closed = self._calendar.first_interval(ledger.first_window) - 1
+            self._open = OpenIntervals.fresh(
                 config_digest=services.config_digest,
                 closed=closed,
                 sources=services.settings.topics.by_user_partitions,
@@ -125,7 +125,7 @@ class Release(Stage):
             # Only behind commits is anything deleted from bounded: a log that begins later is refused.
             self._taken = position = ledger.begins(services.topic("bounded"), self.partition)
         else:
-            self._open = OpenSlots.from_meta(meta, config_digest=services.config_digest)
+            self._open = OpenIntervals.from_meta(meta, config_digest=services.config_digest)
             self._charges_sent = set(meta["charges_sent"])
         self._compare_with_public()
         return position
@@ -133,7 +133,7 @@ class Release(Stage):
     def _compare_with_public(self) -> None:
         """Refuse to go on from a state that is older than what has been published: an older copy was put back.
 
-        Progress is written in the transaction that closes its slot, so a state never lacks what was published before its owner
+        Progress is written in the transaction that closes its interval, so a state never lacks what was published before its owner
         fenced the ones before. But another owner may have published since: the first time that something is ahead, the task
         starts again and fences whoever that was. Raises NotYet then, and Refusal where that very record is ahead still.
         """
@@ -156,7 +156,7 @@ class Release(Stage):
         )
 
     def take(self, batch: Batch) -> None:
-        """Increments wait for their slot; ticks are noted."""
+        """Increments wait for their interval; ticks are noted."""
         for record in batch.records:
             if kind_of(record.value) is Kind.TICK:
                 tick = tick_codec.decode(record.value)
@@ -165,22 +165,24 @@ class Release(Stage):
                 continue
             block = bounded_codec.decode(record.value)
             self._received.take(block.partition, record.offset)
-            self._open.add(block.slot, block, len(block), record.offset, len(record.value))
+            self._open.add(block.interval, block, len(block), record.offset, len(record.value))
         self._taken = batch.end
 
     # ---- output ------------------------------------------------------------------------------------------------------
 
     def commits(self, now: int) -> Iterator[Commit]:
-        """One commit per closed slot, for every slot has its public results."""
+        """One commit per closed interval, for every interval has its public results."""
         self._waiting = ""
         while (ready := self._open.ready) > self._open.closed:
-            slot = self._open.closed + 1
-            if self._live and now < self._calendar.boundary(slot) + self._pad:
-                self._waiting = f"slot={slot} is published at its boundary + publication_pad"
+            interval = self._open.closed + 1
+            if self._live and now < self._calendar.boundary(interval) + self._pad:
+                self._waiting = f"interval={interval} is published at its boundary + publication_pad"
                 break
-            windows = [w for w in self._calendar.open_windows(slot) if w >= self.services.ledger.first_window]
+            windows = [w for w in self._calendar.open_windows(interval) if w >= self.services.ledger.first_window]
             if not windows and self._open.next_with_rows(ready) is None and not self._spilled:
-                slot = min(ready, max(slot, self._calendar.first_slot(self.services.ledger.first_window) - 1))
+                interval = min(
+                    ready, max(interval, self._calendar.first_interval(self.services.ledger.first_window) - 1)
+                )
             uncharged = next((w for w in windows if not self._is_charged(w)), None)
             if uncharged is not None:
                 if self.partition != 0:
@@ -192,7 +194,7 @@ class Release(Stage):
                     break
                 yield self._charge(uncharged)
                 continue
-            yield self._close(slot, windows)
+            yield self._close(interval, windows)
         if self._open.outgrows(self._max_rows):
             yield self._spill()
 
@@ -221,31 +223,31 @@ class Release(Stage):
         puts = self._spilled.spill(self._open.take_all())
         return Commit(position=self._taken, meta=self._meta(self._taken), puts=puts)
 
-    def _close(self, slot: int, windows: list[int]) -> Commit:
-        blocks, drops = self._spilled.take(slot)
-        blocks += self._open.peek(slot)
+    def _close(self, interval: int, windows: list[int]) -> Commit:
+        blocks, drops = self._spilled.take(interval)
+        blocks += self._open.peek(interval)
         news = gather(blocks, len(self._strategy.plan.columns))
         commit = Commit(position=-1, meta={}, drops=drops)
         published: dict[int, Rows] = {}
         for window in windows:
             start = self._calendar.window_start(window)
-            published[start] = self._trigger(window, slot, news.get(start), commit)
+            published[start] = self._trigger(window, interval, news.get(start), commit)
         if self._strategy.bounding.lag is not None:
-            units = self._units_told(slot, published, commit)
-            commit.outputs.append(self._published_keys(slot, published, units))
-        self._open.close(slot)
+            units = self._units_told(interval, published, commit)
+            commit.outputs.append(self._published_keys(interval, published, units))
+        self._open.close(interval)
         commit.position = self._open.position(self._taken)
         commit.meta = self._meta(commit.position)
         return commit
 
-    def _units_told(self, slot: int, published: dict[int, Rows], commit: Commit) -> dict[int, dict[bytes, int]]:
-        """Window start in ms -> unit by key, where the last trigger looks back at this slot; they are kept for that trigger."""
+    def _units_told(self, interval: int, published: dict[int, Rows], commit: Commit) -> dict[int, dict[bytes, int]]:
+        """Window start in ms -> unit by key, where the last trigger looks back at this interval; they are kept for that trigger."""
         if self._strategy.lists is None:
             return {}
         told = {}
         for start, rows in published.items():
             window = self._calendar.window_at(start)
-            if self._calendar.trigger(window, slot) != self._triggers - self._strategy.bounding.lag:
+            if self._calendar.trigger(window, interval) != self._triggers - self._strategy.bounding.lag:
                 continue
             keys, estimates, _ = rows.sorted()
             found = units_of(estimates[:, self._strategy.counting[0]]).tolist()
@@ -254,12 +256,12 @@ class Release(Stage):
             commit.puts += [(prefix + key, unit.to_bytes(4, "little")) for key, unit in told[start].items()]
         return told
 
-    def _published_keys(self, slot: int, published: dict[int, Rows], units: dict[int, dict[bytes, int]]) -> Output:
-        """What bound is told of this slot: new keys, how many there are in all, and that it is complete."""
+    def _published_keys(self, interval: int, published: dict[int, Rows], units: dict[int, dict[bytes, int]]) -> Output:
+        """What bound is told of this interval: new keys, how many there are in all, and that it is complete."""
         services = self.services
         block = published_keys_codec.block_of(
             self.partition,
-            slot,
+            interval,
             services.config_digest,
             bytes.fromhex(services.ledger.epoch),
             {start: rows.first for start, rows in published.items()},
@@ -272,8 +274,8 @@ class Release(Stage):
 
     # ---- one trigger of one window -----------------------------------------------------------------------------------
 
-    def _trigger(self, window: int, slot: int, news: Gathered | None, commit: Commit) -> Rows:
-        trigger = self._calendar.trigger(window, slot)
+    def _trigger(self, window: int, interval: int, news: Gathered | None, commit: Commit) -> Rows:
+        trigger = self._calendar.trigger(window, interval)
         start = self._calendar.window_start(window)
         # Kept for the window: it remembers the noise of published keys.
         noise = self._window_noise.setdefault(window, self._noise.window(window))
@@ -421,7 +423,7 @@ class Release(Stage):
             return
         keys, estimates, std_errors = rows.sorted()
         # Public records carry the trigger's time: the producer's own would tell how long the exact input took to handle.
-        stamp = self._calendar.boundary(self._calendar.first_slot(window) + trigger - 1)
+        stamp = self._calendar.boundary(self._calendar.first_interval(window) + trigger - 1)
         if keys:
             release = histogram_codec.Release(
                 window_start=start,
@@ -474,5 +476,5 @@ class Release(Stage):
         return self._waiting or self._open.stall("bound")
 
     def report(self) -> dict[str, Any]:
-        """Counters and the last closed slot."""
-        return {**super().report(), "slot": self._open.closed}
+        """Counters and the last closed interval."""
+        return {**super().report(), "interval": self._open.closed}

@@ -1,7 +1,8 @@
-"""route: raw -> by-user (key user) + ticks, dead-letter.  State: position, last closed slot; no user or key is kept.
+"""route: raw -> by-user (key user) + ticks, dead-letter.  State: position, last closed interval; no user or key is kept.
 
-Decodes whole fetches, decides window and slot of every record once, packs the events of a commit into one block per by-user
-partition, and closes slots with ticks in the same transaction. The only stage that looks at a wall clock (clock.py). Partition 0
+Decodes whole fetches, decides window and interval of every record once, packs the events of a commit into one block per by-user
+partition, and closes intervals with ticks in the same transaction. The only stage that looks at a wall clock
+(clock.py). Partition 0
 also looks whether the raw topic has grown (sources.py).
 
 A record whose schema cannot be had (yet) is held with all that was fetched behind it, as if they had not been read.
@@ -17,18 +18,18 @@ from typing import Any
 import numpy as np
 from confluent_kafka import KafkaException
 
-from susurrus.agents.commit import Commit, Output
-from susurrus.agents.formats import decoder_of
+from susurrus.agents.formats.decoders import decoder_of
 from susurrus.agents.histogram.clock import Clock
 from susurrus.agents.histogram.patience import Patience
 from susurrus.agents.histogram.sources import Growth
-from susurrus.agents.received import Written
-from susurrus.agents.services import Services
-from susurrus.agents.stage import NotYet, Stage
-from susurrus.agents.store import Store
-from susurrus.agents.transport import Batch
-from susurrus.mechanisms.bounding import Bounding, UserKeys
+from susurrus.agents.runtime.commit import Commit, Output
+from susurrus.agents.runtime.received import Written
+from susurrus.agents.runtime.services import Services
+from susurrus.agents.runtime.stage import NotYet, Stage
+from susurrus.agents.runtime.store import Store
+from susurrus.agents.runtime.transport import Batch
 from susurrus.mechanisms.errors import Refusal
+from susurrus.mechanisms.histogram.bounding import Bounding, UserKeys
 from susurrus.topics import by_user as by_user_codec
 from susurrus.topics import ledger as ledger_codec
 from susurrus.topics.by_user import ByUserBlock
@@ -102,9 +103,9 @@ class Route(Stage):
                 "late": 0,
                 "dead_letter": 0,
                 "before_start": 0,
-                "slot_moved": 0,
+                "interval_moved": 0,
             }
-            closed = self._calendar.first_slot(self._first_window) - 1
+            closed = self._calendar.first_interval(self._first_window) - 1
             growth: dict[str, Any] = {"looked": closed, "sources": ((closed + 1, len(ledger.start.offsets)),)}
             if self.partition in ledger.start.offsets:
                 position = ledger.start.offsets[self.partition]
@@ -119,11 +120,11 @@ class Route(Stage):
                     "part of it: give the pipeline a new name to start over with the whole archive"
                 )
             else:
-                # The raw topic has grown: source 0 announces from which slot on the readers wait for us.
+                # The raw topic has grown: source 0 announces from which interval on the readers wait for us.
                 sources = ledger.joined(self.partition)
                 if sources is None:
                     raise NotYet("waiting for source 0 to announce the new raw partition")
-                closed = sources.from_slot - 1
+                closed = sources.from_interval - 1
                 # Its log begins at 0: what retention ate before the first commit is refused, not skipped.
                 position = 0
             if not live:
@@ -227,7 +228,7 @@ class Route(Stage):
         placed = self._clock.place(stamps, offsets, topic=self._topic, partition=self.partition)
         event_time = stamps if columns.event_time is None else columns.event_time
         window = self._calendar.window_of(event_time)
-        first_slot = window * self._calendar.slots_per_window
+        first_interval = window * self._calendar.intervals_per_window
         reason = columns.reason
 
         def refuse(rows: Any, why: Reason) -> None:
@@ -237,26 +238,26 @@ class Route(Stage):
         if self._until is not None:
             refuse((stamps >= self._until) | (event_time >= self._until), Reason.IN_FUTURE)
         refuse(window < self._first_window, Reason.BEFORE_FIRST_WINDOW)
-        slot = np.maximum(placed.slot, first_slot)
+        interval = np.maximum(placed.interval, first_interval)
         good = reason == Reason.OK
-        late = good & (slot - first_slot >= self._calendar.triggers)
+        late = good & (interval - first_interval >= self._calendar.triggers)
         good &= ~late
         counters = self.counters
         counters["in"] += n
         counters["late"] += int(late.sum())
-        counters["slot_moved"] += placed.clamped
+        counters["interval_moved"] += placed.clamped
         self._refuse(records, reason)
 
         rows = np.flatnonzero(good)
         if not len(rows):
             return
-        rows = self._without_hopeless(rows, columns, slot, window)
+        rows = self._without_over_cap(rows, columns, interval, window)
         counters["routed"] += len(rows)
         counters["capped"] += int(good.sum()) - len(rows)
         block = ByUserBlock(
             source=self.partition,
             offset=offsets,
-            slot=slot,
+            interval=interval,
             window=self._calendar.origin + window * self._calendar.window,
             user=columns.user,
             users=columns.users,
@@ -273,18 +274,18 @@ class Route(Stage):
                 pieces = by_user_codec.split(block.take(chosen), self.services.max_record_bytes)
                 self._blocks.setdefault(number, []).extend(by_user_codec.encode(piece) for piece in pieces)
 
-    def _without_hopeless(self, rows: Any, columns: RawColumns, slot: Any, window: Any) -> Any:
+    def _without_over_cap(self, rows: Any, columns: RawColumns, interval: Any, window: Any) -> Any:
         """Rows without those that bound would drop whatever came before them: one user cannot fill the pipeline.
 
-        Caps are monotone: what a user's records of one slot in this batch push over C or m on their own is over it with any
+        Caps are monotone: what a user's records of one interval in this batch push over C or m on their own is over it with any
         history too (docs/guarantees/bounding.md). That does not hold for a cap on distinct keys, where history may name the key.
         """
         limits = self._limits
         if limits is None or int(np.bincount(columns.user[rows]).max()) <= limits.max_records:
             return rows
-        order = rows[np.lexsort((rows, slot[rows], window[rows], columns.user[rows]))]
+        order = rows[np.lexsort((rows, interval[rows], window[rows], columns.user[rows]))]
         changes = np.zeros(len(order), np.bool_)
-        for column in (columns.user, window, slot):
+        for column in (columns.user, window, interval):
             changes[1:] |= column[order[1:]] != column[order[:-1]]
         member = np.cumsum(changes, dtype=np.int32)
         members = int(member[-1]) + 1
@@ -316,11 +317,11 @@ class Route(Stage):
             self._go_on(now)
         clock.moved(self._taken)
         growth = self._growth
-        slot = clock.closed if growth is None else min(clock.closed, growth.looked)
+        interval = clock.closed if growth is None else min(clock.closed, growth.looked)
         if (
             not self._blocks
             and not self._letters
-            and slot <= self._ticked
+            and interval <= self._ticked
             and (growth is None or growth.looked == self._committed_look)
             and self._taken < self._committed + 10_000
         ):
@@ -335,10 +336,10 @@ class Route(Stage):
             outputs.append(Output(self.services.topic("dead-letter"), self.partition, messages, headers))
         if self._announced:
             outputs.append(self.services.ledger.output(*self._announced))
-        if slot > self._ticked:
-            outputs += self._tick(slot)
+        if interval > self._ticked:
+            outputs += self._tick(interval)
         self._blocks, self._letters, self._announced = {}, [], []
-        self._ticked = max(self._ticked, slot)
+        self._ticked = max(self._ticked, interval)
         self._committed = self._taken
         meta: dict[str, Any] = {
             "closed": clock.closed,
@@ -356,7 +357,7 @@ class Route(Stage):
     def _look_for_growth(self, now: int) -> None:
         """At public instants; what was seen is committed at once, so that no later look takes its place."""
         growth = self._growth
-        if growth is None or (slot := growth.due(now)) is None:
+        if growth is None or (interval := growth.due(now)) is None:
             return
         try:
             partitions = self.services.clients.partitions(self._topic)
@@ -364,17 +365,17 @@ class Route(Stage):
             self._blind = True
             return
         self._blind = False
-        grown = growth.saw(partitions, slot)
+        grown = growth.saw(partitions, interval)
         if grown is not None:
-            self._announced.append(ledger_codec.Sources(number=grown[1], from_slot=grown[0]))
+            self._announced.append(ledger_codec.Sources(number=grown[1], from_interval=grown[0]))
 
-    def _tick(self, slot: int) -> list[Output]:
-        """Ticks for every by-user partition; source 0's carry the numbers of sources and from which slot on they hold."""
+    def _tick(self, interval: int) -> list[Output]:
+        """Ticks for every by-user partition; source 0's carry the numbers of sources and from which interval on they hold."""
         growth = self._growth
         if growth is None:
-            return self._written.ticks(slot)
-        outputs = self._written.ticks(slot, growth.sources.schedule)
-        growth.sources.prune(slot)
+            return self._written.ticks(interval)
+        outputs = self._written.ticks(interval, growth.sources.schedule)
+        growth.sources.prune(interval)
         return outputs
 
     def stall(self, now: int) -> str | None:
@@ -383,12 +384,13 @@ class Route(Stage):
             return self._waiting
         if self._blind:
             return (
-                f"nobody tells how many partitions topic={self._topic} has, and slot={self._ticked + 1} closes only then: look at "
+                f"nobody tells how many partitions topic={self._topic} has, and interval={self._ticked + 1} "
+                f"closes only then: look at "
                 "the brokers"
             )
         held = self._clock.stall(self._taken)
         return held and f"topic={self._topic} partition={self.partition}, {held}"
 
     def report(self) -> dict[str, Any]:
-        """Counters and the last closed slot."""
-        return {**super().report(), "slot": self._ticked}
+        """Counters and the last closed interval."""
+        return {**super().report(), "interval": self._ticked}

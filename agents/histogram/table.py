@@ -1,4 +1,4 @@
-"""Columns of one release: increments of a slot gathered by window and key, their digest, and the rows to be published."""
+"""Columns of one release: increments of an interval gathered by window and key, their digest, and the rows to be published."""
 
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -13,7 +13,7 @@ Int64 = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Gathered:
-    """Exact increments of one window in one slot, keys in byte order. ``index``: key -> row."""
+    """Exact increments of one window in one interval, keys in byte order. ``index``: key -> row."""
 
     keys: list[bytes]
     index: dict[bytes, int]
@@ -25,7 +25,7 @@ class Gathered:
 
 
 def gather(blocks: list[BoundedBlock], columns: int) -> dict[int, Gathered]:
-    """Add up the blocks of a slot, from all by-user partitions: window start in ms -> increments."""
+    """Add up the blocks of an interval, from all by-user partitions: window start in ms -> increments."""
     result: dict[int, Gathered] = {}
     for start in sorted({int(w) for block in blocks for w in np.unique(block.window)}):
         parts = []

@@ -1,6 +1,6 @@
 """The users' lists as a whole, for strategy `closing`: numbers for their keys, and the measurement at a window's last trigger.
 
-    bound, every slot:    (window, key) ──KeyNumbers──▶ number, which a user's row holds instead of a hash
+    bound, every interval:    (window, key) ──KeyNumbers──▶ number, which a user's row holds instead of a hash
     bound, last trigger:  all rows of the window ──measure──▶ one block of list sums for bounded
 
 A hash would do for caps, where a collision makes one user's caps tighter. Here a number must lead back to its key, and two keys
@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from susurrus.agents.histogram.state_keys import ordered
-from susurrus.agents.store import Store, prefix_end
-from susurrus.mechanisms.closing import ListWeights
+from susurrus.agents.runtime.store import Store, prefix_end
+from susurrus.mechanisms.histogram.closing import ListWeights
 from susurrus.topics.bounded import BoundedBlock
 
 NUMBERS, KEYS = b"k", b"i"
@@ -116,13 +116,13 @@ def _add(
     sums += lists.add_up(indptr, key, unit)
 
 
-def block_of(partition: int, slot: int, window: int, keys: list[bytes], sums: Int64, columns: int) -> BoundedBlock:
+def block_of(partition: int, interval: int, window: int, keys: list[bytes], sums: Int64, columns: int) -> BoundedBlock:
     """What bounded is told: keys with any weight, in byte order, for numbers mean nothing; nothing of their increments."""
     rows = np.array(sorted(np.flatnonzero(sums.any(axis=1)).tolist(), key=keys.__getitem__), np.intp)
     zeros = np.zeros(len(rows), np.int64)
     return BoundedBlock(
         partition=partition,
-        slot=slot,
+        interval=interval,
         window=np.full(len(rows), window, np.int64),
         keys=[keys[i] for i in rows.tolist()],
         users=zeros,

@@ -1,6 +1,6 @@
 """client: value -> reports (on the device);  threshold -> client.  The only part of Susurrus that sees a true value.
 
-    with ToplClient("kafka:9092", pipeline="meters", epsilon=1.0, bound=5000.0, slot=60_000) as client:
+    with ToplClient("kafka:9092", pipeline="meters", epsilon=1.0, bound=5000.0, interval=60_000) as client:
         client.report(231.4)
 
 Each report is eps-locally private by itself, whatever the server does: the randomisers and their epsilon are the
@@ -78,7 +78,7 @@ class ToplClient:
     """Perturbs values on this device and sends the reports.
 
     epsilon, bound: of the device's own configuration; every report is epsilon-locally private, and values are clipped
-    to [0, bound]. slot: length in ms of the time slots a report is assigned to. scale: of the phase 1 domain, "log"
+    to [0, bound]. interval: length in ms of the time intervals a report is assigned to. scale: of the phase 1 domain, "log"
     or "linear", as the server's. max_queue: reports that may wait for brokers. when_full: what `report` does then:
     "drop" (count it, return False) or "wait". give_up: seconds after which a waiting report is given up. settle:
     seconds to wait at the start for the threshold that may exist; without an answer reports are phase 1. properties:
@@ -94,7 +94,7 @@ class ToplClient:
         pipeline: str,
         epsilon: float,
         bound: float,
-        slot: int,
+        interval: int,
         prefix: str = "susurrus",
         scale: Literal["linear", "log"] = "log",
         properties: Mapping[str, Any] | None = None,
@@ -105,13 +105,13 @@ class ToplClient:
         on_delivery: OnDelivery | None = None,
         words: Words = secure_words,
     ) -> None:
-        if slot < 1 or max_queue < 1:
-            raise ConfigurationError(f"slot={slot}, max_queue={max_queue}: both must be positive")
+        if interval < 1 or max_queue < 1:
+            raise ConfigurationError(f"interval={interval}, max_queue={max_queue}: both must be positive")
         if when_full not in ("drop", "wait"):
             raise ConfigurationError(f"when_full={when_full!r} is not known: use 'drop' or 'wait'")
         self._wave = SquareWave(epsilon, bound, scale)
         _ = self._wave.window.inside  # computed now, not at the first report
-        self._epsilon, self._bound, self._slot = epsilon, bound, slot
+        self._epsilon, self._bound, self._interval = epsilon, bound, interval
         self._topic = topic_name(prefix, pipeline, REPORTS.name)
         self._threshold_topic = topic_name(prefix, pipeline, THRESHOLD.name)
         self._when_full = when_full
@@ -184,12 +184,12 @@ class ToplClient:
         phase = self._phase
         if phase.perturber is None or (phase.share and secure_word() < phase.share):
             payload = report_codec.encode_one(
-                phase=1, threshold_version=0, slot=self._slot_of(at), code=self._wave.randomise_one(number)
+                phase=1, threshold_version=0, interval=self._interval_of(at), code=self._wave.randomise_one(number)
             )
         else:
             code = phase.perturber.randomise_one(number / phase.theta)
             payload = report_codec.encode_one(
-                phase=2, threshold_version=phase.version, slot=self._slot_of(at), code=code
+                phase=2, threshold_version=phase.version, interval=self._interval_of(at), code=code
             )
         return self._queue_one(payload)
 
@@ -206,13 +206,13 @@ class ToplClient:
         numbers = _numbers(values)
         self._check_open()
         moments = np.asarray(int(time.time() * 1000) if at is None else at, dtype=np.int64)
-        slots = np.broadcast_to(moments - moments % self._slot, numbers.shape)
+        intervals = np.broadcast_to(moments - moments % self._interval, numbers.shape)
         queued = 0
         for start in range(0, numbers.size, _BATCH):
-            queued += self._report_some(numbers[start : start + _BATCH], slots[start : start + _BATCH])
+            queued += self._report_some(numbers[start : start + _BATCH], intervals[start : start + _BATCH])
         return queued
 
-    def _report_some(self, numbers: npt.NDArray[np.float64], slots: npt.NDArray[np.int64]) -> int:
+    def _report_some(self, numbers: npt.NDArray[np.float64], intervals: npt.NDArray[np.int64]) -> int:
         phase, n = self._phase, numbers.size
         first = np.ones(n, dtype=np.bool_)
         if phase.perturber is not None:
@@ -228,7 +228,7 @@ class ToplClient:
             Reports(
                 phase=np.where(first, 1, 2).astype(np.int32),
                 threshold_version=np.where(first, 0, phase.version).astype(np.int64),
-                slot=slots,
+                interval=intervals,
                 code=codes,
             )
         )
@@ -278,9 +278,9 @@ class ToplClient:
         if self._on_delivery is not None:
             self._on_delivery(None if error is None else error.name())
 
-    def _slot_of(self, at: int | None) -> int:
+    def _interval_of(self, at: int | None) -> int:
         moment = int(time.time() * 1000) if at is None else at
-        return moment - moment % self._slot
+        return moment - moment % self._interval
 
     def _check_open(self) -> None:
         if self._stopping.is_set():

@@ -1,11 +1,11 @@
-"""collect: reports -> report-totals, dead-letter.  Key: none.  State: the last slot this partition has closed.
+"""collect: reports -> report-totals, dead-letter.  Key: none.  State: the last interval this partition has closed.
 
-Checks every report (format, threshold in force, a code its randomiser can draw, a slot that is still open) and adds
-the good ones up to integers: phase 1 by output bucket, phase 2 by slot and threshold. Reports are private when they
+Checks every report (format, threshold in force, a code its randomiser can draw, an interval that is still open) and adds
+the good ones up to integers: phase 1 by output bucket, phase 2 by interval and threshold. Reports are private when they
 arrive, so what is guarded here is only correctness: each report counts once.
 
-A slot is closed by a cut: `lateness` after its end the log's end is asked, and when everything below has been read
-the slot is over for this partition, said by a tick in the same transaction. So a worker that was down for hours makes
+An interval is closed by a cut: `lateness` after its end the log's end is asked, and when everything below has been read
+the interval is over for this partition, said by a tick in the same transaction. So a worker that was down for hours makes
 nothing late.
 """
 
@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from susurrus.agents.commit import Commit, Output
-from susurrus.agents.local.scheme import Slots, Thresholds, local_settings, wave_of
-from susurrus.agents.received import Written
-from susurrus.agents.services import Services
-from susurrus.agents.stage import Stage
-from susurrus.agents.store import Store
-from susurrus.agents.transport import Batch
+from susurrus.agents.local.parameters import Intervals, Thresholds, local_settings, wave_of
+from susurrus.agents.runtime.commit import Commit, Output
+from susurrus.agents.runtime.received import Written
+from susurrus.agents.runtime.services import Services
+from susurrus.agents.runtime.stage import Stage
+from susurrus.agents.runtime.store import Store
+from susurrus.agents.runtime.transport import Batch
 from susurrus.mechanisms.local.estimate import Totals
 from susurrus.topics import ledger as ledger_codec
 from susurrus.topics import report_totals as totals_codec
@@ -42,7 +42,7 @@ class Collect(Stage):
         settings = services.settings
         local = local_settings(settings)
         self._topic = services.topic("reports")
-        self._slots = Slots(local.slot)
+        self._intervals = Intervals(local.interval)
         self._lateness = local.lateness
         self._ahead = settings.clock.max_ahead
         self._wave = wave_of(local)
@@ -58,14 +58,14 @@ class Collect(Stage):
     # ---- input -------------------------------------------------------------------------------------------------------
 
     def restore(self, store: Store, meta: dict[str, Any] | None, position: int) -> int:
-        """Continue after the last commit; a new pipeline reads the log from its start and its slots from its
+        """Continue after the last commit; a new pipeline reads the log from its start and its intervals from its
         founding.
         """
         self._forget()
         self._cut = None
         if meta is None:
             self.counters = {"in": 0, "phase_1": 0, "phase_2": 0, "late": 0, "dead_letter": 0}
-            self._closed, written = self._slots.at(self._first_moment()) - 1, [0]
+            self._closed, written = self._intervals.at(self._first_moment()) - 1, [0]
         else:
             self._closed, written = int(meta["closed"]), meta["written"]
         totals = self.services.topic("report-totals")
@@ -96,14 +96,14 @@ class Collect(Stage):
         reports, good = report_codec.decode([record.value for record in records])
         reason = np.full(len(records), Reason.NOT_A_REPORT, np.int64)
         rows = np.flatnonzero(good)
-        slot = reports.slot // self._slots.length
+        interval = reports.interval // self._intervals.length
         why = np.full(rows.size, Reason.OK, np.int64)
 
         def refuse(which: np.ndarray[Any, np.dtype[np.bool_]], cause: Reason) -> None:
             why[which & (why == Reason.OK)] = cause
 
         stamps = np.fromiter([records[row].timestamp for row in rows.tolist()], np.int64, rows.size)
-        refuse(slot > (stamps + self._ahead) // self._slots.length, Reason.IN_FUTURE)
+        refuse(interval > (stamps + self._ahead) // self._intervals.length, Reason.IN_FUTURE)
         first = reports.phase == 1
         refuse(first & (reports.code >= self._wave.codes), Reason.IMPOSSIBLE_CODE)
         for version in np.unique(reports.threshold_version[~first]).tolist():
@@ -116,14 +116,14 @@ class Collect(Stage):
                 refuse(named, Reason.WRONG_THRESHOLD)
             else:
                 refuse(named & ~found[1].allowed(reports.code), Reason.IMPOSSIBLE_CODE)
-        refuse(~first & (slot <= self._closed), Reason.LATE)
+        refuse(~first & (interval <= self._closed), Reason.LATE)
         reason[rows] = why
 
         fine = why == Reason.OK
         self._first_phase += self._wave.bucket_counts(reports.code[first & fine], BUCKETS)
         chosen = np.flatnonzero(~first & fine)
         if chosen.size:
-            pairs = np.stack((slot[chosen], reports.threshold_version[chosen]), axis=1)
+            pairs = np.stack((interval[chosen], reports.threshold_version[chosen]), axis=1)
             distinct, group = np.unique(pairs, axis=0, return_inverse=True)
             group = group.ravel()
             order = np.argsort(group, kind="stable")
@@ -146,8 +146,8 @@ class Collect(Stage):
     # ---- output ------------------------------------------------------------------------------------------------------
 
     def commits(self, now: int) -> Iterator[Commit]:
-        """One commit for everything added up, with a tick if slots are over."""
-        over = self._slots.at(now - self._lateness) - 1
+        """One commit for everything added up, with a tick if intervals are over."""
+        over = self._intervals.at(now - self._lateness) - 1
         if over > self._closed and self._cut is None:
             _, end = self.services.clients.watermarks(self._topic, self.partition)
             self._cut = (over, end)
@@ -187,15 +187,15 @@ class Collect(Stage):
         return ReportTotals(partition=self.partition, **columns, first_phase=first_phase)
 
     def stall(self, now: int) -> str | None:
-        """What keeps the next slot open."""
+        """What keeps the next interval open."""
         if self._cut is None:
             return None
         return (
-            f"slot={self._cut[0]} closes at offset={self._cut[1]}, position={self._taken}: if it stays, a producer's "
+            f"interval={self._cut[0]} closes at offset={self._cut[1]}, position={self._taken}: if it stays, a producer's "
             "transaction is open there; find it with kafka-transactions.sh find-hanging"
         )
 
     def report(self) -> dict[str, Any]:
         """Counters, and the last of the pipeline's trigger intervals that has closed as a whole."""
-        interval = self.services.calendar.slot_at(self._slots.start(self._closed + 1)) - 1
-        return {"counters": dict(self.counters), "slot": interval}
+        interval = self.services.calendar.interval_at(self._intervals.start(self._closed + 1)) - 1
+        return {"counters": dict(self.counters), "interval": interval}

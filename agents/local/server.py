@@ -1,9 +1,9 @@
-"""server: report-totals -> threshold, estimate.  Key: slot.  State: totals of open slots, phase 1 counts, thresholds,
+"""server: report-totals -> threshold, estimate.  Key: interval.  State: totals of open intervals, phase 1 counts, thresholds,
 filter.
 
 Phase 1: when `holdout` phase 1 reports are in, their distribution is fitted, theta and the perturber are chosen and
 published with their provenance; clients switch by themselves. Phase 2: when every reports partition has closed a
-slot, its sum, mean, count and standard errors are published, with the running sum from which any range of slots is a
+interval, its sum, mean, count and standard errors are published, with the running sum from which any range of intervals is a
 difference, and the filtered sum beside the plain one. With `refresh` a new threshold follows from the share of
 reports that stays phase 1.
 
@@ -16,13 +16,13 @@ from typing import Any
 
 import numpy as np
 
-from susurrus.agents.commit import Commit, Output
-from susurrus.agents.local.scheme import Slots, local_settings, wave_of
-from susurrus.agents.received import Received
-from susurrus.agents.services import Services
-from susurrus.agents.stage import Stage
-from susurrus.agents.store import Store
-from susurrus.agents.transport import Batch
+from susurrus.agents.local.parameters import Intervals, local_settings, wave_of
+from susurrus.agents.runtime.commit import Commit, Output
+from susurrus.agents.runtime.received import Received
+from susurrus.agents.runtime.services import Services
+from susurrus.agents.runtime.stage import Stage
+from susurrus.agents.runtime.store import Store
+from susurrus.agents.runtime.transport import Batch
 from susurrus.mechanisms.errors import Refusal
 from susurrus.mechanisms.local.estimate import Estimate, Totals, combine, estimate
 from susurrus.mechanisms.local.filter import Bank, Filtered
@@ -52,7 +52,7 @@ class Server(Stage):
         super().__init__(services, partition)
         settings = services.settings
         self._local = local_settings(settings)
-        self._slots = Slots(self._local.slot)
+        self._intervals = Intervals(self._local.interval)
         self._sources = settings.topics.by_user_partitions
         self._wave = wave_of(self._local)
         self._taken = self._committed = -1
@@ -77,7 +77,7 @@ class Server(Stage):
             position = 0
         self._taken = self._committed = position
         if meta is None:
-            self.counters = {"phase_1": 0, "phase_2": 0, "expired": 0, "thresholds": 0, "slots": 0}
+            self.counters = {"phase_1": 0, "phase_2": 0, "expired": 0, "thresholds": 0, "intervals": 0}
             meta = {
                 "ticks": {},
                 "received": {},
@@ -89,14 +89,14 @@ class Server(Stage):
                 "pooled": [0, [0, 0, 0, 0, 0]],
                 "bank": Bank().state(),
             }
-        self._ticks = {int(source): int(slot) for source, slot in meta["ticks"].items()}
+        self._ticks = {int(source): int(interval) for source, interval in meta["ticks"].items()}
         place = f"topic={self.services.topic('report-totals')} partition={self.partition}"
         self._received = Received(place, meta["received"], way_out=self.services.ledger.way_out)
         self._closed = None if meta["closed"] is None else int(meta["closed"])
         self._first_phase = np.array(meta["first_phase"], np.int64)
         self._open = {
-            int(slot): {int(version): Totals(*numbers) for version, numbers in versions.items()}
-            for slot, versions in meta["open"].items()
+            int(interval): {int(version): Totals(*numbers) for version, numbers in versions.items()}
+            for interval, versions in meta["open"].items()
         }
         self._thresholds = {int(version): Threshold(**fields) for version, fields in meta["thresholds"].items()}
         self._perturbers = {version: Hybrid(t.epsilon, t.alpha) for version, t in self._thresholds.items()}
@@ -114,8 +114,8 @@ class Server(Stage):
             "closed": self._closed,
             "first_phase": self._first_phase.tolist(),
             "open": {
-                slot: {version: _numbers(totals) for version, totals in versions.items()}
-                for slot, versions in self._open.items()
+                interval: {version: _numbers(totals) for version, totals in versions.items()}
+                for interval, versions in self._open.items()
             },
             "thresholds": {version: asdict(threshold) for version, threshold in self._thresholds.items()},
             "running": [self._running.count, self._running.sum, self._running.variance],
@@ -132,34 +132,34 @@ class Server(Stage):
                 tick = tick_codec.decode(record.value)
                 if tick.config_digest != self.services.config_digest:
                     raise Refusal(
-                        f"source={tick.source} closed slot={tick.slot} under another configuration: run every worker "
+                        f"source={tick.source} closed interval={tick.interval} under another configuration: run every worker "
                         "with the same configuration"
                     )
                 self._received.compare(tick, record.offset)
-                self._ticks[tick.source] = max(tick.slot, self._ticks.get(tick.source, tick.slot))
+                self._ticks[tick.source] = max(tick.interval, self._ticks.get(tick.source, tick.interval))
                 continue
             block = totals_codec.decode(record.value)
             self._received.take(block.partition, record.offset)
             self._first_phase += block.first_phase
             self.counters["phase_1"] += int(block.first_phase.sum())
             rows = zip(*(getattr(block, name).tolist() for name in totals_codec.COLUMNS), strict=True)
-            for slot, version, *numbers in rows:
+            for interval, version, *numbers in rows:
                 totals = Totals(*numbers)
                 if version not in self._thresholds:  # two versions old: collect had not heard of the newest yet
                     self.counters["expired"] += totals.count
                     continue
                 self.counters["phase_2"] += totals.count
-                versions = self._open.setdefault(slot, {})
+                versions = self._open.setdefault(interval, {})
                 versions[version] = versions.get(version, Totals()) + totals
         self._taken = batch.end
 
     # ---- output ------------------------------------------------------------------------------------------------------
 
     def commits(self, now: int) -> Iterator[Commit]:
-        """A threshold when enough phase 1 reports are in; the slots that all partitions have closed; state now and
+        """A threshold when enough phase 1 reports are in; the intervals that all partitions have closed; state now and
         then.
         """
-        outputs = [*self._new_threshold(now), *self._close_slots()]
+        outputs = [*self._new_threshold(now), *self._close_intervals()]
         waited = now - self._committed_at >= _STATE_MILLISECONDS
         if outputs or (self._taken > self._committed and waited):
             self._committed, self._committed_at = self._taken, now
@@ -206,33 +206,33 @@ class Server(Stage):
             outputs.append(self.services.ledger.output(promise))
         return outputs
 
-    def _close_slots(self) -> list[Output]:
+    def _close_intervals(self) -> list[Output]:
         if len(self._ticks) < self._sources:
             return []
         ready = min(self._ticks[source] for source in range(self._sources))
         if self._closed is not None and ready <= self._closed:
             return []
         messages = []
-        for slot in sorted(slot for slot in self._open if slot <= ready):
-            key, value = estimate_codec.encode(self._estimate(slot, self._open.pop(slot)))
-            messages.append({"key": key, "value": value, "timestamp": self._slots.start(slot + 1)})
+        for interval in sorted(interval for interval in self._open if interval <= ready):
+            key, value = estimate_codec.encode(self._estimate(interval, self._open.pop(interval)))
+            messages.append({"key": key, "value": value, "timestamp": self._intervals.start(interval + 1)})
         self._closed = ready
         return [Output(self.services.topic("estimate"), 0, messages)] if messages else []
 
-    def _estimate(self, slot: int, versions: dict[int, Totals]) -> estimate_codec.Estimate:
+    def _estimate(self, interval: int, versions: dict[int, Totals]) -> estimate_codec.Estimate:
         parts = {
             version: estimate(totals, self._thresholds[version].theta, self._perturbers[version])
             for version, totals in versions.items()
         }
         found = combine(parts.values())
         self._running = combine((self._running, found))
-        self.counters["slots"] += 1
+        self.counters["intervals"] += 1
         newest = max(parts)
         theta = self._thresholds[newest].theta
         filtered = self._filter(newest, versions[newest], parts[newest]) if len(parts) == 1 else None
         return estimate_codec.Estimate(
-            slot_start=estimate_codec.slot_text(self._slots.start(slot)),
-            slot_end=estimate_codec.slot_text(self._slots.start(slot + 1)),
+            interval_start=estimate_codec.interval_text(self._intervals.start(interval)),
+            interval_end=estimate_codec.interval_text(self._intervals.start(interval + 1)),
             count=found.count,
             sum=Measured(found.sum, found.standard_error),
             mean=Measured(found.mean, found.mean_standard_error) if found.count else None,
@@ -245,12 +245,12 @@ class Server(Stage):
         )
 
     def _filter(self, version: int, totals: Totals, plain: Estimate) -> Filtered | None:
-        """The slot's filtered sum. A new threshold clips differently, so its filter begins afresh."""
+        """The interval's filtered sum. A new threshold clips differently, so its filter begins afresh."""
         if version != self._pooled[0]:
             self._pooled, self._bank = (version, Totals()), Bank()
         pooled = self._pooled[1] + totals
         self._pooled = (version, pooled)
-        # The noise's variance per report from all slots so far: from this slot alone it would depend on the estimate.
+        # The noise's variance per report from all intervals so far: from this interval alone it would depend on the estimate.
         per_report = (
             estimate(pooled, self._thresholds[version].theta, self._perturbers[version]).variance / pooled.count
         )
@@ -259,17 +259,17 @@ class Server(Stage):
         return self._bank.one(float(plain.count), plain.mean, per_report / plain.count)
 
     def stall(self, now: int) -> str | None:
-        """Which partition holds the next slot back."""
+        """Which partition holds the next interval back."""
         waiting = [source for source in range(self._sources) if source not in self._ticks]
         if self._open and waiting:
-            return f"slots wait for reports partition {', '.join(map(str, waiting[:8]))}"
+            return f"intervals wait for reports partition {', '.join(map(str, waiting[:8]))}"
         return None
 
     def report(self) -> dict[str, Any]:
         """Counters, and the last of the pipeline's trigger intervals that is published as a whole."""
         facts: dict[str, Any] = {"counters": dict(self.counters)}
         if self._closed is not None:
-            facts["slot"] = self.services.calendar.slot_at(self._slots.start(self._closed + 1)) - 1
+            facts["interval"] = self.services.calendar.interval_at(self._intervals.start(self._closed + 1)) - 1
         return facts
 
 

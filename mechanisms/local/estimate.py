@@ -1,6 +1,6 @@
 r"""The server's plain estimator: exact integer totals of the reports, and sums, means and their errors from them.
 
-A slot's state is integers only, so that it does not depend on the order or the batching of the reports, and a restart
+An interval's state is integers only, so that it does not depend on the order or the batching of the reports, and a restart
 repeats it exactly. Unbiased for the sum of the values CLIPPED at theta; what truncation costs is outside the standard
 error.
 """
@@ -20,7 +20,7 @@ _SQUARE_SHIFT = 16  # squares are of code >> 16: 2**32 reports fit an int64, and
 
 @dataclass(frozen=True)
 class Totals:
-    """Of the phase 2 reports of one slot under one threshold: what the estimates need, as integers."""
+    """Of the phase 2 reports of one interval under one threshold: what the estimates need, as integers."""
 
     wide: int = 0  # piecewise reports
     codes: int = 0  # sum of their codes
@@ -55,7 +55,7 @@ class Totals:
 
 @dataclass(frozen=True)
 class Estimate:
-    """Sum and mean of one slot or range; `variance` is the squared standard error of the sum."""
+    """Sum and mean of one interval or range; `variance` is the squared standard error of the sum."""
 
     count: int
     sum: float
@@ -117,7 +117,7 @@ def estimate(totals: Totals, theta: float, perturber: Hybrid) -> Estimate:
 
 
 def combine(parts: Iterable[Estimate]) -> Estimate:
-    """A range query: the sum over slots (and thresholds). Reports are perturbed independently, so variances add."""
+    """A range query: the sum over intervals (and thresholds). Reports are perturbed independently, so variances add."""
     count, total, variance = 0, 0.0, 0.0
     for part in parts:
         count, total, variance = count + part.count, total + part.sum, variance + part.variance

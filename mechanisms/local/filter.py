@@ -1,7 +1,7 @@
 r"""A causal filter beside the plain estimates: levels that do not move are averaged, levels that move are not.
 
-Slot k's true (clipped) mean is x_k = level_k + own_k, level_k - level_{k-1} ~ N(0, q), own_k ~ N(0, w); the plain
-estimate is y_k = x_k + noise of known variance. A bank of (q, w), both measured in the first slot's noise variance,
+Interval k's true (clipped) mean is x_k = level_k + own_k, level_k - level_{k-1} ~ N(0, q), own_k ~ N(0, w); the plain
+estimate is y_k = x_k + noise of known variance. A bank of (q, w), both measured in the first interval's noise variance,
 runs side by side, each a Kalman filter, weighted by its likelihood on the estimates already released, old ones
 forgotten at rate 1 - `memory`. The bank contains the plain estimate as its limit, so a level that moves switches the
 averaging off.
@@ -35,7 +35,7 @@ class Filtered:
 
 
 class Bank:
-    """All filters of the bank, one step per slot; ranges are opened at their first slot and read at any later one."""
+    """All filters of the bank, one step per interval; ranges are opened at their first interval and read at any later one."""
 
     def __init__(self, *, memory: float = MEMORY) -> None:
         drift, white = np.meshgrid(DRIFTS, WHITES, indexing="ij")
@@ -71,17 +71,17 @@ class Bank:
         return bank
 
     def open(self) -> int:
-        """Open a range that starts with the next slot; returns its number."""
+        """Open a range that starts with the next interval; returns its number."""
         self._sum = np.vstack((self._sum, np.zeros_like(self._level)))
         self._cross = np.vstack((self._cross, np.zeros_like(self._level)))
         self._variance = np.vstack((self._variance, np.zeros_like(self._level)))
         return self._sum.shape[0] - 1
 
     def step(self, count: float, mean: float, variance: float) -> None:
-        """Take slot k: `count` reports with plain mean `mean` of noise variance `variance` (> 0).
+        """Take interval k: `count` reports with plain mean `mean` of noise variance `variance` (> 0).
 
-        `variance` must not come from this slot's reports alone: an estimate that is low by chance would seem precise as
-        well, and averages would be drawn to it. Pool it over all slots so far.
+        `variance` must not come from this interval's reports alone: an estimate that is low by chance would seem precise as
+        well, and averages would be drawn to it. Pool it over all intervals so far.
         """
         if self._unit == 0.0:
             self._unit = variance
@@ -95,7 +95,7 @@ class Bank:
         if self._level_variance.any():
             self._score = self._memory * self._score - (np.log(spread) + innovation**2 / spread) / 2
         gain = prior / spread
-        # the slot's own sum enters every open range: S + count * x, with Cov(x, S) = cross and Var(x) = prior + own
+        # the interval's own sum enters every open range: S + count * x, with Cov(x, S) = cross and Var(x) = prior + own
         with_x = self._cross + count * (prior + own)
         self._sum = self._sum + count * self._level + with_x / spread * innovation
         self._variance = self._variance + 2 * count * self._cross + count**2 * (prior + own) - with_x**2 / spread
@@ -104,7 +104,7 @@ class Bank:
         self._level_variance = prior - gain * prior
 
     def one(self, count: float, mean: float, variance: float) -> Filtered:
-        """`step`, and the slot's own filtered sum."""
+        """`step`, and the interval's own filtered sum."""
         opened = self.open()
         self.step(count, mean, variance)
         answer = self.read(opened)
@@ -116,7 +116,7 @@ class Bank:
         return np.asarray(weights / weights.sum())
 
     def read(self, opened: int) -> Filtered:
-        """The range's sum as of the last slot taken, averaged over the bank."""
+        """The range's sum as of the last interval taken, averaged over the bank."""
         weights = self._weights()
         mean = float(weights @ self._sum[opened])
         variance = float(weights @ (self._variance[opened] + (self._sum[opened] - mean) ** 2))
@@ -126,9 +126,9 @@ class Bank:
 def filter_ranges(
     counts: Floats, means: Floats, variances: Floats, ranges: npt.NDArray[np.int64], *, memory: float = MEMORY
 ) -> list[Filtered]:
-    """The filter's answers to range queries [first, last) over slots, each as of its own last slot.
+    """The filter's answers to range queries [first, last) over intervals, each as of its own last interval.
 
-    `counts`, `means`, `variances` (of the means): float64[slots]; `ranges`: int64[queries, 2] with first < last.
+    `counts`, `means`, `variances` (of the means): float64[intervals]; `ranges`: int64[queries, 2] with first < last.
     """
     bank = Bank(memory=memory)
     answers: list[Filtered | None] = [None] * len(ranges)
@@ -137,10 +137,10 @@ def filter_ranges(
     for query, (_, last) in enumerate(ranges):
         ends.setdefault(int(last), []).append(query)
     starts = {int(first) for first in ranges[:, 0]}
-    for slot in range(int(ranges[:, 1].max()) if len(ranges) else 0):
-        if slot in starts:
-            opens[slot] = bank.open()
-        bank.step(float(counts[slot]), float(means[slot]), float(variances[slot]))
-        for query in ends.get(slot + 1, ()):
+    for interval in range(int(ranges[:, 1].max()) if len(ranges) else 0):
+        if interval in starts:
+            opens[interval] = bank.open()
+        bank.step(float(counts[interval]), float(means[interval]), float(variances[interval]))
+        for query in ends.get(interval + 1, ()):
             answers[query] = bank.read(opens[int(ranges[query, 0])])
     return [answer for answer in answers if answer is not None]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from confluent_kafka import Producer
 
-from susurrus.agents.settings import Settings, settings_from
+from susurrus.agents.config.settings import Settings, settings_from
 from susurrus.topics import histogram, progress
 from susurrus.topics.histogram import ColumnRows, Release
 

@@ -6,16 +6,16 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from susurrus.agents.app import calendar_of
-from susurrus.agents.commit import Commit, Output
+from susurrus.agents.config.settings import Settings
 from susurrus.agents.histogram.published_keys import PublishedKeys
-from susurrus.agents.ledger import NEW_EPOCH, Ledger
-from susurrus.agents.services import Services
-from susurrus.agents.settings import Settings
-from susurrus.agents.stage import Stage
-from susurrus.agents.store import FIRST_STATE_KEY, Store
-from susurrus.agents.transport import Batch
-from susurrus.mechanisms.strategy import build_strategy
+from susurrus.agents.runtime.commit import Commit, Output
+from susurrus.agents.runtime.ledger import NEW_EPOCH, Ledger
+from susurrus.agents.runtime.services import Services
+from susurrus.agents.runtime.stage import Stage
+from susurrus.agents.runtime.store import FIRST_STATE_KEY, Store
+from susurrus.agents.runtime.transport import Batch
+from susurrus.agents.runtime.worker import calendar_of
+from susurrus.mechanisms.histogram.strategy import build_strategy
 from susurrus.topics import ledger as ledger_codec
 from susurrus.topics import tick as tick_codec
 from susurrus.topics.packing import Kind, kind_of
@@ -71,11 +71,11 @@ class MemoryLedger:
 
 
 def tick_behind(
-    log: Sequence[bytes], source: int, slot: int, digest: bytes, *, source_of: Callable[[bytes], int]
+    log: Sequence[bytes], source: int, interval: int, digest: bytes, *, source_of: Callable[[bytes], int]
 ) -> bytes:
     """A tick as the stage before writes it behind what ``log`` holds."""
     records = sum(kind_of(value) is not Kind.TICK and source_of(value) == source for value in log)
-    return tick_codec.encode(tick_codec.Tick(source, slot, records, digest))
+    return tick_codec.encode(tick_codec.Tick(source, interval, records, digest))
 
 
 class WallClock:

@@ -12,7 +12,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from deploy.kafka import free_ports
 from susurrus.agents import logs
-from susurrus.agents.clients import Clients
+from susurrus.agents.kafka.clients import Clients
 
 
 @pytest.fixture
@@ -45,10 +45,10 @@ def test_an_exception_is_its_type_and_place(written: io.StringIO) -> None:
     try:
         fail("ann visited /clinic")
     except KeyError as error:
-        logging.getLogger("susurrus.agents.task").exception("it failed")
+        logging.getLogger("susurrus.agents.runtime.task").exception("it failed")
         logging.getLogger("mode").error("Crashed reason=%r", error, exc_info=True)
     [ours, theirs] = lines(written)
-    assert ours.startswith("ERROR susurrus.agents.task: it failed (KeyError at ")
+    assert ours.startswith("ERROR susurrus.agents.runtime.task: it failed (KeyError at ")
     assert theirs.startswith("ERROR mode: Crashed reason='KeyError' (KeyError at ")
     assert "ann" not in written.getvalue()
 
@@ -61,7 +61,7 @@ def test_a_record_is_one_line_and_cannot_control_the_terminal(written: io.String
 def test_what_repeats_is_counted(written: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [1000.0]
     monkeypatch.setattr(logs.time, "monotonic", lambda: now[0])
-    log = logging.getLogger("susurrus.agents.task")
+    log = logging.getLogger("susurrus.agents.runtime.task")
     for _ in range(100):
         log.warning("%s starts again after %s", "route-0", "X")
         log.warning("%s starts again after %s", "route-1", "X")
@@ -69,7 +69,7 @@ def test_what_repeats_is_counted(written: io.StringIO, monkeypatch: pytest.Monke
     now[0] += logs.REPEAT_SECONDS
     log.warning("%s starts again after %s", "route-0", "Y")
     assert lines(written)[-1] == (
-        f"WARNING susurrus.agents.task: route-0 starts again after Y ({100 - logs.REPEATS} more like it before)"
+        f"WARNING susurrus.agents.runtime.task: route-0 starts again after Y ({100 - logs.REPEATS} more like it before)"
     )
 
 
@@ -81,14 +81,14 @@ def test_ever_new_kinds_cost_no_memory(written: io.StringIO) -> None:
 
 
 def test_what_libraries_mend_themselves_is_not_an_error(written: io.StringIO) -> None:
-    transport = logging.getLogger("susurrus.agents.transport")
+    transport = logging.getLogger("susurrus.agents.runtime.transport")
     transport.info("[^--BatchConsumer]: Starting...")
     transport.error("[^---BatchConsumerThread]: Thread keepalive is not responding...")
     logging.getLogger("aiokafka.consumer").error("Failed fetch messages from %s: %s", 1, OSError("secret"))
     logging.getLogger("aiokafka.consumer").info("Joined group")
     logging.getLogger("httpx2").info("HTTP Request: GET http://registry/schemas/ids/1")
     assert lines(written) == [
-        "WARNING susurrus.agents.transport: Thread keepalive is not responding...",
+        "WARNING susurrus.agents.runtime.transport: Thread keepalive is not responding...",
         "WARNING aiokafka.consumer: Failed fetch messages from 1: OSError",
     ]
 
@@ -113,10 +113,10 @@ def test_librdkafka_logs_through_python_and_says_once_that_no_broker_answers(
 
 
 def test_a_fenced_client_is_no_news(written: io.StringIO) -> None:
-    client = logs.ClientLog(logging.getLogger("susurrus.agents.clients"))
+    client = logs.ClientLog(logging.getLogger("susurrus.agents.kafka.clients"))
     client.log(logging.CRITICAL, "", "TXNERR", "rdkafka#producer-1", "Fatal: fenced by a newer instance")
     client.log(logging.CRITICAL, "", "TXNERR", "rdkafka#producer-1", "[thrd:main]: Current transaction failed")
-    assert lines(written) == ["WARNING susurrus.agents.clients: Kafka client, TXNERR: Current transaction failed"]
+    assert lines(written) == ["WARNING susurrus.agents.kafka.clients: Kafka client, TXNERR: Current transaction failed"]
 
 
 def test_threads_are_shown_without_their_values(written: io.StringIO) -> None:

@@ -10,8 +10,8 @@ import table1
 from offline import StateTable, checkpoints, run, spool, window_noise
 from workload import DAY_MS, FileWorkload, Records, ZipfMandelbrotDay, read_pairs, sort_records, zipf_mandelbrot
 
-from susurrus.mechanisms.bounding import UserKeys
-from susurrus.mechanisms.strategy import Column, Increments, ListSums, Plan, build_strategy
+from susurrus.mechanisms.histogram.bounding import UserKeys
+from susurrus.mechanisms.histogram.strategy import Column, Increments, ListSums, Plan, build_strategy
 
 STRATEGIES = ["toeplitz", "weighted", "adaptive", "closing", "dp-sqlp"]
 ONE = 1 << 20

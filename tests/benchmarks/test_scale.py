@@ -13,7 +13,7 @@ def test_stages_hand_every_event_on_and_fan_out_makes_more_records():
     rows = list(scale.stages(6_000, triggers=4))
     assert [row["stage"] for row in rows] == ["route", "bound", "release"]
     assert [row["rows_in"] for row in rows[:2]] == [6_000, 6_000]
-    assert 0 < rows[2]["rows_in"] < 6_000  # aggregated per key and slot
+    assert 0 < rows[2]["rows_in"] < 6_000  # aggregated per key and interval
     assert rows[0]["changelog_bytes_per_event"] < rows[1]["changelog_bytes_per_event"]
     assert rows[2]["out_records"] > 0
 

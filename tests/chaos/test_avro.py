@@ -169,4 +169,4 @@ def test_a_schema_that_comes_late_is_waited_for_and_one_that_never_comes_is_give
         letters = [decode_headers(m.headers()) for m in kafka.read_all(pipeline.settings.topic("dead-letter"))]
         assert [letter.offset for letter in letters] == [*range(20, 25), *range(30, 35)]
         assert {letter.reason for letter in letters} == {Reason.UNDECODABLE}
-        assert (counted("dead_letter"), counted("late"), counted("slot_moved")) == (10, 0, 0)
+        assert (counted("dead_letter"), counted("late"), counted("interval_moved")) == (10, 0, 0)

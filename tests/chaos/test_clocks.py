@@ -75,7 +75,7 @@ def test_stamps_years_ahead_or_back_and_an_idle_partition_are_harmless(kafka: Br
                 if kind_of(message.value()) is Kind.BLOCK:
                     block = bounded.decode(message.value())
                     for row in np.flatnonzero(block.window == first_window).tolist():
-                        found[(block.slot, block.keys[row])] += int(block.users[row])
+                        found[(block.interval, block.keys[row])] += int(block.users[row])
             return dict(found)
 
         counted = increments(left)

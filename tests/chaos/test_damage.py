@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from susurrus.agents.status import PartitionStatus, collect
+from susurrus.agents.operations.status import PartitionStatus, collect
 from tests.broker import Broker, wait_for
 from tests.pipeline import Pipeline, Public
 

@@ -12,7 +12,7 @@ import pytest
 
 from deploy.kafka import free_ports
 from susurrus.agents.cli.console import FAILED
-from susurrus.agents.ending import DISK_UNUSABLE
+from susurrus.agents.runtime.ending import DISK_UNUSABLE
 from tests import broker
 from tests.broker import Broker, wait_for
 from tests.pipeline import Pipeline, Public, Worker

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import NewPartitions
 
-from susurrus.agents.bootstrap import create_topics
 from susurrus.agents.histogram.sources import Sources
-from susurrus.agents.status import collect
+from susurrus.agents.kafka.topics import create_topics
+from susurrus.agents.operations.status import collect
 from susurrus.topics import by_user, ledger, tick
 from susurrus.topics.packing import Kind, kind_of
 from susurrus.topics.timestamps import format_time
@@ -31,7 +31,7 @@ def grown_to(pipeline: Pipeline) -> list[ledger.Sources]:
 
 
 def released(pipeline: Pipeline) -> int:
-    """The slot up to which every partition has released."""
+    """The interval up to which every partition has released."""
     reached: dict[int, int] = {}
     for (window, partition), trigger in pipeline.progress().items():
         reached[partition] = max(reached.get(partition, 0), int(window) // EVERY + trigger)
@@ -88,7 +88,12 @@ def test_a_new_raw_partition_is_taken_up_at_the_next_trigger_while_data_flows(ka
                 rows = [
                     row for row in collect(pipeline.settings).partitions if (row.stage, row.partition) == ("route", 2)
                 ]
-                return rows and rows[0].position > 0 and rows[0].slot is not None and rows[0].slot > announced.from_slot
+                return (
+                    rows
+                    and rows[0].position > 0
+                    and rows[0].interval is not None
+                    and rows[0].interval > announced.from_interval
+                )
 
             wait_for(third, "the new partition is routed", seconds=120)
             stop.set()
@@ -116,11 +121,11 @@ def test_a_new_raw_partition_is_taken_up_at_the_next_trigger_while_data_flows(ka
             if kind_of(message.value()) is Kind.TICK:
                 found = tick.decode(message.value())
                 if found.source == 2:
-                    assert found.slot >= announced.from_slot
+                    assert found.interval >= announced.from_interval
                 if found.source == 0:
-                    sources.append(Sources(found.sources).number(found.slot))
-                    assert sources[-1] == (3 if found.slot >= announced.from_slot else 2)
+                    sources.append(Sources(found.sources).number(found.interval))
+                    assert sources[-1] == (3 if found.interval >= announced.from_interval else 2)
             else:
                 block = by_user.decode(message.value())
-                assert block.source != 2 or int(block.slot.min()) >= announced.from_slot
+                assert block.source != 2 or int(block.interval.min()) >= announced.from_interval
         assert sources[-1] == 3

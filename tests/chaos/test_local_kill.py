@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from susurrus.agents.crash_points import POINTS
+from susurrus.agents.runtime.crash_points import POINTS
 from susurrus.topics import threshold as threshold_codec
 from tests.broker import Broker
 from tests.local_pipeline import client_of, estimates, local_pipeline, until, values
@@ -54,7 +54,7 @@ def test_a_worker_killed_between_every_two_steps_counts_every_report_once(kafka:
         time.sleep(4)
         rows = estimates(kafka, pipeline)
         assert sum(row.count for row in rows) == sent[0] > 1_000
-        assert len({row.slot for row in rows}) == len(rows)
+        assert len({row.interval for row in rows}) == len(rows)
         assert kafka.read_all(pipeline.settings.topic("dead-letter")) == []
         published = [m for m in kafka.read_all(pipeline.settings.topic("threshold")) if m.key() == b"version/1"]
         assert len(published) == 1

@@ -1,6 +1,6 @@
 """A refusal that somebody mends from outside: it names what is missing, stays visible, and the worker goes on by itself.
 
-All is there when the worker looks at the start (tests/agents/test_probe.py), and is taken away before its tasks begin.
+All is there when the worker looks at the start (tests/agents/operations/test_probe.py), and is taken away before its tasks begin.
 """
 
 import urllib.request
@@ -19,7 +19,7 @@ from confluent_kafka.admin import (
 )
 
 from deploy.kafka import KafkaCluster, Node, free_ports
-from susurrus.agents.bootstrap import create_topics
+from susurrus.agents.kafka.topics import create_topics
 from tests.broker import Broker, started, wait_for
 from tests.chaos.test_refusals import PATIENCE, SMALL, raw_topic, refused, wait_until_refused
 from tests.pipeline import Pipeline

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaException, TopicPartition
 
-from susurrus.agents.status import PartitionStatus, collect
+from susurrus.agents.operations.status import PartitionStatus, collect
 from susurrus.topics import tick
 from susurrus.topics.packing import Kind, kind_of
 from susurrus.topics.timestamps import format_time

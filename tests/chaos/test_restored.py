@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from susurrus.agents.status import collect
+from susurrus.agents.operations.status import collect
 from susurrus.topics import charges, histogram
 from susurrus.topics.timestamps import format_time
 from tests.broker import Broker, wait_for
@@ -132,7 +132,7 @@ class Life:
         produce(self.broker, raw, visits(0, 45, self.stamp))
         worker = self.start()
         reached = last_trigger(self.pipeline)
-        self.pipeline.wait(max(reached + 1, slot_of(self.pipeline, self.stamp) + 2))
+        self.pipeline.wait(max(reached + 1, interval_of(self.pipeline, self.stamp) + 2))
         assert worker.stop() == 0, worker.tail()
         before = estimates(self.pipeline)
         produce(self.broker, raw, visits(1000, 7, self.stamp))
@@ -140,7 +140,7 @@ class Life:
         return before
 
 
-def slot_of(pipeline: Pipeline, stamp: int) -> int:
+def interval_of(pipeline: Pipeline, stamp: int) -> int:
     return (stamp - pipeline.settings.window.origin) // EVERY
 
 
@@ -213,7 +213,7 @@ def test_an_older_copy_of_the_internal_topics_is_refused_and_a_new_charged_epoch
     assert new[:8] in said.stdout
 
     life.start()
-    wanted = slot_of(pipeline, int(time.time() * 1000))
+    wanted = interval_of(pipeline, int(time.time() * 1000))
     begun = format_time(pipeline.settings.window.origin)
     wait_for(lambda: (new, begun, wanted) in estimates(pipeline), "the new epoch publishes", seconds=120)
     after = estimates(pipeline)
@@ -329,7 +329,7 @@ def test_a_frozen_worker_that_wakes_up_in_another_epoch_writes_nothing_of_the_ol
         frozen.stop()
         pipeline.start()
         new = epoch_of(pipeline)
-        wanted = slot_of(pipeline, int(time.time() * 1000))
+        wanted = interval_of(pipeline, int(time.time() * 1000))
         begun = format_time(pipeline.settings.window.origin)
         wait_for(lambda: (new, begun, wanted) in estimates(pipeline), "the new epoch publishes", seconds=120)
         after = estimates(pipeline)

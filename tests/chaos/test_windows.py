@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from susurrus.agents.changelog import Facts
+from susurrus.agents.runtime.changelog import Facts
 from susurrus.topics import changelog
 from tests.broker import Broker
 from tests.pipeline import Pipeline, archive_topic, produce

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from susurrus.agents.cli.main import app
-from susurrus.agents.settings import settings_from
+from susurrus.agents.config.settings import settings_from
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])

@@ -9,8 +9,8 @@ import json
 import sys
 from typing import Any
 
-from susurrus.agents.app import digest_of
-from susurrus.agents.settings import Settings, settings_from
+from susurrus.agents.config.settings import Settings, settings_from
+from susurrus.agents.runtime.worker import digest_of
 
 INPUT = {"topic": "requests", "user": "host", "key": ["url"]}
 PROMISE = {"epsilon": 6.0, "delta": 1e-9}
@@ -62,7 +62,7 @@ def configurations() -> dict[str, Settings]:
     for method in ("tops", "tops-paper", "pak"):
         found[f"stream {method}"] = other(
             "stream",
-            {"method": method, "bound": 100.0, "epsilon": 1.0, **({"horizon": 10_000} if method == "pak" else {})},
+            {"method": method, "bound": 100.0, "epsilon": 1.0, **({"horizon": 1_000_000} if method == "pak" else {})},
         )
     found["local"] = other("local", {"bound": 100.0, "epsilon": 1.0})
     found["local refresh"] = other("local", {"bound": 9.0, "epsilon": 2.0, "refresh": "1h", "phase1_share": 0.1})

@@ -19,7 +19,7 @@ def records() -> dict[str, bytes]:
     by_user_block = by_user.ByUserBlock(
         source=3,
         offset=np.array([10, 11, 300]),
-        slot=np.array([5, 5, 6]),
+        interval=np.array([5, 5, 6]),
         window=np.array([86_400_000] * 3),
         user=np.array([0, 1, 0], np.int32),
         users=[b'"ann"', b"7"],
@@ -29,7 +29,7 @@ def records() -> dict[str, bytes]:
     )
     bounded_block = bounded.BoundedBlock(
         partition=2,
-        slot=5,
+        interval=5,
         window=np.array([0, 86_400_000]),
         keys=[b'"/"', b"true"],
         users=np.array([3, 1]),

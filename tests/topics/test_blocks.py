@@ -32,7 +32,7 @@ def by_user_blocks(draw, min_rows=0):
     return by_user.ByUserBlock(
         source=draw(st.integers(0, 2**31)),
         offset=int64(offsets),
-        slot=int64(draw(rows)),
+        interval=int64(draw(rows)),
         window=int64(draw(rows)),
         user=codes(users),
         users=users,
@@ -51,7 +51,7 @@ def bounded_blocks(draw, min_rows=0):
     lists = int64([draw(rows) for _ in range(3)]).T if draw(st.booleans()) else None
     return bounded.BoundedBlock(
         partition=draw(st.integers(0, 99)),
-        slot=draw(INT64),
+        interval=draw(INT64),
         window=int64(draw(rows)),
         keys=keys,
         users=int64(draw(rows)),
@@ -97,7 +97,7 @@ def rows_of(blocks):
         (b.source, o, s, w, b.users[u], b.keys[k], v)
         for b in blocks
         for o, s, w, u, k, v in zip(
-            *(c.tolist() for c in (b.offset, b.slot, b.window, b.user, b.key, b.values)), strict=True
+            *(c.tolist() for c in (b.offset, b.interval, b.window, b.user, b.key, b.values)), strict=True
         )
     ]
 
@@ -184,7 +184,7 @@ def test_units_are_told_of_the_keys_they_belong_to_new_or_not(news, data):
 
 
 @given(published_blocks(min_rows=2), st.integers(1, 19))
-def test_split_of_published_keys_keeps_every_key_and_only_the_last_piece_completes_the_slot(block, max_bytes):
+def test_split_of_published_keys_keeps_every_key_and_only_the_last_piece_completes_the_interval(block, max_bytes):
     pieces = list(published_keys.split(block, max_bytes))
     assert len(pieces) > 1
     assert [k for p in pieces for k in p.keys] == block.keys
@@ -233,7 +233,7 @@ def example_by_user():
     return by_user.ByUserBlock(
         source=3,
         offset=int64([10, 11, 300]),
-        slot=int64([5, 5, 6]),
+        interval=int64([5, 5, 6]),
         window=int64([86_400_000] * 3),
         user=np.array([0, 1, 0], np.int32),
         users=[b'"ann"', b"7"],
@@ -246,7 +246,7 @@ def example_by_user():
 def example_bounded():
     return bounded.BoundedBlock(
         partition=2,
-        slot=5,
+        interval=5,
         window=int64([0, 86_400_000]),
         keys=[b'"/"', b"true"],
         users=int64([3, 1]),
@@ -319,15 +319,15 @@ class TestDamage:
 
 
 ASCENDING = st.builds(
-    lambda slots, numbers: tuple(zip(sorted(slots), sorted(numbers), strict=False)),
+    lambda intervals, numbers: tuple(zip(sorted(intervals), sorted(numbers), strict=False)),
     st.sets(INT64, max_size=9),
     st.sets(st.integers(1, 10**6), max_size=9),
 )
 
 
 @given(st.integers(0, 2**31), INT64, st.integers(0, 2**63 - 1), st.binary(min_size=32, max_size=32), ASCENDING)
-def test_a_tick_survives(source, slot, records, digest, sources):
-    record = tick.Tick(source, slot, records, digest, sources)
+def test_a_tick_survives(source, interval, records, digest, sources):
+    record = tick.Tick(source, interval, records, digest, sources)
     assert tick.decode(tick.encode(record)) == record
 
 
@@ -395,7 +395,7 @@ def test_the_assembler_reads_commit_after_commit():
 @pytest.mark.parametrize(
     "changes",
     [
-        {"slot": int64([1])},
+        {"interval": int64([1])},
         {"values": int64([1, 2, 3])},
         {"values": int64([[1]])},
         {"user": np.array([0, 2, 0], np.int32)},

@@ -76,7 +76,7 @@ def columns_of_reports(draw):
     return reports.Reports(
         phase=phase,
         threshold_version=np.where(phase == 1, 0, column(st.integers(0, 2**32 - 1), np.int64)),
-        slot=column(st.integers(-(2**63), 2**63 - 1), np.int64),
+        interval=column(st.integers(-(2**63), 2**63 - 1), np.int64),
         code=column(st.integers(0, 2**63 - 1), np.int64),
     )
 
@@ -97,7 +97,7 @@ def test_reports_survive_and_one_by_one_are_the_same(batch):
     ]
 
 
-GOOD_REPORT = reports.encode_one(phase=2, threshold_version=3, slot=60_000, code=12345)
+GOOD_REPORT = reports.encode_one(phase=2, threshold_version=3, interval=60_000, code=12345)
 
 
 def test_the_bytes_of_a_report_are_pinned():
@@ -178,8 +178,8 @@ def test_every_truncation_of_a_threshold_is_malformed():
 
 
 ESTIMATE = estimate.Estimate(
-    slot_start="2026-01-01T00:00:00Z",
-    slot_end="2026-01-01T00:01:00Z",
+    interval_start="2026-01-01T00:00:00Z",
+    interval_end="2026-01-01T00:01:00Z",
     count=4021,
     sum=Measured(10.5, 2.0),
     mean=Measured(0.25, 0.5),
@@ -196,7 +196,7 @@ def test_an_estimate_survives():
     key, value = estimate.encode(ESTIMATE)
     assert key == b'{"slot":"2026-01-01T00:00:00Z"}'
     assert estimate.decode(value) == ESTIMATE
-    assert ESTIMATE.slot == 1_767_225_600_000
+    assert ESTIMATE.interval == 1_767_225_600_000
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])

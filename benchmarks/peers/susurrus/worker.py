@@ -8,11 +8,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-from susurrus.agents.app import run_worker
+from susurrus.agents.config.settings import load_settings
 from susurrus.agents.histogram.route import Route
-from susurrus.agents.real.stream import Stream
-from susurrus.agents.settings import load_settings
-from susurrus.agents.transport import Batch
+from susurrus.agents.runtime.transport import Batch
+from susurrus.agents.runtime.worker import run_worker
+from susurrus.agents.stream.stage import Stream
 
 CONFIGURATION, FIRST_READ = Path(sys.argv[1]), Path(sys.argv[2])
 SETTINGS = load_settings(CONFIGURATION)

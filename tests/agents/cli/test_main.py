@@ -13,10 +13,10 @@ from typer.testing import CliRunner
 
 from susurrus.agents.cli import main as cli
 from susurrus.agents.cli.console import DEFECT, FAILED
-from susurrus.agents.embedded import EmbeddedBroker
-from susurrus.agents.settings import load_settings
+from susurrus.agents.config.settings import load_settings
+from susurrus.agents.kafka.embedded import EmbeddedBroker
 from susurrus.mechanisms.errors import ReplayMismatch
-from susurrus.mechanisms.strategy import build_strategy
+from susurrus.mechanisms.histogram.strategy import build_strategy
 from tests.agents.released import publish, rows, said, settings
 
 CONFIG = """

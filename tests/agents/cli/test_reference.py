@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from susurrus.agents.cli.reference import EXAMPLE, fixed, markdown
-from susurrus.agents.sections import Section
-from susurrus.agents.settings import Settings, load_settings
+from susurrus.agents.config.sections import Section
+from susurrus.agents.config.settings import Settings, load_settings
 
 PAGE = Path(__file__).parents[3] / "docs" / "configuration.md"
 

@@ -30,7 +30,7 @@ def test_each_line_becomes_a_report_and_bad_lines_are_only_counted(embedded: Bro
 
 @pytest.mark.parametrize(
     ("options", "says"),
-    [(["--slot", "soon"], "--slot"), (["--scale", "cubic"], "scale"), (["--epsilon", "0"], "epsilon=0")],
+    [(["--interval", "soon"], "--interval"), (["--scale", "cubic"], "scale"), (["--epsilon", "0"], "epsilon=0")],
 )
 def test_wrong_options_are_told(options: list[str], says: str) -> None:
     result = run("127.0.0.1:1", "t", "1\n", *options)

@@ -7,13 +7,13 @@ import pytest
 from rich.console import Console
 
 from susurrus.agents.cli.status import picture, start
-from susurrus.agents.probe import Trouble
-from susurrus.agents.settings import settings_from
-from susurrus.agents.status import PartitionStatus, PipelineStatus
+from susurrus.agents.config.settings import settings_from
+from susurrus.agents.operations.probe import Trouble
+from susurrus.agents.operations.status import PartitionStatus, PipelineStatus
 from tests.agents.released import settings
 
 RUNNING = [
-    PartitionStatus(stage=stage, partition=p, state="running", position=p, end=p + 5, slot=40, worker="w")
+    PartitionStatus(stage=stage, partition=p, state="running", position=p, end=p + 5, interval=40, worker="w")
     for stage in ("route", "bound", "release")
     for p in range(4)
 ]
@@ -42,7 +42,7 @@ def test_all_is_well(width: int, every: bool) -> None:
     text = shown(found, width, every=every)
     assert "4 running" in text
     assert "20" in text  # 4 partitions, 5 behind each
-    assert "1970-01-11T06:00:00Z" in text  # the end of slot 40, six hours each
+    assert "1970-01-11T06:00:00Z" in text  # the end of interval 40, six hours each
     assert "What to do" not in text
     assert "3 windows charged, 2 more by others" in " ".join(text.split())
 
@@ -86,9 +86,10 @@ def test_that_no_worker_runs_is_told_with_what_one_would_meet() -> None:
 
 def test_no_windows_are_charged_where_there_are_none() -> None:
     local = settings_from(
-        {"pipeline": {"name": "m", "kind": "local"}, "local": {"bound": 1.0, "epsilon": 1.0, "slot": "10s"}}, environ={}
+        {"pipeline": {"name": "m", "kind": "local"}, "local": {"bound": 1.0, "epsilon": 1.0, "interval": "10s"}},
+        environ={},
     )
-    collect = PartitionStatus(stage="collect", partition=0, state="running", position=0, end=0, slot=5, worker="w")
+    collect = PartitionStatus(stage="collect", partition=0, state="running", position=0, end=0, interval=5, worker="w")
     found = PipelineStatus(epoch="ab" * 16, first_window=0, partitions=(collect,))
     console = Console(file=io.StringIO(), width=100, color_system=None)
     with console.capture() as capture:

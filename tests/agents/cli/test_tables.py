@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from susurrus.agents.cli.tables import bar, caption, histogram_table, key_text, margin, number, ranked
-from susurrus.agents.reader import Snapshot
+from susurrus.agents.histogram.reader import Snapshot
 from susurrus.topics import histogram
 from susurrus.topics.histogram import Measured, Row
 from tests.agents.released import rows

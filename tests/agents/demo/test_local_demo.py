@@ -19,7 +19,7 @@ def test_the_demo_runs_from_end_to_end_and_leaves_nothing(tmp_path: Path) -> Non
     )
     assert run.returncode == 0, run.stdout + run.stderr
     assert list(tmp_path.glob("susurrus-demo-*")) == []
-    assert len(re.findall(r"Z +4,000 ", run.stdout)) == 10  # every report of every slot, none twice
+    assert len(re.findall(r"Z +4,000 ", run.stdout)) == 10  # every report of every interval, none twice
     found = re.search(r"(\d+) of 10 error bars", " ".join(run.stdout.split()))
     assert found is not None, run.stdout
     assert int(found[1]) >= 7  # 95 % bars: fewer than 7 of 10 about once in a thousand runs

@@ -37,7 +37,7 @@ THRESHOLD = Threshold(
 
 
 def client_at(servers: str, **options: object) -> ToplClient:
-    fields = {"pipeline": "meters", "epsilon": 1.0, "bound": 100.0, "slot": 60_000, "settle": 0.0}
+    fields = {"pipeline": "meters", "epsilon": 1.0, "bound": 100.0, "interval": 60_000, "settle": 0.0}
     return ToplClient(servers, **{**fields, **options})  # type: ignore[arg-type]
 
 
@@ -82,7 +82,7 @@ class TestPhases:
             *[(1, 0)] * 4,
             *[(2, 3)] * 3,
         ]
-        assert (reports.slot % 60_000 == 0).all()
+        assert (reports.interval % 60_000 == 0).all()
 
     def test_the_compacted_topic_switches_the_phase_by_itself(self, embedded: Broker) -> None:
         prefix = embedded.new_prefix()
@@ -231,7 +231,7 @@ class TestBoundedAndOrderly:
             client.report(1.0)
 
     @pytest.mark.parametrize(
-        "options", [{"slot": 0}, {"max_queue": 0}, {"when_full": "pray"}, {"epsilon": 0.0}, {"bound": -1.0}]
+        "options", [{"interval": 0}, {"max_queue": 0}, {"when_full": "pray"}, {"epsilon": 0.0}, {"bound": -1.0}]
     )
     def test_impossible_parameters_are_refused(self, options: dict[str, object]) -> None:
         with pytest.raises(ConfigurationError):
@@ -264,7 +264,7 @@ CLIENT = """
 import json, sys, time
 from susurrus.agents.local.client import ToplClient
 servers, prefix = sys.argv[1:]
-client = ToplClient(servers, prefix=prefix, pipeline="meters", epsilon=1.0, bound=100.0, slot=60000, max_queue=500)
+client = ToplClient(servers, prefix=prefix, pipeline="meters", epsilon=1.0, bound=100.0, interval=60000, max_queue=500)
 print("ready", flush=True)
 until = time.monotonic() + 20
 while time.monotonic() < until:

@@ -45,7 +45,7 @@ def test_clients_switch_and_every_report_counts_once(kafka: Broker, tmp_path: Pa
         until(lambda: sum(row.count for row in estimates(kafka, pipeline)) >= sent, pipeline)
         rows = estimates(kafka, pipeline)
         assert sum(row.count for row in rows) == sent
-        assert len({row.slot for row in rows}) == len(rows)
+        assert len({row.interval for row in rows}) == len(rows)
         last = rows[-1].running_sum
         assert last.estimate == pytest.approx(sum(row.sum.estimate for row in rows))
         assert abs(last.estimate - total) < 5 * last.std_error
@@ -64,10 +64,10 @@ def test_bad_reports_go_to_the_dead_letter_topic_by_reference(kafka: Broker, tmp
         code = Hybrid(threshold.epsilon, threshold.alpha).randomise_one(0.5)
         bad = {
             "NOT_A_REPORT": b"hello",
-            "WRONG_THRESHOLD": encode_one(phase=2, threshold_version=9, slot=now, code=1),
-            "IMPOSSIBLE_CODE": encode_one(phase=2, threshold_version=1, slot=now, code=2**40),
-            "LATE": encode_one(phase=2, threshold_version=1, slot=now - 3_600_000, code=code),
-            "IN_FUTURE": encode_one(phase=2, threshold_version=1, slot=now + 86_400_000, code=code),
+            "WRONG_THRESHOLD": encode_one(phase=2, threshold_version=9, interval=now, code=1),
+            "IMPOSSIBLE_CODE": encode_one(phase=2, threshold_version=1, interval=now, code=2**40),
+            "LATE": encode_one(phase=2, threshold_version=1, interval=now - 3_600_000, code=code),
+            "IN_FUTURE": encode_one(phase=2, threshold_version=1, interval=now + 86_400_000, code=code),
         }
         producer = kafka.producer()
         for payload in (*bad.values(), b"hello"):
@@ -120,7 +120,7 @@ def test_rows_are_what_the_topic_document_says(kafka: Broker, tmp_path: Path) ->
         until(lambda: len(estimates(kafka, pipeline)) > 0, pipeline)
         [message, *_] = kafka.read_all(pipeline.settings.topic("estimate"))
         row = json.loads(message.value())
-        assert json.loads(message.key()) == {"slot": row["slot_start"]}
+        assert json.loads(message.key()) == {"interval": row["interval_start"]}
         assert row["filtered_sum"] is not None
         assert row["mean"]["estimate"] == pytest.approx(row["sum"]["estimate"] / row["count"])
         assert message.timestamp()[1] % SLOT == 0
@@ -128,6 +128,9 @@ def test_rows_are_what_the_topic_document_says(kafka: Broker, tmp_path: Path) ->
 
 def test_codes_of_reports_survive_the_wire() -> None:
     columns = Reports(
-        phase=np.array([1, 2]), threshold_version=np.array([0, 3]), slot=np.array([5, 6]), code=np.array([7, 2**32 + 1])
+        phase=np.array([1, 2]),
+        threshold_version=np.array([0, 3]),
+        interval=np.array([5, 6]),
+        code=np.array([7, 2**32 + 1]),
     )
-    assert encode(columns)[1] == encode_one(phase=2, threshold_version=3, slot=6, code=2**32 + 1)
+    assert encode(columns)[1] == encode_one(phase=2, threshold_version=3, interval=6, code=2**32 + 1)

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from susurrus.agents.local.read import filtered_sum, range_sum
-from susurrus.topics.estimate import Estimate, slot_text
+from susurrus.agents.local.reader import filtered_sum, range_sum
+from susurrus.topics.estimate import Estimate, interval_text
 from susurrus.topics.histogram import Measured
 
 SLOT = 60_000
@@ -18,8 +18,8 @@ def rows(means: np.ndarray, error: float, versions: list[int] | None = None, cou
         variance += (error * count) ** 2
         found.append(
             Estimate(
-                slot_start=slot_text(START + index * SLOT),
-                slot_end=slot_text(START + (index + 1) * SLOT),
+                interval_start=interval_text(START + index * SLOT),
+                interval_end=interval_text(START + (index + 1) * SLOT),
                 count=count,
                 sum=Measured(mean * count, error * count),
                 mean=Measured(mean, error),
@@ -52,7 +52,7 @@ def test_a_steady_level_is_averaged_and_its_error_is_smaller() -> None:
     assert abs(filtered.sum - 5.0 * 50 * 100) < 4 * filtered.standard_error
 
 
-def test_slots_of_an_older_threshold_enter_by_their_plain_sums() -> None:
+def test_intervals_of_an_older_threshold_enter_by_their_plain_sums() -> None:
     published = rows(np.array([100.0, 100.0, 7.0, 7.0]), 0.001, [1, 1, 2, 2])
     found = filtered_sum(published, START, START + 4 * SLOT)
     assert found.sum == pytest.approx(21_400, rel=1e-3)

@@ -1,4 +1,4 @@
-"""Slot totals, the plain estimator's errors, and the filter beside it."""
+"""Interval totals, the plain estimator's errors, and the filter beside it."""
 
 import math
 
@@ -39,7 +39,7 @@ def test_the_sum_is_the_sum_of_the_decoded_reports(alpha: float) -> None:
     assert found.mean == pytest.approx(found.sum / 5000)
 
 
-def test_an_empty_slot_has_no_mean() -> None:
+def test_an_empty_interval_has_no_mean() -> None:
     nothing = estimate(Totals(), 40.0, Hybrid(1.0, 0.4))
     assert (nothing.count, nothing.sum, nothing.standard_error) == (0, 0.0, 0.0)
     assert math.isnan(nothing.mean)
@@ -81,14 +81,14 @@ def test_ranges_add_sums_and_variances() -> None:
 class TestFilter:
     @staticmethod
     def errors(levels: np.ndarray, noise: float, seeds: int) -> tuple[float, float]:
-        """(plain, filtered) mean squared error of range sums over slots with these true means."""
-        slots, plain, filtered = levels.size, [], []
+        """(plain, filtered) mean squared error of range sums over intervals with these true means."""
+        intervals, plain, filtered = levels.size, [], []
         for seed in range(seeds):
             rng = np.random.default_rng(seed)
-            means = levels + rng.normal(0, noise, slots)
-            ranges = np.unique(np.sort(rng.integers(0, slots + 1, (40, 2)), axis=1), axis=0)
+            means = levels + rng.normal(0, noise, intervals)
+            ranges = np.unique(np.sort(rng.integers(0, intervals + 1, (40, 2)), axis=1), axis=0)
             ranges = ranges[ranges[:, 1] > ranges[:, 0]]
-            counts, variances = np.ones(slots), np.full(slots, noise**2)
+            counts, variances = np.ones(intervals), np.full(intervals, noise**2)
             answers = filter_ranges(counts, means, variances, ranges)
             for (first, last), answer in zip(ranges, answers, strict=True):
                 truth = levels[first:last].sum()
@@ -102,12 +102,12 @@ class TestFilter:
 
     @pytest.mark.parametrize("kind", ["trend", "shift", "burst", "alternation"])
     def test_levels_that_move_cost_next_to_nothing(self, kind: str) -> None:
-        slot = np.arange(200)
+        interval = np.arange(200)
         levels = {
-            "trend": slot * 1.0,
-            "shift": np.where(slot < 90, 0.0, 60.0),
-            "burst": np.where(slot % 40 == 13, 100.0, 0.0),
-            "alternation": np.where(slot % 2 == 0, 0.0, 50.0),
+            "trend": interval * 1.0,
+            "shift": np.where(interval < 90, 0.0, 60.0),
+            "burst": np.where(interval % 40 == 13, 100.0, 0.0),
+            "alternation": np.where(interval % 2 == 0, 0.0, 50.0),
         }[kind]
         plain, filtered = self.errors(levels, 5.0, 12)
         assert filtered < 1.15 * plain
@@ -120,7 +120,7 @@ class TestFilter:
             scores.append((answer.sum - 40 * 3.0) / answer.standard_error)
         assert 0.5 < np.std(scores) < 1.2
 
-    def test_a_single_slot_is_the_plain_estimate(self) -> None:
+    def test_a_single_interval_is_the_plain_estimate(self) -> None:
         bank = Bank()
         first = bank.open()
         bank.step(4.0, 2.5, 1.0)

@@ -1,0 +1,231 @@
+"""The sections of the configuration, one frozen model each; agents/config/settings.py joins them and checks them against
+each other.
+
+Attribute names are the names in the TOML file. Durations and instants are ints of milliseconds (agents/config/durations.py).
+The text under a field is its documentation: ``susurrus config schema`` prints it and docs/configuration.md lists it.
+"""
+
+import math
+import re
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+
+from susurrus.agents.config.durations import Duration, Instant, parse_instant
+
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$", max_length=80)]
+TopicName = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]+$", min_length=1, max_length=249)]
+Positive = Annotated[int, Field(ge=1)]
+
+
+def _finite(value: float) -> float:
+    if not math.isfinite(value):
+        raise ValueError("must be a finite number")
+    return value
+
+
+PositiveFloat = Annotated[float, Field(gt=0), AfterValidator(_finite)]
+Epsilon = Annotated[float, Field(gt=0, le=100), AfterValidator(_finite)]
+Delta = Annotated[float, Field(gt=0, le=0.01)]
+
+
+class Section(BaseModel):
+    """Frozen, no unknown fields, documentation under each field."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, use_attribute_docstrings=True, populate_by_name=True, validate_default=True
+    )
+
+
+class PipelineSettings(Section):
+    """What the pipeline is called and which kind it is."""
+
+    name: Name
+    """Name of the pipeline; its topics are `<prefix>.<name>.<topic>`."""
+    kind: Literal["histogram", "stream", "local"] = "histogram"
+    """`histogram`: private counts, sums and means per key. `stream`: private real-valued streams (ToPS, PAK). `local`:
+    local privacy (ToPL)."""
+    prefix: TopicName = "susurrus"
+    """Common prefix of all topics, so that one prefix ACL covers them."""
+
+
+class KafkaSettings(Section):
+    """How to reach the cluster."""
+
+    bootstrap_servers: Annotated[str, Field(min_length=1)] = "localhost:9092"
+    """Comma-separated `host:port` list of brokers."""
+    embedded: bool = False
+    """The broker is librdkafka's own, inside the process: for demonstrations and tests only, it keeps no promise."""
+    properties: dict[str, str | int | float | bool] = Field(default_factory=dict, repr=False)
+    """Raw librdkafka properties for producers, consumers and admin, translated for Faust's consumer too (SASL, TLS,
+    timeouts). A value may be `{ file = "/path" }` or `{ env = "NAME" }`."""
+
+
+def _web_addresses(value: str) -> str:
+    for url in value.split(","):
+        if not re.fullmatch(r"https?://[^/@\s]+(/\S*)?", url.strip()):
+            raise ValueError("write http://host:port or https://host:port; credentials go to input.registry.properties")
+    return value
+
+
+def _class(value: str) -> str:
+    if not re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", value):
+        raise ValueError("write package.module:Message")
+    return value
+
+
+class RegistrySettings(Section):
+    """The schema registry that knows the schemas of Avro records. Where it is may change; what it knows may not."""
+
+    url: Annotated[str, AfterValidator(_web_addresses)]
+    """Its address; several, separated by commas, are tried in turn."""
+    properties: dict[str, str | int | float | bool] = Field(default_factory=dict, repr=False)
+    """Properties of confluent-kafka's SchemaRegistryClient, such as `basic.auth.user.info` and `ssl.ca.location`. A
+    value may be `{ file = "/path" }` or `{ env = "NAME" }`."""
+    patience: Duration = 10_000
+    """How long after a record was written its schema may be registered: a record whose schema is unknown holds up its
+    partition until then, and is bad input after that. More than the clocks of workers, brokers and registry differ."""
+
+
+class InputSettings(Section):
+    """The raw topic and which parts of its records mean what."""
+
+    topic: TopicName
+    """The existing topic of raw events. It is only read."""
+    format: Literal["json", "avro", "protobuf"] = "json"
+    """How records are written. `avro` and `protobuf`: in Confluent's wire format, and Susurrus is installed with
+    its extra `registry` (`pip install '.[registry]'`). Only kind `histogram` reads them."""
+    message: Annotated[str, AfterValidator(_class)] | None = None
+    """`protobuf`: the class that protoc generated, as `package.module:Message`, on PYTHONPATH. Fields are resolved by
+    it, so no registry is asked."""
+    registry: RegistrySettings | None = None
+    """`avro`: where schemas are found."""
+    user: str = ""
+    """Field that identifies the user, the unit of privacy; a dotted path reaches into objects. Required for kind
+    `histogram`."""
+    key: tuple[str, ...] = ()
+    """Fields to group by; several make a composite key. Required for kind `histogram`."""
+    time: str = "kafka"
+    """Field with the event time, or `kafka` for the record's own timestamp."""
+    time_unit: Literal["s", "ms", "us", "ns", "iso"] = "ms"
+    """Unit of the time field; `iso` is ISO 8601 text. Without meaning for `time = "kafka"`."""
+    null_user: Literal["dead-letter", "value"] = "dead-letter"
+    """What becomes of records whose user is null: set aside, or all treated as one user called null."""
+    null_key: Literal["dead-letter", "value"] = "value"
+    """What becomes of records whose key is null: counted under the key null, or set aside."""
+    max_key_bytes: Annotated[int, Field(ge=1, le=65_536)] = 4096
+    """Longer keys and user ids (canonical JSON, UTF-8 bytes) go to the dead-letter topic."""
+
+
+class StartSettings(Section):
+    """Where a new pipeline begins. Written to the ledger once; later changes here are ignored with a warning."""
+
+    from_: Annotated[
+        Literal["earliest", "latest"] | int,
+        Field(alias="from"),
+        BeforeValidator(lambda value: value if value in ("earliest", "latest") else parse_instant(value)),
+        WithJsonSchema({"type": "string", "examples": ["earliest", "latest", "2026-01-31T00:00:00Z"]}),
+    ] = "latest"
+    """`earliest`, `latest`, or an instant: the first raw record to read, by its Kafka timestamp."""
+    first_window: Instant | None = None
+    """Start of the first window to publish; records of earlier windows are bad input. Required with `from =
+    "earliest"` and with the clock `replay`; otherwise the window of the start."""
+    epoch: Annotated[str, Field(pattern=r"^[0-9a-f]{2,64}$")] | None = None
+    """Epoch of a new pipeline, hexadecimal; random by default. Only for repeating a run exactly, in tests: the same
+    epoch and secret over different data give the difference of the data away."""
+
+
+class ClockSettings(Section):
+    """Which clock decides that a trigger interval is over."""
+
+    kind: Literal["broker", "producer", "replay"] = "broker"
+    """`broker`: the raw topic is stamped by the broker (LogAppendTime). `producer`: stamps are the producers'
+    (CreateTime) and not trusted. `replay`: an archive sorted by time in each partition; its end closes everything.
+    Its topic needs retention.ms = -1, for old stamps would expire at once."""
+    grace: Duration = 5_000
+    """Clock `broker`: a partition passes a boundary when a record stamped this much later is read."""
+    idle_grace: Duration = 60_000
+    """An idle or producer-stamped partition passes a boundary this long after it; at least replica.lag.time.max.ms
+    (30 s by default) plus clock skew."""
+    max_ahead: Duration = 3_600_000
+    """Clock `producer`: a stamp further in the future than this is bad input."""
+    until: Instant | None = None
+    """Clock `replay`, required: the instant at which the archive ends, from public knowledge. The archive's end closes
+    every trigger before it; records behind it are bad input."""
+    max_future: Duration = 0
+    """An event time further beyond the record's stamp than this is bad input."""
+
+
+class WindowSettings(Section):
+    """The public calendar of windows and triggers."""
+
+    length: Annotated[Duration, Field(ge=1)] = 86_400_000
+    """Length of a window. One user's contribution to one window is what the guarantee protects."""
+    trigger_every: Annotated[Duration, Field(ge=1)] = 900_000
+    """Time between releases inside a window; divides `length`."""
+    allowed_lateness: Duration = 0
+    """How long after its end a window still takes late records, in further triggers."""
+    origin: Instant = 0
+    """Instant at which some window starts; all others are whole lengths away. For days in another time zone, midnight
+    there."""
+    publication_pad: Duration = 0
+    """Results are published at the trigger time plus this, so that the time of publication says less about the load."""
+
+
+class BudgetSettings(Section):
+    """Optional total for a user active in every window, over all pipelines of this prefix on one raw topic."""
+
+    epsilon: PositiveFloat
+    """Total privacy loss at which the pipeline stops."""
+    delta: Annotated[float, Field(gt=0, lt=1)]
+    """Total delta at which the pipeline stops."""
+
+
+class TopicSettings(Section):
+    """How the topics of the pipeline are created. Partition counts cannot change later."""
+
+    by_user_partitions: Annotated[int, Field(ge=1, le=1024)] = 8
+    """Partitions of the topic keyed by user: the most workers that bound contributions at once."""
+    bounded_partitions: Annotated[int, Field(ge=1, le=1024)] = 8
+    """Partitions of the topics keyed by key: the most workers that release at once."""
+    replication_factor: Annotated[int, Field(ge=1, le=100)] = 3
+    """Replicas of every topic. Fewer than 3 only on a single broker."""
+    min_insync_replicas: Annotated[int, Field(ge=1, le=100)] = 2
+    """Replicas that must have a record before it counts."""
+    retention: Duration | None = None
+    """How long `histogram` and `progress` are kept; for ever by default. `latest` and the outputs of other kinds stay for
+    ever, dead letters and reports as long as the brokers' default says."""
+
+
+class WorkerSettings(Section):
+    """One worker process. Nothing here changes what is published."""
+
+    data_directory: Path = Path("susurrus-data")
+    """Local state (RocksDB); can be lost, it is restored from the changelogs."""
+    max_open_records: Annotated[int, Field(ge=1000)] = 2_000_000
+    """Records of the open trigger held in memory per partition before they are spilled to disk."""
+    dead_letter_values: bool = False
+    """Copy the raw value of bad records to the dead-letter topic, instead of only where they are. They are raw data."""
+    transaction_timeout: Annotated[Duration, Field(ge=1000, le=900_000)] = 30_000
+    """After this the broker aborts the transaction of a dead worker; until then its readers wait."""
+    cache_bytes: Annotated[int, Field(ge=8 << 20, le=1 << 40)] = 256 << 20
+    """RocksDB's block cache, one for the whole worker. Raise it where a worker keeps tens of millions of keys or users."""
+    fetch_bytes: Annotated[int, Field(ge=65_536, le=1 << 28)] = 4 << 20
+    """Most bytes that one fetch brings of one partition; a record larger than that is still read, alone."""
+    session_timeout: Annotated[Duration, Field(ge=1000, le=300_000)] = 10_000
+    """After this without a heartbeat the group gives a dead worker's partitions to others."""
+    watchdog: Annotated[Duration, Field(ge=1000)] = 120_000
+    """A worker whose task gives no sign of life for this long (ten times as long while it starts) ends itself, so that
+    others take over."""
+    stop_timeout: Annotated[Duration, Field(ge=1000, le=3_600_000)] = 45_000
+    """A worker that is told to stop (SIGTERM, SIGINT) has ended after this, in order or not; nothing is lost or doubled either
+    way. Let whoever stops it wait longer before it kills."""
+    web_host: str = "127.0.0.1"
+    """Address of the worker's pages. They show exact totals, without users and keys: for operators, never for the
+    public."""
+    web_port: Annotated[int, Field(ge=0, le=65_535)] = 0
+    """Port of the worker's pages: `/metrics` for Prometheus, `/healthz` and `/readyz` for Kubernetes, `/` in words. Each
+    worker of a machine needs its own; 0 serves none."""
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """Least severe messages to log."""

@@ -1,0 +1,215 @@
+"""Creates and checks a pipeline's topics from their contracts in topics/spec.py.
+
+Internal topics live for ever by retention and are purged below the committed position by the workers; changelogs must
+not lose a record to an unclean election. Creating never changes a topic that exists, except that partitions which
+follow a grown raw topic are added.
+"""
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, NewTopic, OffsetSpec, ResourceType
+
+from susurrus.agents.config.settings import Settings
+from susurrus.agents.histogram.privacy import AdaptiveSettings
+from susurrus.mechanisms.errors import ConfigurationError
+from susurrus.topics import charges
+from susurrus.topics.spec import HISTOGRAM_TOPICS, PUBLISHED_KEYS, TopicSpec
+
+_REQUEST_SECONDS = 30.0
+_MAX_RECORD_BYTES = 1_048_588
+
+
+def specs_of(settings: Settings) -> tuple[TopicSpec, ...]:
+    """The topics of the pipeline's kind and strategy."""
+    if settings.pipeline.kind == "stream":
+        from susurrus.topics.spec import STREAM_TOPICS
+
+        return STREAM_TOPICS
+    if settings.pipeline.kind == "local":
+        from susurrus.topics.spec import LOCAL_TOPICS
+
+        return LOCAL_TOPICS
+    told = isinstance(settings.privacy.by_rank, AdaptiveSettings)
+    return (*HISTOGRAM_TOPICS, PUBLISHED_KEYS) if told else HISTOGRAM_TOPICS
+
+
+def _partitions(settings: Settings, spec: TopicSpec, raw: int) -> int:
+    if spec.partitions == "raw":
+        return raw
+    if spec.partitions == "by-user":
+        return settings.topics.by_user_partitions
+    if spec.partitions == "bounded":
+        return settings.topics.bounded_partitions
+    return 1
+
+
+def _config(settings: Settings, spec: TopicSpec, replication: int) -> dict[str, str]:
+    config = {
+        "cleanup.policy": spec.cleanup,
+        "min.insync.replicas": str(min(settings.topics.min_insync_replicas, replication)),
+        "unclean.leader.election.enable": "false",
+        "max.message.bytes": str(_MAX_RECORD_BYTES),
+    }
+    if spec.retention == "forever":
+        config["retention.ms"] = "-1"
+    elif spec.readers == "public":
+        # Rows carry their trigger's time: by the broker's default a replayed archive would be deleted on arrival.
+        retention = settings.topics.retention
+        config["retention.ms"] = "-1" if retention is None else str(retention)
+    if spec.readers == "public":
+        # Output time stamps are trigger times, which consumers rely on.
+        config["message.timestamp.type"] = "CreateTime"
+        # The default is an hour; an archive's triggers, or a stream's stamps, may lie further ahead than that.
+        config["message.timestamp.after.max.ms"] = str(2**63 - 1)
+    return config
+
+
+def _raw_partitions(settings: Settings, admin: AdminClient) -> int:
+    if settings.pipeline.kind == "local":
+        return settings.topics.by_user_partitions  # its input, the reports, is a topic of its own
+    topic = settings.input.topic
+    # All topics are listed: asking for one would create it where the broker creates topics by itself.
+    found = admin.list_topics(timeout=_REQUEST_SECONDS).topics.get(topic)
+    if found is None or found.error is not None:
+        raise ConfigurationError(f"input.topic={topic} does not exist on this cluster: create it, or correct the name")
+    return len(found.partitions)
+
+
+def create_topics(settings: Settings, admin: AdminClient) -> list[str]:
+    """Create what is missing; one line per topic for the operator. Raises ConfigurationError where the raw topic is
+    missing.
+    """
+    raw = _raw_partitions(settings, admin)
+    metadata = admin.list_topics(timeout=_REQUEST_SECONDS)
+    replication = min(settings.topics.replication_factor, len(metadata.brokers))
+    lines = []
+    if replication < settings.topics.replication_factor:
+        lines.append(
+            f"warning: {len(metadata.brokers)} broker(s), so topics get replication {replication} instead of "
+            f"{settings.topics.replication_factor}: a lost disk loses the pipeline's state"
+        )
+    wanted = {settings.topic(spec.name): spec for spec in specs_of(settings)}
+    missing = []
+    for name, spec in wanted.items():
+        existing = metadata.topics.get(name)
+        partitions = _partitions(settings, spec, raw)
+        if existing is None:
+            missing.append(NewTopic(name, partitions, replication, config=_config(settings, spec, replication)))
+        elif len(existing.partitions) < partitions and spec.partitions == "raw":
+            _wait(admin.create_partitions([NewPartitions(name, partitions)]))
+            lines.append(f"grown    {name} to {partitions} partitions")
+        else:
+            lines.append(f"exists   {name}")
+    shared = charges.topic_name(settings.pipeline.prefix)
+    if shared not in metadata.topics:
+        config = {"cleanup.policy": "compact", "retention.ms": "-1", "unclean.leader.election.enable": "false"}
+        config["min.insync.replicas"] = str(min(settings.topics.min_insync_replicas, replication))
+        missing.append(NewTopic(shared, 1, replication, config=config))
+    if missing:
+        _wait(admin.create_topics(missing, operation_timeout=_REQUEST_SECONDS))
+        _wait_for_leaders(admin, {topic.topic: topic.num_partitions for topic in missing})
+        lines += [f"created  {topic.topic} with {topic.num_partitions} partition(s)" for topic in missing]
+    return lines
+
+
+def _wait(futures: dict[str, Any]) -> None:
+    for future in futures.values():
+        try:
+            future.result(timeout=_REQUEST_SECONDS)
+        except KafkaException as error:
+            # Two operators at once: whoever was first has made the same topic.
+            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise
+
+
+def _wait_for_leaders(admin: AdminClient, partitions: dict[str, int]) -> None:
+    """The controller answers before the brokers know their new partitions; a worker would meet NOT_LEADER."""
+    deadline = time.monotonic() + _REQUEST_SECONDS
+    while time.monotonic() < deadline:
+        topics = admin.list_topics(timeout=_REQUEST_SECONDS).topics
+        specs = {
+            TopicPartition(name, partition): OffsetSpec.latest()
+            for name, number in partitions.items()
+            if name in topics and sum(p.leader >= 0 for p in topics[name].partitions.values()) == number
+            for partition in range(number)
+        }
+        if len(specs) == sum(partitions.values()):
+            futures = admin.list_offsets(specs, request_timeout=_REQUEST_SECONDS).values()
+            if all(future.exception(_REQUEST_SECONDS) is None and future.result().offset >= 0 for future in futures):
+                return
+        time.sleep(0.05)
+
+
+def check_topics(settings: Settings, admin: AdminClient) -> list[str]:
+    """One line per topic: ok, or what is wrong and what to do."""
+    raw = _raw_partitions(settings, admin)
+    metadata = admin.list_topics(timeout=_REQUEST_SECONDS)
+    wanted = {settings.topic(spec.name): spec for spec in specs_of(settings)}
+    present = [name for name in wanted if name in metadata.topics]
+    resources = [ConfigResource(ResourceType.TOPIC, name) for name in present]
+    configs = {
+        resource.name: {name: entry.value for name, entry in future.result(timeout=_REQUEST_SECONDS).items()}
+        for resource, future in (admin.describe_configs(resources) if resources else {}).items()
+    }
+    lines = list(_clock_problems(settings, admin))
+    shared = charges.topic_name(settings.pipeline.prefix)
+    if shared not in metadata.topics:
+        lines.append(f"missing  {shared}: run `susurrus topics create`")
+    for name, spec in wanted.items():
+        if name not in metadata.topics:
+            lines.append(f"missing  {name}: run `susurrus topics create`")
+            continue
+        topic = metadata.topics[name]
+        problems = []
+        partitions = _partitions(settings, spec, raw)
+        if len(topic.partitions) < partitions or (spec.partitions != "raw" and len(topic.partitions) != partitions):
+            problems.append(f"has {len(topic.partitions)} partitions, needs {partitions}")
+        replication = min((len(p.replicas) for p in topic.partitions.values()), default=0)
+        expected = _config(settings, spec, replication)
+        for key in ("min.insync.replicas", "max.message.bytes"):  # more is as good
+            if int(configs[name][key]) < int(expected[key]):
+                problems.append(f"{key}={configs[name][key]}, should be {expected[key]}")
+        for key in (
+            "cleanup.policy",
+            "retention.ms",
+            "unclean.leader.election.enable",
+            "message.timestamp.type",
+            "message.timestamp.after.max.ms",
+        ):
+            if key in expected and set(configs[name].get(key, "").split(",")) != set(expected[key].split(",")):
+                problems.append(f"{key}={configs[name].get(key)}, should be {expected[key]}")
+        if replication < settings.topics.replication_factor:
+            problems.append(f"replication is {replication}, configured {settings.topics.replication_factor}")
+        lines.append(f"ok       {name}" if not problems else f"wrong    {name}: {'; '.join(problems)}")
+    return lines
+
+
+def _clock_problems(settings: Settings, admin: AdminClient) -> Iterator[str]:
+    """Does the raw topic stamp its records as the clock expects?"""
+    if settings.pipeline.kind != "histogram":
+        return  # reports carry their interval, streams go by position
+    topic = settings.input.topic
+    [future] = admin.describe_configs([ConfigResource(ResourceType.TOPIC, topic)]).values()
+    config = future.result(timeout=_REQUEST_SECONDS)
+    stamped = config["message.timestamp.type"].value
+    if "compact" in config["cleanup.policy"].value.split(","):
+        yield (
+            f"wrong    {topic}: cleanup.policy={config['cleanup.policy'].value}, and one user's record could remove another's, "
+            "which no noise hides: feed the pipeline from a topic with cleanup.policy=delete"
+        )
+    if settings.clock.kind == "replay" and config["retention.ms"].value != "-1":
+        yield (
+            f"wrong    {topic}: retention.ms={config['retention.ms'].value}, and an archive's old records would be deleted on "
+            "arrival: set it to -1"
+        )
+    expected = {"broker": "LogAppendTime", "producer": "CreateTime"}.get(settings.clock.kind)
+    if expected is not None and stamped != expected:
+        yield (
+            f'wrong    {topic}: message.timestamp.type={stamped}, but clock.kind="{settings.clock.kind}" needs {expected}: '
+            "change the topic or clock.kind"
+        )
+    else:
+        yield f"ok       {topic} (raw, {stamped})"

@@ -1,0 +1,79 @@
+"""What collect and server share: intervals, the Square Wave of phase 1, thresholds read back from their topic."""
+
+import contextlib
+from dataclasses import dataclass
+
+from susurrus.agents.config.settings import Settings
+from susurrus.agents.kafka.clients import read_to_end
+from susurrus.agents.local.settings import LocalSettings
+from susurrus.agents.runtime.services import Services
+from susurrus.mechanisms.errors import ConfigurationError, Refusal
+from susurrus.mechanisms.local.hybrid import Hybrid
+from susurrus.mechanisms.local.wave import SquareWave
+from susurrus.topics import threshold as threshold_codec
+from susurrus.topics.packing import MalformedRecord
+from susurrus.topics.threshold import Threshold
+
+
+def local_settings(settings: Settings) -> LocalSettings:
+    """The [local] section, which pipeline kind `local` must have."""
+    if settings.local is None:
+        raise ConfigurationError('local: is missing; pipeline.kind = "local" needs a [local] section')
+    return settings.local
+
+
+def wave_of(local: LocalSettings) -> SquareWave:
+    """The clients' phase 1 randomiser."""
+    return SquareWave(local.epsilon, local.bound, local.scale)
+
+
+@dataclass(frozen=True, slots=True)
+class Intervals:
+    """Public time intervals of `length` ms since the Unix epoch."""
+
+    length: int
+
+    def at(self, moment: int) -> int:
+        """The interval of a moment in ms."""
+        return moment // self.length
+
+    def start(self, interval: int) -> int:
+        """Its first ms."""
+        return interval * self.length
+
+
+class Thresholds:
+    """The thresholds that were published, by version; read from their topic whenever a report names an unknown one."""
+
+    def __init__(self, services: Services) -> None:
+        self._clients = services.clients
+        self._topic = services.topic("threshold")
+        self._next = 0
+        self._known: dict[int, tuple[Threshold, Hybrid]] = {}
+
+    @property
+    def latest(self) -> int:
+        """Number of the newest version known; 0 before there is one."""
+        return max(self._known, default=0)
+
+    def get(self, version: int) -> tuple[Threshold, Hybrid] | None:
+        """A threshold and its perturber."""
+        return self._known.get(version)
+
+    def refresh(self) -> None:
+        """Read what is new. A client can only name what was committed, so one look decides whether a version exists."""
+        low, end = self._clients.watermarks(self._topic, 0)
+        start = max(self._next, low)
+        if start >= end:
+            return
+        with contextlib.closing(self._clients.reader("threshold")) as consumer:
+            for batch in read_to_end(consumer, self._topic, 0, start):
+                for message in batch:
+                    self._next = message.offset() + 1
+                    try:
+                        threshold = threshold_codec.decode(message.value())
+                    except MalformedRecord as error:
+                        raise Refusal(
+                            f"topic={self._topic} offset={message.offset()}: {error}; find out who else writes to it"
+                        ) from error
+                    self._known[threshold.version] = (threshold, Hybrid(threshold.epsilon, threshold.alpha))

@@ -1,0 +1,84 @@
+"""Range queries over published intervals: from the rows of the `estimate` topic alone, as any downstream reader can.
+
+rows = read_estimates(settings)
+range_sum(rows, start, end)        plain: unbiased for the clipped values
+filtered_sum(rows, start, end)     the causal filter as of the range's last interval; biased towards slow change
+"""
+
+import math
+import uuid
+from collections.abc import Sequence
+
+import numpy as np
+from confluent_kafka import Consumer, TopicPartition
+
+from susurrus.agents.config.settings import Settings
+from susurrus.agents.kafka.clients import read_to_end
+from susurrus.mechanisms.local.estimate import Estimate, combine
+from susurrus.mechanisms.local.filter import Filtered, filter_ranges
+from susurrus.topics import estimate as estimate_codec
+
+Rows = Sequence[estimate_codec.Estimate]
+
+
+def read_estimates(settings: Settings) -> list[estimate_codec.Estimate]:
+    """All published intervals, in order of time; read_committed, up to the end of the topic as met."""
+    topic = settings.topic("estimate")
+    consumer = Consumer(
+        {
+            **settings.librdkafka(),
+            "group.id": f"susurrus-reader-{uuid.uuid4().hex}",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "isolation.level": "read_committed",
+            "auto.offset.reset": "earliest",
+        }
+    )
+    try:
+        low, _ = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=30.0)
+        rows = [
+            estimate_codec.decode(message.value())
+            for batch in read_to_end(consumer, topic, 0, low)
+            for message in batch
+        ]
+    finally:
+        consumer.close()
+    return sorted(rows, key=lambda row: row.interval)
+
+
+def _inside(rows: Rows, start: int, end: int) -> list[estimate_codec.Estimate]:
+    return [row for row in rows if start <= row.interval < end]
+
+
+def range_sum(rows: Rows, start: int, end: int) -> Estimate:
+    """Sum over the intervals that begin in [start, end) (ms): unbiased given the thresholds, errors independent."""
+    return combine(
+        Estimate(row.count, float(row.sum.estimate), row.sum.std_error**2) for row in _inside(rows, start, end)
+    )
+
+
+def filtered_sum(rows: Rows, start: int, end: int) -> Filtered:
+    """The filter's answer for the same range, from all intervals up to its end. Intervals under another threshold than the last
+    one's clip differently and are left out of the averaging: they enter by their plain sums."""
+    chosen = _inside(rows, start, end)
+    if not chosen:
+        return Filtered(0.0, 0.0)
+    version = chosen[-1].threshold_version
+    known = [
+        row for row in rows if row.interval <= chosen[-1].interval and row.threshold_version == version and row.count
+    ]
+    before = combine(
+        Estimate(row.count, float(row.sum.estimate), row.sum.std_error**2)
+        for row in chosen
+        if row.threshold_version != version
+    )
+    first = next((index for index, row in enumerate(known) if row.interval >= start), len(known))
+    if first == len(known):
+        return Filtered(before.sum, before.standard_error)
+    counts = np.array([row.count for row in known], dtype=np.float64)
+    means = np.array([row.sum.estimate for row in known], dtype=np.float64) / counts
+    # The noise per report, pooled: an interval's own error depends on its own estimate and would bias the averages.
+    pooled = np.cumsum([row.sum.std_error**2 for row in known]) / np.cumsum(counts)
+    ranges = np.array([[first, len(known)]], dtype=np.int64)
+    [answer] = filter_ranges(counts, means, pooled / counts, ranges)
+    return Filtered(before.sum + answer.sum, math.hypot(before.standard_error, answer.standard_error))

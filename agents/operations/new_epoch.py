@@ -1,0 +1,391 @@
+"""Begins a new epoch: fresh noise over empty state, charged again. The way out of internal topics that are lost, or an older copy.
+
+What an epoch is, where it begins in the raw topic and which offsets of the internal topics belong to the one before is decided by
+one transaction in the ledger. Everything before it is harmless; after it nothing is left to do. Order of events:
+
+1. refuse while the consumer group has members
+2. fence every task of the pipeline, running, frozen or yet to start, by initialising its transactional producer
+3. read what was published and charged, and where the internal topics end: all of it is final now
+4. write the new epoch into an open transaction of the initializer. Whoever starts from here on waits for its outcome (Ledger.join)
+5. fence everybody once more, and refuse if anything was written since 3: a task may have started between 2 and 4
+6. commit
+
+The new epoch's tasks read nothing of what is below the offsets that the transaction names. Old records are deleted by the workers.
+"""
+
+import contextlib
+import logging
+import os
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Literal
+
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from susurrus.agents.histogram.public_progress import read_progress
+from susurrus.agents.kafka.clients import REQUEST_SECONDS, deliver, is_fenced, read_to_end
+from susurrus.agents.runtime import crash_points
+from susurrus.agents.runtime.founding import Origin, check_raw, raw_offsets
+from susurrus.agents.runtime.ledger import charge_of, charged_guarantee
+from susurrus.agents.runtime.services import Services
+from susurrus.agents.runtime.worker import stages_of
+from susurrus.mechanisms.errors import ConfigurationError, Refusal
+from susurrus.mechanisms.guarantee import Guarantee
+from susurrus.mechanisms.spend import Budget, Spend
+from susurrus.topics import charges as charge_codec
+from susurrus.topics import ledger as codec
+from susurrus.topics.progress import Progress
+from susurrus.topics.timestamps import format_time
+
+log = logging.getLogger(__name__)
+
+_TRANSACTION_SECONDS = 30.0
+_AT_ONCE = 8
+"""Producers that are initialised at the same time."""
+_POINTS = "new-epoch"
+"""Of crash_points.py, for tests."""
+
+FirstWindow = Literal["next", "current"] | int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Again:
+    """A window that is published a second time. spend: of whoever is in it, by this pipeline, the new epoch included; delta:
+    the sum of what each epoch promised."""
+
+    window: int
+    trigger: int
+    of_triggers: int
+    epochs: int
+    spend: Spend
+    delta: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What a new epoch would be, and what it costs.
+
+    before: number of the epoch that ends; 0 where the ledger has lost it. origin, first_window: where it begins, in ms.
+    again: windows that are published a second time. unfinished: the last record of windows before the first that have not had
+    their last trigger. forgotten: charges that the log has lost, though progress shows their windows.
+    """
+
+    before: str
+    number: int
+    origin: Origin
+    first_window: int
+    guarantee: Guarantee
+    again: tuple[Again, ...]
+    unfinished: tuple[Progress, ...]
+    forgotten: tuple[charge_codec.Charge, ...]
+    windows_left: int | None
+    """How many more windows [budget] allows after that; None without one."""
+
+
+class NewEpoch:
+    """One run of the command. Raises Refusal for kinds without charged epochs, and where topics are missing."""
+
+    def __init__(self, services: Services, *, first_window: FirstWindow = "next", origin: Origin | None = None) -> None:
+        settings = services.settings
+        if settings.pipeline.kind != "histogram":
+            raise Refusal(
+                f'pipeline.kind="{settings.pipeline.kind}": only histograms have epochs that are charged: give the pipeline a new '
+                "name to start over"
+            )
+        if settings.kafka.embedded:
+            raise ConfigurationError("kafka.embedded=true: the embedded broker fences nobody; use a real one")
+        if isinstance(origin, int) and settings.clock.kind == "producer":
+            raise ConfigurationError(
+                f'--from {format_time(origin)}: producers choose the stamps with clock.kind="producer", so one forged stamp could '
+                'decide which of everybody\'s records count; use "latest" or "earliest"'
+            )
+        self._services = services
+        self._settings = settings
+        self._clients = services.clients
+        self._calendar = services.calendar
+        self._first_window, self._origin = first_window, origin
+
+    # ---- what it would be --------------------------------------------------------------------------------------------
+
+    def plan(self, now: int) -> Plan:
+        """Read the ledger, progress and charges. Raises Refusal while workers run, BudgetExhausted where [budget] forbids it."""
+        self._check_alone()
+        self._check_topics()
+        ledger, settings = self._services.ledger, self._settings
+        ledger.refresh()
+        published = self._published()
+        first_window, origin = self._beginning(now, max(published, default=None))
+        records = ledger.records()
+        before = records.get("epoch")
+        number = before.number if isinstance(before, codec.Epoch) else 0
+        number = max([number, *(epoch for epochs in published.values() for epoch in epochs)]) + 1
+        guarantee: Guarantee = self._services.strategy.guarantee
+        charged = list(self._charges())
+        forgotten = tuple(self._forgotten(published, charged, guarantee))
+        charged += forgotten
+        again = tuple(
+            self._again(window, epochs, charged, guarantee)
+            for window, epochs in sorted(published.items())
+            if window >= first_window
+        )
+        newest = {window: epochs[max(epochs)] for window, epochs in published.items()}
+        left = None
+        if settings.budget is not None:
+            total = Budget(epsilon=settings.budget.epsilon, delta=settings.budget.delta)
+            spent = _spend(charged)
+            if again:
+                spent = total.charge(spent, guarantee, len(again))
+            left = total.windows_left(spent, guarantee)
+        return Plan(
+            before=before.epoch if isinstance(before, codec.Epoch) else "",
+            number=number,
+            origin=origin,
+            first_window=first_window,
+            guarantee=guarantee,
+            again=again,
+            unfinished=tuple(
+                said
+                for window, said in sorted(newest.items())
+                if window < first_window and said.trigger < said.of_triggers
+            ),
+            forgotten=forgotten,
+            windows_left=left,
+        )
+
+    def _check_alone(self) -> None:
+        group = self._clients.application
+        try:
+            found = (
+                self._clients.admin().describe_consumer_groups([group], request_timeout=REQUEST_SECONDS)[group].result()
+            )
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND:
+                return
+            raise
+        if found.members:
+            hosts = ", ".join(sorted({str(member.host).lstrip("/") for member in found.members}))
+            raise Refusal(
+                f"group={group} has members={len(found.members)} at {hosts}, and nobody may run while an epoch ends: stop every "
+                "worker, or wait until the session of one that died is over (worker.session_timeout)"
+            )
+
+    def _check_topics(self) -> None:
+        settings, clients = self._settings, self._clients
+        check_raw(clients, settings.input.topic)
+        wanted = {"by-user": settings.topics.by_user_partitions, "bounded": settings.topics.bounded_partitions}
+        names = ["ledger", "progress", "by-user", "bounded", *(stage.changelog for stage in stages_of(settings))]
+        if self._services.published_keys is not None:
+            names.append("published-keys")
+        for name in names:
+            topic = settings.topic(name)
+            found = clients.partitions(topic)
+            if not found:
+                raise Refusal(f"topic={topic} does not exist: create it with `susurrus topics create`")
+            if found != wanted.get(name, found):
+                raise Refusal(
+                    f"topic={topic} has partitions={found}, the configuration says {wanted[name]}: change [topics] back"
+                )
+        if not clients.partitions(charge_codec.topic_name(settings.pipeline.prefix)):
+            raise Refusal("the topic of the charges does not exist: create it with `susurrus topics create`")
+
+    def _beginning(self, now: int, newest: int | None) -> tuple[int, Origin]:
+        """(first window, first record). newest: the last window of which anything was published."""
+        calendar, clock = self._calendar, self._settings.clock
+        replay = clock.kind == "replay"
+        wanted = self._first_window
+        if isinstance(wanted, int):
+            first = calendar.window_start(calendar.window_at(wanted))
+            if first != wanted:
+                raise ConfigurationError(
+                    f"--first-window {format_time(wanted)}: is not the start of a window; use {format_time(first)}"
+                )
+        else:
+            current = calendar.window_start(calendar.window_at(now))
+            following = current + calendar.window
+            if replay:
+                current = newest if newest is not None else self._settings.start.first_window or 0
+                following = current if newest is None else newest + calendar.window
+            elif newest is not None:
+                following = max(following, newest + calendar.window)
+            first = following if wanted == "next" else current
+        if replay and clock.until is not None and first >= clock.until:
+            raise ConfigurationError(
+                f"--first-window: nothing of the archive is left, the last published window begins at {format_time(newest or 0)}; "
+                "name a window before clock.until"
+            )
+        if self._origin is not None:
+            return first, self._origin
+        if replay:
+            return first, self._settings.start.from_
+        if first > now:
+            return first, "latest"
+        # A producer's stamp must not decide where everybody's records begin.
+        return first, first - clock.max_future if clock.kind == "broker" else "earliest"
+
+    def _published(self) -> dict[int, dict[int, Progress]]:
+        """Window start in ms -> number of the epoch -> the newest trigger that any partition has published."""
+        found: dict[int, dict[int, Progress]] = {}
+        for _, said in read_progress(self._clients, self._settings.topic("progress")):
+            epochs = found.setdefault(said.window, {})
+            if said.epoch_number not in epochs or epochs[said.epoch_number].trigger < said.trigger:
+                epochs[said.epoch_number] = said
+        return found
+
+    def _charges(self) -> Iterator[charge_codec.Charge]:
+        """Of every pipeline on the raw topic; the first with a key counts, as for the workers."""
+        topic = charge_codec.topic_name(self._settings.pipeline.prefix)
+        low, end = self._clients.watermarks(topic, 0)
+        if low >= end:
+            return
+        seen = set()
+        with contextlib.closing(self._clients.reader("ledger")) as consumer:
+            for batch in read_to_end(consumer, topic, 0, low, until=end):
+                for message in batch:
+                    if message.value() is None or message.key() in seen:
+                        continue
+                    seen.add(message.key())
+                    charge = charge_codec.decode(message.value())
+                    if charge.raw_topic == self._settings.input.topic:
+                        yield charge
+
+    def _forgotten(
+        self,
+        published: Mapping[int, Mapping[int, Progress]],
+        charged: Iterable[charge_codec.Charge],
+        guarantee: Guarantee,
+    ) -> Iterator[charge_codec.Charge]:
+        pipeline = self._settings.pipeline.name
+        known = {(charge.window, charge.epoch) for charge in charged if charge.pipeline == pipeline}
+        for window, epochs in sorted(published.items()):
+            for said in epochs.values():
+                if (window, said.epoch) not in known:
+                    yield charge_of(self._settings, window, said.epoch, guarantee)
+
+    def _again(
+        self, window: int, epochs: Mapping[int, Progress], charged: Iterable[charge_codec.Charge], guarantee: Guarantee
+    ) -> Again:
+        ours = [c for c in charged if c.window == window and c.pipeline == self._settings.pipeline.name]
+        last = epochs[max(epochs)]
+        return Again(
+            window=window,
+            trigger=last.trigger,
+            of_triggers=last.of_triggers,
+            epochs=len(ours) + 1,
+            spend=_spend(ours).plus(guarantee),
+            delta=sum(charge.delta for charge in ours) + guarantee.delta,
+        )
+
+    # ---- doing it ----------------------------------------------------------------------------------------------------
+
+    def begin(self, plan: Plan, now: int) -> str:
+        """Make it so; the new epoch's id. Raises Refusal where something has changed since the plan was made."""
+        ledger, settings, clients = self._services.ledger, self._settings, self._clients
+        crash_points.reach(_POINTS, "before-fence")
+        try:
+            initializer = self._fence(self._tasks())
+            if initializer is None:
+                raise RuntimeError(f"{ledger.initializer} is none of the pipeline's tasks")
+            crash_points.reach(_POINTS, "after-fence")
+            ledger.refresh(complete=True)
+            if self.plan(now) != plan:
+                raise Refusal(
+                    "another trigger was published, or another epoch has begun, since the costs were told: run this again"
+                )
+            ends = self._ends()
+            epoch = os.urandom(16).hex()
+            records: list[codec.LedgerRecord] = [
+                codec.Start(
+                    first_window=plan.first_window,
+                    origin=str(plan.origin),
+                    topic_id=clients.topic_id(settings.input.topic),
+                    offsets=raw_offsets(clients, settings.input.topic, plan.origin),
+                    internal=ends,
+                ),
+                ledger.configuration,
+                codec.Epoch(epoch=epoch, number=plan.number, created=int(time.time() * 1000)),
+            ]
+            kept = {codec.key_of(record) for record in records}
+            rows: list[tuple[str, bytes, bytes | None]] = [
+                (ledger.topic, key.encode(), None) for key in ledger.records() if key not in kept
+            ]
+            rows += [(ledger.topic, *codec.encode(record)) for record in records]
+            rows += [(ledger.charges_topic, *charge_codec.encode(charge)) for charge in plan.forgotten]
+            self._commit(initializer, rows, ends)
+        except KafkaException as error:
+            if is_fenced(error.args[0]):
+                raise Refusal("a worker has started meanwhile, and the old epoch goes on: stop every worker") from error
+            raise
+        crash_points.reach(_POINTS, "after-commit")
+        log.info("epoch %d begins, %s", plan.number, epoch)
+        return epoch
+
+    def _commit(
+        self,
+        initializer: Producer,
+        rows: list[tuple[str, bytes, bytes | None]],
+        ends: dict[str, dict[int, int]],
+    ) -> None:
+        """Steps 4 to 6."""
+        initializer.begin_transaction()
+        try:
+            for topic, key, value in rows:
+                initializer.produce(topic, value, key, partition=0)
+            if deliver(initializer, _TRANSACTION_SECONDS):
+                raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+            crash_points.reach(_POINTS, "after-ledger")
+            self._fence([task for task in self._tasks() if task != self._services.ledger.initializer])
+            crash_points.reach(_POINTS, "after-second-fence")
+            self._check_alone()
+            if self._ends() != ends:
+                raise Refusal("a worker has started meanwhile, and the old epoch goes on: stop every worker")
+        except BaseException:
+            with contextlib.suppress(KafkaException):
+                initializer.abort_transaction(_TRANSACTION_SECONDS)
+            raise
+        initializer.commit_transaction(_TRANSACTION_SECONDS)
+
+    def _tasks(self) -> list[str]:
+        """Every task that there is, or was: a topic that was lost may have fewer partitions than the one it belongs to."""
+        clients = self._clients
+        return [
+            f"{stage.name}-{partition}"
+            for stage in stages_of(self._settings)
+            for partition in range(
+                max(clients.partitions(stage.input_topic), clients.partitions(self._settings.topic(stage.changelog)))
+            )
+        ]
+
+    def _fence(self, tasks: list[str]) -> Producer | None:
+        """Whoever has a producer of these tasks cannot commit any more; what they have open is aborted when this returns.
+
+        Returns the initializer's producer, if it is among them.
+        """
+
+        def fence(task: str) -> Producer | None:
+            producer = self._clients.transactional_producer(f"{self._clients.application}-{task}")
+            producer.init_transactions(_TRANSACTION_SECONDS)
+            return producer if task == self._services.ledger.initializer else None
+
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            return next((found for found in list(pool.map(fence, tasks)) if found is not None), None)
+
+    def _ends(self) -> dict[str, dict[int, int]]:
+        """Where the topics of the stages' state and of what they hand to each other end, by full name and partition."""
+        settings, clients = self._settings, self._clients
+        names = [settings.topic(stage.changelog) for stage in stages_of(settings)]
+        names += [stage.input_topic for stage in stages_of(settings) if stage.purge]
+        if self._services.published_keys is not None:
+            names.append(settings.topic("published-keys"))
+        return {
+            name: {partition: clients.watermarks(name, partition)[1] for partition in range(clients.partitions(name))}
+            for name in names
+        }
+
+
+def _spend(charged: Iterable[charge_codec.Charge]) -> Spend:
+    spend = Spend()
+    for charge in charged:
+        spend = spend.plus(charged_guarantee(charge))
+    return spend

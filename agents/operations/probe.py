@@ -1,0 +1,398 @@
+"""What a worker needs of Kafka, looked at once before it joins the group: the brokers, the credentials, the topics, the rights.
+
+Whatever is missing is said in one sentence that names the setting or the right and what to do, instead of by each client and task
+in its own way. What may still come by itself (Kubernetes brings workers up before names, brokers and topics) is waited for, in
+sight; what somebody must mend ends the worker with exit code 2. ``susurrus status`` looks, too, and shows the same sentence.
+
+Rights are what the brokers say they are: metadata, with the operations that this principal may do. Nothing is written, but for one
+entry of the transaction coordinator under an id that no task has. Brokers that do not tell, and the embedded one, are believed.
+"""
+
+import logging
+import re
+import shlex
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AclOperation, AdminClient, OffsetSpec
+
+from susurrus.agents.config.settings import Settings
+from susurrus.agents.kafka.clients import is_fenced
+from susurrus.agents.kafka.topics import specs_of
+from susurrus.agents.operations.status import inputs
+from susurrus.agents.runtime.lacks import NO_ANSWER, describe_topics
+from susurrus.mechanisms.errors import ConfigurationError
+from susurrus.topics import charges
+
+log = logging.getLogger(__name__)
+
+REACH_SECONDS: Final = 3.0
+"""So long may brokers take to answer before somebody is told."""
+_ANSWER_SECONDS: Final = 10.0
+_SURE_SECONDS: Final = 0.5
+"""What one of several bootstrap servers says is final when no other has answered by then."""
+_LATER_SECONDS: Final = 1.5
+"""Likewise, of what may pass by itself."""
+_PAUSE_SECONDS: Final = (0.5, 1.0, 2.0, 5.0)
+_SAY_AGAIN_SECONDS: Final = (10.0, 30.0, 60.0, 300.0)
+
+_CREATE: Final = "run `susurrus topics create --config ...`"
+_PURGED: Final = ("by-user", "bounded")
+_PLACE: Final = re.compile(r"(?:\w+://)?(?P<address>[^/\s]+)/(?P<node>\w+): (?P<text>.*?)(?: \(after .*)?", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """Why a worker cannot start. waits: it may pass by itself. reached: a broker has answered."""
+
+    text: str
+    waits: bool
+    reached: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """A cluster on which the worker can start. partitions: of all stages together, the most tasks one worker may get."""
+
+    brokers: int
+    partitions: int
+
+
+class _Silent:
+    """The clients' own lines say the same, less well."""
+
+    def log(self, level: int, template: str, *values: Any) -> None:
+        """Called by confluent-kafka."""
+        log.debug(template, *values)
+
+
+def wait_until_fit(settings: Settings, tell: Callable[[str], None]) -> Fit:
+    """Return what was found when a worker can start. ``tell`` is given what it waits for, and the empty text at the end.
+
+    Raises ConfigurationError for what does not pass by itself. A signal's exception ends the wait at once.
+    """
+    said, say_at, times, pauses = "", 0.0, 0, 0
+    while isinstance(trouble := _in_thread(lambda: look(settings)), Trouble):
+        if not trouble.waits:
+            raise ConfigurationError(trouble.text)
+        tell(trouble.text)
+        now = time.monotonic()
+        if trouble.text != said:
+            said, times = trouble.text, 0
+        if times == 0 or now >= say_at:
+            log.warning("not started yet: %s", said)
+            say_at = now + _SAY_AGAIN_SECONDS[min(times, len(_SAY_AGAIN_SECONDS) - 1)]
+            times += 1
+        time.sleep(_PAUSE_SECONDS[min(pauses, len(_PAUSE_SECONDS) - 1)])
+        pauses += 1
+    if said:
+        log.info("what was waited for is there")
+    tell("")
+    return trouble
+
+
+def _in_thread(work: Callable[[], Trouble | Fit]) -> Trouble | Fit:
+    """Clients wait in C, where no signal reaches; the main thread waits where one does."""
+    done: Future[Trouble | Fit] = Future()
+
+    def run() -> None:
+        try:
+            done.set_result(work())
+        except BaseException as error:
+            done.set_exception(error)
+
+    threading.Thread(target=run, name="probe", daemon=True).start()
+    return done.result()
+
+
+def look(settings: Settings) -> Trouble | Fit:
+    """Why a worker with these settings cannot start now, if so. Takes well under two seconds on a healthy cluster."""
+    if settings.kafka.embedded:
+        return Fit(brokers=1, partitions=0)  # inside this process, and makes topics as they are named
+    errors: list[KafkaError] = []
+    try:
+        admin = _admin(settings, errors)
+    except ConfigurationError as error:
+        return Trouble(str(error), waits=False, reached=False)
+    brokers = _reach(settings, admin, errors)
+    if isinstance(brokers, Trouble):
+        return replace(brokers, reached=False)
+    try:
+        partitions = _topics(settings, admin)
+        if isinstance(partitions, Trouble) and partitions.waits:
+            return partitions
+        lines = _rights(settings, admin)
+        if isinstance(partitions, Trouble):
+            return _refusal("\n".join((partitions.text, *lines)))
+        return _refusal("\n".join(lines)) if lines else Fit(brokers, partitions)
+    except KafkaException as error:
+        return _unanswered(settings, error.args[0], errors)
+
+
+def reach(settings: Settings) -> None:
+    """Raise ConfigurationError, in a few seconds, where no broker can be reached with these settings."""
+    errors: list[KafkaError] = []
+    if isinstance(trouble := _reach(settings, _admin(settings, errors), errors), Trouble):
+        raise ConfigurationError(trouble.text)
+
+
+def _admin(settings: Settings, errors: list[KafkaError]) -> AdminClient:
+    try:
+        return AdminClient({**settings.librdkafka(), "error_cb": errors.append}, logger=_Silent())
+    except KafkaException as error:
+        text = str(error.args[0].str()).removeprefix("Failed to create admin client: ")
+        raise ConfigurationError(f"kafka.properties: {text}; correct it") from None
+
+
+# ---- the brokers -----------------------------------------------------------------------------------------------------
+
+
+def _reach(settings: Settings, admin: AdminClient, errors: list[KafkaError]) -> Trouble | int:
+    """How many brokers there are, or why none can be reached. The embedded one is inside this process."""
+    if settings.kafka.embedded:
+        return 1
+    began, sure_at = time.monotonic(), float("inf")
+    answer = admin.describe_cluster(request_timeout=REACH_SECONDS)
+    while not answer.done() and time.monotonic() < min(began + REACH_SECONDS, sure_at):
+        admin.poll(0.05)
+        for trouble in _said(settings, errors):
+            sure_at = min(sure_at, time.monotonic() + (_LATER_SECONDS if trouble.waits else _SURE_SECONDS))
+    if answer.done() and answer.exception() is None:
+        return len(answer.result().nodes)
+    admin.poll(0)
+    said = sorted(_said(settings, errors), key=lambda trouble: trouble.waits)
+    return said[0] if said else _looked_at(settings)
+
+
+def _said(settings: Settings, errors: list[KafkaError]) -> Iterator[Trouble]:
+    """What the client's errors mean, one after the other."""
+    for error in list(errors):
+        if error.code() == KafkaError._ALL_BROKERS_DOWN or (place := _PLACE.fullmatch(error.str())) is None:
+            continue
+        where = place["address"]
+        if place["node"] != "bootstrap":
+            where += f" (what broker {place['node']} advertises)"
+        yield _meaning(settings, error, where, place["text"])
+
+
+def _meaning(settings: Settings, error: KafkaError, where: str, text: str) -> Trouble:
+    servers = f'kafka.bootstrap_servers="{settings.kafka.bootstrap_servers}"'
+    protocol = settings.kafka.properties.get("security.protocol", "PLAINTEXT")
+    security = f'kafka.properties."security.protocol" = "{protocol}"'
+    code, reason = error.code(), text.rpartition(": ")[2].strip()
+    if "certificate verify failed" in text:
+        return _refusal(
+            f'kafka.properties."ssl.ca.location": does not vouch for the certificate of {where}, or that is for another host '
+            "name; give the authority that signed it, and use the name that it was made for in kafka.bootstrap_servers"
+        )
+    if "PLAINTEXT broker listener" in text or ("closed by peer" in text and "SSL" in text):
+        return _wait(
+            f"{security}: {where} does not speak TLS; use a protocol without SSL, or the port of a TLS listener"
+        )
+    if code == KafkaError._SSL:
+        return _refusal(f'kafka.properties."ssl.*": TLS with {where} fails ({reason}); correct them')
+    if code == KafkaError._AUTHENTICATION:
+        return _authentication(settings, security, where, text)
+    if code == KafkaError._RESOLVE:
+        return _wait(f"{servers}: the name in {where} cannot be resolved ({reason}); correct it, or see to DNS")
+    if "refused" in text:
+        return _wait(f"{servers}: nothing listens at {where} ({reason}); start the brokers, or correct it")
+    if code == KafkaError._BAD_MSG or "response size" in text:
+        return _wait(f"{servers}: what answers at {where} is no Kafka broker; correct the address or the port")
+    return _wait(f"{servers}: {where} cannot be reached ({reason}); see to the network and the brokers, or correct it")
+
+
+def _authentication(settings: Settings, security: str, where: str, text: str) -> Trouble:
+    properties = settings.kafka.properties
+    if "Unsupported SASL mechanism" in text:
+        name = "sasl.mechanism" if "sasl.mechanism" in properties else "sasl.mechanisms"
+        offered = text.rpartition("supported mechanisms: ")[2].strip() or "none"
+        return _refusal(
+            f'kafka.properties."{name}" = "{properties.get(name, "GSSAPI")}": {where} does not offer it, but {offered}; '
+            "use one of these, or enable it on the brokers"
+        )
+    if "not valid in current SASL state" in text:
+        return _refusal(
+            f"{security}: {where} wants no user and no password; use a protocol without SASL, or the port of a listener with it"
+        )
+    if any(word in text for word in ("ransport failure", "imed out", "isconnected")):
+        return _wait(f"{security}: {where} goes away while the user is checked; see to the brokers")
+    reason = text.removeprefix("SASL authentication error: ").removeprefix("Authentication failed: ").strip()
+    return _refusal(
+        f'kafka.properties."sasl.username" and "sasl.password": {where} refuses them ({reason}); correct them, or create '
+        "the user on the brokers"
+    )
+
+
+def _looked_at(settings: Settings) -> Trouble:
+    """Where the client says nothing: does anything listen, and does it speak TLS?"""
+    servers = f'kafka.bootstrap_servers="{settings.kafka.bootstrap_servers}"'
+    protocol = str(settings.kafka.properties.get("security.protocol", "PLAINTEXT")).upper()
+    security = f'kafka.properties."security.protocol" = "{protocol}"'
+    for server in settings.kafka.bootstrap_servers.split(","):
+        host, _, port = server.strip().rpartition("://")[2].rpartition(":")
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        try:
+            with socket.create_connection((host.strip("[]"), int(port)), timeout=REACH_SECONDS) as connection:
+                if protocol.endswith("SSL"):
+                    return _wait(f"{servers}: {server} is connected, but does not answer; see to the brokers")
+                with context.wrap_socket(connection, server_hostname=host):
+                    return _wait(
+                        f"{security}: {server} speaks TLS; use SSL or SASL_SSL, or the port of a listener without TLS"
+                    )
+        except TimeoutError:
+            return _wait(
+                f"{servers}: {server} does not answer within {REACH_SECONDS:.0f} s; see to the network, or correct it"
+            )
+        except ssl.SSLError:
+            other = "SASL_PLAINTEXT" if protocol == "PLAINTEXT" else "another one"
+            return _wait(
+                f"{security}: {server} closes the connection; use the protocol of this listener ({other}?), or another port"
+            )
+        except (OSError, ValueError):
+            continue
+    return _wait(f"{servers}: no broker answers within {REACH_SECONDS:.0f} s; see to the brokers, or correct it")
+
+
+def _unanswered(settings: Settings, error: KafkaError, errors: list[KafkaError]) -> Trouble:
+    """A broker has answered, but not this; perhaps another one, whose address only the first knows."""
+    said = [trouble for trouble in _said(settings, errors) if "advertises" in trouble.text]
+    if said and error.code() in NO_ANSWER:
+        return said[0]
+    return _wait(f"Kafka is not ready yet ({error.name()}: {error.str()}); see to the brokers if this stays")
+
+
+# ---- topics and rights -----------------------------------------------------------------------------------------------
+
+
+def _topics(settings: Settings, admin: AdminClient) -> Trouble | int:
+    """Does every topic exist, and may we do with it what we must? Then: how many partitions there are to run."""
+    raw = None if settings.pipeline.kind == "local" else settings.input.topic
+    own = [settings.topic(spec.name) for spec in specs_of(settings)]
+    own.append(charges.topic_name(settings.pipeline.prefix))
+    purged = {settings.topic(name) for name in _PURGED}
+    read, write = {AclOperation.READ, AclOperation.DESCRIBE}, {AclOperation.WRITE}
+    needed = {name: read | write | ({AclOperation.DELETE} if name in purged else set()) for name in own}
+    if raw is not None:
+        needed[raw] = read
+    found, missing, short = describe_topics(admin, needed, seconds=_ANSWER_SECONDS)
+    if short:
+        return _refusal("\n".join(_acl_topics(settings, short, raw)))
+    if raw in missing:
+        return _wait(
+            f'input.topic="{raw}": does not exist on this cluster; create it (it is yours: Susurrus only reads it), or '
+            "correct the name"
+        )
+    if missing and _founded(settings, admin, missing):
+        log.warning("topics that this pipeline had are gone: %s; their tasks say what to do", ", ".join(missing))
+    elif missing:
+        some = ", ".join(missing[:3]) + (f" and {len(missing) - 3} more" if len(missing) > 3 else "")
+        return _wait(f'pipeline.name="{settings.pipeline.name}": its topics do not exist yet ({some}); {_CREATE}')
+    return sum(len(found[topic].partitions) for _, topic in inputs(settings) if topic in found)
+
+
+def _founded(settings: Settings, admin: AdminClient, missing: list[str]) -> bool:
+    """Whether the pipeline has run before: then a topic that is gone is a loss, which its tasks refuse, each for itself."""
+    ledger = settings.topic("ledger")
+    if ledger in missing:
+        return False
+    place = TopicPartition(ledger, 0)
+    end = admin.list_offsets({place: OffsetSpec.latest()}, request_timeout=_ANSWER_SECONDS)[place].result()
+    return bool(end.offset > 0)
+
+
+def _rights(settings: Settings, admin: AdminClient) -> list[str]:
+    """What is missing of those rights that no topic tells of: of the group, and of transactions."""
+    group = f"{settings.pipeline.prefix}.{settings.pipeline.name}"
+    answer = admin.describe_consumer_groups(
+        [group], include_authorized_operations=True, request_timeout=_ANSWER_SECONDS
+    )[group]
+    lines: list[str] = []
+    try:
+        found = answer.result().authorized_operations
+        right = "" if not found or AclOperation.READ in found else "Read"
+    except KafkaException as error:
+        if error.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND:
+            right = ""
+        elif error.args[0].code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
+            right = "Describe"
+        else:
+            raise
+    if right:
+        lines += [
+            f'the right {right} on group="{group}" is missing; give it:',
+            _acl(settings, "Read Describe", _prefixed(settings, "group")),
+        ]
+    return lines + _transactions(settings, group)
+
+
+def _transactions(settings: Settings, application: str) -> list[str]:
+    """Begins no transaction, and fences nobody but another worker's probe, which has then what it wants to know."""
+    producer = Producer(
+        {
+            **settings.librdkafka(),
+            "transactional.id": f"{application}-probe",
+            "transaction.timeout.ms": settings.worker.transaction_timeout,
+            "error_cb": lambda error: None,
+        },
+        logger=_Silent(),
+    )
+    try:
+        producer.init_transactions(_ANSWER_SECONDS)
+    except KafkaException as error:
+        code = error.args[0].code()
+        if code == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
+            return [
+                f'the right Write on transactional-id="{application}-..." is missing; give it:',
+                _acl(settings, "Write Describe", _prefixed(settings, "transactional-id")),
+            ]
+        if code == KafkaError.INVALID_TRANSACTION_TIMEOUT:
+            return [
+                f"worker.transaction_timeout={settings.worker.transaction_timeout} ms: more than the brokers allow "
+                "(transaction.max.timeout.ms); lower it, or raise theirs"
+            ]
+        if not is_fenced(error.args[0]):
+            raise
+    return []
+
+
+def _acl_topics(settings: Settings, short: list[tuple[str, str]], raw: str | None) -> Iterator[str]:
+    if rights := [right for name, right in short if name == raw]:
+        yield f'the right {" and ".join(rights)} on input.topic="{raw}" is missing (or there is no such topic); give it:'
+        yield _acl(settings, "Read Describe DescribeConfigs", f"--topic {raw}")
+    if own := [(name, right) for name, right in short if name != raw]:
+        name, right = own[0]
+        more = f" (and {len(own) - 1} more)" if len(own) > 1 else ""
+        yield f'the right {right} on topic="{name}"{more} is missing; give it:'
+        yield _acl(settings, "All", _prefixed(settings, "topic"))
+
+
+def _acl(settings: Settings, rights: str, where: str) -> str:
+    """The command that gives rights, in a line of its own, so that it can be copied (agents/cli/console.py)."""
+    user = settings.kafka.properties.get("sasl.username")
+    principal = shlex.quote(f"User:{user}") if user is not None else '"User:<the worker\'s principal>"'
+    operations = " ".join(f"--operation {right}" for right in rights.split())
+    return (
+        f"    kafka-acls.sh --bootstrap-server {settings.kafka.bootstrap_servers} --add --allow-principal {principal} "
+        f"{operations} {where}"
+    )
+
+
+def _prefixed(settings: Settings, resource: str) -> str:
+    return f"--resource-pattern-type prefixed --{resource} {settings.pipeline.prefix}."
+
+
+def _wait(text: str) -> Trouble:
+    return Trouble(text, waits=True)
+
+
+def _refusal(text: str) -> Trouble:
+    return Trouble(text, waits=False)

@@ -1,0 +1,281 @@
+"""A worker's pages for operators: ``/metrics`` for Prometheus, ``/healthz`` and ``/readyz`` for whatever restarts workers, and
+``/`` in words.
+
+They show exact totals and positions, which nobody outside may see (a total beside a noisy one gives the noise away): internal,
+on loopback unless ``worker.web_host`` says otherwise. No user, no key, and no figure of a single key is among them.
+
+aiohttp serves and prometheus_client writes the text format (decision 16); both read the tasks at the moment of the request. The
+server has a thread and an event loop of its own, so that a page also answers while the worker's loop hangs: that is what /healthz
+is for. Sockets are what a worker needs for Kafka, so the pages have a fixed number of them, each for a short time.
+"""
+
+import asyncio
+import logging
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from aiohttp import web
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from susurrus.agents.logs import describe
+from susurrus.agents.runtime.supervisor import Supervisor
+from susurrus.agents.runtime.task import PartitionTask
+from susurrus.mechanisms.errors import ConfigurationError
+from susurrus.mechanisms.histogram.calendar import Calendar
+
+log = logging.getLogger(__name__)
+
+STATES: Final = ("starting", "running", "stalled", "refused", "moved", "stopped")
+CONNECTIONS: Final = 32
+"""Connections at a time; one more closes the oldest, so that slow clients never keep a probe out."""
+CONNECTION_SECONDS: Final = 5.0
+"""From the first byte to the last: header, answer, and a client that reads neither quickly."""
+_BACKLOG: Final = 16
+_LINE_BYTES: Final = 2048
+_HEADERS: Final = 64
+PAGES: Final = ("/", "/metrics", "/healthz", "/readyz")
+_METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+_TEXT_TYPE: Final = "text/plain; charset=utf-8"
+
+
+class Pages:
+    """What the pages say, from the supervisor's tasks as they are at this moment. calendar: of histograms; other kinds
+    of pipeline have other intervals or none."""
+
+    def __init__(self, supervisor: Supervisor, calendar: Calendar | None, *, pipeline: str) -> None:
+        self._supervisor = supervisor
+        self._calendar = calendar
+        self._pipeline = pipeline
+        self._registry = CollectorRegistry(auto_describe=False)
+        self._registry.register(self)
+        ProcessCollector(registry=self._registry)
+
+    def page(self, path: str) -> tuple[int, str, str]:
+        """(status, content type, text) of one of PAGES."""
+        if path == "/metrics":
+            return 200, _METRICS_TYPE, self.metrics()
+        if path == "/":
+            return 200, _TEXT_TYPE, self.words()
+        problem = self._supervisor.unhealthy() or (self._supervisor.unready() if path == "/readyz" else None)
+        return (503 if problem else 200), _TEXT_TYPE, (problem or "ok") + "\n"
+
+    def metrics(self) -> str:
+        """Prometheus' text format, version 0.0.4."""
+        return generate_latest(self._registry).decode()
+
+    def collect(self) -> Iterator[Metric]:
+        """What prometheus_client asks a collector for."""
+        return self._families()
+
+    def words(self) -> str:
+        """One line a partition."""
+        supervisor = self._supervisor
+        lines = [f"{self._pipeline}: worker {supervisor.worker}, generation {supervisor.generation}"]
+        if supervisor.waits_for:
+            lines.append(f"not started yet: {supervisor.waits_for}")
+        for task in self._tasks():
+            facts = task.report()
+            reason = task.stall()
+            lines.append(
+                f"{task.name}: {_state(task, reason)}, position {facts['position']}, interval {facts.get('interval', '-')}"
+                + (f", {reason}" if reason else "")
+            )
+        return "\n".join(lines) + "\n"
+
+    def _tasks(self) -> list[PartitionTask]:
+        return [task for _, task in sorted(self._supervisor.tasks.items())]
+
+    def _families(self) -> Iterator[Metric]:
+        supervisor, tasks = self._supervisor, self._tasks()
+        reports = {task: task.report() for task in tasks}
+        stalls = {task: task.stall() for task in tasks}
+
+        def each(name: str, text: str, value: Callable[[PartitionTask], float | None]) -> Metric:
+            family = GaugeMetricFamily(name, text, labels=("stage", "partition"))
+            for task in tasks:
+                if (found := value(task)) is not None:
+                    family.add_metric(_place(task), found)
+            return family
+
+        def closed_until(task: PartitionTask) -> float | None:
+            interval = reports[task].get("interval")
+            return None if interval is None or self._calendar is None else self._calendar.boundary(interval) / 1000
+
+        info = GaugeMetricFamily(
+            "susurrus_worker_info", "Always 1; the labels tell who this is.", labels=("pipeline", "worker")
+        )
+        info.add_metric((self._pipeline, supervisor.worker), 1)
+        yield info
+        yield GaugeMetricFamily(
+            "susurrus_worker_generation", "The consumer group's generation.", value=supervisor.generation
+        )
+        states = GaugeMetricFamily(
+            "susurrus_partition_state",
+            "1 for the state a partition's task is in.",
+            labels=("stage", "partition", "state"),
+        )
+        for task in tasks:
+            for state in STATES:
+                states.add_metric((*_place(task), state), float(_state(task, stalls[task]) == state))
+        yield states
+        yield each(
+            "susurrus_partition_position",
+            "Input offset of the last commit.",
+            lambda task: None if task.position < 0 else task.position,
+        )
+        yield each(
+            "susurrus_partition_closed_until_seconds",
+            "Unix time up to which the partition has closed its triggers.",
+            closed_until,
+        )
+        now = time.monotonic()
+        yield each(
+            "susurrus_partition_seconds_since_commit",
+            "Seconds since this worker's last commit for the partition.",
+            lambda task: None if task.committed_at is None else now - task.committed_at,
+        )
+        totals = CounterMetricFamily(
+            "susurrus_stage_total",
+            "Totals of a partition's life, as committed.",
+            labels=("stage", "partition", "total"),
+        )
+        for task in tasks:
+            for name, value in sorted(task.committed_counters.items()):
+                totals.add_metric((*_place(task), name), float(value))
+        yield totals
+
+
+def _place(task: PartitionTask) -> tuple[str, str]:
+    return task.stage_name, str(task.partition)
+
+
+def _state(task: PartitionTask, stalled: str | None) -> str:
+    return "stalled" if task.state == "running" and stalled else task.state
+
+
+class WebServer:
+    """Serves the pages until it is closed; port 0 takes a free one. Raises ConfigurationError where it cannot listen."""
+
+    def __init__(self, pages: Pages, *, host: str, port: int) -> None:
+        self._pages = pages
+        self._under_way: dict[str, asyncio.Future[tuple[int, str, str]]] = {}
+        try:
+            family = socket.AF_INET6 if ":" in host else socket.AF_INET
+            self._socket = socket.create_server((host, port), family=family, backlog=_BACKLOG)
+        except OSError as error:
+            raise ConfigurationError(
+                f'worker.web_port = {port}: cannot listen on "{host}" ({error.strerror}); give every worker of a machine a port '
+                "of its own (SUSURRUS__WORKER__WEB_PORT), or 0 for no pages"
+            ) from None
+        self.server_port: int = self._socket.getsockname()[1]
+        self._loop = asyncio.new_event_loop()
+        self._closed = asyncio.Event()
+        self._thread = threading.Thread(target=self._run, name="web", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop serving; whoever is connected is cut off."""
+        self._loop.call_soon_threadsafe(self._closed.set)
+        self._thread.join()
+
+    def _run(self) -> None:
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+            runner.run(self._serve())
+
+    async def _serve(self) -> None:
+        http = web.Server(
+            self._answer,
+            access_log=None,  # requests are no news, nor are clients that send no HTTP
+            logger=_SILENT,
+            keepalive_timeout=0.0,
+            lingering_time=0.0,
+            max_line_size=_LINE_BYTES,
+            max_field_size=_LINE_BYTES,
+            max_headers=_HEADERS,
+        )
+        connections: dict[asyncio.Transport, asyncio.TimerHandle] = {}
+        server = await self._loop.create_server(
+            lambda: _Connection(http(), connections), sock=self._socket, backlog=_BACKLOG
+        )
+        await self._closed.wait()
+        server.close()
+        for transport in list(connections):
+            transport.abort()
+        await server.wait_closed()
+        await http.shutdown(0.0)
+
+    async def _answer(self, request: web.BaseRequest) -> web.Response:
+        headers = {"Cache-Control": "no-store", "Server": "susurrus"}
+        if request.method in ("GET", "HEAD"):
+            status, kind, text = await self._page(request.path)
+        else:
+            headers["Allow"] = "GET, HEAD"
+            status, kind, text = 405, _TEXT_TYPE, "only GET and HEAD\n"
+        answer = web.Response(status=status, body=text.encode(), headers=headers | {"Content-Type": kind})
+        answer.force_close()
+        return answer
+
+    async def _page(self, path: str) -> tuple[int, str, str]:
+        """One thread a page, however many ask for it: a health page waits for a loop that hangs."""
+        if path not in PAGES:
+            return 404, _TEXT_TYPE, "here are /, /metrics, /healthz and /readyz\n"
+        if path not in self._under_way:
+            made = self._under_way[path] = self._loop.run_in_executor(None, self._made, path)
+            made.add_done_callback(lambda _: self._under_way.pop(path))
+        return await asyncio.shield(self._under_way[path])
+
+    def _made(self, path: str) -> tuple[int, str, str]:
+        try:
+            return self._pages.page(path)
+        except Exception as error:
+            log.warning("page: %s", describe(error))
+            return 500, _TEXT_TYPE, "see the worker's log\n"
+
+
+class _Connection(asyncio.Protocol):
+    """One connection of aiohttp's, among those that are open: counted, and cut off when its time is over.
+
+    aiohttp limits neither (its time-outs are about keep-alive only); both belong to the transport, so its own protocol is
+    left as it is and only watched.
+    """
+
+    def __init__(self, http: asyncio.Protocol, connections: dict[asyncio.Transport, asyncio.TimerHandle]) -> None:
+        self._http = http
+        self._connections = connections
+        self._transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        while len(self._connections) >= CONNECTIONS:
+            self._close(next(iter(self._connections)))
+        self._transport = transport
+        self._connections[transport] = asyncio.get_running_loop().call_later(CONNECTION_SECONDS, self._close, transport)
+        self._http.connection_made(transport)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if self._transport in self._connections:
+            self._connections.pop(self._transport).cancel()
+        self._http.connection_lost(error)
+
+    def data_received(self, data: bytes) -> None:
+        self._http.data_received(data)
+
+    def eof_received(self) -> bool | None:
+        return self._http.eof_received()
+
+    def pause_writing(self) -> None:
+        self._http.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._http.resume_writing()
+
+    def _close(self, transport: asyncio.Transport) -> None:
+        if transport in self._connections:
+            self._connections.pop(transport).cancel()
+            transport.abort()
+
+
+_SILENT: Final = logging.Logger("susurrus.agents.operations.web.clients", level=logging.CRITICAL + 1)

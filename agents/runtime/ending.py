@@ -1,0 +1,110 @@
+"""How a worker process ends: the exit code it has when it gives up by itself, and the last resort when an end does not come about.
+
+    0     stopped by SIGTERM or SIGINT, in order
+    2     an operator must change something before a restart
+    70    a task hangs (the watchdog, agents/runtime/supervisor.py)
+    74    the local disk cannot be used: start it again, elsewhere or later
+    143   stopped by SIGTERM (130: SIGINT), but not in order: something did not end in time, the broker's answer mostly
+    1     the same, where a library would not even let that be said; or Faust crashed
+
+An end that is not in order loses nothing: what was not committed is read again. Signals are the process's, so there is one
+``ENDING``, too. It hears of a signal at once, also while the main thread is inside a library that does not return.
+"""
+
+import contextlib
+import faulthandler
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from typing import Final
+
+log = logging.getLogger(__name__)
+
+FAILED: Final = 1
+DISK_UNUSABLE: Final = 74
+"""EX_IOERR of sysexits.h."""
+_SECONDS: Final = 45.0
+_BACKSTOP_SECONDS: Final = 3.0
+_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+
+
+class Ending:
+    """The end of a process, from the moment it is asked for."""
+
+    def __init__(self) -> None:
+        self.seconds = _SECONDS
+        """From being asked to end to the last resort (``worker.stop_timeout``)."""
+        self.exit_code = 0
+        """Of an end that the worker itself has asked for; 0 while it has not."""
+        self._deadline: float | None = None
+        self._lock = threading.RLock()
+        self._heard: tuple[int, int] | None = None
+        self._passed_on = -1
+
+    def listen(self) -> None:
+        """Hear of signals from now on; called by the main thread, again whenever somebody else has begun to listen."""
+        if self._heard is None:
+            self._heard = os.pipe()
+            for end in self._heard:
+                os.set_blocking(end, end == self._heard[0])
+            threading.Thread(target=self._hear, args=(self._heard[0],), name="signals", daemon=True).start()
+        before = signal.set_wakeup_fd(self._heard[1], warn_on_full_buffer=False)
+        if before != self._heard[1]:
+            self._passed_on = before
+
+    def _hear(self, reader: int) -> None:
+        """C writes every signal's number to the pipe, whatever Python is doing; the event loop waits for it as well."""
+        while heard := os.read(reader, 64):
+            for number in heard:
+                if number in _SIGNALS:
+                    self.begin(128 + number)
+            if self._passed_on >= 0:
+                with contextlib.suppress(OSError):
+                    os.write(self._passed_on, heard)
+
+    def leave(self, number: int, _: object = None) -> None:
+        """Signal handler of a process that has begun nothing yet, so that to leave is an end in order."""
+        self.begin(128 + number)  # here as well: the interpreter may be gone before the other thread has its turn
+        sys.exit(0)
+
+    def begin(self, late_code: int, *, seconds: float | None = None) -> None:
+        """The process is about to end: if it is still there after so many seconds, it ends with ``late_code``. Once only."""
+        seconds = self.seconds if seconds is None else min(seconds, self.seconds)
+        with self._lock:
+            if self._deadline is not None:
+                return
+            # Python's threads stand still when the interpreter goes away, and a library may hang in that as well.
+            with contextlib.suppress(OSError, ValueError):
+                faulthandler.dump_traceback_later(
+                    seconds + _BACKSTOP_SECONDS, exit=True, file=os.open(os.devnull, os.O_WRONLY)
+                )
+            self._deadline = time.monotonic() + seconds
+        threading.Thread(target=self._last_resort, args=(late_code,), name="last-resort", daemon=True).start()
+
+    def give_up(self, exit_code: int, *, seconds: float) -> None:
+        """End this process in order, as if somebody had stopped it, but with this exit code."""
+        self.exit_code = exit_code
+        self.begin(exit_code, seconds=seconds)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    def left(self) -> float:
+        """Seconds until the last resort; all there are before an end is asked for."""
+        with self._lock:
+            return self.seconds if self._deadline is None else max(0.0, self._deadline - time.monotonic())
+
+    def _last_resort(self, code: int) -> None:
+        from susurrus.agents import logs
+
+        time.sleep(self.left())
+        log.critical(
+            "not ended in time (worker.stop_timeout), so the worker ends now, exit code %d; what was not committed is read again",
+            code,
+        )
+        logs.where_threads_are()
+        os._exit(code)
+
+
+ENDING: Final = Ending()

@@ -1,0 +1,115 @@
+"""What a worker needs of the machine it is on: a directory that it can write, and enough open files.
+
+Looked at before anything else, so that a wrong mount or a small limit is a sentence and exit code 2 instead of a task that fails at
+its first write, after the worker has taken partitions from those who could run them.
+"""
+
+import contextlib
+import errno
+import fcntl
+import logging
+import os
+import resource
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from susurrus.agents.operations.web import CONNECTIONS
+from susurrus.mechanisms.errors import ConfigurationError
+
+log = logging.getLogger(__name__)
+
+OPEN_TABLES: Final = 256
+"""Most tables that a store keeps open (max_open_files in agents/runtime/store.py)."""
+_FEW_TABLES: Final = 16
+"""What a store of usual size has open."""
+_STORE_FILES: Final = 6
+_SHARED_CLIENTS: Final = 4
+"""Of the supervisor, the ledger, the raw topic's consumer and the probe."""
+_WORKER_FILES: Final = 32 + CONNECTIONS + 16
+"""Everything else: log, locks, event loops, a schema registry; and the pages, with their backlog."""
+_ROOM_BYTES: Final = 1 << 20
+_ADVICE: Final = {
+    errno.ENOTDIR: "a file is in the way; name a directory",
+    errno.EEXIST: "a file is in the way; name a directory",
+    errno.EROFS: "mount a volume there that can be written, or name another directory",
+    errno.ENOSPC: "free some space, or name a directory on another disk; what is there may be deleted while no worker runs",
+    errno.EDQUOT: "free some space, or name a directory on another disk; what is there may be deleted while no worker runs",
+    errno.ENOLCK: "name a directory on a local file system, with locks (flock)",
+    errno.ENOTSUP: "name a directory on a local file system, with locks (flock)",
+    errno.EIO: "the disk is broken; name a directory on another one",
+}
+
+
+@contextlib.contextmanager
+def data_directory(directory: Path) -> Iterator[None]:
+    """Make ``worker.data_directory``, and try that it can be written, synced and locked; for a block that uses it.
+
+    Raises ConfigurationError for every failure there, the block's included.
+    """
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        _try(directory / f".check-{os.getpid()}")
+    except OSError as error:
+        raise _problem(directory, error) from None
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None or not Path(error.filename).is_relative_to(directory):
+            raise
+        raise _problem(directory, error) from None
+
+
+def _problem(directory: Path, error: OSError) -> ConfigurationError:
+    advice = _ADVICE.get(error.errno or 0, f"let user {os.getuid()} write there, or name another directory")
+    inside = error.filename is not None and Path(error.filename).parent not in (directory, directory.parent)
+    place = f" (at {error.filename})" if inside else ""
+    return ConfigurationError(f'worker.data_directory="{directory}": {error.strerror}{place}; {advice}')
+
+
+def _try(path: Path) -> None:
+    try:
+        with path.open("wb", buffering=0) as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            left = memoryview(bytes(_ROOM_BYTES))
+            while left:
+                left = left[file.write(left) :]
+            os.fsync(file.fileno())
+    finally:
+        with contextlib.suppress(OSError):
+            path.unlink()
+
+
+def files_needed(tasks: int, brokers: int, *, tables: int) -> int:
+    """Open files of a worker that runs so many partition tasks, each store with so many tables open.
+
+    Measured (/proc/PID/fd) with 6 and 18 tasks on one and three brokers: a librdkafka client has 3 files for each broker and 5
+    more; a task has a client and its store, and another client while it recovers.
+    """
+    client = 3 * brokers + 5
+    return _WORKER_FILES + _SHARED_CLIENTS * client + tasks * (_STORE_FILES + tables + 2 * client)
+
+
+def raise_file_limit(partitions: int, *, stages: int, brokers: int) -> None:
+    """Raise the soft limit of open files to what a worker with all ``partitions`` may need, as far as the hard one allows.
+
+    Raises ConfigurationError where that is not enough for one partition of each stage; warns where not for all of them.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    limit = float("inf") if hard == resource.RLIM_INFINITY else hard
+    tasks = max(partitions, stages)
+    wanted = int(min(limit, files_needed(tasks, brokers, tables=OPEN_TABLES)))
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        log.info("ulimit -n raised from %d to %d", soft, wanted)
+    least = files_needed(stages, brokers, tables=_FEW_TABLES)
+    enough = files_needed(tasks, brokers, tables=_FEW_TABLES)
+    more = f" and {enough} for all {tasks} partitions" if tasks > stages else ""
+    said = (
+        f"ulimit -n: at most {hard} open files are allowed, but a worker needs {least} for one partition of each stage{more}; "
+        "raise the hard limit (ulimit -Hn, LimitNOFILE of systemd, ulimits of a container)"
+    )
+    if limit < least:
+        raise ConfigurationError(said)
+    if limit < enough:
+        log.warning("%s, or start more workers", said)

@@ -1,0 +1,117 @@
+"""What is missing when Kafka will not have it: a topic, or a right. The error that a task meets names neither, so Kafka is asked.
+
+Somebody can mend all of it from outside, so it comes out as a MendableRefusal, with the name, the right and the way out. What
+Kafka says and does not stand by when asked (a broker that has just come back) is nothing of the kind.
+"""
+
+from collections.abc import Iterator, Mapping, Set
+from typing import Any, Final, Protocol
+
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka.admin import AclOperation, AdminClient
+
+from susurrus.agents.kafka.clients import REQUEST_SECONDS
+from susurrus.agents.kafka.topics import specs_of
+from susurrus.agents.runtime.services import Services
+from susurrus.mechanisms.errors import MendableRefusal
+from susurrus.topics import charges
+
+NO_ANSWER: Final = (KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN)
+"""Kafka does not answer, so nobody can be asked what is missing."""
+_ACCESS: Final = "docs/operations.md, Access, has the commands"
+
+
+class Task(Protocol):
+    """What is told of the task that met the error."""
+
+    name: str
+    services: Services
+
+
+def lack(error: BaseException | KafkaError, task: Task) -> MendableRefusal | None:
+    """What is missing, or None where the error is of another kind. Raises KafkaException where Kafka does not answer."""
+    if isinstance(error, KafkaException) and error.args and isinstance(error.args[0], KafkaError):
+        error = error.args[0]
+    if not isinstance(error, KafkaError):
+        return None
+    services = task.services
+    prefix, application = f"{services.settings.pipeline.prefix}.", services.clients.application
+    match error.code():
+        case KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
+            return MendableRefusal(
+                f"transactional.id={application}-{task.name}: Kafka's user lacks Write or Describe, without which nothing can be "
+                f"committed: grant both on the transactional ids that begin with {prefix} ({_ACCESS})"
+            )
+        case KafkaError.GROUP_AUTHORIZATION_FAILED:
+            return MendableRefusal(
+                f"group={application}: Kafka's user lacks Read, without which it can neither be given partitions nor say how far "
+                f"it is: grant Read and Describe on the groups that begin with {prefix} ({_ACCESS})"
+            )
+        case KafkaError.CLUSTER_AUTHORIZATION_FAILED:
+            return MendableRefusal(
+                "cluster: Kafka's user lacks IdempotentWrite, without which a record might be written twice: grant it, or Write "
+                f"on the topics that begin with {prefix} ({_ACCESS})"
+            )
+    if services.clients.embedded or error.code() in NO_ANSWER:
+        return None
+    # A missing right shows in many errors: records that a failed transaction purged (_PURGE_QUEUE), a commit that counts what
+    # was not delivered (_INCONSISTENT), a transaction that cannot be ended because it never began (INVALID_TXN_STATE).
+    return next(_of_topics(services), None)
+
+
+def describe_topics(
+    admin: AdminClient, needed: Mapping[str, Set[AclOperation]], *, seconds: float
+) -> tuple[dict[str, Any], list[str], list[tuple[str, str]]]:
+    """(what Kafka describes by topic, topics that do not exist, (topic, right) of the rights that are missing).
+
+    Brokers that do not tell the rights are believed to have given them. Raises KafkaException for any other answer, or none.
+    """
+    answers = admin.describe_topics(
+        TopicCollection(list(needed)), include_authorized_operations=True, request_timeout=seconds
+    )
+    found: dict[str, Any] = {}
+    missing: list[str] = []
+    short: list[tuple[str, str]] = []
+    for topic, operations in needed.items():
+        try:
+            found[topic] = answers[topic].result()
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                missing.append(topic)
+            elif error.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                short.append((topic, "Describe"))
+            else:
+                raise
+            continue
+        if granted := found[topic].authorized_operations:
+            short += [(topic, right) for right in sorted(map(_word, operations - set(granted)))]
+    return found, missing, short
+
+
+def _word(right: AclOperation) -> str:
+    """As `kafka-acls.sh` writes it."""
+    return str(right.name).title().replace("_", "")
+
+
+def _of_topics(services: Services) -> Iterator[MendableRefusal]:
+    """First the topics that do not exist, then the right that is missing on most."""
+    settings = services.settings
+    read, write = AclOperation.READ, AclOperation.WRITE
+    needed = {
+        settings.topic(spec.name): {write} if spec.readers == "public" else {read, write} for spec in specs_of(settings)
+    }
+    needed[charges.topic_name(settings.pipeline.prefix)] = {read, write}
+    if settings.pipeline.kind != "local":
+        needed[settings.input.topic] = {read}
+    _, missing, short = describe_topics(services.clients.admin(), needed, seconds=REQUEST_SECONDS)
+    lacking: dict[str, list[str]] = {}
+    for topic, right in short:
+        lacking.setdefault(right, []).append(topic)
+    if missing:
+        ours = [topic for topic in missing if topic != settings.input.topic]
+        yield MendableRefusal(
+            f"topic={', '.join(missing)} does not exist: "
+            + ("create it with `susurrus topics create`" if ours else "create it, for input.topic is only read")
+        )
+    for right, topics in sorted(lacking.items(), key=lambda item: -len(item[1])):
+        yield MendableRefusal(f"topic={', '.join(sorted(topics))}: Kafka's user lacks {right}: grant it ({_ACCESS})")

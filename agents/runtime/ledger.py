@@ -1,0 +1,433 @@
+"""The ledger as the tasks see it: who the pipeline is, where it began, what it has charged, what it refuses.
+
+One instance per worker reads the compacted topic and keeps it in memory. Founding (epoch, configuration, start) and charging are
+done by one fenced task, the initializer (release-0, or its like in other kinds of pipeline), in its own transactions; everybody
+else waits for what the initializer wrote. Refusals and status go through a plain producer, for a refused task has no transaction.
+"""
+
+import contextlib
+import logging
+import os
+import threading
+import time
+from collections.abc import Mapping
+from hashlib import blake2b
+from typing import Any, Protocol
+
+from confluent_kafka import KafkaException, Producer
+
+from susurrus.agents.config.settings import Settings
+from susurrus.agents.histogram.public_progress import PublicProgress
+from susurrus.agents.kafka.clients import Clients, read_to_end
+from susurrus.agents.runtime.commit import Output
+from susurrus.agents.runtime.founding import check_raw, raw_offsets
+from susurrus.mechanisms.errors import MendableRefusal, Refusal
+from susurrus.mechanisms.guarantee import Guarantee
+from susurrus.mechanisms.histogram.calendar import Calendar
+from susurrus.mechanisms.spend import Budget, Spend
+from susurrus.topics import charges as charge_codec
+from susurrus.topics import ledger as codec
+from susurrus.topics.packing import MalformedRecord
+from susurrus.topics.timestamps import format_time
+
+log = logging.getLogger(__name__)
+
+_POLL_SECONDS = 0.3
+_START_OVER = "give the pipeline a new [pipeline] name (its windows are charged again)"
+NEW_EPOCH = "run `susurrus ledger new-epoch`, which charges again what it publishes again"
+"""The way out of lost state, for histograms."""
+
+
+def fingerprint(secret: bytes) -> str:
+    """Says nothing about a random secret; it only tells whether two are the same."""
+    return blake2b(secret, person=b"susurrus-print", digest_size=16).hexdigest()
+
+
+def charge_of(settings: Settings, window: int, epoch: str, guarantee: Guarantee) -> charge_codec.Charge:
+    """What a pipeline pays for a window (start in ms) in an epoch."""
+    return charge_codec.Charge(
+        raw_topic=settings.input.topic,
+        window=window,
+        pipeline=settings.pipeline.name,
+        epoch=epoch,
+        epsilon=guarantee.epsilon,
+        delta=guarantee.delta,
+        mu=guarantee.mu,
+        delta_selection=guarantee.delta_selection,
+    )
+
+
+def charged_guarantee(charge: charge_codec.Charge) -> Guarantee:
+    """What a charge paid for."""
+    return Guarantee(
+        epsilon=charge.epsilon,
+        delta=charge.delta,
+        mu=charge.mu,
+        delta_gaussian=charge.delta - charge.delta_selection,
+        delta_selection=charge.delta_selection,
+    )
+
+
+class Member(Protocol):
+    """What the ledger needs to know of a task."""
+
+    stage_name: str
+    partition: int
+
+    def waiting(self) -> bool:
+        """Sign of life while waiting; False when the task is to stop."""
+
+
+class Ledger:
+    """Thread-safe view of the ledger and charges topics."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        clients: Clients,
+        calendar: Calendar,
+        *,
+        config_digest: bytes,
+        secret: bytes,
+        initializer: tuple[str, int],
+        public_progress: PublicProgress | None = None,
+    ) -> None:
+        self._settings = settings
+        self._clients = clients
+        self._calendar = calendar
+        self._digest = config_digest.hex()
+        self._fingerprint = fingerprint(secret)
+        self._initializer = initializer
+        self._public_progress = public_progress
+        self._joined = ""
+        self.topic = settings.topic("ledger")
+        self.charges_topic = charge_codec.topic_name(settings.pipeline.prefix)
+        self._lock = threading.RLock()
+        self._reading = threading.Lock()
+        self._reading_charges = threading.Lock()
+        self._records: dict[str, codec.LedgerRecord] = {}
+        self._next = 0
+        self._charges: dict[bytes, charge_codec.Charge] = {}
+        self._charges_next = 0
+        self._producer: Producer | None = None
+
+    # ---- reading -----------------------------------------------------------------------------------------------------
+
+    def refresh(self, *, complete: bool = False) -> None:
+        """Read what is new in the ledger topic, as far as it shows; ``complete``: to the end that its leader tells."""
+        with self._reading:
+            for key, value, offset in self._read(self.topic, self._next, complete=complete):
+                try:
+                    record = codec.decode(key, value)
+                except MalformedRecord as error:
+                    raise Refusal(
+                        f"topic={self.topic} offset={offset}: {error}; find out who else writes to it"
+                    ) from error
+                with self._lock:
+                    if record is None:
+                        self._records.pop(key.decode(), None)
+                    else:
+                        self._records[key.decode()] = record
+                self._next = offset + 1
+
+    def _read(self, topic: str, start: int, *, complete: bool = False) -> list[tuple[bytes, bytes | None, int]]:
+        low, end = self._clients.watermarks(topic, 0)
+        start = max(start, low)
+        if start >= end:
+            return []
+        with contextlib.closing(self._clients.reader("ledger")) as consumer:
+            return [
+                (message.key() or b"", message.value(), message.offset())
+                for batch in read_to_end(consumer, topic, 0, start, until=end if complete else 0)
+                for message in batch
+            ]
+
+    def _get(self, key: str) -> codec.LedgerRecord | None:
+        with self._lock:
+            return self._records.get(key)
+
+    @property
+    def epoch(self) -> str:
+        """The epoch in force; a task has joined before it asks."""
+        record = self._get("epoch")
+        if not isinstance(record, codec.Epoch):
+            raise MendableRefusal(f"topic={self.topic} holds no epoch: start the initializer, {self.initializer}")
+        return record.epoch
+
+    @property
+    def epoch_number(self) -> int:
+        """1, 2, …: which epoch of the pipeline is in force."""
+        record = self._get("epoch")
+        return record.number if isinstance(record, codec.Epoch) else 0
+
+    @property
+    def initializer(self) -> str:
+        """The task that writes a new pipeline's first records."""
+        return f"{self._initializer[0]}-{self._initializer[1]}"
+
+    @property
+    def start(self) -> codec.Start:
+        """Where the pipeline began."""
+        record = self._get("start")
+        if not isinstance(record, codec.Start):
+            raise Refusal(
+                f"topic={self.topic} holds an epoch but no start: restore the ledger topic as it was at the last commit, or "
+                f"{self.way_out}"
+            )
+        return record
+
+    @property
+    def way_out(self) -> str:
+        """What an operator can do where internal topics are lost, or an older copy."""
+        if self._settings.pipeline.kind == "histogram":
+            return NEW_EPOCH
+        return "give the pipeline a new name to start over"
+
+    def begins(self, topic: str, partition: int) -> int:
+        """The epoch's first offset in an internal topic (full name): what is below was written in an earlier epoch."""
+        return self.start.internal.get(topic, {}).get(partition, 0)
+
+    @property
+    def first_window(self) -> int:
+        """Number of the pipeline's first window."""
+        return self._calendar.window_at(self.start.first_window)
+
+    def joined(self, partition: int) -> codec.Sources | None:
+        """The announcement with which a raw partition became a source, if it was made: the first that includes it."""
+        self.refresh()
+        with self._lock:
+            announced = [record for record in self._records.values() if isinstance(record, codec.Sources)]
+        return min((a for a in announced if a.number > partition), key=lambda a: a.number, default=None)
+
+    def digests(self, partition: int) -> dict[tuple[int, int], str]:
+        """What this release partition has published: (window start in ms, trigger) -> link of the digest chain."""
+        self.refresh()
+        with self._lock:
+            return {
+                (record.window, record.trigger): record.digest
+                for record in self._records.values()
+                if isinstance(record, codec.Digest) and record.partition == partition
+            }
+
+    def records(self) -> Mapping[str, codec.LedgerRecord]:
+        """Everything, for status."""
+        with self._lock:
+            return dict(self._records)
+
+    # ---- joining -----------------------------------------------------------------------------------------------------
+
+    def admit(self) -> None:
+        """Raise Refusal if the pipeline, where it exists already, has another configuration or secret than this worker.
+
+        Asked before the worker joins the group: whoever joins takes partitions from those that could run them. Where there is
+        no ledger yet, or no broker that answers, the tasks ask again (``join``).
+        """
+        try:
+            self.refresh()
+        except KafkaException as error:
+            log.info("the ledger cannot be read yet (%s)", error.args[0].name())
+            return
+        except MendableRefusal as refusal:
+            log.warning("the ledger cannot be read yet: %s", refusal)
+            return
+        if self._get("epoch") is not None:
+            self._check_configuration()
+
+    def join(self, member: Member, producer: Producer) -> None:
+        """Return when the ledger has an epoch whose configuration is ours; the initializer writes it if there is none.
+
+        Raises Refusal for another configuration under the same epoch.
+        """
+        # To the very end: `susurrus ledger new-epoch` counts on it that whoever starts while it is at work waits for its outcome,
+        # and an epoch that only does not show yet must not be founded a second time.
+        self.refresh(complete=True)
+        if self._get("epoch") is None and (member.stage_name, member.partition) == self._initializer:
+            lost = self._published_before()
+            if lost:
+                # Whoever published has been founded before: perhaps just now, by another initializer.
+                self.refresh(complete=True)
+            if self._get("epoch") is None:
+                if lost:
+                    raise Refusal(lost)
+                self._found(producer)
+                self.refresh()
+        while self._get("epoch") is None:
+            if not member.waiting():
+                raise RuntimeError("stopped while waiting for the ledger")
+            time.sleep(_POLL_SECONDS)
+            self.refresh()
+        self._check_configuration()
+        self._joined = self._joined or self.epoch
+        if self.epoch != self._joined:
+            raise Refusal(
+                f"epoch={self.epoch_number} has begun while this worker was away, and it still knows the one before: restart it"
+            )
+        if self.epoch_number == 1 and self.start.origin != str(self._settings.start.from_):
+            log.warning("start.from is ignored: this pipeline began at %s, once and for all", self.start.origin)
+
+    def _check_configuration(self) -> None:
+        config = self._get("config")
+        if not isinstance(config, codec.Config) or config.digest != self._digest:
+            found = config if isinstance(config, codec.Config) else None
+            changed = codec.changed_fields(found, self._settings.published_fields())
+            raise Refusal(
+                f"configuration changed under the same epoch (fields: {', '.join(changed) or 'unknown'}): change them back, or "
+                f"{_START_OVER}"
+            )
+        if config.fields.get(codec.FINGERPRINT) != self._fingerprint:
+            # Other noise over the same data is a second release of it, and bound would no longer know a user's keys again.
+            raise Refusal(
+                "the secret is another one than the epoch began with: give every worker the old secret back "
+                f"(privacy.secret_file or SUSURRUS_SECRET), or {_START_OVER}"
+            )
+
+    def _found(self, producer: Producer) -> None:
+        """Write epoch, configuration and start, once. The producer has fenced every other initializer."""
+        settings, clients = self._settings, self._clients
+        raw = settings.input.topic
+        topic_id = clients.topic_id(raw)
+        check_raw(clients, raw)
+        origin = settings.start.from_
+        now = int(time.time() * 1000)
+        offsets = raw_offsets(clients, raw, origin)
+        first = settings.start.first_window
+        if first is None:
+            first = now if isinstance(origin, str) else origin
+        first_window = self._calendar.window_start(self._calendar.window_at(first))
+        epoch = settings.start.epoch or os.urandom(16).hex()
+        if settings.start.epoch is not None:
+            log.warning(
+                "start.epoch is set: the same epoch and secret over different data give the difference away; tests only"
+            )
+        records: list[codec.LedgerRecord] = [
+            codec.Start(first_window=first_window, origin=str(origin), topic_id=topic_id, offsets=offsets),
+            self.configuration,
+            codec.Epoch(epoch=epoch, created=now),
+        ]
+        producer.begin_transaction()
+        for record in records:
+            key, value = codec.encode(record)
+            producer.produce(self.topic, value, key, partition=0)
+        producer.commit_transaction(30.0)
+        log.info("founded epoch %s with %d raw partitions", epoch, len(offsets))
+
+    def _published_before(self) -> str:
+        """What shows that there was an earlier life, whose windows were charged and whose noise was drawn; empty if nothing."""
+        settings, clients, shown = self._settings, self._clients, ""
+        if self._public_progress is not None:
+            self._public_progress.refresh()
+            if (said := self._public_progress.newest()) is not None:
+                topic = self._public_progress.topic
+                shown = f"topic={topic} shows trigger={said.trigger} of window={format_time(said.window)}"
+        elif settings.pipeline.kind == "stream" and not clients.embedded:
+            topic = settings.topic("private-stream")
+            if any(clients.watermarks(topic, partition)[1] for partition in range(clients.partitions(topic))):
+                shown = f"topic={topic} has been written"
+        return shown and (
+            f"{shown}, but topic={self.topic} is empty, so the ledger was lost, or is a copy from before the beginning: restore "
+            f"the internal topics as they were at the last commit, or {self.way_out}"
+        )
+
+    @property
+    def configuration(self) -> codec.Config:
+        """What this worker's configuration and secret are, as the ledger keeps them."""
+        return codec.Config(
+            digest=self._digest, fields={**self._settings.published_fields(), codec.FINGERPRINT: self._fingerprint}
+        )
+
+    def check_started(self, stage: str, partition: int, *, has_state: bool) -> None:
+        """A partition that has committed before must find its changelog: an empty one is a loss, not a beginning."""
+        if not has_state and self._get(f"started/{stage}/{partition}") is not None:
+            raise Refusal(
+                f"stage={stage} partition={partition} has committed before, but its changelog is empty: restore the changelog "
+                f"topic as it was at the last commit, or {self.way_out}"
+            )
+
+    def started(self, stage: str, partition: int) -> Output:
+        """The mark that ``check_started`` looks for; part of a partition's first commit."""
+        return self.output(codec.Started(stage=stage, partition=partition))
+
+    def output(self, *records: codec.LedgerRecord) -> Output:
+        """Ledger records as part of a commit."""
+        messages = []
+        for record in records:
+            key, value = codec.encode(record)
+            messages.append({"key": key, "value": value})
+        return Output(self.topic, 0, messages)
+
+    def withdrawn(self, keys: list[bytes]) -> Output:
+        """Tombstones for ledger records as part of a commit."""
+        return Output(self.topic, 0, [{"key": key, "value": None} for key in keys])
+
+    # ---- charges -----------------------------------------------------------------------------------------------------
+
+    def charge_output(self, window: int, guarantee: Guarantee) -> Output:
+        """The record that charges a window (start in ms)."""
+        key, value = charge_codec.encode(charge_of(self._settings, window, self.epoch, guarantee))
+        return Output(self.charges_topic, 0, [{"key": key, "value": value}])
+
+    def is_charged(self, window: int) -> bool:
+        """Whether this pipeline's charge for a window (start in ms) is in the log.
+
+        Raises BudgetExhausted where it is, but the charges up to it exceed the configured total for the raw topic.
+        """
+        with self._reading_charges:
+            for key, value, offset in self._read(self.charges_topic, self._charges_next):
+                if value is not None:
+                    self._charges.setdefault(key, charge_codec.decode(value))
+                self._charges_next = offset + 1
+            budget = self._settings.budget
+            total = None if budget is None else Budget(epsilon=budget.epsilon, delta=budget.delta)
+            spent = Spend()
+            for record in self._charges.values():
+                if record.raw_topic != self._settings.input.topic:
+                    continue
+                guarantee = charged_guarantee(record)
+                ours = record.pipeline == self._settings.pipeline.name and record.epoch == self.epoch
+                if ours and record.window == window:
+                    if total is not None:
+                        total.charge(spent, guarantee)
+                    return True
+                # Charges count whether or not their pipeline was allowed to go on: that errs on the safe side.
+                spent = spent.plus(guarantee)
+            return False
+
+    # ---- refusals and status -----------------------------------------------------------------------------------------
+
+    def refuse(self, stage: str, partition: int, reason: str) -> None:
+        """Record why a partition does not go on."""
+        cause, _, action = reason.rpartition(": ")
+        self.publish(
+            codec.Refusal(
+                stage=stage, partition=partition, cause=cause or reason, action=action, at=int(time.time() * 1000)
+            )
+        )
+
+    def clear_refusal(self, stage: str, partition: int) -> None:
+        """Withdraw a refusal that no longer holds; blindly, for one behind an open transaction cannot be seen yet."""
+        self._plain_producer().produce(self.topic, None, f"refusal/{stage}/{partition}".encode(), partition=0)
+
+    def publish(self, *records: codec.LedgerRecord) -> None:
+        """Write records outside any transaction."""
+        producer = self._plain_producer()
+        for record in records:
+            key, value = codec.encode(record)
+            producer.produce(self.topic, value, key, partition=0)
+        producer.poll(0)
+
+    def close(self) -> None:
+        """Send what is waiting."""
+        with self._lock:
+            if self._producer is not None:
+                self._producer.flush(5.0)
+                self._producer = None
+
+    def _plain_producer(self) -> Producer:
+        with self._lock:
+            if self._producer is None:
+                self._producer = self._clients.producer()
+            return self._producer
+
+    def facts(self) -> dict[str, Any]:
+        """Epoch and start, for status."""
+        return {"epoch": self.epoch, "first_window": self.start.first_window}

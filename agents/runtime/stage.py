@@ -1,0 +1,59 @@
+"""What a stage is to the partition task that runs it: the contract between the task and agents/{histogram,stream,local}/.
+
+A stage turns batches into commits. It keeps what it has read and not yet committed in memory only, so a task may at any moment
+throw the stage away and restore it from the store; nothing of a stage survives but what its commits carried.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+from susurrus.agents.runtime.commit import Commit
+from susurrus.agents.runtime.services import Services
+from susurrus.agents.runtime.store import Store
+from susurrus.agents.runtime.transport import Batch
+
+
+class NotYet(Exception):
+    """Something this partition needs is not there yet; the task tries again. The text says what is waited for."""
+
+
+class Stage(ABC):
+    """One stage for one input partition. Called by its task's thread only."""
+
+    name: ClassVar[str]
+
+    def __init__(self, services: Services, partition: int) -> None:
+        self.services = services
+        self.partition = partition
+        self.counters: dict[str, int] = {}
+        """Operator-only totals of this partition's life; part of the meta record."""
+        self.full = False
+        """No more batches for now: what is held waits for something that no further input brings."""
+
+    @abstractmethod
+    def restore(self, store: Store, meta: dict[str, Any] | None, position: int) -> int:
+        """Forget everything and take up the state of the last commit (meta None: there was none).
+
+        ``position`` is the commit's, or the start of the log. Returns the position to read from. Raises NotYet.
+        """
+
+    @abstractmethod
+    def take(self, batch: Batch) -> None:
+        """Turn a batch into columns in memory. Records below ``batch.start`` have been cut off by the task."""
+
+    @abstractmethod
+    def commits(self, now: int) -> Iterator[Commit]:
+        """What is ready to be committed at wall-clock ``now`` (ms), in order. The next one is asked for only after the
+        previous one is committed and in the store."""
+
+    def committed(self, commit: Commit) -> None:
+        """Called after a commit is durable and written to the store."""
+
+    def stall(self, now: int) -> str | None:
+        """Why nothing moves, for the operator; None while all is well. Names partitions and triggers, never users or keys."""
+        return None
+
+    def report(self) -> dict[str, Any]:
+        """Facts for `susurrus status`: counters and the last closed interval."""
+        return {"counters": dict(self.counters)}

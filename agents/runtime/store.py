@@ -1,0 +1,313 @@
+"""The local state of one partition task: RocksDB in raw bytes behind a bounded layer of memory.
+
+It is a cache of the changelog, never an authority: its meta record says up to which changelog offset it is complete, and
+whatever is missing is replayed (changelog.py beside it). Commits are written after the Kafka commit, first into memory; when that
+has grown, all of it goes to RocksDB in ONE batch with the meta record of the last commit in it, so what is on disk is always the
+state after some commit, though not always the last. It is opened by exactly one task thread.
+
+A store that the task before still has open is waited for, a corrupt one is wiped; for a disk that is full, read-only or failing
+every method raises StoreUnusable.
+"""
+
+import contextlib
+import errno
+import os
+import re
+import shutil
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from weakref import WeakSet
+
+from rocksdict import BlockBasedOptions, Cache, Options, Rdict, ReadOptions, WriteBatch, WriteOptions
+
+from susurrus.mechanisms.errors import StoreUnusable
+
+META_KEY = b"\x00meta"
+FIRST_STATE_KEY = b"\x01"
+
+_cache: Cache | None = None
+_cache_bytes = 256 << 20
+
+
+def set_cache_bytes(size: int) -> None:
+    """Size of the block cache, before the first store is opened (``worker.cache_bytes``)."""
+    global _cache_bytes
+    _cache_bytes = size
+
+
+def _shared_cache() -> Cache:
+    """One block cache for all stores of a worker: memory is bounded by it, not by the number of partitions."""
+    global _cache
+    if _cache is None:
+        _cache = Cache(_cache_bytes)
+    return _cache
+
+
+def _options() -> Options:
+    options = Options(raw_mode=True)
+    options.create_if_missing(True)
+    options.set_write_buffer_size(16 << 20)
+    options.set_max_write_buffer_number(2)
+    options.set_keep_log_file_num(2)
+    options.set_max_open_files(256)
+    options.increase_parallelism(2)
+    table = BlockBasedOptions()
+    table.set_block_cache(_shared_cache())
+    table.set_bloom_filter(10, False)
+    table.set_cache_index_and_filter_blocks(True)
+    options.set_block_based_table_factory(table)
+    return options
+
+
+def _write_options() -> WriteOptions:
+    """No write-ahead log: the changelog is one, and after a crash what is missing here is replayed from it."""
+    options = WriteOptions()
+    options.disable_wal = True
+    options.memtable_insert_hint_per_batch = True
+    return options
+
+
+_MEMORY_BYTES = 24 << 20
+_WORKER_MEMORY_BYTES = 256 << 20
+"""Shared by the stores of a worker, so that its memory does not grow with its partitions."""
+_ENTRY_BYTES = 150
+"""What an entry of a dictionary of byte strings costs beside the bytes."""
+_REPLAYED = 4
+"""After a crash at most so many times the memory is replayed, however few rows were written again and again."""
+_WIPES = 3
+"""A new store that is corrupt at once, so many times in a row, lies on a disk that fails."""
+
+
+_open_stores: "WeakSet[Store]" = WeakSet()
+
+
+class Store:
+    """Byte keys to byte values; keys sort bytewise. The first byte names the table (agents/histogram/*)."""
+
+    def __init__(self, directory: Path, *, lock_seconds: float = 10.0, memory_bytes: int | None = None) -> None:
+        self.directory = directory
+        self._given_memory = memory_bytes
+        _open_stores.add(self)
+        self._dirty: dict[bytes, bytes] = {}
+        self._deleted: set[bytes] = set()
+        self._clean: dict[bytes, bytes] = {}
+        self._dirty_meta: bytes | None = None
+        self._dirty_bytes = 0
+        self._memory_limit = self._memory_bytes
+        with usable(directory):
+            directory.parent.mkdir(parents=True, exist_ok=True)
+            self._db = self._open(time.monotonic() + lock_seconds)
+
+    def _open(self, deadline: float) -> Rdict:
+        wiped = 0
+        while True:
+            try:
+                return Rdict(str(self.directory), _options())
+            except Exception as error:
+                if is_corrupt(error):
+                    # A cache that cannot be read is no cache; whoever has it open holds the lock and is not met here.
+                    if wiped == _WIPES:
+                        raise StoreUnusable(errno.EIO, self.directory, "a new store is corrupt at once") from error
+                    wiped += 1
+                    shutil.rmtree(self.directory)
+                    continue
+                # The task that had the partition before us may still be closing it.
+                if not _is_locked(error) or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.1)
+
+    @property
+    def _memory_bytes(self) -> int:
+        """Written since the last flush until the rows in memory are weighed."""
+        if self._given_memory is not None:
+            return self._given_memory
+        return min(_MEMORY_BYTES, _WORKER_MEMORY_BYTES // len(_open_stores))
+
+    def get(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """The values of many keys, None where absent."""
+        if not keys:
+            return []
+        values = list(map(self._dirty.get, keys))
+        for older in (self._clean.get, None):
+            if None not in values:
+                break
+            unknown = [i for i, value in enumerate(values) if value is None]
+            if self._deleted:
+                unknown = [i for i in unknown if keys[i] not in self._deleted]
+            wanted = keys if len(unknown) == len(keys) else [keys[i] for i in unknown]
+            if older is not None and not self._clean:
+                continue
+            if older is not None:
+                found = list(map(older, wanted))
+            else:
+                with usable(self.directory):
+                    found = self._db.get(list(wanted))
+            if wanted is keys:
+                values = found
+            else:
+                for i, value in zip(unknown, found, strict=True):
+                    values[i] = value
+        return values
+
+    def get_one(self, key: bytes) -> bytes | None:
+        """The value of one key."""
+        return self.get([key])[0]
+
+    def scan(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Items with start <= key < end, in order, as of the call."""
+        if start >= end:
+            return
+        self.flush()
+        options = ReadOptions()
+        options.set_iterate_upper_bound(end)
+        with usable(self.directory):
+            yield from self._db.items(from_key=start, read_opt=options)
+
+    def scan_chunks(self, start: bytes, end: bytes, size: int) -> Iterator[list[tuple[bytes, bytes]]]:
+        """The same in lists of at most ``size`` items: memory stays bounded however many there are."""
+        chunk: list[tuple[bytes, bytes]] = []
+        for item in self.scan(start, end):
+            chunk.append(item)
+            if len(chunk) >= size:
+                yield chunk
+                chunk = []
+        if chunk:
+            yield chunk
+
+    def write(
+        self,
+        puts: Sequence[tuple[bytes, bytes]],
+        deletes: Sequence[bytes] = (),
+        drops: Sequence[tuple[bytes, bytes]] = (),
+        *,
+        meta: bytes,
+    ) -> None:
+        """Ranges ``drops`` are deleted first, then ``deletes``, then ``puts`` and the meta record, all or nothing."""
+        if drops:
+            self.flush()
+            self._clean = {}
+            self._write_through(puts, deletes, drops, meta)
+            return
+        if deletes:
+            self._deleted.update(deletes)
+            for key in deletes:
+                self._dirty.pop(key, None)
+                self._clean.pop(key, None)
+        if puts:
+            keys, values = zip(*puts, strict=True)
+            self._dirty.update(puts)
+            self._deleted.difference_update(keys)
+            self._dirty_bytes += sum(map(len, keys)) + sum(map(len, values)) + _ENTRY_BYTES * len(puts)
+        self._dirty_bytes += _ENTRY_BYTES * len(deletes)
+        self._dirty_meta = meta
+        if self._dirty_bytes > self._memory_limit:
+            self._make_room()
+
+    def _make_room(self) -> None:
+        """Flush, unless what was written are the same rows over and over, as those of a window's users are."""
+        dirty = self._dirty
+        held = sum(map(len, dirty)) + sum(map(len, dirty.values())) + _ENTRY_BYTES * (len(dirty) + len(self._deleted))
+        if held > self._memory_bytes / 2 or self._dirty_bytes > _REPLAYED * self._memory_bytes:
+            self.flush()
+        else:
+            self._memory_limit += self._memory_bytes
+
+    def flush(self) -> None:
+        """Everything in memory goes to RocksDB in one batch; it stays readable from memory until the next flush."""
+        if self._dirty_meta is None:
+            return
+        # Sorted keys are inserted next to each other: half the time of random ones.
+        dirty = self._dirty
+        self._write_through([(key, dirty[key]) for key in sorted(dirty)], sorted(self._deleted), (), self._dirty_meta)
+        self._clean, self._dirty, self._deleted = dirty, {}, set()
+        self._dirty_meta, self._dirty_bytes, self._memory_limit = None, 0, self._memory_bytes
+
+    def _write_through(
+        self,
+        puts: Iterable[tuple[bytes, bytes]],
+        deletes: Iterable[bytes],
+        drops: Iterable[tuple[bytes, bytes]],
+        meta: bytes,
+    ) -> None:
+        batch = WriteBatch(raw_mode=True)
+        for start, end in drops:
+            batch.delete_range(start, end)
+        for key in deletes:
+            batch.delete(key)
+        for key, value in puts:
+            batch.put(key, value)
+        batch.put(META_KEY, meta)
+        with usable(self.directory):
+            self._db.write(batch, _write_options())
+
+    def meta(self) -> bytes | None:
+        """The meta record of the last commit; None for a new store."""
+        if self._dirty_meta is not None:
+            return self._dirty_meta
+        with usable(self.directory):
+            meta: bytes | None = self._db.get(META_KEY)
+        return meta
+
+    def wipe(self) -> None:
+        """Forget everything: the changelog is replayed from its start."""
+        self._dirty, self._clean, self._deleted, self._dirty_meta, self._dirty_bytes = {}, {}, set(), None, 0
+        self._memory_limit = self._memory_bytes
+        with usable(self.directory):
+            self._db.close()
+            shutil.rmtree(self.directory, ignore_errors=True)
+            self._db = Rdict(str(self.directory), _options())
+
+    def close(self) -> None:
+        """Write what is in memory and release the directory, also where it cannot be written."""
+        try:
+            self.flush()
+        finally:
+            _open_stores.discard(self)
+            with usable(self.directory):
+                self._db.close()
+
+
+def is_corrupt(error: Exception) -> bool:
+    """Whether RocksDB says that its files are damaged: opening them again will not help, starting over will."""
+    return str(error).startswith("Corruption")
+
+
+def _is_locked(error: Exception) -> bool:
+    """Whether another task, here or in another process, has the store open."""
+    return re.match("IO error: (lock hold by current process|While lock file)", str(error)) is not None
+
+
+@contextlib.contextmanager
+def usable(path: Path) -> Iterator[None]:
+    """What the operating system says against a file becomes StoreUnusable; all other errors stay what they are."""
+    try:
+        yield
+    except StoreUnusable:
+        raise
+    except Exception as error:
+        number = _errno(error)
+        if number is None or _is_locked(error):
+            raise
+        raise StoreUnusable(number, path, os.strerror(number)) from error
+
+
+def _errno(error: Exception) -> int | None:
+    """The operating system's number, from the text where RocksDB's binding raises a plain Exception; None: not of a file."""
+    if isinstance(error, OSError) and error.errno is not None:
+        return error.errno
+    text = str(error)
+    if (found := re.search(r"\(os error (\d+)\)$", text)) is not None:
+        return int(found[1])
+    if not text.startswith("IO error"):
+        return None
+    said = text.rpartition(": ")[2]
+    return next((number for number in errno.errorcode if os.strerror(number) == said), errno.EIO)
+
+
+def prefix_end(prefix: bytes) -> bytes:
+    """The smallest key greater than every key that starts with ``prefix``."""
+    trimmed = prefix.rstrip(b"\xff")
+    if not trimmed:
+        raise ValueError("prefix has no end")
+    return trimmed[:-1] + bytes([trimmed[-1] + 1])

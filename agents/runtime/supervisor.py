@@ -1,0 +1,368 @@
+"""The supervisor of a worker: which partition tasks there are, who feeds them, and what happens when the group moves them.
+
+Lives on Faust's event loop; the tasks have threads of their own. Tasks are made on assignment only, and started in parallel.
+Rebalances are eager, so a partition that stays keeps its store and producer. A fenced task means that the partition moved: it is
+dropped, and started again after two heartbeats only if the same generation still assigns it to us.
+"""
+
+import asyncio
+import fcntl
+import logging
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from confluent_kafka import KafkaException, TopicPartition
+from faust.types import TP
+
+from susurrus.agents.logs import describe
+from susurrus.agents.runtime.ending import DISK_UNUSABLE, ENDING, FAILED
+from susurrus.agents.runtime.services import Services
+from susurrus.agents.runtime.stage import Stage
+from susurrus.agents.runtime.store import Store, usable
+from susurrus.agents.runtime.task import PartitionTask
+from susurrus.agents.runtime.transport import Batch
+from susurrus.topics.ledger import Status
+
+log = logging.getLogger(__name__)
+
+_STATUS_SECONDS = 2.0
+_PURGE_SECONDS = 30.0
+_JOIN_SHARE = 0.6
+"""Of what is left of worker.stop_timeout; the rest is for Faust, which leaves the group and closes its clients."""
+_GIVE_UP_SECONDS = 30.0
+_LOOP_SECONDS = 3.0
+_PAUSE_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class StageSpec:
+    """One arrow of the diagram. ``purge``: the input topic is ours and may be deleted below the committed position."""
+
+    name: str
+    input_topic: str
+    changelog: str
+    make: Callable[[Services, int], Stage]
+    purge: bool
+
+
+class Supervisor:
+    """Owns the partition tasks of one worker process."""
+
+    def __init__(self, app: Any, services: Services, stages: list[StageSpec], *, heartbeat_seconds: float) -> None:
+        self._app = app
+        self._services = services
+        self._stages = {stage.input_topic: stage for stage in stages}
+        self._tasks: dict[TP, PartitionTask] = {}
+        self._generation = -1
+        self._assigned: set[TP] = set()
+        self._heartbeat_seconds = heartbeat_seconds
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._lock = threading.RLock()
+        self._stopping = threading.Event()
+        self._closing = False
+        self._gave_up = ""
+        """Why this worker ends by itself."""
+        self._directory, self._directory_lock = _take_directory(services.settings.worker.data_directory)
+        self.worker = f"{socket.gethostname()}-{os.getpid()}"
+        self.waits_for = ""
+        self._housekeeping = threading.Thread(target=self._keep_house, name="housekeeping", daemon=True)
+
+    # ---- called by the transport and the agents ----------------------------------------------------------------------
+
+    def is_reading(self, tp: TP) -> bool:
+        """Whether the partition's task wants batches."""
+        task = self._tasks.get(tp)
+        return task is not None and task.accepts_input
+
+    def on_trouble(self, tp: TP, reason: str) -> None:
+        """The partition cannot be read at the moment."""
+        task = self._tasks.get(tp)
+        if task is not None:
+            task.cannot_read(reason)
+
+    def offer(self, tp: TP, batch: Batch) -> None:
+        """Hand a batch to its task; one of a partition we no longer have is dropped."""
+        batch.offered = True
+        task = self._tasks.get(tp)
+        if task is None:
+            batch.finish()
+        else:
+            task.offer(batch)
+
+    def admit(self) -> None:
+        """Before Faust joins the group: raise Refusal where no task of this worker could run (Ledger.admit)."""
+        self._services.ledger.admit()
+
+    def wait_for(self, what: str) -> None:
+        """Not ready before this, in words, is there; the empty text where it is (agents/operations/probe.py)."""
+        self.waits_for = what
+
+    # ---- the group ---------------------------------------------------------------------------------------------------
+
+    async def on_revoked(self, tps: set[TP]) -> None:
+        """Nothing is stopped yet: most partitions come back with the next assignment, and fencing guards the rest."""
+        with self._lock:
+            self._assigned = set()
+
+    async def on_assigned(self, tps: set[TP]) -> None:
+        """Start what is new, keep what stays, stop what has gone. Returns at once: recovery runs in the tasks' threads."""
+        self._loop = asyncio.get_running_loop()
+        if not self._housekeeping.is_alive() and not self._stopping.is_set():
+            self._housekeeping.start()
+        generation = self._app.consumer_generation_id
+        ours = {TP(tp.topic, tp.partition) for tp in tps if tp.topic in self._stages}
+        with self._lock:
+            self._generation, self._assigned = generation, ours
+            gone = [self._tasks.pop(tp) for tp in list(self._tasks) if tp not in ours]
+            for task in gone:
+                task.stop()
+            for tp in sorted(ours):
+                kept = self._tasks.get(tp)
+                if kept is not None and kept.is_alive() and kept.state in ("starting", "running", "refused"):
+                    kept.assigned(generation)
+                elif kept is None or kept.state != "refused":
+                    self._start(tp)
+        names = ", ".join(f"{self._stages[tp.topic].name}-{tp.partition}" for tp in sorted(ours)) or "none"
+        log.info("generation %d of the group: %d given up, now %s", generation, len(gone), names)
+
+    def _start(self, tp: TP) -> None:
+        stage = self._stages[tp.topic]
+        task = PartitionTask(
+            input_topic=tp.topic,
+            partition=tp.partition,
+            make_stage=stage.make,
+            stage_name=stage.name,
+            changelog_topic=self._services.topic(stage.changelog),
+            services=self._services,
+            open_store=self._open_store,
+            rewind=lambda offset: self._rewind(tp, offset),
+            give_up=self.give_up,
+        )
+        task.assigned(self._generation)
+        if (before := self._tasks.get(tp)) is not None:
+            task.take_after(before)
+        self._tasks[tp] = task
+        task.start()
+
+    def _open_store(self, stage: str, partition: int) -> Store:
+        return Store(self._directory / f"{stage}-{partition}")
+
+    def _rewind(self, tp: TP, offset: int) -> None:
+        """Called by a task's thread: let the consumer continue at an offset, unless the partition is no longer ours."""
+        loop = self._loop
+        if loop is None or self._stopping.is_set():
+            return
+
+        async def seek() -> None:
+            if tp in self._assigned:
+                await self._app.consumer.rewind(tp, offset)
+
+        future = asyncio.run_coroutine_threadsafe(seek(), loop)
+        try:
+            future.result(timeout=30.0)
+        except Exception as error:
+            # Mid-rebalance the consumer refuses; the next assignment repositions every task that stays.
+            log.info("%s-%d: seek refused (%s)", tp.topic, tp.partition, type(error).__name__)
+
+    # ---- housekeeping: restarts, watchdog, status, purges ------------------------------------------------------------
+
+    def _keep_house(self) -> None:
+        reported: dict[TP, Status] = {}
+        status_at = purge_at = time.monotonic()
+        moved_at: dict[TP, float] = {}
+        while True:
+            asleep = time.monotonic()
+            if self._stopping.wait(0.5):
+                return
+            if time.monotonic() > asleep + _PAUSE_SECONDS:
+                self._resumed()
+            try:
+                self._watch()
+                self._services.clients.serve()
+                self._restart_moved(moved_at)
+                if time.monotonic() >= status_at:
+                    status_at = time.monotonic() + _STATUS_SECONDS
+                    self.report(reported)
+                if time.monotonic() >= purge_at + _PURGE_SECONDS:
+                    purge_at = time.monotonic()
+                    self._purge()
+            except Exception as error:
+                log.warning("housekeeping is put off: %s", describe(error))
+
+    def _watch(self) -> None:
+        """End the process if a task hangs: its heartbeats would go on and keep the partition from everybody else."""
+        limit = self._services.settings.worker.watchdog / 1000
+        for tp, task in list(self._tasks.items()):
+            if (silent := task.silent_for(limit)) is not None:
+                log.critical("%s-%d has hung for %.0f s; the worker ends", tp.topic, tp.partition, silent)
+                os._exit(70)
+
+    def give_up(self, reason: str) -> None:
+        """Called by a task that cannot use the local disk: the worker ends, so that others get all of its partitions."""
+        with self._lock:
+            if self._gave_up or self._closing:
+                return
+            self._gave_up = reason
+        log.critical("the worker ends, exit code %d, so that others take over; %s", DISK_UNUSABLE, reason)
+        ENDING.give_up(DISK_UNUSABLE, seconds=_GIVE_UP_SECONDS)
+
+    def _resumed(self) -> None:
+        """The whole process stood still (SIGSTOP, a paused container or machine): the tasks were silent with it, not hung."""
+        log.warning("the worker stood still for a while and goes on")
+        for task in list(self._tasks.values()):
+            task.alive_at = time.monotonic()
+
+    def _restart_moved(self, moved_at: dict[TP, float]) -> None:
+        with self._lock:
+            for tp, task in list(self._tasks.items()):
+                if task.state != "moved" and not task.died:
+                    moved_at.pop(tp, None)
+                    continue
+                since = moved_at.setdefault(tp, time.monotonic())
+                if time.monotonic() - since < 2 * self._heartbeat_seconds + 1.0:
+                    continue
+                moved_at.pop(tp)
+                if tp in self._assigned and not self._closing and self._app.consumer_generation_id == self._generation:
+                    log.info("%s-%d is still assigned to this worker; starting it again", tp.topic, tp.partition)
+                    self._start(tp)
+
+    def report(self, reported: dict[TP, Status]) -> None:
+        """Write what changed to the ledger's status records."""
+        now = int(time.time() * 1000)
+        records = []
+        for tp, task in sorted(self._tasks.items()):
+            facts = task.report()
+            status = Status(
+                stage=task.stage_name,
+                partition=tp.partition,
+                state=task.state,
+                worker=self.worker,
+                position=facts["position"],
+                next=facts["next"],
+                interval=facts.get("interval"),
+                stalled=task.stall() or "",
+                counters=facts["counters"],
+            )
+            if reported.get(tp) != status:
+                reported[tp] = status
+                records.append(msgspec.structs.replace(status, at=now))
+        if records:
+            self._services.ledger.publish(*records)
+
+    def _purge(self) -> None:
+        """Delete what nobody will read again: internal input below the committed position, superseded changelog records."""
+        if self._services.clients.embedded:
+            return
+        targets = []
+        for tp, task in list(self._tasks.items()):
+            if not task.reading:
+                continue
+            if self._stages[tp.topic].purge and task.position > 0:
+                targets.append(TopicPartition(tp.topic, tp.partition, task.position))
+            if task.purge_before > 0:
+                targets.append(TopicPartition(task.changelog_topic, tp.partition, task.purge_before))
+        published_keys = self._services.published_keys
+        if published_keys is not None and (offset := published_keys.purge_before()) > 0:
+            targets.append(TopicPartition(published_keys.topic, 0, offset))
+        if targets:
+            for future in self._services.clients.admin().delete_records(targets).values():
+                try:
+                    future.result(timeout=10.0)
+                except KafkaException as error:
+                    log.info("deleting what has been read is put off: %s", error.args[0].name())
+
+    # ---- the end -----------------------------------------------------------------------------------------------------
+
+    @property
+    def tasks(self) -> Mapping[TP, PartitionTask]:
+        """The tasks, for tests and status."""
+        return dict(self._tasks)
+
+    @property
+    def generation(self) -> int:
+        """The group's generation of the last assignment; -1 before the first."""
+        return self._generation
+
+    def unhealthy(self) -> str | None:
+        """Why a restart of this process would help, or None. A refusal or a broker that is away is no such reason."""
+        if self._gave_up:
+            return self._gave_up
+        limit = self._services.settings.worker.watchdog / 1000
+        for task in self.tasks.values():
+            if task.disk_trouble:
+                return f"{task.name}: {task.disk_trouble}"
+            if (silent := task.silent_for(limit)) is not None:
+                return f"{task.name} has hung for {silent:.0f} s"
+        loop = self._loop
+        if loop is None or self._stopping.is_set():
+            return None
+        answered = threading.Event()
+        try:
+            loop.call_soon_threadsafe(answered.set)
+        except RuntimeError:
+            return None  # the loop has been closed: the process is about to end
+        return None if answered.wait(_LOOP_SECONDS) else f"the event loop has not answered for {_LOOP_SECONDS:.0f} s"
+
+    def unready(self) -> str | None:
+        """What this worker is still about to do, or None: a rolling upgrade waits for it before it goes on."""
+        if self.waits_for:
+            return self.waits_for
+        if self._generation < 0:
+            return "waiting for the consumer group"
+        starting = [task.name for task in self.tasks.values() if task.state == "starting"]
+        return f"starting: {', '.join(sorted(starting))}" if starting else None
+
+    async def stop(self) -> None:
+        """End the task threads, each after the commit it is in; must come before Faust stops the consumer."""
+        ENDING.begin(FAILED)  # nobody has told it to stop, so Faust has failed: that end may hang as well
+        with self._lock:
+            self._closing = True
+            tasks = list(self._tasks.values())
+            for task in tasks:
+                task.stop()
+        log.info("stopping: %d tasks finish their commits", len(tasks))
+        deadline = time.monotonic() + _JOIN_SHARE * ENDING.left()
+        loop = asyncio.get_running_loop()
+        for task in tasks:
+            await loop.run_in_executor(None, task.join, max(0.1, deadline - time.monotonic()))
+        self._stopping.set()
+        if (reader := self._services.published_keys_reader) is not None:
+            await loop.run_in_executor(None, reader.close)
+        self.report({})
+        self._services.ledger.close()
+        self._directory_lock.close()
+        left = sorted(task.name for task in tasks if task.is_alive())
+        if left:
+            log.warning("stopped without waiting for %s: the broker does not answer; nothing is lost", ", ".join(left))
+        else:
+            log.info("stopped")
+
+
+def _take_directory(directory: Path) -> tuple[Path, Any]:
+    """A directory of our own below the configured one, so that workers on one machine never share a store.
+
+    Raises StoreUnusable where the disk cannot be written.
+    """
+    for number in range(1_000):
+        interval = directory / f"worker-{number}"
+        with usable(interval):
+            interval.mkdir(parents=True, exist_ok=True)
+            lock = (interval / "lock").open("w")
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                lock.close()
+                if isinstance(error, BlockingIOError):  # another worker's
+                    continue
+                raise
+        return interval, lock
+    raise RuntimeError(
+        f"worker.data_directory={directory} has 1000 workers already: give each host a directory of its own"
+    )

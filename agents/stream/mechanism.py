@@ -1,0 +1,85 @@
+"""From a [stream] section to the mechanism of its streams and what it promises."""
+
+from dataclasses import dataclass
+
+from susurrus.agents.stream.settings import StreamSettings
+from susurrus.mechanisms.errors import ConfigurationError
+from susurrus.mechanisms.stream.pak import Pak
+from susurrus.mechanisms.stream.pak_parameters import build
+from susurrus.mechanisms.stream.smoothers import Smoother
+from susurrus.mechanisms.stream.table import PakTable, Table, TopsTable
+from susurrus.mechanisms.stream.tops import Tops
+from susurrus.topics.numbers import steps_within
+
+GRID_STEPS = 4096
+"""Default grid: the bound in this many steps."""
+_PAK_DELTA = 2.0**-20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Promise:
+    """Event level: what one event costs.  Never to be added to, or compared with, a promise per user and window."""
+
+    epsilon: float
+    delta: float
+
+    def sentence(self) -> str:
+        """Return the promise in one sentence."""
+        delta = f", delta = {self.delta:.2g}" if self.delta else ""
+        return (
+            f"Whoever reads everything published learns almost nothing about the value of any one event: replacing it changes "
+            f"the odds of any conclusion by at most a factor of e^{self.epsilon:g}{delta}.  That an event took place, and when, "
+            "is not hidden; nor is what many events of one person have in common."
+        )
+
+
+def grid_of(stream: StreamSettings) -> float:
+    """Return the width of one step of the values."""
+    return stream.grid if stream.grid is not None else stream.bound / GRID_STEPS
+
+
+def steps_of(stream: StreamSettings) -> int:
+    """Return the bound in steps.  Raises ConfigurationError for a grid that does not fit the bound."""
+    steps = steps_within(stream.bound, grid_of(stream))
+    if not 1 <= steps < 2**31:
+        raise ConfigurationError(
+            f"stream.grid={stream.grid} stream.bound={stream.bound}: the bound must be 1 to 2^31 steps of the grid; change the grid"
+        )
+    return steps
+
+
+def law_of(stream: StreamSettings) -> Tops | Pak:
+    """Return the mechanism.  Raises ConfigurationError."""
+    steps = steps_of(stream)
+    if stream.method == "pak":
+        if stream.horizon is None:
+            raise ConfigurationError("stream.horizon: pak needs the planned number of values per stream; add it")
+        return build(
+            bound=steps,
+            epsilon=stream.epsilon,
+            delta=_PAK_DELTA if stream.delta is None else stream.delta,
+            holdout=stream.holdout,
+            horizon=stream.horizon,
+            tail_start=stream.tail_start,
+        )
+    make = Tops.default if stream.method == "tops" else Tops.paper
+    return make(
+        bound=steps,
+        epsilon=stream.epsilon,
+        holdout=stream.holdout,
+        range_limit=stream.range_limit,
+        fanout=stream.fanout,
+        smoothing=stream.smoothing,
+        smoother=Smoother(stream.smoother),
+    )
+
+
+def table_of(law: Tops | Pak) -> Table:
+    """Return an empty table of streams."""
+    return PakTable(law) if isinstance(law, Pak) else TopsTable(law)
+
+
+def promise_of(stream: StreamSettings) -> Promise:
+    """Return what one event costs: pure epsilon for ToPS, (epsilon, delta) for PAK."""
+    delta = 0.0 if stream.method != "pak" else _PAK_DELTA if stream.delta is None else stream.delta
+    return Promise(epsilon=stream.epsilon, delta=delta)

@@ -1,0 +1,248 @@
+"""stream: values -> private-stream.  Key stream id.  State: per stream its phase, theta, open leaf and filter; nothing
+else.
+
+One state machine per (raw partition, stream id): collect m values, release theta, then sums.  Events count in the
+order of the raw log.  Event-level privacy: positions and times are public, the value of any one event is protected.
+
+State keys: ``h`` stream -> fast-changing part, ``c`` stream -> the rest, written only when it has changed.
+"""
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from susurrus.agents.runtime.commit import Commit, Output
+from susurrus.agents.runtime.services import Services
+from susurrus.agents.runtime.stage import Stage
+from susurrus.agents.runtime.store import Store
+from susurrus.agents.runtime.transport import Batch
+from susurrus.agents.stream.mechanism import grid_of, law_of, promise_of, table_of
+from susurrus.mechanisms.errors import Refusal
+from susurrus.mechanisms.noise import NoiseSource, WindowNoise
+from susurrus.mechanisms.stream.pak import RunningSums
+from susurrus.mechanisms.stream.table import Piece, stream_address
+from susurrus.mechanisms.stream.tops import LeafReleases, Tops
+from susurrus.topics import ledger as ledger_codec
+from susurrus.topics import private_stream as codec
+from susurrus.topics.dead_letter import DeadLetter, encode_headers
+from susurrus.topics.reason import Reason
+from susurrus.topics.values import ValuesDecoder, ValuesSchema
+
+_HOT, _COLD = b"h", b"c"
+_STREAMS_IN_MEMORY = 50_000
+_QUIET_RECORDS = 20_000
+_QUIET_SECONDS = 1.0
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+
+class Stream(Stage):
+    """One raw partition, under ToPS or PAK."""
+
+    name = "stream"
+
+    def __init__(self, services: Services, partition: int) -> None:
+        super().__init__(services, partition)
+        settings = services.settings.stream
+        assert settings is not None
+        self._settings = settings
+        self._topic = services.settings.input.topic
+        self._grid = grid_of(settings)
+        schema = ValuesSchema(value=settings.value, bound=settings.bound, grid=self._grid, stream=settings.stream)
+        self._decoder = ValuesDecoder(schema)
+        self._law = law_of(settings)
+        self._leaf = self._law.base.leaf if isinstance(self._law, Tops) else 1
+        self._noise: WindowNoise
+        self._store: Store
+        self._taken = self._committed = -1
+        self._committed_at = 0.0
+        self._announced = False
+        self._forget()
+
+    # ---- input -------------------------------------------------------------------------------------------------------
+
+    def _forget(self) -> None:
+        """Drop everything that is in the store, or will be read again."""
+        self._table = table_of(self._law)
+        self._names: list[bytes] = []
+        self._rows: dict[bytes, int] = {}
+        self._touched: set[int] = set()
+        self._changed: set[int] = set()
+        self._messages: list[dict[str, Any]] = []
+        self._letters: list[tuple[dict[str, Any], list[tuple[str, bytes]]]] = []
+
+    def restore(self, store: Store, meta: dict[str, Any] | None, position: int) -> int:
+        """Continue after the last commit, or begin where the ledger says."""
+        services = self.services
+        ledger = services.ledger
+        self._store = store
+        self._forget()
+        source = NoiseSource(
+            services.secret,
+            epoch=bytes.fromhex(ledger.epoch),
+            config=services.config_digest,
+            pipeline=services.settings.pipeline.name,
+        )
+        self._noise = source.window(0)  # streams have no windows; trees have addresses of their own
+        self._announced = meta is not None and bool(meta["announced"])
+        if meta is None:
+            self.counters = {"in": 0, "dead_letter": 0, "streams": 0, "rows": 0}
+            if services.clients.topic_id(self._topic) != ledger.start.topic_id:
+                raise Refusal(
+                    f"topic={self._topic} is not the one the pipeline began with (topic_id={ledger.start.topic_id}): restore it, "
+                    "or give the pipeline a new name to start over"
+                )
+            # A partition that the raw topic gained later is read from its first record.
+            position = ledger.start.offsets.get(self.partition, 0)
+        self._taken = self._committed = position
+        self._committed_at = time.monotonic()
+        return position
+
+    def take(self, batch: Batch) -> None:
+        """Step the streams of a fetch."""
+        records = batch.records
+        self._taken = batch.end
+        if not records:
+            return
+        keys = [record.key for record in records] if self._settings.stream is None else ()
+        columns = self._decoder.decode([record.value for record in records], keys)
+        self.counters["in"] += len(records)
+        self._refuse(records, columns.reason)
+        good = np.flatnonzero(columns.reason == Reason.OK)
+        if not len(good):
+            return
+        row_of = np.array(self._load(columns.streams), dtype=np.int64)
+        rows = row_of[columns.stream[good]]
+        pieces, touched, changed = self._table.step(rows, columns.value[good], self._noise)
+        self._touched.update(touched.tolist())
+        self._changed.update(changed)
+        if pieces:
+            stamps = np.fromiter((record.timestamp for record in records), np.int64, len(records))[good]
+            self._publish(pieces, rows, stamps)
+
+    def _load(self, streams: list[bytes]) -> list[int]:
+        """Rows of the streams in the table, from memory, the store, or new."""
+        missing = [stream for stream in streams if stream not in self._rows]
+        hot = self._store.get([_HOT + stream for stream in missing])
+        cold = self._store.get([_COLD + stream for stream in missing])
+        for stream, fast, rest in zip(missing, hot, cold, strict=True):
+            self._rows[stream] = self._table.add(stream_address(self.partition, stream), fast, rest)
+            self._names.append(stream)
+            self.counters["streams"] += fast is None
+        return [self._rows[stream] for stream in streams]
+
+    def _refuse(self, records: list[Any], reason: npt.NDArray[np.uint8]) -> None:
+        keep = self.services.settings.worker.dead_letter_values
+        for row in np.flatnonzero(reason).tolist():
+            record = records[row]
+            letter = DeadLetter(Reason(int(reason[row])), self._topic, self.partition, record.offset, stage=self.name)
+            value = record.value if keep and len(record.value or b"") <= self.services.max_record_bytes else None
+            self._letters.append(
+                ({"value": value, "key": record.key if value is not None else None}, encode_headers(letter))
+            )
+            self.counters["dead_letter"] += 1
+
+    # ---- output ------------------------------------------------------------------------------------------------------
+
+    def _publish(self, pieces: list[Piece], rows: Ints, stamps: Ints) -> None:
+        """Rows of the private stream, in the order and with the Kafka time of the events that completed them.
+
+        So the rows of different streams lie between each other as the raw log has it, however it was fetched.
+        """
+        order = np.argsort(rows, kind="stable")
+        begins = np.searchsorted(rows[order], np.array([piece.row for piece in pieces]))
+        columns: dict[str, list[Any]] = {name: [] for name in codec.Released.__dataclass_fields__}
+        completed: list[Ints] = []
+        for piece, begin in zip(pieces, begins.tolist(), strict=True):
+            released = piece.releases
+            n = len(released)
+            completed.append(order[begin + released.last_position - piece.start])
+            columns["streams"] += [self._names[piece.row]] * n
+            for name, column in self._columns(piece, released).items():
+                columns[name].append(column)
+        events = np.concatenate(completed)
+        in_log_order = np.argsort(events, kind="stable")
+        timestamps = stamps[events[in_log_order]].tolist()
+        names = [columns["streams"][row] for row in in_log_order.tolist()]
+        joined = {name: np.concatenate(parts)[in_log_order] for name, parts in columns.items() if name != "streams"}
+        release = codec.StreamRelease(
+            method=self._settings.method, epsilon=self._settings.epsilon, epoch=self.services.ledger.epoch
+        )
+        encoded = codec.encode_rows(release, codec.Released(streams=names, **joined))
+        for key, value, stamp in zip(*encoded, timestamps, strict=True):
+            self._messages.append({"key": key, "value": value, "timestamp": stamp})
+        self.counters["rows"] += len(timestamps)
+
+    def _columns(self, piece: Piece, released: LeafReleases | RunningSums) -> dict[str, npt.NDArray[Any]]:
+        """The columns of one piece, in the unit of the values."""
+        n, grid = len(released), self._grid
+        if isinstance(released, RunningSums):
+            width = np.ones(n, dtype=np.int64)
+            width[released.last_position == self._law.holdout - 1] = self._law.holdout
+            numbers = (released.step, released.step_error, released.running, released.error)
+            filtered = filtered_error = np.full(n, np.nan)
+            layout = np.zeros(n, dtype=np.int64)
+        else:
+            width = np.full(n, self._leaf, dtype=np.int64)
+            numbers = (released.leaf_sum, released.leaf_error, released.running, released.running_error)
+            filtered, filtered_error, layout = released.filtered, released.filtered_error, released.entry
+        value, value_error, running, running_error = (number * grid for number in numbers)
+        return {
+            "first": released.last_position - width + 1,
+            "last": released.last_position,
+            "value": value,
+            "value_error": value_error,
+            "sum": running,
+            "sum_error": running_error,
+            "filtered_sum": filtered * grid,
+            "filtered_sum_error": filtered_error * grid,
+            "theta": np.full(n, piece.theta * grid),
+            "layout": layout,
+        }
+
+    def commits(self, now: int) -> Iterator[Commit]:
+        """One commit for everything taken; quiet input is committed now and then, so that a crash re-reads little."""
+        quiet = not self._messages and not self._letters
+        waited = time.monotonic() - self._committed_at
+        if self._taken == self._committed or (
+            quiet and waited < _QUIET_SECONDS and self._taken < self._committed + _QUIET_RECORDS
+        ):
+            return
+        outputs = []
+        if self._messages:
+            outputs.append(Output(self.services.topic("private-stream"), self.partition, self._messages))
+            if not self._announced:
+                # What an event costs stands in the ledger in the transaction that first releases anything.
+                promise = promise_of(self._settings)
+                record = ledger_codec.EventLevel(
+                    partition=self.partition,
+                    method=self._settings.method,
+                    epsilon=promise.epsilon,
+                    delta=promise.delta,
+                )
+                outputs.append(self.services.ledger.output(record))
+                self._announced = True
+        if self._letters:
+            messages, headers = (list(column) for column in zip(*self._letters, strict=True))
+            outputs.append(Output(self.services.topic("dead-letter"), self.partition, messages, headers))
+        touched, changed = sorted(self._touched), sorted(self._changed)
+        hot = self._table.pack_hot(np.array(touched, dtype=np.int64))
+        puts = [(_HOT + self._names[row], data) for row, data in zip(touched, hot, strict=True)]
+        puts += [(_COLD + self._names[row], self._table.pack_cold(row)) for row in changed]
+        commit = Commit(position=self._taken, meta={"announced": self._announced}, outputs=outputs, puts=puts)
+        self._touched, self._changed, self._messages, self._letters = set(), set(), [], []
+        yield commit
+
+    def committed(self, commit: Commit) -> None:
+        """The store now has it all, so a table that has grown large may go."""
+        self._committed, self._committed_at = commit.position, time.monotonic()
+        if len(self._names) > _STREAMS_IN_MEMORY:
+            self._forget()
+
+    def stall(self, now: int) -> str | None:
+        """Streams wait for nobody."""
+        return None

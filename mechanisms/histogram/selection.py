@@ -1,0 +1,243 @@
+"""Which keys may be named: two threshold tests at every trigger, and the index that says when a test can be skipped.
+
+    y = C x + z per key (x: selection weight per trigger)
+    instantaneous test   (B y)_t                >= height + tau_t        catches a burst
+    matched filter       sum_{s<=t} g_s y_s     >= its height + tau'_t   21-31 % lower for steady keys; g = cumsum(c)
+
+The true gate (more than mu distinct users) is what hides a key nobody else brought; the tests make its opening
+deniable: each of the 2 T tests may fail with probability beta / (2 T). Argument: docs/guarantees/selection.md.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from susurrus.mechanisms.accounting import tail_quantile
+from susurrus.mechanisms.errors import ConfigurationError
+from susurrus.mechanisms.histogram.bounding import WEIGHT_ONE
+from susurrus.mechanisms.histogram.factorization import Factorization
+from susurrus.mechanisms.histogram.rounding import Decoder
+from susurrus.mechanisms.histogram.states import segment_sums
+from susurrus.mechanisms.noise import WindowNoise, grid_units
+
+LARGEST_NORMAL = 13.2
+"""No draw exceeds it: the smallest u is 2^-129."""
+_LIMIT = 1 << 61
+_ELEMENTS = 1 << 19  # noise values handled at a time
+_LIMB = 26
+"""Bits of a limb: products of a total below 2^_LIMB and a limb add up exactly in float64, in any order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Per candidate: selected now; else `need` in 2^-20 units and `due`, the first later trigger that could succeed."""
+
+    selected: npt.NDArray[np.bool_]
+    need: npt.NDArray[np.int64]
+    due: npt.NDArray[np.int32]
+
+
+class Selector:
+    """The selection mechanism of one plan.
+
+    Privacy: with mu-GDP of y accounted elsewhere, publishing the selected keys adds `keys * beta` to delta, where
+    `keys` bounds the distinct keys one user brings with positive weight.
+
+    factorization C; sigma: noise of y in units of weight; unit_bits: weights are multiples of 2^-unit_bits;
+    heights int64[T]: the largest weight one user can put on a key at trigger t, in 2^-unit_bits units;
+    minimum_users mu; beta: failure probability of one key over the whole window.
+    """
+
+    def __init__(
+        self,
+        factorization: Factorization,
+        *,
+        sigma: float,
+        unit_bits: int,
+        heights: npt.NDArray[np.int64],
+        minimum_users: int,
+        beta: float,
+    ) -> None:
+        triggers = factorization.triggers
+        self.factorization = factorization
+        self.sigma = sigma
+        self.minimum_users = minimum_users
+        self.noise_bits = factorization.bits + unit_bits
+        grid_units(sigma, self.noise_bits)
+        self.quantile = tail_quantile(beta / (2 * triggers))
+        self._drop = 20 - unit_bits  # from 2^-20 units to units of weight
+        fraction_bits = max(10, unit_bits)
+        self._lift = fraction_bits - unit_bits
+        self.decoder = Decoder(factorization, noise_bits=self.noise_bits, fraction_bits=fraction_bits)
+        # Instantaneous: floor(2^f N + 1/2) >= ceil(2^f tau + 1/2) implies N >= tau, and rounding moved each z by at
+        # most 2^-(noise_bits + 1).
+        height = np.maximum.accumulate(heights).astype(np.float64) * 2.0**-unit_bits * (minimum_users + 1)
+        self.std = sigma * np.sqrt(factorization.row2)
+        slack = factorization.row1 * 2.0 ** -(self.noise_bits + 1)
+        level = (height + self.quantile * self.std + slack) * (1 + 1e-12)
+        self.level = level
+        self._threshold = np.ceil(level * 2.0**fraction_bits + 0.5).astype(np.int64)
+        self._matched(heights)
+
+    def _matched(self, heights: npt.NDArray[np.int64]) -> None:
+        """The matched filter in exact int64 arithmetic: g is rounded to a grid on which no sum can overflow."""
+        c = np.array(self.factorization.numerators, np.int64)
+        triggers = len(c)
+        lag = np.arange(triggers)[:, None] - np.arange(triggers)[None, :]
+        column = np.where(lag >= 0, c[np.abs(lag)], 0)  # [s, r] = c_(s-r)
+        g = np.cumsum(c).astype(np.float64) * 2.0**-self.factorization.bits
+        largest_noise = float(g.sum()) * LARGEST_NORMAL * self.sigma * 2.0**self.noise_bits
+        # An unselected key failed the instantaneous test, so its weight is below this (units of weight).
+        reach = float(self._threshold.max()) * 2.0**-self._lift
+        reach += float(self.factorization.row1[-1]) * LARGEST_NORMAL * self.sigma * 2.0 ** (20 - self._drop) + 1
+        reach = max(reach, float(self.minimum_users + 1) * float(heights.max()))
+        largest_gain = float((g @ column).max())
+        # One bit for rounding g up, two to spare.
+        bits = int(np.floor(np.log2(_LIMIT / 8 / max(largest_noise, largest_gain * reach))))
+        if bits < 0:
+            raise ConfigurationError(
+                f"epsilon: sigma={self.sigma:.3g} and minimum_users={self.minimum_users} over {triggers} triggers do "
+                f"not fit into 64 bits; raise epsilon, lower minimum_users or use fewer triggers"
+            )
+        self._filter = np.rint(g * 2.0 ** min(bits, 10)).astype(np.int64)
+        self._gain = np.cumsum(self._filter[:, None] * column, axis=0)  # [t, r]: what weight 1 at r adds to the filter
+        self._ceiling = self._gain.max(axis=1)
+        boundary = (self._gain * heights[None, :]).max(axis=1) * (self.minimum_users + 1)
+        norm = np.sqrt(np.cumsum(self._filter.astype(np.float64) ** 2)) * (1 + 1e-12)
+        noise = self.quantile * self.sigma * 2.0**self.noise_bits * norm + np.cumsum(self._filter) / 2
+        self._filter_threshold = boundary + np.ceil(noise * (1 + 1e-12)).astype(np.int64)
+        # For readers: the lowest steady number of weight units that passes the filter without noise.
+        self.matched_level = (
+            self._filter_threshold
+            / (np.cumsum(self._gain, axis=1)[np.arange(triggers), np.arange(triggers)] / np.arange(1, triggers + 1))
+            * 2.0 ** -(20 - self._drop)
+        )
+
+    def evaluate(
+        self,
+        trigger: int,
+        labels: npt.NDArray[np.uint8],
+        total: npt.NDArray[np.int64],
+        indptr: npt.NDArray[np.int64],
+        when: npt.NDArray[np.int32],
+        weight: npt.NDArray[np.int64],
+        noise: WindowNoise,
+    ) -> Outcome:
+        """Test candidates at `trigger`: keys whose gate is open, with their weight and its history (2^-20 units)."""
+        triggers = self.factorization.triggers
+        size = len(total)
+        selected = np.zeros(size, np.bool_)
+        need = np.empty(size, np.int64)
+        due = np.full(size, triggers + 1, np.int32)
+        rows = max(1, _ELEMENTS // triggers)
+        for begin in range(0, size, rows):
+            part = slice(begin, min(begin + rows, size))
+            a, b = indptr[part.start], indptr[part.stop]
+            selected[part], need[part], due[part] = self._evaluate(
+                trigger,
+                labels[part],
+                total[part] >> self._drop,
+                indptr[part.start : part.stop + 1] - a,
+                when[a:b],
+                weight[a:b] >> self._drop,
+                noise,
+            )
+        return Outcome(selected, need, due)
+
+    def _evaluate(
+        self,
+        trigger: int,
+        labels: npt.NDArray[np.uint8],
+        total: npt.NDArray[np.int64],
+        indptr: npt.NDArray[np.int64],
+        when: npt.NDArray[np.int32],
+        weight: npt.NDArray[np.int64],
+        noise: WindowNoise,
+    ) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.int64], npt.NDArray[np.int32]]:
+        triggers = self.factorization.triggers
+        now = trigger - 1
+        z = noise.normal(labels, 1, triggers, sigma=self.sigma, bits=self.noise_bits)
+        # What is still missing: weight units (times 2^lift) for the instantaneous test, filter units for the other.
+        missing = self._threshold[now:] - self.decoder.rounded(z, trigger, triggers)
+        z *= self._filter
+        np.cumsum(z, axis=1, out=z)
+        missing_filter = self._filter_threshold[now:] - z[:, now:]
+        lifted = total << self._lift
+        selected = lifted >= missing[:, 0]
+        rest = np.flatnonzero(~selected)
+        selected[rest] = (
+            self._filtered(rest, self._gain[now : now + 1], indptr, when, weight)[:, 0] >= missing_filter[rest, 0]
+        )
+        if trigger == triggers:
+            return selected, np.zeros(len(total), np.int64), np.full(len(total), triggers + 1, np.int32)
+        need = -(-missing[:, 1:].min(axis=1) >> self._lift)
+        # A lower bound is enough here, and elementwise float64 division is the same everywhere.
+        fraction = (missing_filter[:, 1:] / self._ceiling[now + 1 :]).min(axis=1)
+        need = np.maximum(np.minimum(need, np.floor(fraction).astype(np.int64)), 0)
+        due = np.full(len(total), triggers + 1, np.int32)
+        close = np.flatnonzero(~selected & (total >= need))
+        if len(close):
+            reached = self._later(close, trigger, indptr, when, weight) >= missing_filter[close, 1:]
+            reached |= lifted[close, None] >= missing[close, 1:]
+            due[close] = np.where(reached.any(axis=1), trigger + 1 + reached.argmax(axis=1), triggers + 1)
+        return selected, need << self._drop, due
+
+    def _filtered(
+        self,
+        index: npt.NDArray[np.intp],
+        gain: npt.NDArray[np.int64],
+        indptr: npt.NDArray[np.int64],
+        when: npt.NDArray[np.int32],
+        weight: npt.NDArray[np.int64],
+    ) -> npt.NDArray[np.int64]:
+        """int64[len(index), len(gain)]: noiseless matched filter of these keys at the triggers of `gain`'s rows."""
+        counts = np.diff(indptr)[index]
+        out = np.zeros(len(index) + 1, np.int64)
+        np.cumsum(counts, out=out[1:])
+        entries = np.arange(out[-1]) + np.repeat(indptr[:-1][index] - out[:-1], counts)
+        return segment_sums(weight[entries, None] * gain.T[when[entries] - 1], out)
+
+    def _later(
+        self,
+        index: npt.NDArray[np.intp],
+        trigger: int,
+        indptr: npt.NDArray[np.int64],
+        when: npt.NDArray[np.int32],
+        weight: npt.NDArray[np.int64],
+    ) -> npt.NDArray[np.int64]:
+        """`_filtered` at every later trigger. As a float64 product of 26-bit limbs, exact, it is many times faster."""
+        gain = self._gain[trigger:, :trigger]
+        counts = np.diff(indptr)[index]
+        out = np.zeros(len(index) + 1, np.int64)
+        np.cumsum(counts, out=out[1:])
+        entries = np.arange(out[-1]) + np.repeat(indptr[:-1][index] - out[:-1], counts)
+        # Negative numbers never occur: neither coefficients nor weights are below zero.
+        totals = segment_sums(weight[entries], out)
+        if totals.max(initial=0) >= 1 << _LIMB or gain.max(initial=0) >= 1 << (2 * _LIMB):
+            step = max(1, _ELEMENTS // self.factorization.triggers // 8)
+            parts = [index[begin : begin + step] for begin in range(0, len(index), step)]
+            return np.concatenate([self._filtered(part, self._gain[trigger:], indptr, when, weight) for part in parts])
+        at = np.repeat(np.arange(len(index)), counts) * trigger + when[entries] - 1
+        dense = np.bincount(at, weights=weight[entries], minlength=len(index) * trigger).reshape(-1, trigger)
+        high = dense @ (gain >> _LIMB).astype(np.float64).T
+        low = dense @ (gain & ((1 << _LIMB) - 1)).astype(np.float64).T
+        total: npt.NDArray[np.int64] = (high.astype(np.int64) << _LIMB) + low.astype(np.int64)
+        return total
+
+    def describe(self) -> dict[str, float | int]:
+        """Public constants of the tests, thresholds in units of weight (toeplitz: users)."""
+        return {
+            "sigma": self.sigma,
+            "col2": self.factorization.col2,
+            "exponent": self.factorization.exponent,
+            "coefficient_bits": self.factorization.bits,
+            "quantile": self.quantile,
+            "threshold_first": float(self.level[0]),
+            "threshold_mean": float(self.level.mean()),
+            "threshold_last": float(self.level[-1]),
+            "matched_threshold_first": float(self.matched_level[0]),
+            "matched_threshold_mean": float(self.matched_level.mean()),
+            "matched_threshold_last": float(self.matched_level[-1]),
+            "weight_one": WEIGHT_ONE,
+        }

@@ -1,0 +1,122 @@
+"""Adaptive split of epsilon over the layers of a tree: chosen per tree from what the filter has learnt (released only).
+
+Level data are best served by measuring large nodes well; data that move need every layer.  The menu is public, each
+entry spends the whole epsilon, and the choice for the next tree is a function of released numbers, so the composition
+is that of one adaptively chosen pure-epsilon mechanism per tree, on disjoint values.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from scipy.linalg import solve_triangular
+
+from susurrus.mechanisms.stream.addresses import Floats
+from susurrus.mechanisms.stream.causal_filter import BlockNoise, Deviations, Models
+from susurrus.mechanisms.stream.hierarchy import Hierarchy
+
+RATIOS = (1.0, 1.3, 1.7, 2.4, 4.0)
+"""Each menu entry gives a layer this many times the share of the layer below; 1.0 is ToPS's equal split."""
+FIRST = 2
+"""Menu entry of the first tree, before anything is known."""
+_TREES = 4
+_QUERIES = 48
+
+
+def menu(base: Hierarchy) -> tuple[Hierarchy, ...]:
+    """Return the hierarchies to choose from: geometric shares, leaves smallest."""
+    if base.layers == 1:
+        return (base,)
+    result = []
+    for ratio in RATIOS:
+        shares = ratio ** np.arange(base.layers)
+        exact = tuple(float(share) for share in np.floor(shares / shares.sum() * 2**40) / 2**40)
+        result.append(Hierarchy(fanout=base.fanout, layers=base.layers, leaf=base.leaf, shares=exact))
+    return tuple(result)
+
+
+def block_layer(hierarchy: Hierarchy) -> int:
+    """Return the 0-based layer whose nodes the filter treats as blocks: the one below the top, b blocks a tree."""
+    return max(0, hierarchy.layers - 2)
+
+
+def block_noise(hierarchy: Hierarchy) -> BlockNoise:
+    """Return the covariance of a tree's released block sums."""
+    variances = hierarchy.subtree_variances()
+    if hierarchy.layers == 1:
+        return BlockNoise(1, float(variances[0]), float(variances[0]))
+    return BlockNoise(hierarchy.fanout, float(variances[-2]), float(variances[-1]))
+
+
+def block_values(hierarchy: Hierarchy) -> int:
+    """Return the values per block."""
+    return int(hierarchy.leaf * hierarchy.fanout ** block_layer(hierarchy))
+
+
+@dataclass(frozen=True)
+class Allocation:
+    """Chooses the menu entry with the least expected variance of a random range under the current posterior."""
+
+    base: Hierarchy
+    epsilon: float
+
+    @cached_property
+    def menu(self) -> tuple[Hierarchy, ...]:
+        """The public menu."""
+        return menu(self.base)
+
+    @property
+    def first(self) -> int:
+        """Entry of the first tree."""
+        return min(FIRST, len(self.menu) - 1)
+
+    @cached_property
+    def models(self) -> Models:
+        """Block models of the filter."""
+        return Models.for_block(block_values(self.base), self.epsilon)
+
+    @cached_property
+    def deviations(self) -> tuple[Deviations, ...]:
+        """Models of the layers below the blocks, leaves first."""
+        return tuple(
+            Deviations.for_node(self.base.leaf * self.base.fanout**layer, self.epsilon)
+            for layer in range(block_layer(self.base))
+        )
+
+    @cached_property
+    def block_costs(self) -> Floats:
+        """float64[menu, models].
+
+        Mean posterior variance of 48 fixed ranges over four trees, per menu entry and model.
+        """
+        blocks = _TREES * block_noise(self.base).blocks
+        ends = np.sort(np.random.Generator(np.random.PCG64(0)).uniform(0, blocks, (_QUERIES, 2)), axis=1)
+        index = np.arange(blocks)
+        weights = np.clip(ends[:, 1:] - index, 0, 1) - np.clip(ends[:, :1] - index, 0, 1)
+        costs = np.empty((len(self.menu), self.models.count))
+        for model in range(self.models.count):
+            S = self.models.covariance(model, blocks)
+            prior = np.einsum("qi,ij,qj->q", weights, S, weights, optimize=True)
+            for entry, hierarchy in enumerate(self.menu):
+                noise = np.kron(np.eye(_TREES), block_noise(hierarchy).matrix())
+                L = np.linalg.cholesky(S + noise)
+                projected = solve_triangular(L, S @ weights.T, lower=True, check_finite=False)
+                costs[entry, model] = (prior - (projected**2).sum(axis=0)).mean()
+        return costs
+
+    @cached_property
+    def deviation_costs(self) -> list[Floats]:
+        """Per layer below the blocks float64[menu, variances]: two ends, b / 6 of a parent's contrast each."""
+        result = []
+        for layer, deviations in enumerate(self.deviations):
+            noise = np.array([hierarchy.subtree_variances()[layer] for hierarchy in self.menu])[:, None]
+            shrunk = deviations.scale * noise / (deviations.scale + noise)
+            result.append(self.base.fanout / 3 * shrunk)
+        return result
+
+    def choose(self, weights: Floats, deviation_weights: list[Floats]) -> int:
+        """Return the next tree's menu entry from probabilities of models float64[models] and variances float64[v]."""
+        cost = self.block_costs @ weights
+        for costs, p in zip(self.deviation_costs, deviation_weights, strict=True):
+            cost = cost + costs @ p
+        return int(np.argmin(cost))

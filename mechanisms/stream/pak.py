@@ -1,0 +1,237 @@
+"""PAK: smooth-sensitivity threshold, then a binary tree of running sums (Perrier, Asghar, Kaafar, NDSS 2019, Mechanism
+1).
+
+    values 1..m ──SmoothQuantile (epsilon_1, delta)──▶ theta       their clipped sum + Lap(theta / epsilon_2) = initial
+    block values m+1.. ──clip──▶ binary tree, Lap(theta levels / epsilon) per node ──▶ running sum after every value
+
+Corrections to the paper: the initial block's sum is clipped at theta (unclipped, its sensitivity is B and not tau); the
+tree's noise uses the published theta = r tau, not tau; n leaves need n.bit_length() levels ("log2 n" is one short at
+powers of two).  A stream longer than the planned horizon begins a new tree on fresh addresses.
+
+Privacy: (epsilon, delta), event level: neighbours replace the value of one event at a public position.  An event is
+either among the first m, where (epsilon_1, delta) and (epsilon_2, 0) compose, or in exactly one tree, (epsilon, 0).
+"""
+
+import math
+import struct
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from susurrus.mechanisms.errors import ConfigurationError
+from susurrus.mechanisms.stream.addresses import GRID_BITS, AddressedNoise, Floats, Ints, address
+from susurrus.mechanisms.stream.quantile import SmoothQuantile
+
+STATE_VERSION = 1
+_HEAD = struct.Struct("<Bqqqqq")
+
+
+@dataclass(frozen=True, slots=True)
+class RunningSums:
+    """Released running sums of one stream, one per value of the batch; value grid units.
+
+    last_position int64[n]: position of the value, from 0 over all events.  step int64[n]: what the value added to
+    running int64[n].  step_error, error float64[n]: of the noise in step and in running.
+    """
+
+    last_position: Ints
+    step: Ints
+    running: Ints
+    step_error: Floats
+    error: Floats
+
+    def __len__(self) -> int:
+        return len(self.running)
+
+
+@dataclass
+class PakState:
+    """One stream.  theta = 0: collecting ``values``.  exact: clipped sum of the open tree, not private.
+
+    base: released sum of everything before the open tree; variance: of its noise, unit theta^2.
+    """
+
+    position: int = 0
+    theta: int = 0
+    exact: int = 0
+    base: int = 0
+    base_variance: float = 0.0
+    values: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+
+    HEAD_BYTES: ClassVar[int] = _HEAD.size + 8
+    """Bytes before the held-out values."""
+
+    def pack(self) -> bytes:
+        """Return the little-endian bytes of the state."""
+        head = _HEAD.pack(STATE_VERSION, self.position, self.theta, self.exact, self.base, len(self.values))
+        return head + struct.pack("<d", self.base_variance) + self.values.astype("<i8").tobytes()
+
+    @classmethod
+    def unpack(cls, data: bytes) -> Self:
+        """Return the state packed by ``pack``.  Raises ValueError for another version."""
+        version, position, theta, exact, base, count = _HEAD.unpack_from(data)
+        if version != STATE_VERSION:
+            raise ValueError(f"state version={version}: expected {STATE_VERSION}")
+        (variance,) = struct.unpack_from("<d", data, _HEAD.size)
+        values = np.frombuffer(data, dtype="<i8", count=count, offset=_HEAD.size + 8).astype(np.int64)
+        return cls(position, theta, exact, base, variance, values)
+
+
+def tree_noise(
+    noise: AddressedNoise, stream: bytes, tree: int, first: int, last: int, levels: int, scale: float
+) -> Ints:
+    """Return int64[last - first + 1]: summed node noise of the prefixes first..last (1-based), grid 2^-8.
+
+    The prefix of i leaves is the disjoint union of one node per set bit l of i: node (i >> l) - 1 of level l.
+    Address: ("pak/node", stream, tree, level), index = node within the level.
+    """
+    i = np.arange(first, last + 1)
+    total = np.zeros(len(i), dtype=np.int64)
+    for level in range(levels):
+        used = (i >> level) & 1 == 1
+        if not used.any():
+            continue
+        nodes = (i[used] >> level) - 1
+        label = noise.labels("pak/node", [address(stream, tree, level)])
+        drawn = noise.laplace(label, int(nodes[0]), int(nodes[-1]), scale=scale, bits=GRID_BITS)[0]
+        total[used] += drawn[nodes - nodes[0]]
+    return total
+
+
+def set_bits(numbers: Ints) -> Ints:
+    """Return how many bits are set in each number."""
+    return np.bitwise_count(numbers.astype(np.uint64)).astype(np.int64)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pak:
+    """The mechanism for streams of one pipeline; all fields are public constants.
+
+    threshold: at epsilon_1 = threshold.epsilon.  horizon: n, values per stream for which the tree is sized, holdout
+    included.  Raises: ConfigurationError.
+    """
+
+    threshold: SmoothQuantile
+    epsilon: float
+    horizon: int
+
+    def __post_init__(self) -> None:
+        if not 0 < self.threshold.epsilon < self.epsilon:
+            raise ConfigurationError(
+                f"epsilon={self.epsilon} epsilon_1={self.threshold.epsilon}: the threshold takes a part of epsilon, "
+                "the initial block the rest"
+            )
+        if self.horizon <= self.holdout:
+            raise ConfigurationError(f"horizon={self.horizon} holdout={self.holdout}: the horizon must be longer")
+
+    @property
+    def holdout(self) -> int:
+        """m."""
+        return self.threshold.holdout
+
+    @property
+    def leaves(self) -> int:
+        """Values per tree."""
+        return self.horizon - self.holdout
+
+    @property
+    def levels(self) -> int:
+        """Nodes that one value enters at most."""
+        return self.leaves.bit_length()
+
+    def start(self) -> PakState:
+        """Return the state of a stream never seen."""
+        return PakState()
+
+    def collect(self, state: PakState, values: Ints) -> Ints:
+        """Take in held-out values as far as they are needed; return the rest."""
+        head = values[: max(0, self.holdout - state.position)]
+        if len(head):
+            state.values = np.concatenate([state.values, np.clip(head, 0, self.threshold.bound)])
+            state.position += len(head)
+        return values[len(head) :]
+
+    def open(self, state: PakState, noise: AddressedNoise, stream: bytes) -> RunningSums:
+        """Release theta and the initial block's sum of a stream that has collected m values."""
+        theta = int(self.threshold.release(state.values[None], noise, [stream])[0])
+        scale = theta / (self.epsilon - self.threshold.epsilon)
+        drawn = noise.laplace(noise.labels("pak/block", [address(stream)]), 0, 0, scale=scale, bits=GRID_BITS)
+        state.base = int(np.minimum(state.values, theta).sum()) + int(_whole(drawn[0, 0]))
+        state.base_variance = 2 * (scale / theta) ** 2
+        state.theta = theta
+        state.values = np.zeros(0, dtype=np.int64)
+        error = self._errors(np.array([state.base_variance]), theta)
+        running = np.array([state.base])
+        return RunningSums(np.array([self.holdout - 1]), running, running, error, error)
+
+    def advance(self, state: PakState, values: Ints, noise: AddressedNoise, stream: bytes) -> RunningSums:
+        """Take in values after theta; return the running sum after each.  How values are batched does not matter."""
+        clipped = np.clip(values, 0, state.theta)
+        scale = state.theta * self.levels / self.epsilon
+        node = 2 * (self.levels / self.epsilon) ** 2
+        parts, done = [], 0
+        while done < len(clipped):
+            tree, inside = divmod(state.position - self.holdout, self.leaves)
+            count = min(self.leaves - inside, len(clipped) - done)
+            exact = state.exact + np.concatenate(([0], np.cumsum(clipped[done : done + count])))
+            prefix = np.arange(inside, inside + count + 1)
+            drawn = tree_noise(noise, stream, tree, max(inside, 1), inside + count, self.levels, scale)
+            if not inside:
+                drawn = np.concatenate(([0], drawn))
+            running = state.base + exact + _whole(drawn)
+            variances = state.base_variance + set_bits(prefix) * node
+            # From one prefix to the next one node comes in and the nodes of the trailing zeros go out.
+            changed = 1 + np.log2(prefix[1:] & -prefix[1:]).astype(np.int64)
+            parts.append(
+                RunningSums(
+                    last_position=state.position + np.arange(count),
+                    step=np.diff(running),
+                    running=running[1:],
+                    step_error=self._errors(node * changed.astype(np.float64), state.theta),
+                    error=self._errors(variances[1:], state.theta),
+                )
+            )
+            state.exact = int(exact[-1])
+            if inside + count == self.leaves:
+                state.base, state.exact = int(running[-1]), 0
+                state.base_variance = float(variances[-1])
+            state.position += count
+            done += count
+        return _join(parts)
+
+    @staticmethod
+    def _errors(variances: npt.NDArray[np.floating[Any]], theta: int) -> Floats:
+        result: Floats = np.sqrt(variances * theta**2 + 1 / 12)
+        return result
+
+    def range_error(self, first: int, last: int, theta: int) -> float:
+        """Return the standard error of the difference of the running sums after last and first leaves of one tree.
+
+        Nodes that both prefixes share cancel: they are the set bits of the common leading part.
+        """
+        shared = 0
+        for level in reversed(range(self.levels)):
+            if first >> (level + 1) << (level + 1) != last >> (level + 1) << (level + 1):
+                break
+            if (first >> level) & 1 and (last >> level) & 1:
+                shared += 1
+        nodes = first.bit_count() + last.bit_count() - 2 * shared
+        return math.sqrt(2 * nodes) * theta * self.levels / self.epsilon
+
+
+def _whole(drawn: Ints) -> Ints:
+    """Round grid units to whole value units, halves up."""
+    result: Ints = (drawn + (1 << (GRID_BITS - 1))) >> GRID_BITS
+    return result
+
+
+def _join(parts: list[RunningSums]) -> RunningSums:
+    integers = [np.zeros(0, dtype=np.int64), *(part.last_position for part in parts)]
+    steps = [np.zeros(0, dtype=np.int64), *(part.step for part in parts)]
+    sums = [np.zeros(0, dtype=np.int64), *(part.running for part in parts)]
+    step_errors = [np.zeros(0), *(part.step_error for part in parts)]
+    errors = [np.zeros(0), *(part.error for part in parts)]
+    columns = [np.concatenate(column) for column in (integers, steps, sums, step_errors, errors)]
+    return RunningSums(*columns)

@@ -1,0 +1,149 @@
+"""Range sums over a stream released by ToPS, with standard errors: from released records and public constants alone.
+
+``plain``: unbiased for the clipped values where a range ends with a leaf; inside a leaf the smoother's guess stands
+in.  Its standard error is the noise's.  ``filtered``: posterior mean under the averaged models of ``causal_filter``,
+for a range that ends in block k given the blocks up to k only; biased towards what the models expect, standard error
+of the posterior. Both are silent about what clipping at theta has cut off.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from susurrus.mechanisms.stream.addresses import Floats, Ints
+from susurrus.mechanisms.stream.allocation import Allocation, block_layer, block_noise, block_values
+from susurrus.mechanisms.stream.causal_filter import posterior
+from susurrus.mechanisms.stream.hierarchy import Hierarchy
+from susurrus.mechanisms.stream.smoothers import Guesser, Smoother, guess_weights
+
+
+@dataclass(frozen=True)
+class ReleasedStream:
+    """What ToPS published of one stream after theta.
+
+    leaf_sums int64[n]: complete leaves in order, value grid.  trees: the hierarchy of every tree begun.  Positions
+    count from the first value after the holdout.
+    """
+
+    theta: int
+    epsilon: float
+    leaf_sums: Ints
+    trees: Sequence[Hierarchy]
+    smoother: Smoother = Smoother.MEAN
+
+    @property
+    def leaf(self) -> int:
+        """Values per leaf."""
+        return self.trees[0].leaf
+
+    @cached_property
+    def _guesses(self) -> Floats:
+        guesser = Guesser(self.smoother, self.leaf * self.theta / 2, memory=max(8, len(self.leaf_sums)))
+        if self.smoother is Smoother.MOVING_AVERAGE:
+            guesser.memory = 8
+        return guesser.extend(self.leaf_sums)
+
+    def plain(self, first: Ints, last: Ints) -> tuple[Floats, Floats]:
+        """Return estimates and standard errors float64[q] of the sums over positions [first, last), value grid."""
+        prefix = np.concatenate(([0.0], np.cumsum(self.leaf_sums, dtype=np.float64)))
+        n = len(self.leaf_sums)
+        weights = np.zeros((len(first), n))
+        estimate = np.zeros(len(first))
+        for sign, ends in ((1.0, np.asarray(last)), (-1.0, np.asarray(first))):
+            leaf, offset = np.divmod(np.minimum(ends, n * self.leaf), self.leaf)
+            part = offset / self.leaf
+            estimate += sign * (prefix[leaf] + part * self._guesses[np.minimum(leaf, n)])
+            weights += sign * (np.arange(n) < leaf[:, None])
+            for row in np.flatnonzero(offset):
+                weights[row] += sign * part[row] * guess_weights(self.smoother, int(leaf[row]), n)
+        return estimate, self._plain_error(weights)
+
+    def _plain_error(self, weights: Floats) -> Floats:
+        size = self.trees[0].leaves
+        variance = (weights**2).sum(axis=1) / 12 / (self.theta / self.epsilon) ** 2
+        for number, hierarchy in enumerate(self.trees):
+            part = weights[:, number * size : (number + 1) * size]
+            if part.shape[1] and np.any(part):
+                padded = np.zeros((len(part), size))
+                padded[:, : part.shape[1]] = part
+                variance += hierarchy.variances(padded)
+        error: Floats = np.sqrt(variance) * self.theta / self.epsilon
+        return error
+
+    # --- filtered ---------------------------------------------------------------------------------------------------
+
+    def filtered(self, first: Ints, last: Ints) -> tuple[Floats, Floats]:
+        """Return estimates and standard errors float64[q] of the sums over positions [first, last), value grid.
+
+        An answer uses the blocks up to the one its range ends in, at most b + 1 trees back, so a range limit's worth of
+        blocks at any length of the stream.  Ranges must begin within that horizon and end within the released blocks.
+        """
+        first, last = np.asarray(first), np.asarray(last)
+        size = block_values(self.trees[0])
+        per_tree = block_noise(self.trees[0]).blocks
+        released = len(self.leaf_sums) * self.leaf // size
+        known = np.clip(-(-last // size), 1, released)
+        start_tree = np.maximum(0, (known - 1) // per_tree - self.trees[0].fanout)
+        estimate, variance = np.zeros(len(first)), np.zeros(len(first))
+        for start in np.unique(start_tree):
+            rows = np.flatnonzero(start_tree == start)
+            estimate[rows], variance[rows] = self._from(int(start), first[rows], last[rows], known[rows])
+        unit = self.theta / self.epsilon
+        return estimate * unit, np.sqrt(variance) * unit
+
+    @cached_property
+    def _allocation(self) -> Allocation:
+        return Allocation(self.trees[0], self.epsilon)
+
+    def _from(self, start_tree: int, first: Ints, last: Ints, known: Ints) -> tuple[Floats, Floats]:
+        hierarchy = self.trees[0]
+        size, per_tree = block_values(hierarchy), block_noise(hierarchy).blocks
+        start, count = start_tree * per_tree, int(known.max())
+        leaves = self.leaf_sums[start * size // self.leaf : count * size // self.leaf].astype(np.float64)
+        nodes = [leaves * (self.epsilon / self.theta)]
+        for _ in range(block_layer(hierarchy)):
+            nodes.append(nodes[-1].reshape(-1, hierarchy.fanout).sum(axis=1))
+        blocks = nodes[-1]
+        left, right = (first - start * size) / size, (last - start * size) / size
+        index = np.arange(len(blocks))
+        weights = np.clip(right[:, None] - index, 0, 1) - np.clip(left[:, None] - index, 0, 1)
+        trees = self.trees[start_tree : -(-count // per_tree)]
+        noise = [block_noise(tree) for tree in trees]
+        local = known - start
+        mean, std = posterior(self._allocation.models, blocks, noise, weights, local)
+        variance = std**2
+        for layer, deviations in enumerate(self._allocation.deviations):
+            parents = nodes[layer + 1]
+            deviation = nodes[layer].reshape(-1, hierarchy.fanout) - parents[:, None] / hierarchy.fanout
+            own = np.repeat([tree.subtree_variances()[layer] for tree in trees], len(parents) // len(blocks) * per_tree)
+            own = own[: len(parents)]
+            evidence = deviations.evidence((deviation**2).sum(axis=1), hierarchy.fanout - 1, own)
+            per_block = evidence.reshape(len(blocks), -1, evidence.shape[-1]).sum(axis=1)
+            gathered = np.cumsum(per_block, axis=0)[local - 1]
+            for sign, ends in ((1.0, last), (-1.0, first)):
+                place = (ends - start * size) / (self.leaf * hierarchy.fanout**layer)
+                part, spread = _within_parent(deviation, place)
+                parent = np.minimum((place // hierarchy.fanout).astype(np.int64), len(parents) - 1)
+                factor, left_over = deviations.shrinkage(gathered, own[parent])
+                mean = mean + sign * factor * part
+                variance = variance + left_over * spread
+        return mean, variance
+
+
+def _within_parent(deviation: Floats, place: Floats) -> tuple[Floats, Floats]:
+    """Return (sum of deviations from the parent's start up to ``place`` nodes.
+
+    Its contrast norm sum w^2 - (sum w)^2 / b).
+    """
+    fanout = deviation.shape[1]
+    node = np.minimum(np.floor(place).astype(np.int64), deviation.size)
+    fraction = place - node
+    padded = np.concatenate([deviation.reshape(-1), [0.0]])
+    inside = node % fanout
+    running = np.concatenate([np.zeros((len(deviation), 1)), np.cumsum(deviation, axis=1)[:, :-1]], axis=1).reshape(-1)
+    before = np.concatenate([running, [0.0]])[node]
+    spread: npt.NDArray[np.float64] = inside + fraction**2 - (inside + fraction) ** 2 / fanout
+    return before + fraction * padded[node], spread

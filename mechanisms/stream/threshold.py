@@ -1,0 +1,121 @@
+r"""The clipping threshold theta by Noisy Max (ToPS section 3.3), released from the first m values of a stream.
+
+A value above theta is cut to theta; a large theta costs noise, a small one costs the cut-off mass.  The score of a
+candidate is
+
+.. math:: q_\theta = -\text{slope}\cdot\theta - |\{i \le m : v_i > \theta\}|,\qquad
+          \text{slope} = \frac{m}{20\,r\,\epsilon}\sqrt{2(b-1)\log_b(r)^3}
+
+The paper prints the second term as minus the number of values *at most* theta, whose maximum is always theta = 1; the
+sign here is the one its argument and its authors' program use.  20 r is (r / 3) * 60: a third of the range limit is the
+mean length of a range, and 60 is the paper's tuned constant.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+
+from susurrus.mechanisms.errors import ConfigurationError
+from susurrus.mechanisms.stream.addresses import GRID, GRID_BITS, AddressedNoise, Ints, address
+
+FILTER_TIGHTNESS = 0.4
+"""Part of the paper's slope that suits the causal filter: with less noise in its answers a larger theta costs less."""
+GEOMETRIC_CANDIDATES = 256
+
+
+def squared_error_slope(*, holdout: int, range_limit: int, epsilon: float, fanout: int) -> float:
+    """Return the cost in held-out values of one unit of theta: ToPS section 3.3 with c = 60."""
+    log_range = math.log(range_limit, fanout)
+    return holdout / (20 * range_limit * epsilon) * math.sqrt(2 * (fanout - 1) * log_range**3)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoisyMax:
+    """Report-noisy-max over public candidates.
+
+    Privacy: pure ``epsilon`` for the held-out values, neighbours replace one of them.  Replacing one value moves all
+    scores in one direction by at most 1 (the query is monotone), so noise of scale 1 / epsilon suffices, two-sided
+    (Laplace, the paper) or one-sided (exponential, ``one_sided``); proofs in docs/guarantees/tops.md.
+    Shape: values int64[m] in [0, bound] -> theta int in 1..bound.  Unit: value grid.
+    Raises: ConfigurationError if a public constant cannot be right.
+    """
+
+    bound: int
+    epsilon: float
+    slope: float
+    candidates: tuple[int, ...]
+    one_sided: bool = False
+
+    def __post_init__(self) -> None:
+        if self.bound < 1:
+            raise ConfigurationError(f"bound={self.bound}: a public upper bound of at least 1 grid unit is needed")
+        if not (self.epsilon > 0 and math.isfinite(self.epsilon)):
+            raise ConfigurationError(f"epsilon={self.epsilon}: give a positive finite privacy parameter")
+        if not (self.slope >= 0 and math.isfinite(self.slope)):
+            raise ConfigurationError(
+                f"slope={self.slope}: must be finite and not negative; check holdout and range_limit"
+            )
+        grid = np.asarray(self.candidates, dtype=np.int64)
+        if not len(grid) or grid[0] < 1 or grid[-1] > self.bound or np.any(np.diff(grid) <= 0):
+            raise ConfigurationError(f"candidates={len(grid)}: must increase within 1..bound={self.bound}")
+        if self.bound * max(self.slope, 1.0) * GRID >= 2**62:
+            raise ConfigurationError(f"bound={self.bound}: scores would overflow; use a coarser grid for the values")
+
+    @classmethod
+    def paper(cls, *, bound: int, epsilon: float, holdout: int, range_limit: int, fanout: int) -> Self:
+        """Every integer 1..bound, Laplace noise, the paper's slope."""
+        slope = squared_error_slope(holdout=holdout, range_limit=range_limit, epsilon=epsilon, fanout=fanout)
+        return cls(bound=bound, epsilon=epsilon, slope=slope, candidates=tuple(range(1, bound + 1)))
+
+    @classmethod
+    def geometric(
+        cls,
+        *,
+        bound: int,
+        epsilon: float,
+        holdout: int,
+        range_limit: int,
+        fanout: int,
+        tightness: float = FILTER_TIGHTNESS,
+    ) -> Self:
+        """A public geometric grid of candidates, exponential noise, ``tightness`` times the paper's slope.
+
+        Fewer candidates and one-sided noise both lower the largest noise among the losers; both are public choices.
+        """
+        slope = squared_error_slope(holdout=holdout, range_limit=range_limit, epsilon=epsilon, fanout=fanout)
+        grid = np.unique(np.rint(np.geomspace(1, bound, GEOMETRIC_CANDIDATES)).astype(np.int64))
+        candidates = tuple(int(theta) for theta in grid)
+        return cls(bound=bound, epsilon=epsilon, slope=tightness * slope, candidates=candidates, one_sided=True)
+
+    def ranks(self, values: Ints) -> Ints:
+        """Return int64[n]: how many candidates lie below each value, which is all that is kept of it."""
+        clamped = np.clip(np.asarray(values, dtype=np.int64), 0, self.bound)
+        return np.searchsorted(np.asarray(self.candidates, dtype=np.int64), clamped, side="left").astype(np.int64)
+
+    def count(self, values: Ints) -> Ints:
+        """Return int64[len(candidates) + 1]: how many values lie above exactly i candidates.  Adds up over batches."""
+        return np.bincount(self.ranks(values), minlength=len(self.candidates) + 1).astype(np.int64)
+
+    def scores(self, counts: Ints) -> Ints:
+        """Return int64[..., len(candidates)]: scores in 2^-8 units from ``count``.  Not private: internal."""
+        above = np.cumsum(counts[..., ::-1], axis=-1)[..., ::-1][..., 1:]
+        cost = np.rint(np.asarray(self.candidates, dtype=np.float64) * (self.slope * GRID)).astype(np.int64)
+        scores: Ints = -(above << GRID_BITS) - cost
+        return scores
+
+    def release(self, counts: Ints, noise: AddressedNoise, streams: Sequence[bytes]) -> Ints:
+        """Return int64[k]: the released theta of each stream, from int64[k, candidates + 1] counts.
+
+        The noise of candidate i is the draw at index i of address ("tops/threshold", stream).  Noise is on the grid of
+        the scores, so the comparison is exact; equal scores go to the smaller candidate.
+        """
+        labels = noise.labels("tops/threshold", [address(stream) for stream in streams])
+        drawn = noise.laplace(labels, 0, len(self.candidates) - 1, scale=1 / self.epsilon, bits=GRID_BITS)
+        if self.one_sided:
+            drawn = np.abs(drawn)  # |Laplace(s)| is exponential with mean s
+        best = np.argmax(self.scores(counts) + drawn, axis=-1)
+        released: Ints = np.asarray(self.candidates, dtype=np.int64)[best]
+        return released

@@ -1,0 +1,410 @@
+"""ToPS: threshold, hierarchy, smoother, as one state machine per stream (Wang et al., CCS 2021, Algorithm 1).
+
+    values 1..m ──NoisyMax──▶ theta        values m+1.. ──clip──▶ leaves ──Hierarchy──▶ released leaf sums ──▶ filter
+
+``Tops.paper`` is the published algorithm with its slips corrected; ``Tops.default`` adds, all argued in
+docs/guarantees/tops.md and tops-filter.md: one-sided noise on a geometric grid for theta, an adaptive split of epsilon
+over the layers, and the causal filter.  Algorithm 1 with smoothing: leaves are sums of b^s values and h - s layers
+remain.
+
+Privacy: pure epsilon, event level: neighbours replace the value of one event at a public position of one stream.  theta
+depends on the first m values only and each later value lies in one tree only, so the parts compose in parallel.  There
+is no guarantee for a user with several events.  Within a tree the stream must not react to what is published of it.
+"""
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+
+from susurrus.mechanisms.errors import ConfigurationError
+from susurrus.mechanisms.stream.addresses import AddressedNoise, Floats, Ints
+from susurrus.mechanisms.stream.allocation import Allocation, block_layer, block_noise
+from susurrus.mechanisms.stream.causal_filter import BlockFilter, FilterState, mixture_weights
+from susurrus.mechanisms.stream.hierarchy import Hierarchy, choose_smoothing
+from susurrus.mechanisms.stream.smoothers import Guesser, Smoother, published_values
+from susurrus.mechanisms.stream.threshold import NoisyMax
+
+STATE_VERSION = 1
+MOST_HELD = 512
+"""Held-out values kept as they came; more are kept as a histogram."""
+_NO_INTS = np.zeros(0, dtype=np.int64)
+_NO_FLOATS = np.zeros((0, 0))
+_HEAD = struct.Struct("<BqqqqdBqddIIIIIII")
+
+
+@dataclass(frozen=True, slots=True)
+class LeafReleases:
+    """Complete leaves of one stream, in order; value grid units, positions count from 0 over all events of the stream.
+
+    leaf_sum, running: int64[n], plain; running_error: float64[n], of the noise in running; shares: menu entry per leaf;
+    filtered, filtered_error: float64[n], posterior of the running sum, where a leaf completes a block, else nan.
+    """
+
+    last_position: Ints
+    leaf_sum: Ints
+    leaf_error: Floats
+    running: Ints
+    running_error: Floats
+    entry: Ints
+    filtered: Floats
+    filtered_error: Floats
+
+    def __len__(self) -> int:
+        return len(self.leaf_sum)
+
+
+@dataclass
+class StreamState:
+    """One stream.  theta = 0: still collecting; then ``held`` (ranks as they came) and the sparse histogram
+    ``ranks``, ``counts`` are what Noisy Max needs.
+
+    position: events seen.  partial: clipped sum of the open leaf.  running: released plain running sum.  variance: of
+    the complete trees in it, unit (theta / epsilon)^2.  The open block's released leaves are ``open_leaves``.
+    """
+
+    position: int = 0
+    theta: int = 0
+    partial: int = 0
+    running: int = 0
+    variance: float = 0.0
+    entry: int = 0
+    held: list[Ints] = field(default_factory=list)
+    ranks: Ints = field(default_factory=lambda: _NO_INTS)
+    counts: Ints = field(default_factory=lambda: _NO_INTS)
+    open_leaves: Ints = field(default_factory=lambda: _NO_INTS)
+    evidence: Floats = field(default_factory=lambda: _NO_FLOATS)
+    filter: FilterState | None = None
+    guesser: Guesser | None = None
+
+    def fold(self) -> None:
+        """Merge what is held: as it came while there is little, as a histogram beyond.
+
+        The same however it was batched.
+        """
+        if not self.held:
+            return
+        held = np.concatenate(self.held) if len(self.held) > 1 else self.held[0]
+        self.held = [held]
+        if self.position > MOST_HELD:
+            ranks, counts = np.unique(held, return_counts=True)
+            merged, inverse = np.unique(np.concatenate([self.ranks, ranks]), return_inverse=True)
+            total = np.zeros(len(merged), dtype=np.int64)
+            np.add.at(total, inverse, np.concatenate([self.counts, counts]))
+            self.held, self.ranks, self.counts = [], merged, total
+
+    def pack(self) -> bytes:
+        """Return the little-endian bytes of the state."""
+        self.fold()
+        held = self.held[0] if self.held else _NO_INTS
+        if not self.theta:
+            sizes = (len(held), len(self.counts), 0, 0, 0, 0, 0)
+            head = _HEAD.pack(STATE_VERSION, self.position, 0, 0, 0, 0.0, 0, 0, 0.0, 0.0, *sizes)
+            return head + b"".join(a.astype("<u4").tobytes() for a in (held, self.ranks, self.counts) if len(a))
+        kalman = self.filter.pack() if self.filter is not None else b""
+        guess = self.guesser or Guesser(Smoother.RECENT, 0.0)
+        history = np.array(guess.history, dtype="<f8")
+        head = _HEAD.pack(
+            STATE_VERSION,
+            self.position,
+            self.theta,
+            self.partial,
+            self.running,
+            self.variance,
+            self.entry,
+            guess.count,
+            guess.total,
+            guess.guess,
+            0,
+            0,
+            len(self.open_leaves),
+            *self.evidence.shape,
+            len(kalman),
+            len(history),
+        )
+        arrays = (
+            self.open_leaves.astype("<i8"),
+            self.evidence.astype("<f8"),
+            history,
+        )
+        return b"".join([head, *(array.tobytes() for array in arrays), kalman])
+
+    @classmethod
+    def unpack(cls, data: bytes, law: "Tops") -> Self:
+        """Return the state packed by ``pack``.  Raises ValueError for another version."""
+        if data[0] != STATE_VERSION:
+            raise ValueError(f"state version={data[0]}: expected {STATE_VERSION}")
+        (_, position, theta, partial, running, variance, entry, seen, total, guess, *sizes) = _HEAD.unpack_from(data)
+        waiting, counts, leaves, rows, columns, kalman, remembered = sizes
+        place = _HEAD.size
+
+        def take(count: int, kind: str) -> npt.NDArray[np.generic]:
+            nonlocal place
+            array = np.frombuffer(data, dtype=kind, count=count, offset=place)
+            place += array.nbytes
+            return array
+
+        state = cls(position, theta, partial, running, variance, entry)
+        if waiting:
+            state.held = [take(waiting, "<u4").astype(np.int64)]
+        if counts:
+            state.ranks = take(counts, "<u4").astype(np.int64)
+            state.counts = take(counts, "<u4").astype(np.int64)
+        if not theta:
+            return state
+        state.open_leaves = take(leaves, "<i8").astype(np.int64)
+        state.evidence = take(rows * columns, "<f8").astype(np.float64).reshape(rows, columns)
+        history = take(remembered, "<f8").astype(np.float64).tolist()
+        state.guesser = law.guesser(theta)
+        state.guesser.count, state.guesser.total, state.guesser.guess = seen, total, guess
+        state.guesser.history = history
+        if kalman:
+            state.filter = FilterState.unpack(data[place : place + kalman], law.allocation.models.count)
+        return state
+
+
+@dataclass(frozen=True)
+class Tops:
+    """The mechanism for streams of one pipeline; all fields are public constants.
+
+    bound: values are clamped to [0, bound], value grid units.  holdout: m.  range_limit: r, the longest range that
+    queries are tuned for.  adaptive: filter and adaptive split.  Raises: ConfigurationError.
+    """
+
+    threshold: NoisyMax
+    epsilon: float
+    holdout: int
+    base: Hierarchy
+    smoother: Smoother
+    adaptive: bool
+
+    @classmethod
+    def paper(
+        cls,
+        *,
+        bound: int,
+        epsilon: float,
+        holdout: int,
+        range_limit: int,
+        fanout: int = 16,
+        smoothing: int | None = None,
+        smoother: Smoother = Smoother.MEAN,
+    ) -> Self:
+        """ToPS as published."""
+        base = _base(range_limit, epsilon, fanout, smoothing)
+        law = NoisyMax.paper(
+            bound=bound, epsilon=epsilon, holdout=_checked(holdout), range_limit=range_limit, fanout=fanout
+        )
+        return cls(law, epsilon, holdout, base, smoother, adaptive=False)
+
+    @classmethod
+    def default(
+        cls,
+        *,
+        bound: int,
+        epsilon: float,
+        holdout: int,
+        range_limit: int,
+        fanout: int = 16,
+        smoothing: int | None = None,
+        smoother: Smoother = Smoother.MEAN,
+    ) -> Self:
+        """ToPS with the causal filter, the adaptive split and the sharper threshold."""
+        base = _base(range_limit, epsilon, fanout, smoothing)
+        law = NoisyMax.geometric(
+            bound=bound, epsilon=epsilon, holdout=_checked(holdout), range_limit=range_limit, fanout=fanout
+        )
+        return cls(law, epsilon, holdout, base, smoother, adaptive=True)
+
+    @cached_property
+    def allocation(self) -> Allocation:
+        """Menu and models."""
+        return Allocation(self.base, self.epsilon)
+
+    @cached_property
+    def menu(self) -> tuple[Hierarchy, ...]:
+        """The hierarchies a tree may use."""
+        return self.allocation.menu if self.adaptive else (self.base,)
+
+    @cached_property
+    def _prefix_variances(self) -> list[Floats]:
+        return [hierarchy.prefix_variances() for hierarchy in self.menu]
+
+    @cached_property
+    def _filter(self) -> BlockFilter:
+        return BlockFilter(self.allocation.models)
+
+    # --- phase 1 ------------------------------------------------------------------------------------------------------
+
+    def start(self) -> StreamState:
+        """Return the state of a stream never seen."""
+        return StreamState()
+
+    def collect(self, state: StreamState, values: Ints) -> Ints:
+        """Take in held-out values as far as they are needed; return the rest, int64[<= n]."""
+        head = values[: max(0, self.holdout - state.position)]
+        if len(head):
+            state.held.append(self.threshold.ranks(head))
+            state.position += len(head)
+        return values[len(head) :]
+
+    def histogram(self, state: StreamState) -> Ints:
+        """Return what Noisy Max needs of the values collected, int64[candidates + 1]."""
+        result = np.zeros(len(self.threshold.candidates) + 1, dtype=np.int64)
+        result[state.ranks] = state.counts
+        for ranks in state.held:
+            result += np.bincount(ranks, minlength=len(result))
+        return result
+
+    def open(self, states: Sequence[StreamState], noise: AddressedNoise, streams: Sequence[bytes]) -> None:
+        """Release theta of streams that have collected m values.  Charges epsilon to those values."""
+        counts = np.stack([self.histogram(state) for state in states])
+        thetas = self.threshold.release(counts, noise, streams)
+        for state, theta in zip(states, thetas.tolist(), strict=True):
+            state.theta = theta
+            state.held, state.ranks, state.counts = [], _NO_INTS, _NO_INTS
+            state.guesser = self.guesser(theta)
+            if self.adaptive:
+                state.entry = self.allocation.first
+                state.filter = self._filter.start(1)
+                layers = self.allocation.deviations
+                state.evidence = np.zeros((len(layers), len(layers[0].scale) if layers else 0))
+
+    def guesser(self, theta: int) -> Guesser:
+        """Return the smoother of a stream whose theta has just been released."""
+        memory = 8 if self.smoother is Smoother.MOVING_AVERAGE else self.base.leaves * self.base.fanout
+        return Guesser(self.smoother, self.base.leaf * theta / 2, memory=memory)
+
+    # --- phase 2 ------------------------------------------------------------------------------------------------------
+
+    def advance(self, state: StreamState, values: Ints, noise: AddressedNoise, stream: bytes) -> LeafReleases:
+        """Take in values after theta; return the leaves they complete.  How values are batched does not matter."""
+        leaf = self.base.leaf
+        clipped = np.clip(values, 0, state.theta)
+        offset = (state.position - self.holdout) % leaf
+        position = state.position
+        state.position += len(clipped)
+        complete = (offset + len(clipped)) // leaf
+        if not complete:
+            state.partial += int(clipped.sum())
+            return _join([])
+        edges = np.arange(complete + 1) * leaf - offset
+        running = np.concatenate(([0], np.cumsum(clipped)))
+        sums = np.diff(running[np.maximum(edges, 0)])
+        sums[0] += state.partial
+        state.partial = int(running[-1] - running[edges[-1]])
+        first = (position - self.holdout) // leaf
+        return self._release(state, first, sums, noise, stream)
+
+    def _release(
+        self, state: StreamState, first: int, sums: Ints, noise: AddressedNoise, stream: bytes
+    ) -> LeafReleases:
+        """Add the trees' noise to leaves first.. and run the filter, tree by tree."""
+        size, parts, done = self.base.leaves, [], 0
+        while done < len(sums):
+            tree, inside = divmod(first + done, size)
+            count = min(size - inside, len(sums) - done)
+            hierarchy = self.menu[state.entry]
+            drawn = hierarchy.rounded(hierarchy.draw(noise, [stream], tree, state.theta, self.epsilon))[0]
+            released = sums[done : done + count] + drawn[inside : inside + count]
+            parts.append(self._tree_part(state, hierarchy, first + done, inside, released))
+            done += count
+        return _join(parts)
+
+    def _tree_part(
+        self, state: StreamState, hierarchy: Hierarchy, first: int, inside: int, released: Ints
+    ) -> LeafReleases:
+        count, unit = len(released), state.theta / self.epsilon
+        running = state.running + np.cumsum(released)
+        prefix = self._prefix_variances[state.entry]
+        rounding = np.arange(first + 1, first + count + 1) / 12
+        error = np.sqrt((state.variance + prefix[inside + 1 : inside + count + 1]) * unit**2 + rounding)
+        part = LeafReleases(
+            last_position=self.holdout + (first + np.arange(1, count + 1)) * self.base.leaf - 1,
+            leaf_sum=released,
+            leaf_error=np.full(count, np.sqrt(prefix[1] * unit**2 + 1 / 12)),
+            running=running,
+            running_error=error,
+            entry=np.full(count, state.entry, dtype=np.int64),
+            filtered=np.full(count, np.nan),
+            filtered_error=np.full(count, np.nan),
+        )
+        state.running = int(running[-1])
+        closes = inside + count == self.base.leaves
+        if self.adaptive:
+            self._filter_blocks(state, hierarchy, inside, released, part)
+        if closes:
+            state.variance += float(prefix[-1])
+            if self.adaptive and state.filter is not None:
+                weights = [mixture_weights(row) for row in state.evidence]
+                state.entry = self.allocation.choose(state.filter.weights()[0], weights)
+        return part
+
+    def _filter_blocks(
+        self, state: StreamState, hierarchy: Hierarchy, inside: int, released: Ints, part: LeafReleases
+    ) -> None:
+        assert state.filter is not None
+        layer = block_layer(hierarchy)
+        size = hierarchy.fanout**layer
+        unit = self.epsilon / state.theta
+        waiting = len(state.open_leaves)
+        leaves = np.concatenate([state.open_leaves, released])
+        complete = len(leaves) // size
+        state.open_leaves = leaves[complete * size :]
+        first_block = (inside - waiting) // size
+        noise, variances = block_noise(hierarchy), hierarchy.subtree_variances()
+        for block in range(complete):
+            nodes = leaves[block * size : (block + 1) * size].astype(np.float64) * unit
+            # Block by block, so that the bits do not depend on how the values were batched.
+            for below, deviations in enumerate(self.allocation.deviations):
+                groups = nodes.reshape(-1, hierarchy.fanout)
+                nodes = groups.sum(axis=1)
+                squares = ((groups - nodes[:, None] / hierarchy.fanout) ** 2).sum()
+                freedom = (hierarchy.fanout - 1) * len(nodes)
+                state.evidence[below] += deviations.evidence(squares, freedom, variances[below])
+            seen = self._filter.step(state.filter, nodes, noise, opens_tree=first_block + block == 0)
+            place = (block + 1) * size - waiting - 1
+            part.filtered[place] = seen.running[0] / unit
+            part.filtered_error[place] = seen.running_std[0] / unit
+
+    def publish_values(self, state: StreamState, releases: LeafReleases, taken: int) -> Floats:
+        """Return float64[taken]: what is published of each of the last ``taken`` values (ToPS's own output stream).
+
+        Call once after ``advance``; keeps the smoother's state.
+        """
+        assert state.guesser is not None
+        leaf = self.base.leaf
+        end = state.position - self.holdout
+        guesses = state.guesser.extend(releases.leaf_sum)
+        whole = published_values(releases.leaf_sum, guesses, leaf)
+        open_values = np.full(end % leaf, guesses[-1] / leaf)
+        published: Floats = np.concatenate([whole, open_values])[-taken:] if taken else np.zeros(0)
+        return published
+
+
+def _checked(holdout: int) -> int:
+    if not 1 <= holdout < 2**32:
+        raise ConfigurationError(f"holdout={holdout}: between 1 and 2^32 values are needed for the threshold")
+    return holdout
+
+
+def _base(range_limit: int, epsilon: float, fanout: int, smoothing: int | None) -> Hierarchy:
+    if smoothing is None:
+        smoothing = choose_smoothing(range_limit=range_limit, epsilon=epsilon, fanout=fanout)
+    return Hierarchy.uniform(range_limit=range_limit, smoothing=smoothing, fanout=fanout)
+
+
+def _join(parts: list[LeafReleases]) -> LeafReleases:
+    if len(parts) == 1:
+        return parts[0]
+
+    def column(name: str, kind: npt.DTypeLike) -> npt.NDArray[np.generic]:
+        return np.concatenate([np.zeros(0, dtype=kind), *(getattr(part, name) for part in parts)])
+
+    integers = {name: column(name, np.int64) for name in ("last_position", "leaf_sum", "running", "entry")}
+    floats = {name: column(name, np.float64) for name in ("leaf_error", "running_error", "filtered", "filtered_error")}
+    return LeafReleases(**integers, **floats)  # type: ignore[arg-type]

@@ -1,0 +1,641 @@
+"""The configuration: what is understood, what is refused and in which words, what the digest covers."""
+
+import json
+import os
+import re
+import ssl
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from susurrus.agents.config import kafka_properties, secrets
+from susurrus.agents.config.durations import format_duration, parse_duration, parse_instant
+from susurrus.agents.config.sections import Section
+from susurrus.agents.config.settings import DIGEST_VERSION, PUBLISHED_FIELDS, Settings, load_settings, settings_from
+from susurrus.mechanisms.errors import ConfigurationError
+from susurrus.mechanisms.histogram import adaptive, closing
+from susurrus.topics.raw import RawDecoder
+
+DAY = 86_400_000
+MINIMAL = """
+[pipeline]
+name = "page-views"
+[input]
+topic = "web-requests"
+user = "host"
+key = ["url"]
+[privacy]
+epsilon = 6.0
+delta = 1e-9
+"""
+
+
+def load(tmp_path: Path, text: str, environ: dict[str, str] | None = None) -> Settings:
+    path = tmp_path / "susurrus.toml"
+    path.write_text(text, encoding="utf-8")
+    return load_settings(path, environ or {})
+
+
+def problems(tmp_path: Path, text: str, environ: dict[str, str] | None = None) -> list[str]:
+    with pytest.raises(ConfigurationError) as caught:
+        load(tmp_path, text, environ)
+    return str(caught.value).splitlines()
+
+
+def changed(**sections: dict[str, Any]) -> Settings:
+    data: dict[str, dict[str, Any]] = {
+        "pipeline": {"name": "page-views"},
+        "input": {"topic": "web-requests", "user": "host", "key": ["url"]},
+        "privacy": {"epsilon": 6.0, "delta": 1e-9},
+    }
+    for name, fields in sections.items():
+        data[name] = {**data.get(name, {}), **fields} if isinstance(fields, dict) else fields
+    return settings_from(data, environ={})
+
+
+class TestDefaults:
+    def test_four_sections_are_enough_and_durations_are_milliseconds(self, tmp_path: Path) -> None:
+        settings = load(tmp_path, MINIMAL)
+        assert settings.window.length == DAY
+        assert settings.window.trigger_every == 900_000
+        assert settings.triggers == 96
+        assert settings.topic("histogram") == "susurrus.page-views.histogram"
+        assert [(c.name, c.kind, c.bound) for c in settings.measured_columns] == [("count", "count", 1)]
+
+    def test_settings_are_frozen(self, tmp_path: Path) -> None:
+        settings = load(tmp_path, MINIMAL)
+        with pytest.raises(ValueError, match="frozen"):
+            settings.window.length = 1
+
+    def test_late_triggers_count(self) -> None:
+        assert changed(window={"allowed_lateness": "20m"}).triggers == 98
+
+    def test_every_field_of_every_section_is_documented(self) -> None:
+        sections = [Settings, *Section.__subclasses__()]
+        sections += [more for section in sections for more in section.__subclasses__()]
+        assert "ClosingSettings" in {section.__name__ for section in sections}
+        for section in sections:
+            for name, field in section.model_fields.items():
+                assert field.description, f"{section.__name__}.{name}"
+
+
+class TestDurations:
+    @pytest.mark.parametrize(
+        ("text", "milliseconds"),
+        [("500ms", 500), ("15m", 900_000), ("1d", DAY), ("1h 30m", 5_400_000), ("1h30m", 5_400_000), ("0s", 0), (7, 7)],
+    )
+    def test_understood(self, text: str | int, milliseconds: int) -> None:
+        assert parse_duration(text) == milliseconds
+
+    @pytest.mark.parametrize("text", ["", "15", "15 minutes", "-1s", "1.5h", "m", True, 1.0, None, -1, "1h x"])
+    def test_refused(self, text: Any) -> None:
+        with pytest.raises(ValueError, match="for example"):
+            parse_duration(text)
+
+    @given(st.integers(0, 10**12))
+    def test_format_reads_back(self, milliseconds: int) -> None:
+        assert parse_duration(format_duration(milliseconds)) == milliseconds
+
+    @pytest.mark.parametrize(
+        ("text", "milliseconds"),
+        [("1970-01-02T00:00:00Z", DAY), ("1970-01-02T01:00:00.001+01:00", DAY + 1), ("1969-12-31T23:59:59Z", -1000)],
+    )
+    def test_instants(self, text: str, milliseconds: int) -> None:
+        assert parse_instant(text) == milliseconds
+
+    def test_an_instant_without_an_offset_is_not_guessed(self) -> None:
+        with pytest.raises(ValueError, match="append"):
+            parse_instant("2026-01-31T00:00:00")
+
+    def test_toml_dates_are_instants(self, tmp_path: Path) -> None:
+        settings = load(tmp_path, MINIMAL + "[start]\nfirst_window = 1970-01-03\nfrom = 1970-01-03T00:00:00Z\n")
+        assert settings.start.first_window == 2 * DAY
+        assert settings.start.from_ == 2 * DAY
+
+
+class TestErrorsNameTheFieldAndTheFix:
+    @pytest.mark.parametrize(
+        ("edit", "line"),
+        [
+            ("[window]\nlenght = '1d'", 'window.lenght: unknown field; did you mean "length"?'),
+            ("[widow]\nlength = '1d'", 'widow: unknown field; did you mean "window"?'),
+            ("[start]\nfrm = 'latest'", 'start.frm: unknown field; did you mean "from"?'),
+            ("[window]\nlength = '1 day'", 'window.length = "1 day": write a duration'),
+            (
+                "[window]\ntrigger_every = '7h'",
+                'window.trigger_every = "7h": must divide window.length = "1d"; use "6h"',
+            ),
+            ("[window]\ntrigger_every = '7ms'", "divide"),
+            ("[start]\nfrom = 'yesterday'", 'start.from = "yesterday": write an instant'),
+            ("[start]\nfrom = 'earliest'", "start.first_window: is missing"),
+            (
+                "[start]\nfrom = 1970-01-03T00:00:00Z\n[clock]\nkind = 'producer'",
+                'start.from = "1970-01-03T00:00:00Z": is looked up by time stamps, and producers choose these',
+            ),
+            ("[clock]\nkind = 'replay'", "start.first_window: is missing"),
+            ("[clock]\nkind = 'wall'", "clock.kind = \"wall\": use 'broker', 'producer' or 'replay'"),
+            (
+                "[start]\nfirst_window = '1995-08-01T03:00:00Z'",
+                'start.first_window = "1995-08-01T03:00:00Z": is not the start of a window; use "1995-08-01T00:00:00Z"',
+            ),
+            (
+                "[bounds]\nmax_records_per_user = 2\nmax_records_per_key = 3",
+                "bounds.max_records_per_key = 3: more than",
+            ),
+            (
+                "[bounds]\nmax_records_per_user = 0",
+                "bounds.max_records_per_user = 0: must be greater than or equal to 1",
+            ),
+            ("[keys]\ndiscover = false", "keys.discover = false: nothing would be published; declare keys"),
+            (
+                "[keys]\ndeclared = [['a', 'b']]",
+                "keys.declared: every key needs as many parts as input.key, which has 1",
+            ),
+            ("[keys]\ndeclared = [{a = 1}]", "write each key as a JSON scalar"),
+            (
+                "[budget]\nepsilon = 1\ndelta = 1e-9",
+                "budget.epsilon = 1: less than one window's privacy.epsilon = 6; raise",
+            ),
+            (
+                "[topics]\nreplication_factor = 1",
+                "topics.min_insync_replicas = 2: more than topics.replication_factor = 1",
+            ),
+            ("[topics]\nmin_insync_replicas = 1", "topics.min_insync_replicas = 1: one disk could lose"),
+            ("[[columns]]\nname = 'a'\nkind = 'sum'", 'columns.0 ("a"): field is missing; kind = "sum" needs it'),
+            ("[[columns]]\nname = 'a'\nfield = 'x'", 'columns.0 ("a"): field has no meaning for kind = "count"'),
+            ("[[columns]]\nname = 'a'\n[[columns]]\nname = 'a'", 'columns: two are called "a"; rename one'),
+            (
+                "[[columns]]\nname = 'a'\nkind = 'sum'\nfield = 'x'\nbound = 1\ngrid = 2",
+                'columns.0 ("a"): grid = 2 against bound = 1; use',
+            ),
+            (
+                "[[columns]]\nname = 'a'\nkind = 'sum'\nfield = 'x'\nbound = 1\ngrid = 6e-8\n"
+                "[bounds]\nmax_records_per_user = 1000",
+                'columns.0 ("a"): sums could leave 64 bits',
+            ),
+            (
+                "[kafka.properties]\n'group.id' = 'x'",
+                'kafka.properties."group.id": leave it out; Susurrus names its own',
+            ),
+            (
+                "[kafka.properties]\nsecurity.protocol = 'TLS'",
+                'kafka.properties."security.protocol" = "TLS": use one of',
+            ),
+            ("[kafka.properties]\nsecurity.protocol = 'SASL_SSL'\nsasl.mechanism = 'PLAIN'", "sasl.username"),
+            ("[input.registry]\nurl = 'http://r:8081'", 'input.registry: has no meaning for input.format = "json"'),
+            ("[input.registry]\nurl = 'http://me:hunter2@r:8081'", "input.registry.url: write http://host:port"),
+            ("[stream]\nbound = 1\nepsilon = 1\n[pipeline]", "not valid TOML"),
+        ],
+    )
+    def test_message(self, tmp_path: Path, edit: str, line: str) -> None:
+        assert any(line in problem for problem in problems(tmp_path, MINIMAL + edit)), problems(
+            tmp_path, MINIMAL + edit
+        )
+
+    def test_all_problems_at_once_without_repetition(self, tmp_path: Path) -> None:
+        found = problems(
+            tmp_path, '[pipeline]\nname = "a b"\n[input]\ntopik = "x"\n[privacy]\nepsilon = -1\ndelta = 2\n'
+        )
+        assert len(found) == len(set(found)) == 5
+        assert [line.split(":")[0].split(" =")[0] for line in found] == [
+            "pipeline.name",
+            "input.topic",
+            "input.topik",
+            "privacy.epsilon",
+            "privacy.delta",
+        ]
+
+    @pytest.mark.parametrize(
+        ("field", "value"), [("epsilon", "nan"), ("epsilon", "inf"), ("epsilon", "0"), ("delta", "0")]
+    )
+    def test_a_promise_must_be_a_promise(self, tmp_path: Path, field: str, value: str) -> None:
+        text = MINIMAL.replace(f"{field} = {'6.0' if field == 'epsilon' else '1e-9'}", f"{field} = {value}")
+        assert f"privacy.{field}" in problems(tmp_path, text)[0]
+
+    def test_the_promise_is_required(self, tmp_path: Path) -> None:
+        assert problems(tmp_path, MINIMAL.split("[privacy]")[0])[0].startswith("privacy: is missing; state the promise")
+
+    def test_a_missing_file_is_named(self, tmp_path: Path) -> None:
+        with pytest.raises(ConfigurationError, match="no such file"):
+            load_settings(tmp_path / "none.toml", {})
+
+    def test_other_kinds_state_their_promise_in_their_own_section(self, tmp_path: Path) -> None:
+        text = MINIMAL.replace('name = "page-views"', 'name = "p"\nkind = "stream"')
+        found = problems(tmp_path, text)
+        assert found[0].startswith("stream: is missing")
+        assert found[1].startswith('privacy: belongs to kind "histogram"')
+
+
+class TestEnvironment:
+    def test_overrides_come_last(self, tmp_path: Path) -> None:
+        environ = {
+            "SUSURRUS__KAFKA__BOOTSTRAP_SERVERS": "broker:9093",
+            "SUSURRUS__START__FROM": "1970-01-01T00:00:01Z",
+            "SUSURRUS__PRIVACY__EPSILON": "2.5",
+            "SUSURRUS__KEYS__DISCOVER": "false",
+            "SUSURRUS__KEYS__DECLARED": '["a", "b"]',
+            "SUSURRUS__INPUT__KEY": '["url"]',
+            "SUSURRUS__KAFKA__PROPERTIES__CLIENT_ID": "me",
+            "SUSURRUS_SECRET": "not a setting",
+            "OTHER": "ignored",
+        }
+        settings = load(tmp_path, MINIMAL, environ)
+        assert settings.kafka.bootstrap_servers == "broker:9093"
+        assert settings.start.from_ == 1000
+        assert settings.privacy.epsilon == 2.5
+        assert settings.declared_keys == (b'"a"', b'"b"')
+        assert not settings.keys.discover
+        assert settings.librdkafka() == {"bootstrap.servers": "broker:9093", "client.id": "me"}
+
+    def test_a_file_is_not_needed(self) -> None:
+        environ = {
+            "SUSURRUS__PIPELINE__NAME": "p",
+            "SUSURRUS__INPUT": '{"topic": "t", "user": "u", "key": ["k"]}',
+            "SUSURRUS__PRIVACY__EPSILON": "1",
+            "SUSURRUS__PRIVACY__DELTA": "1e-9",
+        }
+        assert load_settings(None, environ).input.user == "u"
+
+    def test_a_misspelt_override_is_an_error(self, tmp_path: Path) -> None:
+        [line] = problems(tmp_path, MINIMAL, {"SUSURRUS__WINDOW__LENGHT": "1d"})
+        assert line == 'window.lenght: unknown field; did you mean "length"?'
+
+    def test_an_override_below_a_field_is_an_error(self, tmp_path: Path) -> None:
+        assert "is not a section" in problems(tmp_path, MINIMAL, {"SUSURRUS__INPUT__TOPIC__X": "1"})[0]
+
+
+class TestColumns:
+    COLUMNS = (
+        {"name": "visits", "kind": "count"},
+        {"name": "people", "kind": "users"},
+        {"name": "average", "kind": "mean", "field": "bytes", "bound": 1000.0, "grid": 10.0},
+        {"name": "bytes", "kind": "sum", "field": "bytes", "bound": 1000.0, "grid": 10.0},
+        {"name": "slow", "kind": "mean", "field": "time", "bound": 2.0},
+    )
+
+    def test_means_share_what_is_measured_anyway(self) -> None:
+        settings = changed(columns=list(self.COLUMNS))  # type: ignore[arg-type]
+        assert [column.name for column in settings.measured_columns] == ["visits", "people", "bytes", "slow/sum"]
+        assert [column.bound for column in settings.measured_columns] == [1, 1, 100, 1024]
+        published = {column.name: (column.source, column.divisor) for column in settings.published_columns}
+        assert published == {
+            "visits": (0, None),
+            "people": (1, None),
+            "average": (2, 0),
+            "bytes": (2, None),
+            "slow": (3, 0),
+        }
+        assert [value.path for value in settings.value_fields] == ["bytes", "time"]
+
+    def test_a_mean_alone_brings_its_own_count(self) -> None:
+        settings = changed(columns=[self.COLUMNS[4]])  # type: ignore[arg-type]
+        assert [(c.name, c.kind, c.value) for c in settings.measured_columns] == [
+            ("slow/sum", "sum", 0),
+            ("slow/count", "count", None),
+        ]
+
+
+class TestDigest:
+    CHANGES = (
+        {"pipeline": {"name": "other"}},
+        {"input": {"topic": "other"}},
+        {"input": {"key": ["url", "method"]}},
+        {"input": {"null_user": "value"}},
+        {"input": {"format": "avro", "registry": {"url": "http://registry:8081"}}},
+        {"input": {"format": "protobuf", "message": "events_pb2:Visit"}},
+        {"clock": {"kind": "producer"}},
+        {"clock": {"max_future": "1s"}},
+        {
+            "clock": {"kind": "replay", "until": "1995-08-02T00:00:00Z"},
+            "start": {"first_window": "1995-08-01T00:00:00Z"},
+        },
+        {"window": {"length": "2d"}},
+        {"window": {"trigger_every": "30m"}},
+        {"window": {"allowed_lateness": "15m"}},
+        {"window": {"origin": "1970-01-01T01:00:00Z"}},
+        {"bounds": {"max_records_per_user": 16}},
+        {"columns": [{"name": "visits"}]},
+        {"keys": {"declared": ["a"]}},
+        {"keys": {"minimum_users": 5}},
+        {"privacy": {"epsilon": 5.0}},
+        {"privacy": {"delta": 1e-8}},
+        {"privacy": {"strategy": "weighted"}},
+        {"privacy": {"weighted": {"gamma": 0.5}}},
+        {"privacy": {"strategy": "adaptive"}},
+        {"privacy": {"strategy": "closing"}},
+        {"privacy": {"gaussian_delta_fraction": 0.6}},
+        {"topics": {"by_user_partitions": 4}},
+        {"topics": {"bounded_partitions": 4}},
+    )
+    ROLLING = (
+        {"pipeline": {"prefix": "other"}},
+        {"kafka": {"bootstrap_servers": "b:1", "properties": {"linger.ms": 5}}},
+        {"start": {"from": "earliest", "first_window": "1995-08-01T00:00:00Z"}},
+        {"clock": {"grace": "1s", "idle_grace": "1m"}},
+        {"window": {"publication_pad": "1s"}},
+        {"privacy": {"secret_file": "elsewhere"}},
+        {"privacy": {"adaptive": {"lag": 3}}},  # where the strategy is another one
+        {"privacy": {"closing": {"lag": 3, "unknown_share": 0.2, "keys": 4}}},
+        {"budget": {"epsilon": 50, "delta": 1e-6}},
+        {"topics": {"replication_factor": 1, "min_insync_replicas": 1, "retention": "1d"}},
+        {"worker": {"data_directory": "elsewhere", "web_port": 6066}},
+    )
+
+    @pytest.mark.parametrize("change", CHANGES, ids=str)
+    def test_what_changes_published_data_changes_the_digest(self, change: dict[str, Any]) -> None:
+        assert changed(**change).config_digest() != changed().config_digest()
+
+    @pytest.mark.parametrize("change", ROLLING, ids=str)
+    def test_what_may_roll_does_not(self, change: dict[str, Any]) -> None:
+        assert changed(**change).config_digest() == changed().config_digest()
+
+    @pytest.mark.parametrize("field", [{"lag": 2}, {"ranked_keys": 4}, {"gamma": 0.5}, {"prior": [2.0, 1.0]}])
+    def test_what_shapes_the_adaptive_strategy_changes_the_digest(self, field: dict[str, Any]) -> None:
+        plain = changed(privacy={"strategy": "adaptive"})
+        other = changed(privacy={"strategy": "adaptive", "adaptive": field})
+        assert other.config_digest() != plain.config_digest()
+        assert other.plan().digest() != plain.plan().digest()
+
+    @pytest.mark.parametrize(
+        "field",
+        [
+            {"lag": 2},
+            {"ranked_keys": 4},
+            {"gamma": 0.5},
+            {"prior": [2.0, 1.0]},
+            {"unknown_share": 0.2},
+            {"public_share": 0.2},
+            {"keys": 8},
+        ],
+    )
+    def test_what_shapes_the_closing_strategy_changes_the_digest(self, field: dict[str, Any]) -> None:
+        plain = changed(privacy={"strategy": "closing"})
+        other = changed(privacy={"strategy": "closing", "closing": field})
+        assert other.config_digest() != plain.config_digest()
+        assert other.plan().digest() != plain.plan().digest()
+
+    @pytest.mark.parametrize(("strategy", "section"), [("adaptive", "closing"), ("closing", "adaptive")])
+    def test_the_section_of_another_strategy_does_not(self, strategy: str, section: str) -> None:
+        plain = changed(privacy={"strategy": strategy})
+        other = changed(privacy={"strategy": strategy, section: {"lag": 7, "ranked_keys": 3, "gamma": 0.5}})
+        assert other.config_digest() == plain.config_digest()
+        assert other.plan().digest() == plain.plan().digest()
+
+    @pytest.mark.parametrize("strategy", ["adaptive", "closing"])
+    def test_the_law_of_the_weights_is_in_the_digest_and_not_only_its_name(
+        self, strategy: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        before = changed(privacy={"strategy": strategy}).config_digest()
+        monkeypatch.setattr(adaptive, "DECAY", 0.8)
+        assert changed(privacy={"strategy": strategy}).config_digest() != before
+
+    def test_the_law_of_the_lists_is_in_the_digest_of_the_plan(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        strategies = ("closing", "adaptive")
+        before = {name: changed(privacy={"strategy": name}).plan().digest() for name in strategies}
+        monkeypatch.setattr(closing, "LAW", (*closing.LAW[:-1], 0.5))
+        after = {name: changed(privacy={"strategy": name}).plan().digest() for name in strategies}
+        assert after["closing"] != before["closing"]
+        assert after["adaptive"] == before["adaptive"]
+
+    def test_every_section_is_judged(self) -> None:
+        covered = {path.split(".")[0] for path in PUBLISHED_FIELDS}
+        assert covered | {"kafka", "start", "budget", "worker"} == set(Settings.model_fields)
+
+    def test_it_is_pinned(self) -> None:
+        # A new default or field changes what runs under an existing epoch: raise DIGEST_VERSION on purpose.
+        assert changed().config_digest().hex() == "4f1c43ede2c7844a4b3d453bad1d3ae801456b4111d0dfcb3c48fdc36be57519"
+        assert json.loads(changed().published_json())["version"] == DIGEST_VERSION == 1
+
+    def test_where_the_declared_list_is_kept_does_not_matter(self, tmp_path: Path) -> None:
+        (tmp_path / "keys.jsonl").write_text('"b"\n"a\u2028c"\n\n"b"\n', encoding="utf-8")
+        filed = load(tmp_path, MINIMAL + '[keys]\ndeclared_file = "keys.jsonl"\n')
+        listed = load(tmp_path, MINIMAL + '[keys]\ndeclared = ["a\\u2028c", "b"]\n')
+        assert filed.declared_keys == ('"a\u2028c"'.encode(), b'"b"')
+        assert filed.config_digest() == listed.config_digest()
+
+    def test_declared_keys_are_the_bytes_that_records_decode_to(self) -> None:
+        settings = changed(
+            input={"key": ["a", "b"]}, keys={"declared": [["x/ü", 1.0], [True, -0.0], [1, 2.5], [False, 1]]}
+        )
+        records = [b'{"host":1,"a":"x/\\u00fc","b":1}', b'{"host":1,"a":true,"b":0}', b'{"host":1,"a":1.0,"b":25e-1}']
+        records.append(b'{"host":1,"a":false,"b":1e0}')
+        assert sorted(RawDecoder(settings.raw_schema()).decode(records).keys) == list(settings.declared_keys)
+
+    @pytest.mark.parametrize("line", ["a", "{}", '["a", "b"]', "[[1]]", "NaN"])
+    def test_a_bad_line_of_declared_keys_is_named_but_not_shown(self, tmp_path: Path, line: str) -> None:
+        (tmp_path / "keys.jsonl").write_text(f'"ok"\n{line}\n', encoding="utf-8")
+        assert "line 2" in problems(tmp_path, MINIMAL + '[keys]\ndeclared_file = "keys.jsonl"\n')[0]
+
+
+class TestPlan:
+    def test_each_strategy_has_its_own_ranks(self) -> None:
+        sections: dict[str, Any] = {
+            "weighted": {"ranked_keys": 5, "gamma": 0.5},
+            "adaptive": {"lag": 3, "ranked_keys": 7},
+            "closing": {"lag": 4, "ranked_keys": 9, "gamma": 0.7, "prior": [3.0, 1.0]},
+        }
+        found = {
+            name: changed(privacy={"strategy": name, **sections}).plan()
+            for name in ("toeplitz", "weighted", "adaptive", "closing")
+        }
+        ranks = {"toeplitz": None, "weighted": 5, "adaptive": 7, "closing": 9}
+        assert {name: plan.max_keys for name, plan in found.items()} == ranks
+        assert (found["weighted"].gamma, found["adaptive"].gamma, found["adaptive"].lag) == (0.5, 0.65, 3)
+        assert (found["closing"].gamma, found["closing"].lag, found["closing"].prior) == (0.7, 4, (3.0, 1.0))
+        assert found["adaptive"].prior is None
+
+    def test_closing_divides_the_budget_by_its_own_shares(self) -> None:
+        shares = {"unknown_share": 0.2, "public_share": 0.15, "keys": 6}
+        plan = changed(privacy={"strategy": "closing", "selection_share": 0.7, "closing": shares}).plan()
+        assert plan.selection_share == 0.7
+        assert (plan.closing_unknown_share, plan.closing_public_share, plan.closing_keys) == (0.2, 0.15, 6)
+
+    def test_closing_has_these_defaults(self) -> None:
+        plan = changed(privacy={"strategy": "closing"}).plan()
+        assert (plan.lag, plan.max_keys, plan.gamma, plan.prior, plan.selection_share) == (1, 8, 0.65, None, 0.5)
+        assert (plan.closing_unknown_share, plan.closing_public_share, plan.closing_keys) == (0.3, 0.1, 16)
+
+    @pytest.mark.parametrize(
+        ("field", "value"),
+        [
+            ("unknown_share", 0),
+            ("unknown_share", 1),
+            ("public_share", 0),
+            ("public_share", 1),
+            ("keys", 0),
+            ("keys", 65_537),
+            ("lag", 0),
+        ],
+    )
+    def test_fields_of_closing_have_limits(self, field: str, value: float) -> None:
+        with pytest.raises(ConfigurationError, match=rf"privacy\.closing\.{field} = {value}"):
+            changed(privacy={"strategy": "closing", "closing": {field: value}})
+
+    @pytest.mark.parametrize("strategy", ["weighted", "adaptive", "closing"])
+    def test_a_cap_on_keys_is_refused_where_keys_are_ranked(self, strategy: str) -> None:
+        with pytest.raises(ConfigurationError, match=rf"use privacy\.{strategy}\.ranked_keys instead"):
+            changed(privacy={"strategy": strategy}, bounds={"max_keys_per_user": 4})
+
+    def test_the_plan_says_what_the_configuration_says(self) -> None:
+        plan = changed(bounds={"max_records_per_user": 24, "max_records_per_key": 2}, keys={"minimum_users": 3}).plan()
+        assert (plan.strategy, plan.triggers, plan.epsilon, plan.delta) == ("toeplitz", 96, 6.0, 1e-9)
+        assert (plan.max_records, plan.max_records_per_key, plan.minimum_users) == (24, 2, 3)
+        assert [(column.name, column.kind, column.bound) for column in plan.columns] == [("count", "count", 1)]
+
+
+class TestSecrets:
+    def test_hex_base64_and_raw_bytes_are_keys(self) -> None:
+        key = bytes(range(32))
+        assert secrets.decode(key.hex().encode() + b"\n", "x") == key
+        assert secrets.decode(b"AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=", "x") == key
+        raw = bytes(range(128, 160))
+        assert secrets.decode(raw, "x") == raw
+
+    @pytest.mark.parametrize(
+        "data", [b"", b"00" * 31, b"correct horse battery staple, a long pass phrase", b"\xff" * 31]
+    )
+    def test_too_short_or_a_pass_phrase_is_no_key(self, data: bytes) -> None:
+        with pytest.raises(ConfigurationError, match="susurrus config secret") as caught:
+            secrets.decode(data, "privacy.secret_file")
+        assert "horse" not in str(caught.value)
+
+    def test_file_before_environment_and_neither_is_refused(self, tmp_path: Path) -> None:
+        (tmp_path / "noise").write_text("ab" * 32)
+        settings = load(tmp_path, MINIMAL + 'secret_file = "noise"\n')
+        assert settings.secret({"SUSURRUS_SECRET": "00" * 32}) == b"\xab" * 32
+        assert changed().secret({"SUSURRUS_SECRET": "00" * 32}) == bytes(32)
+        with pytest.raises(ConfigurationError, match="no noise secret"):
+            changed().secret({})
+
+    def test_a_new_secret_is_private_and_never_replaces_one(self, tmp_path: Path) -> None:
+        path = tmp_path / "noise"
+        secrets.create(path)
+        assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
+        assert len(secrets.load(path, {})) == 32
+        with pytest.raises(ConfigurationError, match="exists"):
+            secrets.create(path)
+
+    def test_a_password_comes_from_a_file_and_is_never_shown(self, tmp_path: Path) -> None:
+        (tmp_path / "password").write_text("hunter2\n")
+        text = MINIMAL + (
+            '[kafka.properties]\nsecurity.protocol = "SASL_PLAINTEXT"\n"sasl.mechanism" = "SCRAM-SHA-512"\n'
+            'sasl.username = "me"\nsasl.password = { file = "password" }\n'
+        )
+        settings = load(tmp_path, text)
+        assert settings.librdkafka()["sasl.password"] == "hunter2"
+        assert "hunter2" not in repr(settings)
+        assert "hunter2" not in "\n".join(problems(tmp_path, text.replace('"SCRAM-SHA-512"', '"NONE"')))
+
+    @pytest.mark.parametrize(
+        ("fields", "line"),
+        [
+            ({"format": "avro"}, 'input.registry: is missing; input.format = "avro" needs it'),
+            ({"format": "protobuf"}, 'input.message: is missing; input.format = "protobuf" needs it'),
+            ({"format": "protobuf", "message": "Visit"}, 'input.message = "Visit": write package.module:Message'),
+            ({"message": "events_pb2:Visit"}, 'input.message: has no meaning for input.format = "json"'),
+        ],
+    )
+    def test_every_format_needs_its_own(self, fields: dict[str, Any], line: str) -> None:
+        with pytest.raises(ConfigurationError, match=re.escape(line)):
+            changed(input=fields)
+
+    def test_the_registrys_password_too_and_where_it_is_may_change(self, tmp_path: Path) -> None:
+        (tmp_path / "login").write_text("me:hunter2\n")
+        text = MINIMAL.replace("[input]", '[input]\nformat = "avro"') + (
+            '[input.registry]\nurl = "https://registry:8081"\nproperties.basic.auth.user.info = { file = "login" }\n'
+        )
+        settings = load(tmp_path, text)
+        other = {"SUSURRUS__INPUT__REGISTRY__PROPERTIES__SSL_CA_LOCATION": "/etc/ca.pem"}
+        moved = load(tmp_path, text.replace("registry:8081", "elsewhere:8081"), other)
+        assert settings.input.registry is not None
+        assert moved.input.registry is not None
+        assert settings.input.registry.properties == {"basic.auth.user.info": "me:hunter2"}
+        assert moved.input.registry.properties == {
+            "basic.auth.user.info": "me:hunter2",
+            "ssl.ca.location": "/etc/ca.pem",
+        }
+        assert settings.config_digest() == moved.config_digest()
+        assert "hunter2" not in repr(settings) + settings.published_json()
+
+    def test_a_missing_password_file_is_named_beside_everything_else(self, tmp_path: Path) -> None:
+        sasl = '"security.protocol" = "SASL_SSL"\n"sasl.mechanism" = "PLAIN"\n"sasl.username" = "me"\n'
+        text = MINIMAL + "[kafka.properties]\n" + sasl + '"sasl.password" = { file = "none" }\n'
+        [line] = problems(tmp_path, text)
+        assert line.startswith('kafka.properties."sasl.password": cannot read file=')
+        password, field = problems(tmp_path, text + '[widow]\nlength = "1d"\n')
+        assert password == line
+        assert field.startswith("widow: unknown field")
+
+    def test_a_file_can_be_read_where_its_passwords_are_not(self, tmp_path: Path) -> None:
+        path = tmp_path / "pipeline.toml"
+        path.write_text(MINIMAL + '[kafka.properties]\n"ssl.key.password" = { env = "NOT_HERE" }\n')
+        unresolved: list[str] = []
+        settings = load_settings(path, {}, unresolved=unresolved)
+        assert unresolved == [
+            'kafka.properties."ssl.key.password": env="NOT_HERE" is not set; set that environment variable'
+        ]
+        assert settings.kafka.properties == {"ssl.key.password": ""}
+
+
+class TestTranslation:
+    SASL = {  # noqa: RUF012
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "SCRAM-SHA-256",
+        "sasl.username": "me",
+        "sasl.password": "p",
+        "session.timeout.ms": 20_000,
+        "linger.ms": 5,
+    }
+
+    def test_sasl_for_aiokafka(self) -> None:
+        assert kafka_properties.aiokafka("a:1, b:2", self.SASL) == {
+            "bootstrap_servers": ["a:1", "b:2"],
+            "security_protocol": "SASL_PLAINTEXT",
+            "sasl_mechanism": "SCRAM-SHA-256",
+            "sasl_plain_username": "me",
+            "sasl_plain_password": "p",
+            "session_timeout_ms": 20_000,
+        }
+
+    def test_aiokafka_takes_every_argument(self) -> None:
+        import inspect
+
+        from aiokafka import AIOKafkaConsumer
+
+        known = inspect.signature(AIOKafkaConsumer.__init__).parameters
+        properties = dict.fromkeys(kafka_properties._INTEGERS, "1") | {"client.id": "c", "client.rack": "r"}
+        sasl = kafka_properties.aiokafka("a:1", {**self.SASL, **properties, "security.protocol": "SASL_SSL"})
+        assert set(sasl) <= set(known)
+
+    def test_faust_credentials_say_the_same(self) -> None:
+        from faust.transport.drivers.aiokafka import credentials_to_aiokafka_auth
+
+        assert kafka_properties.faust_credentials({}) is None
+        for protocol in ("SASL_PLAINTEXT", "SASL_SSL"):
+            properties = {**self.SASL, "security.protocol": protocol}
+            ours = kafka_properties.aiokafka("a:1", properties)
+            theirs = dict(credentials_to_aiokafka_auth(kafka_properties.faust_credentials(properties)))
+            assert isinstance(theirs.pop("ssl_context"), ssl.SSLContext if protocol == "SASL_SSL" else type(None))
+            assert theirs == {name: ours[name] for name in theirs}
+
+    def test_tls_verification_follows_librdkafka(self) -> None:
+        context = kafka_properties.ssl_context({})
+        assert context.verify_mode == ssl.CERT_REQUIRED
+        assert context.check_hostname
+        assert not kafka_properties.ssl_context({"ssl.endpoint.identification.algorithm": "none"}).check_hostname
+        loose = kafka_properties.ssl_context({"enable.ssl.certificate.verification": "false"})
+        assert loose.verify_mode == ssl.CERT_NONE
+
+    def test_a_missing_certificate_is_a_configuration_error(self) -> None:
+        with pytest.raises(ConfigurationError, match=r"ssl\.ca\.location"):
+            kafka_properties.ssl_context({"ssl.ca.location": "/nowhere"})
+
+    def test_librdkafka_accepts_what_we_hand_it(self) -> None:
+        from confluent_kafka import Producer
+
+        settings = changed(kafka={"properties": {"client.id": "me", "linger.ms": 5}})
+        Producer(settings.librdkafka()).flush(0)

@@ -1,0 +1,357 @@
+"""Avro and Protobuf input: schemas from a registry, hostile payloads, and a registry that does not answer."""
+
+import contextlib
+import http.server
+import io
+import json
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from decimal import Decimal
+from types import SimpleNamespace
+from typing import ClassVar
+from uuid import UUID
+
+import pytest
+
+from deploy.kafka import free_ports
+from susurrus.agents.config.settings import settings_from
+from susurrus.agents.formats import decoders as formats
+from susurrus.agents.formats.decoders import AvroDecoder, ProtobufDecoder, decoder_of
+from susurrus.mechanisms.errors import ConfigurationError
+from susurrus.topics.raw import RawColumns, RawDecoder, RawSchema, Reason, ValueField
+
+fastavro = pytest.importorskip("fastavro")
+pytest.importorskip("authlib")
+struct_pb2 = pytest.importorskip("google.protobuf.struct_pb2")
+
+RAW = RawDecoder(RawSchema(user="u", key=("k.url",), values=(ValueField("v", 10, 0.25),), time="t"))
+PAGE = {"type": "record", "name": "Page", "fields": [{"name": "url", "type": "string"}]}
+EVENT = {
+    "type": "record",
+    "name": "Event",
+    "fields": [
+        {"name": "u", "type": ["null", "string", "long"]},
+        {"name": "k", "type": "Page"},
+        {"name": "v", "type": {"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": 2}},
+        {"name": "t", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+    ],
+}
+REFERENCE = {"name": "Page", "subject": "page", "version": 1}
+SCHEMAS = {
+    1: {"schema": json.dumps(EVENT), "references": [REFERENCE]},
+    2: {"schema": json.dumps(PAGE)},
+    3: {"schema": "{}"},
+    4: {"schema": "not json"},
+    5: {"schema": '"string"'},
+}
+
+
+class Registry(http.server.BaseHTTPRequestHandler):
+    """Just enough of a schema registry; `broken` makes it answer nothing but 500."""
+
+    requests: ClassVar[list[str]] = []
+    broken = False
+
+    def do_GET(self) -> None:
+        path = self.path.partition("?")[0]
+        Registry.requests.append(path)
+        found = SCHEMAS.get(int(path.rpartition("/")[2])) if path.startswith("/schemas/ids/") else None
+        if path == "/subjects/page/versions/1":
+            found = {"subject": "page", "version": 1, "id": 2, **SCHEMAS[2]}
+        status = 500 if Registry.broken else 200 if found else 404
+        code = 404 if path.startswith("/wrong") else 40403
+        body = json.dumps(found or {"error_code": code, "message": "Schema not found"}).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Silence."""
+
+
+@pytest.fixture
+def registry() -> Iterator[dict[str, str]]:
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Registry)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    Registry.requests.clear()
+    Registry.broken = False
+    yield {"url": f"http://127.0.0.1:{server.server_port}", "max.retries": 0}
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+@pytest.fixture
+def avro(registry: dict[str, str]) -> Iterator[AvroDecoder]:
+    with contextlib.closing(AvroDecoder(RAW, registry)) as decoder:
+        yield decoder
+
+
+def framed(record, schema=1):
+    parsed = fastavro.parse_schema(EVENT, named_schemas={"Page": fastavro.parse_schema(PAGE)})
+    out = io.BytesIO()
+    fastavro.schemaless_writer(out, parsed, record)
+    return b"\0" + schema.to_bytes(4, "big") + out.getvalue()
+
+
+def event(**changes):
+    return {"u": "ann", "k": {"url": "/"}, "v": Decimal("3.25"), "t": 1_700_000_000_123} | changes
+
+
+def overdue(row: int) -> bool:
+    return True
+
+
+def early(row: int) -> bool:
+    return False
+
+
+def decoded(decoder: AvroDecoder | ProtobufDecoder, payloads: Sequence[bytes | None]) -> RawColumns:
+    """Columns of a batch in which nothing waits."""
+    found = decoder.decode(payloads, overdue)
+    assert found.waits is None
+    assert len(found.columns) == len(payloads)
+    return found.columns
+
+
+def reasons(columns: RawColumns) -> list[Reason]:
+    return [Reason(reason) for reason in columns.reason]
+
+
+def test_avro_records_are_read_by_their_registered_schema(avro):
+    columns = decoded(avro, [framed(event()), framed(event(u=7, v=Decimal("-99.99")))])
+    assert reasons(columns) == [Reason.OK] * 2
+    assert (columns.users, columns.keys) == ([b'"ann"', b"7"], [b'"/"'])
+    assert columns.values.tolist() == [[13], [-40]]
+    assert columns.event_time.tolist() == [1_700_000_000_123] * 2
+
+
+GOOD = framed(event())
+
+
+@pytest.mark.parametrize(
+    ("payload", "reason"),
+    [
+        (None, Reason.TOMBSTONE),
+        (b"", Reason.EMPTY),
+        (b"\0", Reason.UNDECODABLE),
+        (b"\x01" + GOOD[1:], Reason.UNDECODABLE),
+        (b'{"u":1}', Reason.UNDECODABLE),
+        (GOOD[:5], Reason.UNDECODABLE),
+        (GOOD[:-3], Reason.UNDECODABLE),
+        (GOOD + b"\0", Reason.UNDECODABLE),
+        (GOOD[:5] + b"\xff" * 30, Reason.UNDECODABLE),
+        (b"\0\0\0\x27\x0f" + GOOD[5:], Reason.UNDECODABLE),  # no such schema
+        (b"\0\0\0\0\x03" + GOOD[5:], Reason.UNDECODABLE),  # schemas that are none
+        (b"\0\0\0\0\x04" + GOOD[5:], Reason.UNDECODABLE),
+        (b"\0\0\0\0\x05\x02x", Reason.WRONG_TYPE),  # a string
+        (b"\0\0\0\0\x02\x02x", Reason.MISSING_USER),  # another record
+        (framed(event(u=None)), Reason.MISSING_USER),
+    ],
+    ids=lambda x: x.name if isinstance(x, Reason) else "",
+)
+def test_bad_avro_leaves_its_neighbours_alone(avro, payload, reason):
+    columns = decoded(avro, [GOOD, payload, GOOD])
+    assert reasons(columns) == [Reason.OK, reason, Reason.OK]
+    assert columns.users == [b'"ann"']
+
+
+def test_the_registry_is_asked_once_for_a_schema_and_once_a_batch_for_an_id_it_does_not_know(avro):
+    for _ in range(3):
+        decoded(avro, [GOOD, UNKNOWN, GOOD, UNKNOWN])
+    asked = ["/schemas/ids/1", "/subjects/page/versions/1", *["/schemas/ids/9999"] * 3]
+    assert sorted(Registry.requests) == sorted(asked)
+
+
+UNKNOWN = b"\0\0\0\x27\x0f" + GOOD[5:]
+
+
+def test_that_an_id_was_unknown_says_nothing_about_the_next_batch(avro, monkeypatch):
+    """Somebody's record with a number that nobody has registered yet must not spoil the records of whoever registers it."""
+    assert reasons(decoded(avro, [UNKNOWN])) == [Reason.UNDECODABLE]
+    monkeypatch.setitem(SCHEMAS, 9999, SCHEMAS[1])
+    assert reasons(decoded(avro, [UNKNOWN])) == [Reason.OK]
+    monkeypatch.delitem(SCHEMAS, 9999)  # an id never means another schema, so what was found stays
+    assert reasons(decoded(avro, [UNKNOWN])) == [Reason.OK]
+
+
+def test_a_batch_ends_before_a_record_that_may_wait_for_its_schema(avro):
+    found = avro.decode([GOOD, b"?", UNKNOWN, GOOD], early)
+    assert reasons(found.columns) == [Reason.OK, Reason.UNDECODABLE]
+    assert "schema id=9999: register that schema" in found.waits
+    second_only = avro.decode([UNKNOWN, GOOD, UNKNOWN], lambda row: row == 0)
+    assert reasons(second_only.columns) == [Reason.UNDECODABLE, Reason.OK]
+    assert second_only.waits
+
+
+@pytest.mark.parametrize("schema", [2**31, 2**32 - 1])
+def test_a_number_that_is_no_schema_id_is_bad_input_without_a_question(avro, schema):
+    """Registries answer these with a 404 of their web server, which says nothing about schemas: one record would wait for ever."""
+    found = avro.decode([GOOD, framed(event(), schema), GOOD], early)
+    assert reasons(found.columns) == [Reason.OK, Reason.UNDECODABLE, Reason.OK]
+    assert found.waits is None
+    assert sorted(Registry.requests) == ["/schemas/ids/1", "/subjects/page/versions/1"]
+
+
+def test_a_batch_does_not_ask_for_longer_than_a_task_may_be_silent(avro, monkeypatch):
+    seconds = iter(range(0, 1000, 2))
+    monkeypatch.setattr(formats, "time", SimpleNamespace(monotonic=lambda: next(seconds)))
+    payloads = [b"\0" + number.to_bytes(4, "big") + GOOD[5:] for number in range(100, 120)]
+    rest = payloads
+    rounds = 0
+    while rest:
+        found = avro.decode(rest, overdue)
+        assert found.waits is None
+        assert len(found.columns) > 0
+        rest = rest[len(found.columns) :]
+        rounds += 1
+    assert rounds > 3
+    assert len(Registry.requests) == len(payloads)
+
+
+def test_a_registry_that_does_not_answer_is_no_fault_of_the_record(avro):
+    Registry.broken = True
+    found = avro.decode([b"?", GOOD], overdue)
+    assert reasons(found.columns) == [Reason.UNDECODABLE]
+    assert "HTTP 500" in found.waits
+    Registry.broken = False
+    assert reasons(decoded(avro, [GOOD])) == [Reason.OK]
+    (port,) = free_ports(1)
+    nowhere = AvroDecoder(RAW, {"url": f"http://127.0.0.1:{port}", "max.retries": 0})
+    with contextlib.closing(nowhere):
+        assert "does not answer (ConnectError)" in nowhere.decode([GOOD], overdue).waits
+
+
+def test_a_404_that_is_not_the_registrys_own_says_nothing_about_a_schema(registry):
+    elsewhere = AvroDecoder(RAW, {**registry, "url": registry["url"] + "/wrong/path"})
+    with contextlib.closing(elsewhere):
+        found = elsewhere.decode([GOOD], overdue)
+    assert len(found.columns) == 0
+    assert "HTTP 404 (code 404)" in found.waits
+
+
+@pytest.mark.parametrize(
+    "properties", [{"basic.auth.user": "x:hunter2"}, {"max.retries": "hunter2"}, {"ssl.ca.location": "/hunter2"}]
+)
+def test_what_the_client_refuses_is_a_configuration_error_without_its_values(registry, properties):
+    with pytest.raises(ConfigurationError, match=next(iter(properties))) as refused:
+        AvroDecoder(RAW, registry | properties)
+    assert "hunter2" not in str(refused.value)
+
+
+@pytest.mark.parametrize("format", ["avro", "protobuf"])
+def test_a_missing_package_is_a_configuration_error(monkeypatch, format):
+    monkeypatch.setitem(sys.modules, "fastavro" if format == "avro" else "google.protobuf", None)
+    source = {"registry": {"url": "http://localhost:1"}} if format == "avro" else {"message": "a:B"}
+    data = {
+        "pipeline": {"name": "p"},
+        "input": {"topic": "t", "user": "u", "key": ["k"], "format": format, **source},
+        "privacy": {"epsilon": 1.0, "delta": 1e-9},
+    }
+    with pytest.raises(ConfigurationError, match=rf"{format}.*install susurrus\[registry\]"):
+        decoder_of(settings_from(data, environ={}))
+
+
+def test_what_only_schemas_know_becomes_json():
+    decoder = RawDecoder(RawSchema(user="u", key=("k",)))
+    found = decoder.decode_objects(
+        [
+            {"u": UUID(int=5), "k": Decimal("2.00")},
+            {"u": Decimal("1.50"), "k": Decimal("1E+30")},
+            {"u": Decimal("NaN"), "k": 1},
+            {"u": Decimal("1E+999999"), "k": 1},
+        ]
+    )
+    assert reasons(found) == [Reason.OK, Reason.INTEGER_TOO_LARGE, Reason.NOT_FINITE, Reason.NOT_FINITE]
+    assert (found.users, found.keys) == ([b'"00000000-0000-0000-0000-000000000005"'], [b"2"])
+
+
+# Protobuf: descriptors that ship with the runtime stand in for generated code.
+FIELD_OPTIONS = "google.protobuf.descriptor_pb2:FieldDescriptorProto"
+
+
+def protobuf(**fields):
+    from google.protobuf.descriptor_pb2 import FieldDescriptorProto
+
+    return b"\0\0\0\0\x01\x00" + FieldDescriptorProto(**fields).SerializeToString()
+
+
+def test_protobuf_messages_are_read_by_field_name():
+    decoder = ProtobufDecoder(RawDecoder(RawSchema(user="name", key=("label", "options.ctype"))), FIELD_OPTIONS)
+    payload = protobuf(name="ann", number=3, label="LABEL_REPEATED", options={"ctype": "CORD"})
+    nested = payload[:5] + b"\x04\x02\x00" + payload[6:]  # message indexes [1, 0] instead of the short [0]
+    columns = decoded(decoder, [payload, nested, protobuf(label="LABEL_OPTIONAL"), protobuf(name="bob")])
+    assert reasons(columns) == [Reason.OK, Reason.OK, Reason.MISSING_USER, Reason.MISSING_KEY]
+    assert (columns.users, columns.keys) == ([b'"ann"'], [b'["LABEL_REPEATED","CORD"]'])
+
+
+def test_protobuf_timestamps_and_wrappers_are_scalars():
+    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, timestamp_pb2, wrappers_pb2  # noqa: F401  (they register the types used below)
+
+    from susurrus.agents.formats.decoders import message_fields
+
+    file = descriptor_pb2.FileDescriptorProto(name="susurrus_test.proto", package="susurrus_test", syntax="proto3")
+    file.dependency.extend(["google/protobuf/timestamp.proto", "google/protobuf/wrappers.proto"])
+    message = file.message_type.add(name="Event")
+    kinds = {"t": ".google.protobuf.Timestamp", "w": ".google.protobuf.Int64Value"}
+    for number, (name, kind) in enumerate(kinds.items(), 1):
+        message.field.add(name=name, number=number, label=1, type=11, type_name=kind)
+    message.field.add(name="n", number=3, label=1, type=3)
+    message.field.add(name="many", number=4, label=3, type=3)
+    pool = descriptor_pool.Default()
+    pool.Add(file)
+    event = message_factory.GetMessageClass(pool.FindMessageTypeByName("susurrus_test.Event"))
+    assert message_fields(event()) == {"n": 0}
+    found = message_fields(event(t={"seconds": 1}, w={"value": 0}, n=2**62, many=[1]))
+    assert (found["t"].timestamp(), found["w"], found["n"], "many" in found) == (1.0, 0, 2**62, False)
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        b"\0\0\0\0\x01",
+        b"\0\0\0\0\x01\xff",
+        b"\0\0\0\0\x01" + b"\xff" * 30,
+        b"\0\0\0\0\x01\x00\xff\xff",
+        b"\0\0\0\0\x01\xfe\x01",
+    ],
+)
+def test_bad_protobuf_is_undecodable(payload):
+    decoder = ProtobufDecoder(RawDecoder(RawSchema(user="name", key=("label",))), FIELD_OPTIONS)
+    assert reasons(decoded(decoder, [payload])) == [Reason.UNDECODABLE]
+
+
+@pytest.mark.parametrize("message", ["", "module", "no.such.module:Message", "google.protobuf.descriptor_pb2:Nothing"])
+def test_a_message_that_cannot_be_found_is_a_configuration_error(message):
+    with pytest.raises(ConfigurationError, match=r"package\.module:Message|PYTHONPATH"):
+        ProtobufDecoder(RAW, message)
+
+
+def test_with_a_real_registry_and_confluents_own_serializer(schema_registry):
+    from confluent_kafka.schema_registry import Schema, SchemaReference, SchemaRegistryClient
+    from confluent_kafka.schema_registry.avro import AvroSerializer
+    from confluent_kafka.serialization import MessageField, SerializationContext
+
+    with SchemaRegistryClient({"url": schema_registry}) as client:
+        client.register_schema("page", Schema(json.dumps(PAGE), "AVRO"))
+        schema = Schema(json.dumps(EVENT), "AVRO", [SchemaReference("Page", "page", 1)])
+        serialize = AvroSerializer(client, schema)
+        payload = serialize(event(), SerializationContext("web", MessageField.VALUE))
+        assert payload[:1] == b"\0"
+        with contextlib.closing(AvroDecoder(RAW, {"url": schema_registry})) as decoder:
+            ids = (0, 2**31 - 1, 2**31, 2**32 - 1)
+            columns = decoded(decoder, [payload, *(b"\0" + number.to_bytes(4, "big") + payload[5:] for number in ids)])
+            assert reasons(columns) == [Reason.OK] + [Reason.UNDECODABLE] * len(ids)
+            assert (columns.users, columns.keys, columns.values[0].tolist()) == ([b'"ann"'], [b'"/"'], [13])
+            # A number that nobody has registered, until somebody does.
+            later = client.register_schema("some", Schema(json.dumps(PAGE | {"doc": "some"}), "AVRO")) + 1
+            late = b"\0" + later.to_bytes(4, "big") + b"\x02x"
+            assert "does not know schema id" in decoder.decode([late], early).waits
+            assert client.register_schema("more", Schema(json.dumps(PAGE | {"doc": "more"}), "AVRO")) == later
+            assert reasons(decoded(decoder, [late])) == [Reason.MISSING_USER]
+        with contextlib.closing(AvroDecoder(RAW, {"url": schema_registry + "/wrong"})) as elsewhere:
+            assert "HTTP 404" in elsewhere.decode([payload], overdue).waits

@@ -1,0 +1,966 @@
+"""bound against a loop over single records, under crashes, spills and every way of fetching."""
+
+import math
+import random
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from susurrus.agents.histogram import bound, open_intervals, user_lists
+from susurrus.agents.histogram.bound import Bound
+from susurrus.agents.histogram.state_keys import number_of
+from susurrus.agents.runtime.services import Services
+from susurrus.agents.runtime.stage import NotYet
+from susurrus.agents.runtime.store import Store
+from susurrus.mechanisms.errors import Refusal
+from susurrus.topics import bounded, by_user, published_keys, tick
+from susurrus.topics.by_user import ByUserBlock
+from susurrus.topics.packing import Kind, kind_of
+from susurrus.topics.partitioner import partition as partition_of
+from tests.agents.released import settings
+from tests.agents.stages import EPOCH, WINDOW, Runner, services_of, tick_behind
+
+HOUR = 3_600_000
+SLOTS = 4  # a window, and two intervals more for late records
+TRIGGERS = SLOTS + 2
+SOURCES = 2
+BY_USER_PARTITION = 3
+PARTITIONS = 3
+LAST_SLOT = 3 * SLOTS + 1
+
+Event = tuple[int, int, int, int, bytes, bytes, int]
+"""(source, raw offset, interval, window start, user, key, value)."""
+
+
+LAG = 2
+
+
+def services(
+    strategy: str = "toeplitz", *, declared: Iterable[str] = ("k7",), lag: int = LAG, counted: int = 3, **bounds: int
+) -> Services:
+    """counted: keys per user that `closing` measures at the last trigger, of those not published."""
+    ranks = {"lag": lag, "ranked_keys": 3}
+    configured = settings(
+        start={"from": "earliest", "first_window": WINDOW},
+        window={"length": SLOTS * HOUR, "trigger_every": HOUR, "allowed_lateness": 2 * HOUR, "origin": WINDOW},
+        bounds={"max_records_per_user": 4, "max_records_per_key": 2, **bounds},
+        columns=[
+            {"name": "visits", "kind": "count"},
+            {"name": "people", "kind": "users"},
+            {"name": "paid", "kind": "sum", "field": "amount", "bound": 50, "grid": 1},
+        ],
+        privacy={
+            "epsilon": 6.0,
+            "delta": 1e-9,
+            "strategy": strategy,
+            "adaptive": ranks,
+            "closing": {**ranks, "keys": counted},
+        },
+        keys={"declared": list(declared)},
+        topics={"by_user_partitions": 4, "bounded_partitions": PARTITIONS},
+    )
+    return services_of(configured, sources=SOURCES)
+
+
+def published(interval: int) -> dict[int, dict[int, list[bytes]]]:
+    """What release of the tests publishes at an interval: bounded partition -> window start -> keys."""
+    starts = [WINDOW + w * SLOTS * HOUR for w in range(interval // SLOTS + 1) if interval < (w + 1) * SLOTS + 2]
+    partition = interval % PARTITIONS
+    keys = [b'"k%d"' % (partition + PARTITIONS * (interval // PARTITIONS % 2))]
+    return {p: dict.fromkeys(starts, keys) if p == partition else {} for p in range(PARTITIONS)}
+
+
+def unit_of(start: int, key: bytes) -> int:
+    """The unit that release of the tests tells of a key: another one for every key and window."""
+    return (1 << 20) - 30_001 * (sum(key) % 11) - (start - WINDOW) // HOUR
+
+
+def told(services: Services, interval: int) -> dict[int, dict[int, dict[bytes, int]]]:
+    """What the tests' release tells at an interval of strategy `closing`: bounded partition -> window start -> unit by key."""
+    found: dict[int, dict[int, dict[bytes, int]]] = {partition: {} for partition in range(PARTITIONS)}
+    if services.strategy.lists is None:
+        return found
+    for start in range(WINDOW, WINDOW + (interval + 1) * HOUR, SLOTS * HOUR):
+        if interval - (start - WINDOW) // HOUR + 1 == TRIGGERS - (services.strategy.bounding.lag or 0):
+            for partition in range(PARTITIONS):
+                keys = {k for earlier in range(interval + 1) for k in published(earlier)[partition].get(start, [])}
+                found[partition][start] = {key: unit_of(start, key) for key in keys}
+    return found
+
+
+def publish(services: Services, interval: int, partitions: Iterable[int] = range(PARTITIONS)) -> None:
+    assert services.published_keys is not None
+    for partition in partitions:
+        totals: dict[int, set[bytes]] = defaultdict(set)
+        for earlier in range(interval):
+            for start, keys in published(earlier)[partition].items():
+                totals[start].update(keys)
+        news = {
+            start: [k for k in keys if k not in totals[start]] for start, keys in published(interval)[partition].items()
+        }
+        units = told(services, interval)[partition]
+        news = {**{start: [] for start in units}, **news}
+        numbers = {start: len(totals[start]) + len(keys) for start, keys in news.items()}
+        digest = services.config_digest
+        block = published_keys.block_of(partition, interval, digest, bytes.fromhex(EPOCH), news, numbers, units)
+        services.published_keys.take(published_keys.encode(block), interval * PARTITIONS + partition)
+
+
+def block_of(events: list[Event]) -> bytes:
+    """Events of one source and one commit of route."""
+    users, keys = list(dict.fromkeys(e[4] for e in events)), list(dict.fromkeys(e[5] for e in events))
+    return by_user.encode(
+        ByUserBlock(
+            source=events[0][0],
+            offset=np.array([e[1] for e in events], np.int64),
+            interval=np.array([e[2] for e in events], np.int64),
+            window=np.array([e[3] for e in events], np.int64),
+            user=np.array([users.index(e[4]) for e in events], np.int32),
+            users=users,
+            key=np.array([keys.index(e[5]) for e in events], np.int32),
+            keys=keys,
+            values=np.array([[e[6]] for e in events], np.int64),
+        )
+    )
+
+
+def ticked(log: Sequence[bytes], source: int, interval: int, digest: bytes) -> bytes:
+    """A source's tick behind the log."""
+    return tick_behind(log, source, interval, digest, source_of=lambda value: by_user.decode(value).source)
+
+
+def random_log(seed: int, digest: bytes, *, sizes: int = 12, users: int = 6) -> tuple[list[bytes], list[Event]]:
+    """by-user as two routes write it in turn: blocks of intervals that are still open, then perhaps a tick."""
+    dice = random.Random(seed)
+    last = LAST_SLOT
+    closed, offset = [-1] * SOURCES, [0] * SOURCES
+    log: list[bytes] = []
+    events: list[Event] = []
+    while min(closed) < last:
+        source = dice.choice([s for s in range(SOURCES) if closed[s] < last])
+        wrote: list[Event] = []
+        for _ in range(dice.randrange(sizes)):
+            offset[source] += dice.randrange(1, 3)
+            interval = min(last, closed[source] + 1 + dice.choice([0, 0, 0, 1, 3]))
+            window = dice.choice(
+                [
+                    w
+                    for w in range(interval // SLOTS, interval // SLOTS - 2, -1)
+                    if w >= 0 and interval < (w + 1) * SLOTS + 2
+                ]
+            )
+            who, what = b'"u%d"' % dice.randrange(users), b'"k%d"' % int(dice.expovariate(0.4))
+            wrote.append(
+                (source, offset[source], interval, WINDOW + window * SLOTS * HOUR, who, what, dice.randrange(-50, 51))
+            )
+        if wrote:
+            log.append(block_of(wrote))
+            events += wrote
+        if dice.random() < 0.4:
+            closed[source] += dice.choice([1, 1, 2])
+            log.append(ticked(log, source, min(closed[source], last), digest))
+    return log, events
+
+
+Increments = dict[tuple[int, int, bytes], list[int]]
+"""(interval, window start, key) -> users, weight, sums."""
+
+
+Lists = dict[tuple[int, bytes], dict[bytes, int]]
+"""(window start, user) -> records kept by key, in order of first occurrence."""
+
+
+def slow(
+    services: Services, events: list[Event], *, same: Callable[[bytes], bytes] = bytes, lists: Lists | None = None
+) -> Increments:
+    """One record at a time, in the order (interval, source, offset). Keys with the same ``same`` are one key to the caps.
+
+    lists: where given, it is filled.
+    """
+    plan, weights = services.strategy.plan, services.strategy.bounding.weights
+    seen: Lists = defaultdict(dict) if lists is None else lists
+    ranked: dict[tuple[int, bytes], int] = defaultdict(int)
+    result: Increments = defaultdict(lambda: [0] * 5)
+    for _source, _offset, interval, start, user, key, value in sorted(events, key=lambda e: (e[2], e[0], e[1])):
+        brought, name = seen[start, user], same(key)
+        if brought.get(name, 0) >= plan.max_records_per_key or sum(brought.values()) >= plan.max_records:
+            continue
+        if (
+            name not in brought
+            and plan.strategy not in ("weighted", "adaptive", "closing")
+            and plan.max_keys is not None
+            and len(brought) >= plan.max_keys
+        ):
+            continue
+        row = result[interval, start, key]
+        first, rank = name not in brought, ranked[start, user]
+        brought[name] = brought.get(name, 0) + 1
+        known = plan.strategy in ("adaptive", "closing") and (
+            key in services.settings.declared_keys
+            or any(key in keys.get(start, []) for s in range(interval - plan.lag + 1) for keys in published(s).values())
+        )
+        if first and not known:
+            ranked[start, user] += 1
+            trigger = max(1, interval - (start - WINDOW) // HOUR + 1)
+            weight = 1 << 20 if weights is None else int(weights[rank, trigger - 1]) if rank < len(weights) else 0
+            row[0] += weight > 0
+            row[1] += weight
+        row[2] += 1
+        row[3] += first
+        row[4] += value
+    return dict(result)
+
+
+def slow_lists(services: Services, events: list[Event]) -> Increments:
+    """(last interval, window start, key) -> users, weight, public weight: one user after the other, in integers."""
+    one = 1 << 20
+    lag, most = services.strategy.plan.lag, services.strategy.plan.max_records
+    counted = min(services.strategy.plan.closing_keys, most)
+    norm = min(6, most) * one * one
+    lists: Lists = defaultdict(dict)
+    slow(services, events, lists=lists)
+    result: Increments = defaultdict(lambda: [0] * 3)
+    for (start, _user), mine in lists.items():
+        last = (start - WINDOW) // HOUR + TRIGGERS - 1
+        units = dict.fromkeys(services.settings.declared_keys, one)
+        if last <= LAST_SLOT:
+            for of_partition in told(services, last - lag).values():
+                units |= of_partition.get(start, {})
+        unknown, public = [k for k in mine if k not in units], [k for k in mine if k in units]
+        length = min(len(unknown), counted)
+        for key in unknown[:counted]:
+            result[last, start, key][0] += 1
+            result[last, start, key][1] += one if length <= 2 else math.isqrt(2 * one * one // length)
+        square = sum(units[key] ** 2 for key in public)
+        for key in public:
+            unit = units[key]
+            result[last, start, key][2] += unit if square <= norm else math.isqrt(unit * unit * norm // square)
+    return {place: row for place, row in result.items() if place[0] <= LAST_SLOT}
+
+
+def blocks(runner: Runner) -> list[tuple[int, bounded.BoundedBlock]]:
+    """(bounded partition, block) in the order of the log."""
+    values = [(partition, value or b"") for _, partition, _, value, _ in runner.to("bounded")]
+    return [(partition, bounded.decode(value)) for partition, value in values if kind_of(value) is not Kind.TICK]
+
+
+def released(runner: Runner) -> Increments:
+    """What bounded holds, with no key twice for an interval and window, and every record in its key's partition."""
+    found: Increments = {}
+    for partition, block in blocks(runner):
+        assert block.partition == BY_USER_PARTITION
+        assert set(partition_of(block.keys, PARTITIONS).tolist()) == {partition}
+        for row, key in enumerate(block.keys if block.lists is None else []):
+            name = (block.interval, int(block.window[row]), key)
+            assert name not in found
+            found[name] = [int(block.users[row]), int(block.weight[row]), *block.sums[row].tolist()]
+    return found
+
+
+def measured(runner: Runner) -> Increments:
+    """The list sums that bounded holds, no key twice, and nothing else beside them."""
+    found: Increments = {}
+    for _, block in blocks(runner):
+        if block.lists is not None:
+            assert not block.users.any()
+            assert not block.weight.any()
+            assert not block.sums.any()
+            for row, key in enumerate(block.keys):
+                name = (block.interval, int(block.window[row]), key)
+                assert name not in found
+                found[name] = block.lists[row].tolist()
+    return found
+
+
+def block_bytes(runner: Runner) -> list[Any]:
+    """What was written beside ticks, as it was."""
+    return [row for row in runner.written if row[3] and kind_of(row[3]) is Kind.BLOCK]
+
+
+def ticks(runner: Runner) -> dict[int, list[int]]:
+    """Intervals ticked, by bounded partition."""
+    found: dict[int, list[int]] = defaultdict(list)
+    written: dict[int, int] = defaultdict(int)
+    for topic, partition, _, value, _ in runner.written:
+        if topic != runner.services.topic("bounded") or value is None:
+            continue
+        if kind_of(value) is not Kind.TICK:
+            written[partition] += 1
+        else:
+            decoded = tick.decode(value)
+            assert decoded.records == written[partition]
+            assert decoded.source == BY_USER_PARTITION
+            assert decoded.config_digest == runner.services.config_digest
+            found[partition].append(decoded.interval)
+    return found
+
+
+class Followed(Runner):
+    """bound, with a release behind it that publishes an interval once bound has closed it, at the latest when bound
+    waits for it."""
+
+    followed = -1
+
+    def commit(self, limit: int = 10**9, *, now: int = 2 * WINDOW) -> int:
+        number = 0
+        while number < limit and (done := super().commit(limit - number, now=now)):
+            number += done
+            while (
+                self.services.published_keys is not None
+                and self.meta is not None
+                and self.followed < self.meta["closed"]
+            ):
+                self.followed += 1
+                publish(self.services, self.followed)
+        return number
+
+
+def run(
+    services: Services, log: list[bytes], directory: Path, *, seed: int | None = None, spill_above: int | None = None
+) -> Runner:
+    """In one go, or (with a seed) in random fetches, with restarts after any number of commits."""
+    if services.published_keys is not None:
+        services.published_keys.clear()
+    runner = Followed(Bound, services, directory, BY_USER_PARTITION)
+    dice = random.Random(seed)
+    while seed is not None and runner.position < len(log) and len(runner.commits) < 10_000:
+        if spill_above is not None:
+            runner.stage._max_rows = spill_above  # type: ignore[attr-defined]
+        runner.feed(log, runner.next + dice.randrange(1, 8))
+        runner.commit(dice.choice([0, 1, 2, 100]))
+        if dice.random() < 0.3:
+            runner.restart()
+        if runner.next >= len(log) and not runner.commit():
+            break
+    runner.feed(log, len(log))
+    runner.commit()
+    runner.close()
+    return runner
+
+
+CASES: dict[str, dict[str, Any]] = {
+    "toeplitz": {},
+    "weighted": {"strategy": "weighted"},
+    "adaptive": {"strategy": "adaptive"},
+    "closing": {"strategy": "closing"},
+    "few keys": {"max_keys_per_user": 2},
+    "one record": {"max_records_per_user": 1, "max_records_per_key": 1},
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("seed", range(3))
+def test_the_vectorised_pass_keeps_what_a_loop_over_records_keeps(case: str, seed: int, tmp_path: Path) -> None:
+    ours = services(**CASES[case])
+    log, events = random_log(seed, ours.config_digest)
+    runner = run(ours, log, tmp_path / "s")
+    wanted = slow(ours, events)
+    assert len(wanted) > 10
+    assert released(runner) == wanted
+    counters = runner.stage.counters
+    assert counters["taken"] == len(events)
+    assert counters["kept"] == sum(row[2] for row in wanted.values())
+    assert counters["kept"] + counters["capped"] == len(events)
+    assert counters["capped"] > 0
+
+
+# With one record nothing is left to share, and `closing` has no hashes.
+@pytest.mark.parametrize("case", [case for case in CASES if case not in ("one record", "closing")])
+def test_keys_whose_hashes_collide_are_one_key_to_the_caps_of_their_user(
+    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A collision may cost a user records, and must never let one bring more; three hashes for all keys show it."""
+    ours = services(**CASES[case])
+    log, events = random_log(1, ours.config_digest)
+
+    def rough(data: bytes, *, digest_size: int, **fields: Any) -> Any:
+        return blake2b(data if digest_size == 32 else b"%d" % (sum(data) % 3), digest_size=digest_size, **fields)
+
+    monkeypatch.setattr(bound, "blake2b", rough)
+    runner = run(ours, log, tmp_path / "s", seed=1)
+    assert released(runner) == slow(ours, events, same=lambda key: b"%d" % (sum(key) % 3))
+    assert released(runner) != slow(ours, events)
+
+
+def test_caps_stored_by_another_version_are_refused(tmp_path: Path) -> None:
+    ours = services()
+    log, _ = random_log(1, ours.config_digest)
+    runner = Runner(Bound, ours, tmp_path / "s", BY_USER_PARTITION)
+    runner.feed(log, len(log))
+    runner.commit()
+    meta = dict(runner.commits[-1].meta)
+    runner.close()
+    stage, store = Bound(ours, BY_USER_PARTITION), Store(tmp_path / "s")
+    assert stage.restore(store, meta, 7) == 7
+    del meta["format"]
+    with pytest.raises(Refusal, match=r"format=1, and this version writes format=3: run the version that wrote it"):
+        stage.restore(store, meta, 7)
+    store.close()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_source_that_begins_to_repeat_itself_is_refused_whenever_bound_started(seed: int, tmp_path: Path) -> None:
+    """Route's changelog was put back: it reads raw records again, and writes blocks that were counted or still wait."""
+    ours, dice = services(), random.Random(seed)
+    log, _ = random_log(seed, ours.config_digest)
+    blocks = [(at, by_user.decode(value)) for at, value in enumerate(log) if kind_of(value) is Kind.BLOCK]
+    at, block = dice.choice(blocks[: len(blocks) // 2])
+    behind = dice.randrange(at + 1, len(log))
+    runner = Runner(Bound, ours, tmp_path / "s", BY_USER_PARTITION)
+    while runner.next < behind:
+        runner.feed(log, min(behind, runner.next + dice.randrange(1, 6)))
+        runner.commit(dice.choice([0, 1, 100]))
+        if dice.random() < 0.3:
+            runner.restart()
+    repeated = [*log[:behind], log[at]]
+    last = max(int(b.offset[-1]) for n, b in blocks if n < behind and b.source == block.source)
+    if seed % 2:
+        runner.restart()
+        runner.feed(repeated, behind)
+    with pytest.raises(Refusal) as refused:
+        runner.feed(repeated, behind + 1)
+    assert str(refused.value).startswith(
+        f"topic={ours.topic('by-user')} partition={BY_USER_PARTITION} offset={behind}: source={block.source} brings raw offsets "
+        f"from {int(block.offset[0])} on, but has come up to {last} before, so the changelog of route is an older copy"
+    )
+    # Another source with the same offsets is no repetition.
+    runner.restart()
+    runner.feed(repeated, behind)
+    other = by_user.encode(replace(block, source=77))
+    runner.feed([*log[:behind], other], behind + 1)
+    runner.close()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_block_that_kafka_has_lost_is_refused_before_its_interval_closes(seed: int, tmp_path: Path) -> None:
+    """Acknowledged, and gone after an election; behind it everything goes on."""
+    ours, dice = services(), random.Random(seed)
+    log: list[Any] = random_log(seed, ours.config_digest)[0]
+    places = [at for at, value in enumerate(log) if kind_of(value) is Kind.BLOCK]
+    at = dice.choice(places)
+    block = by_user.decode(log[at])
+    log[at] = tick.encode(tick.Tick(99, 0, 0, ours.config_digest))  # whatever else stands at the offset
+    runner = Runner(Bound, ours, tmp_path / "s", BY_USER_PARTITION)
+
+    def read() -> None:
+        while runner.next < len(log):
+            runner.feed(log, runner.next + dice.randrange(1, 6))
+            runner.commit(dice.choice([0, 1, 100]))
+            if dice.random() < 0.3:
+                runner.restart()
+
+    with pytest.raises(
+        Refusal, match=rf"source={block.source} says records=\d+, and records=\d+ came, so Kafka has lost"
+    ):
+        read()
+    runner.restart()
+    assert runner.stage.report()["interval"] < int(block.interval.max())
+    with pytest.raises(Refusal, match="so Kafka has lost"):
+        read()
+    runner.close()
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_restart_after_any_commit_writes_the_same_bytes(seed: int, tmp_path: Path) -> None:
+    ours = services(["toeplitz", "weighted", "adaptive", "closing"][seed % 4])
+    log, _ = random_log(seed, ours.config_digest)
+    undisturbed = run(ours, log, tmp_path / "a", seed=None)
+    disturbed = run(ours, log, tmp_path / "b", seed=seed)
+
+    assert block_bytes(disturbed) == block_bytes(undisturbed)
+    assert disturbed.stage.counters == undisturbed.stage.counters
+    for intervals in ticks(disturbed).values():
+        assert intervals == sorted(set(intervals))
+        assert intervals[-1] == ticks(undisturbed)[0][-1]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_spilling_an_open_interval_changes_nothing_and_bounds_the_memory(
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Services, "max_record_bytes", property(lambda _: 400))
+    ours = services("closing" if seed % 2 else "toeplitz")
+    log, events = random_log(seed, ours.config_digest)
+    runner = run(ours, log, tmp_path / "s", seed=seed, spill_above=10)
+    assert sum(bool(commit.meta["spilled"]) for commit in runner.commits) > 3
+    assert released(runner) == slow(ours, events)
+    assert measured(runner) == (slow_lists(ours, events) if seed % 2 else {})
+    assert runner.stage.counters["taken"] == len(events)
+
+
+def test_few_rows_with_long_keys_are_spilled_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(open_intervals, "_WAITING_BYTES", 5_000)
+    runner = Runner(Bound, services(), tmp_path / "s", BY_USER_PARTITION)
+    log = [block_of([(0, n, 0, WINDOW, b'"u"', b'"%s"' % (b"%d" % n * 4000), 1)]) for n in range(1, 3)]
+    for end in (1, 2):
+        runner.feed(log, end)
+        runner.commit()
+    assert [commit.meta["spilled"] for commit in runner.commits] == [{0: 2}]
+    assert runner.stage._open.size == 0  # type: ignore[attr-defined]
+    runner.close()
+
+
+@pytest.mark.parametrize("strategy", ["toeplitz", "closing"])
+@pytest.mark.parametrize("seed", [1, 3, 4])
+def test_state_of_a_window_is_dropped_when_its_last_trigger_has_closed(
+    strategy: str, seed: int, tmp_path: Path
+) -> None:
+    ours = services(strategy, max_records_per_user=20)
+    log, events = random_log(seed, ours.config_digest)
+    # What the last interval itself brings must go as well.
+    assert {(5, WINDOW), (9, WINDOW + SLOTS * HOUR)} <= {(interval, start) for interval, start, _ in slow(ours, events)}
+    runner = Followed(Bound, ours, tmp_path / "s", BY_USER_PARTITION)
+    most = 0
+    for end in range(len(log) + 1):
+        runner.feed(log, end)
+        while runner.commit(1):
+            closed = runner.commits[-1].meta["closed"]
+            open_windows = {
+                start for _, _, interval, start, *_ in events if (start - WINDOW) // HOUR + SLOTS + 2 > closed + 1
+            }
+            tables = defaultdict(set)
+            for key in runner.state():
+                if key[:1] != b"o":
+                    tables[key[:1]].add(WINDOW + number_of(key[1:]) * SLOTS * HOUR)
+            assert set(tables) <= ({b"u", b"k", b"i"} if strategy == "closing" else {b"u"})
+            for starts in tables.values():
+                assert starts <= open_windows
+                most = max(most, len(starts))
+    assert most == 2
+    assert [key for key in runner.state() if key[:1] == b"o"] == []
+    runner.close()
+
+
+def test_every_bounded_partition_gets_every_tick_also_of_intervals_without_records(tmp_path: Path) -> None:
+    ours = services()
+    digest = ours.config_digest
+    log = [ticked([], 0, 5, digest), ticked([], 1, 7, digest)]
+    runner = run(ours, log, tmp_path / "s")
+    assert ticks(runner) == {0: [5], 1: [5], 2: [5]}
+    assert released(runner) == {}
+    assert runner.position == 2
+
+
+def test_no_user_leaves_bound(tmp_path: Path) -> None:
+    ours = services()
+    secret = b"nobody-may-see-this-user"
+    event: Event = (0, 0, 0, WINDOW, b'"%s"' % secret, b'"k"', 1)
+    digest = ours.config_digest
+    log = [block_of([event])]
+    log += [ticked(log, 0, 0, digest), ticked(log, 1, 0, digest)]
+    runner = run(ours, log, tmp_path / "s")
+    assert released(runner) == {(0, WINDOW, b'"k"'): [1, 1 << 20, 1, 1, 1]}
+    assert not any(secret in (value or b"") + (key or b"") for _, _, key, value, _ in runner.written)
+
+
+@pytest.mark.parametrize("fetches", range(4))
+def test_another_users_load_never_decides_which_of_my_records_are_kept(fetches: int, tmp_path: Path) -> None:
+    """Two sources: by-user's order follows fetch timing, so caps must not."""
+    ours = services(max_records_per_user=2, max_records_per_key=1)
+    digest = ours.config_digest
+    mine: list[list[Event]] = [
+        [(source, n, 0, WINDOW, b'"me"', b'"k%d-%d"' % (source, n), 0)] for source in range(2) for n in range(3)
+    ]
+    others: list[list[Event]] = [
+        [(source, 100 + n, 0, WINDOW, b'"o%d"' % n, b'"k"', 0)] for source in range(2) for n in range(20 * fetches)
+    ]
+    dice = random.Random(fetches)
+    per_source = [[e for e in mine + others if e[0][0] == source] for source in range(2)]
+    log = []
+    while any(per_source):
+        log.append(block_of(dice.choice([p for p in per_source if p]).pop(0)))
+    log += [ticked(log, 0, 0, digest), ticked(log, 1, 0, digest)]
+    runner = run(ours, log, tmp_path / "s")
+    kept = {key for _, _, key in released(runner) if key != b'"k"'}
+    assert kept == {b'"k0-0"', b'"k0-1"'}
+
+
+def test_an_interval_waits_for_what_was_published_before_it_and_those_without_events_do_not(tmp_path: Path) -> None:
+    ours = services("adaptive")
+    digest = ours.config_digest
+    late = LAG + 3
+    events: list[Event] = [(0, interval, interval, WINDOW, b'"u"', b'"k1"', 1) for interval in (0, late)]
+    log = [block_of(events[:1]), block_of(events[1:])]
+    log += [ticked(log, 0, late, digest), ticked(log, 1, late, digest)]
+    runner = Runner(Bound, ours, tmp_path / "s", BY_USER_PARTITION)
+    runner.feed(log, len(log))
+    runner.commit()
+    # The first intervals of a pipeline come before anything is published; what lies between is closed for release to go on.
+    assert ticks(runner)[0] == [0, late - 1]
+    assert runner.stage.stall(0) == (
+        f"interval={late} waits for interval={late - LAG} of release 0, 1, 2: see what status says of release"
+    )
+    for interval in range(late - LAG):
+        publish(ours, interval)
+    publish(ours, late - LAG, partitions=(0, 2))
+    assert runner.commit() == 0
+    assert (
+        runner.stage.stall(0)
+        == f"interval={late} waits for interval={late - LAG} of release 1: see what status says of release"
+    )
+    publish(ours, late - LAG, partitions=(1,))
+    runner.restart()
+    runner.feed(log, len(log))
+    runner.commit()
+    assert ticks(runner)[0] == [0, late - 1, late]
+    assert runner.stage.stall(0) is None
+    assert released(runner) == slow(ours, events)
+    runner.close()
+
+
+def test_bound_asks_for_no_more_than_it_can_hold_while_it_waits(tmp_path: Path) -> None:
+    """Route is not held up: read on, an archive would be spilled and logged a second time as a whole."""
+    ours = services("adaptive")
+    digest = ours.config_digest
+    interval = LAG + 1
+    log = [block_of([(0, n, interval, WINDOW, b'"u%d"' % n, b'"k"', 1) for n in range(10)])]
+    log += [ticked(log, 0, interval, digest), ticked(log, 1, interval, digest)]
+    log.append(block_of([(0, 10 + n, interval + 1, WINDOW, b'"u%d"' % n, b'"k"', 1) for n in range(10)]))
+    runner = Runner(Bound, ours, tmp_path / "s", BY_USER_PARTITION)
+    runner.stage._max_rows = 30  # type: ignore[attr-defined]
+    runner.feed(log, 3)
+    runner.commit()
+    assert not runner.stage.full
+    runner.feed(log, 4)
+    runner.commit()
+    assert runner.stage.full
+    for earlier in range(interval):
+        publish(ours, earlier)
+    runner.commit()
+    assert not runner.stage.full
+    runner.close()
+
+
+def test_lost_published_keys_are_refused(tmp_path: Path) -> None:
+    ours = services("adaptive")
+    digest = ours.config_digest
+    log = [block_of([(0, 0, LAG, WINDOW, b'"u"', b'"k1"', 1)])]
+    log += [ticked(log, 0, LAG, digest), ticked(log, 1, LAG, digest)]
+    assert ours.published_keys is not None
+    for partition in range(PARTITIONS):
+        block = published_keys.block_of(partition, 0, digest, bytes.fromhex(EPOCH), {}, {WINDOW: 1})
+        ours.published_keys.take(published_keys.encode(block), partition)
+    runner = Runner(Bound, ours, tmp_path / "s", BY_USER_PARTITION)
+    runner.feed(log, len(log))
+    with pytest.raises(Refusal, match=r"lacks keys that were published"):
+        runner.commit()
+    runner.close()
+
+
+# ---- strategy closing: the lists of a window's users at its last trigger ------------------------------------------------
+
+
+def closed(ours: Services, blocks: list[bytes], last: int) -> list[bytes]:
+    """The blocks, behind which both sources have closed everything up to an interval."""
+    return blocks + [ticked(blocks, source, last, ours.config_digest) for source in range(2)]
+
+
+LIST_CASES: dict[str, dict[str, Any]] = {
+    "as configured": {},
+    "cut": {"counted": 1, "declared": [], "max_records_per_user": 20},
+    "long": {"declared": [f"k{n}" for n in range(20) if n not in (2, 7)], "max_records_per_user": 30},
+    "capped": {"max_records_per_user": 3, "max_records_per_key": 1},
+    "lag of the whole window": {"lag": TRIGGERS, "declared": ["k1"]},
+    "lag of more": {"lag": TRIGGERS + 3, "declared": []},
+    "shortest lag": {"lag": 1, "counted": 5, "max_records_per_user": 12},
+}
+
+
+@pytest.mark.parametrize("case", LIST_CASES)
+@pytest.mark.parametrize("seed", range(3))
+def test_lists_measured_at_a_windows_last_interval_are_those_of_a_loop_over_users(
+    case: str, seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With windows that overlap, two sources, spills and restarts; users are read in chunks of two."""
+    monkeypatch.setattr(user_lists, "_CHUNK", 2)
+    ours = services("closing", **LIST_CASES[case])
+    log, events = random_log(seed, ours.config_digest, sizes=50, users=4)
+    runner = run(ours, log, tmp_path / "s", seed=seed, spill_above=40)
+    wanted = slow_lists(ours, events)
+    assert {interval for interval, *_ in wanted} == {5, 9, 13}
+    assert measured(runner) == wanted
+    assert released(runner) == slow(ours, events)
+    kinds = {tuple(number > 0 for number in row) for row in wanted.values()}
+    # A key is measured either as public or as not public.
+    assert kinds == ({(True, True, False)} if case == "lag of more" else {(True, True, False), (False, False, True)})
+
+
+def test_the_cases_of_lists_are_not_all_alike() -> None:
+    """Some lists are cut, some are longer than the norm of public keys allows, some belong to users silent at the last interval."""
+    _, events = random_log(0, bytes(32), sizes=50, users=4)
+    cut, long = services("closing", **LIST_CASES["cut"]), services("closing", **LIST_CASES["long"])
+    lists: Lists = defaultdict(dict)
+    slow(long, events, lists=lists)
+    assert any(len(mine.keys() & set(long.settings.declared_keys)) > 6 for mine in lists.values())
+    silent = {(start, user) for start, user in lists} - {
+        (start, user)
+        for _, _, interval, start, user, _, _ in events
+        if interval == (start - WINDOW) // HOUR + TRIGGERS - 1
+    }
+    assert silent
+    uncut = services("closing", **{**LIST_CASES["cut"], "counted": 3})
+    assert len(slow_lists(cut, events)) < len(slow_lists(uncut, events))
+
+
+def test_the_stream_of_closing_is_that_of_adaptive_with_the_same_constants(tmp_path: Path) -> None:
+    runners = {}
+    for strategy in ("adaptive", "closing"):
+        ours = services(strategy)
+        log, _ = random_log(4, ours.config_digest, sizes=30)
+        runners[strategy] = run(ours, log, tmp_path / strategy)
+    assert len(released(runners["closing"])) > 10
+    assert released(runners["closing"]) == released(runners["adaptive"])
+    assert measured(runners["closing"])
+    assert measured(runners["adaptive"]) == {}
+    assert "numbers" not in runners["adaptive"].commits[-1].meta
+
+
+def test_keys_of_lists_are_numbered_so_that_no_two_become_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The hashes that make one key of several for the other strategies; here there is nothing to collide."""
+    ours = services("closing")
+    log, events = random_log(1, ours.config_digest)
+    monkeypatch.setattr(bound, "blake2b", lambda data, *, digest_size, **_: blake2b(b"", digest_size=digest_size))
+    runner = run(ours, log, tmp_path / "s", seed=1)
+    assert released(runner) == slow(ours, events)
+    assert measured(runner) == slow_lists(ours, events)
+
+
+ONE = 1 << 20
+
+
+@pytest.mark.parametrize("at", [0, TRIGGERS - 1], ids=["earlier records", "records of the last interval"])
+def test_a_last_interval_measures_who_came_whenever_that_was(at: int, tmp_path: Path) -> None:
+    ours = services("closing")
+    events: list[Event] = [
+        (0, n, at, WINDOW, b'"u%d"' % user, key, 1)
+        for n, (user, key) in enumerate([(0, b'"a"'), (0, b'"k7"'), (1, b'"a"'), (1, b'"b"'), (1, b'"c"')])
+    ]
+    runner = run(ours, closed(ours, [block_of(events)], TRIGGERS - 1), tmp_path / "s")
+    third = math.isqrt(2 * ONE * ONE // 3)
+    assert measured(runner) == {
+        (TRIGGERS - 1, WINDOW, b'"a"'): [2, ONE + third, 0],
+        (TRIGGERS - 1, WINDOW, b'"b"'): [1, third, 0],
+        (TRIGGERS - 1, WINDOW, b'"c"'): [1, third, 0],
+        (TRIGGERS - 1, WINDOW, b'"k7"'): [0, 0, ONE],
+    }
+    assert {place[0] for place in released(runner)} == {at}
+    assert ticks(runner)[0][-1] == TRIGGERS - 1
+
+
+def test_windows_that_nobody_came_to_are_closed_one_by_one_and_measure_nothing(tmp_path: Path) -> None:
+    ours = services("closing")
+    runner = run(ours, closed(ours, [], LAST_SLOT), tmp_path / "s")
+    assert block_bytes(runner) == []
+    assert set(ticks(runner)[0]) >= {5, 9, 13}
+    assert not any(commit.puts for commit in runner.commits)
+
+
+@pytest.mark.parametrize("cut", range(1, 8))
+def test_a_restart_between_two_commits_measures_the_same_lists(cut: int, tmp_path: Path) -> None:
+    """Also the one before the last interval, whose own records reach the lists with that very commit."""
+    ours = services("closing")
+    events: list[Event] = [
+        (0, 10 * interval + n, interval, WINDOW, b'"u%d"' % ((interval + n) % 5), b'"%d"' % (interval * n % 4), 1)
+        for interval in range(TRIGGERS)
+        for n in range(4)
+    ]
+    log = closed(
+        ours, [block_of([e for e in events if e[2] == interval]) for interval in range(TRIGGERS)], TRIGGERS - 1
+    )
+    runner = Followed(Bound, ours, tmp_path / "s", BY_USER_PARTITION)
+    runner.feed(log, len(log))
+    for _ in range(cut):
+        runner.commit(1)
+    runner.restart()
+    runner.feed(log, len(log))
+    runner.commit()
+    runner.close()
+    assert len(runner.commits) == TRIGGERS
+    assert measured(runner) == slow_lists(ours, events)
+    assert len(measured(runner)) > 3
+
+
+def numbered(state: dict[bytes, bytes]) -> dict[int, tuple[int, bytes]]:
+    """Key number -> (window, key), the same by both tables, and no row of a user holds any other."""
+    by_number = {
+        int.from_bytes(name[9:], "big"): (number_of(name[1:]), key)
+        for name, key in state.items()
+        if name[:1] == user_lists.KEYS
+    }
+    by_key = {
+        int.from_bytes(number, "little"): (number_of(name[1:]), name[9:])
+        for name, number in state.items()
+        if name[:1] == user_lists.NUMBERS
+    }
+    assert by_number == by_key
+    used = {
+        (int(number), number_of(name[1:]))
+        for name, row in state.items()
+        if name[:1] == b"u"
+        for number in np.frombuffer(row, bound._ENTRY)["hash"]
+    }
+    assert used == {(number, window) for number, (window, _) in by_number.items()}
+    return by_number
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_number_means_one_key_of_one_window_for_ever(seed: int, tmp_path: Path) -> None:
+    """Across windows, restarts and numbers given to keys of which nothing was kept."""
+    ours = services("closing", max_records_per_user=2)
+    log, _ = random_log(seed, ours.config_digest, users=3)
+    runner = Followed(Bound, ours, tmp_path / "s", BY_USER_PARTITION)
+    meant: dict[int, tuple[int, bytes]] = {}
+    following = 0
+    for end in range(len(log) + 1):
+        runner.feed(log, end)
+        runner.commit()
+        for number, place in numbered(runner.state()).items():
+            assert meant.setdefault(number, place) == place
+        if runner.meta is not None:
+            assert runner.meta["numbers"] >= max([following, *(number + 1 for number in meant)])
+            following = runner.meta["numbers"]
+        if end % 3 == 0:
+            runner.restart()
+    runner.close()
+    assert len(meant) > 10
+    assert len({window for window, _ in meant.values()}) > 2
+    assert len(set(meant.values())) == len(meant)
+    assert following > len(meant)
+
+
+def test_keys_of_which_nothing_is_kept_leave_no_trace_until_somebody_else_brings_them(tmp_path: Path) -> None:
+    ours = services("closing", max_records_per_user=1, max_records_per_key=1)
+    events: list[Event] = [
+        (0, 0, 0, WINDOW, b'"full"', b'"kept"', 1),
+        (0, 1, 0, WINDOW, b'"full"', b'"only capped"', 1),
+        (0, 2, 1, WINDOW, b'"full"', b'"only capped"', 1),
+        (0, 3, 2, WINDOW, b'"other"', b'"only capped"', 1),
+    ]
+    log = closed(ours, [block_of(events)], 3)
+    runner = Followed(Bound, ours, tmp_path / "s", BY_USER_PARTITION)
+    runner.feed(log, len(log))
+    for interval in range(2):
+        runner.commit(1)
+        assert runner.commits[-1].meta["closed"] == interval
+        assert {key for _, key in numbered(runner.state()).values()} == {b'"kept"'}
+        assert not any(b"only capped" in name + value for name, value in runner.state().items())
+    runner.commit(1)
+    assert {key for _, key in numbered(runner.state()).values()} == {b'"kept"', b'"only capped"'}
+    runner.close()
+
+
+def test_a_last_interval_waits_for_the_units_of_the_published_keys_and_measures_nothing_before(tmp_path: Path) -> None:
+    ours = services("closing")
+    last, needed = TRIGGERS - 1, TRIGGERS - 1 - LAG
+    events: list[Event] = [(0, n, 0, WINDOW, b'"u"', key, 1) for n, key in enumerate([b'"k0"', b'"x"'])]
+    log = closed(ours, [block_of(events)], last + 1)
+    runner = Runner(Bound, ours, tmp_path / "s", BY_USER_PARTITION)
+    runner.feed(log, len(log))
+    runner.commit()
+    # Nobody came to the last interval, and it waits all the same; what lies before it is closed for release to go on.
+    assert ticks(runner)[0] == [0, last - 1]
+    waits = f"interval={last} waits for interval={needed} of release {{}}: see what status says of release"
+    assert runner.stage.stall(0) == waits.format("0, 1, 2")
+    for interval in range(needed):
+        publish(ours, interval)
+    publish(ours, needed, partitions=(0, 2))
+    for _ in range(2):
+        assert runner.commit() == 0
+        assert runner.stage.stall(0) == waits.format("1")
+        runner.restart()
+        runner.feed(log, len(log))
+    assert measured(runner) == {}
+    publish(ours, needed, partitions=(1,))
+    runner.commit()
+    runner.close()
+    assert measured(runner) == {
+        (last, WINDOW, b'"k0"'): [0, 0, unit_of(WINDOW, b'"k0"')],
+        (last, WINDOW, b'"x"'): [1, ONE, 0],
+    }
+    assert ticks(runner)[0] == [0, last - 1, last, last + 1]
+
+
+def test_units_that_are_being_read_again_are_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the question whether they are there and the one which they are."""
+    ours = services("closing")
+    assert ours.published_keys is not None
+    log = closed(ours, [block_of([(0, 0, 0, WINDOW, b'"u"', b'"k0"', 1)])], TRIGGERS - 1)
+    runner = Runner(Bound, ours, tmp_path / "s", BY_USER_PARTITION)
+    runner.feed(log, len(log))
+    runner.commit()
+    written, state = list(runner.written), runner.state()
+    with monkeypatch.context() as patched:
+        patched.setattr(ours.published_keys, "complete", lambda interval: True)
+        with pytest.raises(NotYet, match="read again"):
+            runner.commit()
+    assert (runner.written, runner.state()) == (written, state)
+    runner.restart()  # what a task does then
+    for interval in range(TRIGGERS - LAG):
+        publish(ours, interval)
+    runner.feed(log, len(log))
+    runner.commit()
+    runner.close()
+    assert measured(runner) == {(TRIGGERS - 1, WINDOW, b'"k0"'): [0, 0, unit_of(WINDOW, b'"k0"')]}
+
+
+def test_published_keys_without_units_are_refused(tmp_path: Path) -> None:
+    ours = services("closing")
+    assert ours.published_keys is not None
+    digest, epoch = ours.config_digest, bytes.fromhex(EPOCH)
+    for interval in range(TRIGGERS - LAG):
+        for partition in range(PARTITIONS):
+            news: dict[int, list[bytes]] = {} if interval or partition else {WINDOW: [b'"k0"']}
+            block = published_keys.block_of(partition, interval, digest, epoch, news, {WINDOW: int(partition == 0)})
+            ours.published_keys.take(published_keys.encode(block), PARTITIONS * interval + partition)
+    runner = Runner(Bound, ours, tmp_path / "s", BY_USER_PARTITION)
+    runner.feed(closed(ours, [], TRIGGERS - 1), 2)
+    with pytest.raises(Refusal, match=r"lacks keys that were published"):
+        runner.commit()
+    assert measured(runner) == {}
+    runner.close()
+
+
+def rewritten(log: list[bytes], dice: random.Random) -> list[bytes]:
+    """The same records of every source, its blocks cut in other places and the sources' turns in another order."""
+    of_source: list[list[bytes]] = [[] for _ in range(SOURCES)]
+    for value in log:
+        if kind_of(value) is Kind.TICK:
+            said = tick.decode(value)
+            of_source[said.source].append(
+                ticked(of_source[said.source], said.source, said.interval, said.config_digest)
+            )
+            continue
+        block = by_user.decode(value)
+        at = 0
+        while at < len(block):
+            size = dice.randrange(1, 6)
+            of_source[block.source].append(by_user.encode(block.take(np.arange(at, min(at + size, len(block))))))
+            at += size
+    result = []
+    while any(of_source):
+        result.append(dice.choice([values for values in of_source if values]).pop(0))
+    return result
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_neither_fetching_nor_cutting_nor_the_turns_of_sources_show_in_what_is_measured(
+    seed: int, tmp_path: Path
+) -> None:
+    """Numbers are given in order of arrival at this stage, so they must not decide about a byte of the lists."""
+    ours = services("closing", counted=2)
+    log, _ = random_log(seed, ours.config_digest, sizes=30)
+    one = run(ours, log, tmp_path / "a")
+    other = run(ours, rewritten(log, random.Random(seed)), tmp_path / "b", seed=seed + 10, spill_above=20)
+    assert released(one) == released(other)
+
+    def lists(runner: Runner) -> list[Any]:
+        return [row for row in block_bytes(runner) if bounded.decode(row[3]).lists is not None]
+
+    assert len(lists(one)) > PARTITIONS
+    assert lists(one) == lists(other)

@@ -1,0 +1,322 @@
+"""Take one user away, and everything that is said about the others stays what it was: from raw records to release's input.
+
+Route and bound run as they do in a worker, once with and once without one user, and each time with fetches of other sizes, by-user
+records interleaved in another way and crashes at other places. Only the wall clock is the same, for cuts are public moments, and
+so is the moment at which the raw topic gets another partition.
+"""
+
+import contextlib
+import json
+import random
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from susurrus.agents.histogram import route as route_module
+from susurrus.agents.histogram.bound import Bound
+from susurrus.agents.histogram.route import Route
+from susurrus.agents.runtime.services import Services
+from susurrus.agents.runtime.stage import NotYet
+from susurrus.mechanisms.errors import Refusal
+from susurrus.topics import bounded
+from susurrus.topics.packing import Kind, kind_of
+from tests.agents.released import settings
+from tests.agents.stages import WINDOW, MemoryClients, Runner, WallClock, services_of
+
+HOUR = 3_600_000
+SOURCES, BY_USER = 3, 2
+LENGTH = 4
+HOURS = 14
+IDLE_GRACE = 600_000
+MINUTE = 60_000
+GROWN = WINDOW + 5 * HOUR
+"""A boundary: some minutes behind it the raw topic grows."""
+GONE = "u0"
+LISTS = 1_000
+"""Added to the interval of what lists add up to, so that it has a place of its own."""
+
+Event = tuple[int, int, str | float | bool, dict[str, Any]]
+"""(moment of arrival, stamp, user, payload)."""
+
+
+class Transcript:
+    """What was published, the same for both neighbours: one key in three, each from an interval of its own on."""
+
+    def complete(self, interval: int) -> bool:
+        return True
+
+    def known(self, window: int, interval: int, keys: list[bytes]) -> Any:
+        first = window // HOUR - WINDOW // HOUR
+        return np.array([sum(key) % 3 == 0 and first + sum(key) % LENGTH <= interval for key in keys])
+
+    def units(self, window: int, interval: int, keys: list[bytes]) -> Any:
+        return self.known(window, interval, keys) * np.array([(1 << 20) - 1_001 * (sum(key) % 99) for key in keys])
+
+
+class Ends(MemoryClients):
+    """Logs that end where the wall clock says; those beyond SOURCES are there from ``grows_at`` on."""
+
+    def __init__(self, logs: list[list[Event]], clock: WallClock, grows_at: int | None) -> None:
+        super().__init__()
+        self.logs, self.clock, self.grows_at = logs, clock, grows_at
+
+    def partitions(self, topic: str) -> int:
+        return SOURCES if self.grows_at is None or self.clock.now < self.grows_at else len(self.logs)
+
+    def watermarks(self, topic: str, partition: int) -> tuple[int, int]:
+        return 0, sum(arrived <= self.clock.now for arrived, *_ in self.logs[partition])
+
+
+def services(kind: str, strategy: str, **bounds: int) -> Services:
+    return services_of(
+        settings(
+            pipeline={"name": "p", "prefix": "t"},
+            input={"topic": "raw", "user": "user", "key": ["key"], "time": "at", "null_key": "value"},
+            start={"from": "earliest", "first_window": WINDOW},
+            clock={
+                "kind": kind,
+                "grace": "5s",
+                "idle_grace": IDLE_GRACE,
+                "max_ahead": "3h",
+                "max_future": "5h",
+                **({"until": WINDOW + HOURS * HOUR} if kind == "replay" else {}),
+            },
+            window={"length": LENGTH * HOUR, "trigger_every": HOUR, "allowed_lateness": 2 * HOUR, "origin": WINDOW},
+            bounds={"max_records_per_user": 4, "max_records_per_key": 2, **bounds},
+            columns=[
+                {"name": "visits", "kind": "count"},
+                {"name": "people", "kind": "users"},
+                {"name": "paid", "kind": "sum", "field": "amount", "bound": 1e6, "grid": 1},
+            ],
+            privacy={"epsilon": 6.0, "delta": 1e-9, "strategy": strategy},
+            topics={"by_user_partitions": BY_USER, "bounded_partitions": 1},
+            worker={"max_open_records": 1000},
+        ),
+        sources=SOURCES,
+    )
+
+
+def raw_logs(seed: int, kind: str) -> list[list[Event]]:
+    """Events of six users, who spell themselves in several ways; keys and amounts are a user's own, so they can be told apart."""
+    dice = random.Random(seed)
+    spellings: dict[str, list[Any]] = {
+        "u0": [1, 1.0],
+        "u1": [True],
+        "u2": ["1"],
+        "u3": ["a"],
+        "u4": [-7, -7.0],
+        "u5": [False],
+    }
+    logs: list[list[Event]] = []
+    for _ in range(SOURCES):
+        moments = sorted(WINDOW + dice.randrange(HOURS * HOUR) for _ in range(dice.randrange(20, 120)))
+        log: list[Event] = []
+        for number, arrived in enumerate(moments):
+            who = dice.choice(list(spellings))
+            stamp = arrived
+            if kind == "producer":
+                stamp += dice.choice([0, 0, 0, -HOUR, 2 * HOUR, 10**12, -(10**12)])
+            at = stamp + dice.choice([0, 0, -HOUR, -3 * HOUR, 4 * HOUR, 30 * HOUR])
+            key = f"{who}/{int(dice.expovariate(0.5))}"
+            payload = {"user": dice.choice(spellings[who]), "key": key, "at": at, "amount": number}
+            log.append((arrived, stamp, who, payload))
+        logs.append(log)
+    return logs
+
+
+def increments(
+    ours: Services,
+    logs: list[list[Event]],
+    kind: str,
+    seed: int,
+    directory: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    grows_at: int | None = None,
+    step: int = HOUR // 4,
+) -> dict[tuple[int, int, bytes], tuple[int, ...]]:
+    """(interval, window, key) -> users, weight, sums, as bound hands them to release; the sums of lists under interval + 1000."""
+    dice, clock = random.Random(seed), WallClock()
+    ends = Ends(logs, clock, grows_at)
+    object.__setattr__(ours, "clients", ends)
+    if ours.published_keys is not None:
+        object.__setattr__(ours, "published_keys", Transcript())
+    ours.ledger.start.topic_id = "raw-1"  # type: ignore[misc]
+    monkeypatch.setattr(route_module, "time", clock)
+    stamped = 1 if kind == "broker" else 0
+    records = [
+        [
+            SimpleNamespace(
+                offset=n, timestamp=stamp, timestamp_type=stamped, value=json.dumps(payload).encode(), key=None
+            )
+            for n, (_, stamp, _, payload) in enumerate(log)
+        ]
+        for log in logs
+    ]
+    if kind == "replay":
+        clock.now = WINDOW + 1000 * HOUR
+    routes = [Runner(Route, ours, directory / f"r{n}", n) for n in range(SOURCES)]
+    logs_by_user: list[list[bytes]] = [[] for _ in range(BY_USER)]
+
+    def move(runner: Runner, upto: int) -> None:
+        while runner.next < upto:
+            runner.feed(records[runner.stage.partition], min(upto, runner.next + dice.randrange(1, 30)))
+            if dice.random() < 0.7:
+                seen = len(runner.written)
+                runner.commit(now=clock.now)
+                for topic, partition, _, value, _ in runner.written[seen:]:
+                    if topic == ours.topic("by-user") and value is not None:
+                        logs_by_user[partition].append(value)
+            elif dice.random() < 0.3:
+                runner.restart()
+        seen = len(runner.written)
+        runner.commit(now=clock.now)
+        for topic, partition, _, value, _ in runner.written[seen:]:
+            if topic == ours.topic("by-user") and value is not None:
+                logs_by_user[partition].append(value)
+
+    last = WINDOW + (HOURS + 10) * HOUR
+    while True:
+        for number in range(len(routes), ends.partitions("raw")):
+            with contextlib.suppress(NotYet, Refusal):
+                routes.append(Runner(Route, ours, directory / f"r{number}", number))
+        for runner in dice.sample(routes, len(routes)):
+            move(runner, ends.watermarks("raw", runner.stage.partition)[1])
+        if clock.now >= last:
+            break
+        clock.now += step
+    found: dict[tuple[int, int, bytes], tuple[int, ...]] = {}
+    for number, log in enumerate(logs_by_user):
+        bound = Runner(Bound, ours, directory / f"b{number}", number)
+        while bound.next < len(log):
+            bound.feed(log, bound.next + dice.randrange(1, 9))
+            if dice.random() < 0.2:
+                bound.restart()
+            bound.commit(dice.choice([1, 2, 10**9]))
+        bound.commit()
+        for topic, _, _, value, _ in bound.written:
+            if topic == ours.topic("bounded") and value is not None and kind_of(value) is not Kind.TICK:
+                block = bounded.decode(value)
+                for row, key in enumerate(block.keys):
+                    name = (block.interval + LISTS * (block.lists is not None), int(block.window[row]), key)
+                    assert name not in found
+                    numbers = (block.users[row], block.weight[row], *block.sums[row])
+                    found[name] = tuple(map(int, numbers if block.lists is None else block.lists[row]))
+        bound.close()
+    for runner in routes:
+        runner.close()
+    return found
+
+
+@pytest.mark.parametrize("kind", ["broker", "producer", "replay"])
+@pytest.mark.parametrize("seed", range(4))
+def test_what_is_known_of_the_others_does_not_change_when_one_user_goes(
+    kind: str, seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    strategy = ["toeplitz", "weighted", "adaptive", "closing"][seed]
+    logs = raw_logs(seed, kind)
+    without = [[event for event in log if event[2] != GONE] for log in logs]
+    assert sum(map(len, without)) < sum(map(len, logs))
+    whole = increments(services(kind, strategy), logs, kind, seed, tmp_path / "a", monkeypatch)
+    rest = increments(services(kind, strategy), without, kind, seed + 100, tmp_path / "b", monkeypatch)
+    others = {name: row for name, row in whole.items() if not name[2].startswith(b'"' + GONE.encode())}
+    assert others
+    assert rest == others
+    for (interval, *_), (users, weight, visits, *_) in whole.items():
+        assert users <= 1  # nobody has two identities
+        if interval >= LISTS:
+            assert weight + visits <= 1 << 20  # of lists, it is the weight on public keys
+        else:
+            assert visits <= 2
+    lists = {(row[1] > 0, row[2] > 0) for (interval, *_), row in whole.items() if interval >= LISTS}
+    # Measured as not public, or as public.
+    assert lists == ({(True, False), (False, True)} if strategy == "closing" else set())
+
+
+def growing_logs(seed: int, kind: str, grows_at: int) -> list[list[Event]]:
+    """Logs of which the last begins when the topic has grown. In source 0 only GONE has a record between the boundary GROWN and
+    the end of the idle grace: it decides when source 0 learns from its records that the interval before is over."""
+    logs = raw_logs(seed, kind)
+    logs[0] = [event for event in logs[0] if not GROWN <= event[0] <= GROWN + IDLE_GRACE]
+    own = (GROWN + MINUTE, GROWN + MINUTE, GONE, {"user": 1, "key": GONE, "at": GROWN + MINUTE, "amount": 1})
+    logs[0] = sorted([*logs[0], own], key=lambda event: event[0])
+    moments = [grows_at + n * MINUTE for n in range(1, 90)]
+    logs.append([(at, at, f"n{at}", {"user": f"n{at}", "key": f"new/{at}", "at": at, "amount": 1}) for at in moments])
+    return logs
+
+
+@pytest.mark.parametrize("kind", ["broker", "producer", "replay"])
+@pytest.mark.parametrize("minutes", [3, 7, 33])
+def test_when_a_new_partition_counts_does_not_change_when_one_user_goes(
+    kind: str, minutes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The announcement of a grown topic is made at public instants: nobody's record decides which trigger others count in."""
+    grows_at = GROWN + minutes * MINUTE
+    logs = growing_logs(minutes, kind, grows_at)
+    without = [[event for event in log if event[2] != GONE] for log in logs]
+    ours, theirs = services(kind, "toeplitz"), services(kind, "toeplitz")
+    whole = increments(ours, logs, kind, minutes, tmp_path / "a", monkeypatch, grows_at=grows_at, step=5 * MINUTE)
+    rest = increments(
+        theirs, without, kind, minutes + 100, tmp_path / "b", monkeypatch, grows_at=grows_at, step=5 * MINUTE
+    )
+    others = {name: row for name, row in whole.items() if not name[2].startswith(b'"' + GONE.encode())}
+    assert rest == others
+    counted = {
+        int(name[2].strip(b'"').removeprefix(b"new/")): name[0] for name in others if name[2].startswith(b'"new/')
+    }
+    if kind == "replay":
+        assert not counted  # what is added to an archive belongs to no archive
+    else:
+        # Growth moves nobody: every record of the new partition counts in the trigger of its own stamp.
+        assert counted == {at: ours.calendar.interval_at(at) for at, *_ in logs[SOURCES]}
+
+
+@pytest.mark.parametrize("kind", ["broker", "producer", "replay"])
+def test_dropping_on_arrival_what_no_history_could_keep_changes_nothing(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One busy user must not fill the pipeline; route may drop early only what bound would drop anyway."""
+    logs = raw_logs(5, kind)
+    for log in logs:  # everybody is busy: the same event ten times over
+        log[:] = [event for event in log for _ in range(10)]
+    dropped = 0
+    really = Route._without_over_cap
+
+    def counting(self: Route, rows: Any, *columns: Any) -> Any:
+        nonlocal dropped
+        left = really(self, rows, *columns)
+        dropped += len(rows) - len(left)
+        return left
+
+    monkeypatch.setattr(Route, "_without_over_cap", counting)
+    early = increments(services(kind, "toeplitz"), logs, kind, 1, tmp_path / "early", monkeypatch)
+    monkeypatch.setattr(Route, "_without_over_cap", lambda self, rows, *columns: rows)
+    late = increments(services(kind, "toeplitz"), logs, kind, 2, tmp_path / "late", monkeypatch)
+    assert dropped > 100
+    assert len(early) > 10
+    assert early == late
+
+
+@pytest.mark.parametrize("kind", ["broker", "producer", "replay"])
+def test_with_a_cap_on_keys_nothing_is_dropped_on_arrival(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A record that a user's fetch alone pushes over C counts after all if others of the fetch bring one key too many.
+
+    Which records share a fetch follows other users' load, so dropping it would let them decide about it.
+    """
+    logs, dice = raw_logs(5, kind), random.Random(6)
+    for log in logs:  # everybody brings many keys at once, of which one is admitted
+        log[:] = [
+            (arrived, stamp, who, {**payload, "key": f"{who}/{dice.randrange(6)}"})
+            for arrived, stamp, who, payload in log
+            for _ in range(12)
+        ]
+    as_it_is = increments(services(kind, "toeplitz", max_keys_per_user=1), logs, kind, 1, tmp_path / "a", monkeypatch)
+    monkeypatch.setattr(Route, "_without_over_cap", lambda self, rows, *columns: rows)
+    whole = increments(services(kind, "toeplitz", max_keys_per_user=1), logs, kind, 2, tmp_path / "b", monkeypatch)
+    assert len(whole) > 10
+    assert as_it_is == whole

@@ -1,0 +1,248 @@
+"""What a new epoch costs and where it begins, without a broker; doing it is in tests/chaos/test_restored.py."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from susurrus.agents.cli.ledger import told
+from susurrus.agents.cli.main import app
+from susurrus.agents.operations import new_epoch as module
+from susurrus.agents.operations.new_epoch import FirstWindow, NewEpoch, Plan
+from susurrus.agents.runtime.worker import calendar_of
+from susurrus.mechanisms.accounting import delta_gaussian
+from susurrus.mechanisms.errors import BudgetExhausted, ConfigurationError, Refusal
+from susurrus.mechanisms.histogram.strategy import build_strategy
+from susurrus.topics import charges, ledger
+from susurrus.topics.progress import Progress
+from tests.agents.released import DAY, EPOCHS, WINDOW, settings
+
+NOW = WINDOW + 3 * DAY + 12 * 3_600_000
+TODAY = WINDOW + 3 * DAY
+OTHERS = {
+    "kafka": {"bootstrap_servers": "localhost:1"},
+    "clock": {"kind": "producer"},
+    "topics": {"by_user_partitions": 4, "bounded_partitions": 4},
+}
+
+
+class Clients:
+    """Topics that exist, a group without members."""
+
+    application = "t.page-views"
+
+    def __init__(self, *, members: Iterable[str] = (), partitions: dict[str, int] | None = None) -> None:
+        self._members = [SimpleNamespace(host=f"/{host}") for host in members]
+        self._partitions = partitions or {}
+
+    def admin(self) -> Any:
+        future = SimpleNamespace(result=lambda: SimpleNamespace(members=self._members))
+        return SimpleNamespace(describe_consumer_groups=lambda groups, **_: dict.fromkeys(groups, future))
+
+    def cleanup_policy(self, topic: str) -> str:
+        return "delete"
+
+    def partitions(self, topic: str) -> int:
+        return self._partitions.get(topic.rpartition(".")[2], 4)
+
+
+def said(window: int, trigger: int = 4, *, epoch: int = 1, partition: int = 0) -> Progress:
+    return Progress(
+        window=window, trigger=trigger, of_triggers=4, partition=partition, of_partitions=4, rows=0, epoch=EPOCHS[epoch],
+        epoch_number=epoch,
+    )  # fmt: skip
+
+
+def charge(window: int, *, epoch: int = 1, pipeline: str = "page-views") -> charges.Charge:
+    return charges.Charge(
+        raw_topic="raw", window=window, pipeline=pipeline, epoch=EPOCHS[epoch], epsilon=6.0, delta=1e-9, mu=0.9,
+        delta_selection=5e-10,
+    )  # fmt: skip
+
+
+class Work(NewEpoch):
+    """Reads lists."""
+
+    log: list[Progress]
+    charged: list[charges.Charge]
+
+    def _charges(self) -> Iterator[charges.Charge]:
+        return iter(self.charged)
+
+
+@pytest.fixture
+def work(monkeypatch: pytest.MonkeyPatch) -> Any:
+    def work(
+        log: list[Progress],
+        charged: list[charges.Charge] | None = None,
+        *,
+        clients: Clients | None = None,
+        number: int = 1,
+        first_window: FirstWindow = "next",
+        origin: Any = None,
+        **sections: Any,
+    ) -> Work:
+        configured = settings(**{**OTHERS, **sections})
+        records = {} if not number else {"epoch": ledger.Epoch(epoch=EPOCHS[number], number=number, created=0)}
+        histogram = configured.pipeline.kind == "histogram"
+        services: Any = SimpleNamespace(
+            settings=configured,
+            clients=clients or Clients(),
+            calendar=calendar_of(configured),
+            strategy=build_strategy(configured.plan()) if histogram else None,
+            published_keys=None,
+            ledger=SimpleNamespace(refresh=lambda **_: None, records=lambda: records),
+        )
+        made = Work(services, first_window=first_window, origin=origin)
+        monkeypatch.setattr(module, "read_progress", lambda clients, topic: enumerate(log))
+        made.charged = [charge(p.window, epoch=p.epoch_number) for p in log] if charged is None else charged
+        return made
+
+    return work
+
+
+def begins(plan: Plan) -> tuple[int, Any]:
+    return plan.first_window, plan.origin
+
+
+def test_by_default_it_begins_behind_everything_published_and_costs_nothing_twice(work: Any) -> None:
+    plan = work([said(TODAY - DAY), said(TODAY, 2), said(TODAY, 3, partition=1)]).plan(NOW)
+    assert begins(plan) == (TODAY + DAY, "latest")
+    assert (plan.number, plan.again, plan.forgotten, plan.windows_left) == (2, (), (), None)
+    assert [(p.window, p.trigger) for p in plan.unfinished] == [(TODAY, 3)]
+    lines = " ".join(told(plan, "page-views"))
+    assert "epoch 1 (abababab) ends, epoch 2 begins" in lines
+    assert "Left unfinished, at the trigger they have reached: 1995-08-04T00:00:00Z (3 of 4)" in lines
+    assert "nothing is charged twice" in lines
+    # Also where something was published of windows that are still to come: another calendar, another clock.
+    assert work([said(TODAY + 5 * DAY, 1)]).plan(NOW).first_window == TODAY + 6 * DAY
+    assert begins(work([]).plan(NOW)) == (TODAY + DAY, "latest")
+
+
+@pytest.mark.parametrize(
+    ("kind", "origin"), [("producer", "earliest"), ("broker", TODAY - 60_000)], ids=["producer", "broker"]
+)
+def test_the_current_window_is_read_again_from_its_beginning_and_charged_again(
+    work: Any, kind: str, origin: Any
+) -> None:
+    clock = {"kind": kind, "max_future": "1m"}
+    made = work([said(TODAY - DAY), said(TODAY, 3)], first_window="current", clock=clock)
+    plan = made.plan(NOW)
+    assert begins(plan) == (TODAY, origin)
+    [again] = plan.again
+    assert (again.window, again.trigger, again.epochs) == (TODAY, 3, 2)
+    guarantee = plan.guarantee
+    assert again.spend.mu == pytest.approx((0.9**2 + guarantee.mu**2) ** 0.5)
+    assert again.delta == pytest.approx(2e-9)
+    epsilon = again.spend.epsilon_total(again.delta)
+    assert delta_gaussian(again.spend.mu, epsilon) + again.spend.delta_selection <= again.delta
+    lines = " ".join(told(plan, "page-views"))
+    assert "Published a second time, and charged epsilon=6, delta=1e-09" in lines
+    assert f"in 2 epochs: epsilon={epsilon:.4g} at delta=2e-09" in lines
+
+
+def test_every_window_from_the_first_on_is_listed_and_counted_with_all_its_epochs(work: Any) -> None:
+    log = [said(TODAY - n * DAY) for n in range(9)] + [said(TODAY - DAY, 2, epoch=2)]
+    plan = work(log, first_window=TODAY - 7 * DAY, number=2).plan(NOW)
+    assert [a.window for a in plan.again] == [TODAY - n * DAY for n in range(7, -1, -1)]
+    assert [a.epochs for a in plan.again] == [2] * 6 + [3, 2]
+    assert plan.again[6].trigger == 2  # of the newest epoch, which readers show
+    assert (plan.number, begins(plan)[1]) == (3, "earliest")
+    assert " and 3 more" in " ".join(told(plan, "page-views"))
+
+
+def test_charges_that_the_log_has_lost_are_entered_again(work: Any) -> None:
+    log = [said(TODAY - DAY), said(TODAY), said(TODAY, 1, epoch=2)]
+    kept = [charge(TODAY, epoch=2), charge(TODAY, pipeline="other")]
+    plan = work(log, kept, number=0).plan(NOW)
+    assert [(c.window, c.epoch, c.pipeline) for c in plan.forgotten] == [
+        (TODAY - DAY, EPOCHS[1], "page-views"),
+        (TODAY, EPOCHS[1], "page-views"),
+    ]
+    assert {(c.epsilon, c.mu) for c in plan.forgotten} == {(plan.guarantee.epsilon, plan.guarantee.mu)}
+    assert (plan.before, plan.number) == ("", 3)  # higher than anything that readers have seen
+    lines = " ".join(told(plan, "page-views"))
+    assert "the epoch that the ledger has lost ends, epoch 3 begins" in lines
+    assert "The log of charges has lost 2 that progress tells of" in lines
+
+
+def test_the_number_is_higher_than_any_that_was_seen_also_where_the_ledger_is_older(work: Any) -> None:
+    assert work([said(TODAY, epoch=3)], number=1).plan(NOW).number == 4
+    assert work([said(TODAY, epoch=1)], number=3).plan(NOW).number == 4
+
+
+def test_a_budget_that_does_not_allow_it_forbids_it_before_anything_is_done(work: Any) -> None:
+    log = [said(TODAY - DAY), said(TODAY)]
+    budget = {"budget": {"epsilon": 12.0, "delta": 1e-8}}
+    allowed = work(log, first_window="current", **budget).plan(NOW)
+    assert allowed.windows_left is not None
+    assert f"The budget allows it, and {allowed.windows_left} more" in " ".join(told(allowed, "p"))
+    assert work(log, **budget).plan(NOW).windows_left == allowed.windows_left + 1
+    many = [said(TODAY - n * DAY) for n in range(allowed.windows_left + 2)]
+    with pytest.raises(BudgetExhausted, match="would be exceeded"):
+        work(many, first_window=TODAY - 40 * DAY, **budget).plan(NOW)
+    # What others on the raw topic have charged counts as well.
+    others = [charge(TODAY - n * DAY, pipeline="other") for n in range(100)]
+    with pytest.raises(BudgetExhausted):
+        work(log, [*others, *map(charge, (TODAY - DAY, TODAY))], first_window="current", **budget).plan(NOW)
+
+
+REPLAY = {
+    "clock": {"kind": "replay", "until": WINDOW + 5 * DAY},
+    "start": {"from": "earliest", "first_window": WINDOW},
+}
+
+
+def test_an_archive_goes_on_behind_the_last_published_window_from_where_it_began(work: Any) -> None:
+    log = [said(WINDOW), said(WINDOW + DAY, 2)]
+    far = WINDOW + 10_000 * DAY
+    assert begins(work(log, **REPLAY).plan(far)) == (WINDOW + 2 * DAY, "earliest")
+    assert begins(work(log, first_window="current", **REPLAY).plan(far)) == (WINDOW + DAY, "earliest")
+    assert begins(work([], **REPLAY).plan(far)) == (WINDOW, "earliest")
+    with pytest.raises(ConfigurationError, match="nothing of the archive is left"):
+        work([said(WINDOW + 4 * DAY)], **REPLAY).plan(far)
+
+
+def test_what_cannot_be_is_refused_with_the_reason(work: Any) -> None:
+    with pytest.raises(ConfigurationError, match="is not the start of a window; use 1995-08-04T00:00:00Z"):
+        work([], first_window=NOW).plan(NOW)
+    with pytest.raises(ConfigurationError, match="one forged stamp could decide"):
+        work([], origin=TODAY)
+    assert begins(work([], origin=TODAY, clock={"kind": "broker"}).plan(NOW)) == (TODAY + DAY, TODAY)
+    with pytest.raises(Refusal, match=r"has members=2 at 10\.0\.0\.1, 10\.0\.0\.2.*stop every worker"):
+        work([], clients=Clients(members=["10.0.0.2", "10.0.0.1"])).plan(NOW)
+    with pytest.raises(Refusal, match=r"topic=t\.page-views\.bound-changelog does not exist"):
+        work([], clients=Clients(partitions={"bound-changelog": 0})).plan(NOW)
+    with pytest.raises(Refusal, match=r"bounded has partitions=3, the configuration says 4: change \[topics\] back"):
+        work([], clients=Clients(partitions={"bounded": 3})).plan(NOW)
+    stream = {"pipeline": {"name": "p", "kind": "stream"}, "stream": {"bound": 1.0, "epsilon": 1.0}, "privacy": None}
+    with pytest.raises(Refusal, match="only histograms have epochs that are charged"):
+        work([], **{**stream, "window": {}, "input": {"topic": "raw"}, "clock": {}})
+    with pytest.raises(ConfigurationError, match=r"kafka\.embedded"):
+        work([], kafka={"bootstrap_servers": "localhost:1", "embedded": True})
+
+
+@pytest.mark.parametrize("option", ["--first-window", "--from"])
+def test_an_instant_that_is_none_is_told_with_its_option(option: str, tmp_path: Path) -> None:
+    config = tmp_path / "pipeline.toml"
+    config.write_text(
+        '[pipeline]\nname = "p"\n[kafka]\nbootstrap_servers = "localhost:1"\n[input]\ntopic = "raw"\nuser = "u"\nkey = ["k"]\n'
+        "[privacy]\nepsilon = 1.0\ndelta = 1e-9\n"
+    )
+    done = CliRunner().invoke(
+        app, ["ledger", "new-epoch", "-c", str(config), option, "yesterday"], env={"SUSURRUS_SECRET": "5a" * 32}
+    )
+    assert done.exit_code == 2
+    assert f"{option} yesterday: write an instant as ISO 8601" in " ".join(done.output.replace("│", " ").split())
+
+
+def test_two_plans_of_the_same_facts_are_equal_and_another_trigger_makes_them_differ(work: Any) -> None:
+    log = [said(TODAY, 2)]
+    plan = work(log).plan(NOW)
+    assert work(log).plan(NOW) == plan
+    assert work([said(TODAY, 3)]).plan(NOW) != plan
+    assert replace(plan) == plan

@@ -1,0 +1,341 @@
+"""What a worker says when Kafka is not as it needs it: each sentence on a real broker, and which of them end the worker."""
+
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    NewTopic,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from deploy.kafka import KafkaCluster, Node, free_ports
+from susurrus.agents.cli.status import _found as what_runs
+from susurrus.agents.config.settings import Settings, settings_from
+from susurrus.agents.kafka.topics import create_topics
+from susurrus.agents.operations import probe
+from susurrus.mechanisms.errors import ConfigurationError
+from tests.agents.operations.test_web import get
+from tests.agents.runtime.test_security import certificate
+from tests.broker import started, wait_for
+
+PASSWORD = "hunter2"
+PRINCIPAL = "User:susurrus"
+SASL = {
+    "security.protocol": "SASL_PLAINTEXT",
+    "sasl.mechanism": "PLAIN",
+    "sasl.username": "susurrus",
+    "sasl.password": PASSWORD,
+}
+
+
+class GuardedCluster(KafkaCluster):
+    """A broker with an authorizer and three listeners: whoever comes without a password may do all; ``susurrus`` what it is
+    given."""
+
+    def __init__(self, pem: Path, secure: int, plain: int) -> None:
+        super().__init__(1)
+        self.pem, self.secure, self.plain = pem, secure, plain
+
+    def _server_properties(self, node: Node) -> dict[str, str]:
+        module = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+        properties = super()._server_properties(node)
+        listeners = f"SECURE://127.0.0.1:{self.secure},PASSWORD://127.0.0.1:{self.plain}"
+        properties |= {
+            "listeners": f"{properties['listeners']},{listeners}",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SECURE:SASL_SSL,PASSWORD:SASL_PLAINTEXT",
+            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            "super.users": "User:ANONYMOUS",
+            "listener.name.secure.ssl.keystore.type": "PEM",
+            "listener.name.secure.ssl.keystore.location": str(self.pem),
+        }
+        for name in ("secure", "password"):
+            properties[f"listener.name.{name}.sasl.enabled.mechanisms"] = "PLAIN"
+            properties[f"listener.name.{name}.plain.sasl.jaas.config"] = f'{module} user_susurrus="{PASSWORD}";'
+        return properties
+
+
+@dataclass(frozen=True)
+class Guarded:
+    """The addresses of the three listeners, and the authority of the secure one."""
+
+    open: str
+    password: str
+    secure: str
+    authority: Path
+
+    def admin(self) -> AdminClient:
+        return AdminClient({"bootstrap.servers": self.open})
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
+    pem, authority = certificate(tmp_path_factory.mktemp("tls"))
+    secure, plain = free_ports(2)
+    cluster = GuardedCluster(pem, secure, plain)
+    with started(cluster):
+        yield Guarded(cluster.bootstrap_servers, f"127.0.0.1:{plain}", f"127.0.0.1:{secure}", authority)
+
+
+def settings_for(servers: str, properties: Mapping[str, Any], **sections: Any) -> Settings:
+    return settings_from(
+        {
+            "pipeline": {"name": "p", "prefix": "s"},
+            "kafka": {"bootstrap_servers": servers, "properties": properties},
+            "input": {"topic": "raw", "user": "u", "key": ["k"]},
+            "privacy": {"epsilon": 1.0, "delta": 1e-9},
+            "topics": {
+                "by_user_partitions": 2, "bounded_partitions": 2, "replication_factor": 1, "min_insync_replicas": 1
+            },
+            **sections,
+        },
+        environ={},
+    )  # fmt: skip
+
+
+def seen(settings: Settings) -> tuple[str, bool]:
+    found = probe.look(settings)
+    assert isinstance(found, probe.Trouble)
+    assert PASSWORD not in found.text
+    return found.text, found.waits
+
+
+def said_now(settings: Settings) -> str:
+    found = probe.look(settings)
+    return found.text if isinstance(found, probe.Trouble) else ""
+
+
+def test_names_and_ports_that_lead_nowhere_are_waited_for() -> None:
+    (port,) = free_ports(1)
+    assert seen(settings_for(f"127.0.0.1:{port}", {})) == (
+        f'kafka.bootstrap_servers="127.0.0.1:{port}": nothing listens at 127.0.0.1:{port} (Connection refused); start the '
+        "brokers, or correct it",
+        True,
+    )
+    text, waits = seen(settings_for("no-such-host.invalid:9092", {}))
+    assert "the name in no-such-host.invalid:9092 cannot be resolved (" in text
+    assert waits
+
+
+def test_one_that_takes_connections_and_says_nothing_is_waited_for() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        server = f"127.0.0.1:{mute.getsockname()[1]}"
+        text, waits = seen(settings_for(server, {}))
+    assert f'kafka.bootstrap_servers="{server}": ' in text
+    assert "does not answer within 3 s" in text
+    assert waits
+
+
+@pytest.mark.broker
+def test_a_wrong_password_ends_the_worker(guarded: Guarded) -> None:
+    assert seen(settings_for(guarded.password, {**SASL, "sasl.password": "guess"})) == (
+        f'kafka.properties."sasl.username" and "sasl.password": {guarded.password} refuses them (Invalid username or password); '
+        "correct them, or create the user on the brokers",
+        False,
+    )
+
+
+@pytest.mark.broker
+def test_a_mechanism_that_brokers_do_not_have_ends_the_worker(guarded: Guarded) -> None:
+    text, waits = seen(settings_for(guarded.password, {**SASL, "sasl.mechanism": "SCRAM-SHA-512"}))
+    assert text.startswith('kafka.properties."sasl.mechanism" = "SCRAM-SHA-512": ')
+    assert "does not offer it, but PLAIN" in text
+    assert not waits
+
+
+@pytest.mark.broker
+def test_a_certificate_that_nobody_vouches_for_ends_the_worker(guarded: Guarded) -> None:
+    text, waits = seen(
+        settings_for(guarded.secure, {**SASL, "security.protocol": "SASL_SSL", "ssl.ca.location": "probe"})
+    )
+    assert text.startswith(
+        f'kafka.properties."ssl.ca.location": does not vouch for the certificate of {guarded.secure}'
+    )
+    assert not waits
+
+
+@pytest.mark.broker
+@pytest.mark.parametrize(
+    ("listener", "protocol", "sentence"),
+    [
+        ("open", "SSL", "does not speak TLS"),
+        ("password", "SASL_SSL", "does not speak TLS"),
+        ("secure", "PLAINTEXT", "speaks TLS"),
+        ("secure", "SASL_PLAINTEXT", "speaks TLS"),
+        ("password", "PLAINTEXT", "closes the connection; use the protocol of this listener (SASL_PLAINTEXT?)"),
+        ("open", "SASL_PLAINTEXT", "wants no user and no password"),
+    ],
+)
+def test_the_protocol_of_another_listener_is_told(
+    guarded: Guarded, listener: str, protocol: str, sentence: str
+) -> None:
+    properties = {**(SASL if protocol.startswith("SASL") else {}), "security.protocol": protocol}
+    server = getattr(guarded, listener)
+    text, _ = seen(settings_for(server, properties))
+    assert text.startswith(f'kafka.properties."security.protocol" = "{protocol}": {server} {sentence}')
+
+
+def test_a_property_that_librdkafka_does_not_know_is_a_mistake_in_the_configuration() -> None:
+    with pytest.raises(
+        ConfigurationError, match=r'kafka.properties."fetch.mim.bytes": librdkafka has no such property'
+    ):
+        settings_for("localhost:9092", {"fetch.mim.bytes": 1})
+    with pytest.raises(ConfigurationError, match=r'kafka.properties."linger.ms": librdkafka does not take this value'):
+        settings_for("localhost:9092", {"linger.ms": "soon"})
+
+
+@pytest.mark.broker
+def test_topics_that_are_missing_are_waited_for(guarded: Guarded) -> None:
+    absent = {"topic": "absent", "user": "u", "key": ["k"]}
+    settings = settings_for(guarded.open, {}, pipeline={"name": "none", "prefix": "t"}, input=absent)
+    admin = guarded.admin()
+    text, waits = seen(settings)
+    assert text.startswith('input.topic="absent": does not exist on this cluster; create it')
+    assert waits
+    admin.create_topics([NewTopic("absent", 1, 1)])["absent"].result(20)
+    wait_for(lambda: "input.topic" not in seen(settings)[0], "the broker knows the topic")
+    text, waits = seen(settings)
+    assert text.startswith('pipeline.name="none": its topics do not exist yet (t.none.by-user, t.none.bounded, ')
+    assert "run `susurrus topics create --config ...`" in text
+    assert waits
+    create_topics(settings, admin)
+    wait_for(lambda: probe.look(settings) == probe.Fit(brokers=1, partitions=1 + 2 + 2), "nothing is missing")
+
+
+TOPIC, GROUP, TRANSACTION = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.TRANSACTIONAL_ID
+LITERAL, PREFIXED = ResourcePatternType.LITERAL, ResourcePatternType.PREFIXED
+RIGHTS = (
+    (TOPIC, "raw", LITERAL, "READ"),
+    (TOPIC, "raw", LITERAL, "DESCRIBE"),
+    *((TOPIC, "s.", PREFIXED, right) for right in ("READ", "WRITE", "DESCRIBE", "DELETE")),
+    (GROUP, "s.", PREFIXED, "READ"),
+    (TRANSACTION, "s.", PREFIXED, "WRITE"),
+)
+"""What a worker needs; Read and Write bring Describe with them."""
+
+
+def grant(guarded: Guarded, rights: Any) -> None:
+    """These rights, and no others, as soon as the broker knows of them."""
+    admin = guarded.admin()
+    everything = AclBindingFilter(
+        ResourceType.ANY, None, ResourcePatternType.ANY, PRINCIPAL, None, AclOperation.ANY, AclPermissionType.ANY
+    )
+    for future in admin.delete_acls([everything]).values():
+        future.result(20)
+    bindings = [
+        AclBinding(kind, name, pattern, PRINCIPAL, "*", AclOperation[right], AclPermissionType.ALLOW)
+        for kind, name, pattern, right in rights
+    ]
+    for future in (admin.create_acls(bindings) if bindings else {}).values():
+        future.result(20)
+
+
+@pytest.mark.broker
+def test_a_missing_right_is_named_with_the_command_that_gives_it(guarded: Guarded) -> None:
+    settings = settings_for(guarded.password, SASL)
+    admin = guarded.admin()
+    admin.create_topics([NewTopic("raw", 2, 1)])["raw"].result(20)
+    create_topics(settings, admin)
+    grant(guarded, RIGHTS)
+    wait_for(lambda: isinstance(probe.look(settings), probe.Fit), "all rights are there")
+    command = f"    kafka-acls.sh --bootstrap-server {guarded.password} --add --allow-principal User:susurrus"
+    read, prefixed = "--operation Read --operation Describe", "--resource-pattern-type prefixed"
+    all_topics = f"--operation All {prefixed} --topic s."
+    transactional = f"--operation Write --operation Describe {prefixed} --transactional-id s."
+    for missing, says, gives in (
+        (RIGHTS[0], 'Read on input.topic="raw"', f"{read} --operation DescribeConfigs --topic raw"),
+        (RIGHTS[2], 'Read on topic="s.p.by-user" (and 10 more)', all_topics),
+        (RIGHTS[3], 'Write on topic="s.p.by-user" (and 10 more)', all_topics),
+        (RIGHTS[5], 'Delete on topic="s.p.by-user" (and 1 more)', all_topics),
+        (RIGHTS[6], 'Describe on group="s.p"', f"{read} {prefixed} --group s."),
+        (RIGHTS[7], 'Write on transactional-id="s.p-..."', transactional),
+    ):
+        grant(guarded, [right for right in RIGHTS if right != missing])
+        wait_for(lambda: isinstance(probe.look(settings), probe.Trouble), "the right is gone")
+        text, waits = seen(settings)
+        assert text.splitlines()[0].startswith(f"the right {says}"), missing
+        assert text.splitlines()[1] == f"{command} {gives}"
+        assert not waits
+    # `susurrus status` says the same, beside what it can show.
+    grant(guarded, [right for right in RIGHTS if right != RIGHTS[5]])
+    wait_for(lambda: "right Delete" in said_now(settings), "Delete is gone")
+    found, trouble = what_runs(settings)
+    assert trouble is not None
+    assert found.workers == 0
+    assert {row.state for row in found.partitions} == {"missing"}
+    assert 'the right Delete on topic="s.p.by-user"' in trouble.text
+    grant(guarded, [*(right for right in RIGHTS if right != RIGHTS[6]), (GROUP, "s.", PREFIXED, "DESCRIBE")])
+    wait_for(lambda: "right Read on group" in said_now(settings), "Read is gone")
+    grant(guarded, [])
+    wait_for(lambda: 'input.topic="raw"' in said_now(settings), "all are gone")
+    assert len(seen(settings)[0].splitlines()) == 8  # all that is missing is said together
+
+
+def test_what_passes_by_itself_is_said_and_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = [probe.Trouble("no broker", waits=True), probe.Trouble("no topics", waits=True), probe.Fit(3, 8)]
+    monkeypatch.setattr(probe, "look", lambda settings: found.pop(0))
+    monkeypatch.setattr(probe, "_PAUSE_SECONDS", (0.0,))
+    told: list[str] = []
+    assert probe.wait_until_fit(settings_for("localhost:9092", {}), told.append) == probe.Fit(3, 8)
+    assert told == ["no broker", "no topics", ""]
+
+
+def test_what_somebody_must_mend_ends_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probe, "look", lambda settings: probe.Trouble("no right", waits=False))
+    with pytest.raises(ConfigurationError, match="no right"):
+        probe.wait_until_fit(settings_for("localhost:9092", {}), lambda text: None)
+
+
+CONFIGURATION = """
+[pipeline]
+name = "p"
+[kafka]
+bootstrap_servers = "{servers}"
+[input]
+topic = "raw"
+user = "u"
+key = ["k"]
+[privacy]
+epsilon = 1.0
+delta = 1e-9
+"""
+
+
+def test_a_worker_that_waits_says_for_what_and_ends_at_sigterm(tmp_path: Path) -> None:
+    port, web = free_ports(2)
+    config = tmp_path / "p.toml"
+    config.write_text(CONFIGURATION.format(servers=f"127.0.0.1:{port}") + f"[worker]\nweb_port = {web}\n")
+    with (tmp_path / "log").open("wb") as log:
+        worker = subprocess.Popen(
+            [sys.executable, "-m", "susurrus.agents.cli", "worker", "--config", str(config)],
+            env={"PATH": "", "SUSURRUS_SECRET": "5a" * 32},
+            cwd=tmp_path,
+            stdout=log,
+            stderr=log,
+        )
+    try:
+        wait_for(
+            lambda: "nothing listens at" in (tmp_path / "log").read_text(), "it says what it waits for", seconds=60
+        )
+        cause = f'kafka.bootstrap_servers="127.0.0.1:{port}": nothing listens at 127.0.0.1:{port}'
+        assert get(web, "/healthz") == (200, "ok\n")
+        assert (get(web, "/readyz")[0], cause in get(web, "/readyz")[1], cause in get(web, "/")[1]) == (503, True, True)
+        worker.send_signal(signal.SIGTERM)
+        assert worker.wait(30) == 0
+    finally:
+        worker.kill()
+        worker.wait(30)
+    said = (tmp_path / "log").read_text()
+    assert "Traceback" not in said

@@ -1,0 +1,438 @@
+"""A worker's pages: what Prometheus and Kubernetes read, over HTTP; and that nothing about a user or a key is among it."""
+
+import asyncio
+import contextlib
+import http.client
+import json
+import os
+import re
+import socket
+import stat
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from deploy.kafka import free_ports
+from susurrus.agents.operations.web import CONNECTIONS, Pages, WebServer
+from susurrus.agents.runtime.supervisor import Supervisor
+from susurrus.agents.runtime.task import PartitionTask
+from susurrus.agents.runtime.worker import calendar_of
+from susurrus.mechanisms.errors import ConfigurationError
+from tests.agents.config.test_settings import changed
+from tests.broker import Broker, wait_for
+from tests.pipeline import Pipeline, archive_topic, produce, web_log
+
+SAMPLE = re.compile(r'([a-z_]+)(?:\{((?:[a-z_]+="(?:[^"\\\n]|\\["\\n])*",?)*)\})? (-?[0-9.e+-]+)')
+LABEL = re.compile(r'([a-z_]+)="((?:[^"\\]|\\.)*)"')
+
+Metrics = dict[tuple[str, frozenset[tuple[str, str]]], float]
+
+
+def parsed(text: str) -> Metrics:
+    """Prometheus' text format, strictly: every family is announced once, before its samples, and no sample repeats."""
+    found: Metrics = {}
+    families: dict[str, str] = {}
+    assert text.endswith("\n")
+    for line in text.splitlines():
+        if line.startswith("# HELP "):
+            continue
+        if line.startswith("# TYPE "):
+            name, kind = line.split()[2:]
+            assert name not in families
+            assert kind in ("gauge", "counter")
+            families[name] = kind
+            continue
+        match = SAMPLE.fullmatch(line)
+        assert match, line
+        assert match[1] == list(families)[-1]
+        assert (families[match[1]] == "counter") == match[1].endswith("_total")
+        key = (match[1], frozenset(LABEL.findall(match[2] or "")))
+        assert key not in found
+        found[key] = float(match[3])
+    return found
+
+
+def get(port: int, path: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
+class Task(SimpleNamespace):
+    """As much of a partition task as the pages look at."""
+
+    def __init__(self, stage: str, partition: int, **changes: Any) -> None:
+        fields = {
+            "state": "running", "stalled": None, "disk_trouble": "", "position": 12, "interval": 3, "alive_at": time.monotonic(),
+            "committed_at": time.monotonic() - 5, "committed_counters": {"in": 100, "late": 2},
+        }  # fmt: skip
+        super().__init__(stage_name=stage, partition=partition, name=f"{stage}-{partition}", **(fields | changes))
+
+    __hash__ = object.__hash__
+
+    def report(self) -> dict[str, Any]:
+        return {"position": self.position} | ({} if self.interval is None else {"interval": self.interval})
+
+    def stall(self) -> str | None:
+        found: str | None = self.stalled
+        return found
+
+    def is_alive(self) -> bool:
+        return self.state in ("starting", "running")
+
+    silent_for = PartitionTask.silent_for
+
+
+class StubSupervisor(SimpleNamespace):
+    """The supervisor's own judgement over stub tasks."""
+
+    unhealthy, unready = Supervisor.unhealthy, Supervisor.unready
+
+
+def supervisor_of(*tasks: Task, generation: int = 4, loop: Any = None) -> Any:
+    return StubSupervisor(
+        tasks={(task.stage_name, task.partition): task for task in tasks},
+        worker='host-"1"\\',
+        waits_for="",
+        generation=generation,
+        _generation=generation,
+        _loop=loop,
+        _gave_up="",
+        _stopping=threading.Event(),
+        _services=SimpleNamespace(settings=changed()),
+    )
+
+
+@pytest.fixture
+def serve() -> Iterator[Any]:
+    servers = []
+
+    def start(supervisor: Any) -> int:
+        pages = Pages(supervisor, calendar_of(changed()), pipeline="susurrus.page-views")
+        servers.append(WebServer(pages, host="127.0.0.1", port=0))
+        return int(servers[-1].server_port)
+
+    yield start
+    for server in servers:
+        server.close()
+
+
+def place(stage: str, partition: int, **more: str) -> frozenset[tuple[str, str]]:
+    return frozenset({"stage": stage, "partition": str(partition), **more}.items())
+
+
+def test_metrics_say_what_every_partition_does(serve: Any) -> None:
+    port = serve(
+        supervisor_of(
+            Task("route", 0),
+            Task("bound", 1, stalled="source 2 is missing: start it"),
+            Task("release", 7, state="starting", interval=None, position=-1, committed_at=None, committed_counters={}),
+        )
+    )
+    status, text = get(port, "/metrics")
+    found = parsed(text)
+    assert status == 200
+    states = {labels for (name, labels), value in found.items() if name == "susurrus_partition_state" and value == 1}
+    assert states == {
+        place("route", 0, state="running"),
+        place("bound", 1, state="stalled"),
+        place("release", 7, state="starting"),
+    }
+    assert found["susurrus_partition_position", place("route", 0)] == 12
+    assert found["susurrus_partition_closed_until_seconds", place("route", 0)] == 4 * 900
+    assert 5 <= found["susurrus_partition_seconds_since_commit", place("route", 0)] < 60
+    assert found["susurrus_stage_total", place("route", 0, total="late")] == 2
+    assert found["process_resident_memory_bytes", frozenset()] > 1e6
+    assert not any(labels >= place("release", 7) and "state" not in dict(labels) for _, labels in found)
+    [worker] = [dict(labels) for name, labels in found if name == "susurrus_worker_info"]
+    assert json.loads(f'"{worker["worker"]}"') == 'host-"1"\\'
+
+
+def test_the_page_in_words_gives_the_reason(serve: Any) -> None:
+    port = serve(supervisor_of(Task("route", 0), Task("bound", 1, stalled="source 2 is missing: start it")))
+    assert get(port, "/") == (
+        200,
+        'susurrus.page-views: worker host-"1"\\, generation 4\n'
+        "bound-1: stalled, position 12, interval 3, source 2 is missing: start it\n"
+        "route-0: running, position 12, interval 3\n",
+    )
+
+
+def test_a_refusal_is_healthy_a_hanging_task_is_not(serve: Any) -> None:
+    long_ago = time.monotonic() - 1000
+    port = serve(supervisor_of(Task("route", 0), Task("bound", 0, state="refused", alive_at=long_ago)))
+    assert get(port, "/healthz") == get(port, "/readyz") == (200, "ok\n")
+    port = serve(supervisor_of(Task("route", 0), Task("bound", 0, alive_at=long_ago)))
+    for path in ("/healthz", "/readyz"):
+        status, text = get(port, path)
+        assert (status, text[:19]) == (503, "bound-0 has hung fo")
+
+
+def test_a_worker_is_ready_when_all_it_has_is_recovered(serve: Any) -> None:
+    port = serve(supervisor_of(generation=-1))
+    assert get(port, "/readyz") == (503, "waiting for the consumer group\n")
+    assert get(port, "/healthz") == (200, "ok\n")
+    port = serve(supervisor_of(Task("route", 0), Task("bound", 3, state="starting")))
+    assert get(port, "/readyz") == (503, "starting: bound-3\n")
+    assert get(port, "/healthz") == (200, "ok\n")
+
+
+def test_a_worker_that_cannot_start_yet_is_healthy_and_says_what_it_waits_for(serve: Any) -> None:
+    supervisor = supervisor_of(generation=-1)
+    supervisor.waits_for = "input.topic=raw does not exist: create it"
+    port = serve(supervisor)
+    assert get(port, "/healthz") == (200, "ok\n")
+    assert get(port, "/readyz") == (503, "input.topic=raw does not exist: create it\n")
+    assert get(port, "/")[1].endswith("not started yet: input.topic=raw does not exist: create it\n")
+
+
+def test_a_loop_that_hangs_is_unhealthy(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("susurrus.agents.runtime.supervisor._LOOP_SECONDS", 0.2)
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    port = serve(supervisor_of(Task("route", 0), loop=loop))
+    assert get(port, "/healthz") == (200, "ok\n")
+    released = threading.Event()
+    loop.call_soon_threadsafe(released.wait, 60)
+    try:
+        status, text = get(port, "/healthz")
+        assert (status, text[:14]) == (503, "the event loop")
+    finally:
+        released.set()
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+
+def test_nothing_else_is_served(serve: Any) -> None:
+    port = serve(supervisor_of(Task("route", 0)))
+    assert get(port, "/metrics?x=1")[0] == 200
+    assert get(port, "/../etc/passwd")[0] == 404
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    connection.request("HEAD", "/healthz")
+    head = connection.getresponse()
+    assert (head.status, head.read(), head.headers["Server"].strip()) == (200, b"", "susurrus")
+    connection.close()
+    connection.request("POST", "/healthz", b"")
+    assert connection.getresponse().status == 405
+    connection.close()
+
+
+def half_a_header(client: socket.socket) -> None:
+    client.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n")
+
+
+def nothing(client: socket.socket) -> None:
+    pass
+
+
+def no_reading(client: socket.socket) -> None:
+    client.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+
+
+def endless_body(client: socket.socket) -> None:
+    client.sendall(b"POST /healthz HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000000\r\n\r\n" + bytes(100_000))
+
+
+SLOW = (half_a_header, nothing, no_reading, endless_body)
+
+
+def slow_clients(stack: contextlib.ExitStack, port: int, number: int) -> list[socket.socket]:
+    clients = []
+    for index in range(number):
+        client = stack.enter_context(socket.socket())
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.connect(("127.0.0.1", port))
+        with contextlib.suppress(ConnectionError):
+            SLOW[index % len(SLOW)](client)
+        clients.append(client)
+    return clients
+
+
+def trickle(clients: list[socket.socket]) -> None:
+    for client in clients:
+        with contextlib.suppress(OSError):
+            client.send(b"x", socket.MSG_DONTWAIT)
+
+
+def is_cut_off(client: socket.socket) -> bool:
+    """The server has closed the connection; what it sent before is still read."""
+    client.setblocking(False)
+    try:
+        while client.recv(65_536):
+            pass
+    except BlockingIOError:
+        return False
+    except ConnectionError:
+        return True
+    return True
+
+
+def many_partitions() -> Any:
+    return supervisor_of(*(Task("bound", number) for number in range(4_000)))  # a page larger than what sockets buffer
+
+
+@pytest.mark.parametrize("slow", [half_a_header, nothing, no_reading])
+def test_a_connection_ends_in_time_whatever_its_client_does(
+    serve: Any, slow: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("susurrus.agents.operations.web.CONNECTION_SECONDS", 2.0)
+    port = serve(many_partitions())
+    with contextlib.ExitStack() as stack:
+        client = stack.enter_context(socket.socket())
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.connect(("127.0.0.1", port))
+        with contextlib.suppress(ConnectionError):
+            slow(client)
+        local = client.getsockname()
+
+        def gone() -> bool:
+            if slow is half_a_header:
+                trickle([client])  # a sign of life is no reason to go on waiting
+            return local not in connected_to(port)
+
+        wait_for(lambda: local in connected_to(port), "the server has it")
+        wait_for(gone, "the connection is cut off")
+
+
+def connected_to(port: int) -> set[tuple[str, int]]:
+    """Clients of connections that this process still has open at the server's end."""
+    ends = set()
+    for number in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):
+            if not stat.S_ISSOCK(os.stat(int(number)).st_mode):
+                continue
+            with socket.socket(fileno=os.dup(int(number))) as end:
+                if end.family == socket.AF_INET and end.getsockname()[1] == port:
+                    ends.add(end.getpeername())
+    return ends
+
+
+def test_slow_clients_neither_pile_up_nor_keep_a_probe_out(serve: Any) -> None:
+    port = serve(supervisor_of(Task("route", 0)))
+    with contextlib.ExitStack() as stack:
+        clients: list[socket.socket] = []
+        for _ in range(10):
+            clients += slow_clients(stack, port, 30)
+            trickle(clients)
+            assert get(port, "/healthz") == (200, "ok\n")
+            assert len(connected_to(port)) <= CONNECTIONS + 16
+        wait_for(lambda: sum(map(is_cut_off, clients)) >= len(clients) - CONNECTIONS, "all but the newest are cut off")
+
+
+def test_a_page_is_made_once_for_all_who_ask_at_the_same_time(serve: Any) -> None:
+    asked, go = [], threading.Event()
+
+    def report() -> dict[str, Any]:
+        asked.append(1)
+        assert go.wait(60)
+        return {"position": 12, "interval": 3}
+
+    port = serve(supervisor_of(Task("route", 0, report=report)))
+    found: list[tuple[int, str]] = []
+    clients = [threading.Thread(target=lambda: found.append(get(port, "/metrics"))) for _ in range(8)]
+    for client in clients:
+        client.start()
+    wait_for(lambda: len(connected_to(port)) == 8, "all have asked")
+    assert get(port, "/healthz") == (200, "ok\n")
+    go.set()
+    for client in clients:
+        client.join()
+    assert [status for status, _ in found] == [200] * 8
+    assert len(asked) <= 2  # a late one may have come after the first answer
+
+
+def test_a_failure_is_a_500_without_its_text(serve: Any, caplog: pytest.LogCaptureFixture) -> None:
+    def fail() -> None:
+        raise KeyError("ann")
+
+    port = serve(supervisor_of(Task("route", 0, report=fail)))
+    assert get(port, "/metrics") == (500, "see the worker's log\n")
+    assert "KeyError" in caplog.text
+    assert "ann" not in caplog.text.replace("annotations", "")
+
+
+def test_a_port_that_is_taken_says_what_to_do(serve: Any) -> None:
+    port = serve(supervisor_of())
+    with pytest.raises(ConfigurationError, match=r"SUSURRUS__WORKER__WEB_PORT"):
+        WebServer(Pages(supervisor_of(), None, pipeline="p"), host="127.0.0.1", port=port)
+
+
+def test_a_worker_is_scraped_while_it_runs_and_tells_of_no_user_and_no_key(kafka: Broker, tmp_path: Path) -> None:
+    raw = archive_topic(kafka, 2)
+    events = list(web_log(2))
+    produce(kafka, raw, events)
+    produce(kafka, raw, [(0, b"not json", events[-1][2])])
+    (port,) = free_ports(1)
+    with Pipeline(kafka, tmp_path, raw, {"worker": {"web_port": port}}) as pipeline:
+        worker = pipeline.start()
+        pipeline.wait()
+        wait_for(lambda: get(port, "/readyz")[0] == 200, "the worker is ready")
+
+        def total(stage: str, name: str) -> float:
+            found = parsed(get(port, "/metrics")[1])
+            return sum(
+                value
+                for (family, labels), value in found.items()
+                if family == "susurrus_stage_total" and {("stage", stage), ("total", name)} <= labels
+            )
+
+        assert total("route", "in") == len(events) + 1
+        assert total("route", "dead_letter") == 1
+        assert total("route", "routed") == total("bound", "taken") > 0
+        capped = total("route", "capped") + total("bound", "capped")  # route drops what bound could not keep anyway
+        assert total("bound", "kept") + capped == len(events)
+        found = parsed(get(port, "/metrics")[1])
+        closed = {labels: value for (name, labels), value in found.items() if "closed_until" in name}
+        assert len(closed) == 2 + 4 + 4
+        assert set(closed.values()) == {807_321_600}  # 1995-08-02T00:00:00Z, clock.until
+        pages = get(port, "/metrics")[1] + get(port, "/")[1]
+        for event in events[:2000]:
+            fields = json.loads(event[1])
+            assert fields["host"] not in pages
+            assert fields["url"] == "/" or fields["url"] not in pages
+        assert get(port, "/healthz") == (200, "ok\n")
+        assert worker.stop() == 0
+        with pytest.raises(OSError, match="refused"):
+            get(port, "/healthz")
+
+
+def test_slow_clients_leave_a_worker_its_connections_to_kafka(kafka: Broker, tmp_path: Path) -> None:
+    raw = archive_topic(kafka, 2)
+    (port,) = free_ports(1)
+    with Pipeline(kafka, tmp_path, raw, {"worker": {"web_port": port}}) as pipeline, contextlib.ExitStack() as stack:
+        worker = pipeline.start()
+        wait_for(lambda: _answers(port) == (200, "ok\n"), "the worker is ready", seconds=120)
+        before = open_files(worker.process.pid)
+        clients: list[socket.socket] = []
+        for _ in range(10):
+            clients += slow_clients(stack, port, 30)
+            trickle(clients)
+            assert get(port, "/healthz") == (200, "ok\n")
+            assert open_files(worker.process.pid) <= before + CONNECTIONS + 32
+        produce(kafka, raw, list(web_log(2)))
+        pipeline.wait()
+        assert get(port, "/readyz") == (200, "ok\n")
+        assert worker.stop() == 0
+
+
+def _answers(port: int) -> tuple[int, str] | None:
+    try:
+        return get(port, "/readyz")
+    except OSError:
+        return None
+
+
+def open_files(process: int) -> int:
+    return len(os.listdir(f"/proc/{process}/fd"))

@@ -1,0 +1,280 @@
+"""The ledger as tasks see it: founding, joining, and what a member with other settings is told."""
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from susurrus.agents.runtime.ledger import Ledger
+from susurrus.agents.runtime.worker import calendar_of
+from susurrus.mechanisms.errors import Refusal
+from susurrus.topics.ledger import Epoch, Sources, Start, encode
+from susurrus.topics.progress import Progress
+from tests.agents.released import settings
+from tests.agents.stages import WINDOW
+
+SECRET = b"\x5a" * 32
+Row = tuple[bytes, bytes | None]
+
+
+class Clients:
+    """One raw topic of two partitions."""
+
+    policy = "delete"
+    embedded = False
+    ends: ClassVar[dict[str, int]] = {}
+
+    def cleanup_policy(self, topic: str) -> str:
+        return self.policy
+
+    def topic_id(self, topic: str) -> str:
+        return "raw-1"
+
+    def partitions(self, topic: str) -> int:
+        return 2
+
+    def watermarks(self, topic: str, partition: int) -> tuple[int, int]:
+        return 0, self.ends.get(topic, 7)
+
+
+class Producer:
+    """Appends to a list at the commit."""
+
+    def __init__(self, log: list[Row]) -> None:
+        self._log, self._open = log, list[Row]()
+
+    def begin_transaction(self) -> None:
+        self._open = []
+
+    def produce(self, topic: str, value: bytes | None, key: bytes, partition: int) -> None:
+        self._open.append((key, value))
+
+    def commit_transaction(self, timeout: float) -> None:
+        self._log += self._open
+
+
+class Listed(Ledger):
+    """A ledger over a list."""
+
+    log: list[Row]
+    shown: int | None = None
+    """How much of it a hasty look sees."""
+
+    def _read(self, topic: str, start: int, *, complete: bool = False) -> list[tuple[bytes, bytes | None, int]]:
+        seen = self.log if complete else self.log[: self.shown]
+        return [(key, value, offset) for offset, (key, value) in enumerate(seen) if offset >= start]
+
+
+class Public:
+    """What readers have seen."""
+
+    topic = "progress"
+
+    def __init__(self, *seen: Progress) -> None:
+        self.seen = seen
+
+    def refresh(self) -> None: ...
+
+    def newest(self) -> Progress | None:
+        return self.seen[-1] if self.seen else None
+
+
+class Member:
+    stage_name, partition = "release", 0
+
+    def waiting(self) -> bool:
+        return False
+
+
+@pytest.fixture
+def join() -> Callable[..., Listed]:
+    log: list[Row] = []
+
+    def join(
+        *,
+        secret: bytes = SECRET,
+        digest: bytes = b"d" * 32,
+        shown: int | None = None,
+        only_ask: bool = False,
+        public: Public | None = None,
+        **sections: Any,
+    ) -> Listed:
+        start = {"from": "earliest", "first_window": WINDOW, **sections.pop("start", {})}
+        configured = settings(start=start, **sections)
+        ledger = Listed(
+            configured,
+            Clients(),  # type: ignore[arg-type]
+            calendar_of(configured),
+            config_digest=digest,
+            secret=secret,
+            initializer=("release", 0),
+            public_progress=public,  # type: ignore[arg-type]
+        )
+        ledger.log, ledger.shown = log, shown
+        if only_ask:
+            ledger.admit()
+            return ledger
+        ledger.join(Member(), Producer(log))  # type: ignore[arg-type]
+        return ledger
+
+    return join
+
+
+def test_the_second_worker_finds_what_the_initializer_wrote(join: Callable[..., Listed]) -> None:
+    epoch = join().epoch
+    again = join()
+    assert again.epoch == epoch
+    assert again.start.offsets == {0: 0, 1: 0}
+
+
+def test_a_pipeline_that_is_founded_again_under_its_name_gets_another_epoch(
+    join: Callable[..., Listed], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Same name, configuration, secret and even the same millisecond: only an epoch from dice keeps the noise from coming back."""
+    monkeypatch.setattr("susurrus.agents.runtime.ledger.time", SimpleNamespace(time=lambda: WINDOW / 1000))
+    epochs = []
+    for _ in range(3):
+        ledger = join()
+        epochs.append(bytes.fromhex(ledger.epoch))
+        ledger.log.clear()  # its topics are deleted
+    assert len(set(epochs)) == 3
+    assert {len(epoch) for epoch in epochs} == {16}
+
+
+def test_an_epoch_that_does_not_show_yet_is_not_founded_a_second_time(join: Callable[..., Listed]) -> None:
+    epoch = join().epoch
+    for shown in range(3):
+        assert join(shown=shown).epoch == epoch
+    assert join().epoch == epoch
+
+
+SEEN = Progress(window=WINDOW, trigger=7, of_triggers=9, partition=0, of_partitions=1, rows=0, epoch="ab")
+
+
+@pytest.mark.parametrize("start", [{}, {"epoch": "ab"}, {"epoch": "cd"}])
+def test_a_pipeline_that_has_published_is_not_founded_a_second_time(
+    join: Callable[..., Listed], start: dict[str, str]
+) -> None:
+    """Not with the same epoch either, where the configuration names it: its noise was drawn over other data."""
+    with pytest.raises(Refusal, match=r"trigger=7 of window=1995-08-01T00:00:00Z, but .* is empty.*new-epoch`"):
+        join(public=Public(SEEN), start=start)
+    assert not join(only_ask=True).log
+    assert join(public=Public()).epoch
+    assert join(public=Public(SEEN)).epoch  # it is founded: release compares
+
+
+def test_an_initializer_that_another_one_has_overtaken_does_not_take_its_triggers_for_an_earlier_life(
+    join: Callable[..., Listed],
+) -> None:
+    other = join()
+    records = list(other.log)
+    other.log.clear()
+
+    class Overtaken(Public):
+        def refresh(self) -> None:
+            """Meanwhile the other has founded, and released."""
+            other.log[:] = records
+
+    assert join(public=Overtaken(SEEN)).epoch == other.epoch
+    assert other.log == records
+
+
+def test_a_worker_that_was_away_when_an_epoch_began_is_to_be_restarted(join: Callable[..., Listed]) -> None:
+    worker = join()
+    worker.join(Member(), Producer(worker.log))  # type: ignore[arg-type]
+    old = worker.epoch
+    start = Start(first_window=WINDOW, origin="latest", topic_id="raw-1", offsets={}, internal={"x.bounded": {1: 77}})
+    worker.log += [encode(start), encode(Epoch(epoch="cd" * 16, number=2, created=1))]
+    with pytest.raises(Refusal, match=r"epoch=2 has begun while this worker was away.*: restart it"):
+        worker.join(Member(), Producer(worker.log))  # type: ignore[arg-type]
+    fresh = join()
+    assert (fresh.epoch, fresh.epoch_number) == ("cd" * 16, 2)
+    assert fresh.epoch != old
+    assert [fresh.begins(*place) for place in (("x.bounded", 1), ("x.bounded", 0), ("x.by-user", 1))] == [77, 0, 0]
+
+
+def test_whoever_joins_reads_the_ledger_to_the_end_that_its_leader_tells(join: Callable[..., Listed]) -> None:
+    """`susurrus ledger new-epoch` may have an open transaction there, and its outcome decides which epoch is in force."""
+    join()
+    join().log.append(encode(Epoch(epoch="cd" * 16, number=2, created=1)))
+    assert join(shown=3).epoch == "cd" * 16
+
+
+STREAM: dict[str, Any] = {
+    "pipeline": {"name": "p", "prefix": "t", "kind": "stream"},
+    "stream": {"bound": 1.0, "epsilon": 1.0},
+    "input": {"topic": "raw"},
+    "privacy": None,
+    "window": {},
+}
+
+
+def test_a_stream_that_has_published_is_not_founded_a_second_time_either(
+    join: Callable[..., Listed], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(Refusal, match=r"topic=t\.p\.private-stream has been written, but .* is empty.*a new name"):
+        join(**STREAM)
+    monkeypatch.setattr(Clients, "ends", {"t.p.private-stream": 0})
+    assert join(**STREAM).epoch
+
+
+def test_the_way_out_of_lost_state_is_one_that_the_kind_of_pipeline_has(join: Callable[..., Listed]) -> None:
+    assert join(only_ask=True).way_out.startswith("run `susurrus ledger new-epoch`")
+    other = join(only_ask=True, **STREAM)
+    assert other.way_out == "give the pipeline a new name to start over"
+
+
+def test_another_configuration_is_refused_by_the_names_of_its_fields(join: Callable[..., Listed]) -> None:
+    join()
+    with pytest.raises(Refusal, match=r"\(fields: bounds\)"):
+        join(digest=b"e" * 32, bounds={"max_records_per_user": 3})
+
+
+def test_another_secret_is_refused_and_neither_secret_is_told(join: Callable[..., Listed]) -> None:
+    ledger = join()
+    with pytest.raises(Refusal, match="the secret is another one") as refused:
+        join(secret=b"\x5b" * 32)
+    told = str(refused.value).encode() + b"".join(value or b"" for _, value in ledger.log)
+    assert SECRET not in told
+    assert SECRET.hex().encode() not in told
+    join()
+
+
+def test_who_asks_before_joining_hears_the_same_and_nothing_while_there_is_no_pipeline(
+    join: Callable[..., Listed], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert not join(only_ask=True, secret=b"\x5b" * 32).log  # asking founds nothing
+    join()
+    join(only_ask=True)
+    with pytest.raises(Refusal, match="the secret is another one"):
+        join(only_ask=True, secret=b"\x5b" * 32)
+    with pytest.raises(Refusal, match=r"\(fields: bounds\)"):
+        join(only_ask=True, digest=b"e" * 32, bounds={"max_records_per_user": 3})
+
+    def away(*_: object, **__: object) -> None:
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+
+    monkeypatch.setattr(Listed, "_read", away)
+    join(only_ask=True, secret=b"\x5b" * 32)  # the tasks will ask again
+
+
+def test_a_compacted_raw_topic_is_refused_before_anything_is_founded(
+    join: Callable[..., Listed], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There, one user's record deletes another's: no bound on one user's influence could hold."""
+    monkeypatch.setattr(Clients, "policy", "compact,delete")
+    with pytest.raises(Refusal, match=r"cleanup\.policy=delete"):
+        join()
+
+
+def test_a_raw_partition_joins_where_it_was_first_announced_however_often_the_topic_grew(
+    join: Callable[..., Listed],
+) -> None:
+    ledger = join()
+    assert ledger.joined(2) is None
+    for number, interval in ((3, 7), (6, 20), (8, 31)):
+        ledger.log.append(encode(Sources(number=number, from_interval=interval)))
+    found = [ledger.joined(partition) for partition in range(2, 9)]
+    assert [a and a.from_interval for a in found] == [7, 20, 20, 20, 31, 31, None]

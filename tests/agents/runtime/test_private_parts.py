@@ -1,0 +1,158 @@
+"""What we use of Faust, Mode and aiokafka beyond their public interfaces: here by name, in tested versions only.
+
+``test_transport.py`` and ``tests/chaos`` hold what these parts *mean*; this file says at once, and in words, which one a new
+version has moved. Nothing private is used that is not listed.
+"""
+
+import ast
+import importlib
+import inspect
+import textwrap
+import tomllib
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+
+ROOT = Path(__file__).parents[3]
+DRIVER = "faust.transport.drivers.aiokafka"
+FETCHER = "aiokafka.consumer.fetcher"
+STATE = "aiokafka.consumer.subscription_state"
+COORDINATOR = "aiokafka.consumer.group_coordinator"
+
+RELIED_ON = {
+    # agents/runtime/transport.py overrides or calls these
+    f"{DRIVER}:AIOKafkaConsumerThread": ["_create_worker_consumer", "_fetch_records", "_ensure_consumer", "_assignor"],
+    "faust.transport.consumer:ConsumerThread": ["call_thread", "consumer", "app"],
+    f"{DRIVER}:Consumer": [
+        "_new_consumer_thread",
+        "_getmany",
+        "highwater",
+        "verify_event_path",
+        "_thread",
+        "flow_active",
+    ],
+    f"{DRIVER}:Transport": ["Consumer"],
+    "aiokafka:AIOKafkaConsumer": ["_fetcher", "_subscription", "_coordinator", "seek"],
+    f"{COORDINATOR}:GroupCoordinator": ["generation"],
+    f"{STATE}:SubscriptionState": ["subscription", "reassignment_in_progress", "fetch_context"],
+    f"{STATE}:Subscription": ["assignment"],
+    f"{STATE}:Assignment": ["active", "tps", "state_value"],
+    f"{STATE}:TopicPartitionState": ["position", "has_valid_position", "_position_fut"],
+    f"{FETCHER}:Fetcher": ["_closed", "_records", "_subscriptions", "_create_fetch_waiter", "fetched_records"],
+    f"{FETCHER}:FetchResult": ["_partition_records"],
+    f"{FETCHER}:PartitionRecords": ["_records", "_consumer_record", "next_fetch_offset"],
+    "aiokafka.record.memory_records:MemoryRecords": ["has_next", "next_batch"],
+    # a record as it was parsed, which a stage gets to see
+    "aiokafka.record.default_records:DefaultRecord": [
+        "offset",
+        "timestamp",
+        "timestamp_type",
+        "key",
+        "value",
+        "headers",
+    ],
+    # agents/runtime/worker.py
+    "faust.worker:Worker": ["spinner", "execute_from_commandline"],
+    "mode.worker:Worker": ["_on_sigusr1", "_on_sigusr2"],
+    "faust.app.base:App": ["transport", "consumer", "consumer_generation_id"],
+}
+PINNED = ["aiokafka", "faust-streaming", "mode-streaming"]
+
+
+def attributes(kind: type) -> set[str]:
+    """Everything an object of a class has: class attributes, annotations, and what any of its methods assigns to self."""
+    found = set(dir(kind))
+    for base in inspect.getmro(kind):
+        found |= set(inspect.get_annotations(base))
+        try:
+            tree = ast.parse(textwrap.dedent(inspect.getsource(base)))
+        except (OSError, TypeError):  # compiled: dir() has all of it
+            continue
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and isinstance(node.value, ast.Name):
+                found |= {node.attr} if node.value.id == "self" else set()
+    return found
+
+
+def complaint(place: str, names: list[str]) -> str:
+    """What is gone from a class, in a sentence; empty if nothing is."""
+    module, _, name = place.partition(":")
+    advice = "read what the new version changed, mend agents/runtime/, then move the bound in pyproject.toml"
+    try:
+        kind = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError):
+        return f"{module} has no {name}: {advice}"
+    missing = sorted(set(names) - attributes(kind))
+    return f"{place} has no {', '.join(missing)}: {advice}" if missing else ""
+
+
+def outside(name: str, installed: str, tested: SpecifierSet) -> str:
+    """Why a version is not one that was tested, in a sentence; empty if it is."""
+    if tested.contains(installed, prereleases=True):
+        return ""
+    return f"{name}=={installed} is installed, tested is {tested}: run make install, or test the new one and move the bound"
+
+
+def declared() -> dict[str, SpecifierSet]:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    return {found.name: found.specifier for found in map(Requirement, project["dependencies"])}
+
+
+@pytest.mark.parametrize("place", RELIED_ON)
+def test_what_we_rely_on_is_there(place: str) -> None:
+    assert complaint(place, RELIED_ON[place]) == ""
+
+
+@pytest.mark.parametrize("name", PINNED)
+def test_the_installed_version_is_one_that_was_tested(name: str) -> None:
+    assert outside(name, version(name), declared()[name]) == ""
+
+
+@pytest.mark.parametrize("name", PINNED)
+def test_the_next_minor_version_is_not_taken_for_tested(name: str) -> None:
+    major, minor, *_ = version(name).split(".")
+    assert f"{name}=={major}.{int(minor) + 1}.0 is installed" in outside(
+        name, f"{major}.{int(minor) + 1}.0", declared()[name]
+    )
+
+
+def test_a_part_that_is_gone_is_named() -> None:
+    assert "Fetcher has no _gone, _went" in complaint(f"{FETCHER}:Fetcher", ["_records", "_went", "_gone"])
+    assert f"{FETCHER} has no Retriever" in complaint(f"{FETCHER}:Retriever", [])
+
+
+def private_names(source: str) -> set[str]:
+    """Private attributes of anything but ourselves, and private methods of classes that extend another module's."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Attribute) and node.attr.startswith("_") and not node.attr.startswith("__"):
+            if not (isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")):
+                found.add(node.attr)
+        elif isinstance(node, ast.ClassDef) and any(isinstance(base, ast.Attribute) for base in node.bases):
+            methods = {item.name for item in node.body if isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef)}
+            found |= {name for name in methods if name.startswith("_") and not name.startswith("__")}
+    return found
+
+
+OURS = {"_fetched", "_put_aside", "_has_room"}
+"""Private methods that our subclasses add."""
+
+
+@pytest.mark.parametrize("file", ["transport.py", "worker.py"])
+def test_nothing_private_is_used_that_is_not_listed(file: str) -> None:
+    used = private_names((ROOT / "agents" / "runtime" / file).read_text()) - OURS
+    listed = {name for names in RELIED_ON.values() for name in names}
+    assert used <= listed, f"agents/runtime/{file} also relies on {sorted(used - listed)}: add them to RELIED_ON"
+    assert used, "nothing was found: does the search still work?"
+
+
+def test_only_two_files_touch_private_parts_of_these_libraries() -> None:
+    touching = {"import faust", "from faust", "from aiokafka", "import aiokafka", "from mode", "import mode"}
+    for file in sorted((ROOT / "agents").rglob("*.py")):
+        source = file.read_text()
+        if file.name in ("transport.py", "worker.py") or not any(f"{line}" in source for line in touching):
+            continue
+        assert not private_names(source) & {name for names in RELIED_ON.values() for name in names}, file

@@ -1,0 +1,219 @@
+"""SASL and TLS against a real broker: one set of librdkafka properties must open every client's door, and only that door."""
+
+import asyncio
+import datetime
+import gc
+import ipaddress
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from deploy.kafka import KafkaCluster, Node, free_ports
+from susurrus.agents.config import secrets
+from susurrus.agents.config.settings import Settings, load_settings, settings_from
+from susurrus.agents.histogram.reader import HistogramReader
+from susurrus.agents.kafka.topics import create_topics
+from susurrus.agents.operations.status import collect
+from tests.broker import started
+
+pytestmark = pytest.mark.broker
+
+PASSWORD = "hunter2"
+PIPELINE = """
+[pipeline]
+name = "p"
+[kafka]
+bootstrap_servers = "{servers}"
+[kafka.properties]
+"security.protocol" = "SASL_SSL"
+"sasl.mechanism" = "PLAIN"
+"sasl.username" = "susurrus"
+"sasl.password" = {{ file = "password" }}
+"ssl.ca.location" = "{authority}"
+[input]
+topic = "raw"
+user = "u"
+key = ["k"]
+[start]
+from = "earliest"
+first_window = "1970-01-01T00:00:00Z"
+[clock]
+kind = "replay"
+until = "1970-01-02T00:00:00Z"
+[window]
+trigger_every = "12h"
+[bounds]
+max_records_per_user = 1
+[privacy]
+epsilon = 6.0
+delta = 1e-9
+secret_file = "noise"
+[topics]
+by_user_partitions = 2
+bounded_partitions = 2
+replication_factor = 1
+min_insync_replicas = 1
+"""
+
+
+class SecureCluster(KafkaCluster):
+    """A broker with a second listener that wants TLS and a password."""
+
+    def __init__(self, pem: Path, port: int) -> None:
+        super().__init__(1)
+        self.pem, self.port = pem, port
+
+    def _server_properties(self, node: Node) -> dict[str, str]:
+        plain = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+        secure = "listener.name.secure"
+        properties = super()._server_properties(node)
+        return properties | {
+            "listeners": f"{properties['listeners']},SECURE://127.0.0.1:{self.port}",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SECURE:SASL_SSL",
+            f"{secure}.sasl.enabled.mechanisms": "PLAIN",
+            f"{secure}.plain.sasl.jaas.config": f'{plain} user_susurrus="{PASSWORD}";',
+            f"{secure}.ssl.keystore.type": "PEM",
+            f"{secure}.ssl.keystore.location": str(self.pem),
+        }
+
+
+def certificate(directory: Path) -> tuple[Path, Path]:
+    """A self-signed certificate for 127.0.0.1: the broker's PEM with the key, and the authority's without."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "susurrus tests")])
+    now = datetime.datetime.now(datetime.UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(hours=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    public = made.public_bytes(serialization.Encoding.PEM)
+    private = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    (directory / "broker.pem").write_bytes(private + public)
+    (directory / "authority.pem").write_bytes(public)
+    return directory / "broker.pem", directory / "authority.pem"
+
+
+@pytest.fixture(scope="module")
+def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
+    directory = tmp_path_factory.mktemp("tls")
+    broker, authority = certificate(directory)
+    [port] = free_ports(1)
+    cluster = SecureCluster(broker, port)
+    with started(cluster):
+        yield f"127.0.0.1:{port}", authority
+
+
+def pipeline(servers: str, authority: Path, directory: Path, **properties: Any) -> Settings:
+    (directory / "password").write_text(PASSWORD + "\n")
+    return settings_from(
+        {
+            "pipeline": {"name": "p"},
+            "kafka": {
+                "bootstrap_servers": servers,
+                "properties": {
+                    "security.protocol": "SASL_SSL",
+                    "sasl.mechanism": "PLAIN",
+                    "sasl.username": "susurrus",
+                    "sasl.password": {"file": "password"},
+                    "ssl.ca.location": str(authority),
+                    **properties,
+                },
+            },
+            "input": {"topic": "raw", "user": "u", "key": ["k"]},
+            "privacy": {"epsilon": 1.0, "delta": 1e-9},
+        },
+        directory=directory,
+        environ={},
+    )
+
+
+async def read(settings: Settings, topic: str) -> bytes:
+    from aiokafka import AIOKafkaConsumer
+
+    consumer = AIOKafkaConsumer(topic, **settings.aiokafka(), auto_offset_reset="earliest")
+    try:
+        await consumer.start()
+        return bytes((await asyncio.wait_for(consumer.getone(), 20)).value)
+    finally:
+        await consumer.stop()
+
+
+def test_one_set_of_properties_opens_every_client(secure: tuple[str, Path], tmp_path: Path) -> None:
+    settings = pipeline(*secure, tmp_path)
+    admin = AdminClient(settings.librdkafka())
+    admin.create_topics([NewTopic("events", 1, 1)])["events"].result(20)
+    producer = Producer(settings.librdkafka())
+    producer.produce("events", b"1")
+    assert producer.flush(20) == 0
+    assert asyncio.run(read(settings, "events")) == b"1"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"sasl.password": "guess"}, {"ssl.ca.location": "probe"}],
+    ids=["a wrong password", "an authority nobody vouches for"],
+)
+def test_the_wrong_key_opens_none(secure: tuple[str, Path], tmp_path: Path, wrong: dict[str, str]) -> None:
+    from aiokafka.errors import KafkaError
+
+    settings = pipeline(*secure, tmp_path, **wrong)
+    # aiokafka does not wait until a refused TLS connection is closed. If the event loop ends first, asyncio warns of an open
+    # socket at the next garbage collection. That must be this one: a later one fails whatever test runs then.
+    with warnings.catch_warnings(action="ignore", category=ResourceWarning):
+        with pytest.raises(KafkaError):
+            asyncio.run(read(settings, "events"))
+        gc.collect()
+
+
+def test_a_worker_runs_behind_tls_and_a_password(secure: tuple[str, Path], tmp_path: Path) -> None:
+    servers, authority = secure
+    admin = AdminClient(pipeline(servers, authority, tmp_path).librdkafka())
+    forever = {"retention.ms": "-1"}  # the stamps are of 1970
+    admin.create_topics([NewTopic("raw", 2, 1, config=forever)])["raw"].result(20)
+    secrets.create(tmp_path / "noise")
+    (tmp_path / "p.toml").write_text(PIPELINE.format(servers=servers, authority=authority), encoding="utf-8")
+    settings = load_settings(tmp_path / "p.toml", {})
+    create_topics(settings, admin)
+    producer = Producer(settings.librdkafka())
+    for user in range(400):
+        producer.produce("raw", f'{{"u":{user},"k":"a"}}'.encode(), partition=user % 2, timestamp=1_000 + user // 2)
+    assert producer.flush(20) == 0
+    with (tmp_path / "worker.log").open("wb") as log:
+        command = [sys.executable, "-m", "susurrus.agents.cli", "worker", "--config", str(tmp_path / "p.toml")]
+        worker = subprocess.Popen(command, stdout=log, stderr=log, cwd=tmp_path)
+    try:
+        with HistogramReader(settings) as reader:
+            deadline = time.monotonic() + 90
+            while (found := reader.snapshot()) is None or not found.final:
+                reader.poll(0.2)
+                assert worker.poll() is None, (tmp_path / "worker.log").read_text()
+                assert time.monotonic() < deadline, (tmp_path / "worker.log").read_text()
+    finally:
+        worker.terminate()
+        worker.wait(30)
+    [row] = found.rows
+    assert row.key == "a"
+    assert abs(row.values["count"].estimate - 400) < 6 * row.values["count"].std_error
+    assert {row.state for row in collect(settings).partitions} <= {"running", "stopped", "missing"}

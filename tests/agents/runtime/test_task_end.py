@@ -1,0 +1,103 @@
+"""A task that ends gives back what it was fed, and its store: its successor on the same worker needs both."""
+
+import threading
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError
+
+from susurrus.agents.runtime import task as task_module
+from susurrus.agents.runtime.task import Fenced, PartitionTask
+from susurrus.agents.runtime.transport import Batch
+from susurrus.mechanisms.errors import Refusal
+
+
+def task_that(monkeypatch: pytest.MonkeyPatch, work: Any) -> PartitionTask:
+    """A task whose start succeeds and whose work is ``work``."""
+    ledger = SimpleNamespace(refuse=lambda *_: None, clear_refusal=lambda *_: None)
+    task = PartitionTask(
+        input_topic="raw",
+        partition=0,
+        make_stage=lambda *_: SimpleNamespace(counters={}),  # type: ignore[arg-type, return-value]
+        stage_name="route",
+        changelog_topic="route-changelog",
+        services=SimpleNamespace(clients=None, ledger=ledger),  # type: ignore[arg-type]
+        open_store=lambda *_: None,  # type: ignore[arg-type, return-value]
+        rewind=lambda _: None,
+        give_up=lambda _: None,
+    )
+    monkeypatch.setattr(task, "_start_up", lambda: None)
+    monkeypatch.setattr(task, "_work", lambda: work(task))
+    return task
+
+
+def moved(task: PartitionTask) -> None:
+    raise Fenced
+
+
+def refused(task: PartitionTask) -> None:
+    raise Refusal("raw=x: no")
+
+
+def stopped(task: PartitionTask) -> None:
+    task.stop()
+
+
+def died(task: PartitionTask) -> None:
+    raise SystemExit
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+@pytest.mark.parametrize("work", [moved, refused, stopped, died])
+def test_what_a_task_was_fed_is_given_back_when_it_ends(monkeypatch: pytest.MonkeyPatch, work: Any) -> None:
+    task = task_that(monkeypatch, work)
+    closed: list[None] = []
+    task._store = SimpleNamespace(close=lambda: closed.append(None))  # type: ignore[assignment]
+    before, after = Batch(0, 10, [object()], 1), Batch(10, 20, [object()], 1)
+    task.offer(before)
+    task.start()
+    task.join(10)
+    assert not task.is_alive()
+    assert before.finished
+    assert closed
+    task.offer(after)  # on its way while the task ended
+    assert after.finished
+
+
+def test_a_producer_that_does_not_close_does_not_keep_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    """confluent-kafka's close aborts without a time-out: with the coordinator gone it never returned."""
+    monkeypatch.setattr(task_module, "_ABORT_SECONDS", 0.1)
+    monkeypatch.setattr(task_module, "_CLOSE_SECONDS", 0.1)
+    answered = threading.Event()
+    hanging = SimpleNamespace(purge=lambda: None, abort_transaction=lambda _: None, close=lambda: answered.wait(60))
+    closed: list[None] = []
+    task = task_that(monkeypatch, stopped)
+    task._producer = hanging  # type: ignore[assignment]
+    task._store = SimpleNamespace(close=lambda: closed.append(None))  # type: ignore[assignment]
+    try:
+        task.start()
+        task.join(30)
+        assert not task.is_alive()
+        assert closed
+        assert task_module._LEFT_BEHIND.pop() is hanging
+    finally:
+        answered.set()
+
+
+def test_an_error_that_is_no_exception_does_not_end_a_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    """confluent-kafka raises a KafkaError where a callback meets a fatal error; ``except Exception`` lets it pass."""
+    monkeypatch.setattr(task_module, "_RETRY_SECONDS", 0.0)
+    attempts: list[None] = []
+
+    def work(task: PartitionTask) -> None:
+        attempts.append(None)
+        if len(attempts) == 1:
+            raise KafkaError(KafkaError._FENCED)  # type: ignore[misc]
+        task.stop()
+
+    task = task_that(monkeypatch, work)
+    task.start()
+    task.join(10)
+    assert len(attempts) == 2
+    assert task.state == "stopped"

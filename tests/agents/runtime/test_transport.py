@@ -1,0 +1,411 @@
+"""The batch transport without brokers: positions, back-pressure, message numbers, rewinds."""
+
+import asyncio
+import contextlib
+import gc
+import itertools
+import struct
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from aiokafka import TopicPartition
+from aiokafka.consumer.fetcher import READ_COMMITTED, READ_UNCOMMITTED, OffsetResetStrategy, PartitionRecords
+from aiokafka.consumer.subscription_state import TopicPartitionState
+from aiokafka.errors import (
+    ConsumerStoppedError,
+    CorruptRecordException,
+    GroupAuthorizationFailedError,
+    RecordTooLargeError,
+)
+from aiokafka.record.default_records import DefaultRecordBatchBuilder
+from aiokafka.record.memory_records import MemoryRecords
+from faust.transport.drivers import aiokafka as driver
+from faust.types import TP
+
+from susurrus.agents.runtime import transport
+from susurrus.agents.runtime.transport import Batch, BatchConsumer, BatchConsumerThread, _flat, take_whole_batches
+
+TPS = [TP("raw", 0), TP("raw", 1), TP("by-user", 0)]
+
+
+class Fetches:
+    """Stands in for the consumer's thread: what it was asked for, and batches that continue from where they ended."""
+
+    def __init__(self) -> None:
+        self.asked: list[set[TP]] = []
+        self.nothing: set[TP] = set()
+        self._next: dict[TP, int] = dict.fromkeys(TPS, 0)
+
+    async def getmany(self, consumer: Any, active_partitions: set[TP] | None, timeout: float) -> Mapping[TP, Batch]:
+        assert active_partitions is not None
+        self.asked.append(set(active_partitions))
+        found = {}
+        for tp in active_partitions - self.nothing:
+            start = self._next[tp]
+            self._next[tp] = start + 10
+            found[tp] = Batch(start, start + 10, [object()], 1)
+        return found
+
+
+@pytest.fixture
+def fetches(monkeypatch: pytest.MonkeyPatch) -> Fetches:
+    fetches = Fetches()
+
+    async def getmany(self: Any, active_partitions: set[TP] | None, timeout: float) -> Mapping[TP, Batch]:
+        return await fetches.getmany(self, active_partitions, timeout)
+
+    monkeypatch.setattr(driver.Consumer, "_getmany", getmany)
+    return fetches
+
+
+def consumer_of(reading: set[TP]) -> BatchConsumer:
+    consumer = BatchConsumer.__new__(BatchConsumer)
+    consumer.transport = SimpleNamespace(is_reading=reading.__contains__)
+    consumer._message_numbers = itertools.count(1 << 62)
+    consumer._under_way, consumer._next_round = {}, 0.0
+    return consumer
+
+
+def get(consumer: BatchConsumer, active: set[TP] | None) -> dict[TP, Batch]:
+    """One round; the batches it delivered."""
+    messages = asyncio.run(consumer._getmany(active, 0.0))
+    assert all(len(of_one) == 1 for of_one in messages.values())
+    return {tp: of_one[0].value for tp, of_one in messages.items()}
+
+
+def test_a_partition_with_two_unfinished_batches_is_not_asked_for(fetches: Fetches) -> None:
+    consumer = consumer_of(set(TPS))
+    first, second = get(consumer, set(TPS)), get(consumer, set(TPS))
+    assert fetches.asked == [set(TPS), set(TPS)]
+    assert get(consumer, set(TPS)) == {}
+    assert len(fetches.asked) == 2, "an empty set would mean all partitions to aiokafka"
+    first[TPS[1]].finish()
+    third = get(consumer, set(TPS))
+    assert fetches.asked[2:] == [{TPS[1]}]
+    assert third[TPS[1]].start == second[TPS[1]].end
+
+
+def test_a_batch_that_faust_dropped_frees_its_place(fetches: Fetches) -> None:
+    consumer = consumer_of(set(TPS))
+    held = [get(consumer, {TPS[0]}), get(consumer, {TPS[0]})]
+    assert get(consumer, {TPS[0]}) == {}
+    held.pop()
+    gc.collect()
+    assert list(get(consumer, {TPS[0]})) == [TPS[0]]
+
+
+def test_a_batch_that_faust_dropped_frees_its_place_in_the_end_whoever_refers_to_it(
+    fetches: Fetches, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A frame in some traceback does, and the collector is told to look rarely."""
+    consumer = consumer_of(set(TPS))
+    held = [get(consumer, {TPS[0]}), get(consumer, {TPS[0]})]
+    monkeypatch.setattr(transport, "_LOST_SECONDS", 0.0)
+    assert list(get(consumer, {TPS[0]})) == [TPS[0]]
+    for found in held:
+        found[TPS[0]].offered = True  # what a task holds is finished by the task, however long it takes
+    assert get(consumer, {TPS[0]}) == {}
+
+
+def test_a_blocked_partition_starves_no_other(fetches: Fetches) -> None:
+    consumer = consumer_of(set(TPS))
+    held = [get(consumer, {TPS[0]}), get(consumer, {TPS[0]})]
+    for _ in range(5):
+        found = get(consumer, set(TPS))
+        assert set(found) == set(TPS[1:])
+        for batch in found.values():
+            batch.finish()
+    assert len(held) == 2
+
+
+def test_only_partitions_whose_task_reads_are_asked_for(fetches: Fetches) -> None:
+    consumer = consumer_of({TPS[2]})
+    assert set(get(consumer, set(TPS))) == {TPS[2]}
+    assert get(consumer, {TPS[0]}) == {}
+    assert get(consumer, None) == {}
+    assert fetches.asked == [{TPS[2]}]
+
+
+def test_message_numbers_only_rise_and_are_far_above_any_offset(fetches: Fetches) -> None:
+    """Faust drops a message whose offset is not above the last one it saw, as after a rewind."""
+    consumer = consumer_of(set(TPS))
+    numbers = []
+    for _ in range(3):
+        for message in itertools.chain.from_iterable(asyncio.run(consumer._getmany({TPS[0]}, 0.0)).values()):
+            numbers.append(message.offset)
+            message.value.finish()
+        fetches._next[TPS[0]] = 0  # rewound
+    assert numbers == sorted(set(numbers))
+    assert numbers[0] > 1 << 61
+
+
+def test_a_finished_batch_holds_no_records() -> None:
+    batch = Batch(0, 10, [object()], 1)
+    batch.finish()
+    assert batch.finished
+    assert batch.records == []
+
+
+# ---- the consumer's thread ----------------------------------------------------------------------------------------------
+
+
+class Aiokafka:
+    """One partition of an assigned consumer: a position, and records that a fetch brings."""
+
+    def __init__(self, tp: TopicPartition, position: int) -> None:
+        self.tp = tp
+        self.state = SimpleNamespace(position=position, has_valid_position=True, _position_fut=object())
+        self.assignment = SimpleNamespace(active=True, tps={tp}, state_value=lambda tp: self.state)
+        self._subscription = SimpleNamespace(subscription=SimpleNamespace(assignment=self.assignment))
+        self._coordinator = SimpleNamespace(generation=7)
+        self._closed = False
+        self._fetcher = self
+        self._records: dict[Any, Any] = {tp: object()}
+        self.fails: Exception | None = None
+        self.steps_over = False
+        self._subscriptions = SimpleNamespace(fetch_context=contextlib.nullcontext, reassignment_in_progress=False)
+        self.brings: tuple[list[Any], int] = ([], position)
+        self.revoked_meanwhile = self.reset_meanwhile = False
+        self.sought_meanwhile: int | None = None
+        self.thread: Any = None
+        self.asked = 0
+        self.told: list[tuple[TP, str]] = []
+        self.aside: dict[TP, tuple[str, float]] = {}
+
+    async def fetched_records(self, partitions: set[Any], **_: Any) -> dict[Any, list[list[Any]]]:
+        assert partitions == {self.tp}
+        self.asked += 1
+        if self.fails is not None:
+            self.state.position += self.steps_over
+            raise self.fails
+        records, self.state.position = self.brings
+        if self.sought_meanwhile is not None:
+            self.thread.sought[TP(self.tp.topic, self.tp.partition)] = (self.sought_meanwhile,)
+        if self.reset_meanwhile:
+            self.state._position_fut = object()
+        if self.revoked_meanwhile:
+            self.assignment.active = False
+        return {self.tp: [[record] for record in records]} if records else {}
+
+    def _create_fetch_waiter(self) -> "asyncio.Future[None]":
+        return asyncio.get_running_loop().create_future()
+
+
+def fetch(consumer: Aiokafka, active: set[TP]) -> dict[TP, Batch]:
+    thread = BatchConsumerThread.__new__(BatchConsumerThread)
+    transport = SimpleNamespace(on_trouble=lambda tp, reason: consumer.told.append((tp, reason)))
+    thread.consumer, thread.sought = SimpleNamespace(flow_active=True, transport=transport), {}
+    thread._aside = consumer.aside
+    consumer.thread = thread
+    return dict(asyncio.run(thread._fetch_records(consumer, active, timeout=0.01)))
+
+
+RAW = TopicPartition("raw", 0)
+
+
+def read(offset: int) -> SimpleNamespace:
+    """A record, as far as the transport looks at it."""
+    return SimpleNamespace(offset=offset)
+
+
+def test_a_batch_says_from_where_to_where_it_was_fetched_and_in_which_generation() -> None:
+    consumer = Aiokafka(RAW, 100)
+    consumer.brings = ([read(101), read(104)], 107)  # the rest are holes
+    batch = fetch(consumer, {TPS[0]})[TPS[0]]
+    assert (batch.start, batch.end, batch.records, batch.generation) == (100, 107, [read(101), read(104)], 7)
+
+
+def test_a_fetch_of_nothing_but_holes_is_a_batch_for_the_clock_must_see_the_position_move() -> None:
+    consumer = Aiokafka(RAW, 100)
+    consumer.brings = ([], 103)
+    batch = fetch(consumer, {TPS[0]})[TPS[0]]
+    assert (batch.start, batch.end, batch.records) == (100, 103, [])
+
+
+def test_a_fetch_that_moved_nothing_is_no_batch() -> None:
+    assert fetch(Aiokafka(RAW, 100), {TPS[0]}) == {}
+
+
+def test_a_partition_without_a_position_is_not_fetched() -> None:
+    consumer = Aiokafka(RAW, 100)
+    consumer.state.has_valid_position = False
+    assert fetch(consumer, {TPS[0]}) == {}
+    assert fetch(Aiokafka(RAW, 100), {TPS[1]}) == {}
+    consumer = Aiokafka(RAW, 100)
+    consumer.assignment.active = False
+    assert fetch(consumer, {TPS[0]}) == {}
+    assert consumer.asked == 0
+
+
+def test_what_was_fetched_while_the_partition_was_taken_away_is_not_delivered() -> None:
+    consumer = Aiokafka(RAW, 100)
+    consumer.brings, consumer.revoked_meanwhile = ([read(100)], 101), True
+    assert fetch(consumer, {TPS[0]}) == {}
+
+
+@pytest.mark.parametrize("records", [[], [read(500)]])
+def test_a_reset_of_the_position_during_a_fetch_is_no_hole_but_a_gap(records: list[SimpleNamespace]) -> None:
+    """Retention ate 100 to 499: aiokafka goes to the earliest record by itself."""
+    consumer = Aiokafka(RAW, 100)
+    consumer.brings, consumer.reset_meanwhile = (records, 500 + len(records)), True
+    assert fetch(consumer, {TPS[0]}) == {}
+    consumer.brings, consumer.reset_meanwhile = ([read(501)], 502), False
+    assert fetch(consumer, {TPS[0]})[TPS[0]].start >= 500
+
+
+def test_a_partition_that_cannot_be_read_is_put_aside_for_a_while_and_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    consumer = Aiokafka(RAW, 100)
+    consumer.brings, consumer.fails = ([read(100)], 101), CorruptRecordException()
+    assert fetch(consumer, {TPS[0]}) == {}
+    [(place, reason)] = consumer.told
+    assert place == TPS[0]
+    assert reason.startswith("topic=raw partition=0 cannot be read (CorruptRecordException): a record batch is damaged")
+    assert fetch(consumer, {TPS[0]}) == {}
+    assert consumer.asked == len(consumer.told) == 1
+    consumer.aside = {tp: (what, 0.0) for tp, (what, _) in consumer.aside.items()}  # a while later
+    assert fetch(consumer, {TPS[0]}) == {}
+    assert consumer.asked == len(consumer.told) == 2
+    consumer.aside, consumer.fails = {tp: (what, 0.0) for tp, (what, _) in consumer.aside.items()}, None
+    consumer.brings, brings = ([], 100), consumer.brings
+    assert fetch(consumer, {TPS[0]}) == {}
+    assert consumer.aside, "what brings nothing, such as the rest of a dead fetch, proves nothing"
+    consumer.brings = brings
+    assert fetch(consumer, {TPS[0]})[TPS[0]].records == [read(100)]
+    assert consumer.aside == {}
+
+
+def test_a_position_that_moved_without_a_record_is_no_hole_where_reading_failed() -> None:
+    """aiokafka steps over a record that it cannot take."""
+    consumer = Aiokafka(RAW, 100)
+    consumer.fails = RecordTooLargeError()
+    consumer.steps_over = True
+    assert fetch(consumer, {TPS[0]}) == {}
+    assert consumer.state.position == 101
+
+
+def test_nothing_is_taken_while_the_group_reassigns() -> None:
+    consumer = Aiokafka(RAW, 100)
+    consumer.brings = ([read(100)], 101)
+    consumer._subscriptions.reassignment_in_progress = True
+    assert fetch(consumer, {TPS[0]}) == {}
+    assert consumer.asked == 0
+
+
+@pytest.mark.parametrize("error", [ConsumerStoppedError, GroupAuthorizationFailedError])
+def test_what_concerns_the_whole_consumer_is_no_trouble_of_a_partition(error: type[Exception]) -> None:
+    consumer = Aiokafka(RAW, 100)
+    consumer.fails = error("g")
+    with pytest.raises(error):
+        fetch(consumer, {TPS[0]})
+    assert consumer.told == []
+
+
+@pytest.mark.parametrize("sought", [40, 100, 160])
+def test_a_batch_of_after_a_seek_starts_there(sought: int) -> None:
+    """A task that starts sends the consumer to its position while a round waits; what comes then may be all there is."""
+    consumer = Aiokafka(RAW, 100)
+    consumer.brings, consumer.sought_meanwhile = (
+        ([read(sought - 3), read(sought), read(sought + 5)], sought + 6),
+        sought,
+    )
+    batch = fetch(consumer, {TPS[0]})[TPS[0]]
+    assert (batch.start, batch.end, batch.records) == (sought, sought + 6, [read(sought), read(sought + 5)])
+
+
+def test_a_seek_alone_is_no_hole() -> None:
+    """Passed for records, it would be one: the task may return to where it was before."""
+    consumer = Aiokafka(RAW, 100)
+    consumer.brings, consumer.sought_meanwhile = ([], 160), 160
+    assert fetch(consumer, {TPS[0]}) == {}
+
+
+def test_aiokafka_still_marks_a_reset_as_the_transport_expects() -> None:
+    async def lives() -> list[object]:
+        state = TopicPartitionState(None)
+        state.seek(100)
+        found = [state._position_fut]
+        state.consumed_to(101)
+        state.seek(50)
+        found.append(state._position_fut)
+        state.await_reset(OffsetResetStrategy.EARLIEST)
+        state.reset_to(500)
+        return [*found, state._position_fut]
+
+    first, after_seek, after_reset = asyncio.run(lives())
+    assert first is after_seek
+    assert after_seek is not after_reset
+
+
+# ---- record batches as a whole -------------------------------------------------------------------------------------------
+
+
+def record_batch(
+    first: int, number: int, *, producer: int = -1, gzip: bool = False, marker: bytes | None = None
+) -> bytes:
+    """As a broker stores it; with a marker (0: abort, 1: commit) the control batch that ends a transaction."""
+    builder = DefaultRecordBatchBuilder(
+        magic=2,
+        compression_type=1 if gzip else 0,
+        is_transactional=producer >= 0,
+        producer_id=producer,
+        producer_epoch=0 if producer >= 0 else -1,
+        base_sequence=0 if producer >= 0 else -1,
+        batch_size=1 << 20,
+    )
+    for n in range(number):
+        key, value = (b"k", f"record {first + n}".encode()) if marker is None else (marker, b"")
+        builder.append(n, timestamp=1_000 + first + n, key=key, value=value, headers=[])
+    data = bytearray(builder.build())
+    data[:8] = struct.pack(">q", first)
+    if marker is not None:
+        data[22] |= 0x20  # the attribute that says so
+    return bytes(data)
+
+
+ABORT, COMMIT = b"\0\0\0\0", b"\0\0\0\1"
+LOG = [
+    record_batch(0, 4),
+    record_batch(4, 3, producer=7),  # aborted
+    record_batch(7, 2, producer=8),  # of a transaction that is committed
+    record_batch(9, 1, producer=7, marker=ABORT),
+    record_batch(10, 5, gzip=True),
+    record_batch(15, 1, producer=8, marker=COMMIT),
+    record_batch(18, 2, producer=7),  # the same producer's next transaction, behind a hole
+    record_batch(20, 1, producer=7, marker=COMMIT),
+]
+
+
+@pytest.mark.parametrize("first", range(21))
+@pytest.mark.parametrize("isolation", [READ_COMMITTED, READ_UNCOMMITTED])
+def test_whole_batches_bring_what_aiokafka_would_have_brought_record_by_record(first: int, isolation: int) -> None:
+    """From wherever a fetch starts, also from inside a batch, as compressed ones are sent whole."""
+    ends = [4, 7, 9, 10, 15, 16, 20, 21]
+    log = b"".join(batch for batch, end in zip(LOG, ends, strict=True) if end > first)
+    aborted = [(7, 4)] if first < 7 else []
+
+    def fetched() -> PartitionRecords:
+        return PartitionRecords(RAW, MemoryRecords(log), list(aborted), first, None, None, False, isolation)
+
+    one_by_one, whole = fetched(), fetched()
+    wanted = [(r.offset, r.timestamp, r.timestamp_type, r.key, r.value) for r in one_by_one]
+    take_whole_batches(whole)
+    take_whole_batches(whole)  # asked again before anything was taken
+    found = _flat(list(whole), first)
+    assert [(r.offset, r.timestamp, r.timestamp_type, r.key, r.value) for r in found] == wanted
+    assert whole.next_fetch_offset == one_by_one.next_fetch_offset == 21
+    offsets = {offset for offset, *_ in wanted}
+    assert offsets == set(range(first, 21)) - {9, 15, 16, 17, 20} - (
+        {4, 5, 6} if isolation == READ_COMMITTED else set()
+    )
+
+
+def test_a_damaged_batch_is_no_shorter_fetch() -> None:
+    damaged = bytearray(LOG[0])
+    damaged[-1] ^= 1
+    fetched = PartitionRecords(RAW, MemoryRecords(bytes(damaged)), [], 0, None, None, True, READ_COMMITTED)
+    take_whole_batches(fetched)
+    with pytest.raises(CorruptRecordException):
+        list(fetched)
+    assert fetched.next_fetch_offset == 0

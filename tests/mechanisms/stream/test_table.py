@@ -1,0 +1,64 @@
+"""A table of streams releases what each stream alone would, whatever the batches; its bytes bring every stream back."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from susurrus.mechanisms.noise import NoiseSource, WindowNoise
+from susurrus.mechanisms.stream.pak import Pak
+from susurrus.mechanisms.stream.quantile import SmoothQuantile
+from susurrus.mechanisms.stream.table import HOT_BYTES, PakTable, TopsTable, stream_address
+from susurrus.mechanisms.stream.tops import Tops
+
+TOPS = Tops.default(bound=100, epsilon=0.5, holdout=20, range_limit=1024, fanout=4, smoothing=1)
+QUANTILE = SmoothQuantile(bound=100, epsilon=0.8, delta=1e-5, holdout=20, tail=0.1, beta_tail=0.05)
+PAK = Pak(threshold=QUANTILE, epsilon=1.0, horizon=20 + 64)
+TABLES = {"tops": lambda: TopsTable(TOPS), "pak": lambda: PakTable(PAK)}
+
+
+def noise() -> WindowNoise:
+    return NoiseSource(b"s" * 32, epoch=b"e", config=b"c", pipeline="p").window(0)
+
+
+def released(make, rows: np.ndarray, values: np.ndarray, cuts: list[int], *, restart: bool) -> dict[int, list]:
+    table, found = make(), {}
+    for row in range(5):
+        table.add(b"stream-%d" % row, None, None)
+    stored: dict[int, bytes] = {}
+    for part_rows, part_values in zip(np.split(rows, cuts), np.split(values, cuts), strict=True):
+        if not len(part_rows):
+            continue
+        pieces, touched, changed = table.step(part_rows, part_values, noise())
+        assert set(changed) <= set(touched.tolist())
+        for piece in pieces:
+            columns = [getattr(piece.releases, name) for name in piece.releases.__dataclass_fields__]
+            found.setdefault(piece.row, []).extend(zip(*(column.tolist() for column in columns), strict=True))
+        stored.update({row: table.pack_cold(row) for row in changed})
+        if restart:
+            hot = table.pack_hot(np.arange(5))
+            table = make()
+            for row in range(5):
+                table.add(b"stream-%d" % row, hot[row], stored.get(row))
+    return dict(sorted(found.items()))
+
+
+@pytest.mark.parametrize("make", TABLES.values(), ids=TABLES)
+@settings(max_examples=15, deadline=None)
+@given(cuts=st.lists(st.integers(1, 1199), max_size=8, unique=True), seed=st.integers(0, 3))
+def test_batches_restarts_and_neighbours_change_nothing(make, cuts, seed):
+    rng = np.random.default_rng(seed)
+    rows, values = rng.integers(0, 5, 1200), rng.integers(-3, 130, 1200)
+    whole = released(make, rows, values, [], restart=False)
+    assert len(whole) == 5
+    assert str(released(make, rows, values, sorted(cuts), restart=True)) == str(whole)
+    alone = released(make, rows[rows == 3], values[rows == 3], [], restart=False)
+    assert str(alone[3]) == str(whole[3])
+
+
+def test_addresses_of_partitions_and_streams_differ():
+    assert stream_address(1, b'"a"') != stream_address(2, b'"a"')
+    assert len(TopsTable(TOPS).pack_hot(np.arange(0))) == 0
+    table = TopsTable(TOPS)
+    table.add(b"s", None, None)
+    assert len(table.pack_hot(np.array([0]))[0]) == HOT_BYTES
