@@ -30,7 +30,7 @@ from susurrus.agents.histogram.route import Route
 from susurrus.agents.runtime.services import Services
 from susurrus.agents.runtime.worker import calendar_of
 from susurrus.mechanisms.histogram.bounding import Bounding
-from susurrus.mechanisms.histogram.strategy import Plan
+from susurrus.mechanisms.histogram.plan import Plan
 from susurrus.mechanisms.noise import NoiseSource, WindowNoise
 from susurrus.topics import histogram
 from susurrus.topics import ledger as ledger_codec
@@ -104,7 +104,7 @@ def _settings(scenario: Scenario, plan: Plan, name: str, trials: int) -> Setting
         for column in plan.columns
     ]
     bounds: dict[str, Any] = {"max_records_per_user": plan.max_records, "max_records_per_key": plan.max_records_per_key}
-    if plan.max_keys is not None and plan.strategy == "toeplitz":  # elsewhere it is the number of ranked keys
+    if plan.max_keys is not None:
         bounds["max_keys_per_user"] = plan.max_keys
     return settings_from(
         {

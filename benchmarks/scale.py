@@ -45,7 +45,8 @@ from susurrus.agents.runtime.stage import Stage
 from susurrus.agents.runtime.store import Store
 from susurrus.agents.runtime.transport import Batch
 from susurrus.agents.runtime.worker import calendar_of
-from susurrus.mechanisms.histogram.strategy import Increments, build_strategy
+from susurrus.mechanisms.histogram.registry import build_strategy
+from susurrus.mechanisms.histogram.strategy import Increments
 from susurrus.mechanisms.noise import NoiseSource
 from susurrus.topics import bounded, changelog, tick
 

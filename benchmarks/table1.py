@@ -22,7 +22,8 @@ from offline import as_rows, run, spool, window_noise
 from workload import FileWorkload, Workload, ZipfMandelbrotDay, read_pairs
 
 from susurrus.mechanisms.histogram.bounding import Bounding
-from susurrus.mechanisms.histogram.strategy import Column, Plan, build_strategy
+from susurrus.mechanisms.histogram.plan import Column
+from susurrus.mechanisms.histogram.registry import build_strategy, plan_of
 
 STRATEGIES = ("toeplitz", "weighted", "adaptive", "closing", "dp-sqlp", "baseline1", "baseline2")
 VALUE_CAP = {"weighted": 40, "adaptive": 40, "closing": 40}
@@ -98,8 +99,8 @@ def measure(
             spooled, repeated=strategy == "baseline1", max_records=C, epsilon=epsilon, delta=delta, seed=seed
         )
     else:
-        plan = Plan(
-            strategy=strategy,  # type: ignore[arg-type]
+        plan = plan_of(
+            strategy=strategy,
             triggers=triggers,
             epsilon=epsilon,
             delta=delta,

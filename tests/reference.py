@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 
 from susurrus.agents.config.settings import Settings
-from susurrus.mechanisms.histogram.closing import units
-from susurrus.mechanisms.histogram.strategy import Increments, ListSums, build_strategy
+from susurrus.mechanisms.histogram.registry import build_strategy
+from susurrus.mechanisms.histogram.strategy import Increments
+from susurrus.mechanisms.histogram.user_lists import ListSums, public_units
 from susurrus.mechanisms.noise import NoiseSource
 
 Event = tuple[int, int, int, dict[str, Any]]
@@ -132,7 +133,7 @@ def expected(
                         result[(start, trigger, key)] = step.estimates[row].tolist()
                         if strategy.lists is not None and trigger == plan.triggers - strategy.bounding.lag:
                             unit[key] = int(
-                                units(step.estimates[row, strategy.counting[0] : strategy.counting[0] + 1])[0]
+                                public_units(step.estimates[row, strategy.counting[0] : strategy.counting[0] + 1])[0]
                             )
     return result
 

@@ -22,8 +22,8 @@ class BoundedBlock:
 
     partition: of by-user. interval: global trigger number g. window: int64[n], start in ms. keys: n canonical JSON keys,
     distinct within a window. users: int64[n], users new to the key. weight: int64[n], their selection weight in 2^-20
-    units. sums: int64[n, columns], what each measured column gains. lists: of strategy `closing` at a window's last trigger,
-    int64[n, 3], what the users' lists add: users, weight, weight on public keys (mechanisms/histogram/closing.py); else None.
+    units. sums: int64[n, columns], what each measured column gains. lists: at a window's last trigger, int64[n, 3], what the users'
+    lists add: users, weight, weight on public keys (mechanisms/histogram/user_lists.py), where the strategy needs them; else None.
     """
 
     partition: int

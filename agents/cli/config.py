@@ -1,9 +1,8 @@
 """``susurrus config``: check a configuration, print its schema, make a noise secret."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.panel import Panel
@@ -33,7 +32,7 @@ def check(file: Annotated[Path, typer.Argument(help="TOML file of the pipeline."
     promise = ""
     if settings.pipeline.kind == "histogram":
         from susurrus.agents.formats.decoders import decoder_of
-        from susurrus.mechanisms.histogram.strategy import build_strategy
+        from susurrus.mechanisms.histogram.registry import build_strategy
 
         strategy = build_strategy(settings.plan())
         try:
@@ -41,7 +40,8 @@ def check(file: Annotated[Path, typer.Argument(help="TOML file of the pipeline."
         except ConfigurationError as error:  # its package or class may be on the workers only
             elsewhere.append(f"input: {error}")
         promise = strategy.guarantee.sentence()
-        for row in costs(settings, strategy.describe()):
+        grids = {column.name: column.grid if column.kind == "sum" else 1.0 for column in settings.measured_columns}
+        for row in strategy.costs(grids):
             table.add_row(*row)
     elif settings.stream is not None:
         from susurrus.agents.stream.mechanism import promise_of
@@ -85,47 +85,6 @@ def secret(file: Annotated[Path, typer.Argument(help="File to write; never repla
     """Make a noise secret. All workers of a pipeline need the same one; whoever has it can undo the noise."""
     secrets.create(file)
     out().print(f"wrote a new noise secret to {file}, readable by its owner only")
-
-
-def costs(settings: Settings, described: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """What the promise costs: standard errors of the noise, and how many users make a key that nobody declared appear."""
-    grids = {column.name: column.grid if column.kind == "sum" else 1.0 for column in settings.measured_columns}
-    if described["strategy"] == "dp-sqlp":
-        for name, std in described["std_last"].items():
-            yield "noise", f"± {_plain(1.96 * std * grids[name])} on {name} at the last trigger (95 %)"
-        if "thresholds" in described:
-            tau = described["thresholds"]
-            yield "new keys", f"appear from about {tau['min']:,.0f} to {tau['mean']:,.0f} users on"
-        return
-    for name, mechanism in described["columns"].items():
-        first, last = (1.96 * described["values"][mechanism][at] * grids[name] for at in ("std_first", "std_last"))
-        yield "noise", f"± {_plain(first)} on {name} at a window's first trigger, ± {_plain(last)} at its last (95 %)"
-    selection = described["selection"]
-    if selection is None:
-        return  # nothing but declared keys
-    weights = described.get("weights_first_trigger")
-    if weights is None:
-        yield (
-            "new keys",
-            f"appear from about {selection['threshold_first']:,.0f} users on at the first trigger, "
-            f"{selection['matched_threshold_last']:,.0f} (who came steadily) to {selection['threshold_last']:,.0f} at the last",
-        )
-    else:
-        users = selection["threshold_first"] / weights[0]
-        yield (
-            "new keys",
-            f"appear from about {users:,.0f} users on at the first trigger, if it is the first key of each"
-            + (" that is not published yet" if "lag" in described else ""),
-        )
-    if closing := described.get("closing"):
-        yield (
-            "at the end",
-            f"keys still missing appear from about {closing['threshold']:,.0f} users on, if each has two such keys at most",
-        )
-
-
-def _plain(number: float) -> str:
-    return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"
 
 
 def summary(settings: Settings) -> Table:

@@ -10,6 +10,7 @@ from pydantic_core import PydanticUndefined
 
 from susurrus.agents.config.durations import Duration, Instant, format_duration
 from susurrus.agents.config.settings import PUBLISHED_FIELDS, Settings
+from susurrus.mechanisms.histogram.registry import STRATEGIES
 from susurrus.topics.timestamps import format_time
 
 PREFACE: Final = """\
@@ -122,6 +123,8 @@ def fixed(path: str) -> bool:
     if path.startswith("input.registry.") or path == "stream.secret_file":
         return False  # where schemas and the secret are found changes nothing
     parts = path.split(".")
+    if parts[0] == "privacy" and parts[1] in STRATEGIES:
+        return True  # where it is the strategy
     return any(".".join(parts[:depth]) in PUBLISHED_FIELDS for depth in range(1, len(parts) + 1))
 
 

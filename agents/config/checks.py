@@ -8,6 +8,7 @@ from susurrus.agents.config import kafka_properties
 from susurrus.agents.config.durations import format_duration
 from susurrus.agents.histogram.columns import ValueColumn, value_column
 from susurrus.mechanisms.errors import ConfigurationError
+from susurrus.mechanisms.histogram.plan import MAX_BOUND, MAX_TRIGGERS
 from susurrus.topics.timestamps import format_time
 
 if TYPE_CHECKING:
@@ -15,9 +16,6 @@ if TYPE_CHECKING:
 
 MAX_USERS_PER_WINDOW: Final = 2**32
 """Users of one window for which sums are guaranteed to fit 64 bits."""
-MAX_TRIGGERS: Final = 2_048
-MAX_GRID_UNITS: Final = 2**24
-"""Largest bound in grid units, as in mechanisms/histogram/strategy.py."""
 
 
 def problems(settings: "Settings") -> list[str]:
@@ -43,7 +41,7 @@ def _calendar(settings: "Settings") -> Iterator[str]:
             f'window.length = "{format_duration(window.length)}"; '
             f'use "{format_duration(_divisor(window.length, window.trigger_every))}" or another whole fraction of it'
         )
-    if settings.triggers > MAX_TRIGGERS:
+    elif settings.triggers > MAX_TRIGGERS:
         yield (
             f"window.trigger_every: makes triggers={settings.triggers} per window; use at most {MAX_TRIGGERS}, "
             "and remember that fewer mean less noise"
@@ -129,9 +127,9 @@ def _bounds(settings: "Settings") -> Iterator[str]:
             f"bounds.max_records_per_key = {bounds.max_records_per_key}: more than bounds.max_records_per_user = "
             f"{bounds.max_records_per_user}; use at most that"
         )
-    if bounds.max_keys_per_user is not None and settings.privacy.by_rank is not None:
-        name = settings.privacy.strategy
-        yield f'bounds.max_keys_per_user: not with strategy "{name}"; use privacy.{name}.ranked_keys instead'
+    name, ranked_by = settings.privacy.strategy, settings.privacy.chosen.ranked_by
+    if bounds.max_keys_per_user is not None and ranked_by:
+        yield f'bounds.max_keys_per_user: not with strategy "{name}"; use privacy.{name}.{ranked_by} instead'
 
 
 def _columns(settings: "Settings") -> Iterator[str]:
@@ -155,7 +153,7 @@ def _columns(settings: "Settings") -> Iterator[str]:
 
 
 def _grid(settings: "Settings", place: str, value: ValueColumn) -> Iterator[str]:
-    if not 1 <= value.limit <= MAX_GRID_UNITS:
+    if not 1 <= value.limit <= MAX_BOUND:
         yield (f"{place}: grid = {value.grid:g} against bound = {value.bound:g}; use bound / 2^24 to bound")
         return
     # A key sums at most users * m * limit, a whole window at most users * C * limit; the product covers both.

@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
 from susurrus.agents.config.durations import Duration, Instant, parse_instant
+from susurrus.mechanisms.histogram.calendar import Calendar
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$", max_length=80)]
 TopicName = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]+$", min_length=1, max_length=249)]
@@ -171,6 +172,16 @@ class WindowSettings(Section):
     there."""
     publication_pad: Duration = 0
     """Results are published at the trigger time plus this, so that the time of publication says less about the load."""
+
+    @property
+    def calendar(self) -> Calendar:
+        """The calendar of these settings. Raises ConfigurationError where `trigger_every` does not divide `length`."""
+        return Calendar(
+            origin=self.origin,
+            window=self.length,
+            trigger_every=self.trigger_every,
+            allowed_lateness=self.allowed_lateness,
+        )
 
 
 class BudgetSettings(Section):

@@ -32,14 +32,14 @@ from susurrus.agents.config.sections import (
 )
 from susurrus.agents.histogram import declared
 from susurrus.agents.histogram.columns import MeasuredColumn, PublishedColumn, ValueColumn, layout
-from susurrus.agents.histogram.privacy import AdaptiveSettings, PrivacySettings
+from susurrus.agents.histogram.privacy import PrivacySettings
 from susurrus.agents.histogram.settings import BoundSettings, ColumnSettings, KeySettings
 from susurrus.agents.local.settings import LocalSettings
 from susurrus.agents.stream.settings import StreamSettings
 from susurrus.mechanisms.errors import ConfigurationError
+from susurrus.mechanisms.histogram.plan import Column, Plan
 
 if TYPE_CHECKING:
-    from susurrus.mechanisms.histogram.strategy import Plan
     from susurrus.topics.raw import RawSchema
 
 ENVIRONMENT_PREFIX: Final = "SUSURRUS__"
@@ -65,9 +65,6 @@ PUBLISHED_FIELDS: Final = (
     "privacy.strategy",
     "privacy.gaussian_delta_fraction",
     "privacy.selection_share",
-    "privacy.weighted",
-    "privacy.adaptive",
-    "privacy.closing",
     "topics.by_user_partitions",
     "topics.bounded_partitions",
     "stream",
@@ -78,7 +75,7 @@ PUBLISHED_FIELDS: Final = (
 All others may change in a rolling upgrade (but for pipeline.prefix, which makes it another pipeline): brokers and their
 properties, grace periods (they move public cuts, which are then in the log), publication_pad, secret_file (the secret
 itself must stay), budget, replication, retention, worker, input.registry. ``keys.declared_file`` enters by its content,
-not its name. ``privacy.adaptive`` and ``privacy.closing`` count where that is the strategy: pipelines older than them go on.
+not its name. Of the strategies' sections that of the chosen one is covered, as its parameters' ``published`` values.
 """
 
 
@@ -127,7 +124,7 @@ class Settings(Section):
     @property
     def triggers(self) -> int:
         """T: triggers per window, the late ones included."""
-        return -(-(self.window.length + self.window.allowed_lateness) // self.window.trigger_every)
+        return self.window.calendar.triggers
 
     @property
     def value_fields(self) -> tuple[ValueColumn, ...]:
@@ -153,32 +150,23 @@ class Settings(Section):
         """The full name of one of the pipeline's own topics: ``<prefix>.<pipeline>.<name>``."""
         return f"{self.pipeline.prefix}.{self.pipeline.name}.{name}"
 
-    def plan(self) -> "Plan":
+    def plan(self) -> Plan:
         """The mechanism's public constants. Raises ConfigurationError where the strategy refuses them."""
-        from susurrus.mechanisms.histogram.strategy import Column, Plan
-
         privacy = self.privacy
-        ranked = privacy.by_rank or privacy.weighted
-        told = ranked if isinstance(ranked, AdaptiveSettings) else privacy.adaptive
         return Plan(
-            strategy=self.privacy.strategy,
+            strategy=privacy.strategy,
+            parameters=privacy.parameters,
             triggers=self.triggers,
-            epsilon=self.privacy.epsilon,
-            delta=self.privacy.delta,
+            epsilon=privacy.epsilon,
+            delta=privacy.delta,
             columns=tuple(Column(name=c.name, kind=c.kind, bound=c.bound) for c in self.measured_columns),
             max_records=self.bounds.max_records_per_user,
             max_records_per_key=self.bounds.max_records_per_key,
-            max_keys=ranked.ranked_keys if privacy.by_rank is not None else self.bounds.max_keys_per_user,
+            max_keys=self.bounds.max_keys_per_user,
             minimum_users=self.keys.minimum_users,
             discover=self.keys.discover,
-            gaussian_delta_fraction=self.privacy.gaussian_delta_fraction,
+            gaussian_delta_fraction=privacy.gaussian_delta_fraction,
             selection_share=privacy.selection_share,
-            gamma=ranked.gamma,
-            prior=ranked.prior,
-            lag=told.lag,
-            closing_unknown_share=privacy.closing.unknown_share,
-            closing_public_share=privacy.closing.public_share,
-            closing_keys=privacy.closing.keys,
         )
 
     def raw_schema(self) -> "RawSchema":
@@ -225,18 +213,12 @@ class Settings(Section):
             del everything["stream"]["secret_file"]
         fields = {}
         for path in PUBLISHED_FIELDS:
-            if path in ("privacy.adaptive", "privacy.closing") and path != f"privacy.{self.privacy.strategy}":
-                continue
             value: Any = everything
             for part in path.split("."):
                 value = value[part]
             fields[path] = value
-        for path in ("privacy.adaptive", "privacy.closing"):
-            if path in fields:
-                from susurrus.mechanisms.histogram.adaptive import geometric
-
-                # The law itself, not that it is the default: another default must not meet this epoch's noise.
-                fields[path]["prior"] = fields[path]["prior"] or geometric(fields[path]["ranked_keys"])
+        if parameters := self.privacy.parameters.published():
+            fields[f"privacy.{self.privacy.strategy}"] = parameters
         return fields
 
     def secret(self, environ: Mapping[str, str] = os.environ) -> bytes:

@@ -17,7 +17,7 @@ from susurrus.agents.cli.tables import NARROW, Z95, bar, key_text, margin, numbe
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.demo.weblog import WebLog
 from susurrus.agents.histogram.reader import Snapshot
-from susurrus.mechanisms.histogram.strategy import build_strategy
+from susurrus.mechanisms.histogram.registry import build_strategy
 from susurrus.topics.histogram import Measured, Row
 
 GREY = "bright_black"

@@ -3,10 +3,10 @@
 Gathers the open intervals' events as columns. When an interval is closed by every raw partition, all of its events are
 put in the order
 (user, source, raw offset), capped per user and added up per key in one vectorised pass: what becomes of a record depends on its
-own user's records only, and no user id leaves this stage. Then the tick goes to every partition of bounded. With strategy
-`adaptive` it also depends on what was published some triggers before, and an interval with events waits for that
-(published_keys.py).
-With `closing` a window's last interval also measures all of its users' lists (user_lists.py), with or without events.
+own user's records only, and no user id leaves this stage. Then the tick goes to every partition of bounded. Where the strategy
+needs the published keys, it also depends on what was published some triggers before, and an interval with events waits for that
+(published_keys.py). Where it needs the users' lists, a window's last interval also measures all of them (user_lists.py), with or
+without events.
 
 State keys: ``u`` window user -> caps, and those of spilled_intervals.py and user_lists.py.
 """
@@ -324,10 +324,10 @@ class Bound(Stage):
         return found, code_of.astype(np.int32)[cell]
 
     def _measure_lists(self, interval: int, puts: dict[bytes, bytes]) -> list[Output]:
-        """The closing measurement of the window that ends with this interval; puts: what this very commit writes."""
+        """The measurement of the users' lists of the window that ends with this interval; puts: what this very commit writes."""
         published_keys, lag = self.services.published_keys, self._bounding.lag
         if published_keys is None or lag is None or self._lists is None:
-            raise RuntimeError("strategy with a closing measurement, but nothing reads the published keys")
+            raise RuntimeError("strategy that measures the users' lists, but nothing reads the published keys")
         window = self._calendar.open_windows(interval).start
         start = self._calendar.window_start(window)
         numbers, keys = keys_of(self._store, window, puts)

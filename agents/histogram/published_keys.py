@@ -1,4 +1,4 @@
-"""Which keys are published already, for bound: the way back from release.  Strategies `adaptive` and `closing`.
+"""Which keys are published already, for bound: the way back from release, for strategies with `Need.PUBLISHED_KEYS`.
 
     release ──published-keys──▶ one reader per worker ──▶ bound: ranks and weights of the next intervals
 

@@ -6,7 +6,7 @@ is complete, also when it is empty. A chain of digests over the exact input guar
 
 State keys: ``s`` window key -> due trigger and state of an unpublished key, ``d`` window trigger key -> (index of what is due),
 ``p`` window key -> state of a published key, ``c`` window -> digest chain, ``w`` window key -> unit of a key that is public at the
-last trigger (strategy `closing`), and those of spilled_intervals.py.
+last trigger (where the strategy needs the users' lists), and those of spilled_intervals.py.
 """
 
 import logging
@@ -30,8 +30,8 @@ from susurrus.agents.runtime.store import Store, prefix_end
 from susurrus.agents.runtime.transport import Batch
 from susurrus.mechanisms.errors import Refusal, ReplayMismatch
 from susurrus.mechanisms.histogram.bounding import WEIGHT_ONE
-from susurrus.mechanisms.histogram.closing import units as units_of
-from susurrus.mechanisms.histogram.strategy import Increments, ListSums
+from susurrus.mechanisms.histogram.strategy import Increments, Need
+from susurrus.mechanisms.histogram.user_lists import ListSums
 from susurrus.mechanisms.noise import NoiseSource, WindowNoise
 from susurrus.topics import bounded as bounded_codec
 from susurrus.topics import histogram as histogram_codec
@@ -232,7 +232,7 @@ class Release(Stage):
         for window in windows:
             start = self._calendar.window_start(window)
             published[start] = self._trigger(window, interval, news.get(start), commit)
-        if self._strategy.bounding.lag is not None:
+        if Need.PUBLISHED_KEYS in self._strategy.needs:
             units = self._units_told(interval, published, commit)
             commit.outputs.append(self._published_keys(interval, published, units))
         self._open.close(interval)
@@ -242,7 +242,8 @@ class Release(Stage):
 
     def _units_told(self, interval: int, published: dict[int, Rows], commit: Commit) -> dict[int, dict[bytes, int]]:
         """Window start in ms -> unit by key, where the last trigger looks back at this interval; they are kept for that trigger."""
-        if self._strategy.lists is None:
+        lists = self._strategy.lists
+        if lists is None:
             return {}
         told = {}
         for start, rows in published.items():
@@ -250,7 +251,7 @@ class Release(Stage):
             if self._calendar.trigger(window, interval) != self._triggers - self._strategy.bounding.lag:
                 continue
             keys, estimates, _ = rows.sorted()
-            found = units_of(estimates[:, self._strategy.counting[0]]).tolist()
+            found = lists.row_units(estimates).tolist()
             told[start] = dict(zip(keys, found, strict=True))
             prefix = _UNITS + ordered(window)
             commit.puts += [(prefix + key, unit.to_bytes(4, "little")) for key, unit in told[start].items()]

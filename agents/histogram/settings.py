@@ -19,7 +19,7 @@ class BoundSettings(Section):
     """m: records kept per user and key; 1 counts each user at most once per key."""
     max_keys_per_user: Positive | None = None
     """Optional cap on distinct keys per user and window; lowers the noise where users have few keys but many records.
-    Not for strategies `weighted`, `adaptive` and `closing`."""
+    Strategies that rank a user's keys have a parameter for that instead."""
 
 
 class ColumnSettings(Section):

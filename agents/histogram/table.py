@@ -21,7 +21,7 @@ class Gathered:
     weight: Int64
     sums: Int64
     lists: Int64 | None = None
-    """(n, 3), at a last trigger of strategy `closing`: what the users' lists add."""
+    """(n, 3), at a last trigger: what the users' lists add, where the strategy needs them."""
 
 
 def gather(blocks: list[BoundedBlock], columns: int) -> dict[int, Gathered]:

@@ -1,4 +1,4 @@
-"""The users' lists as a whole, for strategy `closing`: numbers for their keys, and the measurement at a window's last trigger.
+"""The users' lists as a whole, where a strategy needs them: numbers for their keys, and the measurement at the last trigger.
 
     bound, every interval:    (window, key) ──KeyNumbers──▶ number, which a user's row holds instead of a hash
     bound, last trigger:  all rows of the window ──measure──▶ one block of list sums for bounded
@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from susurrus.agents.histogram.state_keys import ordered
 from susurrus.agents.runtime.store import Store, prefix_end
-from susurrus.mechanisms.histogram.closing import ListWeights
+from susurrus.mechanisms.histogram.user_lists import ListWeights
 from susurrus.topics.bounded import BoundedBlock
 
 NUMBERS, KEYS = b"k", b"i"

@@ -13,8 +13,8 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, NewTopic, OffsetSpec, ResourceType
 
 from susurrus.agents.config.settings import Settings
-from susurrus.agents.histogram.privacy import AdaptiveSettings
 from susurrus.mechanisms.errors import ConfigurationError
+from susurrus.mechanisms.histogram.strategy import Need
 from susurrus.topics import charges
 from susurrus.topics.spec import HISTOGRAM_TOPICS, PUBLISHED_KEYS, TopicSpec
 
@@ -32,8 +32,9 @@ def specs_of(settings: Settings) -> tuple[TopicSpec, ...]:
         from susurrus.topics.spec import LOCAL_TOPICS
 
         return LOCAL_TOPICS
-    told = isinstance(settings.privacy.by_rank, AdaptiveSettings)
-    return (*HISTOGRAM_TOPICS, PUBLISHED_KEYS) if told else HISTOGRAM_TOPICS
+    if Need.PUBLISHED_KEYS in settings.privacy.chosen.needs:
+        return (*HISTOGRAM_TOPICS, PUBLISHED_KEYS)
+    return HISTOGRAM_TOPICS
 
 
 def _partitions(settings: Settings, spec: TopicSpec, raw: int) -> int:

@@ -30,6 +30,7 @@ from susurrus.agents.runtime.store import set_cache_bytes
 from susurrus.agents.runtime.supervisor import StageSpec, Supervisor
 from susurrus.agents.runtime.transport import BatchTransport
 from susurrus.mechanisms.histogram.calendar import Calendar
+from susurrus.mechanisms.histogram.strategy import Need
 
 log = logging.getLogger(__name__)
 
@@ -56,13 +57,7 @@ def application_id(settings: Settings) -> str:
 
 def calendar_of(settings: Settings) -> Calendar:
     """The pipeline's public calendar."""
-    window = settings.window
-    return Calendar(
-        origin=window.origin,
-        window=window.length,
-        trigger_every=window.trigger_every,
-        allowed_lateness=window.allowed_lateness,
-    )
+    return settings.window.calendar
 
 
 def digest_of(settings: Settings) -> bytes:
@@ -91,7 +86,7 @@ def build_services(settings: Settings) -> Services:
     initializer = ("release", 0)
     if settings.pipeline.kind == "histogram":
         from susurrus.agents.formats.decoders import decoder_of
-        from susurrus.mechanisms.histogram.strategy import build_strategy
+        from susurrus.mechanisms.histogram.registry import build_strategy
 
         decoder_of(settings).close()  # what it lacks is said now, not by every task
         strategy = build_strategy(settings.plan())
@@ -114,7 +109,7 @@ def build_services(settings: Settings) -> Services:
         public_progress=public_progress,
     )
     published_keys = reader = None
-    if strategy is not None and strategy.bounding.lag is not None:
+    if strategy is not None and Need.PUBLISHED_KEYS in strategy.needs:
         from susurrus.agents.histogram.published_keys import PublishedKeys, PublishedKeysReader
 
         published_keys = PublishedKeys(

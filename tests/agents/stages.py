@@ -15,7 +15,7 @@ from susurrus.agents.runtime.stage import Stage
 from susurrus.agents.runtime.store import FIRST_STATE_KEY, Store
 from susurrus.agents.runtime.transport import Batch
 from susurrus.agents.runtime.worker import calendar_of
-from susurrus.mechanisms.histogram.strategy import build_strategy
+from susurrus.mechanisms.histogram.registry import build_strategy
 from susurrus.topics import ledger as ledger_codec
 from susurrus.topics import tick as tick_codec
 from susurrus.topics.packing import Kind, kind_of

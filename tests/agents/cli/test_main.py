@@ -16,7 +16,7 @@ from susurrus.agents.cli.console import DEFECT, FAILED
 from susurrus.agents.config.settings import load_settings
 from susurrus.agents.kafka.embedded import EmbeddedBroker
 from susurrus.mechanisms.errors import ReplayMismatch
-from susurrus.mechanisms.histogram.strategy import build_strategy
+from susurrus.mechanisms.histogram.registry import build_strategy
 from tests.agents.released import publish, rows, said, settings
 
 CONFIG = """

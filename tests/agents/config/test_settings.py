@@ -386,17 +386,17 @@ class TestDigest:
         assert other.plan().digest() == plain.plan().digest()
 
     @pytest.mark.parametrize("strategy", ["adaptive", "closing"])
-    def test_the_law_of_the_weights_is_in_the_digest_and_not_only_its_name(
+    def test_the_values_of_the_default_prior_are_in_the_digest(
         self, strategy: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         before = changed(privacy={"strategy": strategy}).config_digest()
         monkeypatch.setattr(adaptive, "DECAY", 0.8)
         assert changed(privacy={"strategy": strategy}).config_digest() != before
 
-    def test_the_law_of_the_lists_is_in_the_digest_of_the_plan(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_what_no_parameter_changes_is_in_the_digest_of_the_plan(self, monkeypatch: pytest.MonkeyPatch) -> None:
         strategies = ("closing", "adaptive")
         before = {name: changed(privacy={"strategy": name}).plan().digest() for name in strategies}
-        monkeypatch.setattr(closing, "LAW", (*closing.LAW[:-1], 0.5))
+        monkeypatch.setattr(closing, "CONSTANTS", (*closing.CONSTANTS[:-1], 0.5))
         after = {name: changed(privacy={"strategy": name}).plan().digest() for name in strategies}
         assert after["closing"] != before["closing"]
         assert after["adaptive"] == before["adaptive"]
@@ -443,21 +443,24 @@ class TestPlan:
             for name in ("toeplitz", "weighted", "adaptive", "closing")
         }
         ranks = {"toeplitz": None, "weighted": 5, "adaptive": 7, "closing": 9}
-        assert {name: plan.max_keys for name, plan in found.items()} == ranks
-        assert (found["weighted"].gamma, found["adaptive"].gamma, found["adaptive"].lag) == (0.5, 0.65, 3)
-        assert (found["closing"].gamma, found["closing"].lag, found["closing"].prior) == (0.7, 4, (3.0, 1.0))
-        assert found["adaptive"].prior is None
+        assert {name: getattr(plan.parameters, "ranked_keys", None) for name, plan in found.items()} == ranks
+        own = {name: plan.parameters for name, plan in found.items()}
+        assert (own["weighted"].gamma, own["adaptive"].gamma, own["adaptive"].lag) == (0.5, 0.65, 3)
+        assert (own["closing"].gamma, own["closing"].lag, own["closing"].prior) == (0.7, 4, (3.0, 1.0))
+        assert own["adaptive"].prior is None
 
     def test_closing_divides_the_budget_by_its_own_shares(self) -> None:
         shares = {"unknown_share": 0.2, "public_share": 0.15, "keys": 6}
         plan = changed(privacy={"strategy": "closing", "selection_share": 0.7, "closing": shares}).plan()
         assert plan.selection_share == 0.7
-        assert (plan.closing_unknown_share, plan.closing_public_share, plan.closing_keys) == (0.2, 0.15, 6)
+        own = plan.parameters
+        assert (own.unknown_share, own.public_share, own.keys) == (0.2, 0.15, 6)
 
     def test_closing_has_these_defaults(self) -> None:
         plan = changed(privacy={"strategy": "closing"}).plan()
-        assert (plan.lag, plan.max_keys, plan.gamma, plan.prior, plan.selection_share) == (1, 8, 0.65, None, 0.5)
-        assert (plan.closing_unknown_share, plan.closing_public_share, plan.closing_keys) == (0.3, 0.1, 16)
+        own = plan.parameters
+        assert (own.lag, own.ranked_keys, own.gamma, own.prior, plan.selection_share) == (1, 8, 0.65, None, 0.5)
+        assert (own.unknown_share, own.public_share, own.keys) == (0.3, 0.1, 16)
 
     @pytest.mark.parametrize(
         ("field", "value"),

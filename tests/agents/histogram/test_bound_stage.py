@@ -203,7 +203,11 @@ def slow(
         brought[name] = brought.get(name, 0) + 1
         known = plan.strategy in ("adaptive", "closing") and (
             key in services.settings.declared_keys
-            or any(key in keys.get(start, []) for s in range(interval - plan.lag + 1) for keys in published(s).values())
+            or any(
+                key in keys.get(start, [])
+                for s in range(interval - plan.parameters.lag + 1)
+                for keys in published(s).values()
+            )
         )
         if first and not known:
             ranked[start, user] += 1
@@ -220,8 +224,8 @@ def slow(
 def slow_lists(services: Services, events: list[Event]) -> Increments:
     """(last interval, window start, key) -> users, weight, public weight: one user after the other, in integers."""
     one = 1 << 20
-    lag, most = services.strategy.plan.lag, services.strategy.plan.max_records
-    counted = min(services.strategy.plan.closing_keys, most)
+    lag, most = services.strategy.plan.parameters.lag, services.strategy.plan.max_records
+    counted = min(services.strategy.plan.parameters.keys, most)
     norm = min(6, most) * one * one
     lists: Lists = defaultdict(dict)
     slow(services, events, lists=lists)

@@ -16,7 +16,7 @@ from susurrus.agents.operations.new_epoch import FirstWindow, NewEpoch, Plan
 from susurrus.agents.runtime.worker import calendar_of
 from susurrus.mechanisms.accounting import delta_gaussian
 from susurrus.mechanisms.errors import BudgetExhausted, ConfigurationError, Refusal
-from susurrus.mechanisms.histogram.strategy import build_strategy
+from susurrus.mechanisms.histogram.registry import build_strategy
 from susurrus.topics import charges, ledger
 from susurrus.topics.progress import Progress
 from tests.agents.released import DAY, EPOCHS, WINDOW, settings

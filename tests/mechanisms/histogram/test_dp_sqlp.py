@@ -12,7 +12,9 @@ from scipy import stats
 
 from susurrus.mechanisms.histogram import tree
 from susurrus.mechanisms.histogram.dp_sqlp import GRID, DpSqlp, nearest_prefix
-from susurrus.mechanisms.histogram.strategy import Column, Increments, Plan, build_strategy
+from susurrus.mechanisms.histogram.plan import Column, Plan
+from susurrus.mechanisms.histogram.registry import build_strategy, plan_of
+from susurrus.mechanisms.histogram.strategy import Increments
 from susurrus.mechanisms.noise import NoiseSource
 
 COUNT = (Column(name="visits", kind="count"),)
@@ -28,7 +30,7 @@ def make_plan(**changes) -> Plan:
         "max_records": 4,
         **changes,
     }
-    return Plan(**fields)
+    return plan_of(**fields)
 
 
 def noise_of(plan: Plan, number: int = 0):
