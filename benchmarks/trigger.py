@@ -30,14 +30,13 @@ from confluent_kafka.admin import NewTopic
 sys.path.insert(0, str(Path(__file__).parents[1]))  # run as a script, from anywhere
 
 from deploy.kafka import KafkaCluster
-from susurrus.agents.config.settings import settings_from
 from susurrus.agents.histogram.release import Release
 from susurrus.agents.kafka.topics import create_topics
+from susurrus.agents.pipelines import pipeline_of, settings_from
 from susurrus.agents.runtime.services import Services
 from susurrus.agents.runtime.store import Store
 from susurrus.agents.runtime.task import PartitionTask
 from susurrus.agents.runtime.transport import Batch
-from susurrus.agents.runtime.worker import build_services
 from susurrus.topics import bounded, tick
 
 LOADING_TRIGGERS = 10
@@ -66,7 +65,7 @@ class OnePartition:
             },
         }
         self.settings = settings_from(configuration)
-        self.services: Services = build_services(self.settings)
+        self.services: Services = pipeline_of(self.settings).services()
         self.directory = directory
         self.end = 0
         self.interval = self.services.calendar.interval_at(self.settings.start.first_window or 0)

@@ -18,12 +18,13 @@ from confluent_kafka import Producer
 from rich.console import Console
 
 from susurrus.agents.config import secrets
-from susurrus.agents.config.settings import Settings, load_settings
 from susurrus.agents.demo.machinery import PATIENCE_SECONDS, bars_of, place_of, tail_of, worker_of
 from susurrus.agents.demo.outcome import picture
 from susurrus.agents.demo.weblog import DAY, NEXT_DAY, WebLog
 from susurrus.agents.histogram.reader import HistogramReader, Snapshot
+from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.kafka.embedded import PARTITIONS, EmbeddedBroker
+from susurrus.agents.pipelines import load_settings
 from susurrus.mechanisms.errors import SusurrusError
 from susurrus.topics import charges
 from susurrus.topics.spec import HISTOGRAM_TOPICS
@@ -107,7 +108,7 @@ def run(console: Console, *, epsilon: float, rows: int, keep: bool) -> None:
     console.print(f"{time.monotonic() - began:.0f} seconds.", style="bright_black")
 
 
-def _prepare(place: Path, broker: EmbeddedBroker, epsilon: float) -> Settings:
+def _prepare(place: Path, broker: EmbeddedBroker, epsilon: float) -> HistogramSettings:
     secrets.create(place / "secret")
     text = CONFIGURATION.format(
         servers=broker.bootstrap_servers,
@@ -119,7 +120,7 @@ def _prepare(place: Path, broker: EmbeddedBroker, epsilon: float) -> Settings:
         state=(place / "state").as_posix(),
     )
     (place / "demo.toml").write_text(text, encoding="utf-8")
-    settings = load_settings(place / "demo.toml", {})
+    settings = HistogramSettings.of(load_settings(place / "demo.toml", {}))
     for topic in (RAW, *(settings.topic(spec.name) for spec in HISTOGRAM_TOPICS), charges.topic_name("susurrus")):
         broker.create(topic)
     return settings
@@ -139,7 +140,7 @@ def _produce(broker: EmbeddedBroker, log: WebLog, progress: Callable[[int], None
 
 
 def _released(
-    settings: Settings, worker: "subprocess.Popen[bytes]", place: Path, progress: Callable[[int], None]
+    settings: HistogramSettings, worker: "subprocess.Popen[bytes]", place: Path, progress: Callable[[int], None]
 ) -> Snapshot:
     """Wait for the day's last trigger."""
     deadline = time.monotonic() + PATIENCE_SECONDS

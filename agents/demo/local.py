@@ -23,11 +23,12 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from susurrus.agents.config.settings import Settings, load_settings
+from susurrus.agents.config.kafka_properties import librdkafka
 from susurrus.agents.demo.machinery import PATIENCE_SECONDS, bars_of, place_of, tail_of, worker_of
 from susurrus.agents.kafka.embedded import PARTITIONS, EmbeddedBroker
 from susurrus.agents.local.client import ToplClient
-from susurrus.agents.local.parameters import local_settings
+from susurrus.agents.local.settings import LocalSettings
+from susurrus.agents.pipelines import load_settings
 from susurrus.mechanisms.errors import SusurrusError
 from susurrus.topics import charges
 from susurrus.topics import estimate as estimate_codec
@@ -60,7 +61,7 @@ bound = {bound}
 epsilon = {epsilon}
 holdout = {holdout}
 horizon = {horizon}
-slot = "{interval}ms"
+interval = "{interval}ms"
 lateness = "1s"
 
 [topics]
@@ -150,7 +151,7 @@ def run(console: Console, *, epsilon: float, keep: bool) -> None:
     console.print(f"{time.monotonic() - began:.0f} seconds.", style=GREY)
 
 
-def _prepare(place: Path, broker: EmbeddedBroker, epsilon: float) -> Settings:
+def _prepare(place: Path, broker: EmbeddedBroker, epsilon: float) -> LocalSettings:
     text = CONFIGURATION.format(
         servers=broker.bootstrap_servers,
         bound=BOUND,
@@ -162,14 +163,14 @@ def _prepare(place: Path, broker: EmbeddedBroker, epsilon: float) -> Settings:
         state=(place / "state").as_posix(),
     )
     (place / "demo.toml").write_text(text, encoding="utf-8")
-    settings = load_settings(place / "demo.toml", {})
+    settings = LocalSettings.of(load_settings(place / "demo.toml", {}))
     for topic in (*(settings.topic(spec.name) for spec in LOCAL_TOPICS), charges.topic_name("susurrus")):
         broker.create(topic)
     return settings
 
 
-def _client(settings: Settings) -> ToplClient:
-    local = local_settings(settings)
+def _client(settings: LocalSettings) -> ToplClient:
+    local = settings.local
     return ToplClient(
         settings.kafka.bootstrap_servers,
         pipeline=settings.pipeline.name,
@@ -219,10 +220,10 @@ def _wait(
     progress(wanted)
 
 
-def _reader(settings: Settings) -> Consumer:
+def _reader(settings: LocalSettings) -> Consumer:
     consumer = Consumer(
         {
-            **settings.librdkafka(),
+            **librdkafka(settings.kafka),
             "group.id": "demo-reader",
             "auto.offset.reset": "earliest",
             "isolation.level": "read_committed",

@@ -14,9 +14,9 @@ from rich.table import Table
 from rich.text import Text
 
 from susurrus.agents.cli.tables import NARROW, Z95, bar, key_text, margin, number, ranked
-from susurrus.agents.config.settings import Settings
 from susurrus.agents.demo.weblog import WebLog
 from susurrus.agents.histogram.reader import Snapshot
+from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.mechanisms.histogram.registry import build_strategy
 from susurrus.topics.histogram import Measured, Row
 
@@ -55,7 +55,7 @@ def compare(snapshot: Snapshot, true: Counter[str], capped: Counter[str]) -> Out
     )
 
 
-def picture(snapshot: Snapshot, log: WebLog, settings: Settings, *, rows: int, width: int) -> Group:
+def picture(snapshot: Snapshot, log: WebLog, settings: HistogramSettings, *, rows: int, width: int) -> Group:
     """The whole result as one renderable."""
     limit = settings.bounds.max_records_per_user
     true, capped = log.true_counts(), log.true_counts(limit)
@@ -126,7 +126,7 @@ def _findings(found: Outcome, limit: int, snapshot: Snapshot) -> list[Text]:
     return [Text.assemble((name, "bold"), text) for name, text in named]
 
 
-def _promise(settings: Settings) -> Panel:
+def _promise(settings: HistogramSettings) -> Panel:
     sentence = build_strategy(settings.plan()).guarantee.sentence()
     body = Text.assemble(
         sentence,

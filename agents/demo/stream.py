@@ -17,12 +17,14 @@ from rich.panel import Panel
 from rich.text import Text
 
 from susurrus.agents.config import secrets
-from susurrus.agents.config.settings import Settings, load_settings
+from susurrus.agents.config.kafka_properties import librdkafka
 from susurrus.agents.demo.machinery import PATIENCE_SECONDS, bars_of, place_of, tail_of, worker_of
 from susurrus.agents.demo.meter import Series
 from susurrus.agents.kafka.embedded import EmbeddedBroker
+from susurrus.agents.pipelines import load_settings
 from susurrus.agents.stream.mechanism import grid_of, law_of, promise_of
 from susurrus.agents.stream.reader import released_stream
+from susurrus.agents.stream.sections import StreamSection
 from susurrus.agents.stream.settings import StreamSettings
 from susurrus.mechanisms.errors import SusurrusError
 from susurrus.mechanisms.stream.tops import Tops
@@ -84,7 +86,6 @@ def run(console: Console, series: Series, *, epsilon: float, keep: bool) -> None
         place = stack.enter_context(place_of(keep))
         broker = stack.enter_context(EmbeddedBroker())
         settings = _prepare(place, broker, series, epsilon)
-        assert settings.stream is not None
         law = law_of(settings.stream)
         assert isinstance(law, Tops)
         wanted = (len(series.values) - law.holdout) // law.base.leaf
@@ -116,7 +117,7 @@ def run(console: Console, series: Series, *, epsilon: float, keep: bool) -> None
     console.print(f"{time.monotonic() - began:.0f} seconds.", style=GREY)
 
 
-def _prepare(place: Path, broker: EmbeddedBroker, series: Series, epsilon: float) -> Settings:
+def _prepare(place: Path, broker: EmbeddedBroker, series: Series, epsilon: float) -> StreamSettings:
     secrets.create(place / "secret")
     text = CONFIGURATION.format(
         servers=broker.bootstrap_servers,
@@ -127,7 +128,7 @@ def _prepare(place: Path, broker: EmbeddedBroker, series: Series, epsilon: float
         state=(place / "state").as_posix(),
     )
     (place / "demo.toml").write_text(text, encoding="utf-8")
-    settings = load_settings(place / "demo.toml", {})
+    settings = StreamSettings.of(load_settings(place / "demo.toml", {}))
     for topic in (RAW, *(settings.topic(spec.name) for spec in STREAM_TOPICS), charges.topic_name("susurrus")):
         broker.create(topic)
     return settings
@@ -144,15 +145,15 @@ def _produce(broker: EmbeddedBroker, series: Series) -> None:
         raise SusurrusError("the embedded broker did not take the readings; try again")
 
 
-def _reader(settings: Settings) -> Consumer:
+def _reader(settings: StreamSettings) -> Consumer:
     consumer = Consumer(
-        {**settings.librdkafka(), "group.id": "demo-reader", "auto.offset.reset": "earliest", "log_level": 2}
+        {**librdkafka(settings.kafka), "group.id": "demo-reader", "auto.offset.reset": "earliest", "log_level": 2}
     )
     consumer.assign([TopicPartition(settings.topic("private-stream"), 0, 0)])
     return consumer
 
 
-def picture(rows: list[StreamRow], series: Series, stream: StreamSettings, *, width: int) -> Group:
+def picture(rows: list[StreamRow], series: Series, stream: StreamSection, *, width: int) -> Group:
     """The plot, what it says, and the promise."""
     law, grid = law_of(stream), grid_of(stream)
     assert isinstance(law, Tops)

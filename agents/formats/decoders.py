@@ -21,9 +21,9 @@ from importlib import import_module
 from io import BytesIO
 from typing import Any, Final, Protocol
 
-from susurrus.agents.config.settings import Settings
+from susurrus.agents.config.sections import InputSettings
 from susurrus.mechanisms.errors import ConfigurationError
-from susurrus.topics.raw import RawColumns, RawDecoder, Reason
+from susurrus.topics.raw import RawColumns, RawDecoder, RawSchema, Reason
 
 _MAGIC = b"\0"
 _PREFIX = 5  # magic byte and schema id, big-endian
@@ -65,10 +65,9 @@ class Decoder(Protocol):
         """Give back connections."""
 
 
-def decoder_of(settings: Settings) -> Decoder:
+def decoder_of(source: InputSettings, schema: RawSchema) -> Decoder:
     """The decoder of ``input.format``. Raises ConfigurationError where it lacks a package, a class or a property."""
-    raw = RawDecoder(settings.raw_schema())
-    source = settings.input
+    raw = RawDecoder(schema)
     if source.format == "avro" and source.registry is not None:
         return AvroDecoder(raw, {"url": source.registry.url, **source.registry.properties})
     if source.format == "protobuf" and source.message is not None:

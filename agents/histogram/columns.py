@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from susurrus.agents.histogram.settings import ColumnSettings
+from susurrus.agents.histogram.sections import ColumnSettings
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.topics.numbers import steps_within
 

@@ -3,12 +3,12 @@
 import numpy as np
 import numpy.typing as npt
 
-from susurrus.agents.config.settings import Settings
+from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.topics.histogram import ColumnRows
 
 
 def columns_of(
-    settings: Settings, estimates: npt.NDArray[np.int64], std_errors: npt.NDArray[np.float64]
+    settings: HistogramSettings, estimates: npt.NDArray[np.int64], std_errors: npt.NDArray[np.float64]
 ) -> list[ColumnRows]:
     """The output's columns of a release; estimates and std_errors: (rows, measured columns), in grid units.
 

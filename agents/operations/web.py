@@ -43,10 +43,9 @@ _TEXT_TYPE: Final = "text/plain; charset=utf-8"
 
 
 class Pages:
-    """What the pages say, from the supervisor's tasks as they are at this moment. calendar: of histograms; other kinds
-    of pipeline have other intervals or none."""
+    """What the pages say, from the supervisor's tasks as they are at this moment. calendar: of the intervals that stages close."""
 
-    def __init__(self, supervisor: Supervisor, calendar: Calendar | None, *, pipeline: str) -> None:
+    def __init__(self, supervisor: Supervisor, calendar: Calendar, *, pipeline: str) -> None:
         self._supervisor = supervisor
         self._calendar = calendar
         self._pipeline = pipeline
@@ -103,7 +102,7 @@ class Pages:
 
         def closed_until(task: PartitionTask) -> float | None:
             interval = reports[task].get("interval")
-            return None if interval is None or self._calendar is None else self._calendar.boundary(interval) / 1000
+            return None if interval is None else self._calendar.boundary(interval) / 1000
 
         info = GaugeMetricFamily(
             "susurrus_worker_info", "Always 1; the labels tell who this is.", labels=("pipeline", "worker")

@@ -7,7 +7,7 @@ from types import ModuleType
 import pytest
 import yaml
 
-from susurrus.agents.config.settings import load_settings
+from susurrus.agents.pipelines import load_settings
 from susurrus.topics.raw import RawDecoder
 from susurrus.topics.reason import Reason
 

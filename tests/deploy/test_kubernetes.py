@@ -15,8 +15,8 @@ import yaml
 from typer.testing import CliRunner
 
 from susurrus.agents.cli.main import app
-from susurrus.agents.config.settings import settings_from
 from susurrus.agents.operations.web import Pages
+from susurrus.agents.pipelines import settings_from
 from tests.broker import Broker
 from tests.deploy.manifests import CHECKS, Document, configuration, load, of_kind, pod, problems
 from tests.pipeline import _toml

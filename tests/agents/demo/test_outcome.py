@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from susurrus.agents.config.settings import load_settings
 from susurrus.agents.demo.histogram import CONFIGURATION
 from susurrus.agents.demo.outcome import compare, picture
 from susurrus.agents.demo.weblog import WebLog
 from susurrus.agents.kafka.embedded import MAX_PARTITION_BYTES, MAX_PARTITION_RECORDS, PARTITIONS
+from susurrus.agents.pipelines import load_settings
 from tests.agents.cli.test_tables import snapshot
 
 LOG = WebLog()

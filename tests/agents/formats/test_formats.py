@@ -15,9 +15,9 @@ from uuid import UUID
 import pytest
 
 from deploy.kafka import free_ports
-from susurrus.agents.config.settings import settings_from
 from susurrus.agents.formats import decoders as formats
-from susurrus.agents.formats.decoders import AvroDecoder, ProtobufDecoder, decoder_of
+from susurrus.agents.formats.decoders import AvroDecoder, ProtobufDecoder
+from susurrus.agents.pipelines import pipeline_of, settings_from
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.topics.raw import RawColumns, RawDecoder, RawSchema, Reason, ValueField
 
@@ -253,7 +253,7 @@ def test_a_missing_package_is_a_configuration_error(monkeypatch, format):
         "privacy": {"epsilon": 1.0, "delta": 1e-9},
     }
     with pytest.raises(ConfigurationError, match=rf"{format}.*install susurrus\[registry\]"):
-        decoder_of(settings_from(data, environ={}))
+        pipeline_of(settings_from(data, environ={})).services()
 
 
 def test_what_only_schemas_know_becomes_json():
