@@ -23,6 +23,12 @@ def _field(constants: type[Constants], name: str) -> Any:
     return Field(default=constant.default, **constant.metadata)
 
 
+def _strategies() -> Any:
+    """The name of a strategy; the documentation says what each of them is."""
+    summaries = " ".join(f"`{name}`: {strategy.summary}." for name, strategy in STRATEGIES.items())
+    return Field(default=DEFAULT, description=summaries)
+
+
 class ParametersSection(Section):
     """The parameters of one strategy."""
 
@@ -48,8 +54,7 @@ class Promise(Section):
     """Privacy loss per user and window."""
     delta: Delta
     """Probability with which the loss may exceed epsilon; far below one over the number of users."""
-    strategy: str
-    """A name in the registry."""
+    strategy: str = _strategies()
     gaussian_delta_fraction: float = _field(Plan, "gaussian_delta_fraction")
     selection_share: float = _field(Plan, "selection_share")
     secret_file: Path | None = None
@@ -90,15 +95,7 @@ def _section_of(strategy: type[Strategy[Any]]) -> ParametersSection:
 
 def privacy_model() -> type[Promise]:
     """`Promise` with what the registry holds now: the names of the strategies, and a section for each that has parameters."""
-    found: dict[str, Any] = {
-        "strategy": (
-            Literal[tuple(STRATEGIES)],
-            Field(
-                default=DEFAULT,
-                description=" ".join(f"`{name}`: {strategy.summary}." for name, strategy in STRATEGIES.items()),
-            ),
-        )
-    }
+    found: dict[str, Any] = {"strategy": (Literal[tuple(STRATEGIES)], _strategies())}
     for name, strategy in STRATEGIES.items():
         if fields(strategy.Parameters):
             section = _section_of(strategy)

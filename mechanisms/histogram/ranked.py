@@ -39,7 +39,9 @@ class RankedParameters(Constants, ABC):
 
     gamma: float = constant(0.65, "Exponent of the selection strategy.", gt=0, lt=1)
     ranked_keys: int
-    prior: tuple[float, ...] | None = constant(None, "Decreasing weights by rank, from public knowledge.")
+    prior: tuple[float, ...] | None = constant(
+        None, "Decreasing weights by rank, from public knowledge; by default the strategy's own."
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
