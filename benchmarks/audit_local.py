@@ -20,9 +20,8 @@ import numpy.typing as npt
 from audit_statistics import Verdict, lower_bound
 
 from susurrus.mechanisms.local import hybrid, randomness, window
-from susurrus.mechanisms.local.exact import exp_below
 from susurrus.mechanisms.local.hybrid import Hybrid
-from susurrus.mechanisms.local.randomness import Words
+from susurrus.mechanisms.local.randomness import Words, exp_below
 from susurrus.mechanisms.local.wave import SquareWave
 from susurrus.mechanisms.local.window import GRID, Window
 

@@ -26,8 +26,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from susurrus.mechanisms.kalman import filter_ranges
 from susurrus.mechanisms.local.estimate import Totals, estimate
-from susurrus.mechanisms.local.filter import filter_ranges
 from susurrus.mechanisms.local.hybrid import EPSILON_STAR, Hybrid, hybrid_alpha
 from susurrus.mechanisms.local.randomness import Words
 from susurrus.mechanisms.local.reconstruction import em, ems

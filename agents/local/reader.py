@@ -14,8 +14,8 @@ from confluent_kafka import Consumer, TopicPartition
 
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.kafka.clients import read_to_end
+from susurrus.mechanisms.kalman import Filtered, filter_ranges
 from susurrus.mechanisms.local.estimate import Estimate, combine
-from susurrus.mechanisms.local.filter import Filtered, filter_ranges
 from susurrus.topics import estimate as estimate_codec
 
 Rows = Sequence[estimate_codec.Estimate]

@@ -24,8 +24,8 @@ from susurrus.agents.runtime.stage import Stage
 from susurrus.agents.runtime.store import Store
 from susurrus.agents.runtime.transport import Batch
 from susurrus.mechanisms.errors import Refusal
+from susurrus.mechanisms.kalman import Filtered, IntervalBank
 from susurrus.mechanisms.local.estimate import Estimate, Totals, combine, estimate
-from susurrus.mechanisms.local.filter import Bank, Filtered
 from susurrus.mechanisms.local.hybrid import Hybrid
 from susurrus.mechanisms.local.shape import fit_distribution
 from susurrus.mechanisms.local.threshold import choose_threshold, round_up
@@ -66,7 +66,7 @@ class Server(Stage):
         self._perturbers: dict[int, Hybrid] = {}
         self._running = Estimate(0, 0.0, 0.0)
         self._pooled: tuple[int, Totals] = (0, Totals())
-        self._bank = Bank()
+        self._bank = IntervalBank()
 
     # ---- state -------------------------------------------------------------------------------------------------------
 
@@ -87,7 +87,7 @@ class Server(Stage):
                 "thresholds": {},
                 "running": [0, 0.0, 0.0],
                 "pooled": [0, [0, 0, 0, 0, 0]],
-                "bank": Bank().state(),
+                "bank": IntervalBank().state(),
             }
         self._ticks = {int(source): int(interval) for source, interval in meta["ticks"].items()}
         place = f"topic={self.services.topic('report-totals')} partition={self.partition}"
@@ -104,7 +104,7 @@ class Server(Stage):
         self._running = Estimate(int(count), float(total), float(variance))
         version, numbers = meta["pooled"]
         self._pooled = (int(version), Totals(*numbers))
-        self._bank = Bank.restored(meta["bank"])
+        self._bank = IntervalBank.restored(meta["bank"])
         return position
 
     def _meta(self) -> dict[str, Any]:
@@ -247,7 +247,7 @@ class Server(Stage):
     def _filter(self, version: int, totals: Totals, plain: Estimate) -> Filtered | None:
         """The interval's filtered sum. A new threshold clips differently, so its filter begins afresh."""
         if version != self._pooled[0]:
-            self._pooled, self._bank = (version, Totals()), Bank()
+            self._pooled, self._bank = (version, Totals()), IntervalBank()
         pooled = self._pooled[1] + totals
         self._pooled = (version, pooled)
         # The noise's variance per report from all intervals so far: from this interval alone it would depend on the estimate.

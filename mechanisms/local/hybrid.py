@@ -28,8 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from susurrus.mechanisms.errors import ConfigurationError
-from susurrus.mechanisms.local.exact import check_epsilon, exp_below
-from susurrus.mechanisms.local.randomness import WORD, Words, secure_word, secure_words
+from susurrus.mechanisms.local.randomness import WORD, Words, check_epsilon, exp_below, secure_word, secure_words
 from susurrus.mechanisms.local.window import GRID, GRID_BITS, Window
 
 EPSILON_STAR = 0.61  # [WXY+19] eq. 7: ln((-5 + 2 (6353 - 405 sqrt 241)^(1/3) + 2 (6353 + 405 sqrt 241)^(1/3)) / 27)

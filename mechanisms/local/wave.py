@@ -18,8 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from susurrus.mechanisms.errors import ConfigurationError
-from susurrus.mechanisms.local.exact import check_epsilon
-from susurrus.mechanisms.local.randomness import Words, secure_word, secure_words
+from susurrus.mechanisms.local.randomness import Words, check_epsilon, secure_word, secure_words
 from susurrus.mechanisms.local.window import GRID, Window
 
 Scale = Literal["linear", "log"]

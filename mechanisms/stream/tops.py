@@ -22,9 +22,9 @@ import numpy as np
 import numpy.typing as npt
 
 from susurrus.mechanisms.errors import ConfigurationError
+from susurrus.mechanisms.kalman import BlockBank, mixture_weights
 from susurrus.mechanisms.stream.addresses import AddressedNoise, Floats, Ints
 from susurrus.mechanisms.stream.allocation import Allocation, block_layer, block_noise
-from susurrus.mechanisms.stream.causal_filter import BlockFilter, FilterState, mixture_weights
 from susurrus.mechanisms.stream.hierarchy import Hierarchy, choose_smoothing
 from susurrus.mechanisms.stream.smoothers import Guesser, Smoother, published_values
 from susurrus.mechanisms.stream.threshold import NoisyMax
@@ -78,7 +78,7 @@ class StreamState:
     counts: Ints = field(default_factory=lambda: _NO_INTS)
     open_leaves: Ints = field(default_factory=lambda: _NO_INTS)
     evidence: Floats = field(default_factory=lambda: _NO_FLOATS)
-    filter: FilterState | None = None
+    filter: BlockBank | None = None
     guesser: Guesser | None = None
 
     def fold(self) -> None:
@@ -163,7 +163,7 @@ class StreamState:
         state.guesser.count, state.guesser.total, state.guesser.guess = seen, total, guess
         state.guesser.history = history
         if kalman:
-            state.filter = FilterState.unpack(data[place : place + kalman], law.allocation.models.count)
+            state.filter = BlockBank.unpack(data[place : place + kalman], law.allocation.models)
         return state
 
 
@@ -234,10 +234,6 @@ class Tops:
     def _prefix_variances(self) -> list[Floats]:
         return [hierarchy.prefix_variances() for hierarchy in self.menu]
 
-    @cached_property
-    def _filter(self) -> BlockFilter:
-        return BlockFilter(self.allocation.models)
-
     # --- phase 1 ------------------------------------------------------------------------------------------------------
 
     def start(self) -> StreamState:
@@ -270,7 +266,7 @@ class Tops:
             state.guesser = self.guesser(theta)
             if self.adaptive:
                 state.entry = self.allocation.first
-                state.filter = self._filter.start(1)
+                state.filter = BlockBank(self.allocation.models)
                 layers = self.allocation.deviations
                 state.evidence = np.zeros((len(layers), len(layers[0].scale) if layers else 0))
 
@@ -341,7 +337,7 @@ class Tops:
             state.variance += float(prefix[-1])
             if self.adaptive and state.filter is not None:
                 weights = [mixture_weights(row) for row in state.evidence]
-                state.entry = self.allocation.choose(state.filter.weights()[0], weights)
+                state.entry = self.allocation.choose(state.filter.weights(), weights)
         return part
 
     def _filter_blocks(
@@ -366,10 +362,11 @@ class Tops:
                 squares = ((groups - nodes[:, None] / hierarchy.fanout) ** 2).sum()
                 freedom = (hierarchy.fanout - 1) * len(nodes)
                 state.evidence[below] += deviations.evidence(squares, freedom, variances[below])
-            seen = self._filter.step(state.filter, nodes, noise, opens_tree=first_block + block == 0)
+            common = noise.common if first_block + block == 0 else None
+            seen = state.filter.step(float(nodes[0]), own=noise.own, new_common=common)
             place = (block + 1) * size - waiting - 1
-            part.filtered[place] = seen.running[0] / unit
-            part.filtered_error[place] = seen.running_std[0] / unit
+            part.filtered[place] = seen.sum / unit
+            part.filtered_error[place] = seen.standard_error / unit
 
     def publish_values(self, state: StreamState, releases: LeafReleases, taken: int) -> Floats:
         """Return float64[taken]: what is published of each of the last ``taken`` values (ToPS's own output stream).
