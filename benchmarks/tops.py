@@ -117,9 +117,7 @@ class Runner:
         state.position = self.holdout
         state.theta = theta
         fresh = self.law.start()
-        if self.method == "ss-hierarchy":
-            state.guesser = self.law.guesser(theta)
-        else:
+        if self.method != "ss-hierarchy":
             self.law.collect(fresh, values)
             self.law.open([fresh], noise, [b"s"])
             state = fresh

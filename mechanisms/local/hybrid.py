@@ -59,11 +59,6 @@ class StochasticRounding:
         step -= step & 1
         return (WORD - (step << GRID_BITS)) // 2, step
 
-    def exact_probability(self, index: int) -> Fraction:
-        """Pr[1 | value index / 2**32], exactly."""
-        base, step = self._integers
-        return Fraction(base + index * step, WORD)
-
     def randomise(self, fraction: npt.NDArray[np.float64], words: Words = secure_words) -> npt.NDArray[np.int64]:
         base, step = self._integers
         index = np.rint(fraction * GRID).astype(np.uint64)
@@ -114,11 +109,6 @@ class Hybrid:
         if not 0 <= self.alpha <= 1:
             raise ConfigurationError(f"alpha={self.alpha!r} must be in [0, 1]: it is the share of piecewise reports")
 
-    @classmethod
-    def paper(cls, epsilon: float) -> "Hybrid":
-        """The hybrid mechanism with the paper's alpha."""
-        return cls(epsilon, hybrid_alpha(epsilon))
-
     @cached_property
     def rounding(self) -> StochasticRounding:
         return StochasticRounding(self.epsilon)
@@ -126,10 +116,6 @@ class Hybrid:
     @cached_property
     def window(self) -> Window:
         return piecewise(self.epsilon)
-
-    @property
-    def codes(self) -> int:
-        return GRID + 2
 
     def allowed(self, code: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
         """Which codes this mechanism can produce at all; the others were not made by it."""

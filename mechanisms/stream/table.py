@@ -14,7 +14,6 @@ from susurrus.mechanisms.stream.pak import Pak, PakState, RunningSums
 from susurrus.mechanisms.stream.tops import LeafReleases, StreamState, Tops
 
 _HOT = struct.Struct("<qqq")
-HOT_BYTES = _HOT.size
 
 
 @dataclass(frozen=True, slots=True)

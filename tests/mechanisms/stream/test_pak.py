@@ -123,18 +123,6 @@ def test_levels_cover_powers_of_two():
         assert law.levels == max(math.floor(math.log2(i)) + 1 for i in range(1, leaves + 1))
 
 
-@given(st.integers(0, 127), st.integers(0, 127))
-def test_range_error_counts_the_nodes_that_differ(a, b):
-    first, last = min(a, b), max(a, b)
-
-    def nodes(i: int) -> set[tuple[int, int]]:
-        return {(level, (i >> level) - 1) for level in range(7) if i >> level & 1}
-
-    law = Pak(threshold=THRESHOLD, epsilon=1.0, horizon=300 + 100)
-    expected = math.sqrt(2 * len(nodes(first) ^ nodes(last))) * 10 * 7
-    assert law.range_error(first, last, 10) == pytest.approx(expected)
-
-
 def test_steps_and_their_errors():
     state = LAW.start()
     rest = LAW.collect(state, series(600))
@@ -143,7 +131,10 @@ def test_steps_and_their_errors():
     np.testing.assert_array_equal(np.diff(released.running), released.step[1:])
     np.testing.assert_array_equal(released.last_position, np.arange(300, 600))
     for i in (1, 2, 3, 8, 64, 100):
-        expected = math.sqrt(LAW.range_error(i - 1, i, state.theta) ** 2 + 1 / 12)
+        # Two prefixes share the nodes of one level that end at the same leaf.
+        before, after = ({(level, j >> level) for level in range(7) if j >> level & 1} for j in (i - 1, i))
+        scale = state.theta * LAW.levels / LAW.epsilon
+        expected = math.sqrt(2 * len(before ^ after) * scale**2 + 1 / 12)
         assert released.step_error[i - 1] == pytest.approx(expected)
 
 

@@ -18,7 +18,6 @@ from susurrus.mechanisms.stream.quantile import (
     exact_smoothness,
     quantile_rank,
     smooth_sensitivity,
-    smooth_sensitivity_by_definition,
     textbook_smoothness,
     unit_laplace,
 )
@@ -164,6 +163,19 @@ def test_a_stream_keeps_its_theta_whoever_it_is_batched_with():
 
 
 # --- Smooth sensitivity -------------------------------------------------------------------------------------------
+
+
+def smooth_sensitivity_by_definition(values: np.ndarray, rank: int, smoothness: float, bound: int) -> float:
+    """Return max_k e^{-bk} max_t (x_(P+t) - x_(P+t-k-1)), by brute force."""
+    m = len(values)
+    x = np.sort(np.clip(values, 0, bound))
+
+    def at(position: int) -> int:
+        return 0 if position < 1 else bound if position > m else int(x[position - 1])
+
+    return max(
+        math.exp(-smoothness * k) * max(at(rank + t) - at(rank + t - k - 1) for t in range(k + 2)) for k in range(m + 1)
+    )
 
 
 @settings(max_examples=300)

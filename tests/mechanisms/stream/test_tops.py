@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from susurrus.mechanisms.noise import NoiseSource, WindowNoise
 from susurrus.mechanisms.stream.range_sums import ReleasedStream
-from susurrus.mechanisms.stream.smoothers import Guesser, Smoother, guess_weights, published_values
+from susurrus.mechanisms.stream.smoothers import Smoother, guess_weights, guesses
 from susurrus.mechanisms.stream.tops import LeafReleases, StreamState, Tops
 
 SETTINGS = {"bound": 100, "epsilon": 0.5, "holdout": 64, "range_limit": 4096, "fanout": 4, "smoothing": 1}
@@ -23,7 +23,7 @@ def series(length: int, seed: int = 0) -> np.ndarray:
 
 
 def run(law: Tops, batches: list[np.ndarray], source: WindowNoise, *, repack: bool = False) -> tuple:
-    state, parts, values = law.start(), [], []
+    state, parts = law.start(), []
     for batch in batches:
         rest = law.collect(state, batch)
         if state.position == law.holdout and not state.theta:
@@ -31,13 +31,12 @@ def run(law: Tops, batches: list[np.ndarray], source: WindowNoise, *, repack: bo
         if state.theta:
             part = law.advance(state, rest, source, b"s")
             parts.append(part)
-            values.append(law.publish_values(state, part, len(rest)))
         if repack:
             state = StreamState.unpack(state.pack(), law)
     columns = {
         name: np.concatenate([getattr(part, name) for part in parts]) for name in LeafReleases.__dataclass_fields__
     }
-    return state, columns, np.concatenate(values)
+    return state, columns
 
 
 @pytest.mark.parametrize("law", LAWS.values(), ids=LAWS)
@@ -46,16 +45,15 @@ class TestStateMachine:
     @given(cuts=st.lists(st.integers(1, 1499), max_size=12))
     def test_batches_and_restarts_do_not_change_a_bit(self, law, cuts):
         values = series(1500)
-        whole_state, whole, published = run(law, [values], noise())
-        state, columns, again = run(law, np.split(values, sorted(set(cuts))), noise(), repack=True)
+        whole_state, whole = run(law, [values], noise())
+        state, columns = run(law, np.split(values, sorted(set(cuts))), noise(), repack=True)
         for name, column in whole.items():
             np.testing.assert_array_equal(columns[name], column)
-        np.testing.assert_array_equal(again, published)
         assert state.pack() == whole_state.pack()
 
     def test_leaves_are_clipped_sums_plus_the_trees_noise(self, law):
         values = series(64 + 4096)
-        state, columns, _ = run(law, [values], noise())
+        state, columns = run(law, [values], noise())
         clipped = np.minimum(values[64:], state.theta).reshape(-1, 4).sum(axis=1)
         drawn = []
         for tree, entry in enumerate(columns["entry"][:: law.base.leaves].tolist()):
@@ -68,10 +66,6 @@ class TestStateMachine:
     def test_every_menu_entry_spends_epsilon_once(self, law):
         for hierarchy in law.menu:
             assert 1 - 1e-9 < sum(hierarchy.shares) <= 1
-
-    def test_published_values_add_up_to_the_leaves(self, law):
-        _, columns, published = run(law, [series(64 + 1000)], noise())
-        np.testing.assert_allclose(published.reshape(-1, 4).sum(axis=1), columns["leaf_sum"])
 
     def test_values_outside_the_bound_are_clamped(self, law):
         values = series(500)
@@ -98,8 +92,8 @@ def test_a_value_of_the_holdout_changes_theta_only_and_a_later_one_its_tree_only
     values = series(64 + 2048)
     other = values.copy()
     other[64 + 700] += 5
-    state, one, _ = run(law, [values], noise())
-    _, two, _ = run(law, [other], noise())
+    state, one = run(law, [values], noise())
+    _, two = run(law, [other], noise())
     changed = np.flatnonzero(one["leaf_sum"] != two["leaf_sum"])
     assert changed.tolist() == [700 // 4]
     moved = two["leaf_sum"] - one["leaf_sum"]
@@ -115,7 +109,7 @@ class TestErrorBars:
         result = []
         for number in range(streams):
             values = series(length, seed=number)
-            state, columns, _ = run(law, [values], noise(f"stream-{number}"))
+            state, columns = run(law, [values], noise(f"stream-{number}"))
             trees = [law.menu[entry] for entry in columns["entry"][:: law.base.leaves].tolist()]
             released = ReleasedStream(state.theta, law.epsilon, columns["leaf_sum"], trees, law.smoother)
             result.append((released, np.minimum(values[64:], state.theta), columns))
@@ -158,7 +152,7 @@ def test_filtered_running_sum_of_the_agent_is_the_readers():
     """The Kalman form (``advance``) and the dense form (``ReleasedStream``) agree with no layer below the blocks."""
     law = Tops.default(bound=100, epsilon=0.5, holdout=64, range_limit=64, fanout=4, smoothing=1)
     assert law.base.layers == 2
-    state, columns, _ = run(law, [series(64 + 64)], noise())
+    state, columns = run(law, [series(64 + 64)], noise())
     trees = [law.menu[entry] for entry in columns["entry"][:: law.base.leaves].tolist()]
     released = ReleasedStream(state.theta, law.epsilon, columns["leaf_sum"], trees, law.smoother)
     last = np.arange(4, 65, 4)
@@ -169,7 +163,7 @@ def test_filtered_running_sum_of_the_agent_is_the_readers():
 
 def test_reading_later_records_does_not_change_an_answer():
     law = LAWS["default"]
-    state, columns, _ = run(law, [series(64 + 4096)], noise())
+    state, columns = run(law, [series(64 + 4096)], noise())
     trees = [law.menu[entry] for entry in columns["entry"][:: law.base.leaves].tolist()]
 
     def answer(leaves: int) -> np.ndarray:
@@ -195,15 +189,11 @@ class TestSmoothers:
     )
     def test_guesses(self, smoother, expected):
         memory = 3 if smoother is Smoother.MOVING_AVERAGE else 100
-        np.testing.assert_allclose(Guesser(smoother, 5.0, memory=memory).extend(self.LEAVES), expected)
+        np.testing.assert_allclose(guesses(smoother, 5.0, self.LEAVES, memory=memory), expected)
 
     @pytest.mark.parametrize("smoother", [s for s in Smoother if s is not Smoother.MEDIAN])
     def test_guess_weights_are_the_guess(self, smoother):
-        guesses = Guesser(smoother, 0.0).extend(self.LEAVES)
+        guessed = guesses(smoother, 0.0, self.LEAVES, memory=8)
         for index in range(5):
             weights = guess_weights(smoother, index, 4)
-            assert weights @ self.LEAVES == pytest.approx(guesses[index])
-
-    def test_a_leaf_publishes_its_guess_and_closes_with_the_rest(self):
-        published = published_values(np.array([8.0, 2.0]), np.array([4.0, 8.0]), 4)
-        np.testing.assert_allclose(published, [1, 1, 1, 5, 2, 2, 2, -4])
+            assert weights @ self.LEAVES == pytest.approx(guessed[index])
