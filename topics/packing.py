@@ -1,4 +1,4 @@
-"""Building blocks of the binary records of the internal topics: by-user, bounded and the changelogs.
+"""Parts of the binary records of the internal topics; blocks.py makes codecs of them from declarations.
 
 A record is: kind (1 byte), version (1 byte), then fields in a fixed order, integers little-endian. Three kinds of
 field:
