@@ -38,6 +38,7 @@ from susurrus.topics.histogram import Measured
 from susurrus.topics.packing import Kind, kind_of
 from susurrus.topics.report_totals import BUCKETS
 from susurrus.topics.threshold import Threshold
+from susurrus.topics.timestamps import format_time
 
 METHOD = "log-wave-shape-1"
 _STATE_MILLISECONDS = 500
@@ -231,8 +232,8 @@ class Server(Stage):
         theta = self._thresholds[newest].theta
         filtered = self._filter(newest, versions[newest], parts[newest]) if len(parts) == 1 else None
         return estimate_codec.Estimate(
-            interval_start=estimate_codec.interval_text(self._intervals.start(interval)),
-            interval_end=estimate_codec.interval_text(self._intervals.start(interval + 1)),
+            interval_start=format_time(self._intervals.start(interval)),
+            interval_end=format_time(self._intervals.start(interval + 1)),
             count=found.count,
             sum=Measured(found.sum, found.standard_error),
             mean=Measured(found.mean, found.mean_standard_error) if found.count else None,
