@@ -194,10 +194,10 @@ def _other_kind(settings: "Settings") -> Iterator[str]:
     if getattr(settings, kind) is None:
         yield f'{kind}: is missing; pipeline.kind = "{kind}" needs a [{kind}] section'
     if kind == "stream" and settings.stream is not None:
-        from susurrus.agents.stream.mechanism import law_of
+        from susurrus.agents.stream.mechanism import mechanism_of
 
         try:
-            law_of(settings.stream)
+            mechanism_of(settings.stream)
         except ConfigurationError as error:
             yield str(error)
     local = settings.local

@@ -19,7 +19,7 @@ from susurrus.agents.runtime.services import Services
 from susurrus.agents.runtime.stage import Stage
 from susurrus.agents.runtime.store import Store
 from susurrus.agents.runtime.transport import Batch
-from susurrus.agents.stream.mechanism import grid_of, law_of, promise_of, table_of
+from susurrus.agents.stream.mechanism import grid_of, mechanism_of, promise_of, table_of
 from susurrus.mechanisms.errors import Refusal
 from susurrus.mechanisms.noise import NoiseSource, WindowNoise
 from susurrus.mechanisms.stream.pak import RunningSums
@@ -54,8 +54,8 @@ class Stream(Stage):
         self._grid = grid_of(settings)
         schema = ValuesSchema(value=settings.value, bound=settings.bound, grid=self._grid, stream=settings.stream)
         self._decoder = ValuesDecoder(schema)
-        self._law = law_of(settings)
-        self._leaf = self._law.base.leaf if isinstance(self._law, Tops) else 1
+        self._mechanism = mechanism_of(settings)
+        self._leaf = self._mechanism.base.leaf if isinstance(self._mechanism, Tops) else 1
         self._noise: WindowNoise
         self._store: Store
         self._taken = self._committed = -1
@@ -67,7 +67,7 @@ class Stream(Stage):
 
     def _forget(self) -> None:
         """Drop everything that is in the store, or will be read again."""
-        self._table = table_of(self._law)
+        self._table = table_of(self._mechanism)
         self._names: list[bytes] = []
         self._rows: dict[bytes, int] = {}
         self._touched: set[int] = set()
@@ -182,7 +182,7 @@ class Stream(Stage):
         n, grid = len(released), self._grid
         if isinstance(released, RunningSums):
             width = np.ones(n, dtype=np.int64)
-            width[released.last_position == self._law.holdout - 1] = self._law.holdout
+            width[released.last_position == self._mechanism.holdout - 1] = self._mechanism.holdout
             numbers = (released.step, released.step_error, released.running, released.error)
             filtered = filtered_error = np.full(n, np.nan)
             layout = np.zeros(n, dtype=np.int64)

@@ -122,7 +122,7 @@ class StreamState:
         return head + self.open_leaves.astype("<i8").tobytes() + self.evidence.astype("<f8").tobytes() + kalman
 
     @classmethod
-    def unpack(cls, data: bytes, law: "Tops") -> Self:
+    def unpack(cls, data: bytes, mechanism: "Tops") -> Self:
         """Return the state packed by ``pack``.  Raises ValueError for another version."""
         if data[0] != STATE_VERSION:
             raise ValueError(f"state version={data[0]}: expected {STATE_VERSION}")
@@ -147,7 +147,7 @@ class StreamState:
         state.open_leaves = take(leaves, "<i8").astype(np.int64)
         state.evidence = take(rows * columns, "<f8").astype(np.float64).reshape(rows, columns)
         if kalman:
-            state.filter = BlockBank.unpack(data[place : place + kalman], law.allocation.models)
+            state.filter = BlockBank.unpack(data[place : place + kalman], mechanism.allocation.models)
         return state
 
 
@@ -180,10 +180,10 @@ class Tops:
     ) -> Self:
         """ToPS as published."""
         base = _base(range_limit, epsilon, fanout, smoothing)
-        law = NoisyMax.paper(
+        threshold = NoisyMax.paper(
             bound=bound, epsilon=epsilon, holdout=_checked(holdout), range_limit=range_limit, fanout=fanout
         )
-        return cls(law, epsilon, holdout, base, smoother, adaptive=False)
+        return cls(threshold, epsilon, holdout, base, smoother, adaptive=False)
 
     @classmethod
     def default(
@@ -199,10 +199,10 @@ class Tops:
     ) -> Self:
         """ToPS with the causal filter, the adaptive split and the sharper threshold."""
         base = _base(range_limit, epsilon, fanout, smoothing)
-        law = NoisyMax.geometric(
+        threshold = NoisyMax.geometric(
             bound=bound, epsilon=epsilon, holdout=_checked(holdout), range_limit=range_limit, fanout=fanout
         )
-        return cls(law, epsilon, holdout, base, smoother, adaptive=True)
+        return cls(threshold, epsilon, holdout, base, smoother, adaptive=True)
 
     @cached_property
     def allocation(self) -> Allocation:

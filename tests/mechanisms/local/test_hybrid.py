@@ -1,4 +1,4 @@
-"""Stochastic rounding, piecewise and their hybrid: law, unbiasedness, variances, and a leaking variant that is
+"""Stochastic rounding, piecewise and their hybrid: distribution, unbiasedness, variances, and a leaking variant that is
 caught.
 """
 
