@@ -11,7 +11,7 @@ All of it is small, so it lives in the meta record: what was taken and what was 
 """
 
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, astuple
 from typing import Any
 
 import numpy as np
@@ -42,6 +42,18 @@ from susurrus.topics.timestamps import format_time
 
 METHOD = "log-wave-shape-1"
 _STATE_MILLISECONDS = 500
+_BEGINNING: dict[str, Any] = {
+    "ticks": {},
+    "received": {},
+    "closed": None,
+    "first_phase": [0] * BUCKETS,
+    "open": {},
+    "thresholds": {},
+    "running": [0, 0.0, 0.0],
+    "pooled": [0, [0] * 5],
+    "bank": IntervalBank().state(),
+}
+"""Meta record before the first commit."""
 
 
 class Server(Stage):
@@ -56,18 +68,7 @@ class Server(Stage):
         self._intervals = Intervals(self._local.interval)
         self._sources = settings.topics.by_user_partitions
         self._wave = wave_of(self._local)
-        self._taken = self._committed = -1
         self._committed_at = 0
-        self._ticks: dict[int, int] = {}
-        self._received: Received
-        self._closed: int | None = None
-        self._first_phase = np.zeros(BUCKETS, np.int64)
-        self._open: dict[int, dict[int, Totals]] = {}
-        self._thresholds: dict[int, Threshold] = {}
-        self._perturbers: dict[int, Hybrid] = {}
-        self._running = Estimate(0, 0.0, 0.0)
-        self._pooled: tuple[int, Totals] = (0, Totals())
-        self._bank = IntervalBank()
 
     # ---- state -------------------------------------------------------------------------------------------------------
 
@@ -75,25 +76,13 @@ class Server(Stage):
         """As of the last commit."""
         if meta is None:
             # Nothing was committed, so nothing may have been deleted either: a log that starts later is refused.
-            position = 0
-        self._taken = self._committed = position
-        if meta is None:
+            position, meta = 0, _BEGINNING
             self.counters = {"phase_1": 0, "phase_2": 0, "expired": 0, "thresholds": 0, "intervals": 0}
-            meta = {
-                "ticks": {},
-                "received": {},
-                "closed": None,
-                "first_phase": [0] * BUCKETS,
-                "open": {},
-                "thresholds": {},
-                "running": [0, 0.0, 0.0],
-                "pooled": [0, [0, 0, 0, 0, 0]],
-                "bank": IntervalBank().state(),
-            }
+        self._taken = self._committed = position
         self._ticks = {int(source): int(interval) for source, interval in meta["ticks"].items()}
         place = f"topic={self.services.topic('report-totals')} partition={self.partition}"
         self._received = Received(place, meta["received"], way_out=self.services.ledger.way_out)
-        self._closed = None if meta["closed"] is None else int(meta["closed"])
+        self._closed: int | None = meta["closed"]
         self._first_phase = np.array(meta["first_phase"], np.int64)
         self._open = {
             int(interval): {int(version): Totals(*numbers) for version, numbers in versions.items()}
@@ -101,10 +90,9 @@ class Server(Stage):
         }
         self._thresholds = {int(version): Threshold(**fields) for version, fields in meta["thresholds"].items()}
         self._perturbers = {version: Hybrid(t.epsilon, t.alpha) for version, t in self._thresholds.items()}
-        count, total, variance = meta["running"]
-        self._running = Estimate(int(count), float(total), float(variance))
+        self._running = Estimate(*meta["running"])
         version, numbers = meta["pooled"]
-        self._pooled = (int(version), Totals(*numbers))
+        self._pooled = (version, Totals(*numbers))
         self._bank = IntervalBank.restored(meta["bank"])
         return position
 
@@ -115,12 +103,12 @@ class Server(Stage):
             "closed": self._closed,
             "first_phase": self._first_phase.tolist(),
             "open": {
-                interval: {version: _numbers(totals) for version, totals in versions.items()}
+                interval: {version: astuple(totals) for version, totals in versions.items()}
                 for interval, versions in self._open.items()
             },
             "thresholds": {version: asdict(threshold) for version, threshold in self._thresholds.items()},
-            "running": [self._running.count, self._running.sum, self._running.variance],
-            "pooled": [self._pooled[0], _numbers(self._pooled[1])],
+            "running": astuple(self._running),
+            "pooled": [self._pooled[0], astuple(self._pooled[1])],
             "bank": self._bank.state(),
         }
 
@@ -272,7 +260,3 @@ class Server(Stage):
         if self._closed is not None:
             facts["interval"] = self.services.calendar.interval_at(self._intervals.start(self._closed + 1)) - 1
         return facts
-
-
-def _numbers(totals: Totals) -> list[int]:
-    return [totals.wide, totals.codes, totals.squares, totals.bits, totals.ones]
