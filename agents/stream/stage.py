@@ -21,7 +21,7 @@ from susurrus.agents.runtime.store import Store
 from susurrus.agents.runtime.transport import Batch
 from susurrus.agents.stream.mechanism import grid_of, mechanism_of, promise_of, table_of
 from susurrus.mechanisms.errors import Refusal
-from susurrus.mechanisms.noise import NoiseSource, WindowNoise
+from susurrus.mechanisms.noise import NoiseSource
 from susurrus.mechanisms.stream.pak import RunningSums
 from susurrus.mechanisms.stream.table import Piece, stream_address
 from susurrus.mechanisms.stream.tops import LeafReleases, Tops
@@ -56,12 +56,6 @@ class Stream(Stage):
         self._decoder = ValuesDecoder(schema)
         self._mechanism = mechanism_of(settings)
         self._leaf = self._mechanism.base.leaf if isinstance(self._mechanism, Tops) else 1
-        self._noise: WindowNoise
-        self._store: Store
-        self._taken = self._committed = -1
-        self._committed_at = 0.0
-        self._announced = False
-        self._forget()
 
     # ---- input -------------------------------------------------------------------------------------------------------
 
@@ -77,16 +71,11 @@ class Stream(Stage):
 
     def restore(self, store: Store, meta: dict[str, Any] | None, position: int) -> int:
         """Continue after the last commit, or begin where the ledger says."""
-        services = self.services
-        ledger = services.ledger
+        services, ledger = self.services, self.services.ledger
         self._store = store
         self._forget()
-        source = NoiseSource(
-            services.secret,
-            epoch=bytes.fromhex(ledger.epoch),
-            config=services.config_digest,
-            pipeline=services.settings.pipeline.name,
-        )
+        epoch, name = bytes.fromhex(ledger.epoch), services.settings.pipeline.name
+        source = NoiseSource(services.secret, epoch=epoch, config=services.config_digest, pipeline=name)
         self._noise = source.window(0)  # streams have no windows; trees have addresses of their own
         self._announced = meta is not None and bool(meta["announced"])
         if meta is None:
@@ -179,30 +168,20 @@ class Stream(Stage):
 
     def _columns(self, piece: Piece, released: LeafReleases | RunningSums) -> dict[str, npt.NDArray[Any]]:
         """The columns of one piece, in the unit of the values."""
-        n, grid = len(released), self._grid
+        n, last = len(released), released.last_position
+        numbers: tuple[npt.NDArray[Any], ...]
         if isinstance(released, RunningSums):
-            width = np.ones(n, dtype=np.int64)
-            width[released.last_position == self._mechanism.holdout - 1] = self._mechanism.holdout
-            numbers = (released.step, released.step_error, released.running, released.error)
-            filtered = filtered_error = np.full(n, np.nan)
-            layout = np.zeros(n, dtype=np.int64)
+            width = np.where(last == self._mechanism.holdout - 1, self._mechanism.holdout, 1)
+            nothing, layout = np.full(n, np.nan), np.zeros(n, dtype=np.int64)
+            numbers = (released.step, released.step_error, released.running, released.error, nothing, nothing)
         else:
-            width = np.full(n, self._leaf, dtype=np.int64)
-            numbers = (released.leaf_sum, released.leaf_error, released.running, released.running_error)
-            filtered, filtered_error, layout = released.filtered, released.filtered_error, released.entry
-        value, value_error, running, running_error = (number * grid for number in numbers)
-        return {
-            "first": released.last_position - width + 1,
-            "last": released.last_position,
-            "value": value,
-            "value_error": value_error,
-            "sum": running,
-            "sum_error": running_error,
-            "filtered_sum": filtered * grid,
-            "filtered_sum_error": filtered_error * grid,
-            "theta": np.full(n, piece.theta * grid),
-            "layout": layout,
-        }
+            width, layout = np.full(n, self._leaf), released.entry
+            sums = (released.leaf_sum, released.leaf_error, released.running, released.running_error)
+            numbers = (*sums, released.filtered, released.filtered_error)
+        names = ("value", "value_error", "sum", "sum_error", "filtered_sum", "filtered_sum_error")
+        columns = {name: number * self._grid for name, number in zip(names, numbers, strict=True)}
+        theta = np.full(n, piece.theta * self._grid)
+        return {"first": last - width + 1, "last": last, **columns, "theta": theta, "layout": layout}
 
     def commits(self, now: int) -> Iterator[Commit]:
         """One commit for everything taken; quiet input is committed now and then, so that a crash re-reads little."""
@@ -217,12 +196,9 @@ class Stream(Stage):
             outputs.append(Output(self.services.topic("private-stream"), self.partition, self._messages))
             if not self._announced:
                 # What an event costs stands in the ledger in the transaction that first releases anything.
-                promise = promise_of(self._settings)
+                promise, method = promise_of(self._settings), self._settings.method
                 record = ledger_codec.EventLevel(
-                    partition=self.partition,
-                    method=self._settings.method,
-                    epsilon=promise.epsilon,
-                    delta=promise.delta,
+                    partition=self.partition, method=method, epsilon=promise.epsilon, delta=promise.delta
                 )
                 outputs.append(self.services.ledger.output(record))
                 self._announced = True
@@ -242,7 +218,3 @@ class Stream(Stage):
         self._committed, self._committed_at = commit.position, time.monotonic()
         if len(self._names) > _STREAMS_IN_MEMORY:
             self._forget()
-
-    def stall(self, now: int) -> str | None:
-        """Streams wait for nobody."""
-        return None
