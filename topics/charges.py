@@ -1,7 +1,7 @@
 """charges: what every pipeline has charged to the windows of a raw topic. Compacted, internal, one per prefix.
 
-A user's events may feed several pipelines, so the total is kept per raw topic, not per pipeline. The record's place in
-the log decides: a charge stands if all records before it, and itself, fit the total (mechanisms/spend.py does the
+A user's events may feed several pipelines, so the total is kept per raw topic, not per pipeline. The order of the log
+decides: a charge stands if it fits the total together with all records before it (mechanisms/spend.py does the
 arithmetic).
 """
 

@@ -4,10 +4,10 @@
     value  {"slot_start":…,"slot_end":…,"count":4021,"sum":{"estimate":…,"std_error":…},"mean":{…},"running_sum":{…},
             "filtered_sum":{…} or null,"threshold_version":2,"theta":96.0,"epsilon":1.0,"epoch":"…","schema":1}
 
-Unbiased for the values clipped to [0, theta]; what clipping cuts off is outside the standard error. count is the number
-of reports, which is public: every client reports whether it wants or not. running_sum goes from the first interval to this
-one, so that any range of intervals is the difference of two rows (their errors subtract in squares). filtered_sum, where
-there is one, is the smoothed sum of this interval: biased towards slow change.
+The estimates are unbiased for the values clipped to [0, theta]; the standard errors do not cover what clipping cuts off.
+count is the number of reports. It is public: local privacy protects the values, not their number. running_sum goes from the
+first interval to this one, so that any range of intervals is the difference of two rows (their errors subtract in squares).
+filtered_sum, where there is one, is the smoothed sum of this interval, biased towards slow change.
 """
 
 import math

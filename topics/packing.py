@@ -142,7 +142,7 @@ class Reader:
         return value
 
     def count(self, *, bytes_each: int = 1) -> int:
-        """A number of rows or items; refused where that many could not follow, so that no lie makes us allocate."""
+        """A number of rows or items; refused where that many cannot follow, before anything is allocated for them."""
         value = self.scalar()
         if value < 0 or value * bytes_each > len(self._data) - self._at:
             raise MalformedRecord(f"count={value} at={self._at - 8} is impossible")

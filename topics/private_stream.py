@@ -5,12 +5,15 @@
             "sum":{"estimate":9120.0,"std_error":88.0},"filtered_sum":{"estimate":9077.2,"std_error":31.4},
             "theta":120.0,"layout":0,"method":"tops","epsilon":0.1,"epoch":"…","schema":1}
 
-`first` to `last` are positions in the stream, counted from 0; `value` is the sum of their values, clipped to [0,
-theta]; `sum` runs from the first released position to `last`, so that any range sum is the difference of two rows, and
-unbiased for the clipped values. `filtered_sum` is null where there is none; it is biased towards smooth streams (its
-std_error covers that under the filter's model) and no more than `sum` says what clipping cut off. `layout` names the
-public noise layout of the row, which a reader needs for the exact error of a range. Event-level privacy: positions and
-their times are public.
+- `first` to `last` are positions in the stream, counted from 0.
+- `value` is the sum of their values, clipped to [0, theta].
+- `sum` runs from the first released position to `last`. Any range sum is the difference of two rows, and is unbiased for
+  the clipped values.
+- `filtered_sum` is null where there is none. It is biased towards smooth streams; its std_error covers that under the
+  filter's model. Like `sum`, it does not say what clipping cut off.
+- `layout` names the public noise layout of the row, which a reader needs for the exact error of a range.
+
+Event-level privacy: positions and their times are public.
 """
 
 from dataclasses import dataclass

@@ -1,10 +1,10 @@
 """progress: which trigger each partition of histogram has completed, empty releases included. Public.
 
-Written in the release's own transaction. A reader that has seen (window, trigger) from all `of_partitions` partitions knows
-how many rows each announced, and has the whole trigger once it has that many: the partitions of a transaction become visible
-one after the other. Later triggers of a partition imply the earlier ones; compaction may therefore keep only the last per
-(epoch, window, partition). An epoch publishes with noise of its own, from each window's first trigger on: what two epochs say
-of one window is never put together, and the one with the higher number is the newer.
+A record is written in the release's own transaction. A reader that has seen (window, trigger) from all `of_partitions`
+partitions knows how many rows each announced. It has the whole trigger once it has that many rows, since the partitions of
+a transaction become visible one after the other. Later triggers of a partition imply the earlier ones, so compaction may
+keep only the last per (epoch, window, partition). An epoch publishes with noise of its own, from each window's first
+trigger on. Rows of two epochs are never put together; the epoch with the higher number is the newer.
 """
 
 from typing import Annotated

@@ -4,14 +4,14 @@
         client.report(231.4)
 
 Each report is eps-locally private by itself, whatever the server does: the randomisers and their epsilon are the
-device's own, a threshold from the server only says where to clip. Before a threshold exists, and for the share of
-reports that the threshold asks for, reports are phase 1 (Square Wave over [0, bound]); after that they are phase 2
-(hybrid over [0, theta]).
+device's own, and a threshold from the server only says where to clip. Before a threshold exists, reports are phase 1
+(Square Wave over [0, bound]); after that they are phase 2 (hybrid over [0, theta]), but for the share that the threshold
+keeps in phase 1.
 
 Needs numpy and confluent-kafka only. One thread runs in the background: it serves deliveries and reads the compacted
 threshold topic. Reports wait in librdkafka's bounded queue while brokers are away and are retried without duplicates.
-The true value is never kept, logged, put into an exception, a header or a key; nothing that leaves `report` depends
-on it but the report's code.
+The true value is never kept, logged, or put into an exception, a header or a key. Of what leaves `report`, only the
+report's code depends on it.
 """
 
 import logging
@@ -259,7 +259,7 @@ class ToplClient:
             return True
 
     def _wait_for_room(self, reports: int) -> bool:
-        """Poll once, as the queue is full; False where that many reports are dropped instead."""
+        """The queue is full: poll once and return True, or drop that many reports and return False."""
         if self._when_full == "drop":
             with self._lock:
                 self._dropped += reports
@@ -310,7 +310,7 @@ class ToplClient:
             log.warning("topl client: offset=%d of the threshold topic is ignored: %s", message.offset(), problem)
 
     def adopt(self, threshold: Threshold) -> bool:
-        """Go by a threshold from now on; False if it is older than ours, or not for our epsilon and bound.
+        """Use a threshold from now on. Returns False if it is older than ours, or not for our epsilon and bound.
 
         Whatever it says, reports stay epsilon-private: it chooses the clipping point and the mixture, nothing else.
         """
@@ -349,8 +349,8 @@ class ToplClient:
     def close(self, timeout: float = 10.0) -> int:
         """Flush and stop; how many reports were not acknowledged. Safe to call twice.
 
-        They are taken back: what was not sent never will be. What was sent and not answered may have arrived, so none of
-        these values may be reported again without costing epsilon twice.
+        Waiting reports are taken back and never sent. Those that were sent and not answered may have arrived, so to report
+        any of these values again costs epsilon twice.
         """
         if self._stopping.is_set():
             return 0

@@ -1,12 +1,12 @@
 """collect: reports -> report-totals, dead-letter.  Key: none.  State: the last interval this partition has closed.
 
-Checks every report (format, threshold in force, a code its randomiser can draw, an interval that is still open) and adds
-the good ones up to integers: phase 1 by output bucket, phase 2 by interval and threshold. Reports are private when they
-arrive, so what is guarded here is only correctness: each report counts once.
+Collect checks every report (format, threshold in force, a code its randomiser can draw, an interval that is still open).
+It adds the good ones up to integers: phase 1 by output bucket, phase 2 by interval and threshold. Reports are private when
+they arrive, so only correctness is guarded here: each report counts once.
 
-An interval is closed by a cut: `lateness` after its end the log's end is asked, and when everything below has been read
-the interval is over for this partition, said by a tick in the same transaction. So a worker that was down for hours makes
-nothing late.
+A cut closes an interval: `lateness` after the interval's end, collect asks for the log's end. When everything below it has
+been read, the interval is over for this partition, and a tick in the same transaction says so. So no report is late because
+a worker was down for hours.
 """
 
 from collections.abc import Iterator
@@ -52,8 +52,8 @@ class Collect(Stage):
     # ---- input -------------------------------------------------------------------------------------------------------
 
     def restore(self, store: Store, meta: dict[str, Any] | None, position: int) -> int:
-        """Continue after the last commit; a new pipeline reads the log from its start and its intervals from its
-        founding.
+        """Continue after the last commit. A new pipeline reads the log from its start; its first interval is that of its
+        beginning.
         """
         self._forget()
         self._cut: tuple[int, int] | None = None

@@ -58,8 +58,11 @@ def range_sum(rows: Rows, start: int, end: int) -> Estimate:
 
 
 def filtered_sum(rows: Rows, start: int, end: int) -> Filtered:
-    """The filter's answer for the same range, from all intervals up to its end. Intervals under another threshold than the last
-    one's clip differently and are left out of the averaging: they enter by their plain sums."""
+    """The filter's answer for the same range, from all intervals up to its end.
+
+    Intervals under another threshold than the last one clip differently, so the filter leaves them out: they enter by
+    their plain sums.
+    """
     chosen = _inside(rows, start, end)
     if not chosen:
         return Filtered(0.0, 0.0)

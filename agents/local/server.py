@@ -1,13 +1,15 @@
-"""server: report-totals -> threshold, estimate.  Key: interval.  State: totals of open intervals, phase 1 counts, thresholds,
-filter.
+"""server: report-totals -> threshold, estimate.  Key: interval.
 
-Phase 1: when `holdout` phase 1 reports are in, their distribution is fitted, theta and the perturber are chosen and
-published with their provenance; clients switch by themselves. Phase 2: when every reports partition has closed a
-interval, its sum, mean, count and standard errors are published, with the running sum from which any range of intervals is a
-difference, and the filtered sum beside the plain one. With `refresh` a new threshold follows from the share of
-reports that stays phase 1.
+State: totals of open intervals, phase 1 counts, thresholds, filter.
 
-All of it is small, so it lives in the meta record: what was taken and what was published commit together, exactly once.
+Phase 1: when `holdout` phase 1 reports are in, server fits their distribution, chooses theta and the perturber, and
+publishes them with their provenance; clients switch by themselves. Phase 2: when every reports partition has closed an
+interval, server publishes its sum, mean, count and standard errors, the filtered sum, and the running sum: any range of
+intervals is the difference of two running sums. With `refresh` a new threshold follows from the share of reports that
+stays phase 1.
+
+All of the state is small, so it is in the meta record: what was taken and what was published commit together, exactly
+once.
 """
 
 from collections.abc import Iterator
@@ -73,7 +75,7 @@ class Server(Stage):
     # ---- state -------------------------------------------------------------------------------------------------------
 
     def restore(self, store: Store, meta: dict[str, Any] | None, position: int) -> int:
-        """As of the last commit."""
+        """Take up the state of the last commit."""
         if meta is None:
             # Nothing was committed, so nothing may have been deleted either: a log that starts later is refused.
             position, meta = 0, _BEGINNING
@@ -115,7 +117,7 @@ class Server(Stage):
     # ---- input -------------------------------------------------------------------------------------------------------
 
     def take(self, batch: Batch) -> None:
-        """Add up what the partitions have added up. What names a forgotten threshold is counted only."""
+        """Add up what the partitions have added up. Reports under a forgotten threshold are counted only."""
         for record in batch.records:
             if kind_of(record.value) is Kind.TICK:
                 tick = tick_codec.decode(record.value)
@@ -145,8 +147,8 @@ class Server(Stage):
     # ---- output ------------------------------------------------------------------------------------------------------
 
     def commits(self, now: int) -> Iterator[Commit]:
-        """A threshold when enough phase 1 reports are in; the intervals that all partitions have closed; state now and
-        then.
+        """Commit a threshold when enough phase 1 reports are in, the intervals that all partitions have closed, and, at
+        times, the state alone.
         """
         outputs = [*self._new_threshold(now), *self._close_intervals()]
         waited = now - self._committed_at >= _STATE_MILLISECONDS

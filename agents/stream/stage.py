@@ -1,5 +1,4 @@
-"""stream: values -> private-stream.  Key stream id.  State: per stream its phase, theta, open leaf and filter; nothing
-else.
+"""stream: values -> private-stream.  Key: stream id.  State: per stream its phase, theta, open leaf and filter.
 
 One state machine per (raw partition, stream id): collect m values, release theta, then sums.  Events count in the
 order of the raw log.  Event-level privacy: positions and times are public, the value of any one event is protected.
@@ -214,7 +213,7 @@ class Stream(Stage):
         yield commit
 
     def committed(self, commit: Commit) -> None:
-        """The store now has it all, so a table that has grown large may go."""
+        """Forget a table that has grown large: the store now has everything."""
         self._committed, self._committed_at = commit.position, time.monotonic()
         if len(self._names) > _STREAMS_IN_MEMORY:
             self._forget()

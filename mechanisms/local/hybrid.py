@@ -10,9 +10,8 @@ A value is a fraction in [0, 1] of the public threshold theta. With t = 2 x - 1 
     piecewise             t^2 / (e^(eps/2) - 1) + (e^(eps/2) + 3) / (3 (e^(eps/2) - 1)^2)
     hybrid                alpha * piecewise + (1 - alpha) * rounding
 
-(a quarter of them in units of x). alpha = 1 - e^(-eps/2) above eps* = 0.61 and 0 below makes the worst case over t
-smallest; where the distribution is known roughly, alpha 0 or 1 does better, and which one is public: it is part of
-the threshold.
+(a quarter of them in units of x). alpha = 1 - e^(-eps/2) above eps* = 0.61, and 0 below, makes the worst case over t
+smallest. Where the distribution is known roughly, alpha 0 or 1 does better. alpha is public: it is part of the threshold.
 
 One integer per report: 0..2**32-1 are the piecewise codes, 2**32 and 2**32 + 1 the two of stochastic rounding. The coin
 between them does not look at the value, so showing its outcome is free.

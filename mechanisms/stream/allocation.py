@@ -1,8 +1,8 @@
 """Adaptive split of epsilon over the layers of a tree: chosen per tree from what the filter has learnt (released only).
 
-Level data are best served by measuring large nodes well; data that move need every layer.  The menu is public, each
-entry spends the whole epsilon, and the choice for the next tree is a function of released numbers, so the composition
-is that of one adaptively chosen pure-epsilon mechanism per tree, on disjoint values.
+For level data it is best to measure large nodes well; data that move need every layer.  The menu is public, and each
+entry spends the whole epsilon.  The choice for the next tree is a function of released numbers.  So the composition is
+that of one adaptively chosen pure-epsilon mechanism per tree, on disjoint values.
 """
 
 from dataclasses import dataclass

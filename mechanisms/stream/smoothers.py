@@ -1,9 +1,7 @@
-"""The five smoothers of ToPS section 4.4: what is published of a value before its leaf is complete.
+"""The five smoothers of ToPS section 4.4: a guess of a leaf's sum from the leaves released before it.
 
-Inside a leaf of g values every value is published as u / g, where u guesses the leaf's sum from the leaves released
-before it, and the leaf's last value is published as node - (u / g)(g - 1), so that the leaf adds up to the released
-node exactly.  The first guess is g * theta / 2.  Algorithm 1 prints the correction as u (16^s - 1), a slip of units.
-Everything here is post-processing of released numbers.
+A range may end inside a leaf of g values.  The guess u then stands for the leaf's sum, and each value counts as u / g.
+The first guess is g * theta / 2.  Everything here is post-processing of released numbers.
 """
 
 from enum import StrEnum
