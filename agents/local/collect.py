@@ -1,15 +1,16 @@
 """collect: reports -> report-totals, dead-letter.  Key: none.  State: the last interval this partition has closed.
 
-Checks every report (format, threshold in force, a code its randomiser can draw, an interval that is still open) and adds
-the good ones up to integers: phase 1 by output bucket, phase 2 by interval and threshold. Reports are private when they
-arrive, so what is guarded here is only correctness: each report counts once.
+Collect checks every report (format, threshold in force, a code its randomiser can draw, an interval that is still open).
+It adds the good ones up to integers: phase 1 by output bucket, phase 2 by interval and threshold. Reports are private when
+they arrive, so only correctness is guarded here: each report counts once.
 
-An interval is closed by a cut: `lateness` after its end the log's end is asked, and when everything below has been read
-the interval is over for this partition, said by a tick in the same transaction. So a worker that was down for hours makes
-nothing late.
+A cut closes an interval: `lateness` after the interval's end, collect asks for the log's end. When everything below it has
+been read, the interval is over for this partition, and a tick in the same transaction says so. So no report is late because
+a worker was down for hours.
 """
 
 from collections.abc import Iterator
+from dataclasses import astuple
 from typing import Any
 
 import numpy as np
@@ -50,22 +51,15 @@ class Collect(Stage):
         self._ahead = settings.clock.max_ahead
         self._wave = wave_of(local)
         self._thresholds = Thresholds(services)
-        self._closed = self._ticked = 0
-        self._written: Written
-        self._cut: tuple[int, int] | None = None
-        self._taken = self._committed = -1
-        self._totals: dict[tuple[int, int], Totals] = {}
-        self._first_phase = np.zeros(BUCKETS, np.int64)
-        self._letters: list[Headers] = []
 
     # ---- input -------------------------------------------------------------------------------------------------------
 
     def restore(self, store: Store, meta: dict[str, Any] | None, position: int) -> int:
-        """Continue after the last commit; a new pipeline reads the log from its start and its intervals from its
-        founding.
+        """Continue after the last commit. A new pipeline reads the log from its start; its first interval is that of its
+        beginning.
         """
         self._forget()
-        self._cut = None
+        self._cut: tuple[int, int] | None = None
         if meta is None:
             self.counters = {"in": 0, "phase_1": 0, "phase_2": 0, "late": 0, "dead_letter": 0}
             self._closed, written = self._intervals.at(self._first_moment()) - 1, [0]
@@ -85,9 +79,9 @@ class Collect(Stage):
         return epoch.created if isinstance(epoch, ledger_codec.Epoch) else 0
 
     def _forget(self) -> None:
-        self._totals = {}
+        self._totals: dict[tuple[int, int], Totals] = {}
         self._first_phase = np.zeros(BUCKETS, np.int64)
-        self._letters = []
+        self._letters: list[Headers] = []
 
     def take(self, batch: Batch) -> None:
         """Check a fetch and add it up."""
@@ -175,17 +169,16 @@ class Collect(Stage):
     def _blocks(self) -> Iterator[ReportTotals]:
         rows = sorted(self._totals.items())
         first_phase = self._first_phase
-        if not rows and first_phase.any():
-            rows = []
-            yield self._block(rows, first_phase)
-        for start in range(0, len(rows), _ROWS_PER_RECORD):
+        if not rows and not first_phase.any():
+            return
+        for start in range(0, len(rows) or 1, _ROWS_PER_RECORD):
             yield self._block(rows[start : start + _ROWS_PER_RECORD], first_phase)
             first_phase = np.zeros(BUCKETS, np.int64)
 
     def _block(self, rows: list[tuple[tuple[int, int], Totals]], first_phase: Any) -> ReportTotals:
-        table = np.array(
-            [(*key, t.wide, t.codes, t.squares, t.bits, t.ones) for key, t in rows], dtype=np.int64
-        ).reshape(len(rows), len(totals_codec.COLUMNS))
+        table = np.array([(*key, *astuple(totals)) for key, totals in rows], dtype=np.int64).reshape(
+            len(rows), len(totals_codec.COLUMNS)
+        )
         columns = dict(zip(totals_codec.COLUMNS, table.T, strict=True))
         return ReportTotals(partition=self.partition, **columns, first_phase=first_phase)
 

@@ -1,5 +1,4 @@
-"""stream: values -> private-stream.  Key stream id.  State: per stream its phase, theta, open leaf and filter; nothing
-else.
+"""stream: values -> private-stream.  Key: stream id.  State: per stream its phase, theta, open leaf and filter.
 
 One state machine per (raw partition, stream id): collect m values, release theta, then sums.  Events count in the
 order of the raw log.  Event-level privacy: positions and times are public, the value of any one event is protected.
@@ -19,10 +18,10 @@ from susurrus.agents.runtime.services import Services
 from susurrus.agents.runtime.stage import Stage
 from susurrus.agents.runtime.store import Store
 from susurrus.agents.runtime.transport import Batch
-from susurrus.agents.stream.mechanism import grid_of, law_of, promise_of, table_of
+from susurrus.agents.stream.mechanism import grid_of, mechanism_of, promise_of, table_of
 from susurrus.agents.stream.settings import StreamSettings
 from susurrus.mechanisms.errors import Refusal
-from susurrus.mechanisms.noise import NoiseSource, WindowNoise
+from susurrus.mechanisms.noise import NoiseSource
 from susurrus.mechanisms.stream.pak import RunningSums
 from susurrus.mechanisms.stream.table import Piece, stream_address
 from susurrus.mechanisms.stream.tops import LeafReleases, Tops
@@ -56,20 +55,14 @@ class Stream(Stage):
         self._grid = grid_of(settings)
         schema = ValuesSchema(value=settings.value, bound=settings.bound, grid=self._grid, stream=settings.stream)
         self._decoder = ValuesDecoder(schema)
-        self._law = law_of(settings)
-        self._leaf = self._law.base.leaf if isinstance(self._law, Tops) else 1
-        self._noise: WindowNoise
-        self._store: Store
-        self._taken = self._committed = -1
-        self._committed_at = 0.0
-        self._announced = False
-        self._forget()
+        self._mechanism = mechanism_of(settings)
+        self._leaf = self._mechanism.base.leaf if isinstance(self._mechanism, Tops) else 1
 
     # ---- input -------------------------------------------------------------------------------------------------------
 
     def _forget(self) -> None:
         """Drop everything that is in the store, or will be read again."""
-        self._table = table_of(self._law)
+        self._table = table_of(self._mechanism)
         self._names: list[bytes] = []
         self._rows: dict[bytes, int] = {}
         self._touched: set[int] = set()
@@ -79,16 +72,11 @@ class Stream(Stage):
 
     def restore(self, store: Store, meta: dict[str, Any] | None, position: int) -> int:
         """Continue after the last commit, or begin where the ledger says."""
-        services = self.services
-        ledger = services.ledger
+        services, ledger = self.services, self.services.ledger
         self._store = store
         self._forget()
-        source = NoiseSource(
-            services.secret,
-            epoch=bytes.fromhex(ledger.epoch),
-            config=services.config_digest,
-            pipeline=services.settings.pipeline.name,
-        )
+        epoch, name = bytes.fromhex(ledger.epoch), services.settings.pipeline.name
+        source = NoiseSource(services.secret, epoch=epoch, config=services.config_digest, pipeline=name)
         self._noise = source.window(0)  # streams have no windows; trees have addresses of their own
         self._announced = meta is not None and bool(meta["announced"])
         if meta is None:
@@ -181,30 +169,20 @@ class Stream(Stage):
 
     def _columns(self, piece: Piece, released: LeafReleases | RunningSums) -> dict[str, npt.NDArray[Any]]:
         """The columns of one piece, in the unit of the values."""
-        n, grid = len(released), self._grid
+        n, last = len(released), released.last_position
+        numbers: tuple[npt.NDArray[Any], ...]
         if isinstance(released, RunningSums):
-            width = np.ones(n, dtype=np.int64)
-            width[released.last_position == self._law.holdout - 1] = self._law.holdout
-            numbers = (released.step, released.step_error, released.running, released.error)
-            filtered = filtered_error = np.full(n, np.nan)
-            layout = np.zeros(n, dtype=np.int64)
+            width = np.where(last == self._mechanism.holdout - 1, self._mechanism.holdout, 1)
+            nothing, layout = np.full(n, np.nan), np.zeros(n, dtype=np.int64)
+            numbers = (released.step, released.step_error, released.running, released.error, nothing, nothing)
         else:
-            width = np.full(n, self._leaf, dtype=np.int64)
-            numbers = (released.leaf_sum, released.leaf_error, released.running, released.running_error)
-            filtered, filtered_error, layout = released.filtered, released.filtered_error, released.entry
-        value, value_error, running, running_error = (number * grid for number in numbers)
-        return {
-            "first": released.last_position - width + 1,
-            "last": released.last_position,
-            "value": value,
-            "value_error": value_error,
-            "sum": running,
-            "sum_error": running_error,
-            "filtered_sum": filtered * grid,
-            "filtered_sum_error": filtered_error * grid,
-            "theta": np.full(n, piece.theta * grid),
-            "layout": layout,
-        }
+            width, layout = np.full(n, self._leaf), released.entry
+            sums = (released.leaf_sum, released.leaf_error, released.running, released.running_error)
+            numbers = (*sums, released.filtered, released.filtered_error)
+        names = ("value", "value_error", "sum", "sum_error", "filtered_sum", "filtered_sum_error")
+        columns = {name: number * self._grid for name, number in zip(names, numbers, strict=True)}
+        theta = np.full(n, piece.theta * self._grid)
+        return {"first": last - width + 1, "last": last, **columns, "theta": theta, "layout": layout}
 
     def commits(self, now: int) -> Iterator[Commit]:
         """One commit for everything taken; quiet input is committed now and then, so that a crash re-reads little."""
@@ -219,12 +197,9 @@ class Stream(Stage):
             outputs.append(Output(self.services.topic("private-stream"), self.partition, self._messages))
             if not self._announced:
                 # What an event costs stands in the ledger in the transaction that first releases anything.
-                promise = promise_of(self._settings)
+                promise, method = promise_of(self._settings), self._settings.method
                 record = ledger_codec.EventLevel(
-                    partition=self.partition,
-                    method=self._settings.method,
-                    epsilon=promise.epsilon,
-                    delta=promise.delta,
+                    partition=self.partition, method=method, epsilon=promise.epsilon, delta=promise.delta
                 )
                 outputs.append(self.services.ledger.output(record))
                 self._announced = True
@@ -240,11 +215,7 @@ class Stream(Stage):
         yield commit
 
     def committed(self, commit: Commit) -> None:
-        """The store now has it all, so a table that has grown large may go."""
+        """Forget a table that has grown large: the store now has everything."""
         self._committed, self._committed_at = commit.position, time.monotonic()
         if len(self._names) > _STREAMS_IN_MEMORY:
             self._forget()
-
-    def stall(self, now: int) -> str | None:
-        """Streams wait for nobody."""
-        return None
