@@ -23,6 +23,7 @@ from susurrus.agents.histogram.open_intervals import OpenIntervals
 from susurrus.agents.histogram.spilled_intervals import SpilledIntervals
 from susurrus.agents.histogram.state_keys import ordered
 from susurrus.agents.histogram.user_lists import KEYS, NUMBERS, KeyNumbers, block_of, keys_of, measure
+from susurrus.agents.kafka.offset import Offset
 from susurrus.agents.runtime.commit import Commit, Output
 from susurrus.agents.runtime.received import Received, Written
 from susurrus.agents.runtime.services import Services
@@ -31,6 +32,7 @@ from susurrus.agents.runtime.store import Store
 from susurrus.agents.runtime.transport import Batch
 from susurrus.mechanisms.errors import Refusal
 from susurrus.mechanisms.histogram.bounding import WEIGHT_ONE, UserKeys
+from susurrus.mechanisms.histogram.calendar import Interval, WindowIndex, WindowStart
 from susurrus.topics import bounded as bounded_codec
 from susurrus.topics import by_user as by_user_codec
 from susurrus.topics import tick as tick_codec
@@ -70,12 +72,12 @@ class Bound(Stage):
         self._received: Received
         self._written: Written
         self._store: Store
-        self._taken = -1
+        self._taken = Offset(-1)
         self._waiting = ""
 
     # ---- input -------------------------------------------------------------------------------------------------------
 
-    def restore(self, store: Store, meta: dict[str, Any] | None, position: int) -> int:
+    def restore(self, store: Store, meta: dict[str, Any] | None, position: Offset) -> Offset:
         """Tick vector and spilled intervals of the last commit, or a fresh start before the first window."""
         self._store = store
         services = self.services
@@ -99,7 +101,7 @@ class Bound(Stage):
             services.published_keys_reader.ensure_started(bytes.fromhex(services.ledger.epoch), begins)
         if meta is None:
             start = services.ledger.start
-            closed = self._calendar.first_interval(services.ledger.first_window) - 1
+            closed = Interval(self._calendar.first_interval(services.ledger.first_window) - 1)
             self._open = OpenIntervals.fresh(
                 config_digest=services.config_digest, closed=closed, sources=len(start.offsets)
             )
@@ -122,7 +124,7 @@ class Bound(Stage):
             raw = (int(block.offset.min()), int(block.offset.max())) if len(block) else None
             self._received.take(block.source, record.offset, raw)
             intervals = np.unique(block.interval)
-            for interval in intervals.tolist():
+            for interval in map(Interval, intervals.tolist()):
                 part = block if len(intervals) == 1 else block.take(np.flatnonzero(block.interval == interval))
                 self._open.add(interval, part, len(part), record.offset, len(record.value) * len(part) // len(block))
         self._taken = batch.end
@@ -146,18 +148,18 @@ class Bound(Stage):
                     # Read on, an archive would be spilled and logged a second time as a whole.
                     full = bool(self._spilled) or self._open.outgrows(self._max_rows // 2)
                     break
-                interval -= 1
+                interval = Interval(interval - 1)
             yield self._close(interval)
         self.full = full
         if self._open.outgrows(self._max_rows):
             yield self._spill()
 
-    def _knows_published_keys(self, interval: int) -> bool:
+    def _knows_published_keys(self, interval: Interval) -> bool:
         """Whether everything is known that may decide about the records of an interval."""
         published_keys, lag = self.services.published_keys, self._bounding.lag
         if published_keys is None or lag is None:
             return True
-        needed = interval - lag
+        needed = Interval(interval - lag)
         if self._before_anything(needed) or published_keys.complete(needed):
             return True
         self._waiting = published_keys.unreadable
@@ -168,31 +170,31 @@ class Bound(Stage):
             )
         return False
 
-    def _next_last_interval(self, ready: int) -> int | None:
+    def _next_last_interval(self, ready: Interval) -> Interval | None:
         """The next interval, up to ``ready``, that is the last of a window whose users' lists are measured."""
         if self._lists is None:
             return None
-        oldest = max(self._calendar.open_windows(self._open.closed + 1).start, self.services.ledger.first_window)
+        oldest = max(self._calendar.oldest_open(Interval(self._open.closed + 1)), self.services.ledger.first_window)
         last = self._calendar.last_interval(oldest)
         return last if last <= ready else None
 
-    def _before_anything(self, interval: int) -> bool:
+    def _before_anything(self, interval: Interval) -> bool:
         """Whether an interval comes before the first that publishes anything."""
         return interval < self._calendar.first_interval(self.services.ledger.first_window)
 
-    def _public(self, window: int, interval: int, keys: list[bytes]) -> npt.NDArray[np.bool_]:
+    def _public(self, window: WindowStart, interval: Interval, keys: list[bytes]) -> npt.NDArray[np.bool_]:
         """bool[n]: keys that the window's readers know, at trigger t: declared, or published at a trigger up to t - lag."""
         published_keys, lag = self.services.published_keys, self._bounding.lag
         if published_keys is None or lag is None:
             raise RuntimeError("strategy with a lag, but nothing reads the published keys")
         known = np.zeros(len(keys), np.bool_)
-        if not self._before_anything(interval - lag):
-            known = published_keys.known(window, interval - lag, keys)
+        if not self._before_anything(decided := Interval(interval - lag)):
+            known = published_keys.known(window, decided, keys)
         if self._declared:
             known |= np.array([key in self._declared for key in keys], np.bool_)
         return known
 
-    def _close(self, interval: int) -> Commit:
+    def _close(self, interval: Interval) -> Commit:
         closed_before = self._open.closed
         blocks, drops = self._spilled.take(interval)
         blocks += self._open.peek(interval)
@@ -207,13 +209,13 @@ class Bound(Stage):
         self._open.close(interval)
         position = self._open.position(self._taken)
         commit = Commit(position=position, meta=self._meta(position), outputs=outputs, puts=puts, drops=drops)
-        oldest = self._calendar.open_windows(interval + 1).start
-        if oldest > self._calendar.open_windows(closed_before + 1).start:
+        oldest = self._calendar.oldest_open(Interval(interval + 1))
+        if oldest > self._calendar.oldest_open(Interval(closed_before + 1)):
             for table in (_USERS, NUMBERS, KEYS):
                 commit.drop(table, table + ordered(oldest))
         return commit
 
-    def _meta(self, position: int) -> dict[str, Any]:
+    def _meta(self, position: Offset) -> dict[str, Any]:
         meta = {
             "format": _FORMAT,
             "received": self._received.to_meta(position),
@@ -231,7 +233,7 @@ class Bound(Stage):
 
     # ---- the pass over one interval --------------------------------------------------------------------------------------
 
-    def _bound(self, interval: int, blocks: list[ByUserBlock]) -> tuple[list[tuple[bytes, bytes]], list[Output]]:
+    def _bound(self, interval: Interval, blocks: list[ByUserBlock]) -> tuple[list[tuple[bytes, bytes]], list[Output]]:
         # The order that caps follow: source, then raw offset. Blocks of one source stand in the log in offset order.
         blocks = sorted(blocks, key=lambda block: block.source)
         user, users = _joined([block.user for block in blocks], [block.users for block in blocks])
@@ -247,7 +249,7 @@ class Bound(Stage):
         order = np.argsort(member, kind="stable")
         member, key, window, values = member[order], key[order], window[order], values[order]
 
-        numbers = [self._calendar.window_at(int(start)) for start in windows]
+        numbers = [self._calendar.window_at(start) for start in windows.tolist()]
         prefixes = [_USERS + ordered(number) for number in numbers]
         if len(windows) == 1:
             prefix = prefixes[0]
@@ -260,7 +262,9 @@ class Bound(Stage):
         triggers = np.array([self._calendar.trigger(number, interval) for number in numbers], np.int32)
         public = None
         if self._bounding.lag is not None:
-            public = np.stack([self._public(int(start), interval, keys) for start in windows])[window, key]
+            public = np.stack([self._public(WindowStart(start), interval, keys) for start in windows.tolist()])[
+                window, key
+            ]
         result = self._bounding.close(
             member.astype(np.int32),
             code,
@@ -309,7 +313,7 @@ class Bound(Stage):
         return puts, self._outputs(block)
 
     def _coded(
-        self, windows: list[int], window: npt.NDArray[np.int64], keys: list[bytes], key: npt.NDArray[np.int64]
+        self, windows: list[WindowIndex], window: npt.NDArray[np.int64], keys: list[bytes], key: npt.NDArray[np.int64]
     ) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int32]]:
         """(what state holds for the batch's keys, ascending; int32[n] each row's place in it)."""
         if self._numbers is None:
@@ -323,17 +327,17 @@ class Bound(Stage):
         )
         return found, code_of.astype(np.int32)[cell]
 
-    def _measure_lists(self, interval: int, puts: dict[bytes, bytes]) -> list[Output]:
+    def _measure_lists(self, interval: Interval, puts: dict[bytes, bytes]) -> list[Output]:
         """The closing measurement of the window that ends with this interval; puts: what this very commit writes."""
         published_keys, lag = self.services.published_keys, self._bounding.lag
         if published_keys is None or lag is None or self._lists is None:
             raise RuntimeError("strategy with a closing measurement, but nothing reads the published keys")
-        window = self._calendar.open_windows(interval).start
+        window = self._calendar.oldest_open(interval)
         start = self._calendar.window_start(window)
         numbers, keys = keys_of(self._store, window, puts)
         unit = np.zeros(len(keys), np.int64)
-        if not self._before_anything(interval - lag):
-            unit = published_keys.units(start, interval - lag, keys)
+        if not self._before_anything(decided := Interval(interval - lag)):
+            unit = published_keys.units(start, decided, keys)
         if self._declared:
             # What is published has a unit already; a lag of the whole window leaves the declared keys alone public.
             unit[(unit == 0) & np.array([key in self._declared for key in keys], np.bool_)] = WEIGHT_ONE

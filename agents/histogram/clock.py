@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from susurrus.agents.config.settings import Settings
 from susurrus.mechanisms.errors import Refusal
-from susurrus.mechanisms.histogram.calendar import Calendar
+from susurrus.mechanisms.histogram.calendar import Calendar, Interval
 
 Int64 = npt.NDArray[np.int64]
 
@@ -33,7 +33,7 @@ class Cut:
     """Everything below ``offset`` had been appended when interval ``interval`` was over: once it is read, the
     interval is closed."""
 
-    interval: int
+    interval: Interval
     offset: int
 
 
@@ -45,13 +45,13 @@ class Placed:
     interval: Int64
     clamped: int
     too_far: npt.NDArray[np.bool_]
-    closed: int
+    closed: Interval
 
 
 class Clock:
     """Follows one source. ``closed`` is the last interval it has passed."""
 
-    def __init__(self, settings: Settings, calendar: Calendar, *, closed: int, end: int | None = None) -> None:
+    def __init__(self, settings: Settings, calendar: Calendar, *, closed: Interval, end: int | None = None) -> None:
         self.kind = settings.clock.kind
         self.closed = closed
         self.end = end
@@ -70,7 +70,9 @@ class Clock:
         self.last_stamp = _NEVER
         until = settings.clock.until
         self.last_interval = (
-            None if until is None else calendar.interval_at(until - 1) + -(-calendar.allowed_lateness // every)
+            None
+            if until is None
+            else Interval(calendar.interval_at(until - 1) + -(-calendar.allowed_lateness // every))
         )
         """Replay only: the interval that the end of the input closes."""
 
@@ -121,7 +123,7 @@ class Clock:
             too_far = interval > known + 1 + self._ahead
         clamped = interval <= passed
         interval = np.where(clamped, passed + 1, interval)
-        self.closed = int(passed[-1])
+        self.closed = Interval(int(passed[-1]))
         return Placed(interval, int(clamped.sum()), too_far, self.closed)
 
     def moved(self, position: int) -> None:
@@ -131,14 +133,14 @@ class Clock:
         if self.kind == "replay" and self.end is not None and self.last_interval is not None and position >= self.end:
             self.closed = max(self.closed, self.last_interval)
 
-    def wants_cut(self, now: int) -> int | None:
+    def wants_cut(self, now: int) -> Interval | None:
         """The interval for which the log's end should be asked now, if any: boundary + idle_grace is over, and no cut covers it."""
         if self.kind == "replay":
             return None
-        over = self._calendar.interval_at(now - self._idle_grace) - 1
+        over = Interval(self._calendar.interval_at(now - self._idle_grace) - 1)
         return over if over > max([self.closed, *(cut.interval for cut in self.cuts[-1:])]) else None
 
-    def asked(self, interval: int, offset: int) -> None:
+    def asked(self, interval: Interval, offset: int) -> None:
         """The log ended at ``offset`` when interval ``interval`` was over."""
         self.cuts.append(Cut(interval, offset))
 

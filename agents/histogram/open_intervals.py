@@ -13,7 +13,9 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from susurrus.agents.histogram.sources import Schedule, Sources
+from susurrus.agents.kafka.offset import Offset
 from susurrus.mechanisms.errors import Refusal
+from susurrus.mechanisms.histogram.calendar import Interval
 from susurrus.topics.tick import Tick
 
 B = TypeVar("B")
@@ -25,20 +27,21 @@ _WAITING_BYTES = 128 << 20
 class TickVector:
     """What the sources have closed, and how many sources there are from which interval on."""
 
-    def __init__(self, ticks: dict[int, int], sources: Schedule) -> None:
+    def __init__(self, ticks: dict[int, Interval], sources: Schedule) -> None:
         self.ticks = ticks
         self.sources = Sources(sources)
 
     def apply(self, tick: Tick) -> None:
         """Take up one tick; source 0's also carries how many sources count from which interval on."""
-        self.ticks[tick.source] = max(tick.interval, self.ticks.get(tick.source, tick.interval))
+        interval = Interval(tick.interval)
+        self.ticks[tick.source] = max(interval, self.ticks.get(tick.source, interval))
         self.sources.announce(tick.sources)
 
-    def ready(self, closed: int) -> int:
+    def ready(self, closed: Interval) -> Interval:
         """The last interval, at least ``closed``, that every source it counts for has ticked."""
         ready, schedule = closed, self.sources.schedule
         for index, (_, number) in enumerate(schedule):
-            last = schedule[index + 1][0] - 1 if index + 1 < len(schedule) else None
+            last = Interval(schedule[index + 1][0] - 1) if index + 1 < len(schedule) else None
             if last is not None and last <= ready:
                 continue
             reached = min(self.ticks.get(source, ready) for source in range(number))
@@ -53,7 +56,7 @@ class Waiting(Generic[B]):
     """Blocks of one interval, with the input offset each came from; in log order."""
 
     blocks: list[B] = field(default_factory=list)
-    offsets: list[int] = field(default_factory=list)
+    offsets: list[Offset] = field(default_factory=list)
     rows: int = 0
     size: int = 0
 
@@ -61,32 +64,34 @@ class Waiting(Generic[B]):
 class OpenIntervals(Generic[B]):
     """Tick vector and waiting blocks of one input partition; ``closed`` is the last interval that was closed."""
 
-    def __init__(self, *, config_digest: bytes, closed: int, ticks: dict[int, int], sources: Schedule) -> None:
+    def __init__(
+        self, *, config_digest: bytes, closed: Interval, ticks: dict[int, Interval], sources: Schedule
+    ) -> None:
         self._digest = config_digest
         self._live = TickVector(dict(ticks), sources)
         self._base = TickVector(dict(ticks), sources)
-        self._recent: deque[tuple[int, Tick]] = deque()
+        self._recent: deque[tuple[Offset, Tick]] = deque()
         self.closed = closed
         self.rows = 0
         self.size = 0
-        self._waiting: dict[int, Waiting[B]] = defaultdict(Waiting)
+        self._waiting: dict[Interval, Waiting[B]] = defaultdict(Waiting)
 
     @classmethod
-    def fresh(cls, *, config_digest: bytes, closed: int, sources: int) -> "OpenIntervals[B]":
+    def fresh(cls, *, config_digest: bytes, closed: Interval, sources: int) -> "OpenIntervals[B]":
         """Before the first window."""
-        return cls(config_digest=config_digest, closed=closed, ticks={}, sources=((closed + 1, sources),))
+        return cls(config_digest=config_digest, closed=closed, ticks={}, sources=((Interval(closed + 1), sources),))
 
     @classmethod
     def from_meta(cls, meta: dict[str, Any], *, config_digest: bytes) -> "OpenIntervals[B]":
         """As of the last commit; blocks are read again or restored from the spill."""
         return cls(
             config_digest=config_digest,
-            closed=int(meta["closed"]),
-            ticks={int(source): int(interval) for source, interval in meta["ticks"].items()},
+            closed=Interval(int(meta["closed"])),
+            ticks={int(source): Interval(int(interval)) for source, interval in meta["ticks"].items()},
             sources=tuple(meta["sources"]),
         )
 
-    def to_meta(self, position: int) -> dict[str, Any]:
+    def to_meta(self, position: Offset) -> dict[str, Any]:
         """The part that a commit carries: ticks below its position only."""
         while self._recent and self._recent[0][0] < position:
             self._base.apply(self._recent.popleft()[1])
@@ -95,7 +100,7 @@ class OpenIntervals(Generic[B]):
 
     # ---- input -------------------------------------------------------------------------------------------------------
 
-    def tick(self, tick: Tick, offset: int) -> None:
+    def tick(self, tick: Tick, offset: Offset) -> None:
         """A source has closed everything up to ``tick.interval``."""
         if tick.config_digest != self._digest:
             raise Refusal(
@@ -105,7 +110,7 @@ class OpenIntervals(Generic[B]):
         self._live.apply(tick)
         self._recent.append((offset, tick))
 
-    def add(self, interval: int, block: B, rows: int, offset: int, size: int = 0) -> None:
+    def add(self, interval: Interval, block: B, rows: int, offset: Offset, size: int = 0) -> None:
         """A block of one interval waits until the interval closes; one of a closed interval was counted before a crash."""
         if interval <= self.closed:
             return
@@ -124,19 +129,19 @@ class OpenIntervals(Generic[B]):
         return self.rows > rows or self.size > _WAITING_BYTES
 
     @property
-    def ready(self) -> int:
+    def ready(self) -> Interval:
         """The last interval that every source it counts for has ticked."""
         return self._live.ready(self.closed)
 
-    def next_with_rows(self, ready: int) -> int | None:
+    def next_with_rows(self, ready: Interval) -> Interval | None:
         """The earliest waiting interval that may be closed."""
         return min((interval for interval in self._waiting if interval <= ready), default=None)
 
-    def peek(self, interval: int) -> list[B]:
+    def peek(self, interval: Interval) -> list[B]:
         """The blocks of an interval, in log order."""
         return self._waiting[interval].blocks if interval in self._waiting else []
 
-    def close(self, interval: int) -> None:
+    def close(self, interval: Interval) -> None:
         """Everything up to ``interval`` is closed; its blocks go."""
         for number in [number for number in self._waiting if number <= interval]:
             gone = self._waiting.pop(number)
@@ -145,21 +150,21 @@ class OpenIntervals(Generic[B]):
         self.closed = interval
         self._live.sources.prune(interval)
 
-    def take_all(self) -> list[tuple[int, list[B]]]:
+    def take_all(self) -> list[tuple[Interval, list[B]]]:
         """Everything that waits, by interval, for a spill; it is gone from memory then."""
         blocks = [(interval, self._waiting[interval].blocks) for interval in sorted(self._waiting)]
         self._waiting.clear()
         self.rows = self.size = 0
         return blocks
 
-    def position(self, taken: int) -> int:
+    def position(self, taken: Offset) -> Offset:
         """The input offset a successor must read from when everything below ``taken`` was read."""
         return min((offset for waiting in self._waiting.values() for offset in waiting.offsets), default=taken)
 
     def stall(self, stage: str = "source") -> str | None:
         """Which source holds the next interval back. stage: what the sources are partitions of."""
         ticks, closed = self._live.ticks, self.closed
-        behind = [s for s in range(self._live.sources.number(closed + 1)) if ticks.get(s, closed) <= closed]
+        behind = [s for s in range(self._live.sources.number(Interval(closed + 1))) if ticks.get(s, closed) <= closed]
         if not behind or max(ticks.values(), default=closed) <= closed:
             return None
         return f"interval={closed + 1} waits for {stage} {', '.join(map(str, behind[:8]))}: see what status says of {stage}"

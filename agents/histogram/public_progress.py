@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from susurrus.agents.kafka.clients import Clients, read_to_end
 from susurrus.mechanisms.errors import Refusal
-from susurrus.mechanisms.histogram.calendar import Calendar
+from susurrus.mechanisms.histogram.calendar import Calendar, Interval, Trigger
 from susurrus.topics import progress as codec
 from susurrus.topics.packing import MalformedRecord
 
@@ -48,7 +48,7 @@ class PublicProgress:
         self._calendar = calendar
         self._lock = threading.Lock()
         self._next = 0
-        self._newest: dict[tuple[str, int], tuple[int, codec.Progress]] = {}
+        self._newest: dict[tuple[str, int], tuple[Interval, codec.Progress]] = {}
 
     def refresh(self) -> None:
         """Read what is new. Raises as `read_progress` does."""
@@ -61,9 +61,9 @@ class PublicProgress:
                 if place not in self._newest or self._newest[place][0] < interval:
                     self._newest[place] = interval, said
 
-    def interval_of(self, said: codec.Progress) -> int:
+    def interval_of(self, said: codec.Progress) -> Interval:
         """The interval with which a trigger was published."""
-        return self._calendar.first_interval(self._calendar.window_at(said.window)) + said.trigger - 1
+        return self._calendar.interval_of(self._calendar.window_at(said.window), Trigger(said.trigger))
 
     def newest(self) -> codec.Progress | None:
         """The newest record of the newest epoch; None where nothing was ever published, or all of it has expired."""
@@ -71,7 +71,7 @@ class PublicProgress:
             found = [(said.epoch_number, interval, said) for interval, said in self._newest.values()]
         return max(found, key=lambda row: row[:2])[2] if found else None
 
-    def ahead(self, partition: int, *, epoch: str, number: int, closed: int) -> codec.Progress | None:
+    def ahead(self, partition: int, *, epoch: str, number: int, closed: Interval) -> codec.Progress | None:
         """A record that a release partition in this epoch, which has closed intervals up to ``closed``, cannot have left behind:
         a later interval of its own, or one of an epoch that the ledger does not know yet. Older epochs are no obstacle.
         """

@@ -24,7 +24,7 @@ from susurrus.agents.logs import describe
 from susurrus.agents.runtime.ledger import NEW_EPOCH
 from susurrus.agents.runtime.stage import NotYet
 from susurrus.mechanisms.errors import Refusal
-from susurrus.mechanisms.histogram.calendar import Calendar
+from susurrus.mechanisms.histogram.calendar import Calendar, Interval, WindowStart
 from susurrus.topics import published_keys as codec
 from susurrus.topics.packing import MalformedRecord
 
@@ -53,31 +53,31 @@ class PublishedKeys:
         self._clear()
 
     def _clear(self) -> None:
-        self._closed: dict[int, int] = {}
-        self._since: dict[int, dict[bytes, int]] = {}
-        self._units: dict[int, dict[bytes, int]] = {}
-        self._counted: dict[tuple[int, int], int] = {}
-        self._incomplete: set[int] = set()
-        self._offsets: dict[int, int] = {}
+        self._closed: dict[int, Interval] = {}
+        self._since: dict[WindowStart, dict[bytes, Interval]] = {}
+        self._units: dict[WindowStart, dict[bytes, int]] = {}
+        self._counted: dict[tuple[WindowStart, int], int] = {}
+        self._incomplete: set[WindowStart] = set()
+        self._offsets: dict[Interval, int] = {}
 
     # ---- questions ---------------------------------------------------------------------------------------------------
 
-    def complete(self, interval: int) -> bool:
+    def complete(self, interval: Interval) -> bool:
         """Whether everything published up to this interval is known. Raises Refusal where it never will be."""
         with self._lock:
             return self._complete(interval)
 
-    def _complete(self, interval: int) -> bool:
+    def _complete(self, interval: Interval) -> bool:
         if self._refusal:
             raise Refusal(self._refusal)
         return len(self._closed) == self._partitions and min(self._closed.values()) >= interval
 
-    def behind(self, interval: int) -> list[int]:
+    def behind(self, interval: Interval) -> list[int]:
         """The bounded partitions that have not completed this interval, as far as is known."""
         with self._lock:
             return [number for number in range(self._partitions) if self._closed.get(number, -_NEVER) < interval]
 
-    def known(self, window: int, interval: int, keys: list[bytes]) -> npt.NDArray[np.bool_]:
+    def known(self, window: WindowStart, interval: Interval, keys: list[bytes]) -> npt.NDArray[np.bool_]:
         """bool[n]: which keys were published in the window that starts at ``window`` (ms), at an interval up to ``interval``.
 
         Raises NotYet while that interval is not complete, also when it was a moment ago and the topic is being read again: half an
@@ -87,7 +87,7 @@ class PublishedKeys:
             since = self._published_in(window, interval)
             return np.array([since.get(key, _NEVER) <= interval for key in keys], np.bool_)
 
-    def units(self, window: int, interval: int, keys: list[bytes]) -> npt.NDArray[np.int64]:
+    def units(self, window: WindowStart, interval: Interval, keys: list[bytes]) -> npt.NDArray[np.int64]:
         """int64[n]: what release said at ``interval`` a record of each key weighs at the window's last trigger; 0: not public then.
 
         Raises as `known` does.
@@ -98,14 +98,14 @@ class PublishedKeys:
                 self._lack(window)
             return np.array([units.get(key, 0) for key in keys], np.int64)
 
-    def _published_in(self, window: int, interval: int) -> dict[bytes, int]:
+    def _published_in(self, window: WindowStart, interval: Interval) -> dict[bytes, Interval]:
         if not self._complete(interval):
             raise NotYet("the published keys are being read again")
         if window in self._incomplete:
             self._lack(window)
         return self._since.get(window, {})
 
-    def _lack(self, window: int) -> NoReturn:
+    def _lack(self, window: WindowStart) -> NoReturn:
         raise Refusal(
             f"topic={self.topic} lacks keys that were published in window={window}, on which its users' ranks depend: "
             f"restore the topic as it was at the last commit, or {NEW_EPOCH}"
@@ -145,12 +145,13 @@ class PublishedKeys:
             self._take(block, offset)
 
     def _take(self, block: codec.PublishedKeysBlock, offset: int) -> None:
-        partition, interval = block.partition, block.interval
+        partition, interval = block.partition, Interval(block.interval)
         if interval <= self._closed.get(partition, -_NEVER):
             return
         self._offsets.setdefault(interval, offset)
         units = [0] * len(block) if block.units is None else block.units.tolist()
-        for window, key, unit in zip(block.window.tolist(), block.keys, units, strict=True):
+        windows = map(WindowStart, block.window.tolist())
+        for window, key, unit in zip(windows, block.keys, units, strict=True):
             if unit:
                 self._units.setdefault(window, {})[key] = unit
             since = self._since.setdefault(window, {})
@@ -161,7 +162,8 @@ class PublishedKeys:
         # Keys told again with their units would make up for a lost record of theirs, as if published only now.
         gap = block.units is not None and self._closed.get(partition) != interval - 1
         self._closed[partition] = interval
-        for window, total in block.totals.items():
+        for start, total in block.totals.items():
+            window = WindowStart(start)
             begun = self._calendar.first_interval(self._calendar.window_at(window)) < interval
             if (gap and begun) or self._counted.get((window, partition), 0) != total:
                 self._incomplete.add(window)
@@ -170,7 +172,7 @@ class PublishedKeys:
     def _forget(self) -> None:
         """Windows that every bound has closed, and offsets that nobody needs."""
         newest = max(self._closed.values())
-        oldest_open = self._calendar.window_start(self._calendar.open_windows(newest + 1).start)
+        oldest_open = self._calendar.window_start(self._calendar.oldest_open(Interval(newest + 1)))
         for window in [window for window in self._since if window < oldest_open]:
             del self._since[window]
             self._units.pop(window, None)

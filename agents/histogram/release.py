@@ -22,6 +22,7 @@ from susurrus.agents.histogram.published import columns_of
 from susurrus.agents.histogram.spilled_intervals import SpilledIntervals
 from susurrus.agents.histogram.state_keys import ordered
 from susurrus.agents.histogram.table import Gathered, Rows, chain_key, gather, input_digest
+from susurrus.agents.kafka.offset import Offset
 from susurrus.agents.runtime.commit import Commit, Output
 from susurrus.agents.runtime.received import Received
 from susurrus.agents.runtime.services import Services
@@ -30,6 +31,7 @@ from susurrus.agents.runtime.store import Store, prefix_end
 from susurrus.agents.runtime.transport import Batch
 from susurrus.mechanisms.errors import Refusal, ReplayMismatch
 from susurrus.mechanisms.histogram.bounding import WEIGHT_ONE
+from susurrus.mechanisms.histogram.calendar import Interval, Trigger, WindowIndex, WindowStart
 from susurrus.mechanisms.histogram.closing import units as units_of
 from susurrus.mechanisms.histogram.strategy import Increments, ListSums
 from susurrus.mechanisms.noise import NoiseSource, WindowNoise
@@ -81,21 +83,21 @@ class Release(Stage):
         self._received: Received
         self._spilled: SpilledIntervals[BoundedBlock]
         self._store: Store
-        self._taken = -1
+        self._taken = Offset(-1)
         self._noise: NoiseSource
         self._chain_key = b""
         self._ahead: progress_codec.Progress | None = None
         """What was public at the last start, though the state did not know it."""
-        self._window_noise: dict[int, WindowNoise] = {}
-        self._published_digests: dict[tuple[int, int], str] = {}
-        self._charged: set[int] = set()
-        self._charges_sent: set[int] = set()
+        self._window_noise: dict[WindowIndex, WindowNoise] = {}
+        self._published_digests: dict[tuple[WindowStart, Trigger], str] = {}
+        self._charged: set[WindowIndex] = set()
+        self._charges_sent: set[WindowIndex] = set()
         """Windows whose charge is committed but not read back yet."""
         self._waiting = ""
 
     # ---- input -------------------------------------------------------------------------------------------------------
 
-    def restore(self, store: Store, meta: dict[str, Any] | None, position: int) -> int:
+    def restore(self, store: Store, meta: dict[str, Any] | None, position: Offset) -> Offset:
         """Tick vector of the last commit, and what the ledger says has been published."""
         services = self.services
         ledger = services.ledger
@@ -114,7 +116,7 @@ class Release(Stage):
         place = f"topic={services.topic('bounded')} partition={self.partition}"
         self._received = Received(place, {} if meta is None else meta["received"], way_out=ledger.way_out)
         if meta is None:
-            closed = self._calendar.first_interval(ledger.first_window) - 1
+            closed = Interval(self._calendar.first_interval(ledger.first_window) - 1)
             self._open = OpenIntervals.fresh(
                 config_digest=services.config_digest,
                 closed=closed,
@@ -126,7 +128,7 @@ class Release(Stage):
             self._taken = position = ledger.begins(services.topic("bounded"), self.partition)
         else:
             self._open = OpenIntervals.from_meta(meta, config_digest=services.config_digest)
-            self._charges_sent = set(meta["charges_sent"])
+            self._charges_sent = set(map(WindowIndex, meta["charges_sent"]))
         self._compare_with_public()
         return position
 
@@ -165,7 +167,7 @@ class Release(Stage):
                 continue
             block = bounded_codec.decode(record.value)
             self._received.take(block.partition, record.offset)
-            self._open.add(block.interval, block, len(block), record.offset, len(record.value))
+            self._open.add(Interval(block.interval), block, len(block), record.offset, len(record.value))
         self._taken = batch.end
 
     # ---- output ------------------------------------------------------------------------------------------------------
@@ -174,15 +176,14 @@ class Release(Stage):
         """One commit per closed interval, for every interval has its public results."""
         self._waiting = ""
         while (ready := self._open.ready) > self._open.closed:
-            interval = self._open.closed + 1
+            interval = Interval(self._open.closed + 1)
             if self._live and now < self._calendar.boundary(interval) + self._pad:
                 self._waiting = f"interval={interval} is published at its boundary + publication_pad"
                 break
             windows = [w for w in self._calendar.open_windows(interval) if w >= self.services.ledger.first_window]
             if not windows and self._open.next_with_rows(ready) is None and not self._spilled:
-                interval = min(
-                    ready, max(interval, self._calendar.first_interval(self.services.ledger.first_window) - 1)
-                )
+                before_first = Interval(self._calendar.first_interval(self.services.ledger.first_window) - 1)
+                interval = min(ready, max(interval, before_first))
             uncharged = next((w for w in windows if not self._is_charged(w)), None)
             if uncharged is not None:
                 if self.partition != 0:
@@ -198,20 +199,20 @@ class Release(Stage):
         if self._open.outgrows(self._max_rows):
             yield self._spill()
 
-    def _is_charged(self, window: int) -> bool:
+    def _is_charged(self, window: WindowIndex) -> bool:
         if window not in self._charged and self.services.ledger.is_charged(self._calendar.window_start(window)):
             self._charged.add(window)
             self._charges_sent.discard(window)
         return window in self._charged
 
-    def _charge(self, window: int) -> Commit:
+    def _charge(self, window: WindowIndex) -> Commit:
         """Charged before anything of the window is published; the log's order decides whether the budget allows it."""
         output = self.services.ledger.charge_output(self._calendar.window_start(window), self._strategy.guarantee)
         self._charges_sent.add(window)
         position = self._open.position(self._taken)
         return Commit(position=position, meta=self._meta(position), outputs=[output])
 
-    def _meta(self, position: int) -> dict[str, Any]:
+    def _meta(self, position: Offset) -> dict[str, Any]:
         return {
             **self._open.to_meta(position),
             **self._spilled.to_meta(),
@@ -223,12 +224,12 @@ class Release(Stage):
         puts = self._spilled.spill(self._open.take_all())
         return Commit(position=self._taken, meta=self._meta(self._taken), puts=puts)
 
-    def _close(self, interval: int, windows: list[int]) -> Commit:
+    def _close(self, interval: Interval, windows: list[WindowIndex]) -> Commit:
         blocks, drops = self._spilled.take(interval)
         blocks += self._open.peek(interval)
         news = gather(blocks, len(self._strategy.plan.columns))
-        commit = Commit(position=-1, meta={}, drops=drops)
-        published: dict[int, Rows] = {}
+        commit = Commit(position=Offset(-1), meta={}, drops=drops)
+        published: dict[WindowStart, Rows] = {}
         for window in windows:
             start = self._calendar.window_start(window)
             published[start] = self._trigger(window, interval, news.get(start), commit)
@@ -240,7 +241,9 @@ class Release(Stage):
         commit.meta = self._meta(commit.position)
         return commit
 
-    def _units_told(self, interval: int, published: dict[int, Rows], commit: Commit) -> dict[int, dict[bytes, int]]:
+    def _units_told(
+        self, interval: Interval, published: dict[WindowStart, Rows], commit: Commit
+    ) -> dict[WindowStart, dict[bytes, int]]:
         """Window start in ms -> unit by key, where the last trigger looks back at this interval; they are kept for that trigger."""
         if self._strategy.lists is None:
             return {}
@@ -256,7 +259,9 @@ class Release(Stage):
             commit.puts += [(prefix + key, unit.to_bytes(4, "little")) for key, unit in told[start].items()]
         return told
 
-    def _published_keys(self, interval: int, published: dict[int, Rows], units: dict[int, dict[bytes, int]]) -> Output:
+    def _published_keys(
+        self, interval: Interval, published: dict[WindowStart, Rows], units: dict[WindowStart, dict[bytes, int]]
+    ) -> Output:
         """What bound is told of this interval: new keys, how many there are in all, and that it is complete."""
         services = self.services
         block = published_keys_codec.block_of(
@@ -274,7 +279,7 @@ class Release(Stage):
 
     # ---- one trigger of one window -----------------------------------------------------------------------------------
 
-    def _trigger(self, window: int, interval: int, news: Gathered | None, commit: Commit) -> Rows:
+    def _trigger(self, window: WindowIndex, interval: Interval, news: Gathered | None, commit: Commit) -> Rows:
         trigger = self._calendar.trigger(window, interval)
         start = self._calendar.window_start(window)
         # Kept for the window: it remembers the noise of published keys.
@@ -319,13 +324,13 @@ class Release(Stage):
         if trigger == self._triggers:
             del self._window_noise[window]
             for table in (_STATE, _DUE, _PUBLISHED, _UNITS):
-                commit.drop(table + ordered(window), table + ordered(window + 1))
+                commit.drop(table + ordered(window), table + ordered(WindowIndex(window + 1)))
         return rows
 
     def _step(
         self,
-        window: int,
-        trigger: int,
+        window: WindowIndex,
+        trigger: Trigger,
         keys: list[bytes],
         states: Any,
         news: Gathered | None,
@@ -366,7 +371,9 @@ class Release(Stage):
             if changed[i] or due_before != due:
                 commit.puts.append((_STATE + table + key, due.to_bytes(_TRIGGER_BYTES, "big") + packed[i]))
 
-    def _increments(self, window: int, trigger: int, keys: list[bytes], news: Gathered | None) -> Increments:
+    def _increments(
+        self, window: WindowIndex, trigger: Trigger, keys: list[bytes], news: Gathered | None
+    ) -> Increments:
         columns = len(self._strategy.plan.columns)
         users, weight = np.zeros(len(keys), np.int64), np.zeros(len(keys), np.int64)
         sums, lists = np.zeros((len(keys), columns), np.int64), np.zeros((len(keys), LIST_COLUMNS), np.int64)
@@ -385,7 +392,7 @@ class Release(Stage):
             lists=ListSums.of(lists, self._units(window, keys)) if measured else None,
         )
 
-    def _units(self, window: int, keys: list[bytes]) -> npt.NDArray[np.int64]:
+    def _units(self, window: WindowIndex, keys: list[bytes]) -> npt.NDArray[np.int64]:
         """int64[n]: what was told of these keys at trigger T - lag; 0: not public then."""
         prefix = _UNITS + ordered(window)
         stored = self._store.get([prefix + key for key in keys])
@@ -397,7 +404,13 @@ class Release(Stage):
         return np.array(unit, np.int64)
 
     def _publish(
-        self, window: int, trigger: int, start: int, news: Gathered | None, rows: Rows, commit: Commit
+        self,
+        window: WindowIndex,
+        trigger: Trigger,
+        start: WindowStart,
+        news: Gathered | None,
+        rows: Rows,
+        commit: Commit,
     ) -> None:
         services = self.services
         place = _CHAIN + ordered(window)
@@ -423,7 +436,7 @@ class Release(Stage):
             return
         keys, estimates, std_errors = rows.sorted()
         # Public records carry the trigger's time: the producer's own would tell how long the exact input took to handle.
-        stamp = self._calendar.boundary(self._calendar.first_interval(window) + trigger - 1)
+        stamp = self._calendar.boundary(self._calendar.interval_of(window, trigger))
         if keys:
             release = histogram_codec.Release(
                 window_start=start,
@@ -461,7 +474,7 @@ class Release(Stage):
                 )
             )
         )
-        old = window - _DIGESTS_KEPT_WINDOWS
+        old = WindowIndex(window - _DIGESTS_KEPT_WINDOWS)
         if trigger == self._triggers and old >= services.ledger.first_window:
             names = [
                 ledger_codec.digest_key(self.partition, self._calendar.window_start(old), t)

@@ -22,6 +22,7 @@ from susurrus.agents.formats.decoders import decoder_of
 from susurrus.agents.histogram.clock import Clock
 from susurrus.agents.histogram.patience import Patience
 from susurrus.agents.histogram.sources import Growth
+from susurrus.agents.kafka.offset import Offset
 from susurrus.agents.runtime.commit import Commit, Output
 from susurrus.agents.runtime.received import Written
 from susurrus.agents.runtime.services import Services
@@ -30,6 +31,7 @@ from susurrus.agents.runtime.store import Store
 from susurrus.agents.runtime.transport import Batch
 from susurrus.mechanisms.errors import Refusal
 from susurrus.mechanisms.histogram.bounding import Bounding, UserKeys
+from susurrus.mechanisms.histogram.calendar import Interval, WindowIndex
 from susurrus.topics import by_user as by_user_codec
 from susurrus.topics import ledger as ledger_codec
 from susurrus.topics.by_user import ByUserBlock
@@ -68,17 +70,17 @@ class Route(Stage):
         if services.strategy.bounding.max_keys is None:
             self._limits = Bounding(max_records=plan.max_records, max_records_per_key=plan.max_records_per_key)
         self._clock: Clock
-        self._first_window = 0
-        self._ticked = 0
+        self._first_window = WindowIndex(0)
+        self._ticked = Interval(0)
         self._written: Written
-        self._fetched = -1
-        self._taken = -1
+        self._fetched = Offset(-1)
+        self._taken = Offset(-1)
         """Input offset up to which records are decided; where nothing waits, what has been fetched."""
-        self._committed = -1
+        self._committed = Offset(-1)
         self._growth: Growth | None = None
         """Partition 0 of a live topic; an archive is what it was at the founding."""
         self._announced: list[ledger_codec.Sources] = []
-        self._committed_look = 0
+        self._committed_look = Interval(0)
         self._blind = False
         """The last look failed."""
         self._blocks: dict[int, list[bytes]] = {}
@@ -86,7 +88,7 @@ class Route(Stage):
 
     # ---- input -------------------------------------------------------------------------------------------------------
 
-    def restore(self, store: Store, meta: dict[str, Any] | None, position: int) -> int:
+    def restore(self, store: Store, meta: dict[str, Any] | None, position: Offset) -> Offset:
         """Continue after the last commit, or begin where the ledger says."""
         services, settings = self.services, self.services.settings
         self._blocks, self._letters, self._announced, self._blind = {}, [], [], False
@@ -105,10 +107,10 @@ class Route(Stage):
                 "before_start": 0,
                 "interval_moved": 0,
             }
-            closed = self._calendar.first_interval(self._first_window) - 1
+            closed = Interval(self._calendar.first_interval(self._first_window) - 1)
             growth: dict[str, Any] = {"looked": closed, "sources": ((closed + 1, len(ledger.start.offsets)),)}
             if self.partition in ledger.start.offsets:
-                position = ledger.start.offsets[self.partition]
+                position = Offset(ledger.start.offsets[self.partition])
                 if services.clients.topic_id(self._topic) != ledger.start.topic_id:
                     raise Refusal(
                         f"topic={self._topic} is not the one the pipeline began with (topic_id={ledger.start.topic_id}): restore "
@@ -124,15 +126,16 @@ class Route(Stage):
                 sources = ledger.joined(self.partition)
                 if sources is None:
                     raise NotYet("waiting for source 0 to announce the new raw partition")
-                closed = sources.from_interval - 1
+                closed = Interval(sources.from_interval - 1)
                 # Its log begins at 0: what retention ate before the first commit is refused, not skipped.
-                position = 0
+                position = Offset(0)
             if not live:
                 _, end = services.clients.watermarks(self._topic, self.partition)
             last_stamp, ticked = None, closed
             written = [0] * self._partitions
         else:
-            closed, end, ticked = int(meta["closed"]), meta["end"], int(meta["ticked"])
+            closed, ticked = (Interval(int(meta[name])) for name in ("closed", "ticked"))
+            end = meta["end"]
             last_stamp, growth = meta["last_stamp"], meta["growth"]
             written = meta["written"]
         self._written = Written(
@@ -145,7 +148,7 @@ class Route(Stage):
             self._growth = Growth(
                 self._calendar,
                 margin=self._clock.margin,
-                looked=int(growth["looked"]),
+                looked=Interval(int(growth["looked"])),
                 sources=tuple(growth["sources"]),
             )
             self._committed_look = self._growth.looked
@@ -369,7 +372,7 @@ class Route(Stage):
         if grown is not None:
             self._announced.append(ledger_codec.Sources(number=grown[1], from_interval=grown[0]))
 
-    def _tick(self, interval: int) -> list[Output]:
+    def _tick(self, interval: Interval) -> list[Output]:
         """Ticks for every by-user partition; source 0's carry the numbers of sources and from which interval on they hold."""
         growth = self._growth
         if growth is None:

@@ -10,6 +10,7 @@ from typing import Any, Generic, TypeVar
 
 from susurrus.agents.histogram.state_keys import ordered
 from susurrus.agents.runtime.store import Store, prefix_end
+from susurrus.mechanisms.histogram.calendar import Interval
 
 B = TypeVar("B")
 
@@ -27,13 +28,13 @@ class SpilledIntervals(Generic[B]):
         self._encode = encode
         self._decode = decode
         spilled = {} if meta is None else meta["spilled"]
-        self._blocks = {int(interval): int(number) for interval, number in spilled.items()}
+        self._blocks = {Interval(int(interval)): int(number) for interval, number in spilled.items()}
         self._sequence = 0 if meta is None else int(meta["spills"])
 
     def __bool__(self) -> bool:
         return bool(self._blocks)
 
-    def next_with_rows(self, ready: int) -> int | None:
+    def next_with_rows(self, ready: Interval) -> Interval | None:
         """The earliest spilled interval that may be closed."""
         return min((interval for interval in self._blocks if interval <= ready), default=None)
 
@@ -41,7 +42,7 @@ class SpilledIntervals(Generic[B]):
         """The part that a commit carries."""
         return {"spilled": dict(self._blocks), "spills": self._sequence}
 
-    def spill(self, waiting: Iterable[tuple[int, list[B]]]) -> list[tuple[bytes, bytes]]:
+    def spill(self, waiting: Iterable[tuple[Interval, list[B]]]) -> list[tuple[bytes, bytes]]:
         """What to put into the store for blocks that leave memory, by interval and in log order."""
         puts = []
         for interval, blocks in waiting:
@@ -51,7 +52,7 @@ class SpilledIntervals(Generic[B]):
             self._blocks[interval] = self._blocks.get(interval, 0) + len(blocks)
         return puts
 
-    def take(self, interval: int) -> tuple[list[B], list[tuple[bytes, bytes]]]:
+    def take(self, interval: Interval) -> tuple[list[B], list[tuple[bytes, bytes]]]:
         """The blocks of an interval that closes, in log order, and the range of keys to drop with that commit."""
         if self._blocks.pop(interval, None) is None:
             return [], []

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from susurrus.agents.kafka.offset import Offset
 from susurrus.agents.local.parameters import Intervals, Thresholds, local_settings, wave_of
 from susurrus.agents.runtime.commit import Commit, Output
 from susurrus.agents.runtime.received import Written
@@ -21,6 +22,7 @@ from susurrus.agents.runtime.services import Services
 from susurrus.agents.runtime.stage import Stage
 from susurrus.agents.runtime.store import Store
 from susurrus.agents.runtime.transport import Batch
+from susurrus.mechanisms.histogram.calendar import Interval
 from susurrus.mechanisms.local.estimate import Totals
 from susurrus.topics import ledger as ledger_codec
 from susurrus.topics import report_totals as totals_codec
@@ -47,17 +49,17 @@ class Collect(Stage):
         self._ahead = settings.clock.max_ahead
         self._wave = wave_of(local)
         self._thresholds = Thresholds(services)
-        self._closed = self._ticked = 0
+        self._closed = self._ticked = Interval(0)
         self._written: Written
-        self._cut: tuple[int, int] | None = None
-        self._taken = self._committed = -1
+        self._cut: tuple[Interval, Offset] | None = None
+        self._taken = self._committed = Offset(-1)
         self._totals: dict[tuple[int, int], Totals] = {}
         self._first_phase = np.zeros(BUCKETS, np.int64)
         self._letters: list[Headers] = []
 
     # ---- input -------------------------------------------------------------------------------------------------------
 
-    def restore(self, store: Store, meta: dict[str, Any] | None, position: int) -> int:
+    def restore(self, store: Store, meta: dict[str, Any] | None, position: Offset) -> Offset:
         """Continue after the last commit; a new pipeline reads the log from its start and its intervals from its
         founding.
         """
@@ -65,9 +67,9 @@ class Collect(Stage):
         self._cut = None
         if meta is None:
             self.counters = {"in": 0, "phase_1": 0, "phase_2": 0, "late": 0, "dead_letter": 0}
-            self._closed, written = self._intervals.at(self._first_moment()) - 1, [0]
+            self._closed, written = Interval(self._intervals.at(self._first_moment()) - 1), [0]
         else:
-            self._closed, written = int(meta["closed"]), meta["written"]
+            self._closed, written = Interval(int(meta["closed"])), meta["written"]
         totals = self.services.topic("report-totals")
         self._written = Written(self.partition, totals, written, config_digest=self.services.config_digest)
         self._ticked = self._closed
@@ -147,7 +149,7 @@ class Collect(Stage):
 
     def commits(self, now: int) -> Iterator[Commit]:
         """One commit for everything added up, with a tick if intervals are over."""
-        over = self._intervals.at(now - self._lateness) - 1
+        over = Interval(self._intervals.at(now - self._lateness) - 1)
         if over > self._closed and self._cut is None:
             _, end = self.services.clients.watermarks(self._topic, self.partition)
             self._cut = (over, end)
@@ -197,5 +199,5 @@ class Collect(Stage):
 
     def report(self) -> dict[str, Any]:
         """Counters, and the last of the pipeline's trigger intervals that has closed as a whole."""
-        interval = self.services.calendar.interval_at(self._intervals.start(self._closed + 1)) - 1
+        interval = self.services.calendar.interval_at(self._intervals.end(self._closed)) - 1
         return {"counters": dict(self.counters), "interval": interval}

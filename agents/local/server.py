@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from susurrus.agents.kafka.offset import Offset
 from susurrus.agents.local.parameters import Intervals, local_settings, wave_of
 from susurrus.agents.runtime.commit import Commit, Output
 from susurrus.agents.runtime.received import Received
@@ -24,6 +25,7 @@ from susurrus.agents.runtime.stage import Stage
 from susurrus.agents.runtime.store import Store
 from susurrus.agents.runtime.transport import Batch
 from susurrus.mechanisms.errors import Refusal
+from susurrus.mechanisms.histogram.calendar import Interval
 from susurrus.mechanisms.local.estimate import Estimate, Totals, combine, estimate
 from susurrus.mechanisms.local.filter import Bank, Filtered
 from susurrus.mechanisms.local.hybrid import Hybrid
@@ -55,13 +57,13 @@ class Server(Stage):
         self._intervals = Intervals(self._local.interval)
         self._sources = settings.topics.by_user_partitions
         self._wave = wave_of(self._local)
-        self._taken = self._committed = -1
+        self._taken = self._committed = Offset(-1)
         self._committed_at = 0
-        self._ticks: dict[int, int] = {}
+        self._ticks: dict[int, Interval] = {}
         self._received: Received
-        self._closed: int | None = None
+        self._closed: Interval | None = None
         self._first_phase = np.zeros(BUCKETS, np.int64)
-        self._open: dict[int, dict[int, Totals]] = {}
+        self._open: dict[Interval, dict[int, Totals]] = {}
         self._thresholds: dict[int, Threshold] = {}
         self._perturbers: dict[int, Hybrid] = {}
         self._running = Estimate(0, 0.0, 0.0)
@@ -70,11 +72,11 @@ class Server(Stage):
 
     # ---- state -------------------------------------------------------------------------------------------------------
 
-    def restore(self, store: Store, meta: dict[str, Any] | None, position: int) -> int:
+    def restore(self, store: Store, meta: dict[str, Any] | None, position: Offset) -> Offset:
         """As of the last commit."""
         if meta is None:
             # Nothing was committed, so nothing may have been deleted either: a log that starts later is refused.
-            position = 0
+            position = Offset(0)
         self._taken = self._committed = position
         if meta is None:
             self.counters = {"phase_1": 0, "phase_2": 0, "expired": 0, "thresholds": 0, "intervals": 0}
@@ -89,13 +91,13 @@ class Server(Stage):
                 "pooled": [0, [0, 0, 0, 0, 0]],
                 "bank": Bank().state(),
             }
-        self._ticks = {int(source): int(interval) for source, interval in meta["ticks"].items()}
+        self._ticks = {int(source): Interval(int(interval)) for source, interval in meta["ticks"].items()}
         place = f"topic={self.services.topic('report-totals')} partition={self.partition}"
         self._received = Received(place, meta["received"], way_out=self.services.ledger.way_out)
-        self._closed = None if meta["closed"] is None else int(meta["closed"])
+        self._closed = None if meta["closed"] is None else Interval(int(meta["closed"]))
         self._first_phase = np.array(meta["first_phase"], np.int64)
         self._open = {
-            int(interval): {int(version): Totals(*numbers) for version, numbers in versions.items()}
+            Interval(int(interval)): {int(version): Totals(*numbers) for version, numbers in versions.items()}
             for interval, versions in meta["open"].items()
         }
         self._thresholds = {int(version): Threshold(**fields) for version, fields in meta["thresholds"].items()}
@@ -136,7 +138,8 @@ class Server(Stage):
                         "with the same configuration"
                     )
                 self._received.compare(tick, record.offset)
-                self._ticks[tick.source] = max(tick.interval, self._ticks.get(tick.source, tick.interval))
+                reached = Interval(tick.interval)
+                self._ticks[tick.source] = max(reached, self._ticks.get(tick.source, reached))
                 continue
             block = totals_codec.decode(record.value)
             self._received.take(block.partition, record.offset)
@@ -149,7 +152,7 @@ class Server(Stage):
                     self.counters["expired"] += totals.count
                     continue
                 self.counters["phase_2"] += totals.count
-                versions = self._open.setdefault(interval, {})
+                versions = self._open.setdefault(Interval(interval), {})
                 versions[version] = versions.get(version, Totals()) + totals
         self._taken = batch.end
 
@@ -215,11 +218,11 @@ class Server(Stage):
         messages = []
         for interval in sorted(interval for interval in self._open if interval <= ready):
             key, value = estimate_codec.encode(self._estimate(interval, self._open.pop(interval)))
-            messages.append({"key": key, "value": value, "timestamp": self._intervals.start(interval + 1)})
+            messages.append({"key": key, "value": value, "timestamp": self._intervals.end(interval)})
         self._closed = ready
         return [Output(self.services.topic("estimate"), 0, messages)] if messages else []
 
-    def _estimate(self, interval: int, versions: dict[int, Totals]) -> estimate_codec.Estimate:
+    def _estimate(self, interval: Interval, versions: dict[int, Totals]) -> estimate_codec.Estimate:
         parts = {
             version: estimate(totals, self._thresholds[version].theta, self._perturbers[version])
             for version, totals in versions.items()
@@ -232,7 +235,7 @@ class Server(Stage):
         filtered = self._filter(newest, versions[newest], parts[newest]) if len(parts) == 1 else None
         return estimate_codec.Estimate(
             interval_start=estimate_codec.interval_text(self._intervals.start(interval)),
-            interval_end=estimate_codec.interval_text(self._intervals.start(interval + 1)),
+            interval_end=estimate_codec.interval_text(self._intervals.end(interval)),
             count=found.count,
             sum=Measured(found.sum, found.standard_error),
             mean=Measured(found.mean, found.mean_standard_error) if found.count else None,
@@ -269,7 +272,7 @@ class Server(Stage):
         """Counters, and the last of the pipeline's trigger intervals that is published as a whole."""
         facts: dict[str, Any] = {"counters": dict(self.counters)}
         if self._closed is not None:
-            facts["interval"] = self.services.calendar.interval_at(self._intervals.start(self._closed + 1)) - 1
+            facts["interval"] = self.services.calendar.interval_at(self._intervals.end(self._closed)) - 1
         return facts
 
 

@@ -13,8 +13,10 @@ with the ticks in histogram/open_intervals.py.
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 
+from susurrus.agents.kafka.offset import Offset
 from susurrus.agents.runtime.commit import Output
 from susurrus.mechanisms.errors import Refusal
+from susurrus.mechanisms.histogram.calendar import Interval
 from susurrus.topics.tick import Tick, encode
 
 
@@ -33,7 +35,7 @@ class Written:
         for output in outputs:
             self._records[output.partition] += len(output.messages)
 
-    def ticks(self, interval: int, sources: tuple[tuple[int, int], ...] = ()) -> list[Output]:
+    def ticks(self, interval: Interval, sources: tuple[tuple[int, int], ...] = ()) -> list[Output]:
         """The tick of an interval for every partition, behind all that was counted."""
         return [
             Output(
@@ -58,9 +60,9 @@ class Received:
         self._way_out = way_out
         self._base = {int(source): (int(records), int(last)) for source, (records, last) in known.items()}
         self._live = dict(self._base)
-        self._recent: deque[tuple[int, int, tuple[int, int]]] = deque()
+        self._recent: deque[tuple[Offset, int, tuple[int, int]]] = deque()
 
-    def take(self, source: int, offset: int, raw: tuple[int, int] | None = None) -> None:
+    def take(self, source: int, offset: Offset, raw: tuple[int, int] | None = None) -> None:
         """A record at input offset ``offset``. raw: the first and the last raw offset it brings, where it has any.
 
         Raises Refusal for raw offsets that came before.
@@ -77,7 +79,7 @@ class Received:
         self._live[source] = records + 1, last
         self._recent.append((offset, source, self._live[source]))
 
-    def compare(self, tick: Tick, offset: int) -> None:
+    def compare(self, tick: Tick, offset: Offset) -> None:
         """A tick at input offset ``offset`` says how many records its source has written here.
 
         Raises Refusal where another number came.
@@ -95,7 +97,7 @@ class Received:
             f"last commit, or {self._way_out}"
         )
 
-    def to_meta(self, position: int) -> dict[int, tuple[int, int]]:
+    def to_meta(self, position: Offset) -> dict[int, tuple[int, int]]:
         """The part that a commit carries: of records below its position only."""
         while self._recent and self._recent[0][0] < position:
             _, source, state = self._recent.popleft()

@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
+from susurrus.agents.kafka.offset import Offset
 from susurrus.agents.runtime.commit import Commit
 from susurrus.agents.runtime.services import Services
 from susurrus.agents.runtime.store import Store
@@ -32,7 +33,7 @@ class Stage(ABC):
         """No more batches for now: what is held waits for something that no further input brings."""
 
     @abstractmethod
-    def restore(self, store: Store, meta: dict[str, Any] | None, position: int) -> int:
+    def restore(self, store: Store, meta: dict[str, Any] | None, position: Offset) -> Offset:
         """Forget everything and take up the state of the last commit (meta None: there was none).
 
         ``position`` is the commit's, or the start of the log. Returns the position to read from. Raises NotYet.

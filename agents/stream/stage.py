@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from susurrus.agents.kafka.offset import Offset
 from susurrus.agents.runtime.commit import Commit, Output
 from susurrus.agents.runtime.services import Services
 from susurrus.agents.runtime.stage import Stage
@@ -21,6 +22,7 @@ from susurrus.agents.runtime.store import Store
 from susurrus.agents.runtime.transport import Batch
 from susurrus.agents.stream.mechanism import grid_of, law_of, promise_of, table_of
 from susurrus.mechanisms.errors import Refusal
+from susurrus.mechanisms.histogram.calendar import WindowIndex
 from susurrus.mechanisms.noise import NoiseSource, WindowNoise
 from susurrus.mechanisms.stream.pak import RunningSums
 from susurrus.mechanisms.stream.table import Piece, stream_address
@@ -58,7 +60,7 @@ class Stream(Stage):
         self._leaf = self._law.base.leaf if isinstance(self._law, Tops) else 1
         self._noise: WindowNoise
         self._store: Store
-        self._taken = self._committed = -1
+        self._taken = self._committed = Offset(-1)
         self._committed_at = 0.0
         self._announced = False
         self._forget()
@@ -75,7 +77,7 @@ class Stream(Stage):
         self._messages: list[dict[str, Any]] = []
         self._letters: list[tuple[dict[str, Any], list[tuple[str, bytes]]]] = []
 
-    def restore(self, store: Store, meta: dict[str, Any] | None, position: int) -> int:
+    def restore(self, store: Store, meta: dict[str, Any] | None, position: Offset) -> Offset:
         """Continue after the last commit, or begin where the ledger says."""
         services = self.services
         ledger = services.ledger
@@ -87,7 +89,7 @@ class Stream(Stage):
             config=services.config_digest,
             pipeline=services.settings.pipeline.name,
         )
-        self._noise = source.window(0)  # streams have no windows; trees have addresses of their own
+        self._noise = source.window(WindowIndex(0))  # streams have no windows; trees have addresses of their own
         self._announced = meta is not None and bool(meta["announced"])
         if meta is None:
             self.counters = {"in": 0, "dead_letter": 0, "streams": 0, "rows": 0}
@@ -97,7 +99,7 @@ class Stream(Stage):
                     "or give the pipeline a new name to start over"
                 )
             # A partition that the raw topic gained later is read from its first record.
-            position = ledger.start.offsets.get(self.partition, 0)
+            position = Offset(ledger.start.offsets.get(self.partition, 0))
         self._taken = self._committed = position
         self._committed_at = time.monotonic()
         return position
