@@ -36,9 +36,9 @@ from audit_memory import Clients
 
 from susurrus.agents.config.settings import settings_from
 from susurrus.agents.histogram.bound import Bound
+from susurrus.agents.histogram.intervals import ordered
 from susurrus.agents.histogram.release import Release
 from susurrus.agents.histogram.route import Route
-from susurrus.agents.histogram.state_keys import ordered
 from susurrus.agents.runtime.commit import Commit, Output
 from susurrus.agents.runtime.services import Services
 from susurrus.agents.runtime.stage import Stage

@@ -1,11 +1,11 @@
-"""The users' lists as a whole, for strategy `closing`: numbers for their keys, and the measurement at a window's last trigger.
+"""The users' lists of keys: numbers for their keys, and the measurement of all lists at a window's last trigger.
 
     bound, every interval:    (window, key) ──KeyNumbers──▶ number, which a user's row holds instead of a hash
     bound, last trigger:  all rows of the window ──measure──▶ one block of list sums for bounded
 
-A hash would do for caps, where a collision makes one user's caps tighter. Here a number must lead back to its key, and two keys
-that became one would add up; numbers are exact. They are given in order of arrival, mean nothing outside this partition's state,
-and are never given twice.
+For caps a hash is enough: a collision makes one user's caps tighter. Here a number must lead back to its key, and two keys with
+one number would be added up, so numbers are exact. They are given in order of arrival, mean nothing outside this partition's
+state, and are never given twice.
 
 State keys: ``k`` window key -> number, ``i`` window number -> key.
 """
@@ -16,7 +16,7 @@ from itertools import chain
 import numpy as np
 import numpy.typing as npt
 
-from susurrus.agents.histogram.state_keys import ordered
+from susurrus.agents.histogram.intervals import ordered
 from susurrus.agents.runtime.store import Store, prefix_end
 from susurrus.mechanisms.histogram.calendar import Interval, WindowIndex, WindowStart
 from susurrus.mechanisms.histogram.closing import ListWeights
@@ -120,7 +120,7 @@ def _add(
 def block_of(
     partition: int, interval: Interval, window: WindowStart, keys: list[bytes], sums: Int64, columns: int
 ) -> BoundedBlock:
-    """What bounded is told: keys with any weight, in byte order, for numbers mean nothing; nothing of their increments."""
+    """The block for bounded: keys with any weight, in byte order, since numbers mean nothing. It has no increments."""
     rows = np.array(sorted(np.flatnonzero(sums.any(axis=1)).tolist(), key=keys.__getitem__), np.intp)
     zeros = np.zeros(len(rows), np.int64)
     return BoundedBlock(

@@ -19,12 +19,11 @@ import numpy as np
 from susurrus.agents.kafka.offset import Offset
 from susurrus.agents.local.parameters import Intervals, local_settings, wave_of
 from susurrus.agents.runtime.commit import Commit, Output
-from susurrus.agents.runtime.received import Received
 from susurrus.agents.runtime.services import Services
 from susurrus.agents.runtime.stage import Stage
 from susurrus.agents.runtime.store import Store
+from susurrus.agents.runtime.ticks import Incoming
 from susurrus.agents.runtime.transport import Batch
-from susurrus.mechanisms.errors import Refusal
 from susurrus.mechanisms.histogram.calendar import Interval
 from susurrus.mechanisms.local.estimate import Estimate, Totals, combine, estimate
 from susurrus.mechanisms.local.filter import Bank, Filtered
@@ -43,12 +42,15 @@ from susurrus.topics.threshold import Threshold
 
 METHOD = "log-wave-shape-1"
 _STATE_MILLISECONDS = 500
+_BEFORE = Interval(-(1 << 62))
+"""Before every interval that a source can tick."""
 
 
 class Server(Stage):
     """Partition 0 of report-totals; others (the embedded broker has some) stay empty."""
 
     name = "server"
+    counted = ("phase_1", "phase_2", "expired", "thresholds", "intervals")
 
     def __init__(self, services: Services, partition: int) -> None:
         super().__init__(services, partition)
@@ -59,8 +61,7 @@ class Server(Stage):
         self._wave = wave_of(self._local)
         self._taken = self._committed = Offset(-1)
         self._committed_at = 0
-        self._ticks: dict[int, Interval] = {}
-        self._received: Received
+        self._incoming: Incoming
         self._closed: Interval | None = None
         self._first_phase = np.zeros(BUCKETS, np.int64)
         self._open: dict[Interval, dict[int, Totals]] = {}
@@ -72,28 +73,32 @@ class Server(Stage):
 
     # ---- state -------------------------------------------------------------------------------------------------------
 
-    def restore(self, store: Store, meta: dict[str, Any] | None, position: Offset) -> Offset:
-        """As of the last commit."""
-        if meta is None:
-            # Nothing was committed, so nothing may have been deleted either: a log that starts later is refused.
-            position = Offset(0)
+    def begin(self, start: Offset) -> tuple[dict[str, Any], Offset]:
+        """Nothing is known. Nothing was committed, so nothing may have been deleted either: a log that starts later is refused."""
+        meta = {
+            "ticks": {},
+            "received": {},
+            "closed": None,
+            "first_phase": [0] * BUCKETS,
+            "open": {},
+            "thresholds": {},
+            "running": [0, 0.0, 0.0],
+            "pooled": [0, [0, 0, 0, 0, 0]],
+            "bank": Bank().state(),
+        }
+        return meta, Offset(0)
+
+    def resume(self, store: Store, meta: dict[str, Any], position: Offset) -> None:
+        """Everything is in the meta record."""
         self._taken = self._committed = position
-        if meta is None:
-            self.counters = {"phase_1": 0, "phase_2": 0, "expired": 0, "thresholds": 0, "intervals": 0}
-            meta = {
-                "ticks": {},
-                "received": {},
-                "closed": None,
-                "first_phase": [0] * BUCKETS,
-                "open": {},
-                "thresholds": {},
-                "running": [0, 0.0, 0.0],
-                "pooled": [0, [0, 0, 0, 0, 0]],
-                "bank": Bank().state(),
-            }
-        self._ticks = {int(source): Interval(int(interval)) for source, interval in meta["ticks"].items()}
-        place = f"topic={self.services.topic('report-totals')} partition={self.partition}"
-        self._received = Received(place, meta["received"], way_out=self.services.ledger.way_out)
+        self._incoming = Incoming(
+            f"topic={self.services.topic('report-totals')} partition={self.partition}",
+            config_digest=self.services.config_digest,
+            way_out=self.services.ledger.way_out,
+            ticks=meta["ticks"],
+            sources=((_BEFORE, self._sources),),
+            received=meta["received"],
+        )
         self._closed = None if meta["closed"] is None else Interval(int(meta["closed"]))
         self._first_phase = np.array(meta["first_phase"], np.int64)
         self._open = {
@@ -107,12 +112,12 @@ class Server(Stage):
         version, numbers = meta["pooled"]
         self._pooled = (int(version), Totals(*numbers))
         self._bank = Bank.restored(meta["bank"])
-        return position
 
     def _meta(self) -> dict[str, Any]:
+        ticks, _, received = self._incoming.claim(self._taken, _BEFORE)
         return {
-            "ticks": dict(self._ticks),
-            "received": self._received.to_meta(self._taken),
+            "ticks": ticks,
+            "received": received,
             "closed": self._closed,
             "first_phase": self._first_phase.tolist(),
             "open": {
@@ -131,18 +136,10 @@ class Server(Stage):
         """Add up what the partitions have added up. What names a forgotten threshold is counted only."""
         for record in batch.records:
             if kind_of(record.value) is Kind.TICK:
-                tick = tick_codec.decode(record.value)
-                if tick.config_digest != self.services.config_digest:
-                    raise Refusal(
-                        f"source={tick.source} closed interval={tick.interval} under another configuration: run every worker "
-                        "with the same configuration"
-                    )
-                self._received.compare(tick, record.offset)
-                reached = Interval(tick.interval)
-                self._ticks[tick.source] = max(reached, self._ticks.get(tick.source, reached))
+                self._incoming.tick(tick_codec.decode(record.value), record.offset)
                 continue
             block = totals_codec.decode(record.value)
-            self._received.take(block.partition, record.offset)
+            self._incoming.record(block.partition, record.offset)
             self._first_phase += block.first_phase
             self.counters["phase_1"] += int(block.first_phase.sum())
             rows = zip(*(getattr(block, name).tolist() for name in totals_codec.COLUMNS), strict=True)
@@ -210,10 +207,9 @@ class Server(Stage):
         return outputs
 
     def _close_intervals(self) -> list[Output]:
-        if len(self._ticks) < self._sources:
-            return []
-        ready = min(self._ticks[source] for source in range(self._sources))
-        if self._closed is not None and ready <= self._closed:
+        closed = _BEFORE if self._closed is None else self._closed
+        ready = self._incoming.now.ready(closed)
+        if ready <= closed:
             return []
         messages = []
         for interval in sorted(interval for interval in self._open if interval <= ready):
@@ -263,7 +259,7 @@ class Server(Stage):
 
     def stall(self, now: int) -> str | None:
         """Which partition holds the next interval back."""
-        waiting = [source for source in range(self._sources) if source not in self._ticks]
+        waiting = [source for source in range(self._sources) if source not in self._incoming.now.ticks]
         if self._open and waiting:
             return f"intervals wait for reports partition {', '.join(map(str, waiting[:8]))}"
         return None
