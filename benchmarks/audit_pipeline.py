@@ -25,7 +25,7 @@ from confluent_kafka.schema_registry import Schema, SchemaRegistryError
 from susurrus.agents.config.settings import Settings, settings_from
 from susurrus.agents.formats.decoders import AvroDecoder
 from susurrus.agents.histogram import route as route_module
-from susurrus.agents.histogram.published_keys import PublishedKeys
+from susurrus.agents.histogram.feedback import PublishedKeys
 from susurrus.agents.histogram.route import Route
 from susurrus.agents.runtime.services import Services
 from susurrus.agents.runtime.worker import calendar_of

@@ -1,9 +1,9 @@
-"""What the public can see of the pipeline's triggers, held against the state that a worker finds.
+"""The triggers that the public can see, compared with the state that a worker finds.
 
-    release ──progress──▶ public readers, and back: before a release partition goes on, and before an epoch is founded
+    release ──progress──▶ public readers, and back: before a release partition goes on, and before an epoch begins
 
-Internal topics that were put back from an older copy look whole. Only what has been published since tells: a trigger that the
-state does not know of would be published again, with the same noise and perhaps over other data.
+Internal topics that were put back from an older copy look whole. Only what has been published since then shows it. A trigger that
+the state does not know of would be published again, with the same noise and perhaps over other data.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ from susurrus.topics.packing import MalformedRecord
 
 
 def read_progress(clients: Clients, topic: str, start: int = 0) -> Iterator[tuple[int, codec.Progress]]:
-    """(offset, record) from an offset to the end that the topic's leader tells.
+    """(offset, record) from an offset to the end of the log, as the topic's leader knows it.
 
     Raises Refusal for what release did not write, KafkaException where the end is not reached.
     """
@@ -72,8 +72,9 @@ class PublicProgress:
         return max(found, key=lambda row: row[:2])[2] if found else None
 
     def ahead(self, partition: int, *, epoch: str, number: int, closed: Interval) -> codec.Progress | None:
-        """A record that a release partition in this epoch, which has closed intervals up to ``closed``, cannot have left behind:
-        a later interval of its own, or one of an epoch that the ledger does not know yet. Older epochs are no obstacle.
+        """A public record that contradicts a release partition in this epoch which has closed intervals up to ``closed``.
+
+        It is of a later interval of that partition, or of an epoch that the ledger does not know yet. Older epochs do not count.
         """
         with self._lock:
             for interval, said in self._newest.values():

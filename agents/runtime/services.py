@@ -12,8 +12,8 @@ from susurrus.agents.runtime.ledger import Ledger
 from susurrus.mechanisms.histogram.calendar import Calendar
 
 if TYPE_CHECKING:
+    from susurrus.agents.histogram.feedback import PublishedKeys, PublishedKeysReader
     from susurrus.agents.histogram.public_progress import PublicProgress
-    from susurrus.agents.histogram.published_keys import PublishedKeys, PublishedKeysReader
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Services:
     secret: bytes
     strategy: Any
     published_keys: "PublishedKeys | None" = None
-    """Where the strategy is told what is published already."""
+    """The keys that are published already, for strategies that need them."""
     published_keys_reader: "PublishedKeysReader | None" = None
     public_progress: "PublicProgress | None" = None
     """What has been published, for histograms: no state may be older."""

@@ -115,7 +115,7 @@ def build_services(settings: Settings) -> Services:
     )
     published_keys = reader = None
     if strategy is not None and strategy.bounding.lag is not None:
-        from susurrus.agents.histogram.published_keys import PublishedKeys, PublishedKeysReader
+        from susurrus.agents.histogram.feedback import PublishedKeys, PublishedKeysReader
 
         published_keys = PublishedKeys(
             settings.topic("published-keys"),

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from susurrus.agents.config.settings import Settings
-from susurrus.agents.histogram.published_keys import PublishedKeys
+from susurrus.agents.histogram.feedback import PublishedKeys
 from susurrus.agents.runtime.commit import Commit, Output
 from susurrus.agents.runtime.ledger import NEW_EPOCH, Ledger
 from susurrus.agents.runtime.services import Services

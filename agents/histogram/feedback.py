@@ -1,12 +1,12 @@
-"""Which keys are published already, for bound: the way back from release.  Strategies `adaptive` and `closing`.
+"""The feedback from release to bound: which keys are published already, for strategies that need it.
 
     release ──published-keys──▶ one reader per worker ──▶ bound: ranks and weights of the next intervals
 
-A record's rank depends on what was published up to `lag` triggers before its own, on all of it and on nothing else. So the reader
-says how far it is complete, over all bounded partitions, bound waits for that, and what was published later does not count.
+A record's rank depends on all that was published up to `lag` triggers before its own, and on nothing else. So the reader knows how
+far it is complete, over all bounded partitions, and bound waits for that. What was published later does not count.
 
-In memory, made from the topic alone, and read again from its start after any doubt. A lost record would change ranks, so every
-interval says how many keys there are; a window that has fewer is refused.
+The index is in memory, made from the topic alone, and made again from the topic's start after any doubt. A lost record would change
+ranks. So every interval says how many keys there are, and a window that has fewer is refused.
 """
 
 import contextlib
@@ -37,7 +37,7 @@ _NEVER = 1 << 62
 
 
 class PublishedKeys:
-    """Thread-safe index of the keys published in the open windows. ``partitions``: of bounded, all of which publish."""
+    """Thread-safe index of the keys published in the open windows. partitions: of bounded, all of which publish."""
 
     def __init__(self, topic: str, *, partitions: int, calendar: Calendar, config_digest: bytes) -> None:
         self.topic = topic
@@ -78,17 +78,17 @@ class PublishedKeys:
             return [number for number in range(self._partitions) if self._closed.get(number, -_NEVER) < interval]
 
     def known(self, window: WindowStart, interval: Interval, keys: list[bytes]) -> npt.NDArray[np.bool_]:
-        """bool[n]: which keys were published in the window that starts at ``window`` (ms), at an interval up to ``interval``.
+        """bool[n]: which keys were published in the window that starts at ``window``, at an interval up to ``interval``.
 
-        Raises NotYet while that interval is not complete, also when it was a moment ago and the topic is being read again: half an
-        answer would give other ranks. Raises Refusal where records of the topic are missing.
+        Raises NotYet while that interval is not complete: half an answer would give other ranks. That can follow a complete answer,
+        when the topic is being read again. Raises Refusal where records of the topic are missing.
         """
         with self._lock:
             since = self._published_in(window, interval)
             return np.array([since.get(key, _NEVER) <= interval for key in keys], np.bool_)
 
     def units(self, window: WindowStart, interval: Interval, keys: list[bytes]) -> npt.NDArray[np.int64]:
-        """int64[n]: what release said at ``interval`` a record of each key weighs at the window's last trigger; 0: not public then.
+        """int64[n]: what a record of each key weighs at the last trigger, as release wrote at ``interval``; 0: not public then.
 
         Raises as `known` does.
         """
@@ -122,7 +122,7 @@ class PublishedKeys:
     # ---- records -----------------------------------------------------------------------------------------------------
 
     def clear(self) -> None:
-        """Nothing is known any more; the topic is about to be read from its start."""
+        """Forget everything: the topic is about to be read from its start."""
         with self._lock:
             self._clear()
 
@@ -159,7 +159,7 @@ class PublishedKeys:
                 self._counted[window, partition] = self._counted.get((window, partition), 0) + 1
         if not block.last:
             return
-        # Keys told again with their units would make up for a lost record of theirs, as if published only now.
+        # The record with the units repeats every key. It would hide that an earlier record of them is lost.
         gap = block.units is not None and self._closed.get(partition) != interval - 1
         self._closed[partition] = interval
         for start, total in block.totals.items():
@@ -170,7 +170,7 @@ class PublishedKeys:
         self._forget()
 
     def _forget(self) -> None:
-        """Windows that every bound has closed, and offsets that nobody needs."""
+        """Drop windows that every bound has closed, and offsets that no bound needs."""
         newest = max(self._closed.values())
         oldest_open = self._calendar.window_start(self._calendar.oldest_open(Interval(newest + 1)))
         for window in [window for window in self._since if window < oldest_open]:
@@ -182,7 +182,7 @@ class PublishedKeys:
         self._offsets = {interval: offset for interval, offset in self._offsets.items() if interval > oldest}
 
     def refuse(self, reason: str) -> None:
-        """Whoever asks is told this from now on."""
+        """Answer every question with this Refusal from now on."""
         with self._lock:
             self._refusal = reason
 
