@@ -7,15 +7,21 @@ the interval that a window's last trigger looks back at also carries the unit of
 function of its estimate. All of it is in the public output already; who reads this topic learns no more.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import numpy as np
 
 from susurrus.topics.blocks import Block, Bytes, Codec, Column, Count, Items, Pairs, Scalar
 from susurrus.topics.packing import Int64s, Kind, as_column, blobs_size, column_size
 from susurrus.topics.tick import DIGEST_SIZE
+
+VERSION, VERSION_WITH_UNITS = 1, 2
+EPOCH_SIZE = 16
+
+Start = TypeVar("Start", bound=int)
+"""The start of a window in ms, by whatever type the caller tells it from other numbers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -68,9 +74,9 @@ def block_of(
     interval: int,
     config_digest: bytes,
     epoch: bytes,
-    news: dict[int, list[bytes]],
-    totals: dict[int, int],
-    units: dict[int, dict[bytes, int]] | None = None,
+    news: Mapping[Start, list[bytes]],
+    totals: Mapping[Start, int],
+    units: Mapping[Start, Mapping[bytes, int]] | None = None,
 ) -> PublishedKeysBlock:
     """The whole block of one interval; news: window start in ms -> keys published for the first time.
 
@@ -88,6 +94,6 @@ def block_of(
         last=True,
         window=np.repeat(as_column(news.keys()), as_column(map(len, news.values()))),
         keys=[key for keys in news.values() for key in keys],
-        totals=totals,
+        totals=dict(totals.items()),
         units=column,
     )

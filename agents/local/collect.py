@@ -4,9 +4,8 @@ Collect checks every report (format, threshold in force, a code its randomiser c
 It adds the good ones up to integers: phase 1 by output bucket, phase 2 by interval and threshold. Reports are private when
 they arrive, so only correctness is guarded here: each report counts once.
 
-A cut closes an interval: `lateness` after the interval's end, collect asks for the log's end. When everything below it has
-been read, the interval is over for this partition, and a tick in the same transaction says so. So no report is late because
-a worker was down for hours.
+An interval is closed by a cut (runtime/cuts.py), asked for `lateness` after its end. A tick in the same transaction says so. A
+worker that was down for hours makes nothing late.
 """
 
 from collections.abc import Iterator
@@ -15,19 +14,22 @@ from typing import Any
 
 import numpy as np
 
+from susurrus.agents.kafka.offset import Offset
 from susurrus.agents.local.parameters import Intervals, Thresholds, wave_of
 from susurrus.agents.local.settings import LocalSettings
 from susurrus.agents.runtime.commit import Commit, Output
-from susurrus.agents.runtime.received import Written
+from susurrus.agents.runtime.cuts import Cuts
+from susurrus.agents.runtime.dead_letters import DeadLetters
 from susurrus.agents.runtime.services import Services
 from susurrus.agents.runtime.stage import Stage
 from susurrus.agents.runtime.store import Store
+from susurrus.agents.runtime.ticks import Written
 from susurrus.agents.runtime.transport import Batch
+from susurrus.mechanisms.histogram.calendar import Interval
 from susurrus.mechanisms.local.estimate import Totals
 from susurrus.topics import ledger as ledger_codec
 from susurrus.topics import report_totals as totals_codec
 from susurrus.topics import reports as report_codec
-from susurrus.topics.dead_letter import DeadLetter, Headers, encode_headers
 from susurrus.topics.reason import Reason
 from susurrus.topics.report_totals import BUCKETS, ReportTotals
 
@@ -38,6 +40,7 @@ class Collect(Stage):
     """One reports partition."""
 
     name = "collect"
+    counted = ("in", "phase_1", "phase_2", "late", "dead_letter")
 
     services: Services[LocalSettings]
 
@@ -51,25 +54,28 @@ class Collect(Stage):
         self._ahead = settings.clock.max_ahead
         self._wave = wave_of(local)
         self._thresholds = Thresholds(services)
+        self._closed = self._ticked = Interval(0)
+        self._written: Written
+        self._cuts = Cuts()
+        self._taken = self._committed = Offset(-1)
+        self._totals: dict[tuple[int, int], Totals] = {}
+        self._first_phase = np.zeros(BUCKETS, np.int64)
+        self._letters = DeadLetters(services, partition, stage=self.name, topic=self._topic, keep=False)
 
     # ---- input -------------------------------------------------------------------------------------------------------
 
-    def restore(self, store: Store, meta: dict[str, Any] | None, position: int) -> int:
-        """Continue after the last commit. A new pipeline reads the log from its start; its first interval is that of its
-        beginning.
-        """
+    def begin(self, start: Offset) -> tuple[dict[str, Any], Offset]:
+        """The log is read from its start; intervals are open from the beginning of the pipeline on."""
+        return {"closed": self._intervals.at(self._first_moment()) - 1, "written": [0]}, start
+
+    def resume(self, store: Store, meta: dict[str, Any], position: Offset) -> None:
+        """The closed intervals of the last commit."""
         self._forget()
-        self._cut: tuple[int, int] | None = None
-        if meta is None:
-            self.counters = {"in": 0, "phase_1": 0, "phase_2": 0, "late": 0, "dead_letter": 0}
-            self._closed, written = self._intervals.at(self._first_moment()) - 1, [0]
-        else:
-            self._closed, written = int(meta["closed"]), meta["written"]
+        self._cuts = Cuts()
+        self._closed = self._ticked = Interval(int(meta["closed"]))
         totals = self.services.topic("report-totals")
-        self._written = Written(self.partition, totals, written, config_digest=self.services.config_digest)
-        self._ticked = self._closed
+        self._written = Written(self.partition, totals, meta["written"], config_digest=self.services.config_digest)
         self._taken = self._committed = position
-        return position
 
     def _first_moment(self) -> int:
         first = self.services.settings.start.first_window
@@ -79,9 +85,9 @@ class Collect(Stage):
         return epoch.created if isinstance(epoch, ledger_codec.Epoch) else 0
 
     def _forget(self) -> None:
-        self._totals: dict[tuple[int, int], Totals] = {}
+        self._totals = {}
         self._first_phase = np.zeros(BUCKETS, np.int64)
-        self._letters: list[Headers] = []
+        self._letters.clear()
 
     def take(self, batch: Batch) -> None:
         """Check a fetch and add it up."""
@@ -128,28 +134,21 @@ class Collect(Stage):
             for number, (at, version) in enumerate(distinct.tolist()):
                 codes = reports.code[chosen[order[bounds[number] : bounds[number + 1]]]]
                 self._totals[at, version] = self._totals.get((at, version), Totals()) + Totals.of(codes)
-        for row in np.flatnonzero(reason != Reason.OK).tolist():
-            letter = DeadLetter(
-                Reason(int(reason[row])), self._topic, self.partition, records[row].offset, stage=self.name
-            )
-            self._letters.append(encode_headers(letter))
         counters = self.counters
         counters["in"] += len(records)
         counters["phase_1"] += int((first & fine).sum())
         counters["phase_2"] += int(chosen.size)
         counters["late"] += int((reason == Reason.LATE).sum())
-        counters["dead_letter"] += int((reason != Reason.OK).sum())
+        counters["dead_letter"] += self._letters.refuse(records, reason)
 
     # ---- output ------------------------------------------------------------------------------------------------------
 
     def commits(self, now: int) -> Iterator[Commit]:
         """One commit for everything added up, with a tick if intervals are over."""
-        over = self._intervals.at(now - self._lateness) - 1
-        if over > self._closed and self._cut is None:
-            _, end = self.services.clients.watermarks(self._topic, self.partition)
-            self._cut = (over, end)
-        if self._cut is not None and self._taken >= self._cut[1]:
-            self._closed, self._cut = max(self._closed, self._cut[0]), None
+        over = Interval(self._intervals.at(now - self._lateness) - 1)
+        if not self._cuts.ahead and self._cuts.wanted(over, self._closed):
+            self._cuts.asked(over, self.services.clients.watermarks(self._topic, self.partition)[1])
+        self._closed = self._cuts.passed(self._taken, self._closed)
         if self._taken == self._committed and self._closed == self._ticked:
             return
         messages = [{"value": totals_codec.encode(block)} for block in self._blocks()]
@@ -157,9 +156,7 @@ class Collect(Stage):
         self._written.count(outputs)
         if self._closed > self._ticked:
             outputs += self._written.ticks(self._closed)
-        if self._letters:
-            empty: list[dict[str, Any]] = [{"value": None} for _ in self._letters]
-            outputs.append(Output(self.services.topic("dead-letter"), self.partition, empty, list(self._letters)))
+        outputs += self._letters.outputs()
         self._forget()
         self._ticked, self._committed = self._closed, self._taken
         yield Commit(
@@ -184,14 +181,9 @@ class Collect(Stage):
 
     def stall(self, now: int) -> str | None:
         """What keeps the next interval open."""
-        if self._cut is None:
-            return None
-        return (
-            f"interval={self._cut[0]} closes at offset={self._cut[1]}, position={self._taken}: if it stays, a producer's "
-            "transaction is open there; find it with kafka-transactions.sh find-hanging"
-        )
+        return self._cuts.stall(self._taken)
 
     def report(self) -> dict[str, Any]:
         """Counters, and the last of the pipeline's trigger intervals that has closed as a whole."""
-        interval = self.services.calendar.interval_at(self._intervals.start(self._closed + 1)) - 1
+        interval = self.services.calendar.interval_at(self._intervals.end(self._closed)) - 1
         return {"counters": dict(self.counters), "interval": interval}
