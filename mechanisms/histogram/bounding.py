@@ -92,7 +92,7 @@ class Bounding:
     ) -> None:
         """weights: int64[ranks, T] in units of 2^-20, zero beyond the last rank; None: weight 1 for every key.
 
-        lag: the caller of `close` must tell which keys are public, by what was published up to so many triggers before;
+        lag: the caller of `close` must give which keys are public, by what was published up to so many triggers before;
         None: it must not.
         """
         self.max_records = max_records
