@@ -84,7 +84,6 @@ def summary(pipeline: "Pipeline[Any]") -> Table:
         *pipeline.summary(),
         ("output", settings.topic(pipeline.output.name)),
         ("digest", settings.config_digest().hex()[:16]),
-        *pipeline.costs(),
     ]
     for row in rows:
         table.add_row(*row)

@@ -1,7 +1,7 @@
 """Reads a configuration: a TOML file, the variables of the environment that override it, and secrets kept elsewhere.
 
-Variables are read here and not by pydantic-settings, which knows neither a file's section by its path nor a client's property by
-its name, and whose errors name no variable.
+pydantic-settings would not do for the variables: it ignores a misspelt section, and it cannot name a client's property, which has
+dots in its name.
 """
 
 import json

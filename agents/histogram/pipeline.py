@@ -96,7 +96,7 @@ class Histogram(Pipeline[HistogramSettings]):
         return build_strategy(self.settings.plan()).guarantee.sentence()
 
     def summary(self) -> Iterator[tuple[str, str]]:
-        """User, key, columns, calendar, bounds, beginning and promise."""
+        """User, key, columns, calendar, bounds, beginning, promise and what it costs."""
         settings = self.settings
         window, start, bounds, privacy = settings.window, settings.start, settings.bounds, settings.privacy
         yield "user, key", f"{settings.input.user}, {' × '.join(settings.input.key)}"
@@ -117,11 +117,8 @@ class Histogram(Pipeline[HistogramSettings]):
         first = "" if start.first_window is None else f", first window {format_time(start.first_window)}"
         yield "begins", f"{begins}{first} (clock: {settings.clock.kind})"
         yield "privacy", f"epsilon {privacy.epsilon:g}, delta {privacy.delta:g}, strategy {privacy.strategy}"
-
-    def costs(self) -> Iterator[tuple[str, str]]:
-        """Standard errors of the noise, and how many users make a key that nobody declared appear."""
-        grids = {column.name: column.grid if column.kind == "sum" else 1.0 for column in self.settings.measured_columns}
-        yield from build_strategy(self.settings.plan()).costs(grids)
+        grids = {column.name: column.grid if column.kind == "sum" else 1.0 for column in settings.measured_columns}
+        yield from build_strategy(settings.plan()).costs(grids)
 
     def missing(self) -> str | None:
         """The package of the input's format, or its class."""

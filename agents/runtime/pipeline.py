@@ -104,11 +104,7 @@ class Pipeline(ABC, Generic[S]):
         """The promise in a sentence. Raises ConfigurationError where the mechanism refuses its numbers."""
 
     def summary(self) -> Iterator[tuple[str, str]]:
-        """(name, text) of what `susurrus config check` shows beyond what every kind has."""
-        return iter(())
-
-    def costs(self) -> Iterator[tuple[str, str]]:
-        """(name, text) of what the promise costs in accuracy, for `susurrus config check`."""
+        """(name, text) of what `susurrus config check` shows beyond what every kind has, such as what the promise costs."""
         return iter(())
 
     def missing(self) -> str | None:
