@@ -244,13 +244,13 @@ class Release(Stage):
 
     def _units_told(self, interval: int, published: dict[int, Rows], commit: Commit) -> dict[int, dict[bytes, int]]:
         """Window start in ms -> unit by key, where the last trigger looks back at this interval; they are kept for that trigger."""
-        lists = self._strategy.lists
-        if lists is None:
+        lists, lag = self._strategy.lists, self._strategy.bounding.lag
+        if lists is None or lag is None:
             return {}
         told = {}
         for start, rows in published.items():
             window = self._calendar.window_at(start)
-            if self._calendar.trigger(window, interval) != self._triggers - self._strategy.bounding.lag:
+            if self._calendar.trigger(window, interval) != self._triggers - lag:
                 continue
             keys, estimates, _ = rows.sorted()
             found = lists.row_units(estimates).tolist()
