@@ -113,7 +113,7 @@ def spool(workload: Workload, bounding: Bounding, triggers: int) -> Spool:
     for records in workload.chunks():
         trigger = records.trigger(triggers)
         bounded = caps.close(records.user, records.key, np.ones(records.users, np.int32), UserKeys.empty(records.users))
-        _, weight = caps.weigh(bounded.first, records.user, trigger, np.zeros(records.users, np.int64))
+        weight = caps.weigh(bounded.first, records.user, trigger, np.zeros(records.users, np.int64))
         for quarter, end in enumerate(ends):
             lower = ends[quarter - 1] if quarter else 0
             seen = records.key[(trigger > lower) & (trigger <= end)]
@@ -237,7 +237,7 @@ class Ranks:
     ) -> npt.NDArray[np.int64]:
         """int64[n]: selection weights of the rows of `trigger`; `first`: first kept record of a (user, key)."""
         ranked = first & (self.since[key] > trigger - self.lag)
-        _, weight = self.bounding.weigh(ranked, user, np.full(len(user), trigger, np.int32), self.taken)
+        weight = self.bounding.weigh(ranked, user, np.full(len(user), trigger, np.int32), self.taken)
         who, ranks = np.unique(user[ranked], return_counts=True)
         self.taken[who] += ranks
         return weight

@@ -214,13 +214,13 @@ class Release(IntervalStage[BoundedBlock]):
         self, interval: Interval, published: dict[WindowStart, Rows], commit: Commit
     ) -> dict[WindowStart, dict[bytes, int]]:
         """Window start -> unit by key, of windows whose last trigger looks back at this interval; stored for that trigger."""
-        lists = self._strategy.lists
-        if lists is None:
+        lists, lag = self._strategy.lists, self._strategy.bounding.lag
+        if lists is None or lag is None:
             return {}
         known = {}
         for start, rows in published.items():
             window = self._calendar.window_at(start)
-            if self._calendar.trigger(window, interval) != self._triggers - self._strategy.bounding.lag:
+            if self._calendar.trigger(window, interval) != self._triggers - lag:
                 continue
             keys, estimates, _ = rows.sorted()
             found = lists.row_units(estimates).tolist()

@@ -8,14 +8,15 @@ from susurrus.agents.histogram.feedback import PublishedKeys, PublishedKeysReade
 from susurrus.agents.histogram.public_progress import PublicProgress
 from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.runtime.services import Services
+from susurrus.mechanisms.histogram.strategy import Strategy
 
 
 @dataclass(frozen=True, slots=True)
 class HistogramServices(Services[HistogramSettings]):
     """Read-only collaborators of route, bound and release."""
 
-    strategy: Any
-    """A Strategy. Its key states are its own, so whoever holds them knows no more of their type."""
+    strategy: Strategy[Any]
+    """Its key states are its own, so whoever holds them knows no more of their type."""
     public_progress: PublicProgress | None = None
     """What has been published: no state may be older."""
     published_keys: PublishedKeys | None = None

@@ -6,7 +6,7 @@ configuration, its reference page, its JSON schema and the digest all follow fro
 How epsilon gets from the configuration file to the noise:
 
     agents/histogram/privacy.py   reads `[privacy] epsilon` and the section of the strategy
-    plan.py                       holds both as one `Plan`, made in `Settings.plan()`
+    plan.py                       holds both as one `Plan`, made in `HistogramSettings.plan()`
     the strategy's own file       splits the budget among its mechanisms; its constructor is the only place
       (registry.py names them)    that solves for noise scales, with mechanisms/accounting.py
     mechanisms/noise.py           draws noise of these scales, in `Strategy.step`
