@@ -143,5 +143,5 @@ class ClientLog:
     def log(self, level: int, template: str, facility: str, client: str, text: str) -> None:
         """Called by confluent-kafka."""
         if any(word in text for word in _FENCED):
-            level = logging.DEBUG  # the task says that its partition has moved
+            level = logging.DEBUG  # the task logs that another worker has its partition
         self._log.log(level, "Kafka client, %s: %s", facility, text.partition("]: ")[2] or text)

@@ -52,7 +52,7 @@ class Clients:
                 "transaction.timeout.ms": self._transaction_timeout,
                 # Back-to-back transactions meet CONCURRENT_TRANSACTIONS; librdkafka would sleep 100 ms for each.
                 "retry.backoff.ms": 5,
-                # A topic that does not exist must be told before the broker aborts the transaction, which looks like fencing.
+                # A missing topic must be reported before the broker aborts the transaction, which looks like fencing.
                 "topic.metadata.propagation.max.ms": min(10_000, self._transaction_timeout // 3),
                 "linger.ms": 5,
                 "compression.type": "lz4",
@@ -70,7 +70,7 @@ class Clients:
         return Producer(properties, logger=_LOGGER)
 
     def reader(self, group: str = "reader") -> Consumer:
-        """A read_committed consumer that is assigned by hand and tells where a partition ends."""
+        """A read_committed consumer that is assigned by hand and reports where a partition ends."""
         return Consumer(
             {
                 **self.properties,
@@ -117,7 +117,7 @@ class Clients:
             consumer.close()
 
     def topic_id(self, topic: str) -> str:
-        """The id Kafka gave this life of the topic, as text; the empty string where the broker cannot tell.
+        """The id Kafka gave this life of the topic, as text; the empty string where the broker does not know.
 
         Raises MendableRefusal where the topic does not exist.
         """
@@ -134,7 +134,7 @@ class Clients:
             raise
 
     def cleanup_policy(self, topic: str) -> str:
-        """The topic's cleanup.policy; the empty string where the broker cannot tell, or may not."""
+        """The topic's cleanup.policy; the empty string where the broker does not know, or we may not ask."""
         if self.embedded:
             return ""
         resource = ConfigResource(ResourceType.TOPIC, topic)
@@ -173,7 +173,7 @@ class Clients:
             for spec in (OffsetSpec.earliest(), OffsetSpec.latest())
         )
         try:
-            return told(low.result().offset), told(high.result().offset)
+            return known_offset(low.result().offset), known_offset(high.result().offset)
         except KafkaException as error:
             if error.args[0].code() in _STALE:
                 # The client goes on asking with the leader epoch of before the broker's restart; a new one does not know it.
@@ -187,7 +187,7 @@ class Clients:
             [found] = consumer.offsets_for_times([TopicPartition(topic, partition, stamp)], timeout=REQUEST_SECONDS)
         if found.error is not None:
             raise KafkaException(found.error)
-        return told(found.offset) if found.offset != OFFSET_END else self.watermarks(topic, partition)[1]
+        return known_offset(found.offset) if found.offset != OFFSET_END else self.watermarks(topic, partition)[1]
 
 
 def is_fenced(error: KafkaError) -> bool:
@@ -199,8 +199,8 @@ def is_fenced(error: KafkaError) -> bool:
     )
 
 
-def told(offset: int) -> int:
-    """An offset that a broker told. Raises KafkaException for librdkafka's placeholder.
+def known_offset(offset: int) -> int:
+    """An offset that a broker knew. Raises KafkaException for librdkafka's placeholder.
 
     A broker that goes away in the midst of a request is no error to the admin client: it answers with OFFSET_INVALID, which,
     taken for an end, makes full topics look empty.

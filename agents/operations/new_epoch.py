@@ -291,7 +291,7 @@ class NewEpoch:
             ledger.refresh(complete=True)
             if self.plan(now) != plan:
                 raise Refusal(
-                    "another trigger was published, or another epoch has begun, since the costs were told: run this again"
+                    "another trigger was published, or another epoch has begun, since the costs were shown: run this again"
                 )
             ends = self._ends()
             epoch = os.urandom(16).hex()

@@ -5,7 +5,8 @@ in its own way. What may still come by itself (Kubernetes brings workers up befo
 sight; what somebody must mend ends the worker with exit code 2. ``susurrus status`` looks, too, and shows the same sentence.
 
 Rights are what the brokers say they are: metadata, with the operations that this principal may do. Nothing is written, but for one
-entry of the transaction coordinator under an id that no task has. Brokers that do not tell, and the embedded one, are believed.
+entry of the transaction coordinator under an id that no task has. Brokers that do not list them are believed, and so is
+the embedded one.
 """
 
 import logging
@@ -34,7 +35,7 @@ from susurrus.topics import charges
 log = logging.getLogger(__name__)
 
 REACH_SECONDS: Final = 3.0
-"""So long may brokers take to answer before somebody is told."""
+"""So long may brokers take to answer before somebody hears of it."""
 _ANSWER_SECONDS: Final = 10.0
 _SURE_SECONDS: Final = 0.5
 """What one of several bootstrap servers says is final when no other has answered by then."""
@@ -73,8 +74,8 @@ class _Silent:
         log.debug(template, *values)
 
 
-def wait_until_fit(settings: Settings, tell: Callable[[str], None]) -> Fit:
-    """Return what was found when a worker can start. ``tell`` is given what it waits for, and the empty text at the end.
+def wait_until_fit(settings: Settings, show: Callable[[str], None]) -> Fit:
+    """Return what was found when a worker can start. ``show`` is given what it waits for, and the empty text at the end.
 
     Raises ConfigurationError for what does not pass by itself. A signal's exception ends the wait at once.
     """
@@ -82,7 +83,7 @@ def wait_until_fit(settings: Settings, tell: Callable[[str], None]) -> Fit:
     while isinstance(trouble := _in_thread(lambda: look(settings)), Trouble):
         if not trouble.waits:
             raise ConfigurationError(trouble.text)
-        tell(trouble.text)
+        show(trouble.text)
         now = time.monotonic()
         if trouble.text != said:
             said, times = trouble.text, 0
@@ -94,7 +95,7 @@ def wait_until_fit(settings: Settings, tell: Callable[[str], None]) -> Fit:
         pauses += 1
     if said:
         log.info("what was waited for is there")
-    tell("")
+    show("")
     return trouble
 
 
@@ -310,7 +311,7 @@ def _founded(settings: Settings, admin: AdminClient, missing: list[str]) -> bool
 
 
 def _rights(settings: Settings, admin: AdminClient) -> list[str]:
-    """What is missing of those rights that no topic tells of: of the group, and of transactions."""
+    """What is missing of those rights that belong to no topic: of the group, and of transactions."""
     group = f"{settings.pipeline.prefix}.{settings.pipeline.name}"
     answer = admin.describe_consumer_groups(
         [group], include_authorized_operations=True, request_timeout=_ANSWER_SECONDS

@@ -15,14 +15,14 @@ from confluent_kafka import Consumer, ConsumerGroupState, KafkaError, KafkaExcep
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from susurrus.agents.config.settings import Settings
-from susurrus.agents.kafka.clients import told
+from susurrus.agents.kafka.clients import known_offset
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.topics import charges, ledger
 from susurrus.topics.packing import MalformedRecord
 
 REQUEST_SECONDS: Final = 15.0
 
-State = Literal["running", "starting", "stalled", "refused", "moved", "stopped", "missing"]
+State = Literal["running", "starting", "stalled", "refused", "fenced", "stopped", "missing"]
 HEALTHY: Final = ("running", "starting")
 
 STAGES: Final = {
@@ -59,7 +59,7 @@ class PartitionStatus:
 class PipelineStatus:
     """Everything ``susurrus status`` shows. charged: windows of this pipeline and of all on the same raw topic. changed: fields
     of the settings in which the pipeline runs with other values; a worker with these settings would refuse. workers: members of
-    the consumer group, None where it cannot tell."""
+    the consumer group, None where it does not know."""
 
     epoch: str
     first_window: int | None
@@ -84,7 +84,7 @@ def judge(
 ) -> tuple[PartitionStatus, ...]:
     """One row per (stage, partition) of ``ends`` (the input's end offsets), and per refusal beyond them.
 
-    owned: what the consumer group has assigned; None where it cannot tell. A partition reports only what changes, so an
+    owned: what the consumer group has assigned; None where it does not know. A partition reports only what changes, so an
     old report alone means nothing.
     """
     records = list(records)
@@ -133,12 +133,12 @@ def _row(
 
 def _state(report: ledger.Status) -> tuple[State, str, str]:
     known: dict[str, State] = {
-        "running": "running", "starting": "starting", "refused": "refused", "moved": "moved", "stopped": "stopped"
+        "running": "running", "starting": "starting", "refused": "refused", "fenced": "fenced", "stopped": "stopped"
     }  # fmt: skip
     state = known.get(report.state, "stalled")
     if state == "stopped":
         return state, "its worker was stopped", "start a worker"
-    if state == "moved":
+    if state == "fenced":
         return state, report.stalled or "another worker has it", "nothing, unless this stays"
     if report.stalled:
         cause, _, action = report.stalled.rpartition(": ")
@@ -231,7 +231,7 @@ def _ends(settings: Settings, consumer: Consumer) -> dict[tuple[str, int], int]:
         return {place: int(bounds[1]) if bounds else -1 for place, bounds in found.items()}
     admin = AdminClient({**settings.librdkafka(), "log_level": 3})
     futures = admin.list_offsets({tp: OffsetSpec.latest() for tp in places.values()}, request_timeout=REQUEST_SECONDS)
-    return {place: told(futures[tp].result().offset) for place, tp in places.items()}
+    return {place: known_offset(futures[tp].result().offset) for place, tp in places.items()}
 
 
 def _ledger(consumer: Consumer, topic: str) -> list[ledger.LedgerRecord]:
@@ -240,7 +240,7 @@ def _ledger(consumer: Consumer, topic: str) -> list[ledger.LedgerRecord]:
         try:
             record = ledger.decode(key, value)
         except MalformedRecord:
-            continue  # a newer version's record: the others still tell
+            continue  # a newer version's record: the others still count
         records.pop(key, None)
         if record is not None:
             records[key] = record

@@ -29,7 +29,7 @@ from susurrus.mechanisms.histogram.calendar import Calendar
 
 log = logging.getLogger(__name__)
 
-STATES: Final = ("starting", "running", "stalled", "refused", "moved", "stopped")
+STATES: Final = ("starting", "running", "stalled", "refused", "fenced", "stopped")
 CONNECTIONS: Final = 32
 """Connections at a time; one more closes the oldest, so that slow clients never keep a probe out."""
 CONNECTION_SECONDS: Final = 5.0
@@ -106,7 +106,7 @@ class Pages:
             return None if interval is None or self._calendar is None else self._calendar.boundary(interval) / 1000
 
         info = GaugeMetricFamily(
-            "susurrus_worker_info", "Always 1; the labels tell who this is.", labels=("pipeline", "worker")
+            "susurrus_worker_info", "Always 1; the labels say who this is.", labels=("pipeline", "worker")
         )
         info.add_metric((self._pipeline, supervisor.worker), 1)
         yield info

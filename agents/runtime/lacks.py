@@ -22,7 +22,7 @@ _ACCESS: Final = "docs/operations.md, Access, has the commands"
 
 
 class Task(Protocol):
-    """What is told of the task that met the error."""
+    """The task that met the error, as far as it matters here."""
 
     name: str
     services: Services
@@ -64,7 +64,7 @@ def describe_topics(
 ) -> tuple[dict[str, Any], list[str], list[tuple[str, str]]]:
     """(what Kafka describes by topic, topics that do not exist, (topic, right) of the rights that are missing).
 
-    Brokers that do not tell the rights are believed to have given them. Raises KafkaException for any other answer, or none.
+    Brokers that do not list the rights are believed to have given them. Raises KafkaException for any other answer, or none.
     """
     answers = admin.describe_topics(
         TopicCollection(list(needed)), include_authorized_operations=True, request_timeout=seconds

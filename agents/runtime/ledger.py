@@ -39,7 +39,7 @@ NEW_EPOCH = "run `susurrus ledger new-epoch`, which charges again what it publis
 
 
 def fingerprint(secret: bytes) -> str:
-    """Says nothing about a random secret; it only tells whether two are the same."""
+    """Says nothing about a random secret; it only shows whether two are the same."""
     return blake2b(secret, person=b"susurrus-print", digest_size=16).hexdigest()
 
 
@@ -114,7 +114,7 @@ class Ledger:
     # ---- reading -----------------------------------------------------------------------------------------------------
 
     def refresh(self, *, complete: bool = False) -> None:
-        """Read what is new in the ledger topic, as far as it shows; ``complete``: to the end that its leader tells."""
+        """Read what is new in the ledger topic, as far as it shows; ``complete``: to the end that its leader knows."""
         with self._reading:
             for key, value, offset in self._read(self.topic, self._next, complete=complete):
                 try:

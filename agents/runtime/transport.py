@@ -50,7 +50,7 @@ class Batch:
 
     start: int
     end: int
-    records: list[Any] = field(repr=False)  # raw data: must not be told by somebody's log message
+    records: list[Any] = field(repr=False)  # raw data: must not be shown by somebody's log message
     generation: int
     finished: bool = False
     offered: bool = False
@@ -357,8 +357,8 @@ class BatchConsumer(driver.Consumer):
 class BatchTransport(driver.Transport):
     """Faust transport with batches.
 
-    is_reading: whether a partition's task wants to be fed. on_trouble: told why a partition cannot be read, every few seconds, from
-    the consumer's thread.
+    is_reading: whether a partition's task wants to be fed. on_trouble: called from the consumer's thread, every few seconds, with
+    the partition that cannot be read and why.
     """
 
     Consumer = BatchConsumer

@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import OFFSET_END, OFFSET_INVALID, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
-from susurrus.agents.kafka.clients import Clients, told
+from susurrus.agents.kafka.clients import Clients, known_offset
 
 
 class StubAdmin:
@@ -70,6 +70,6 @@ def test_an_instant_nobody_could_look_up_is_not_the_end(monkeypatch: pytest.Monk
 
 
 def test_told() -> None:
-    assert told(0) == 0
+    assert known_offset(0) == 0
     with pytest.raises(KafkaException):
-        told(OFFSET_INVALID)
+        known_offset(OFFSET_INVALID)
