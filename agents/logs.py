@@ -17,6 +17,8 @@ from typing import Any, Final
 from confluent_kafka import KafkaError, KafkaException
 
 _log = logging.getLogger(__name__)
+SILENT: Final = logging.Logger("susurrus.silent", level=logging.CRITICAL + 1)
+"""For clients and servers whose own lines would only repeat what we say in better words."""
 
 REPEATS: Final = 2
 """Lines of one kind in ``REPEAT_SECONDS``; the rest is counted."""

@@ -19,14 +19,15 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AclOperation, AdminClient, OffsetSpec
 
 from susurrus.agents.config.settings import Settings
-from susurrus.agents.kafka.clients import is_fenced
+from susurrus.agents.kafka.clients import application_id, group_of, is_fenced
 from susurrus.agents.kafka.topics import specs_of
+from susurrus.agents.logs import SILENT
 from susurrus.agents.operations.status import inputs
 from susurrus.agents.runtime.lacks import NO_ANSWER, describe_topics
 from susurrus.mechanisms.errors import ConfigurationError
@@ -64,14 +65,6 @@ class Fit:
 
     brokers: int
     partitions: int
-
-
-class _Silent:
-    """The clients' own lines say the same, less well."""
-
-    def log(self, level: int, template: str, *values: Any) -> None:
-        """Called by confluent-kafka."""
-        log.debug(template, *values)
 
 
 def wait_until_fit(settings: Settings, show: Callable[[str], None]) -> Fit:
@@ -146,7 +139,7 @@ def reach(settings: Settings) -> None:
 
 def _admin(settings: Settings, errors: list[KafkaError]) -> AdminClient:
     try:
-        return AdminClient({**settings.librdkafka(), "error_cb": errors.append}, logger=_Silent())
+        return AdminClient({**settings.librdkafka(), "error_cb": errors.append}, logger=SILENT)
     except KafkaException as error:
         text = str(error.args[0].str()).removeprefix("Failed to create admin client: ")
         raise ConfigurationError(f"kafka.properties: {text}; correct it") from None
@@ -312,21 +305,16 @@ def _founded(settings: Settings, admin: AdminClient, missing: list[str]) -> bool
 
 def _rights(settings: Settings, admin: AdminClient) -> list[str]:
     """What is missing of those rights that belong to no topic: of the group, and of transactions."""
-    group = f"{settings.pipeline.prefix}.{settings.pipeline.name}"
-    answer = admin.describe_consumer_groups(
-        [group], include_authorized_operations=True, request_timeout=_ANSWER_SECONDS
-    )[group]
-    lines: list[str] = []
+    group, right = application_id(settings), ""
     try:
-        found = answer.result().authorized_operations
-        right = "" if not found or AclOperation.READ in found else "Read"
+        found = group_of(admin, group, seconds=_ANSWER_SECONDS, rights=True)
+        if found is not None and found.authorized_operations and AclOperation.READ not in found.authorized_operations:
+            right = "Read"
     except KafkaException as error:
-        if error.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND:
-            right = ""
-        elif error.args[0].code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
-            right = "Describe"
-        else:
+        if error.args[0].code() != KafkaError.GROUP_AUTHORIZATION_FAILED:
             raise
+        right = "Describe"
+    lines: list[str] = []
     if right:
         lines += [
             f'the right {right} on group="{group}" is missing; give it:',
@@ -344,7 +332,7 @@ def _transactions(settings: Settings, application: str) -> list[str]:
             "transaction.timeout.ms": settings.worker.transaction_timeout,
             "error_cb": lambda error: None,
         },
-        logger=_Silent(),
+        logger=SILENT,
     )
     try:
         producer.init_transactions(_ANSWER_SECONDS)

@@ -5,22 +5,16 @@ the tasks write, compared with the ends of their input topics and with what the 
 that nobody has is a row too.
 """
 
-import time
-import uuid
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
-from confluent_kafka import Consumer, ConsumerGroupState, KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka import ConsumerGroupState, TopicPartition
 
 from susurrus.agents.config.settings import Settings
-from susurrus.agents.kafka.clients import known_offset
-from susurrus.mechanisms.errors import ConfigurationError
+from susurrus.agents.kafka.clients import Clients, Record, clients_of, group_of
 from susurrus.topics import charges, ledger
 from susurrus.topics.packing import MalformedRecord
-
-REQUEST_SECONDS: Final = 15.0
 
 State = Literal["running", "starting", "stalled", "refused", "fenced", "stopped", "missing"]
 HEALTHY: Final = ("running", "starting")
@@ -150,27 +144,18 @@ def _state(report: ledger.Status) -> tuple[State, str, str]:
 
 def collect(settings: Settings) -> PipelineStatus:
     """Read ledger, charges and the ends of all input topics. Raises ConfigurationError for topics that do not exist."""
-    consumer = Consumer(
-        {
-            "enable.auto.commit": False,
-            **settings.librdkafka(),
-            "group.id": f"{settings.pipeline.prefix}.{settings.pipeline.name}.status-{uuid.uuid4().hex[:8]}",
-            "isolation.level": "read_committed",
-            "enable.partition.eof": True,
-            "auto.offset.reset": "earliest",
-            "allow.auto.create.topics": settings.kafka.embedded,
-            "log_level": 3,
-        }
-    )
+    clients = clients_of(settings, quiet=True)
     try:
-        ends = _ends(settings, consumer)
-        records = _ledger(consumer, settings.topic("ledger"))
+        ends = _ends(settings, clients)
+        records = _ledger(clients, settings.topic("ledger"))
         charged = [
-            charges.decode(value) for _, value in _read(consumer, charges.topic_name(settings.pipeline.prefix)) if value
+            charges.decode(record.value)
+            for record in _read(clients, charges.topic_name(settings.pipeline.prefix))
+            if record.value
         ]
+        owned, rebalancing, workers = _assigned(settings, clients)
     finally:
-        consumer.close()
-    owned, rebalancing, workers = _assigned(settings)
+        clients.close()
     epoch = next((r for r in records if isinstance(r, ledger.Epoch)), None)
     config = next((r for r in records if isinstance(r, ledger.Config)), None)
     start = next((r.first_window for r in records if isinstance(r, ledger.Start)), None)
@@ -188,14 +173,14 @@ def collect(settings: Settings) -> PipelineStatus:
     )
 
 
-def _assigned(settings: Settings) -> tuple[Set[tuple[str, int]] | None, bool, int | None]:
+def _assigned(settings: Settings, clients: Clients) -> tuple[Set[tuple[str, int]] | None, bool, int | None]:
     """(stage, partition) of everything the group's members have, whether the group is rebalancing just now, and how many they
     are."""
-    if settings.kafka.embedded:
+    if clients.embedded:
         return None, False, None  # the embedded broker cannot be asked
-    group = f"{settings.pipeline.prefix}.{settings.pipeline.name}"
-    admin = AdminClient({**settings.librdkafka(), "log_level": 3})
-    found = admin.describe_consumer_groups([group], request_timeout=REQUEST_SECONDS)[group].result()
+    found = group_of(clients.admin(), clients.application)
+    if found is None:
+        return set(), False, 0
     if found.state in (ConsumerGroupState.PREPARING_REBALANCING, ConsumerGroupState.COMPLETING_REBALANCING):
         return None, True, len(found.members)
     stages = {topic: stage for stage, topic in inputs(settings)}
@@ -209,34 +194,20 @@ def inputs(settings: Settings) -> Sequence[tuple[str, str]]:
     return [(stage, settings.input.topic if topic is None else settings.topic(topic)) for stage, topic in stages]
 
 
-def _partitions(consumer: Consumer, topic: str) -> int:
-    found = consumer.list_topics(topic, timeout=REQUEST_SECONDS).topics[topic]
-    if found.error is not None:
-        raise ConfigurationError(
-            f'topic="{topic}": {found.error.str()}; create it with `susurrus topics create`, '
-            "or correct input.topic, pipeline.name and pipeline.prefix"
-        )
-    return len(found.partitions)
-
-
-def _ends(settings: Settings, consumer: Consumer) -> dict[tuple[str, int], int]:
+def _ends(settings: Settings, clients: Clients) -> dict[tuple[str, int], int]:
     """Ends of all inputs, read_uncommitted: what an open transaction holds back is behind, too."""
-    places = {
-        (stage, partition): TopicPartition(topic, partition)
+    places = [
+        (stage, TopicPartition(topic, partition))
         for stage, topic in inputs(settings)
-        for partition in range(_partitions(consumer, topic))
-    }
-    if settings.kafka.embedded:
-        found = {place: consumer.get_watermark_offsets(tp, timeout=REQUEST_SECONDS) for place, tp in places.items()}
-        return {place: int(bounds[1]) if bounds else -1 for place, bounds in found.items()}
-    admin = AdminClient({**settings.librdkafka(), "log_level": 3})
-    futures = admin.list_offsets({tp: OffsetSpec.latest() for tp in places.values()}, request_timeout=REQUEST_SECONDS)
-    return {place: known_offset(futures[tp].result().offset) for place, tp in places.items()}
+        for partition in range(clients.partitions_to_read(topic))
+    ]
+    ends = clients.ends([place for _, place in places])
+    return {(stage, place.partition): ends[place] for stage, place in places}
 
 
-def _ledger(consumer: Consumer, topic: str) -> list[ledger.LedgerRecord]:
+def _ledger(clients: Clients, topic: str) -> list[ledger.LedgerRecord]:
     records: dict[bytes, ledger.LedgerRecord] = {}
-    for key, value in _read(consumer, topic):
+    for key, value, _ in _read(clients, topic):
         try:
             record = ledger.decode(key, value)
         except MalformedRecord:
@@ -247,24 +218,6 @@ def _ledger(consumer: Consumer, topic: str) -> list[ledger.LedgerRecord]:
     return list(records.values())
 
 
-def _read(consumer: Consumer, topic: str) -> list[tuple[bytes, bytes | None]]:
-    """Keys and values of partition 0 of a compacted topic, up to its present end; empty when there is no such topic."""
-    found = consumer.list_topics(topic, timeout=REQUEST_SECONDS).topics[topic]
-    if found.error is not None:
-        return []
-    rows: list[tuple[bytes, bytes | None]] = []
-    consumer.assign([TopicPartition(topic, 0, 0)])
-    deadline = time.monotonic() + REQUEST_SECONDS
-    while time.monotonic() < deadline:
-        # Short waits: consume() sits its timeout out even when all it has left is the end of the partition.
-        for message in consumer.consume(5_000, timeout=0.05):
-            error = message.error()
-            if error is None:
-                key: Any = message.key()
-                value: Any = message.value()
-                rows.append((bytes(key or b""), value))
-            elif error.code() == KafkaError._PARTITION_EOF:
-                return rows
-            elif not error.retriable() and error.code() != KafkaError._TRANSPORT:
-                raise KafkaException(error)
-    raise KafkaException(KafkaError(KafkaError._TIMED_OUT, f"reading topic {topic}"))
+def _read(clients: Clients, topic: str) -> list[Record]:
+    """A compacted topic as it shows now; empty when there is no such topic."""
+    return clients.read(topic, group="status", complete=False) if clients.partitions(topic) else []

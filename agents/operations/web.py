@@ -21,7 +21,7 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from susurrus.agents.logs import describe
+from susurrus.agents.logs import SILENT, describe
 from susurrus.agents.runtime.supervisor import Supervisor
 from susurrus.agents.runtime.task import PartitionTask
 from susurrus.mechanisms.errors import ConfigurationError
@@ -190,7 +190,7 @@ class WebServer:
         http = web.Server(
             self._answer,
             access_log=None,  # requests are no news, nor are clients that send no HTTP
-            logger=_SILENT,
+            logger=SILENT,
             keepalive_timeout=0.0,
             lingering_time=0.0,
             max_line_size=_LINE_BYTES,
@@ -276,6 +276,3 @@ class _Connection(asyncio.Protocol):
         if transport in self._connections:
             self._connections.pop(transport).cancel()
             transport.abort()
-
-
-_SILENT: Final = logging.Logger("susurrus.agents.operations.web.clients", level=logging.CRITICAL + 1)

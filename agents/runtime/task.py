@@ -19,6 +19,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 
+from susurrus.agents.kafka.clients import no_topic
 from susurrus.agents.logs import describe
 from susurrus.agents.runtime.changelog import Changelog
 from susurrus.agents.runtime.commit import Commit
@@ -30,7 +31,7 @@ from susurrus.agents.runtime.stall import MANY_ABORTS, StallReport
 from susurrus.agents.runtime.store import Store, is_corrupt
 from susurrus.agents.runtime.transaction import Aborted, Fenced, Transactions
 from susurrus.agents.runtime.transport import Batch
-from susurrus.mechanisms.errors import MendableRefusal, PrivacyError, Refusal, StoreUnusable
+from susurrus.mechanisms.errors import PrivacyError, Refusal, StoreUnusable
 from susurrus.topics.packing import MalformedRecord
 
 log = logging.getLogger(__name__)
@@ -347,9 +348,7 @@ class PartitionTask(threading.Thread):
         self._input.open()
         partitions = self.partition + 1 if clients.embedded else clients.partitions(self.changelog_topic)
         if partitions == 0:
-            raise MendableRefusal(
-                f"topic={self.changelog_topic} does not exist: create it with `susurrus topics create`"
-            )
+            raise no_topic(self.changelog_topic)
         if partitions <= self.partition:
             raise NotYet(
                 f"topic={self.changelog_topic} has no partition {self.partition}: run `susurrus topics create`, the input has grown"

@@ -19,7 +19,7 @@ from faust.types import TP
 
 from susurrus.agents import logs
 from susurrus.agents.config.settings import Settings
-from susurrus.agents.kafka.clients import Clients
+from susurrus.agents.kafka.clients import application_id, clients_of
 from susurrus.agents.operations.probe import wait_until_fit
 from susurrus.agents.operations.web import Pages, WebServer
 from susurrus.agents.runtime import crash_points, host
@@ -49,11 +49,6 @@ class _AsIs(codecs.Codec):
 codecs.register(_CODEC, _AsIs())
 
 
-def application_id(settings: Settings) -> str:
-    """Consumer group and transactional.id prefix: prefix and pipeline, so that one prefix ACL covers them."""
-    return f"{settings.pipeline.prefix}.{settings.pipeline.name}"
-
-
 def calendar_of(settings: Settings) -> Calendar:
     """The pipeline's public calendar."""
     window = settings.window
@@ -80,12 +75,7 @@ def digest_of(settings: Settings) -> bytes:
 def build_services(settings: Settings) -> Services:
     """Everything the tasks share. Raises ConfigurationError, also where there is no secret."""
     calendar = calendar_of(settings)
-    clients = Clients(
-        settings.librdkafka(),
-        application=application_id(settings),
-        embedded=settings.kafka.embedded,
-        transaction_timeout=settings.worker.transaction_timeout,
-    )
+    clients = clients_of(settings)
     digest = digest_of(settings)
     strategy: Any = None
     initializer = ("release", 0)
