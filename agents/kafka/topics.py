@@ -10,7 +10,15 @@ from collections.abc import Iterator
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, NewTopic, OffsetSpec, ResourceType
+from confluent_kafka.admin import (
+    AclOperation,
+    AdminClient,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+    OffsetSpec,
+    ResourceType,
+)
 
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.histogram.privacy import AdaptiveSettings
@@ -20,6 +28,8 @@ from susurrus.topics.spec import HISTOGRAM_TOPICS, PUBLISHED_KEYS, TopicSpec
 
 _REQUEST_SECONDS = 30.0
 _MAX_RECORD_BYTES = 1_048_588
+_PURGED = ("by-user", "bounded")
+"""Topics in which workers delete what has been read."""
 
 
 def specs_of(settings: Settings) -> tuple[TopicSpec, ...]:
@@ -32,8 +42,20 @@ def specs_of(settings: Settings) -> tuple[TopicSpec, ...]:
         from susurrus.topics.spec import LOCAL_TOPICS
 
         return LOCAL_TOPICS
-    told = isinstance(settings.privacy.by_rank, AdaptiveSettings)
-    return (*HISTOGRAM_TOPICS, PUBLISHED_KEYS) if told else HISTOGRAM_TOPICS
+    feedback = isinstance(settings.privacy.by_rank, AdaptiveSettings)
+    return (*HISTOGRAM_TOPICS, PUBLISHED_KEYS) if feedback else HISTOGRAM_TOPICS
+
+
+def rights_of(settings: Settings) -> dict[str, set[AclOperation]]:
+    """What a worker must be allowed to do with every topic, by full name. Read and Write bring Describe with them."""
+    own = [settings.topic(spec.name) for spec in specs_of(settings)]
+    rights = {topic: {AclOperation.READ, AclOperation.WRITE} for topic in own}
+    for topic in {settings.topic(name) for name in _PURGED} & set(own):
+        rights[topic].add(AclOperation.DELETE)
+    rights[charges.topic_name(settings.pipeline.prefix)] = {AclOperation.READ, AclOperation.WRITE}
+    if settings.pipeline.kind != "local":
+        rights[settings.input.topic] = {AclOperation.READ}
+    return rights
 
 
 def _partitions(settings: Settings, spec: TopicSpec, raw: int) -> int:

@@ -26,12 +26,11 @@ from confluent_kafka.admin import AclOperation, AdminClient, OffsetSpec
 
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.kafka.clients import application_id, group_of, is_fenced
-from susurrus.agents.kafka.topics import specs_of
+from susurrus.agents.kafka.topics import rights_of
 from susurrus.agents.logs import SILENT
 from susurrus.agents.operations.status import inputs
 from susurrus.agents.runtime.lacks import NO_ANSWER, describe_topics
 from susurrus.mechanisms.errors import ConfigurationError
-from susurrus.topics import charges
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +45,6 @@ _PAUSE_SECONDS: Final = (0.5, 1.0, 2.0, 5.0)
 _SAY_AGAIN_SECONDS: Final = (10.0, 30.0, 60.0, 300.0)
 
 _CREATE: Final = "run `susurrus topics create --config ...`"
-_PURGED: Final = ("by-user", "bounded")
 _PLACE: Final = re.compile(r"(?:\w+://)?(?P<address>[^/\s]+)/(?P<node>\w+): (?P<text>.*?)(?: \(after .*)?", re.DOTALL)
 
 
@@ -270,14 +268,7 @@ def _unanswered(settings: Settings, error: KafkaError, errors: list[KafkaError])
 def _topics(settings: Settings, admin: AdminClient) -> Trouble | int:
     """Does every topic exist, and may we do with it what we must? Then: how many partitions there are to run."""
     raw = None if settings.pipeline.kind == "local" else settings.input.topic
-    own = [settings.topic(spec.name) for spec in specs_of(settings)]
-    own.append(charges.topic_name(settings.pipeline.prefix))
-    purged = {settings.topic(name) for name in _PURGED}
-    read, write = {AclOperation.READ, AclOperation.DESCRIBE}, {AclOperation.WRITE}
-    needed = {name: read | write | ({AclOperation.DELETE} if name in purged else set()) for name in own}
-    if raw is not None:
-        needed[raw] = read
-    found, missing, short = describe_topics(admin, needed, seconds=_ANSWER_SECONDS)
+    found, missing, short = describe_topics(admin, rights_of(settings), seconds=_ANSWER_SECONDS)
     if short:
         return _refusal("\n".join(_acl_topics(settings, short, raw)))
     if raw in missing:

@@ -22,6 +22,7 @@ from prometheus_client import CollectorRegistry, ProcessCollector, generate_late
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from susurrus.agents.logs import SILENT, describe
+from susurrus.agents.runtime.host import CONNECTIONS
 from susurrus.agents.runtime.supervisor import Supervisor
 from susurrus.agents.runtime.task import PartitionTask
 from susurrus.mechanisms.errors import ConfigurationError
@@ -30,8 +31,6 @@ from susurrus.mechanisms.histogram.calendar import Calendar
 log = logging.getLogger(__name__)
 
 STATES: Final = ("starting", "running", "stalled", "refused", "fenced", "stopped")
-CONNECTIONS: Final = 32
-"""Connections at a time; one more closes the oldest, so that slow clients never keep a probe out."""
 CONNECTION_SECONDS: Final = 5.0
 """From the first byte to the last: header, answer, and a client that reads neither quickly."""
 _BACKLOG: Final = 16

@@ -21,6 +21,8 @@ import threading
 import time
 from typing import Final
 
+from susurrus.agents import logs
+
 log = logging.getLogger(__name__)
 
 FAILED: Final = 1
@@ -96,8 +98,6 @@ class Ending:
             return self.seconds if self._deadline is None else max(0.0, self._deadline - time.monotonic())
 
     def _last_resort(self, code: int) -> None:
-        from susurrus.agents import logs
-
         time.sleep(self.left())
         log.critical(
             "not ended in time (worker.stop_timeout), so the worker ends now, exit code %d; what was not committed is read again",

@@ -6,11 +6,12 @@ Faust's part: the application, agents, consumer group and rebalancing, worker pr
 exactly-once partition tasks (task.py).
 """
 
+import contextlib
 import gc
 import hashlib
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import faust
@@ -21,7 +22,6 @@ from susurrus.agents import logs
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.kafka.clients import application_id, clients_of
 from susurrus.agents.operations.probe import wait_until_fit
-from susurrus.agents.operations.web import Pages, WebServer
 from susurrus.agents.runtime import crash_points, host
 from susurrus.agents.runtime.ending import ENDING
 from susurrus.agents.runtime.ledger import Ledger
@@ -245,17 +245,13 @@ def run_worker(
     host.raise_file_limit(stages, stages=stages, brokers=1)
     with host.data_directory(settings.worker.data_directory):
         app, supervisor = build_app(settings)
-    web = _web_server(settings, supervisor)
-    try:
+    with _pages(settings, supervisor):
         fit = wait_until_fit(settings, supervisor.wait_for)
         host.raise_file_limit(fit.partitions, stages=stages, brokers=fit.brokers)
         supervisor.admit()
         if ready is not None:
             ready(supervisor)
         _run(app, supervisor, level)
-    finally:
-        if web is not None:
-            web.close()
 
 
 def _run(app: faust.App, supervisor: Supervisor, level: str) -> None:
@@ -282,12 +278,21 @@ def _run(app: faust.App, supervisor: Supervisor, level: str) -> None:
         raise SystemExit(ENDING.exit_code or end.code) from None
 
 
-def _web_server(settings: Settings, supervisor: Supervisor) -> WebServer | None:
-    """The worker's pages, where a port is configured."""
+@contextlib.contextmanager
+def _pages(settings: Settings, supervisor: Supervisor) -> Iterator[None]:
+    """Serve the worker's pages, where a port is configured."""
     host, port = settings.worker.web_host, settings.worker.web_port
     if not port:
-        return None
+        yield
+        return
+    # Here, not above: aiohttp's server and prometheus_client are slow to load, and by default a worker has no pages.
+    from susurrus.agents.operations.web import Pages, WebServer
+
     calendar = calendar_of(settings) if settings.pipeline.kind == "histogram" else None
     if host not in ("127.0.0.1", "::1", "localhost"):
         log.warning("pages on %s:%d show exact totals: keep them inside, they are not for the public", host, port)
-    return WebServer(Pages(supervisor, calendar, pipeline=application_id(settings)), host=host, port=port)
+    server = WebServer(Pages(supervisor, calendar, pipeline=application_id(settings)), host=host, port=port)
+    try:
+        yield
+    finally:
+        server.close()
