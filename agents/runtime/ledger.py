@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Mapping
 from hashlib import blake2b
-from typing import Any, Protocol
+from typing import Protocol
 
 from confluent_kafka import KafkaException, Producer
 
@@ -372,7 +372,3 @@ class Ledger:
             if self._producer is None:
                 self._producer = self._clients.producer()
             return self._producer
-
-    def facts(self) -> dict[str, Any]:
-        """Epoch and start, for status."""
-        return {"epoch": self.epoch, "first_window": self.start.first_window}

@@ -11,7 +11,6 @@ seconds; then the worker gives up, so that others take over (supervisor.py).
 
 import contextlib
 import logging
-import queue
 import threading
 import time
 from collections.abc import Callable
@@ -23,6 +22,7 @@ from susurrus.agents.kafka.clients import no_topic
 from susurrus.agents.logs import describe
 from susurrus.agents.runtime.changelog import Changelog
 from susurrus.agents.runtime.commit import Commit
+from susurrus.agents.runtime.inbox import Inbox
 from susurrus.agents.runtime.input_log import InputLog
 from susurrus.agents.runtime.lacks import lack
 from susurrus.agents.runtime.services import Services
@@ -106,13 +106,8 @@ class PartitionTask(threading.Thread):
         self.committed_counters: dict[str, int] = {}
         """The stage's totals as committed: what an aborted transaction counted is not among them."""
         self._rewound_at = 0.0
-        self._inbox: queue.SimpleQueue[Batch | None] = queue.SimpleQueue()
-        self._inbox_lock = threading.Lock()
-        self._ended = False
+        self._inbox = Inbox()
         self._stopping = threading.Event()
-        self._generation_lock = threading.Lock()
-        self._generation = -1
-        self._reposition = False
         self._stage = make_stage(services, partition)
         self._input = InputLog(services, input_topic, partition)
         self._changelog = Changelog(services.clients, changelog_topic, partition)
@@ -146,9 +141,7 @@ class PartitionTask(threading.Thread):
 
     def assigned(self, generation: int) -> None:
         """The group gave us the partition in this generation; batches of others are dropped."""
-        with self._generation_lock:
-            self._generation = generation
-            self._reposition = True
+        self._inbox.assigned(generation)
 
     def take_after(self, before: "PartitionTask") -> None:
         """This worker's task that had the partition before was refused: so is this one, until it really runs."""
@@ -157,11 +150,7 @@ class PartitionTask(threading.Thread):
     def offer(self, batch: Batch) -> None:
         """Hand over a batch; never blocks. A task that has ended gives it back, or its successor here would never be fed."""
         self._stalls.fed()
-        with self._inbox_lock:
-            if self._ended:
-                batch.finish()
-            else:
-                self._inbox.put(batch)
+        self._inbox.offer(batch)
 
     def cannot_read(self, reason: str) -> None:
         """Why no batches come; forgotten when one comes, or when it is not called again."""
@@ -170,7 +159,7 @@ class PartitionTask(threading.Thread):
     def stop(self) -> None:
         """Ask the thread to end after the commit it is in; ``join`` waits for it."""
         self._stopping.set()
-        self._inbox.put(None)
+        self._inbox.wake()
 
     def silent_for(self, limit: float) -> float | None:
         """Seconds without a sign of life, if they are more than the limit: ten times as many while it starts, for every step
@@ -216,15 +205,10 @@ class PartitionTask(threading.Thread):
             self._run()
         finally:
             # Before the clients are closed, which may hang: a successor on this worker needs the room.
-            self._end_inbox()
+            self._inbox.close()
             self._close()
         if self._phase not in ("refused", "fenced"):
             self._set_state("refused" if self.refusal else "stopped", self.refusal)
-
-    def _end_inbox(self) -> None:
-        with self._inbox_lock:
-            self._ended = True
-        self._drain_inbox()
 
     def _run(self) -> None:
         while not self._stopping.is_set():
@@ -372,7 +356,7 @@ class PartitionTask(threading.Thread):
         self.committed_counters = dict(self._stage.counters)
         self._never_committed = state is None
         self.next = self.position = position
-        self._drain_inbox()
+        self._inbox.drain()
         self._rewind(self.next)
 
     def _work(self) -> None:
@@ -383,14 +367,9 @@ class PartitionTask(threading.Thread):
             # A topic that is recreated and filled quickly leaves no trace in the positions.
             with contextlib.suppress(KafkaException):
                 self._input.look(self.next, _LOOK_AT_LOG_SECONDS)
-            try:
-                batch = self._inbox.get(timeout=_LOOP_SECONDS)
-            except queue.Empty:
-                batch = None
-            with self._generation_lock:
-                generation, reposition = self._generation, self._reposition
-                self._reposition = False
-            if reposition:
+            batch = self._inbox.take(_LOOP_SECONDS)
+            generation, reassigned = self._inbox.generation()
+            if reassigned:
                 # A rebalance sent the consumer back to the group's offset; what we hold in memory is still good.
                 self._rewind(self.next)
             taken = 0
@@ -400,10 +379,7 @@ class PartitionTask(threading.Thread):
                 self._mark_alive()
                 if taken == _BATCHES_PER_COMMIT:
                     break
-                try:
-                    batch = self._inbox.get_nowait()
-                except queue.Empty:
-                    batch = None
+                batch = self._inbox.take()
             try:
                 for commit in self._stage.commits(int(time.time() * 1000)):
                     self._commit(commit)
@@ -425,7 +401,7 @@ class PartitionTask(threading.Thread):
                 if state is not None:
                     self._stage.counters = dict(state.meta.get("counters", {}))
                 self.next = self._stage.restore(store, state.meta if state else None, self.position)
-                self._drain_inbox()
+                self._inbox.drain()
                 self._rewind(self.next)
 
     def _accept(self, batch: Batch, generation: int) -> None:
@@ -441,7 +417,7 @@ class PartitionTask(threading.Thread):
             if batch.start > self.next:
                 if time.monotonic() > self._rewound_at + _REWIND_SECONDS:
                     self._rewound_at = time.monotonic()
-                    self._drain_inbox()
+                    self._inbox.drain()
                     self._rewind(self.next)
                 return
             # A seek that falls into a fetch brings older records than the start says: seen to count 1,350 of them
@@ -469,15 +445,6 @@ class PartitionTask(threading.Thread):
         self.committed_counters = commit.meta["counters"]
         self._never_committed = False
         self._stage.committed(commit)
-
-    def _drain_inbox(self) -> None:
-        while True:
-            try:
-                batch = self._inbox.get_nowait()
-            except queue.Empty:
-                return
-            if batch is not None:
-                batch.finish()
 
     def _go_on(self) -> None:
         """Sign of life in a long start, which ends where the task is to stop."""

@@ -10,6 +10,7 @@ import logging
 import queue
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
@@ -39,28 +40,22 @@ class Aborted(Exception):
     """The transaction was aborted; nothing of it happened."""
 
 
+@dataclass(eq=False)
 class Transactions:
     """The transactional producer of one task and its commits. ``mark_alive`` is called in everything that may take long."""
 
-    def __init__(
-        self,
-        services: Services,
-        changelog: Changelog,
-        *,
-        stage_name: str,
-        partition: int,
-        input_topic: str,
-        mark_alive: Callable[[], None],
-    ) -> None:
-        self._services = services
-        self._changelog = changelog
-        self._stage_name = stage_name
-        self._partition = partition
-        self._input_topic = input_topic
-        self._mark_alive = mark_alive
-        self._name = f"{stage_name}-{partition}"
-        self._producer: Producer | None = None
-        self._group_metadata: Any = None
+    services: Services
+    changelog: Changelog
+    stage_name: str
+    partition: int
+    input_topic: str
+    mark_alive: Callable[[], None]
+    _producer: Producer | None = field(default=None, init=False)
+    _group_metadata: Any = field(default=None, init=False)
+
+    @property
+    def _name(self) -> str:
+        return f"{self.stage_name}-{self.partition}"
 
     @property
     def producer(self) -> Producer:
@@ -71,10 +66,10 @@ class Transactions:
 
     def open(self) -> None:
         """Make a producer, which fences the previous owner's. Raises Fenced, KafkaException."""
-        clients = self._services.clients
+        clients = self.services.clients
         self._producer = clients.transactional_producer(f"{clients.application}-{self._name}")
         self._call(lambda: self.producer.init_transactions(30.0))
-        self._mark_alive()
+        self.mark_alive()
         self._group_metadata = clients.group_metadata()
 
     def commit(self, commit: Commit, store: Store, topic_id: str) -> None:
@@ -90,8 +85,8 @@ class Transactions:
 
         Raises Aborted where nothing of it happened, Fenced, and KafkaException where only the changelog knows.
         """
-        stage, producer = self._stage_name, self.producer
-        step = self._changelog.prepare(store, commit, topic_id, self._services.ledger.epoch)
+        stage, producer = self.stage_name, self.producer
+        step = self.changelog.prepare(store, commit, topic_id, self.services.ledger.epoch)
         for output in commit.outputs:
             self._check_sizes(output)
         crash_points.reach(stage, "before-begin")
@@ -101,7 +96,7 @@ class Transactions:
             for output in commit.outputs:
                 self._produce(output)
             crash_points.reach(stage, "after-outputs")
-            self._changelog.produce(producer, step)
+            self.changelog.produce(producer, step)
             crash_points.reach(stage, "after-changelog")
             self._send_offsets(commit.position)
             crash_points.reach(stage, "after-offsets")
@@ -109,7 +104,7 @@ class Transactions:
         except KafkaException as error:
             self._abort(error)
         crash_points.reach(stage, "after-commit")
-        self._changelog.apply(store, step)
+        self.changelog.apply(store, step)
         crash_points.reach(stage, "after-store")
 
     def close(self) -> None:
@@ -151,7 +146,7 @@ class Transactions:
         coordinator has left the metadata meanwhile (its issues 5456 and 5511; seen with a broker away for half a minute).
         """
         producer, group = self.producer, self._group_metadata
-        offsets = [TopicPartition(self._input_topic, self._partition, position)]
+        offsets = [TopicPartition(self.input_topic, self.partition, position)]
         try:
             error = _in_time(
                 lambda: producer.send_offsets_to_transaction(offsets, group, _OFFSETS_SECONDS),
@@ -193,7 +188,7 @@ class Transactions:
                         producer.produce(output.topic, partition=output.partition, **fields)
                         break
                     except BufferError:
-                        self._mark_alive()
+                        self.mark_alive()
                         producer.poll(0.1)
             return
         messages = output.messages
@@ -206,12 +201,12 @@ class Transactions:
                 if error.code() != KafkaError._QUEUE_FULL:
                     raise KafkaException(error)
             messages = failed
-            self._mark_alive()
+            self.mark_alive()
             producer.poll(0.1 if failed else 0)
 
     def _check_sizes(self, output: Output) -> None:
         """An oversized record would abort every retry for ever, so it is refused before it is sent."""
-        limit = self._services.max_record_bytes + 50_000
+        limit = self.services.max_record_bytes + 50_000
         largest = max(
             (len(message["value"] or b"") + len(message.get("key") or b"") for message in output.messages), default=0
         )

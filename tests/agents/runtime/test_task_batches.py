@@ -89,7 +89,7 @@ def test_a_stage_is_asked_for_commits_however_much_waits_for_it(task: Any) -> No
 
     task._stage.take = take
     task.assigned(1)
-    task._reposition = False
+    task._inbox.generation()
     task.offer(batch(2037, 2087, first=2037))
     working(task, 3, lambda: iter(()))
     assert len(task._stage.offsets) == 3 * 4 * 50
