@@ -1,8 +1,9 @@
 """What a worker writes to its log: one line an event, for an operator, and nothing that could be data.
 
-Libraries log as they like, librdkafka from C straight to standard error, and all of them repeat themselves while a broker is
-away. Here everything goes through one handler: librdkafka's lines too, stack traces become type and place (a trace's text may
-hold a record), and what repeats is counted instead of written. ``debug`` shows everything but the text of exceptions.
+Libraries log in ways of their own: librdkafka writes from C straight to standard error, and all of them repeat themselves while
+a broker is away. Here every line, librdkafka's included, goes through one handler. A stack trace becomes a type and a place,
+because its text may hold a record. Lines that repeat are counted instead of written. ``debug`` shows everything but the text of
+exceptions.
 """
 
 import logging
@@ -72,14 +73,14 @@ def where_threads_are() -> None:
 
 
 class OneLine(logging.Formatter):
-    """A record is a line, whatever it holds."""
+    """Formats every record as one line, whatever it holds."""
 
     def formatException(self, ei: Any) -> str:  # noqa: N802  (logging's name)
         """In place of a stack trace."""
         return f"({describe(ei[1])})" if ei and ei[1] is not None else ""
 
     def formatStack(self, stack_info: str) -> str:  # noqa: N802  (logging's name)
-        """None."""
+        """Nothing: a stack may hold data."""
         return ""
 
     def format(self, record: logging.LogRecord) -> str:

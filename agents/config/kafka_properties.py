@@ -10,6 +10,8 @@ import ssl
 from collections.abc import Mapping
 from typing import Any, Final
 
+from confluent_kafka import KafkaException, Producer
+
 from susurrus.agents.logs import SILENT
 from susurrus.mechanisms.errors import ConfigurationError
 
@@ -95,8 +97,6 @@ def problems(properties: Mapping[str, Any]) -> list[str]:
 
 def _unknown(properties: Mapping[str, Any]) -> list[str]:
     """What librdkafka does not know, or not with this value. Files that a property names are not looked at."""
-    from confluent_kafka import KafkaException, Producer
-
     found = []
     for name, value in properties.items():
         try:

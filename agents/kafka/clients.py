@@ -210,20 +210,18 @@ class Clients:
             low, high = self._watermarks.get_watermark_offsets(place, timeout=REQUEST_SECONDS, cached=False)
             return low, high
 
-    def read(
-        self, topic: str, start: int = 0, *, group: str, partition: int = 0, complete: bool = True
-    ) -> list[Record]:
-        """What one partition of a small topic holds, from ``start``, or from what is left of it, to its end.
+    def read(self, topic: str, start: int = 0, *, group: str, complete: bool = True) -> list[Record]:
+        """What a small topic of one partition holds, from ``start``, or from what is left of it, to its end.
 
-        complete: to the end that the partition's leader knows; otherwise as far as it shows now, which an open transaction, or a
-        replica that lags, may hold back. Raises KafkaException as `read_to_end` does.
+        complete: to the end that the leader knows. Otherwise as far as it shows now, which an open transaction, or a replica that
+        lags, may hold back. Raises KafkaException as `read_to_end` does.
         """
-        low, end = self.watermarks(topic, partition)
+        low, end = self.watermarks(topic, 0)
         start = max(start, low)
         if start >= end:
             return []
         with contextlib.closing(self.reader(group)) as consumer:
-            messages = read_to_end(consumer, (topic, partition), start, until=end if complete else 0)
+            messages = read_to_end(consumer, (topic, 0), start, until=end if complete else 0)
             return [Record(message.key() or b"", message.value(), message.offset() or 0) for message in messages]
 
     def offset_at(self, topic: str, partition: int, stamp: int) -> int:

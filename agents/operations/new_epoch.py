@@ -1,7 +1,7 @@
-"""Begins a new epoch: fresh noise over empty state, charged again. The way out of internal topics that are lost, or an older copy.
+"""Begins a new epoch: fresh noise over empty state, charged again. The way out where internal topics are lost, or an older copy.
 
-What an epoch is, where it begins in the raw topic and which offsets of the internal topics belong to the one before is decided by
-one transaction in the ledger. Everything before it is harmless; after it nothing is left to do. Order of events:
+One transaction in the ledger decides what the epoch is, where it begins in the raw topic, and which offsets of the internal topics
+belong to the epoch before. Everything before that transaction is harmless; after it nothing is left to do. Order of events:
 
 1. refuse while the consumer group has members
 2. fence every task of the pipeline, running, frozen or yet to start, by initialising its transactional producer

@@ -1,8 +1,8 @@
-"""What a worker needs of Kafka, looked at once before it joins the group: the brokers, the credentials, the topics, the rights.
+"""Checks what a worker needs of Kafka before it joins the group: the brokers, the credentials, the topics, the rights.
 
-Whatever is missing is said in one sentence that names the setting or the right and what to do, instead of by each client and task
-in its own way. What may still come by itself (Kubernetes brings workers up before names, brokers and topics) is waited for, in
-sight; what somebody must mend ends the worker with exit code 2. ``susurrus status`` looks, too, and shows the same sentence.
+One sentence names what is missing, by setting or by right, and what to do. Otherwise every client and every task would report it in
+its own way. What may still come by itself is waited for, in sight: Kubernetes starts workers before names, brokers and topics are
+there. What somebody must mend ends the worker with exit code 2. ``susurrus status`` checks, too, and shows the same sentence.
 
 Rights are what the brokers say they are: metadata, with the operations that this principal may do. Nothing is written, but for one
 entry of the transaction coordinator under an id that no task has. Brokers that do not list them are believed, and so is
@@ -276,7 +276,7 @@ def _topics(settings: Settings, admin: AdminClient) -> Trouble | int:
             f'input.topic="{raw}": does not exist on this cluster; create it (it is yours: Susurrus only reads it), or '
             "correct the name"
         )
-    if missing and _founded(settings, admin, missing):
+    if missing and _has_begun(settings, admin, missing):
         log.warning("topics that this pipeline had are gone: %s; their tasks say what to do", ", ".join(missing))
     elif missing:
         some = ", ".join(missing[:3]) + (f" and {len(missing) - 3} more" if len(missing) > 3 else "")
@@ -284,7 +284,7 @@ def _topics(settings: Settings, admin: AdminClient) -> Trouble | int:
     return sum(len(found[topic].partitions) for _, topic in inputs(settings) if topic in found)
 
 
-def _founded(settings: Settings, admin: AdminClient, missing: list[str]) -> bool:
+def _has_begun(settings: Settings, admin: AdminClient, missing: list[str]) -> bool:
     """Whether the pipeline has run before: then a topic that is gone is a loss, which its tasks refuse, each for itself."""
     ledger = settings.topic("ledger")
     if ledger in missing:

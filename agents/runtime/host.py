@@ -1,7 +1,7 @@
-"""What a worker needs of the machine it is on: a directory that it can write, and enough open files.
+"""What a worker needs of its machine: a directory that it can write, and enough open files.
 
-Looked at before anything else, so that a wrong mount or a small limit is a sentence and exit code 2 instead of a task that fails at
-its first write, after the worker has taken partitions from those who could run them.
+Both are checked before anything else. A wrong mount or a small limit then ends the worker with one sentence and exit code 2.
+Otherwise a task would fail at its first write, after the worker has taken partitions from workers that could run them.
 """
 
 import contextlib

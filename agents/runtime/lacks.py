@@ -1,7 +1,7 @@
-"""What is missing when Kafka will not have it: a topic, or a right. The error that a task meets names neither, so Kafka is asked.
+"""Which topic or which right is missing, when Kafka refuses a task's request. The error names neither, so Kafka is asked.
 
-Somebody can mend all of it from outside, so it comes out as a MendableRefusal, with the name, the right and the way out. What
-Kafka says and does not stand by when asked (a broker that has just come back) is nothing of the kind.
+An operator can mend both without a restart, so the answer is a MendableRefusal with the topic, the right and what to do. If Kafka
+refuses once and finds nothing missing when asked, as a broker does that has just come back, there is no answer.
 """
 
 from collections.abc import Iterator, Mapping, Set

@@ -351,10 +351,10 @@ def _take_directory(directory: Path) -> tuple[Path, Any]:
     Raises StoreUnusable where the disk cannot be written.
     """
     for number in range(1_000):
-        interval = directory / f"worker-{number}"
-        with usable(interval):
-            interval.mkdir(parents=True, exist_ok=True)
-            lock = (interval / "lock").open("w")
+        own = directory / f"worker-{number}"
+        with usable(own):
+            own.mkdir(parents=True, exist_ok=True)
+            lock = (own / "lock").open("w")
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:
@@ -362,7 +362,7 @@ def _take_directory(directory: Path) -> tuple[Path, Any]:
                 if isinstance(error, BlockingIOError):  # another worker's
                     continue
                 raise
-        return interval, lock
+        return own, lock
     raise RuntimeError(
         f"worker.data_directory={directory} has 1000 workers already: give each host a directory of its own"
     )

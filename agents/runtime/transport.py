@@ -261,7 +261,7 @@ class _WholeBatches:
         return more
 
     def next_batch(self) -> _WholeBatch:
-        """It."""
+        """The next record batch."""
         return _WholeBatch(self._batches.next_batch())
 
 
