@@ -253,7 +253,7 @@ class PublishedKeysReader(threading.Thread):
 
     def _accept(self, message: Message) -> None:
         try:
-            self._index.take(message.value() or b"", message.offset() or 0)
+            self._index.take(message.value() or b"", message.offset())
         except Refusal as refusal:
             log.error("published keys are refused: %s", refusal)
             self._index.refuse(str(refusal))

@@ -222,7 +222,7 @@ class Clients:
             return []
         with contextlib.closing(self.reader(group)) as consumer:
             messages = read_to_end(consumer, (topic, 0), start, until=end if complete else 0)
-            return [Record(message.key() or b"", message.value(), message.offset() or 0) for message in messages]
+            return [Record(message.key() or b"", message.value(), message.offset()) for message in messages]
 
     def offset_at(self, topic: str, partition: int, stamp: int) -> int:
         """The first offset whose time stamp (ms) is at least ``stamp``; the end of the log where there is none."""

@@ -50,7 +50,7 @@ class Follower:
                     records.append(message)
                 elif error.code() == KafkaError._PARTITION_EOF:
                     place: Any = (message.topic(), message.partition())
-                    self.ends[place] = message.offset() or 0
+                    self.ends[place] = message.offset()
                 elif not error.retriable() and error.code() not in _PASSING:
                     self._error = error
         if self._error is not None and not records:

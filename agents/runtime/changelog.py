@@ -154,7 +154,7 @@ class Changelog:
             if position < end:
                 place = (self.topic, self.partition)
                 for message in read_to_end(consumer, place, position, until=end, mark_alive=mark_alive):
-                    offset = message.offset() or 0
+                    offset = message.offset()
                     if not assembler.pending:
                         first = offset
                     try:
