@@ -99,7 +99,7 @@ class OnePartition:
     def _wait(self, condition: Callable[[], bool], task: PartitionTask) -> None:
         deadline = time.monotonic() + SECONDS
         while not condition():
-            if task.state in ("refused", "moved", "stopped") or time.monotonic() > deadline:
+            if task.state in ("refused", "fenced", "stopped") or time.monotonic() > deadline:
                 raise RuntimeError(f"the task is {task.state}: {task.reason}")
             time.sleep(0.001)
 

@@ -13,7 +13,7 @@ from susurrus.topics.timestamps import format_time
 
 if TYPE_CHECKING:
     from susurrus.agents.operations.new_epoch import FirstWindow, Plan
-    from susurrus.agents.runtime.founding import Origin
+    from susurrus.agents.runtime.initial_offsets import Origin
 
 app = typer.Typer(no_args_is_help=True, help="Begin a new epoch where internal topics are lost or an older copy.")
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:  # slow to load, so the command does it itself
 
 NEEDS_SOMEBODY = 1
 """Exit code while any partition is refused, stalled, stopped or without a worker, or the configuration is another one."""
-_STYLES = {"running": "green", "starting": "yellow", "moved": "yellow", "stalled": "yellow"}
+_STYLES = {"running": "green", "starting": "yellow", "fenced": "yellow", "stalled": "yellow"}
 
 
 def status(

@@ -6,12 +6,14 @@ to write SASL and TLS once. What aiokafka cannot do is refused here with the way
 time.
 """
 
-import logging
 import ssl
 from collections.abc import Mapping
 from typing import Any, Final
 
+from confluent_kafka import KafkaException, Producer
+
 from susurrus.agents.config.sections import KafkaSettings
+from susurrus.agents.logs import SILENT
 from susurrus.mechanisms.errors import ConfigurationError
 
 OWNED: Final = {
@@ -96,13 +98,10 @@ def problems(properties: Mapping[str, Any]) -> list[str]:
 
 def _unknown(properties: Mapping[str, Any]) -> list[str]:
     """What librdkafka does not know, or not with this value. Files that a property names are not looked at."""
-    from confluent_kafka import KafkaException, Producer
-
     found = []
-    silent = logging.Logger("susurrus.agents.config.kafka_properties", level=logging.CRITICAL + 1)
     for name, value in properties.items():
         try:
-            Producer({name: value}, logger=silent)  # without servers: it connects to nothing
+            Producer({name: value}, logger=SILENT)  # without servers: it connects to nothing
         except KafkaException as error:
             text = str(error.args[0].str())
             if text.startswith("No such configuration property"):

@@ -13,13 +13,14 @@ import contextlib
 import logging
 import threading
 import time
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import numpy as np
 import numpy.typing as npt
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaException, Message
 
 from susurrus.agents.kafka.clients import Clients
+from susurrus.agents.kafka.follow import Follower
 from susurrus.agents.logs import describe
 from susurrus.agents.runtime.stage import NotYet
 from susurrus.mechanisms.errors import Refusal
@@ -32,7 +33,6 @@ log = logging.getLogger(__name__)
 NEW_EPOCH = "run `susurrus ledger new-epoch`, which charges again what it publishes again"
 """The way out of lost state."""
 
-_CONSUME_SECONDS = 0.02
 _RETRY_SECONDS = 2.0
 _LOOK_AT_LOG_SECONDS = 30.0
 _NEVER = 1 << 62
@@ -242,9 +242,12 @@ class PublishedKeysReader(threading.Thread):
         self._index.clear()
         looked_at = time.monotonic()
         with contextlib.closing(self._clients.reader("published-keys")) as consumer:
-            consumer.assign([TopicPartition(topic, 0, max(start, self._begins))])
+            follower = Follower(consumer, {(topic, 0): max(start, self._begins)})
             while not self._stopping.is_set():
-                for message in consumer.consume(5_000, timeout=_CONSUME_SECONDS):
+                messages = follower.read()
+                if messages or follower.caught_up:
+                    self._index.unreadable = ""
+                for message in messages:
                     self._accept(message)
                 if time.monotonic() > looked_at + _LOOK_AT_LOG_SECONDS:
                     looked_at = time.monotonic()
@@ -252,17 +255,10 @@ class PublishedKeysReader(threading.Thread):
                         if self._clients.topic_id(topic) != topic_id:
                             return  # another topic of the same name
 
-    def _accept(self, message: Any) -> None:
-        error = message.error()
-        if error is None:
-            self._index.unreadable = ""
-            try:
-                self._index.take(message.value() or b"", message.offset())
-            except Refusal as refusal:
-                log.error("published keys are refused: %s", refusal)
-                self._index.refuse(str(refusal))
-                raise _Foreign from refusal
-        elif error.code() == KafkaError._PARTITION_EOF:
-            self._index.unreadable = ""
-        elif error.code() != KafkaError._TRANSPORT and not error.retriable():
-            raise KafkaException(error)
+    def _accept(self, message: Message) -> None:
+        try:
+            self._index.take(message.value() or b"", message.offset())
+        except Refusal as refusal:
+            log.error("published keys are refused: %s", refusal)
+            self._index.refuse(str(refusal))
+            raise _Foreign from refusal

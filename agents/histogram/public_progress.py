@@ -6,11 +6,10 @@ Internal topics that were put back from an older copy look whole. Only what has 
 the state does not know of would be published again, with the same noise and perhaps over other data.
 """
 
-import contextlib
 import threading
 from collections.abc import Iterator
 
-from susurrus.agents.kafka.clients import Clients, read_to_end
+from susurrus.agents.kafka.clients import Clients
 from susurrus.mechanisms.errors import Refusal
 from susurrus.mechanisms.histogram.calendar import Calendar, Interval, Trigger
 from susurrus.topics import progress as codec
@@ -22,21 +21,13 @@ def read_progress(clients: Clients, topic: str, start: int = 0) -> Iterator[tupl
 
     Raises Refusal for what release did not write, KafkaException where the end is not reached.
     """
-    low, end = clients.watermarks(topic, 0)
-    start = max(start, low)
-    if start >= end:
-        return
-    with contextlib.closing(clients.reader("progress")) as consumer:
-        for batch in read_to_end(consumer, topic, 0, start, until=end):
-            for message in batch:
-                if (value := message.value()) is None:
-                    continue
-                try:
-                    yield message.offset(), codec.decode(value)
-                except MalformedRecord as error:
-                    raise Refusal(
-                        f"topic={topic} offset={message.offset()}: {error}; find out who else writes to it"
-                    ) from error
+    for _, value, offset in clients.read(topic, start, group="progress"):
+        if value is None:
+            continue
+        try:
+            yield offset, codec.decode(value)
+        except MalformedRecord as error:
+            raise Refusal(f"topic={topic} offset={offset}: {error}; find out who else writes to it") from error
 
 
 class PublicProgress:

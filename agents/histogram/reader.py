@@ -6,24 +6,20 @@ be visible before the rows. Later rows of a key are held back until their own tr
 mixes two triggers. Nor does it mix two epochs: each has noise of its own, and the newest that has a complete trigger is shown.
 """
 
-import uuid
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import Message
 
-from susurrus.agents.config.kafka_properties import librdkafka
 from susurrus.agents.config.settings import Settings
-from susurrus.mechanisms.errors import ConfigurationError
+from susurrus.agents.kafka.clients import clients_of
+from susurrus.agents.kafka.follow import Follower
 from susurrus.mechanisms.histogram.calendar import WindowStart
 from susurrus.topics import histogram, progress
 from susurrus.topics.histogram import Row
 from susurrus.topics.timestamps import format_time
-
-REQUEST_SECONDS: Final = 15.0
-_BATCH: Final = 5_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,55 +152,32 @@ class HistogramReader:
         self._keep = keep
         self._latest, self._progress = settings.topic("latest"), settings.topic("progress")
         self.windows: dict[WindowStart, Epochs] = {}
-        self._consumer = Consumer(
-            {
-                "enable.auto.commit": False,
-                "auto.offset.reset": "earliest",
-                **librdkafka(settings.kafka),
-                # Partitions are assigned by hand: no group is joined, and none is left behind.
-                "group.id": f"{settings.pipeline.prefix}.{settings.pipeline.name}.watch-{uuid.uuid4().hex[:8]}",
-                "isolation.level": "read_committed",
-                "enable.partition.eof": True,
-                "allow.auto.create.topics": settings.kafka.embedded,
-                "log_level": 3,
-            }
-        )
-        partitions = [part for topic in (self._progress, self._latest) for part in self._partitions(topic)]
-        self._unread = {(part.topic, part.partition) for part in partitions}
-        self._consumer.assign(partitions)
-
-    def _partitions(self, topic: str) -> list[TopicPartition]:
-        found = self._consumer.list_topics(topic, timeout=REQUEST_SECONDS).topics[topic]
-        if found.error is not None:
-            raise ConfigurationError(
-                f'topic="{topic}": {found.error.str()}; create it with `susurrus topics create`, '
-                "or correct pipeline.name and pipeline.prefix"
-            )
-        return [TopicPartition(topic, partition, 0) for partition in sorted(found.partitions)]
+        self._clients = clients_of(settings, quiet=True)
+        places = [
+            (topic, partition)
+            for topic in (self._progress, self._latest)
+            for partition in range(self._clients.partitions_to_read(topic))
+        ]
+        # Partitions are assigned by hand: no group is joined, and none is left behind.
+        self._consumer = self._clients.reader("watch", lost="earliest")
+        self._follower = Follower(self._consumer, dict.fromkeys(places, 0))
 
     @property
     def caught_up(self) -> bool:
         """Whether every partition has been read to its end once."""
-        return not self._unread
+        return self._follower.caught_up
 
     def poll(self, timeout: float) -> bool:
         """Take in what arrives within ``timeout`` seconds; True if anything did. Raises KafkaException for fatal
         errors."""
-        changed = False
-        for message in self._consumer.consume(_BATCH, timeout=timeout):
-            error = message.error()
-            if error is None:
-                self._take(message)
-                changed = True
-            elif error.code() == KafkaError._PARTITION_EOF:
-                changed |= (message.topic(), message.partition()) in self._unread
-                self._unread.discard((message.topic(), message.partition()))
-            elif not error.retriable() and error.code() not in (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN):
-                raise KafkaException(error)
+        behind = not self.caught_up
+        messages = self._follower.read(timeout)
+        for message in messages:
+            self._take(message)
         if self._window is None:
             for old in sorted(self.windows)[: -self._keep]:
                 del self.windows[old]
-        return changed
+        return bool(messages) or (behind and self.caught_up)
 
     def _take(self, message: Message) -> None:
         value: Any = message.value()
@@ -249,6 +222,7 @@ class HistogramReader:
     def close(self) -> None:
         """Leave the brokers."""
         self._consumer.close()
+        self._clients.close()
 
     def __enter__(self) -> "HistogramReader":
         return self

@@ -9,7 +9,15 @@ import time
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, NewTopic, OffsetSpec, ResourceType
+from confluent_kafka.admin import (
+    AclOperation,
+    AdminClient,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+    OffsetSpec,
+    ResourceType,
+)
 
 from susurrus.agents.config.settings import Settings
 from susurrus.mechanisms.errors import ConfigurationError
@@ -18,6 +26,20 @@ from susurrus.topics.spec import TopicSpec
 
 _REQUEST_SECONDS = 30.0
 _MAX_RECORD_BYTES = 1_048_588
+_PURGED = ("by-user", "bounded")
+"""Topics in which workers delete what has been read."""
+
+
+def rights_of(settings: Settings) -> dict[str, set[AclOperation]]:
+    """What a worker must be allowed to do with every topic, by full name. Read and Write bring Describe with them."""
+    own = [settings.topic(spec.name) for spec in settings.topic_specs]
+    rights = {topic: {AclOperation.READ, AclOperation.WRITE} for topic in own}
+    for topic in {settings.topic(name) for name in _PURGED} & set(own):
+        rights[topic].add(AclOperation.DELETE)
+    rights[charges.topic_name(settings.pipeline.prefix)] = {AclOperation.READ, AclOperation.WRITE}
+    if settings.reads_raw:
+        rights[settings.input.topic] = {AclOperation.READ}
+    return rights
 
 
 def _partitions(settings: Settings, spec: TopicSpec, raw: int) -> int:

@@ -26,8 +26,9 @@ from typing import Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer
 
+from susurrus.agents.kafka.follow import Follower
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.mechanisms.local.hybrid import Hybrid
 from susurrus.mechanisms.local.randomness import WORD, Words, secure_word, secure_words
@@ -145,7 +146,7 @@ class ToplClient:
             },
             logger=_silent(),
         )
-        self._consumer.assign([TopicPartition(self._threshold_topic, 0, OFFSET_BEGINNING)])
+        self._follower = Follower(self._consumer, {(self._threshold_topic, 0): OFFSET_BEGINNING})
         self._thread = threading.Thread(target=self._run, name="topl-client", daemon=True)
         self._thread.start()
         self._settled.wait(settle)
@@ -293,21 +294,22 @@ class ToplClient:
                 self._stopping.wait(_POLL_SECONDS)
 
     def _read_threshold(self) -> None:
-        message = self._consumer.poll(_POLL_SECONDS)
-        if message is None:
-            return
-        error = message.error()
-        if error is not None:
+        try:
+            messages = self._follower.read(_POLL_SECONDS)
+        except KafkaException as error:
             # Without topic or broker we go on in phase 1, or with the threshold we have.
-            if error.code() in (KafkaError._PARTITION_EOF, KafkaError.UNKNOWN_TOPIC_OR_PART):
+            if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
                 self._settled.set()
             return
-        if message.key() != threshold_codec.CURRENT or message.value() is None:
-            return
-        try:
-            self.adopt(threshold_codec.decode(message.value()))
-        except MalformedRecord as problem:
-            log.warning("topl client: offset=%d of the threshold topic is ignored: %s", message.offset(), problem)
+        for message in messages:
+            if message.key() != threshold_codec.CURRENT or (value := message.value()) is None:
+                continue
+            try:
+                self.adopt(threshold_codec.decode(value))
+            except MalformedRecord as problem:
+                log.warning("topl client: offset=%d of the threshold topic is ignored: %s", message.offset(), problem)
+        if self._follower.caught_up:
+            self._settled.set()
 
     def adopt(self, threshold: Threshold) -> bool:
         """Use a threshold from now on. Returns False if it is older than ours, or not for our epsilon and bound.

@@ -1,9 +1,7 @@
 """What collect and server share: intervals, the Square Wave of phase 1, thresholds read back from their topic."""
 
-import contextlib
 from dataclasses import dataclass
 
-from susurrus.agents.kafka.clients import read_to_end
 from susurrus.agents.local.settings import LocalSection
 from susurrus.agents.runtime.services import Services
 from susurrus.mechanisms.errors import Refusal
@@ -59,18 +57,12 @@ class Thresholds:
 
     def refresh(self) -> None:
         """Read what is new. A client can only name what was committed, so one look decides whether a version exists."""
-        low, end = self._clients.watermarks(self._topic, 0)
-        start = max(self._next, low)
-        if start >= end:
-            return
-        with contextlib.closing(self._clients.reader("threshold")) as consumer:
-            for batch in read_to_end(consumer, self._topic, 0, start):
-                for message in batch:
-                    self._next = message.offset() + 1
-                    try:
-                        threshold = threshold_codec.decode(message.value())
-                    except MalformedRecord as error:
-                        raise Refusal(
-                            f"topic={self._topic} offset={message.offset()}: {error}; find out who else writes to it"
-                        ) from error
-                    self._known[threshold.version] = (threshold, Hybrid(threshold.epsilon, threshold.alpha))
+        for _, value, offset in self._clients.read(self._topic, self._next, group="threshold", complete=False):
+            self._next = offset + 1
+            try:
+                threshold = threshold_codec.decode(value or b"")
+            except MalformedRecord as error:
+                raise Refusal(
+                    f"topic={self._topic} offset={offset}: {error}; find out who else writes to it"
+                ) from error
+            self._known[threshold.version] = (threshold, Hybrid(threshold.epsilon, threshold.alpha))

@@ -6,15 +6,12 @@ filtered_sum(rows, start, end)     the causal filter as of the range's last inte
 """
 
 import math
-import uuid
 from collections.abc import Sequence
 
 import numpy as np
-from confluent_kafka import Consumer, TopicPartition
 
-from susurrus.agents.config.kafka_properties import librdkafka
 from susurrus.agents.config.settings import Settings
-from susurrus.agents.kafka.clients import read_to_end
+from susurrus.agents.kafka.clients import clients_of
 from susurrus.mechanisms.kalman import Filtered, filter_ranges
 from susurrus.mechanisms.local.estimate import Estimate, combine
 from susurrus.topics import estimate as estimate_codec
@@ -24,26 +21,12 @@ Rows = Sequence[estimate_codec.Estimate]
 
 def read_estimates(settings: Settings) -> list[estimate_codec.Estimate]:
     """All published intervals, in order of time; read_committed, up to the end of the topic as met."""
-    topic = settings.topic("estimate")
-    consumer = Consumer(
-        {
-            **librdkafka(settings.kafka),
-            "group.id": f"susurrus-reader-{uuid.uuid4().hex}",
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,
-            "isolation.level": "read_committed",
-            "auto.offset.reset": "earliest",
-        }
-    )
+    clients = clients_of(settings, quiet=True)
     try:
-        low, _ = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=30.0)
-        rows = [
-            estimate_codec.decode(message.value())
-            for batch in read_to_end(consumer, topic, 0, low)
-            for message in batch
-        ]
+        records = clients.read(settings.topic("estimate"), group="reader", complete=False)
     finally:
-        consumer.close()
+        clients.close()
+    rows = [estimate_codec.decode(record.value or b"") for record in records]
     return sorted(rows, key=lambda row: row.interval)
 
 

@@ -21,7 +21,7 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from susurrus.agents.logs import describe
+from susurrus.agents.logs import SILENT, describe
 from susurrus.agents.runtime.host import CONNECTIONS
 from susurrus.agents.runtime.supervisor import Supervisor
 from susurrus.agents.runtime.task import PartitionTask
@@ -30,7 +30,7 @@ from susurrus.mechanisms.histogram.calendar import Calendar
 
 log = logging.getLogger(__name__)
 
-STATES: Final = ("starting", "running", "stalled", "refused", "moved", "stopped")
+STATES: Final = ("starting", "running", "stalled", "refused", "fenced", "stopped")
 CONNECTION_SECONDS: Final = 5.0
 """From the first byte to the last: header, answer, and a client that reads neither quickly."""
 _BACKLOG: Final = 16
@@ -104,7 +104,7 @@ class Pages:
             return None if interval is None else self._calendar.boundary(interval) / 1000
 
         info = GaugeMetricFamily(
-            "susurrus_worker_info", "Always 1; the labels tell who this is.", labels=("pipeline", "worker")
+            "susurrus_worker_info", "Always 1; the labels say who this is.", labels=("pipeline", "worker")
         )
         info.add_metric((self._pipeline, supervisor.worker), 1)
         yield info
@@ -188,7 +188,7 @@ class WebServer:
         http = web.Server(
             self._answer,
             access_log=None,  # requests are no news, nor are clients that send no HTTP
-            logger=_SILENT,
+            logger=SILENT,
             keepalive_timeout=0.0,
             lingering_time=0.0,
             max_line_size=_LINE_BYTES,
@@ -274,6 +274,3 @@ class _Connection(asyncio.Protocol):
         if transport in self._connections:
             self._connections.pop(transport).cancel()
             transport.abort()
-
-
-_SILENT: Final = logging.Logger("susurrus.agents.operations.web.clients", level=logging.CRITICAL + 1)

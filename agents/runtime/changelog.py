@@ -15,7 +15,8 @@ from typing import Any
 import msgspec
 from confluent_kafka import KafkaException, Producer
 
-from susurrus.agents.kafka.clients import Clients, deliver, read_to_end
+from susurrus.agents.kafka.clients import Clients, deliver
+from susurrus.agents.kafka.follow import read_to_end
 from susurrus.agents.kafka.offset import Offset
 from susurrus.agents.runtime.commit import Commit
 from susurrus.agents.runtime.store import FIRST_STATE_KEY, Store
@@ -152,20 +153,19 @@ class Changelog:
         with contextlib.closing(self._clients.reader("recovery")) as consumer:
             position = state.changelog_next if state is not None else start
             if position < end:
-                for batch in read_to_end(consumer, self.topic, self.partition, position, until=end):
-                    mark_alive()
-                    for message in batch:
-                        if not assembler.pending:
-                            first = message.offset()
-                        try:
-                            record = assembler.feed(message.value())
-                        except MalformedRecord as error:
-                            raise Refusal(
-                                f"topic={self.topic} partition={self.partition} offset={message.offset()} is no commit "
-                                f"({error}): {way_out}"
-                            ) from error
-                        if record is not None:
-                            state = self._replay(store, record, first, message.offset() + 1, epoch, way_out)
+                place = (self.topic, self.partition)
+                for message in read_to_end(consumer, place, position, until=end, mark_alive=mark_alive):
+                    offset = message.offset()
+                    if not assembler.pending:
+                        first = offset
+                    try:
+                        record = assembler.feed(message.value() or b"")
+                    except MalformedRecord as error:
+                        raise Refusal(
+                            f"topic={self.topic} partition={self.partition} offset={offset} is no commit ({error}): {way_out}"
+                        ) from error
+                    if record is not None:
+                        state = self._replay(store, record, first, offset + 1, epoch, way_out)
         if assembler.pending:
             raise Refusal(
                 f"topic={self.topic} partition={self.partition} ends with a commit that lacks chunks: {way_out}"

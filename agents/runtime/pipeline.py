@@ -13,9 +13,8 @@ from typing import Any, ClassVar, Generic
 from confluent_kafka.admin import AdminClient
 from typing_extensions import TypeVar
 
-from susurrus.agents.config.kafka_properties import librdkafka
 from susurrus.agents.config.settings import Settings
-from susurrus.agents.kafka.clients import Clients
+from susurrus.agents.kafka.clients import Clients, clients_of
 from susurrus.agents.kafka.topics import check_topics
 from susurrus.agents.runtime.ledger import Ledger
 from susurrus.agents.runtime.services import Services
@@ -76,12 +75,7 @@ class Pipeline(ABC, Generic[S]):
         """What the tasks share. Raises ConfigurationError, also where a noise secret is needed and there is none."""
         settings = self.settings
         digest, secret = self.digest(), settings.secret()
-        clients = Clients(
-            librdkafka(settings.kafka),
-            application=settings.application,
-            embedded=settings.kafka.embedded,
-            transaction_timeout=settings.worker.transaction_timeout,
-        )
+        clients = clients_of(settings)
         ledger = Ledger(
             settings,
             clients,

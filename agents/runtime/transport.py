@@ -263,7 +263,7 @@ class _WholeBatches:
         return more
 
     def next_batch(self) -> _WholeBatch:
-        """It."""
+        """The next record batch."""
         return _WholeBatch(self._batches.next_batch())
 
 
@@ -359,8 +359,8 @@ class BatchConsumer(driver.Consumer):
 class BatchTransport(driver.Transport):
     """Faust transport with batches.
 
-    is_reading: whether a partition's task wants to be fed. on_trouble: told why a partition cannot be read, every few seconds, from
-    the consumer's thread.
+    is_reading: whether a partition's task wants to be fed. on_trouble: called from the consumer's thread, every few seconds, with
+    the partition that cannot be read and why.
     """
 
     Consumer = BatchConsumer

@@ -292,7 +292,8 @@ class _Consumer:
     def consume(self, number: int, timeout: float) -> list[Any]:
         if self.log.errors:
             error = self.log.errors.pop(0)
-            return [SimpleNamespace(error=lambda: error)]
+            place = {"topic": lambda: "published-keys", "partition": lambda: 0, "offset": lambda: 0}
+            return [SimpleNamespace(error=lambda: error, **place)]
         threading.Event().wait(0.005)
         found = range(self.at, len(self.log.values))
         self.at = len(self.log.values)

@@ -1,6 +1,6 @@
 """What a new epoch costs and where it begins, without a broker; doing it is in tests/chaos/test_restored.py."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -67,16 +67,6 @@ def charge(window: int, *, epoch: int = 1, pipeline: str = "page-views") -> char
     )  # fmt: skip
 
 
-class Work(NewEpoch):
-    """Reads lists."""
-
-    log: list[Progress]
-    charged: list[charges.Charge]
-
-    def _charges(self) -> Iterator[charges.Charge]:
-        return iter(self.charged)
-
-
 @pytest.fixture
 def work(monkeypatch: pytest.MonkeyPatch) -> Any:
     def work(
@@ -88,13 +78,19 @@ def work(monkeypatch: pytest.MonkeyPatch) -> Any:
         first_window: FirstWindow = "next",
         origin: Any = None,
         **sections: Any,
-    ) -> Work:
+    ) -> NewEpoch:
+        def read(*, complete: bool) -> list[charges.Charge]:
+            assert complete
+            return [charge(p.window, epoch=p.epoch_number) for p in log] if charged is None else charged
+
         configured = settings(**{**OTHERS, **sections})
         records = {} if not number else {"epoch": ledger.Epoch(epoch=EPOCHS[number], number=number, created=0)}
         common: Any = {
             "settings": configured,
             "clients": clients or Clients(),
-            "ledger": SimpleNamespace(refresh=lambda **_: None, records=lambda: records),
+            "ledger": SimpleNamespace(
+                refresh=lambda **_: None, records=lambda: records, charges=SimpleNamespace(topic="c", read=read)
+            ),
             "calendar": configured.calendar,
             "config_digest": bytes(32),
             "secret": b"",
@@ -104,10 +100,8 @@ def work(monkeypatch: pytest.MonkeyPatch) -> Any:
             if isinstance(configured, HistogramSettings)
             else Services(**common)
         )
-        made = Work(pipeline_of(configured), services, first_window=first_window, origin=origin)
         monkeypatch.setattr(module, "read_progress", lambda clients, topic: enumerate(log))
-        made.charged = [charge(p.window, epoch=p.epoch_number) for p in log] if charged is None else charged
-        return made
+        return NewEpoch(pipeline_of(configured), services, first_window=first_window, origin=origin)
 
     return work
 

@@ -70,6 +70,6 @@ def test_a_refusal_of_an_unknown_partition_is_shown() -> None:
     assert [row.partition for row in judge([refusal], {("route", 0): 1}, None)] == [0, 7]
 
 
-@pytest.mark.parametrize("state", ["moved", "refused", "something-new"])
+@pytest.mark.parametrize("state", ["fenced", "refused", "something-new"])
 def test_every_other_state_needs_somebody(state: str) -> None:
     assert one(report(state=state)).state not in ("running", "starting")

@@ -1,4 +1,4 @@
-"""Offsets that no broker told: librdkafka's placeholders must never pass for the ends of a log."""
+"""Offsets that no broker knew: librdkafka's placeholders must never pass for the ends of a log."""
 
 from concurrent.futures import Future
 from types import SimpleNamespace
@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import OFFSET_END, OFFSET_INVALID, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
-from susurrus.agents.kafka.clients import Clients, told
+from susurrus.agents.kafka.clients import Clients, known_offset
 
 
 class StubAdmin:
@@ -36,7 +36,7 @@ def clients_with(monkeypatch: pytest.MonkeyPatch, *, earliest: int = 0, latest: 
     return clients
 
 
-def test_ends_are_what_the_broker_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ends_are_what_the_broker_knew(monkeypatch: pytest.MonkeyPatch) -> None:
     assert clients_with(monkeypatch, earliest=3, latest=9).watermarks("raw", 0) == (3, 9)
     assert clients_with(monkeypatch).watermarks("raw", 0) == (0, 0)
 
@@ -69,7 +69,7 @@ def test_an_instant_nobody_could_look_up_is_not_the_end(monkeypatch: pytest.Monk
         clients_with(monkeypatch, latest=9, found=found).offset_at("raw", 0, 5)
 
 
-def test_told() -> None:
-    assert told(0) == 0
+def test_a_placeholder_is_no_offset() -> None:
+    assert known_offset(0) == 0
     with pytest.raises(KafkaException):
-        told(OFFSET_INVALID)
+        known_offset(OFFSET_INVALID)

@@ -1,5 +1,5 @@
-"""Where an epoch begins in the raw topic: for the initializer of a pipeline (ledger.py), and for whoever begins anew
-(new_epoch.py)."""
+"""The first offsets of an epoch in the raw topic: for the initializer of a pipeline (ledger.py), and for a new epoch
+(agents/operations/new_epoch.py)."""
 
 from typing import Literal
 

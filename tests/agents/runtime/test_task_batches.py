@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from susurrus.agents.runtime.task import Aborted, PartitionTask
+from susurrus.agents.runtime.task import PartitionTask
+from susurrus.agents.runtime.transaction import Aborted
 from susurrus.agents.runtime.transport import Batch
 
 
@@ -37,7 +38,7 @@ def task() -> Any:
         give_up=lambda reason: None,
     )
     made.next = 2037
-    made._look_at_log = lambda seconds: None  # type: ignore[method-assign]
+    made._input.look = lambda position, after: None  # type: ignore[method-assign]
     return made
 
 
@@ -88,7 +89,7 @@ def test_a_stage_is_asked_for_commits_however_much_waits_for_it(task: Any) -> No
 
     task._stage.take = take
     task.assigned(1)
-    task._reposition = False
+    task._inbox.generation()
     task.offer(batch(2037, 2087, first=2037))
     working(task, 3, lambda: iter(()))
     assert len(task._stage.offsets) == 3 * 4 * 50
@@ -98,7 +99,7 @@ def test_transactions_that_are_aborted_again_and_again_are_told_and_slowed_down(
     task: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     paused: list[int] = []
-    monkeypatch.setattr(task, "_pause", lambda: paused.append(task._aborts))
+    monkeypatch.setattr(task, "_pause", lambda: paused.append(task._stalls._aborts))
     monkeypatch.setattr(task, "_require_store", lambda: None)
     task._changelog = SimpleNamespace(meta=lambda store: None)
     task._stage.restore = lambda store, meta, position: 2037
