@@ -195,8 +195,11 @@ def wait_for(condition: Callable[[], object], what: str, *, seconds: float = SEC
 
 
 @contextlib.contextmanager
-def real_broker() -> Iterator[Broker]:
-    """The broker of ``SUSURRUS_TEST_BOOTSTRAP``, else one from Maven's JARs, else a container, else a skip."""
+def found_broker() -> Iterator[Broker]:
+    """The broker of ``SUSURRUS_TEST_BOOTSTRAP``, else one from Maven's JARs, else a container.
+
+    Raises KafkaUnavailableError, which names what is missing.
+    """
     if bootstrap := os.environ.get("SUSURRUS_TEST_BOOTSTRAP"):
         yield Broker(bootstrap, description=f"SUSURRUS_TEST_BOOTSTRAP={bootstrap}")
         return
@@ -208,7 +211,9 @@ def real_broker() -> Iterator[Broker]:
             try:
                 broker = stack.enter_context(container_broker())
             except KafkaUnavailableError as no_docker:
-                give_up(f"no real broker: {no_java}; {no_docker}; and SUSURRUS_TEST_BOOTSTRAP is not set")
+                raise KafkaUnavailableError(
+                    f"no real broker: {no_java}; {no_docker}; and SUSURRUS_TEST_BOOTSTRAP is not set"
+                ) from no_docker
         yield broker
 
 

@@ -21,6 +21,7 @@ from susurrus.agents.operations.status import collect
 from susurrus.agents.runtime.crash_points import POINTS
 from susurrus.topics import progress
 from tests.broker import Broker
+from tests.forked import Child, fork_server
 
 SECRET = "5a" * 32
 EPOCH = "0123456789abcdef0123456789abcdef"
@@ -79,14 +80,24 @@ def _toml(value: Any) -> str:
 
 
 class Worker:
-    """One worker process; its log is kept for the error message of a failed test."""
+    """One worker process; its log is kept for the error message of a failed test.
+
+    It is forked from a server that has imported everything. With SUSURRUS_TEST_FORK=0 it is started from the command line.
+    """
 
     def __init__(self, config: Path, directory: Path, environ: Mapping[str, str]) -> None:
         self.log = directory / f"worker-{time.monotonic_ns()}.log"
+        self.log.touch()
+        arguments = ["worker", "--config", str(config)]
+        environment = {**os.environ, "SUSURRUS_SECRET": SECRET, **environ}
+        self.process: Child | subprocess.Popen[bytes]
+        if os.environ.get("SUSURRUS_TEST_FORK") != "0":
+            self.process = fork_server().spawn(arguments, environment, self.log)
+            return
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "susurrus.agents.cli", "worker", "--config", str(config)],
-                env={**os.environ, "SUSURRUS_SECRET": SECRET, **environ},
+                [sys.executable, "-m", "susurrus.agents.cli", *arguments],
+                env=environment,
                 stdout=log,
                 stderr=subprocess.STDOUT,
             )
@@ -100,11 +111,17 @@ class Worker:
         log, at once if the process has ended.
         """
         deadline = time.monotonic() + seconds
-        # The state follows the name, which is in parentheses. Others soon take a frozen worker's partitions over, so ask often.
-        while Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()[0] != "T":
+        # Others soon take a frozen worker's partitions over, so ask often.
+        while not self._frozen():
             if time.monotonic() > deadline or self.process.poll() is not None:
                 raise TimeoutError(f"the worker did not freeze itself\n{self.tail()}")
             time.sleep(0.02)
+
+    def _frozen(self) -> bool:
+        with contextlib.suppress(OSError):  # of a process that is gone
+            # The state follows the name, which is in parentheses.
+            return Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+        return False
 
     def kill(self) -> None:
         """SIGKILL, and wait until it is gone."""
