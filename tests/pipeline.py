@@ -25,6 +25,10 @@ from tests.forked import Child, fork_server
 
 SECRET = "5a" * 32
 EPOCH = "0123456789abcdef0123456789abcdef"
+CRASHING: dict[str, Any] = {"worker": {"session_timeout": "2s", "fetch_bytes": 65_536}}
+"""For workers that die one after the other: the next one waits for the session of the last."""
+SEEDS = range(10)
+"""Of tests in the campaign that roll dice."""
 
 Public = dict[str, dict[int, list[tuple[bytes, bytes, int]]]]
 """topic -> partition -> (key, value, time stamp) in log order."""
@@ -198,12 +202,18 @@ class Pipeline:
         finally:
             worker.signal(signal.SIGCONT)
 
-    def crash_everywhere(self, stages: Iterable[str], nth: int) -> None:
-        """One worker after the other, each killed (SIGKILL by its own hand) at another point of a stage's ``nth`` commit."""
-        for stage in stages:
-            for point in POINTS:
-                worker = self.start(SUSURRUS_CRASH_AT=f"{stage}:{point}:{nth}")
-                assert worker.process.wait(120) == -9, f"{stage}:{point} was not reached\n{worker.tail()}"
+    def crash(self, where: str, seconds: float = 60.0) -> None:
+        """One more worker, which kills itself (SIGKILL) at that visit of a point (``stage:point:visit``)."""
+        worker = self.start(SUSURRUS_CRASH_AT=where)
+        try:
+            assert worker.process.wait(seconds) == -9, worker.tail()
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"{where} was not reached\n{self.trouble()}\n{worker.tail()}") from None
+
+    def crash_everywhere(self, stage: str, visit: int) -> None:
+        """One worker after the other, each killed at another point of a commit of the stage."""
+        for point in POINTS:
+            self.crash(f"{stage}:{point}:{visit}")
 
     def replace_at_random(self, dice: Random, longest: float) -> None:
         """Two workers; five times one of them is killed within ``longest`` seconds and replaced by one with an empty disk."""
@@ -235,7 +245,7 @@ class Pipeline:
             found[(str(record.window), record.partition)] = record.trigger
         return found
 
-    def wait(self, trigger: int | None = None, *, windows: int = 1, seconds: float = 180.0) -> None:
+    def wait(self, trigger: int | None = None, *, windows: int = 1, seconds: float = 120.0) -> None:
         """Until every partition has completed a trigger (the last one by default) of that many windows."""
         settings = self.settings
         wanted = trigger or settings.triggers
