@@ -205,7 +205,7 @@ def found_broker() -> Iterator[Broker]:
         return
     with contextlib.ExitStack() as stack:
         try:
-            cluster = stack.enter_context(KafkaCluster(brokers=1))
+            cluster = stack.enter_context(KafkaCluster(brokers=1, short_lived=True))
             broker = Broker(cluster.bootstrap_servers, description="Java and Maven", cluster=cluster)
         except KafkaUnavailableError as no_java:
             try:
@@ -222,7 +222,7 @@ def real_cluster(brokers: int = 3) -> Iterator[Broker]:
     """Brokers (of three: replication 3, min.insync.replicas 2) that a test may kill; skipped without Java and Maven."""
     with contextlib.ExitStack() as stack:
         try:
-            cluster = stack.enter_context(KafkaCluster(brokers=brokers, heap="384m"))
+            cluster = stack.enter_context(KafkaCluster(brokers=brokers, heap="384m", short_lived=True))
         except KafkaUnavailableError as no_java:
             give_up(f"no {brokers}-broker cluster: {no_java}")
         yield Broker(cluster.bootstrap_servers, description=f"{brokers} brokers, Java and Maven", cluster=cluster)
