@@ -24,7 +24,7 @@ def archive(kafka: Broker, copies: int) -> str:
     return topic
 
 
-def same_archive(broker: Broker, topic: str, copies: int = COPIES) -> str:
+def same_archive(broker: Broker, topic: str, copies: int) -> str:
     """On another broker. The topic's name is part of the noise's address, so the copy has it, too."""
     broker.create_topic(topic, RAW_PARTITIONS, {"retention.ms": "-1"})
     produce(broker, topic, web_log(RAW_PARTITIONS, copies))
@@ -51,6 +51,12 @@ def raw(kafka: Broker, once: Once) -> str:
 def undisturbed(kafka: Broker, raw: str, once: Once, tmp_path_factory: pytest.TempPathFactory) -> Public:
     """What is published of it."""
     return once("undisturbed", lambda: published_in_peace(kafka, tmp_path_factory.mktemp("undisturbed"), raw))
+
+
+@pytest.fixture
+def lone_raw(lone_broker: Broker, raw: str) -> str:
+    """The same on a broker of the test's own."""
+    return same_archive(lone_broker, raw, COPIES)
 
 
 @pytest.fixture(scope="session")

@@ -24,7 +24,7 @@ from tests.broker import Broker, started, wait_for
 from tests.chaos.test_refusals import PATIENCE, SMALL, raw_topic, refused, wait_until_refused
 from tests.pipeline import Pipeline
 
-pytestmark = [pytest.mark.chaos, pytest.mark.broker, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.chaos, pytest.mark.broker]
 
 USER = "User:susurrus"
 PASSWORD = "hunter2"
@@ -106,7 +106,7 @@ def test_a_topic_that_is_missing_is_named_and_once_created_the_worker_goes_on(
     raw = raw_topic(kafka)
     wanted = undisturbed(kafka, tmp_path, raw)
     [port] = free_ports(1)
-    with Pipeline(kafka, tmp_path, raw, {**SMALL, "worker": {"web_port": port}}) as pipeline:
+    with Pipeline(kafka, tmp_path, raw, {**SMALL, "worker": {"session_timeout": "2s", "web_port": port}}) as pipeline:
         topic = pipeline.settings.topic(missing)
         with pipeline.held() as worker:
             kafka.delete_topic(topic)
