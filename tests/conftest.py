@@ -4,6 +4,7 @@ Tests marked ``campaign`` run with ``--campaign``, or where a test is named (``p
 """
 
 import contextlib
+import time
 from collections.abc import Callable, Iterator
 from itertools import zip_longest
 from typing import Any
@@ -18,6 +19,8 @@ _ONE_EACH_RUN = {"kafka_cluster": "cluster", "schema_registry": "registry"}
 """Fixtures that only one of xdist's workers shall set up -> the group of tests that it gets."""
 _REAL = {"kafka", "lone_broker", *_ONE_EACH_RUN}
 _HOST = pytest.StashKey[sharing.Host]()
+_DEADLINE = pytest.StashKey[float]()
+_NO_TIME = "no time left"
 
 
 @pytest.fixture(scope="session")
@@ -79,6 +82,18 @@ def once(
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--campaign", action="store_true", help="also run the tests marked campaign (long, repeated)")
+    parser.addoption("--minutes", type=float, default=float("inf"), help="start no test after so many minutes")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[_DEADLINE] = time.monotonic() + 60 * config.getoption("--minutes")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Before any fixture of a test."""
+    if time.monotonic() > item.config.stash[_DEADLINE]:
+        pytest.skip(_NO_TIME)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -141,6 +156,11 @@ def pytest_testnodedown(node: Any) -> None:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Tests without their broker are the ones that matter most here: never let that pass quietly."""
+    late = [report.nodeid for report in terminalreporter.getreports("skipped") if _NO_TIME in str(report.longrepr)]
+    if late:
+        terminalreporter.section(f"NOT RUN: {len(late)} TESTS, NO TIME LEFT", sep="!", yellow=True, bold=True)
+        for name in sorted({name.partition("[")[0] for name in late}):
+            terminalreporter.line(f"{sum(other.partition('[')[0] == name for other in late)}x {name}")
     for reason, times in broker.missing.items():
         terminalreporter.section("TESTS ON A REAL BROKER DID NOT RUN", sep="!", red=True, bold=True)
         terminalreporter.line(f"{times}x {reason}")
