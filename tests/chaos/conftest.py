@@ -32,12 +32,16 @@ def same_archive(broker: Broker, topic: str, copies: int) -> str:
 
 
 def published_in_peace(
-    kafka: Broker, directory: Path, raw: str, overrides: Mapping[str, Any] | None = None, *wanted: int, windows: int = 1
+    kafka: Broker,
+    directory: Path,
+    raw: str,
+    overrides: Mapping[str, Any] | None = None,
+    wait: Callable[[Pipeline], None] = Pipeline.wait,
 ) -> Public:
-    """What one worker publishes that nobody disturbs. wanted: the trigger to wait for, if it is not the last one."""
+    """What one worker publishes that nobody disturbs."""
     with Pipeline(kafka, directory, raw, overrides) as pipeline:
         pipeline.start()
-        pipeline.wait(*wanted, windows=windows)
+        wait(pipeline)
         return pipeline.public()
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.broker import Broker
 from tests.chaos.conftest import Once, published_in_peace
-from tests.chaos.test_windows import CALENDAR, TRIGGERS, WINDOWS, archive_of, events
+from tests.chaos.test_windows import CALENDAR, archive_of, events, wait_for_all
 from tests.pipeline import CRASHING, SEEDS, Pipeline, Public, merged
 
 pytestmark = pytest.mark.chaos
@@ -45,7 +45,7 @@ def in_peace(kafka: Broker, once: Once, raw: str, strategy: str, factory: pytest
     directory = factory.mktemp("quiet")
     return once(
         f"{raw}-{strategy}",
-        lambda: published_in_peace(kafka, directory, raw, STRATEGIES[strategy], TRIGGERS, windows=WINDOWS),
+        lambda: published_in_peace(kafka, directory, raw, STRATEGIES[strategy], wait_for_all),
     )
 
 
@@ -65,7 +65,7 @@ def test_a_worker_killed_between_every_two_steps_changes_no_byte(
     with Pipeline(kafka, tmp_path, raw_events, merged(STRATEGIES[strategy], CRASHING)) as pipeline:
         pipeline.crash_everywhere(stage, 3)
         pipeline.start()
-        pipeline.wait(TRIGGERS, windows=WINDOWS)
+        wait_for_all(pipeline)
         assert pipeline.public() == quiet
 
 
@@ -85,5 +85,5 @@ def test_spills_and_workers_with_empty_disks_change_no_byte(
     spilling = {"worker": {"max_open_records": 1000}}
     with Pipeline(kafka, tmp_path, loaded_events, STRATEGIES[strategy] | spilling) as pipeline:
         pipeline.replace_at_random(Random(seed), 5.0)
-        pipeline.wait(TRIGGERS, windows=WINDOWS)
+        wait_for_all(pipeline)
         assert pipeline.public() == quiet

@@ -17,6 +17,7 @@ from susurrus.mechanisms.local.threshold import (
     round_up,
 )
 from susurrus.mechanisms.local.wave import SquareWave
+from tests.samples import samples
 
 
 def seeded(seed: int) -> Words:
@@ -49,7 +50,7 @@ class TestObjective:
         """Simulated from raw values to decoded reports; the authors' weights miss it by far."""
         rng = np.random.default_rng(1)
         n, hybrid, errors = 4000, Hybrid(1.0, alpha), []
-        for k in range(150):
+        for k in range(samples(150)):
             values = rng.exponential(20.0, n).clip(0, 200)
             decoded = theta * hybrid.decode(hybrid.randomise(values / theta, seeded(k)))
             gap = np.concatenate(([0.0], np.cumsum(decoded - values)))

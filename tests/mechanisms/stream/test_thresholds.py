@@ -23,6 +23,7 @@ from susurrus.mechanisms.stream.quantile import (
     unit_laplace,
 )
 from susurrus.mechanisms.stream.threshold import NoisyMax, squared_error_slope
+from tests.samples import samples
 
 
 def noise(name: str = "p") -> WindowNoise:
@@ -118,7 +119,7 @@ class TestNoisyMaxPrivacy:
 def test_release_follows_the_exact_law():
     law = NoisyMax(bound=6, epsilon=0.8, slope=0.3, candidates=(1, 2, 3, 4, 6), one_sided=True)
     counts = law.count(np.array([0, 2, 3, 5]))
-    n = 20_000
+    n = samples(20_000)
     thetas = law.release(np.tile(counts, (n, 1)), noise(), streams(n))
     seen = np.array([(thetas == t).mean() for t in law.candidates])
     expected = winning_probabilities(list(law.scores(counts) / GRID), 0.8, True)
@@ -308,7 +309,7 @@ class TestSmoothQuantile:
         law = self.law(beta_tail=0.1)
         values = np.random.default_rng(1).integers(0, 60, 400)
         centre = float(np.sort(values)[law.rank - 1])
-        n = 2000
+        n = samples(2000)
         below = np.mean([law.tau(values, noise(), s) < centre for s in streams(n)])
         assert abs(below - 0.1) < 5 * math.sqrt(0.1 * 0.9 / n)
 
