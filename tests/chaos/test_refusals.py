@@ -18,6 +18,7 @@ from susurrus.topics import tick
 from susurrus.topics.packing import Kind, kind_of
 from susurrus.topics.timestamps import format_time
 from tests.broker import Broker, wait_for
+from tests.chaos.conftest import published_in_peace
 from tests.pipeline import EPOCH, SECRET, Pipeline, Worker, archive_topic, produce
 
 pytestmark = pytest.mark.chaos
@@ -160,10 +161,7 @@ def test_a_worker_with_a_changed_configuration_does_not_start_and_the_old_one_go
     kafka: Broker, tmp_path: Path
 ) -> None:
     raw = raw_topic(kafka)
-    with Pipeline(kafka, tmp_path, raw, SMALL) as undisturbed:
-        undisturbed.start()
-        undisturbed.wait()
-        wanted = undisturbed.public()
+    wanted = published_in_peace(kafka, tmp_path, raw, SMALL)
     with Pipeline(kafka, tmp_path, raw, SMALL) as pipeline:
         pipeline.crash("release:after-commit:2")
         pipeline.data["bounds"] = {"max_records_per_user": 5}
