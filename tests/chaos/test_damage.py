@@ -10,7 +10,7 @@ from susurrus.agents.pipelines import pipeline_of
 from tests.broker import Broker, wait_for
 from tests.pipeline import Pipeline, Public
 
-pytestmark = [pytest.mark.chaos, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.chaos
 
 _LENGTH_AT, _HEADER = 8, 12
 """A stored batch: base offset (8 bytes), length of what follows (4 bytes)."""
@@ -49,12 +49,12 @@ def test_a_damaged_batch_holds_up_its_partition_and_no_worker(
         wait_for(
             held_up,
             "one raw partition that says why it cannot be read, and two that are read to their end",
-            seconds=120,
+            seconds=60,
         )
         assert route()[0].state == "stalled"
         assert route()[0].action.startswith("a record batch is damaged; look at the disk")
         assert 0 < route()[0].position < route()[0].end
         flip_a_byte(log, 0.6)
-        pipeline.wait(seconds=120)
+        pipeline.wait(seconds=60)
         assert [worker.process.poll() for worker in workers] == [None, None]
         assert pipeline.public() == undisturbed

@@ -20,7 +20,7 @@ from susurrus.topics.timestamps import format_time
 from tests.broker import Broker, wait_for
 from tests.pipeline import Pipeline
 
-pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.chaos, pytest.mark.campaign]
 
 EVERY = 2_000
 LENGTH = 600_000

@@ -1,6 +1,7 @@
 """The whole pipeline on a real broker against the slow reference: every published number, for every strategy."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -8,17 +9,14 @@ import pytest
 
 from susurrus.topics import histogram
 from tests.broker import Broker
-from tests.pipeline import EPOCH, SECRET, Pipeline, archive_topic, produce, web_log
+from tests.chaos.conftest import archive
+from tests.pipeline import EPOCH, SECRET, Pipeline
 from tests.reference import Event, canonical, expected
-
-RAW_PARTITIONS = 3
 
 
 @pytest.fixture(scope="module")
-def raw(kafka: Broker) -> str:
-    topic = archive_topic(kafka, RAW_PARTITIONS)
-    produce(kafka, topic, web_log(RAW_PARTITIONS))
-    return topic
+def raw(kafka: Broker, once: Callable[[str, Callable[[], str]], str]) -> str:
+    return once("end-to-end", lambda: archive(kafka, 1))
 
 
 def events_of(kafka: Broker, raw: str) -> list[Event]:

@@ -12,6 +12,7 @@ from susurrus.mechanisms.local.estimate import Estimate, Totals, combine, estima
 from susurrus.mechanisms.local.hybrid import Hybrid
 from susurrus.mechanisms.local.randomness import Words
 from susurrus.mechanisms.local.window import GRID
+from tests.samples import samples
 
 
 def seeded(seed: int) -> Words:
@@ -52,7 +53,7 @@ def test_standard_errors_cover(alpha: float, slack: float) -> None:
     hybrid, theta = Hybrid(1.0, alpha), 10.0
     values = np.random.default_rng(2).beta(1, 4, 2000) * theta
     scores = []
-    for k in range(400):
+    for k in range(samples(400)):
         found = estimate(Totals.of(hybrid.randomise(values / theta, seeded(k))), theta, hybrid)
         scores.append((found.sum - values.sum()) / found.standard_error)
     deviation = float(np.std(scores))
@@ -68,7 +69,10 @@ def test_standard_errors_cover(alpha: float, slack: float) -> None:
 def test_the_error_of_few_reports_is_no_smaller_than_it_is(epsilon: float, reports: int, alpha: float) -> None:
     """The mean of a single bit is 0 or 1, where the next bit would seem to be sure."""
     hybrid = Hybrid(epsilon, alpha)
-    found = [estimate(Totals.of(hybrid.randomise(np.full(reports, 0.3), seeded(k))), 1.0, hybrid) for k in range(3_000)]
+    found = [
+        estimate(Totals.of(hybrid.randomise(np.full(reports, 0.3), seeded(k))), 1.0, hybrid)
+        for k in range(samples(3_000))
+    ]
     true = float(np.mean([(e.sum - 0.3 * reports) ** 2 for e in found]))
     assert true < 1.1 * float(np.mean([e.variance for e in found]))
 

@@ -16,6 +16,7 @@ from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.mechanisms.local.hybrid import EPSILON_STAR, Hybrid, StochasticRounding, hybrid_alpha
 from susurrus.mechanisms.local.randomness import WORD, Words
 from susurrus.mechanisms.local.window import GRID
+from tests.samples import samples
 
 EPSILONS = (0.05, 0.2, 0.61, 1.0, 2.0, 6.0)
 
@@ -88,7 +89,7 @@ class TestHybrid:
     @pytest.mark.parametrize("alpha", [0.0, 0.4, 1.0])
     @pytest.mark.parametrize("fraction", [0.0, 0.2, 0.77, 1.0])
     def test_decoded_reports_are_unbiased_with_the_stated_variance(self, alpha: float, fraction: float) -> None:
-        hybrid, n = Hybrid(1.0, alpha), 200_000
+        hybrid, n = Hybrid(1.0, alpha), samples(200_000)
         decoded = hybrid.decode(hybrid.randomise(np.full(n, fraction), seeded(3)))
         variance = float(hybrid.variance(np.array([fraction]))[0])
         assert decoded.mean() == pytest.approx(fraction, abs=5 * math.sqrt(variance / n))
@@ -159,7 +160,7 @@ class TestLeak:
     @pytest.mark.parametrize(("mechanism", "leaks"), [("ours", False), ("rescaling", True)])
     def test_the_last_users_own_ratio(self, mechanism: str, leaks: bool) -> None:
         """Audit: the mean of everybody's outputs identifies the last user's value beyond e^epsilon."""
-        epsilon, n, rounds = 1.0, 2000, 400
+        epsilon, n, rounds = 1.0, 2000, samples(400)
 
         def means(last: float, seed: int) -> npt.NDArray[np.float64]:
             out = np.empty(rounds)
@@ -182,7 +183,7 @@ class TestLeak:
 
     @pytest.mark.statistical
     def test_an_unbiased_mean_tells_them_apart_too(self) -> None:
-        values = np.full(50_000, 0.3)
+        values = np.full(samples(50_000), 0.3)
         hybrid = Hybrid(1.0, 1.0)
         assert hybrid.decode(hybrid.randomise(values, seeded(5))).mean() == pytest.approx(0.3, abs=0.03)
         assert abs(rescaling_piecewise(values, 1.0, seeded(5)).mean() - 0.3) > 0.3

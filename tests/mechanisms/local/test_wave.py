@@ -14,6 +14,7 @@ from susurrus.mechanisms.local.randomness import Words
 from susurrus.mechanisms.local.reconstruction import Transition, em, ems, maximise, smooth
 from susurrus.mechanisms.local.wave import SquareWave, half_width, place, unplace
 from susurrus.mechanisms.local.window import GRID
+from tests.samples import samples
 
 Floats = npt.NDArray[np.float64]
 
@@ -83,7 +84,7 @@ class TestTransition:
     @pytest.mark.statistical
     def test_reports_fall_where_the_matrix_says(self) -> None:
         wave = SquareWave(1.0, 10.0)
-        values = np.random.default_rng(1).uniform(2.0, 4.0, 200_000)
+        values = np.random.default_rng(1).uniform(2.0, 4.0, samples(200_000))
         counts = wave.bucket_counts(wave.randomise(values, seeded(2)), 25)
         expected = Transition(wave, np.linspace(0, 1, 6), 25).dense()[:, 1] * values.size
         assert ((counts - expected) ** 2 / expected).sum() < 70  # 24 degrees of freedom, p about 2e-6

@@ -22,6 +22,7 @@ from susurrus.mechanisms.stream.pak_parameters import (
     tree_error,
 )
 from susurrus.mechanisms.stream.quantile import SmoothQuantile
+from tests.samples import samples
 
 THRESHOLD = SmoothQuantile(bound=200, epsilon=0.8, delta=1e-5, holdout=300, tail=0.02, beta_tail=0.05, inflation=1.2)
 MECHANISM = Pak(threshold=THRESHOLD, epsilon=1.0, horizon=300 + 100)
@@ -92,7 +93,7 @@ def test_each_tree_of_a_long_stream_has_noise_of_its_own():
 @pytest.mark.statistical
 def test_error_bars_hold_across_trees_and_include_theta():
     ratios, planted = [], []
-    for number in range(80):
+    for number in range(samples(80)):
         values = series(800, seed=number)
         state, running, errors = run([values], noise(f"s{number}"))
         clipped = np.minimum(values, state.theta)
@@ -180,9 +181,9 @@ class TestParameters:
     @pytest.mark.statistical
     def test_bounds_hold_as_often_as_they_say(self):
         rng = np.random.default_rng(0)
-        sums = np.abs(rng.laplace(0, 7 / 0.5, (4000, 7)).sum(axis=1))
+        sums = np.abs(rng.laplace(0, 7 / 0.5, (samples(4000), 7)).sum(axis=1))
         assert (sums > tree_error(100, 0.5, 0.1)).mean() < 0.1
-        excess = np.maximum(rng.exponential(size=(400, 5000)) - 2 * math.log(20), 0).sum(axis=1)
+        excess = np.maximum(rng.exponential(size=(samples(400), 5000)) - 2 * math.log(20), 0).sum(axis=1)
         assert (excess > tail_error(5000, 1 / 20, 2.0, 0.1)).mean() < 0.1
         assert excess.mean() == pytest.approx(5000 / 400, rel=0.1)  # n p^r: what the paper's bound leaves out
 

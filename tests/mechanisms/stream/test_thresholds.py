@@ -22,6 +22,7 @@ from susurrus.mechanisms.stream.quantile import (
     unit_laplace,
 )
 from susurrus.mechanisms.stream.threshold import NoisyMax, squared_error_slope
+from tests.samples import samples
 
 
 def noise(name: str = "p") -> WindowNoise:
@@ -119,7 +120,7 @@ class TestNoisyMaxPrivacy:
 def test_release_follows_the_exact_law():
     mechanism = NoisyMax(bound=6, epsilon=0.8, slope=0.3, candidates=(1, 2, 3, 4, 6), one_sided=True)
     counts = mechanism.count(np.array([0, 2, 3, 5]))
-    n = 20_000
+    n = samples(20_000)
     thetas = mechanism.release(np.tile(counts, (n, 1)), noise(), streams(n))
     seen = np.array([(thetas == t).mean() for t in mechanism.candidates])
     expected = winning_probabilities(list(mechanism.scores(counts) / GRID), 0.8, True)
@@ -326,7 +327,7 @@ class TestSmoothQuantile:
         mechanism = self.mechanism(beta_tail=0.1)
         values = np.random.default_rng(1).integers(0, 60, 400)
         centre = float(np.sort(values)[mechanism.rank - 1])
-        n = 2000
+        n = samples(2000)
         below = np.mean([mechanism.tau(values, noise(), s) < centre for s in streams(n)])
         assert abs(below - 0.1) < 5 * math.sqrt(0.1 * 0.9 / n)
 
