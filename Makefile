@@ -15,7 +15,8 @@ LOCK_ARGS ?=
 FILES := $(shell { cat pyproject.toml $(LOCK); find agents mechanisms topics -type f -not -path '*/__pycache__/*' | sort; } | cksum | cut -d ' ' -f 1)
 INSTALLED := $(VENV)/installed-$(FILES)
 PACKAGES := agents mechanisms topics
-CHECKED_TOO := deploy benchmarks/throughput.py benchmarks/trigger.py tests/broker.py tests/conftest.py tests/deploy
+CHECKED_TOO := deploy benchmarks/throughput.py benchmarks/trigger.py tests/broker.py tests/conftest.py tests/deploy \
+	tests/mechanisms/histogram/test_numbers.py
 PYTEST_ARGS ?=
 
 .DEFAULT_GOAL := help

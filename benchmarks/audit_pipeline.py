@@ -26,7 +26,7 @@ from susurrus.agents.config.sections import InputSettings
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.formats.decoders import AvroDecoder
 from susurrus.agents.histogram import route as route_module
-from susurrus.agents.histogram.published_keys import PublishedKeys
+from susurrus.agents.histogram.feedback import PublishedKeys
 from susurrus.agents.histogram.route import Route
 from susurrus.agents.histogram.services import HistogramServices
 from susurrus.agents.pipelines import settings_from

@@ -20,7 +20,7 @@ from susurrus.agents.config.settings import Settings
 from susurrus.agents.pipelines import settings_from
 from susurrus.agents.runtime.services import Services
 from susurrus.agents.runtime.transport import Batch
-from susurrus.agents.stream.mechanism import law_of
+from susurrus.agents.stream.mechanism import mechanism_of
 from susurrus.agents.stream.stage import Stream
 from susurrus.mechanisms.stream.addresses import AddressedNoise, Ints, address
 from susurrus.mechanisms.stream.hierarchy import Hierarchy
@@ -102,8 +102,8 @@ def play_streams(name: str, method: str, *, replaced: bool, trials: int, seed: i
     scenario = SCENARIOS[name]
     settings = _settings(method)
     assert settings.stream is not None
-    law = law_of(settings.stream)
-    assert (law.base.leaf, law.base.leaves) == (1, TREE)
+    mechanism = mechanism_of(settings.stream)
+    assert (mechanism.base.leaf, mechanism.base.leaves) == (1, TREE)
     leaves = len(scenario.values) - HOLDOUT
     theta = np.zeros((trials, scenario.partitions), np.int64)
     sums = np.zeros((trials, scenario.partitions, leaves))
@@ -117,7 +117,7 @@ def play_streams(name: str, method: str, *, replaced: bool, trials: int, seed: i
                 row = private_stream.decode_row(value)
                 theta[int(row.stream), partition] = row.theta
                 sums[int(row.stream), partition, row.first - HOLDOUT] = row.value.estimate / row.theta
-    return Streams(theta, sums.reshape(trials, -1), law.threshold.candidates)
+    return Streams(theta, sums.reshape(trials, -1), mechanism.threshold.candidates)
 
 
 def _published(services: Services, partition: int, values: list[int], trials: int) -> Iterator[bytes]:

@@ -35,10 +35,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 from audit_memory import Clients
 
 from susurrus.agents.histogram.bound import Bound
+from susurrus.agents.histogram.intervals import ordered
 from susurrus.agents.histogram.release import Release
 from susurrus.agents.histogram.route import Route
 from susurrus.agents.histogram.services import HistogramServices
-from susurrus.agents.histogram.state_keys import ordered
 from susurrus.agents.pipelines import settings_from
 from susurrus.agents.runtime.commit import Commit, Output
 from susurrus.agents.runtime.stage import Stage

@@ -33,11 +33,13 @@ from deploy.kafka import KafkaCluster
 from susurrus.agents.histogram.pipeline import Histogram
 from susurrus.agents.histogram.release import Release
 from susurrus.agents.histogram.settings import HistogramSettings
+from susurrus.agents.kafka.offset import Offset
 from susurrus.agents.kafka.topics import create_topics
 from susurrus.agents.pipelines import settings_from
 from susurrus.agents.runtime.store import Store
 from susurrus.agents.runtime.task import PartitionTask
 from susurrus.agents.runtime.transport import Batch
+from susurrus.mechanisms.histogram.calendar import Interval
 from susurrus.topics import bounded, tick
 
 LOADING_TRIGGERS = 10
@@ -68,7 +70,7 @@ class OnePartition:
         self.settings = HistogramSettings.of(settings_from(configuration))
         self.services = Histogram(self.settings).services()
         self.directory = directory
-        self.end = 0
+        self.end = Offset(0)
         self.interval = self.services.calendar.interval_at(self.settings.start.first_window or 0)
         self.blocks = 0
         admin = self.services.clients.admin()
@@ -121,12 +123,12 @@ class OnePartition:
         for record in records:
             producer.produce(self.settings.topic("bounded"), record, partition=0)
         producer.flush(60)
-        start, self.end = self.end, self.end + len(records)
+        start, self.end = self.end, Offset(self.end + len(records))
         rows = [SimpleNamespace(offset=start + i, value=record) for i, record in enumerate(records)]
         began = time.perf_counter()
         self.task.offer(Batch(start, self.end, rows, generation=1))
         self._wait(lambda: self.task.position == self.end, self.task)
-        self.interval += 1
+        self.interval = Interval(self.interval + 1)
         return time.perf_counter() - began
 
     def recover(self) -> float:

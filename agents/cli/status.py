@@ -15,6 +15,7 @@ from susurrus.agents.cli.console import ConfigOption, message_and_commands, out,
 from susurrus.agents.config.durations import format_duration
 from susurrus.agents.config.settings import Settings
 from susurrus.mechanisms.errors import ConfigurationError
+from susurrus.mechanisms.histogram.calendar import Interval
 from susurrus.topics.timestamps import format_time
 
 if TYPE_CHECKING:  # slow to load, so the command does it itself
@@ -128,7 +129,7 @@ def _closed(rows: "list[PartitionStatus]", settings: Settings) -> str:
     intervals = [row.interval for row in rows if row.interval is not None]
     if not intervals or len(intervals) < len(rows):
         return "-"
-    return format_time(settings.calendar.boundary(min(intervals)))
+    return format_time(settings.calendar.boundary(Interval(min(intervals))))
 
 
 def _partitions(rows: "tuple[PartitionStatus, ...]", settings: Settings, width: int) -> Table:

@@ -15,6 +15,7 @@ from susurrus.agents.config.durations import parse_instant
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.histogram.reader import HistogramReader, Snapshot
 from susurrus.mechanisms.errors import ConfigurationError, SusurrusError
+from susurrus.mechanisms.histogram.calendar import WindowStart
 
 REFRESH_SECONDS = 0.5
 ONCE_SECONDS = 20.0
@@ -61,9 +62,9 @@ def watch(
         _follow(reader, settings, console, limit, column)
 
 
-def _window(text: str) -> int:
+def _window(text: str) -> WindowStart:
     try:
-        return parse_instant(text if "T" in text else f"{text}T00:00:00Z")
+        return WindowStart(parse_instant(text if "T" in text else f"{text}T00:00:00Z"))
     except ValueError as error:
         raise ConfigurationError(f'--window="{text}": {error}') from None
 

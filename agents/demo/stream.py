@@ -22,7 +22,7 @@ from susurrus.agents.demo.machinery import PATIENCE_SECONDS, bars_of, place_of, 
 from susurrus.agents.demo.meter import Series
 from susurrus.agents.kafka.embedded import EmbeddedBroker
 from susurrus.agents.pipelines import load_settings
-from susurrus.agents.stream.mechanism import grid_of, law_of, promise_of
+from susurrus.agents.stream.mechanism import grid_of, mechanism_of, promise_of
 from susurrus.agents.stream.reader import released_stream
 from susurrus.agents.stream.sections import StreamSection
 from susurrus.agents.stream.settings import StreamSettings
@@ -86,9 +86,9 @@ def run(console: Console, series: Series, *, epsilon: float, keep: bool) -> None
         place = stack.enter_context(place_of(keep))
         broker = stack.enter_context(EmbeddedBroker())
         settings = _prepare(place, broker, series, epsilon)
-        law = law_of(settings.stream)
-        assert isinstance(law, Tops)
-        wanted = (len(series.values) - law.holdout) // law.base.leaf
+        mechanism = mechanism_of(settings.stream)
+        assert isinstance(mechanism, Tops)
+        wanted = (len(series.values) - mechanism.holdout) // mechanism.base.leaf
         bars = stack.enter_context(bars_of(console))
         events = bars.add_task("raw readings produced", total=len(series.values))
         pieces = bars.add_task("private sums released", total=wanted)
@@ -155,15 +155,15 @@ def _reader(settings: StreamSettings) -> Consumer:
 
 def picture(rows: list[StreamRow], series: Series, stream: StreamSection, *, width: int) -> Group:
     """The plot, what it says, and the promise."""
-    law, grid = law_of(stream), grid_of(stream)
-    assert isinstance(law, Tops)
+    mechanism, grid = mechanism_of(stream), grid_of(stream)
+    assert isinstance(mechanism, Tops)
     released = released_stream(rows, stream)
     columns = max(20, min(width - 10, 110))
-    edges = np.linspace(0, len(rows) * law.base.leaf, columns + 1).astype(np.int64)
+    edges = np.linspace(0, len(rows) * mechanism.base.leaf, columns + 1).astype(np.int64)
     sums, errors = released.filtered(edges[:-1], edges[1:])
     length = np.diff(edges)
     private, error = sums * grid / length, errors * grid / length
-    after = series.values[law.holdout :]
+    after = series.values[mechanism.holdout :]
     true = np.add.reduceat(after[: edges[-1]], edges[:-1]) / length
     theta = rows[0].theta
     far = np.abs(private - true) / np.maximum(true, 1e-9)

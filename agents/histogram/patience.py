@@ -1,9 +1,9 @@
-"""How long a record waits for a schema that the registry does not know (yet): by public instants and its own stamp only.
+"""How long a record waits for a schema that the registry does not know yet: by public instants and its own stamp only.
 
-A record is bad input once its id is still unknown at ``patience`` after the record was stamped or appended, whichever came
-first. Nobody says when a record was appended, and stamps can be forged ahead; but whoever looks at the log's end knows that
-all below it had been appended by then. So a schema registered within ``patience`` is always found, and what is looked at
-once a second while a record waits adds no waits up: see docs/guarantees/membership.md.
+A record is bad input once its schema's id is still unknown at ``patience`` after the record was stamped or appended, whichever came
+first. Kafka does not record when a record was appended, and a stamp can be forged to lie ahead. But everything below the log's end
+had been appended when that end was seen. So a schema registered within ``patience`` is always found. The end is looked at once a
+second while a record waits, so that waits do not add up: see docs/guarantees/membership.md.
 """
 
 from bisect import bisect_right
@@ -19,13 +19,13 @@ class Patience:
         """When the log was seen to end at each of ``_ends``, which increase."""
 
     def saw(self, end: int, now: int) -> None:
-        """All records below ``end`` had been appended by ``now``. What was seen earlier of the same records says more."""
+        """All records below ``end`` had been appended by ``now``. An earlier look at the same records is the better bound."""
         if not self._ends or end > self._ends[-1]:
             self._ends.append(end)
             self._instants.append(now)
 
     def passed(self, position: int) -> None:
-        """Records below ``position`` are asked for no more."""
+        """Records below ``position`` wait no more."""
         number = bisect_right(self._ends, position)
         del self._ends[:number], self._instants[:number]
 

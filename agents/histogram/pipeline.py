@@ -11,8 +11,8 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 from susurrus.agents.config.durations import format_duration
 from susurrus.agents.formats.decoders import decoder_of
 from susurrus.agents.histogram.bound import Bound
+from susurrus.agents.histogram.feedback import NEW_EPOCH, PublishedKeys, PublishedKeysReader
 from susurrus.agents.histogram.public_progress import PublicProgress
-from susurrus.agents.histogram.published_keys import NEW_EPOCH, PublishedKeys, PublishedKeysReader
 from susurrus.agents.histogram.reader import HistogramReader
 from susurrus.agents.histogram.release import Release
 from susurrus.agents.histogram.route import Route
@@ -21,6 +21,7 @@ from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.kafka.clients import REQUEST_SECONDS, Clients
 from susurrus.agents.runtime.pipeline import Pipeline, StageSpec
 from susurrus.mechanisms.errors import ConfigurationError
+from susurrus.mechanisms.histogram.calendar import WindowStart
 from susurrus.mechanisms.histogram.registry import build_strategy
 from susurrus.mechanisms.histogram.strategy import Need
 from susurrus.topics.spec import HISTOGRAM
@@ -139,7 +140,7 @@ class Histogram(Pipeline[HistogramSettings]):
         own = super().check_topics(admin)  # first, for it says where the raw topic is missing
         return [*_raw_topic(self.settings, admin), *own]
 
-    def reader(self, window: int | None = None) -> HistogramReader:
+    def reader(self, window: WindowStart | None = None) -> HistogramReader:
         """Of the released rows."""
         return HistogramReader(self.settings, window=window)
 

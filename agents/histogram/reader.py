@@ -17,6 +17,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from susurrus.agents.config.kafka_properties import librdkafka
 from susurrus.agents.config.settings import Settings
 from susurrus.mechanisms.errors import ConfigurationError
+from susurrus.mechanisms.histogram.calendar import WindowStart
 from susurrus.topics import histogram, progress
 from susurrus.topics.histogram import Row
 from susurrus.topics.timestamps import format_time
@@ -45,11 +46,11 @@ class Snapshot:
 class WindowState:
     """One window in one epoch as far as it was read.
 
-    number: of the epoch; 0 until progress has told. announced: by partition, the rows of each trigger that is not older than
+    number: of the epoch; 0 until progress has shown it. announced: by partition, the rows of each trigger that is not older than
     what is shown. rows: by partition and key, the rows not older than what is shown.
     """
 
-    window: int
+    window: WindowStart
     number: int = 0
     of_partitions: int = 0
     of_triggers: int = 0
@@ -111,7 +112,7 @@ class WindowState:
 class Epochs:
     """One window as far as it was read: a state for each epoch that has published something of it, by the epoch's id."""
 
-    def __init__(self, window: int) -> None:
+    def __init__(self, window: WindowStart) -> None:
         self._window = window
         self._states: dict[str, WindowState] = {}
 
@@ -150,11 +151,11 @@ class HistogramReader:
     window: start of the one window to keep, in ms; without it the newest ``keep`` windows are kept.
     """
 
-    def __init__(self, settings: Settings, *, window: int | None = None, keep: int = 3) -> None:
+    def __init__(self, settings: Settings, *, window: WindowStart | None = None, keep: int = 3) -> None:
         self._window = window
         self._keep = keep
         self._latest, self._progress = settings.topic("latest"), settings.topic("progress")
-        self.windows: dict[int, Epochs] = {}
+        self.windows: dict[WindowStart, Epochs] = {}
         self._consumer = Consumer(
             {
                 "enable.auto.commit": False,
@@ -211,18 +212,18 @@ class HistogramReader:
             return  # a window that has left the compacted topic
         if message.topic() == self._progress:
             said = progress.decode(value)
-            if self._wanted(said.window):
-                self._state(said.window).announce(said)
+            if self._wanted(window := WindowStart(said.window)):
+                self._state(window).announce(said)
         else:
             row = histogram.decode_row(value)
-            if self._wanted(row.window):
+            if self._wanted(window := WindowStart(row.window)):
                 key: Any = message.key()
-                self._state(row.window).add(int(message.partition() or 0), bytes(key), row)
+                self._state(window).add(int(message.partition() or 0), bytes(key), row)
 
-    def _state(self, window: int) -> Epochs:
+    def _state(self, window: WindowStart) -> Epochs:
         return self.windows.setdefault(window, Epochs(window))
 
-    def _wanted(self, window: int) -> bool:
+    def _wanted(self, window: WindowStart) -> bool:
         if self._window is not None:
             return window == self._window
         return len(self.windows) < self._keep or window >= min(self.windows)
@@ -235,7 +236,7 @@ class HistogramReader:
                 return found
         return None
 
-    def completed(self) -> Iterator[tuple[int, int, int]]:
+    def completed(self) -> Iterator[tuple[WindowStart, int, int]]:
         """(window start in ms, triggers complete, of triggers) of the windows kept, oldest first."""
         for window in sorted(self.windows):
             state = self.windows[window].newest

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from susurrus.agents.histogram.feedback import PublishedKeys, PublishedKeysReader
 from susurrus.agents.histogram.public_progress import PublicProgress
-from susurrus.agents.histogram.published_keys import PublishedKeys, PublishedKeysReader
 from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.runtime.services import Services
 from susurrus.mechanisms.histogram.strategy import Strategy

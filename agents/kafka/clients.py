@@ -10,6 +10,7 @@ from typing import Any
 from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, Producer, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType
 
+from susurrus.agents.kafka.offset import Offset
 from susurrus.agents.logs import ClientLog
 from susurrus.mechanisms.errors import MendableRefusal
 
@@ -153,7 +154,7 @@ class Clients:
             raise KafkaException(metadata.error)
         return 0 if metadata.error is not None else len(metadata.partitions)
 
-    def watermarks(self, topic: str, partition: int) -> tuple[int, int]:
+    def watermarks(self, topic: str, partition: int) -> tuple[Offset, Offset]:
         """(log start, high watermark) with isolation read_uncommitted: what had been appended when the request was sent.
 
         A read_committed watermark is the last stable offset: it hides what an open transaction still holds.
@@ -166,14 +167,14 @@ class Clients:
                 low, high = self._watermarks.get_watermark_offsets(
                     TopicPartition(topic, partition), timeout=REQUEST_SECONDS, cached=False
                 )
-                return low, high
+                return Offset(low), Offset(high)
         admin, tp = self.admin(), TopicPartition(topic, partition)
         low, high = (
             admin.list_offsets({tp: spec}, request_timeout=REQUEST_SECONDS)[tp]
             for spec in (OffsetSpec.earliest(), OffsetSpec.latest())
         )
         try:
-            return told(low.result().offset), told(high.result().offset)
+            return Offset(told(low.result().offset)), Offset(told(high.result().offset))
         except KafkaException as error:
             if error.args[0].code() in _STALE:
                 # The client goes on asking with the leader epoch of before the broker's restart; a new one does not know it.

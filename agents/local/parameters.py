@@ -7,6 +7,7 @@ from susurrus.agents.kafka.clients import read_to_end
 from susurrus.agents.local.settings import LocalSection
 from susurrus.agents.runtime.services import Services
 from susurrus.mechanisms.errors import Refusal
+from susurrus.mechanisms.histogram.calendar import Interval
 from susurrus.mechanisms.local.hybrid import Hybrid
 from susurrus.mechanisms.local.wave import SquareWave
 from susurrus.topics import threshold as threshold_codec
@@ -25,13 +26,17 @@ class Intervals:
 
     length: int
 
-    def at(self, moment: int) -> int:
+    def at(self, moment: int) -> Interval:
         """The interval of a moment in ms."""
-        return moment // self.length
+        return Interval(moment // self.length)
 
-    def start(self, interval: int) -> int:
+    def start(self, interval: Interval) -> int:
         """Its first ms."""
         return interval * self.length
+
+    def end(self, interval: Interval) -> int:
+        """The first ms after it."""
+        return self.start(interval) + self.length
 
 
 class Thresholds:

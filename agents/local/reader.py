@@ -15,8 +15,8 @@ from confluent_kafka import Consumer, TopicPartition
 from susurrus.agents.config.kafka_properties import librdkafka
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.kafka.clients import read_to_end
+from susurrus.mechanisms.kalman import Filtered, filter_ranges
 from susurrus.mechanisms.local.estimate import Estimate, combine
-from susurrus.mechanisms.local.filter import Filtered, filter_ranges
 from susurrus.topics import estimate as estimate_codec
 
 Rows = Sequence[estimate_codec.Estimate]
@@ -59,8 +59,11 @@ def range_sum(rows: Rows, start: int, end: int) -> Estimate:
 
 
 def filtered_sum(rows: Rows, start: int, end: int) -> Filtered:
-    """The filter's answer for the same range, from all intervals up to its end. Intervals under another threshold than the last
-    one's clip differently and are left out of the averaging: they enter by their plain sums."""
+    """The filter's answer for the same range, from all intervals up to its end.
+
+    Intervals under another threshold than the last one clip differently, so the filter leaves them out: they enter by
+    their plain sums.
+    """
     chosen = _inside(rows, start, end)
     if not chosen:
         return Filtered(0.0, 0.0)

@@ -205,13 +205,13 @@ class NewEpoch:
         replay = clock.kind == "replay"
         wanted = self._first_window
         if isinstance(wanted, int):
-            first = calendar.window_start(calendar.window_at(wanted))
+            first: int = calendar.window_start(calendar.window_at(wanted))
             if first != wanted:
                 raise ConfigurationError(
                     f"--first-window {format_time(wanted)}: is not the start of a window; use {format_time(first)}"
                 )
         else:
-            current = calendar.window_start(calendar.window_at(now))
+            current: int = calendar.window_start(calendar.window_at(now))
             following = current + calendar.window
             if replay:
                 current = newest if newest is not None else self._settings.start.first_window or 0

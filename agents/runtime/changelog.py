@@ -16,6 +16,7 @@ import msgspec
 from confluent_kafka import KafkaException, Producer
 
 from susurrus.agents.kafka.clients import Clients, deliver, read_to_end
+from susurrus.agents.kafka.offset import Offset
 from susurrus.agents.runtime.commit import Commit
 from susurrus.agents.runtime.store import FIRST_STATE_KEY, Store
 from susurrus.mechanisms.errors import Refusal
@@ -69,7 +70,7 @@ class State(msgspec.Struct):
     epoch: str
     changelog_id: str
     changelog_next: int
-    position: int
+    position: Offset
     topic_id: str
     meta: dict[str, Any]
     refresh: Refresh
@@ -191,7 +192,7 @@ class Changelog:
             epoch=epoch,
             changelog_id=self._id,
             changelog_next=following,
-            position=record.next_position,
+            position=Offset(record.next_position),
             topic_id=record.topic_id,
             meta=facts.meta,
             refresh=facts.refresh.located(first),

@@ -21,7 +21,7 @@ def check_raw(clients: Clients, topic: str) -> None:
 
 def raw_offsets(clients: Clients, topic: str, origin: Origin) -> dict[int, int]:
     """The first offset to read, by partition."""
-    offsets = {}
+    offsets: dict[int, int] = {}
     for partition in range(clients.partitions(topic)):
         low, high = clients.watermarks(topic, partition)
         if origin == "earliest":

@@ -18,11 +18,12 @@ from confluent_kafka import KafkaException, Producer
 
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.kafka.clients import Clients, read_to_end
+from susurrus.agents.kafka.offset import Offset
 from susurrus.agents.runtime.commit import Output
 from susurrus.agents.runtime.founding import check_raw, raw_offsets
 from susurrus.mechanisms.errors import MendableRefusal, Refusal
 from susurrus.mechanisms.guarantee import Guarantee
-from susurrus.mechanisms.histogram.calendar import Calendar
+from susurrus.mechanisms.histogram.calendar import Calendar, Trigger, WindowIndex, WindowStart
 from susurrus.mechanisms.spend import Budget, Spend
 from susurrus.topics import charges as charge_codec
 from susurrus.topics import ledger as codec
@@ -176,12 +177,12 @@ class Ledger:
             )
         return record
 
-    def begins(self, topic: str, partition: int) -> int:
+    def begins(self, topic: str, partition: int) -> Offset:
         """The epoch's first offset in an internal topic (full name): what is below was written in an earlier epoch."""
-        return self.start.internal.get(topic, {}).get(partition, 0)
+        return Offset(self.start.internal.get(topic, {}).get(partition, 0))
 
     @property
-    def first_window(self) -> int:
+    def first_window(self) -> WindowIndex:
         """Number of the pipeline's first window."""
         return self._calendar.window_at(self.start.first_window)
 
@@ -192,12 +193,12 @@ class Ledger:
             announced = [record for record in self._records.values() if isinstance(record, codec.Sources)]
         return min((a for a in announced if a.number > partition), key=lambda a: a.number, default=None)
 
-    def digests(self, partition: int) -> dict[tuple[int, int], str]:
+    def digests(self, partition: int) -> dict[tuple[WindowStart, Trigger], str]:
         """What this release partition has published: (window start in ms, trigger) -> link of the digest chain."""
         self.refresh()
         with self._lock:
             return {
-                (record.window, record.trigger): record.digest
+                (WindowStart(record.window), Trigger(record.trigger)): record.digest
                 for record in self._records.values()
                 if isinstance(record, codec.Digest) and record.partition == partition
             }
@@ -345,12 +346,12 @@ class Ledger:
 
     # ---- charges -----------------------------------------------------------------------------------------------------
 
-    def charge_output(self, window: int, guarantee: Guarantee) -> Output:
+    def charge_output(self, window: WindowStart, guarantee: Guarantee) -> Output:
         """The record that charges a window (start in ms)."""
         key, value = charge_codec.encode(charge_of(self._settings, window, self.epoch, guarantee))
         return Output(self.charges_topic, 0, [{"key": key, "value": value}])
 
-    def is_charged(self, window: int) -> bool:
+    def is_charged(self, window: WindowStart) -> bool:
         """Whether this pipeline's charge for a window (start in ms) is in the log.
 
         Raises BudgetExhausted where it is, but the charges up to it exceed the configured total for the raw topic.

@@ -21,6 +21,7 @@ from susurrus.agents.runtime.ledger import Ledger
 from susurrus.agents.runtime.services import Services
 from susurrus.agents.runtime.stage import Stage
 from susurrus.mechanisms.errors import ConfigurationError
+from susurrus.mechanisms.histogram.calendar import WindowStart
 from susurrus.topics.spec import TopicSpec
 
 S = TypeVar("S", bound=Settings, default=Settings)
@@ -120,7 +121,7 @@ class Pipeline(ABC, Generic[S]):
         """One line per topic: ok, or what is wrong and what to do."""
         return check_topics(self.settings, admin)
 
-    def reader(self, window: int | None = None) -> Any:
+    def reader(self, window: WindowStart | None = None) -> Any:
         """What `susurrus watch` reads of one window (its start in ms), or of the newest: agents/histogram/reader.py.
 
         Raises ConfigurationError where there is nothing to watch.

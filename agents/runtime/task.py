@@ -21,6 +21,7 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
 from susurrus.agents.kafka.clients import is_fenced
+from susurrus.agents.kafka.offset import Offset
 from susurrus.agents.logs import describe
 from susurrus.agents.runtime import crash_points
 from susurrus.agents.runtime.changelog import Changelog
@@ -107,9 +108,9 @@ class PartitionTask(threading.Thread):
         self._disk_failures = (0.0, 0.0)
         """Times of the first and the last of a series."""
         self._trouble = ""
-        self.next = -1
+        self.next = Offset(-1)
         """Input offset of the next record to take."""
-        self.position = -1
+        self.position = Offset(-1)
         """Input offset of the last commit."""
         self.alive_at = time.monotonic()
         self.committed_at: float | None = None

@@ -48,7 +48,7 @@ def steps_of(stream: StreamSection) -> int:
     return steps
 
 
-def law_of(stream: StreamSection) -> Tops | Pak:
+def mechanism_of(stream: StreamSection) -> Tops | Pak:
     """Return the mechanism.  Raises ConfigurationError."""
     steps = steps_of(stream)
     if stream.method == "pak":
@@ -74,9 +74,9 @@ def law_of(stream: StreamSection) -> Tops | Pak:
     )
 
 
-def table_of(law: Tops | Pak) -> Table:
+def table_of(mechanism: Tops | Pak) -> Table:
     """Return an empty table of streams."""
-    return PakTable(law) if isinstance(law, Pak) else TopsTable(law)
+    return PakTable(mechanism) if isinstance(mechanism, Pak) else TopsTable(mechanism)
 
 
 def promise_of(stream: StreamSection) -> Promise:

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from susurrus.agents.config import checks
 from susurrus.agents.config.settings import Settings
-from susurrus.agents.stream.mechanism import law_of
+from susurrus.agents.stream.mechanism import mechanism_of
 from susurrus.agents.stream.sections import StreamSection
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.topics.spec import STREAM_TOPICS, TopicSpec
@@ -32,7 +32,7 @@ class StreamSettings(Settings):
         """As for every kind, and what the mechanism refuses."""
         found = [*super().problems(), *checks.json_only(self.input, self.kind)]
         try:
-            law_of(self.stream)
+            mechanism_of(self.stream)
         except ConfigurationError as error:
             found.append(str(error))
         return found

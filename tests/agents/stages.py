@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from susurrus.agents.config.settings import Settings
-from susurrus.agents.histogram.published_keys import NEW_EPOCH, PublishedKeys
+from susurrus.agents.histogram.feedback import NEW_EPOCH, PublishedKeys
 from susurrus.agents.histogram.services import HistogramServices
 from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.runtime.commit import Commit, Output

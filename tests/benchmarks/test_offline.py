@@ -1,4 +1,4 @@
-"""The offline harness: its shortcuts change nothing, its workload follows the law, its rows hold what they promise."""
+"""The offline harness: its shortcuts change nothing, its workload follows its distribution, its rows hold what they promise."""
 
 import gzip
 import json

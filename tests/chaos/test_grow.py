@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import NewPartitions
 
-from susurrus.agents.histogram.sources import Sources
 from susurrus.agents.kafka.topics import create_topics
 from susurrus.agents.operations.status import collect
 from susurrus.agents.pipelines import pipeline_of
+from susurrus.agents.runtime.ticks import Sources
 from susurrus.topics import by_user, ledger, tick
 from susurrus.topics.packing import Kind, kind_of
 from susurrus.topics.timestamps import format_time

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from susurrus.agents.histogram import release as release_module
+from susurrus.agents.histogram.intervals import number_of, ordered
 from susurrus.agents.histogram.release import Release
-from susurrus.agents.histogram.state_keys import number_of, ordered
 from susurrus.agents.histogram.table import chain_key
 from susurrus.agents.runtime.services import Services
 from susurrus.mechanisms.errors import Refusal, ReplayMismatch

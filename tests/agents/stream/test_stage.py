@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from susurrus.agents.runtime.crash_points import POINTS
-from susurrus.agents.stream.mechanism import grid_of, law_of
+from susurrus.agents.stream.mechanism import grid_of, mechanism_of
 from susurrus.mechanisms.noise import NoiseSource
 from susurrus.mechanisms.stream.pak import Pak
 from susurrus.mechanisms.stream.table import stream_address
@@ -79,19 +79,19 @@ def expected(pipeline: Pipeline, number: int, stream: str, values: np.ndarray) -
     """theta and releases of one stream by the mechanism alone."""
     settings = pipeline.settings
     assert settings.stream is not None
-    law = law_of(settings.stream)
+    mechanism = mechanism_of(settings.stream)
     source = NoiseSource(
         bytes.fromhex(SECRET), epoch=bytes.fromhex(EPOCH), config=settings.config_digest(), pipeline="meters"
     )
     noise, address = source.window(0), stream_address(number % PARTITIONS, json.dumps(stream).encode())
     steps = np.rint(values / grid_of(settings.stream)).astype(np.int64)
-    state = law.start()
-    rest = law.collect(state, steps)
-    if isinstance(law, Pak):
-        law.open(state, noise, address)
+    state = mechanism.start()
+    rest = mechanism.collect(state, steps)
+    if isinstance(mechanism, Pak):
+        mechanism.open(state, noise, address)
     else:
-        law.open([state], noise, [address])
-    return state.theta, law.advance(state, rest, noise, address)
+        mechanism.open([state], noise, [address])
+    return state.theta, mechanism.advance(state, rest, noise, address)
 
 
 @pytest.fixture(scope="module")

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from susurrus.mechanisms.kalman import IntervalBank, filter_ranges
 from susurrus.mechanisms.local.estimate import Estimate, Totals, combine, estimate
-from susurrus.mechanisms.local.filter import Bank, filter_ranges
 from susurrus.mechanisms.local.hybrid import Hybrid
 from susurrus.mechanisms.local.randomness import Words
 from susurrus.mechanisms.local.window import GRID
@@ -121,7 +121,7 @@ class TestFilter:
         assert 0.5 < np.std(scores) < 1.2
 
     def test_a_single_interval_is_the_plain_estimate(self) -> None:
-        bank = Bank()
+        bank = IntervalBank()
         first = bank.open()
         bank.step(4.0, 2.5, 1.0)
         assert bank.read(first).sum == pytest.approx(10.0, rel=1e-3)

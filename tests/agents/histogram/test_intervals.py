@@ -3,12 +3,11 @@
 from dataclasses import dataclass
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from susurrus.agents.histogram.open_intervals import OpenIntervals, TickVector
-from susurrus.mechanisms.errors import Refusal
+from susurrus.agents.histogram.intervals import Intervals
+from susurrus.agents.runtime.ticks import Incoming
 from susurrus.topics.tick import Tick
 
 DIGEST = bytes(32)
@@ -25,6 +24,24 @@ class Block:
 
 
 Log = list[Block | Tick]
+CODEC = {
+    "encode": lambda block: b"%d %d %d" % (block.source, block.interval, block.name),
+    "decode": lambda data: Block(*map(int, data.split())),
+}
+
+
+@dataclass
+class MemoryStore:
+    """What spilled blocks are read from."""
+
+    rows: dict[bytes, bytes]
+
+    def scan(self, start: bytes, end: bytes) -> list[tuple[bytes, bytes]]:
+        return sorted(row for row in self.rows.items() if start <= row[0] < end)
+
+
+def fresh(*, closed: int) -> dict[str, Any]:
+    return {"closed": closed, "spilled": {}, "spills": 0}
 
 
 @st.composite
@@ -80,46 +97,51 @@ class Reader:
 
     def __post_init__(self) -> None:
         self.closed: list[tuple[int, list[Block]]] = []
-        self.meta: dict[str, Any] | None = None
+        self.stored = MemoryStore({})
+        self.meta = fresh(closed=FIRST - 1)
+        self.vector: tuple[Any, Any, Any] = ({}, ((FIRST, self.sources),), {})
         self.position = 0
-        self.spilled: dict[int, list[Block]] = {}
         self.crash()
 
     def crash(self) -> None:
-        if self.meta is None:
-            self.open: OpenIntervals[Block] = OpenIntervals.fresh(
-                config_digest=DIGEST, closed=FIRST - 1, sources=self.sources
-            )
-        else:
-            self.open = OpenIntervals.from_meta(self.meta, config_digest=DIGEST)
+        ticks, sources, received = self.vector
+        self.incoming = Incoming(
+            "topic=t", config_digest=DIGEST, way_out="begin again", ticks=ticks, sources=sources, received=received
+        )
+        self.intervals: Intervals[Block] = Intervals(self.stored, **CODEC, meta=self.meta)  # type: ignore[arg-type]
         self.taken = self.position
 
     def take(self, end: int) -> None:
         for offset in range(self.taken, end):
             record = self.log[offset]
             if isinstance(record, Tick):
-                self.open.tick(record, offset)
+                self.incoming.tick(record, offset)
             else:
-                self.open.add(record.interval, record, 1, offset)
+                self.intervals.add(record.interval, record, 1, offset)
         self.taken = end
+
+    def claim(self) -> None:
+        self.position = self.intervals.position(self.taken)
+        self.vector = self.incoming.claim(self.position, self.intervals.closed)
+        self.meta = {"closed": self.intervals.closed, **self.intervals.to_meta()}
 
     def commit(self, limit: int) -> int:
         """At most so many commits; how many there were."""
         for number in range(limit):
-            ready = self.open.ready
-            if ready <= self.open.closed:
-                if self.open.rows > self.spill_above:
-                    for interval, blocks in self.open.take_all():
-                        self.spilled.setdefault(interval, []).extend(blocks)
-                    self.position, self.meta = self.taken, self.open.to_meta(self.taken)
+            ready = self.incoming.now.ready(self.intervals.closed)
+            if ready <= self.intervals.closed:
+                if self.intervals.rows > self.spill_above:
+                    self.stored.rows.update(self.intervals.spill())
+                    self.claim()
                 return number
-            intervals = [s for s in (self.open.next_with_rows(ready), min(self.spilled, default=None)) if s is not None]
-            interval = min([s for s in intervals if s <= ready], default=ready)
-            blocks = self.spilled.pop(interval, []) + self.open.peek(interval)
-            self.open.close(interval)
+            with_rows = self.intervals.next_with_rows(ready)
+            interval = ready if with_rows is None else with_rows
+            blocks, drops = self.intervals.take(interval)
+            for start, end in drops:
+                self.stored.rows = {key: row for key, row in self.stored.rows.items() if not start <= key < end}
+            self.intervals.close(interval)
             self.closed.append((interval, blocks))
-            self.position = self.open.position(self.taken)
-            self.meta = self.open.to_meta(self.position)
+            self.claim()
         return limit
 
 
@@ -175,7 +197,7 @@ def test_an_interval_is_never_closed_before_every_source_it_counts_for_has_ticke
         ):
             closed += 1
         reader.commit(1000)
-        assert reader.open.closed == closed
+        assert reader.intervals.closed == closed
 
 
 @given(logs(), st.integers(0, 40))
@@ -184,7 +206,6 @@ def test_a_commit_claims_no_block_that_still_waits_and_no_tick_beyond_its_positi
     reader = Reader(log, sources)
     reader.take(min(end, len(log)))
     while reader.commit(1):
-        assert reader.meta is not None
         closed = reader.meta["closed"]
         for record in log[reader.position : reader.taken][:1]:
             assert isinstance(record, Block)
@@ -192,57 +213,21 @@ def test_a_commit_claims_no_block_that_still_waits_and_no_tick_beyond_its_positi
         below = [r for r in log[: reader.position] if isinstance(r, Block)]
         assert all(block.interval <= closed for block in below)
         behind = [r for r in log[: reader.position] if isinstance(r, Tick)]
-        assert reader.meta["ticks"] == {tick.source: tick.interval for tick in behind}
-
-
-def test_a_new_source_counts_from_the_interval_that_the_tick_names_wherever_the_tick_itself_stands() -> None:
-    for carried_by in (10, 13):
-        vector = TickVector({}, ((10, 2),))
-        for tick in (
-            Tick(0, carried_by, 0, DIGEST, ((12, 3), (14, 5))),
-            Tick(1, 13, 0, DIGEST),
-            Tick(0, 13, 0, DIGEST, ((13, 3), (14, 5))),
-        ):
-            vector.apply(tick)
-        assert [vector.sources.number(interval) for interval in (10, 11, 12, 13, 14)] == [2, 2, 3, 3, 5]
-        assert vector.ready(9) == 11
-        vector.apply(Tick(2, 14, 0, DIGEST))
-        assert vector.ready(9) == 13
-        vector.sources.prune(11)
-        assert vector.sources.schedule == ((12, 3), (14, 5))
-
-
-def test_a_source_that_has_not_ticked_holds_everything_back() -> None:
-    vector = TickVector({0: 20, 1: 30}, ((10, 3),))
-    assert vector.ready(9) == 9
-
-
-def test_a_tick_of_another_configuration_is_refused() -> None:
-    intervals: OpenIntervals[Block] = OpenIntervals.fresh(config_digest=DIGEST, closed=9, sources=1)
-    with pytest.raises(
-        Refusal, match="source=0 closed interval=10 under another configuration: run every worker with the same"
-    ):
-        intervals.tick(Tick(0, 10, 0, b"\1" * 32, 1), 0)
-
-
-def test_what_holds_the_next_interval_back_is_named() -> None:
-    intervals: OpenIntervals[Block] = OpenIntervals.fresh(config_digest=DIGEST, closed=9, sources=3)
-    assert intervals.stall() is None
-    intervals.tick(Tick(1, 12, 0, DIGEST), 0)
-    assert intervals.stall() == "interval=10 waits for source 0, 2: see what status says of source"
-    intervals.tick(Tick(0, 10, 0, DIGEST), 1)
-    intervals.tick(Tick(2, 10, 0, DIGEST), 2)
-    assert intervals.stall() is None
+        assert reader.vector[0] == {tick.source: tick.interval for tick in behind}
 
 
 def test_rows_in_memory_are_counted_until_their_interval_closes_or_they_are_spilled() -> None:
-    intervals: OpenIntervals[Block] = OpenIntervals.fresh(config_digest=DIGEST, closed=9, sources=1)
+    intervals: Intervals[Block] = Intervals(MemoryStore({}), **CODEC, meta=fresh(closed=9))  # type: ignore[arg-type]
     for interval, rows in ((10, 5), (11, 7), (13, 2), (9, 100)):
         intervals.add(interval, Block(0, interval, 0), rows, interval, 1000 * rows)
     assert (intervals.rows, intervals.size) == (14, 14_000)
     intervals.close(11)
     assert (intervals.rows, intervals.size) == (2, 2_000)
     assert intervals.position(99) == 13
-    assert [interval for interval, _ in intervals.take_all()] == [13]
+    assert not intervals.spilled
+    assert len(intervals.spill()) == 1
+    assert intervals.spilled
+    assert intervals.next_with_rows(12) is None
+    assert intervals.next_with_rows(13) == 13
     assert (intervals.rows, intervals.size) == (0, 0)
     assert intervals.position(99) == 99

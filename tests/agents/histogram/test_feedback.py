@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from susurrus.agents.histogram.published_keys import PublishedKeys, PublishedKeysReader
+from susurrus.agents.histogram.feedback import PublishedKeys, PublishedKeysReader
 from susurrus.agents.runtime.stage import NotYet
 from susurrus.mechanisms.errors import Refusal
 from susurrus.mechanisms.histogram.calendar import Calendar
@@ -306,8 +306,8 @@ class _Consumer:
 
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setattr("susurrus.agents.histogram.published_keys._RETRY_SECONDS", 0.01)
-    monkeypatch.setattr("susurrus.agents.histogram.published_keys._LOOK_AT_LOG_SECONDS", 0.01)
+    monkeypatch.setattr("susurrus.agents.histogram.feedback._RETRY_SECONDS", 0.01)
+    monkeypatch.setattr("susurrus.agents.histogram.feedback._LOOK_AT_LOG_SECONDS", 0.01)
     readers = []
 
     def start(log: Log) -> PublishedKeys:

@@ -1,12 +1,12 @@
-"""Which keys are published already, for bound: the way back from release, for strategies with `Need.PUBLISHED_KEYS`.
+"""The feedback from release to bound: which keys are published already, for strategies that need it.
 
     release ──published-keys──▶ one reader per worker ──▶ bound: ranks and weights of the next intervals
 
-A record's rank depends on what was published up to `lag` triggers before its own, on all of it and on nothing else. So the reader
-says how far it is complete, over all bounded partitions, bound waits for that, and what was published later does not count.
+A record's rank depends on all that was published up to `lag` triggers before its own, and on nothing else. So the reader knows how
+far it is complete, over all bounded partitions, and bound waits for that. What was published later does not count.
 
-In memory, made from the topic alone, and read again from its start after any doubt. A lost record would change ranks, so every
-interval says how many keys there are; a window that has fewer is refused.
+The index is in memory, made from the topic alone, and made again from the topic's start after any doubt. A lost record would change
+ranks. So every interval says how many keys there are, and a window that has fewer is refused.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ from susurrus.agents.kafka.clients import Clients
 from susurrus.agents.logs import describe
 from susurrus.agents.runtime.stage import NotYet
 from susurrus.mechanisms.errors import Refusal
-from susurrus.mechanisms.histogram.calendar import Calendar
+from susurrus.mechanisms.histogram.calendar import Calendar, Interval, WindowStart
 from susurrus.topics import published_keys as codec
 from susurrus.topics.packing import MalformedRecord
 
@@ -39,7 +39,7 @@ _NEVER = 1 << 62
 
 
 class PublishedKeys:
-    """Thread-safe index of the keys published in the open windows. ``partitions``: of bounded, all of which publish."""
+    """Thread-safe index of the keys published in the open windows. partitions: of bounded, all of which publish."""
 
     def __init__(self, topic: str, *, partitions: int, calendar: Calendar, config_digest: bytes) -> None:
         self.topic = topic
@@ -55,42 +55,42 @@ class PublishedKeys:
         self._clear()
 
     def _clear(self) -> None:
-        self._closed: dict[int, int] = {}
-        self._since: dict[int, dict[bytes, int]] = {}
-        self._units: dict[int, dict[bytes, int]] = {}
-        self._counted: dict[tuple[int, int], int] = {}
-        self._incomplete: set[int] = set()
-        self._offsets: dict[int, int] = {}
+        self._closed: dict[int, Interval] = {}
+        self._since: dict[WindowStart, dict[bytes, Interval]] = {}
+        self._units: dict[WindowStart, dict[bytes, int]] = {}
+        self._counted: dict[tuple[WindowStart, int], int] = {}
+        self._incomplete: set[WindowStart] = set()
+        self._offsets: dict[Interval, int] = {}
 
     # ---- questions ---------------------------------------------------------------------------------------------------
 
-    def complete(self, interval: int) -> bool:
+    def complete(self, interval: Interval) -> bool:
         """Whether everything published up to this interval is known. Raises Refusal where it never will be."""
         with self._lock:
             return self._complete(interval)
 
-    def _complete(self, interval: int) -> bool:
+    def _complete(self, interval: Interval) -> bool:
         if self._refusal:
             raise Refusal(self._refusal)
         return len(self._closed) == self._partitions and min(self._closed.values()) >= interval
 
-    def behind(self, interval: int) -> list[int]:
+    def behind(self, interval: Interval) -> list[int]:
         """The bounded partitions that have not completed this interval, as far as is known."""
         with self._lock:
             return [number for number in range(self._partitions) if self._closed.get(number, -_NEVER) < interval]
 
-    def known(self, window: int, interval: int, keys: list[bytes]) -> npt.NDArray[np.bool_]:
-        """bool[n]: which keys were published in the window that starts at ``window`` (ms), at an interval up to ``interval``.
+    def known(self, window: WindowStart, interval: Interval, keys: list[bytes]) -> npt.NDArray[np.bool_]:
+        """bool[n]: which keys were published in the window that starts at ``window``, at an interval up to ``interval``.
 
-        Raises NotYet while that interval is not complete, also when it was a moment ago and the topic is being read again: half an
-        answer would give other ranks. Raises Refusal where records of the topic are missing.
+        Raises NotYet while that interval is not complete: half an answer would give other ranks. That can follow a complete answer,
+        when the topic is being read again. Raises Refusal where records of the topic are missing.
         """
         with self._lock:
             since = self._published_in(window, interval)
             return np.array([since.get(key, _NEVER) <= interval for key in keys], np.bool_)
 
-    def units(self, window: int, interval: int, keys: list[bytes]) -> npt.NDArray[np.int64]:
-        """int64[n]: what release said at ``interval`` a record of each key weighs at the window's last trigger; 0: not public then.
+    def units(self, window: WindowStart, interval: Interval, keys: list[bytes]) -> npt.NDArray[np.int64]:
+        """int64[n]: what a record of each key weighs at the last trigger, as release wrote at ``interval``; 0: not public then.
 
         Raises as `known` does.
         """
@@ -100,14 +100,14 @@ class PublishedKeys:
                 self._lack(window)
             return np.array([units.get(key, 0) for key in keys], np.int64)
 
-    def _published_in(self, window: int, interval: int) -> dict[bytes, int]:
+    def _published_in(self, window: WindowStart, interval: Interval) -> dict[bytes, Interval]:
         if not self._complete(interval):
             raise NotYet("the published keys are being read again")
         if window in self._incomplete:
             self._lack(window)
         return self._since.get(window, {})
 
-    def _lack(self, window: int) -> NoReturn:
+    def _lack(self, window: WindowStart) -> NoReturn:
         raise Refusal(
             f"topic={self.topic} lacks keys that were published in window={window}, on which its users' ranks depend: "
             f"restore the topic as it was at the last commit, or {NEW_EPOCH}"
@@ -124,7 +124,7 @@ class PublishedKeys:
     # ---- records -----------------------------------------------------------------------------------------------------
 
     def clear(self) -> None:
-        """Nothing is known any more; the topic is about to be read from its start."""
+        """Forget everything: the topic is about to be read from its start."""
         with self._lock:
             self._clear()
 
@@ -147,12 +147,13 @@ class PublishedKeys:
             self._take(block, offset)
 
     def _take(self, block: codec.PublishedKeysBlock, offset: int) -> None:
-        partition, interval = block.partition, block.interval
+        partition, interval = block.partition, Interval(block.interval)
         if interval <= self._closed.get(partition, -_NEVER):
             return
         self._offsets.setdefault(interval, offset)
         units = [0] * len(block) if block.units is None else block.units.tolist()
-        for window, key, unit in zip(block.window.tolist(), block.keys, units, strict=True):
+        windows = map(WindowStart, block.window.tolist())
+        for window, key, unit in zip(windows, block.keys, units, strict=True):
             if unit:
                 self._units.setdefault(window, {})[key] = unit
             since = self._since.setdefault(window, {})
@@ -160,19 +161,20 @@ class PublishedKeys:
                 self._counted[window, partition] = self._counted.get((window, partition), 0) + 1
         if not block.last:
             return
-        # Keys told again with their units would make up for a lost record of theirs, as if published only now.
+        # The record with the units repeats every key. It would hide that an earlier record of them is lost.
         gap = block.units is not None and self._closed.get(partition) != interval - 1
         self._closed[partition] = interval
-        for window, total in block.totals.items():
+        for start, total in block.totals.items():
+            window = WindowStart(start)
             begun = self._calendar.first_interval(self._calendar.window_at(window)) < interval
             if (gap and begun) or self._counted.get((window, partition), 0) != total:
                 self._incomplete.add(window)
         self._forget()
 
     def _forget(self) -> None:
-        """Windows that every bound has closed, and offsets that nobody needs."""
+        """Drop windows that every bound has closed, and offsets that no bound needs."""
         newest = max(self._closed.values())
-        oldest_open = self._calendar.window_start(self._calendar.open_windows(newest + 1).start)
+        oldest_open = self._calendar.window_start(self._calendar.oldest_open(Interval(newest + 1)))
         for window in [window for window in self._since if window < oldest_open]:
             del self._since[window]
             self._units.pop(window, None)
@@ -182,7 +184,7 @@ class PublishedKeys:
         self._offsets = {interval: offset for interval, offset in self._offsets.items() if interval > oldest}
 
     def refuse(self, reason: str) -> None:
-        """Whoever asks is told this from now on."""
+        """Answer every question with this Refusal from now on."""
         with self._lock:
             self._refusal = reason
 

@@ -3,17 +3,10 @@
 import numpy as np
 import pytest
 
-from susurrus.mechanisms.stream.causal_filter import (
-    BlockFilter,
-    BlockNoise,
-    Deviations,
-    FilterState,
-    Models,
-    mixture_weights,
-    posterior,
-)
+from susurrus.mechanisms.kalman import BlockBank, Filtered, mixture_weights
+from susurrus.mechanisms.stream.posterior import BlockNoise, Deviations, block_models, posterior
 
-MODELS = Models.for_block(256, 0.1)
+MODELS = block_models(256, 0.1)
 TREES = [BlockNoise(4, 18.0, 30.0), BlockNoise(4, 9.0, 60.0), BlockNoise(1, 1.0, 5.0), BlockNoise(4, 18.0, 30.0)]
 
 
@@ -22,14 +15,16 @@ def released(seed: int) -> np.ndarray:
     return 12 + np.cumsum(rng.normal(size=13)) + rng.normal(scale=4, size=13)
 
 
-def kalman(z: np.ndarray) -> tuple[list, FilterState]:
-    state = BlockFilter(MODELS).start(1)
-    seen, place = [], 0
+def step(bank: BlockBank, block: float, tree: BlockNoise, *, opens_tree: bool) -> Filtered:
+    return bank.step(block, own=tree.own, new_common=tree.common if opens_tree else None)
+
+
+def kalman(z: np.ndarray) -> tuple[list[Filtered], BlockBank]:
+    bank, seen = BlockBank(MODELS), []
     for tree in TREES:
         for block in range(tree.blocks):
-            seen.append(BlockFilter(MODELS).step(state, z[place : place + 1], tree, opens_tree=block == 0))
-            place += 1
-    return seen, state
+            seen.append(step(bank, float(z[len(seen)]), tree, opens_tree=block == 0))
+    return seen, bank
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -38,10 +33,8 @@ def test_kalman_equals_the_dense_posterior_of_every_running_sum(seed):
     seen, _ = kalman(z)
     prefix = np.tril(np.ones((13, 13)))
     mean, std = posterior(MODELS, z, TREES, prefix, np.arange(1, 14))
-    np.testing.assert_allclose([f.running[0] for f in seen], mean, rtol=1e-8)
-    np.testing.assert_allclose([f.running_std[0] for f in seen], std, rtol=1e-6)
-    block, _ = posterior(MODELS, z, TREES, np.eye(13), np.arange(1, 14))
-    np.testing.assert_allclose([f.block[0] for f in seen], block, rtol=1e-8)
+    np.testing.assert_allclose([f.sum for f in seen], mean, rtol=1e-8)
+    np.testing.assert_allclose([f.standard_error for f in seen], std, rtol=1e-6)
 
 
 def test_the_dense_posterior_is_gaussian_conditioning():
@@ -76,17 +69,9 @@ def test_later_blocks_do_not_change_an_earlier_answer():
     assert posterior(MODELS, z, TREES, w, np.array([9]))[0] == posterior(MODELS, changed, TREES, w, np.array([9]))[0]
 
 
-def test_streams_of_a_batch_do_not_touch_each_other():
-    z = np.stack([released(1), released(2)], axis=1)
-    state = BlockFilter(MODELS).start(2)
-    both = [BlockFilter(MODELS).step(state, row, TREES[0], opens_tree=i == 0) for i, row in enumerate(z[:4])]
-    alone, _ = kalman(released(2))
-    assert [f.running[1] for f in both] == [f.running[0] for f in alone[:4]]
-
-
 def test_state_survives_packing():
     _, state = kalman(released(1))
-    again = FilterState.unpack(state.pack(), MODELS.count)
+    again = BlockBank.unpack(state.pack(), MODELS)
     for name in ("mean", "covariance", "log_likelihood"):
         np.testing.assert_allclose(getattr(again, name), getattr(state, name), rtol=1e-12, atol=1e-12)
     assert again.pack() == state.pack()
@@ -120,12 +105,12 @@ def test_shrinkage_follows_the_data():
 
 def test_the_error_of_a_long_running_sum_keeps_its_digits():
     """After thousands of large blocks the sum's square has no digits left for a variance."""
-    models = Models.for_block(65_536, 100.0)
+    models = block_models(65_536, 100.0)
     tree = BlockNoise(16, 40.0, 30.0)
-    state, level = BlockFilter(models).start(1), models.mean
+    bank, level = BlockBank(models), models.mean
     stds = []
     for number in range(3_000):
-        block = level + np.random.default_rng(number).normal(size=1) * 6
-        stds.append(float(BlockFilter(models).step(state, block, tree, opens_tree=number % 16 == 0).running_std[0]))
+        block = level + float(np.random.default_rng(number).normal()) * 6
+        stds.append(step(bank, block, tree, opens_tree=number % 16 == 0).standard_error)
     # A tree's blocks share their noise, and trees are independent: the sum's error grows like the root of their number.
     assert stds[-1] == pytest.approx(stds[749] * 2, rel=0.1)

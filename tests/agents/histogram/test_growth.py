@@ -10,8 +10,8 @@ from confluent_kafka import KafkaError, KafkaException
 from hypothesis import given
 from hypothesis import strategies as st
 
+from susurrus.agents.histogram.growth import Growth
 from susurrus.agents.histogram.route import Route
-from susurrus.agents.histogram.sources import Growth, Sources
 from susurrus.agents.runtime.services import Services
 from susurrus.mechanisms.errors import Refusal
 from susurrus.mechanisms.histogram.calendar import Calendar
@@ -47,15 +47,6 @@ def test_no_interval_in_which_a_new_partition_may_have_records_comes_before_it_c
     for partition, made in enumerate(created, start=2):
         counts_from = next((at for at, number in growth.sources.schedule if number > partition), growth.looked + 1)
         assert counts_from <= CALENDAR.interval_at(made)
-
-
-def test_the_same_announcement_counts_once_and_a_later_one_from_its_own_interval() -> None:
-    sources = Sources([(5, 2)])
-    for said in (((5, 2), (7, 3)), ((7, 3), (9, 6)), ((9, 6),)):
-        sources.announce(said)
-    assert [sources.number(interval) for interval in (4, 5, 6, 7, 8, 9, 10)] == [2, 2, 2, 3, 3, 6, 6]
-    sources.prune(6)
-    assert sources.schedule == ((7, 3), (9, 6))
 
 
 HOUR = 3_600_000
