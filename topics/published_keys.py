@@ -1,10 +1,10 @@
 """published-keys: which keys are published since when; written by release, read by every bound. Class: internal.
 
-For strategies that need the published keys. One or more records per (interval, bounded partition), also for an
-interval that publishes nothing. The last of them says that the interval is complete, and how many keys of each open
-window are published by then, so that a reader knows when it lacks some. Where the strategy needs the users' lists,
-the interval that a window's last trigger looks back at also carries the unit of every key published by then, a
-function of its estimate. All of it is in the public output already; who reads this topic learns no more.
+For strategies that need the published keys. One or more records per (interval, bounded partition), also for an interval that
+publishes nothing. The last of them says that the interval is complete, and how many keys of each open window are published by
+then, so that a reader knows when it lacks some. Where the strategy needs the users' lists, the interval that a window's last
+trigger looks back at also carries the unit of every key published by then, a function of its estimate. All of it is in the public
+output already: a reader of this topic learns no more.
 """
 
 from collections.abc import Iterator, Mapping

@@ -42,6 +42,7 @@ from susurrus.topics.histogram import Measured
 from susurrus.topics.packing import Kind, kind_of
 from susurrus.topics.report_totals import BUCKETS
 from susurrus.topics.threshold import Threshold
+from susurrus.topics.timestamps import format_time
 
 METHOD = "log-wave-shape-1"
 _STATE_MILLISECONDS = 500

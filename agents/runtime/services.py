@@ -38,7 +38,7 @@ class Services(Generic[S]):
         return 900_000
 
     def superseded(self) -> Iterator[tuple[str, int, int]]:
-        """(topic, partition, offset): records below the offset may be deleted; not of inputs and changelogs of stages."""
+        """(topic, partition, offset): records below it may be deleted. Inputs and changelogs of stages are not among them."""
         return iter(())
 
     def close(self) -> None:

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from susurrus.agents.stream.sections import StreamSection
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.mechanisms.stream.pak import Pak
-from susurrus.mechanisms.stream.pak_parameters import build
 from susurrus.mechanisms.stream.smoothers import Smoother
 from susurrus.mechanisms.stream.table import PakTable, Table, TopsTable
 from susurrus.mechanisms.stream.tops import Tops
@@ -54,6 +53,9 @@ def mechanism_of(stream: StreamSection) -> Tops | Pak:
     if stream.method == "pak":
         if stream.horizon is None:
             raise ConfigurationError("stream.horizon: pak needs the planned number of values per stream; add it")
+        # scipy's optimiser and distributions take half a second to load, and nothing but PAK needs them.
+        from susurrus.mechanisms.stream.pak_parameters import build
+
         return build(
             bound=steps,
             epsilon=stream.epsilon,

@@ -113,7 +113,7 @@ def crew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Crew]:
         return Short(next(codes, "import time; time.sleep(600)"))
 
     monkeypatch.setattr(campaign_events, "RESTART_SECONDS", 0.01)
-    monkeypatch.setattr(campaign_events, "stages_of", lambda settings: [])
+    monkeypatch.setattr(campaign_events, "pipeline_of", lambda settings: SimpleNamespace(stages=[]))
     monkeypatch.setattr(campaign_events.subprocess, "run", lambda *_, **__: SimpleNamespace(returncode=1))
     pipeline: Any = SimpleNamespace(directory=tmp_path, settings=None, start=start)
     with Crew(pipeline, 1) as crew:
