@@ -18,6 +18,7 @@ from susurrus.mechanisms.accounting import tail_quantile
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.mechanisms.histogram.adaptive import Adaptive
 from susurrus.mechanisms.histogram.bounding import WEIGHT_ONE
+from susurrus.mechanisms.histogram.calendar import Trigger
 from susurrus.mechanisms.histogram.factored import Factored, counts_users, split_delta
 from susurrus.mechanisms.histogram.plan import Plan, constant
 from susurrus.mechanisms.histogram.ranked import MAX_RANKED_KEYS, ranked_design
@@ -133,7 +134,7 @@ class Closing(Factored):
 
     def step(
         self,
-        trigger: int,
+        trigger: Trigger,
         keys: Sequence[bytes],
         states: FactoredStates,
         increments: Increments,

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from susurrus.mechanisms.accounting import delta_gaussian, gaussian_mu
 from susurrus.mechanisms.guarantee import Guarantee
 from susurrus.mechanisms.histogram.bounding import WEIGHT_ONE, Bounding
+from susurrus.mechanisms.histogram.calendar import Trigger
 from susurrus.mechanisms.histogram.factorization import Factorization, power
 from susurrus.mechanisms.histogram.plan import Column, Plan
 from susurrus.mechanisms.histogram.rounding import Decoder
@@ -121,7 +122,7 @@ class Factored(Strategy[FactoredStates]):
 
     def step(
         self,
-        trigger: int,
+        trigger: Trigger,
         keys: Sequence[bytes],
         states: FactoredStates,
         increments: Increments,

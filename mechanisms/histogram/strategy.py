@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from susurrus.mechanisms.guarantee import Guarantee
 from susurrus.mechanisms.histogram.bounding import Bounding
+from susurrus.mechanisms.histogram.calendar import Trigger
 from susurrus.mechanisms.histogram.plan import Constants, Plan
 from susurrus.mechanisms.histogram.user_lists import ListSums, ListWeights
 from susurrus.mechanisms.noise import WindowNoise
@@ -129,7 +130,7 @@ class Strategy(ABC, Generic[States]):
     @abstractmethod
     def step(
         self,
-        trigger: int,
+        trigger: Trigger,
         keys: Sequence[bytes],
         states: States,
         increments: Increments,
