@@ -89,7 +89,7 @@ def secret(file: Annotated[Path, typer.Argument(help="File to write; never repla
 
 def costs(settings: Settings, described: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """What the promise costs: standard errors of the noise, and how many users make a key that nobody declared appear."""
-    grids = {column.name: column.grid if column.kind == "sum" else 1.0 for column in settings.measured_columns}
+    grids = {column.name: column.grid for column in settings.measured_columns}
     if described["strategy"] == "dp-sqlp":
         for name, std in described["std_last"].items():
             yield "noise", f"± {_plain(1.96 * std * grids[name])} on {name} at the last trigger (95 %)"

@@ -6,29 +6,26 @@ from typing import TYPE_CHECKING, Final
 
 from susurrus.agents.config import kafka_properties
 from susurrus.agents.config.durations import format_duration
-from susurrus.agents.histogram.columns import ValueColumn, value_column
+from susurrus.agents.histogram import columns
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.topics.timestamps import format_time
 
 if TYPE_CHECKING:
     from susurrus.agents.config.settings import Settings
 
-MAX_USERS_PER_WINDOW: Final = 2**32
-"""Users of one window for which sums are guaranteed to fit 64 bits."""
 MAX_TRIGGERS: Final = 2_048
-MAX_GRID_UNITS: Final = 2**24
-"""Largest bound in grid units, as in mechanisms/histogram/strategy.py."""
 
 
 def problems(settings: "Settings") -> list[str]:
     """Everything that is wrong with the settings as a whole, in the order of the sections."""
     found = [*kafka_properties.problems(settings.kafka.properties), *_calendar(settings), *_topics(settings)]
     if settings.pipeline.kind == "histogram":
+        bounds = settings.bounds
         return [
             *found,
             *_input(settings),
             *_bounds(settings),
-            *_columns(settings),
+            *columns.problems(settings.columns, records=bounds.max_records_per_key * bounds.max_records_per_user),
             *_keys(settings),
             *_privacy(settings),
         ]
@@ -132,41 +129,6 @@ def _bounds(settings: "Settings") -> Iterator[str]:
     if bounds.max_keys_per_user is not None and settings.privacy.by_rank is not None:
         name = settings.privacy.strategy
         yield f'bounds.max_keys_per_user: not with strategy "{name}"; use privacy.{name}.ranked_keys instead'
-
-
-def _columns(settings: "Settings") -> Iterator[str]:
-    names = [column.name for column in settings.columns]
-    if not names:
-        yield 'columns: is empty; add at least [[columns]] name = "visits", kind = "count"'
-    for name in sorted({name for name in names if names.count(name) > 1}):
-        yield f'columns: two are called "{name}"; rename one'
-    for index, column in enumerate(settings.columns):
-        place = f'columns.{index} ("{column.name}")'
-        if column.kind in ("count", "users"):
-            for name in ("field", "bound", "grid"):
-                if getattr(column, name) is not None:
-                    yield f'{place}: {name} has no meaning for kind = "{column.kind}"; leave it out'
-            continue
-        missing = [name for name in ("field", "bound") if getattr(column, name) is None]
-        for name in missing:
-            yield f'{place}: {name} is missing; kind = "{column.kind}" needs it'
-        if not missing:
-            yield from _grid(settings, place, value_column(column))
-
-
-def _grid(settings: "Settings", place: str, value: ValueColumn) -> Iterator[str]:
-    if not 1 <= value.limit <= MAX_GRID_UNITS:
-        yield (f"{place}: grid = {value.grid:g} against bound = {value.bound:g}; use bound / 2^24 to bound")
-        return
-    # A key sums at most users * m * limit, a whole window at most users * C * limit; the product covers both.
-    records = settings.bounds.max_records_per_key * settings.bounds.max_records_per_user
-    room = (2**63 - 1) // (records * MAX_USERS_PER_WINDOW)
-    if value.limit > room:
-        fix = f"use a grid of at least {value.bound / room:.3g}, or lower" if room else "lower"
-        yield (
-            f"{place}: sums could leave 64 bits (m * C * 2^32 users * floor(bound / grid) >= 2^63); "
-            f"{fix} bounds.max_records_per_user"
-        )
 
 
 def _keys(settings: "Settings") -> Iterator[str]:

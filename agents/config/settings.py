@@ -31,9 +31,9 @@ from susurrus.agents.config.sections import (
     WorkerSettings,
 )
 from susurrus.agents.histogram import declared
-from susurrus.agents.histogram.columns import MeasuredColumn, PublishedColumn, ValueColumn, layout
+from susurrus.agents.histogram.columns import Column, ColumnSettings, Layout, layout
 from susurrus.agents.histogram.privacy import AdaptiveSettings, PrivacySettings
-from susurrus.agents.histogram.settings import BoundSettings, ColumnSettings, KeySettings
+from susurrus.agents.histogram.settings import BoundSettings, KeySettings
 from susurrus.agents.local.settings import LocalSettings
 from susurrus.agents.stream.settings import StreamSettings
 from susurrus.mechanisms.errors import ConfigurationError
@@ -99,7 +99,7 @@ class Settings(Section):
     """The public calendar of windows and triggers."""
     bounds: BoundSettings = BoundSettings()
     """How much one user may contribute to one window."""
-    columns: tuple[ColumnSettings, ...] = (ColumnSettings(name="count", kind="count"),)
+    columns: tuple[ColumnSettings, ...] = (ColumnSettings(name="count"),)
     """The published columns; one COUNT by default."""
     keys: KeySettings = KeySettings()
     """Keys that are public knowledge, and whether others may be discovered."""
@@ -130,19 +130,14 @@ class Settings(Section):
         return -(-(self.window.length + self.window.allowed_lateness) // self.window.trigger_every)
 
     @property
-    def value_fields(self) -> tuple[ValueColumn, ...]:
-        """The distinct numeric fields to decode, in order of first use."""
-        return layout(self.columns).values
+    def layout(self) -> Layout:
+        """Which fields are decoded, which columns are measured, which are published."""
+        return layout(self.columns)
 
     @property
-    def measured_columns(self) -> tuple[MeasuredColumn, ...]:
+    def measured_columns(self) -> tuple[Column, ...]:
         """What the mechanism measures: every column but means, and the sums and counts that means still need."""
-        return layout(self.columns).measured
-
-    @property
-    def published_columns(self) -> tuple[PublishedColumn, ...]:
-        """The output's columns in the order of the configuration."""
-        return layout(self.columns).published
+        return self.layout.measured
 
     @property
     def declared_keys(self) -> tuple[bytes, ...]:
@@ -155,7 +150,8 @@ class Settings(Section):
 
     def plan(self) -> "Plan":
         """The mechanism's public constants. Raises ConfigurationError where the strategy refuses them."""
-        from susurrus.mechanisms.histogram.strategy import Column, Plan
+        from susurrus.mechanisms.histogram.strategy import Column as MechanismColumn
+        from susurrus.mechanisms.histogram.strategy import Plan
 
         privacy = self.privacy
         ranked = privacy.by_rank or privacy.weighted
@@ -165,7 +161,7 @@ class Settings(Section):
             triggers=self.triggers,
             epsilon=self.privacy.epsilon,
             delta=self.privacy.delta,
-            columns=tuple(Column(name=c.name, kind=c.kind, bound=c.bound) for c in self.measured_columns),
+            columns=tuple(MechanismColumn(name=c.name, kind=c.measures, bound=c.bound) for c in self.measured_columns),
             max_records=self.bounds.max_records_per_user,
             max_records_per_key=self.bounds.max_records_per_key,
             max_keys=ranked.ranked_keys if privacy.by_rank is not None else self.bounds.max_keys_per_user,
@@ -183,12 +179,12 @@ class Settings(Section):
 
     def raw_schema(self) -> "RawSchema":
         """How to decode the raw topic's records."""
-        from susurrus.topics.raw import RawSchema, ValueField
+        from susurrus.topics.raw import RawSchema
 
         return RawSchema(
             user=self.input.user,
             key=self.input.key,
-            values=tuple(ValueField(path=v.path, bound=v.bound, grid=v.grid) for v in self.value_fields),
+            values=self.layout.values,
             time=None if self.input.time == "kafka" else self.input.time,
             time_unit=self.input.time_unit,
             null_user=self.input.null_user,

@@ -18,7 +18,6 @@ import numpy as np
 import numpy.typing as npt
 
 from susurrus.agents.histogram.open_intervals import OpenIntervals
-from susurrus.agents.histogram.published import columns_of
 from susurrus.agents.histogram.spilled_intervals import SpilledIntervals
 from susurrus.agents.histogram.state_keys import ordered
 from susurrus.agents.histogram.table import Gathered, Rows, chain_key, gather, input_digest
@@ -433,7 +432,7 @@ class Release(Stage):
                 strategy=self._strategy.plan.strategy,
                 epoch=services.ledger.epoch,
             )
-            columns = columns_of(services.settings, estimates, std_errors)
+            columns = [column.rows(estimates, std_errors) for column in services.settings.layout.published]
             encoded_keys, values = histogram_codec.encode_rows(release, keys, columns)
             for topic in ("histogram", "latest"):
                 messages = [

@@ -281,20 +281,20 @@ class TestColumns:
         settings = changed(columns=list(self.COLUMNS))  # type: ignore[arg-type]
         assert [column.name for column in settings.measured_columns] == ["visits", "people", "bytes", "slow/sum"]
         assert [column.bound for column in settings.measured_columns] == [1, 1, 100, 1024]
-        published = {column.name: (column.source, column.divisor) for column in settings.published_columns}
+        published = {column.column.name: column.sources for column in settings.layout.published}
         assert published == {
-            "visits": (0, None),
-            "people": (1, None),
+            "visits": (0,),
+            "people": (1,),
             "average": (2, 0),
-            "bytes": (2, None),
+            "bytes": (2,),
             "slow": (3, 0),
         }
-        assert [value.path for value in settings.value_fields] == ["bytes", "time"]
+        assert [value.path for value in settings.layout.values] == ["bytes", "time"]
 
     def test_a_mean_alone_brings_its_own_count(self) -> None:
         settings = changed(columns=[self.COLUMNS[4]])  # type: ignore[arg-type]
-        assert [(c.name, c.kind, c.value) for c in settings.measured_columns] == [
-            ("slow/sum", "sum", 0),
+        assert [(c.name, c.measures, c.field) for c in settings.measured_columns] == [
+            ("slow/sum", "sum", settings.layout.values[0]),
             ("slow/count", "count", None),
         ]
 
