@@ -13,6 +13,7 @@ from susurrus.agents.cli.console import out
 from susurrus.agents.config import secrets
 from susurrus.agents.config.durations import format_duration
 from susurrus.agents.config.settings import Settings, load_settings
+from susurrus.agents.formats import decoder_of
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.topics.timestamps import format_time
 
@@ -30,16 +31,16 @@ def check(file: Annotated[Path, typer.Argument(help="TOML file of the pipeline."
         elsewhere.append(str(error))
     console = out()
     table = summary(settings)
+    if settings.pipeline.kind != "local":
+        try:
+            decoder_of(settings.input, ()).close()
+        except ConfigurationError as error:  # its package or class may be on the workers only
+            elsewhere.append(f"input: {error}")
     promise = ""
     if settings.pipeline.kind == "histogram":
-        from susurrus.agents.formats.decoders import decoder_of
         from susurrus.mechanisms.histogram.strategy import build_strategy
 
         strategy = build_strategy(settings.plan())
-        try:
-            decoder_of(settings).close()
-        except ConfigurationError as error:  # its package or class may be on the workers only
-            elsewhere.append(f"input: {error}")
         promise = strategy.guarantee.sentence()
         for row in costs(settings, strategy.describe()):
             table.add_row(*row)

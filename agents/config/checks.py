@@ -4,6 +4,7 @@ with the fix."""
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
+from susurrus.agents import formats
 from susurrus.agents.config import kafka_properties
 from susurrus.agents.config.durations import format_duration
 from susurrus.agents.histogram import columns
@@ -105,18 +106,7 @@ def _input(settings: "Settings") -> Iterator[str]:
         yield 'input.key: is missing; name the fields to group by, for example key = ["url"]'
     if len(set(key)) < len(key):
         yield "input.key: names a field twice; leave one of them out"
-    yield from _format(settings)
-
-
-def _format(settings: "Settings") -> Iterator[str]:
-    source = settings.input
-    for name, fits in (("registry", "avro"), ("message", "protobuf")):
-        given = getattr(source, name) is not None
-        if given and source.format != fits:
-            yield f'input.{name}: has no meaning for input.format = "{source.format}"; leave it out'
-        elif not given and source.format == fits:
-            example = {"registry": 'url = "https://registry:8081"', "message": '"package.module:Message"'}[name]
-            yield f'input.{name}: is missing; input.format = "{fits}" needs it, for example {example}'
+    yield from formats.problems(settings.input)
 
 
 def _bounds(settings: "Settings") -> Iterator[str]:
@@ -167,8 +157,11 @@ def _other_kind(settings: "Settings") -> Iterator[str]:
         yield (
             "local.refresh, local.phase1_share: one needs the other; set both to renew the threshold, or leave both out"
         )
-    if settings.input.format != "json":
-        yield f'input.format = "{settings.input.format}": kind "{kind}" reads JSON; leave it out'
+    if kind == "local":
+        for name in sorted(formats.SETTINGS & settings.input.model_fields_set):
+            yield f'input.{name}: has no meaning for kind "local", whose reports have a format of their own; leave it out'
+    else:
+        yield from formats.problems(settings.input)
     for name in ("bounds", "columns", "keys", "privacy"):
         if name in settings.model_fields_set:
             yield f'{name}: belongs to kind "histogram"; state the promise in [{kind}] and leave this out'

@@ -18,10 +18,10 @@ from pydantic import Field, PrivateAttr, ValidationError, model_validator
 
 from susurrus.agents.config import checks, kafka_properties, secrets
 from susurrus.agents.config.explain import explain
+from susurrus.agents.config.input import InputSettings
 from susurrus.agents.config.sections import (
     BudgetSettings,
     ClockSettings,
-    InputSettings,
     KafkaSettings,
     PipelineSettings,
     Section,

@@ -9,7 +9,6 @@ A record whose schema cannot be had (yet) is held with all that was fetched behi
 """
 
 import contextlib
-import logging
 import time
 from collections.abc import Iterator
 from operator import attrgetter
@@ -18,9 +17,9 @@ from typing import Any
 import numpy as np
 from confluent_kafka import KafkaException
 
-from susurrus.agents.formats.decoders import decoder_of
+from susurrus.agents.formats import decoder_of
+from susurrus.agents.formats.waiting import Intake
 from susurrus.agents.histogram.clock import Clock
-from susurrus.agents.histogram.patience import Patience
 from susurrus.agents.histogram.sources import Growth
 from susurrus.agents.runtime.commit import Commit, Output
 from susurrus.agents.runtime.received import Written
@@ -35,13 +34,10 @@ from susurrus.topics import ledger as ledger_codec
 from susurrus.topics.by_user import ByUserBlock
 from susurrus.topics.dead_letter import DeadLetter, encode_headers
 from susurrus.topics.partitioner import partition as partition_of
-from susurrus.topics.raw import RawColumns
+from susurrus.topics.raw import RawColumns, RawDecoder
 from susurrus.topics.reason import Reason
 
-log = logging.getLogger(__name__)
-
-_ASK_AGAIN_SECONDS = 1.0
-_OFFSET, _TIMESTAMP, _TIMESTAMP_TYPE, _VALUE = map(attrgetter, ("offset", "timestamp", "timestamp_type", "value"))
+_OFFSET, _TIMESTAMP, _TIMESTAMP_TYPE = map(attrgetter, ("offset", "timestamp", "timestamp_type"))
 
 
 class Route(Stage):
@@ -52,14 +48,15 @@ class Route(Stage):
     def __init__(self, services: Services, partition: int) -> None:
         super().__init__(services, partition)
         self._calendar = services.calendar
-        self._decoder = decoder_of(services.settings)
-        registry = services.settings.input.registry
-        self._patience = Patience(registry.patience if registry is not None else 0)
-        self._held: list[Any] = []
-        """Fetched, but not taken: the first of them waits."""
-        self._waiting: str | None = None
-        self._again_at = 0.0
         self._topic = services.settings.input.topic
+        decoder = RawDecoder(services.settings.raw_schema())
+        self._intake = Intake(
+            decoder_of(services.settings.input, decoder.paths),
+            lambda chunks, records: decoder.decode(chunks),
+            owner=f"{self.name}-{partition}",
+            place=f"topic={self._topic} partition={partition}",
+            end_of_log=lambda: services.clients.watermarks(self._topic, partition)[1],
+        )
         self._partitions = services.settings.topics.by_user_partitions
         self._max_future = services.settings.clock.max_future
         self._until = services.settings.clock.until if services.settings.clock.kind == "replay" else None
@@ -71,7 +68,6 @@ class Route(Stage):
         self._first_window = 0
         self._ticked = 0
         self._written: Written
-        self._fetched = -1
         self._taken = -1
         """Input offset up to which records are decided; where nothing waits, what has been fetched."""
         self._committed = -1
@@ -90,7 +86,7 @@ class Route(Stage):
         """Continue after the last commit, or begin where the ledger says."""
         services, settings = self.services, self.services.settings
         self._blocks, self._letters, self._announced, self._blind = {}, [], [], False
-        self._held, self._waiting, self.full = [], None, False
+        self.full = False
         ledger = services.ledger
         self._first_window = ledger.first_window
         end: int | None = None
@@ -150,66 +146,31 @@ class Route(Stage):
             )
             self._committed_look = self._growth.looked
         self._ticked = ticked
-        self._fetched = self._taken = self._committed = position
+        self._taken = self._committed = position
+        self._intake.restart(position)
         return position
 
     def take(self, batch: Batch) -> None:
         """Decode, place, and pack; behind a record that waits, wait."""
-        self._fetched = batch.end
-        if self._held:
-            self._held += batch.records
-        else:
-            self._held = batch.records
+        waited = bool(self._intake.held)
+        self._intake.take(batch.records, batch.end)
+        if not waited:
             self._go_on(int(time.time() * 1000))
 
     def _go_on(self, now: int) -> None:
         """Take what is held, up to the first record that waits."""
-        clock, records = self._clock, self._held
-        if clock.end is not None and self._fetched > clock.end:
-            # What was appended after the archive's end was pinned belongs to no archive.
-            records = [record for record in records if record.offset < clock.end]
-        taken = 0
+        clock, intake = self._clock, self._intake
+        if clock.kind == "producer" and intake.held:
+            # What "too far ahead" means depends on now: after a pause the last cut is long ago. Unknown is no option here,
+            # so a broker that does not answer makes the task start again.
+            self._ask_for_cut(int(time.time() * 1000))
+        # What was appended after the archive's end was pinned belongs to no archive.
+        records, columns, beyond = intake.decode(now, below=clock.end)
         if records:
-            if clock.kind == "producer":
-                # What "too far ahead" means depends on now: after a pause the last cut is long ago. Unknown is no option here,
-                # so a broker that does not answer makes the task start again.
-                self._ask_for_cut(int(time.time() * 1000))
-            columns = self._decode(records, now)
-            taken = len(columns)
-            if taken:
-                self._pack(records[:taken], columns)
-        if taken < len(records):
-            self._taken, self.full = records[taken].offset, True
-            self._held = self._held[taken:]
-        else:
-            beyond = len(self._held) - taken
-            self.counters["in"] += beyond
-            self.counters["late"] += beyond
-            self._taken, self.full = self._fetched, False
-            self._held = []
-        self._patience.passed(self._taken)
-
-    def _decode(self, records: list[Any], now: int) -> RawColumns:
-        """Columns of the records before the first that waits."""
-
-        def overdue(row: int) -> bool:
-            return self._patience.over(records[row].offset, records[row].timestamp, now)
-
-        decoded = self._decoder.decode(list(map(_VALUE, records)), overdue)
-        if decoded.waits is None:
-            self._waiting = None
-            return decoded.columns
-        record = records[len(decoded.columns)]
-        waiting = f"topic={self._topic} partition={self.partition} offset={record.offset}: {decoded.waits}"
-        if waiting != self._waiting:
-            self._waiting = waiting
-            log.warning("%s-%d waits: %s", self.name, self.partition, waiting)
-        self._again_at = time.monotonic() + _ASK_AGAIN_SECONDS
-        # While the broker does not answer, what was seen before has to do.
-        with contextlib.suppress(KafkaException):
-            _, end = self.services.clients.watermarks(self._topic, self.partition)
-            self._patience.saw(end, int(time.time() * 1000))
-        return decoded.columns
+            self._pack(records, columns)
+        self.counters["in"] += beyond
+        self.counters["late"] += beyond
+        self._taken, self.full = intake.position, bool(intake.held)
 
     def _ask_for_cut(self, now: int) -> None:
         wanted = self._clock.wants_cut(now)
@@ -313,7 +274,7 @@ class Route(Stage):
         with contextlib.suppress(KafkaException):
             self._ask_for_cut(now)
         self._look_for_growth(now)
-        if self._held and (self._waiting is None or time.monotonic() >= self._again_at):
+        if self._intake.due:
             self._go_on(now)
         clock.moved(self._taken)
         growth = self._growth
@@ -380,8 +341,8 @@ class Route(Stage):
 
     def stall(self, now: int) -> str | None:
         """What holds this source back."""
-        if self._waiting:
-            return self._waiting
+        if self._intake.waits:
+            return self._intake.waits
         if self._blind:
             return (
                 f"nobody tells how many partitions topic={self._topic} has, and interval={self._ticked + 1} "

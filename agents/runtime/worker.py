@@ -19,6 +19,7 @@ from faust.types import TP
 
 from susurrus.agents import logs
 from susurrus.agents.config.settings import Settings
+from susurrus.agents.formats import decoder_of
 from susurrus.agents.kafka.clients import Clients
 from susurrus.agents.operations.probe import wait_until_fit
 from susurrus.agents.operations.web import Pages, WebServer
@@ -89,11 +90,11 @@ def build_services(settings: Settings) -> Services:
     digest = digest_of(settings)
     strategy: Any = None
     initializer = ("release", 0)
+    if settings.pipeline.kind != "local":  # whose reports have a format of their own
+        decoder_of(settings.input, ()).close()  # what it lacks is said now, not by every task
     if settings.pipeline.kind == "histogram":
-        from susurrus.agents.formats.decoders import decoder_of
         from susurrus.mechanisms.histogram.strategy import build_strategy
 
-        decoder_of(settings).close()  # what it lacks is said now, not by every task
         strategy = build_strategy(settings.plan())
     else:
         initializer = (stages_of(settings)[0].name, 0)
