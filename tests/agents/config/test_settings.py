@@ -641,3 +641,15 @@ class TestTranslation:
 
         settings = changed(kafka={"properties": {"client.id": "me", "linger.ms": 5}})
         Producer(settings.librdkafka()).flush(0)
+
+
+@pytest.mark.parametrize("given", [{"format": "avro"}, {"format": "json"}, {"message": "module:Class"}])
+def test_local_reports_have_no_input_format(given: dict[str, str]) -> None:
+    (field,) = given
+    data = {
+        "pipeline": {"name": "p", "kind": "local"},
+        "input": {"topic": "t", **given},
+        "local": {"bound": 10.0, "epsilon": 1.0, "holdout": 16384, "horizon": 10**6},
+    }
+    with pytest.raises(ConfigurationError, match=rf'^input\.{field}: has no meaning for kind "local"'):
+        settings_from(data, environ={})
