@@ -23,14 +23,14 @@ from audit_statistics import Outputs
 from confluent_kafka.schema_registry import Schema, SchemaRegistryError
 
 from susurrus.agents.config.input import InputSettings
-from susurrus.agents.config.settings import Settings, settings_from
+from susurrus.agents.config.settings import Settings
 from susurrus.agents.formats import waiting
 from susurrus.agents.formats.avro import Avro
 from susurrus.agents.histogram import route as route_module
 from susurrus.agents.histogram.published_keys import PublishedKeys
 from susurrus.agents.histogram.route import Route
-from susurrus.agents.runtime.services import Services
-from susurrus.agents.runtime.worker import calendar_of
+from susurrus.agents.histogram.services import HistogramServices
+from susurrus.agents.pipelines import settings_from
 from susurrus.mechanisms.histogram.bounding import Bounding
 from susurrus.mechanisms.histogram.strategy import Plan
 from susurrus.mechanisms.noise import NoiseSource, WindowNoise
@@ -98,7 +98,7 @@ def _settings(scenario: Scenario, plan: Plan, name: str, trials: int) -> Setting
     if scenario.live is not None:
         clock = {"kind": "broker", "grace": scenario.live.grace, "idle_grace": scenario.live.idle_grace}
         if scenario.live.registered_at is not None:
-            source |= {"format": "avro", "registry": {"url": "http://none:1"}}
+            source |= {"format": Avro.name, "registry": {"url": "http://none:1"}}
     partitions = _partitions(scenario)
     columns: list[dict[str, Any]] = [
         {"name": column.name, "kind": "users"}
@@ -140,10 +140,10 @@ def _services(
     clock: WallClock | None,
     dice: bytes,
     defect: str,
-) -> Services:
+) -> HistogramServices:
     grows_at = scenario.live.grows_at if scenario.live is not None else None
     clients = Clients(raw, clock=clock, grows_at=None if grows_at is None else FIRST_WINDOW + grows_at)
-    calendar = calendar_of(settings)
+    calendar = settings.calendar
     ledger = MemoryLedger(
         settings,
         clients,  # type: ignore[arg-type]
@@ -151,6 +151,8 @@ def _services(
         config_digest=plan.digest(),
         secret=SECRET,
         initializer=("release", 0),
+        way_out="",
+        published_before=str,
     )
     if defect == "epoch by name":
         dice = blake2b(settings.pipeline.name.encode(), digest_size=16).digest()
@@ -166,7 +168,7 @@ def _services(
             config_digest=plan.digest(),
         )
         index.epoch = bytes.fromhex(ledger.epoch)
-    return Services(
+    return HistogramServices(
         settings=settings,
         clients=clients,  # type: ignore[arg-type]
         ledger=ledger,
@@ -196,7 +198,7 @@ def _planted(defect: str) -> Iterator[None]:
         if defect == "dropped too early":
             begin = Route.__init__
 
-            def eager(self: Route, services: Services, partition: int) -> None:
+            def eager(self: Route, services: HistogramServices, partition: int) -> None:
                 begin(self, services, partition)
                 plan = services.strategy.plan
                 self._limits = Bounding(max_records=plan.max_records, max_records_per_key=plan.max_records_per_key)

@@ -16,10 +16,10 @@ import numpy as np
 import numpy.typing as npt
 from audit_memory import Clients, Memory, MemoryLedger
 
-from susurrus.agents.config.settings import Settings, settings_from
+from susurrus.agents.config.settings import Settings
+from susurrus.agents.pipelines import settings_from
 from susurrus.agents.runtime.services import Services
 from susurrus.agents.runtime.transport import Batch
-from susurrus.agents.runtime.worker import calendar_of
 from susurrus.agents.stream.mechanism import law_of
 from susurrus.agents.stream.stage import Stream
 from susurrus.mechanisms.stream.addresses import AddressedNoise, Ints, address
@@ -202,10 +202,12 @@ def _services(settings: Settings, partitions: int, seed: int, replaced: bool) ->
     ledger = MemoryLedger(
         settings,
         clients,  # type: ignore[arg-type]
-        calendar_of(settings),
+        settings.calendar,
         config_digest=digest,
         secret=bytes.fromhex(_SECRET),
         initializer=("stream", 0),
+        way_out="",
+        published_before=str,
     )
     with patch("os.urandom", lambda size: (2 * seed + replaced).to_bytes(size, "big")):
         ledger.found()
@@ -213,8 +215,7 @@ def _services(settings: Settings, partitions: int, seed: int, replaced: bool) ->
         settings=settings,
         clients=clients,  # type: ignore[arg-type]
         ledger=ledger,
-        calendar=calendar_of(settings),
+        calendar=settings.calendar,
         config_digest=digest,
         secret=bytes.fromhex(_SECRET),
-        strategy=None,
     )

@@ -32,8 +32,7 @@ from workers import DAY_MS, Feed, wait_for_last_trigger
 from workload import FileWorkload, Records, ZipfMandelbrotDay
 
 from deploy.kafka import KafkaCluster
-from susurrus.agents.config.settings import load_settings
-from susurrus.agents.runtime.worker import build_services
+from susurrus.agents.pipelines import load_settings, pipeline_of
 from susurrus.mechanisms.histogram.strategy import Step
 from susurrus.mechanisms.noise import NoiseSource
 from susurrus.topics import histogram
@@ -144,7 +143,7 @@ def published(bootstrap: str, topic: str) -> Rows:
 
 def offline(config: Path, records: Records, partition: Any, offset: Any, keys: int) -> Rows:
     """The same window by the offline harness: caps in the order (trigger, raw partition, raw offset) of each user."""
-    services = build_services(load_settings(config))
+    services = pipeline_of(load_settings(config)).services()
     services.clients.close()
     strategy = services.strategy
     order = np.lexsort((offset, partition, records.trigger(strategy.plan.triggers), records.user))

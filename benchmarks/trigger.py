@@ -30,14 +30,14 @@ from confluent_kafka.admin import NewTopic
 sys.path.insert(0, str(Path(__file__).parents[1]))  # run as a script, from anywhere
 
 from deploy.kafka import KafkaCluster
-from susurrus.agents.config.settings import settings_from
+from susurrus.agents.histogram.pipeline import Histogram
 from susurrus.agents.histogram.release import Release
+from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.kafka.topics import create_topics
-from susurrus.agents.runtime.services import Services
+from susurrus.agents.pipelines import settings_from
 from susurrus.agents.runtime.store import Store
 from susurrus.agents.runtime.task import PartitionTask
 from susurrus.agents.runtime.transport import Batch
-from susurrus.agents.runtime.worker import build_services
 from susurrus.topics import bounded, tick
 
 LOADING_TRIGGERS = 10
@@ -65,8 +65,8 @@ class OnePartition:
                 "min_insync_replicas": 1,
             },
         }
-        self.settings = settings_from(configuration)
-        self.services: Services = build_services(self.settings)
+        self.settings = HistogramSettings.of(settings_from(configuration))
+        self.services = Histogram(self.settings).services()
         self.directory = directory
         self.end = 0
         self.interval = self.services.calendar.interval_at(self.settings.start.first_window or 0)

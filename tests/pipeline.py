@@ -15,9 +15,10 @@ from typing import Any, Self
 
 from confluent_kafka import KafkaException
 
-from susurrus.agents.config.settings import Settings, settings_from
+from susurrus.agents.config.settings import Settings
 from susurrus.agents.kafka.topics import create_topics
 from susurrus.agents.operations.status import collect
+from susurrus.agents.pipelines import pipeline_of, settings_from
 from susurrus.agents.runtime.crash_points import POINTS
 from susurrus.topics import progress
 from tests.broker import Broker
@@ -244,7 +245,7 @@ class Pipeline:
 
     def trouble(self) -> str:
         """Every task that is not simply running, as ``susurrus status`` tells it."""
-        rows = collect(self.settings).partitions
+        rows = collect(pipeline_of(self.settings)).partitions
         return "\n".join(
             f"{row.stage}-{row.partition}: {row.state}, {row.reason}"
             for row in rows

@@ -51,12 +51,13 @@ def new_epoch(
     """
     settings = settings_of(config)
     from susurrus.agents.operations.new_epoch import NewEpoch
-    from susurrus.agents.runtime.worker import build_services
+    from susurrus.agents.pipelines import pipeline_of
 
-    services = build_services(settings)
+    pipeline = pipeline_of(settings)
+    services = pipeline.services()
     console = out()
     try:
-        work = NewEpoch(services, first_window=_first_window(first_window), origin=_origin(origin))
+        work = NewEpoch(pipeline, services, first_window=_first_window(first_window), origin=_origin(origin))
         now = int(time.time() * 1000)
         plan = work.plan(now)
         for line in told(plan, settings.pipeline.name):

@@ -70,10 +70,10 @@ def _client(
     scale: Literal["log", "linear"],
 ) -> ToplClient:
     if bootstrap_servers is None:
-        from susurrus.agents.local.parameters import local_settings
+        from susurrus.agents.local.settings import LocalSettings
 
-        settings = settings_of(config)
-        local = local_settings(settings)
+        settings = LocalSettings.of(settings_of(config))
+        local = settings.local
         return ToplClient(
             settings.kafka.bootstrap_servers,
             pipeline=settings.pipeline.name,

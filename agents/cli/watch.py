@@ -35,17 +35,15 @@ def watch(
 ) -> None:
     """Show a pipeline's released histogram with 95 % error bars; only complete triggers, read_committed."""
     settings = settings_of(config)
-    if settings.pipeline.kind != "histogram":
-        raise ConfigurationError(
-            f'pipeline.kind="{settings.pipeline.kind}": watch shows histograms; read the topics instead'
-        )
     if (export is None) != (output is None):
         raise ConfigurationError("--export and --output belong together; give both or none")
     start = None if window is None else _window(window)
     from susurrus.agents.operations.probe import reach
+    from susurrus.agents.pipelines import pipeline_of
 
+    reader: HistogramReader = pipeline_of(settings).reader(start)
     reach(settings)
-    with HistogramReader(settings, window=start) as reader:
+    with reader:
         if export is not None and output is not None:
             from susurrus.agents.cli.export import export as write
 

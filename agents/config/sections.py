@@ -1,5 +1,4 @@
-"""The sections of the configuration, one frozen model each; agents/config/settings.py joins them and checks them against
-each other.
+"""The sections that all kinds of pipelines have, one frozen model each; agents/config/settings.py joins them.
 
 Attribute names are the names in the TOML file. Durations and instants are ints of milliseconds (agents/config/durations.py).
 The text under a field is its documentation: ``susurrus config schema`` prints it and docs/configuration.md lists it.
@@ -42,9 +41,8 @@ class PipelineSettings(Section):
 
     name: Name
     """Name of the pipeline; its topics are `<prefix>.<name>.<topic>`."""
-    kind: Literal["histogram", "stream", "local"] = "histogram"
-    """`histogram`: private counts, sums and means per key. `stream`: private real-valued streams (ToPS, PAK). `local`:
-    local privacy (ToPL)."""
+    kind: str = "histogram"
+    """Which kind of pipeline it is."""
     prefix: TopicName = "susurrus"
     """Common prefix of all topics, so that one prefix ACL covers them."""
 

@@ -12,11 +12,11 @@ from typing import Any, Final
 from rich.console import Group
 from rich.text import Text
 
-from susurrus.agents.config.settings import Settings
 from susurrus.agents.demo.machinery import Run
 from susurrus.agents.demo.picture import Compared, comparison, findings, promise
 from susurrus.agents.demo.weblog import DAY, NEXT_DAY, WebLog
 from susurrus.agents.histogram.reader import HistogramReader, Snapshot
+from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.kafka.embedded import PARTITIONS
 from susurrus.agents.operations.drawing import GREY, Z95, key_text
 from susurrus.mechanisms.histogram.strategy import build_strategy
@@ -87,7 +87,7 @@ class HistogramDemo:
             return min(triggers - 1, max((done for _, done, _ in reader.completed()), default=0))
 
         run.wait(released, triggers, advance)
-        return picture(final[0], self.log, run.settings, rows=self._rows, width=run.width)
+        return picture(final[0], self.log, HistogramSettings.of(run.settings), rows=self._rows, width=run.width)
 
     def _records(self) -> Iterator[dict[str, Any]]:
         """Each partition sorted by time, stamped with the time of the visit."""
@@ -126,7 +126,7 @@ def compare(snapshot: Snapshot, true: Counter[str], capped: Counter[str]) -> Out
     )
 
 
-def picture(snapshot: Snapshot, log: WebLog, settings: Settings, *, rows: int, width: int) -> Group:
+def picture(snapshot: Snapshot, log: WebLog, settings: HistogramSettings, *, rows: int, width: int) -> Group:
     """The whole result as one renderable."""
     limit = settings.bounds.max_records_per_user
     true = log.true_counts()

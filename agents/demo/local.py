@@ -15,11 +15,10 @@ import numpy as np
 import numpy.typing as npt
 from rich.console import Group
 
-from susurrus.agents.config.settings import Settings
 from susurrus.agents.demo.machinery import Run
 from susurrus.agents.demo.picture import Compared, comparison, findings, promise
 from susurrus.agents.local.client import ToplClient
-from susurrus.agents.local.parameters import local_settings
+from susurrus.agents.local.settings import LocalSettings
 from susurrus.agents.operations.drawing import Z95, number
 from susurrus.topics import estimate as estimate_codec
 from susurrus.topics import threshold as threshold_codec
@@ -41,7 +40,7 @@ bound = {BOUND}
 epsilon = {{epsilon}}
 holdout = {FIRST_PHASE}
 horizon = {METERS * PER_INTERVAL * INTERVALS}
-slot = "{INTERVAL_MILLISECONDS}ms"
+interval = "{INTERVAL_MILLISECONDS}ms"
 lateness = "1s"
 """
 
@@ -77,7 +76,7 @@ class LocalDemo:
 
     def play(self, run: Run) -> Group:
         """Report until the threshold is known, then an interval at a time, and wait for the estimates of all."""
-        town, settings = self._town, run.settings
+        town, settings = self._town, LocalSettings.of(run.settings)
         run.start_worker()
         clients = [run.stack.enter_context(_client(settings)) for _ in range(CLIENTS)]
         first = run.bar("phase 1 reports", FIRST_PHASE)
@@ -108,8 +107,8 @@ class LocalDemo:
         return picture(rows, town, thresholds[-1], self._epsilon, width=run.width)
 
 
-def _client(settings: Settings) -> ToplClient:
-    local = local_settings(settings)
+def _client(settings: LocalSettings) -> ToplClient:
+    local = settings.local
     return ToplClient(
         settings.kafka.bootstrap_servers,
         pipeline=settings.pipeline.name,

@@ -22,10 +22,11 @@ from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from susurrus.agents.config import secrets
-from susurrus.agents.config.settings import Settings, load_settings
+from susurrus.agents.config.kafka_properties import librdkafka
+from susurrus.agents.config.settings import Settings
 from susurrus.agents.kafka.embedded import PARTITIONS, EmbeddedBroker
-from susurrus.agents.kafka.topics import specs_of
 from susurrus.agents.operations.drawing import GREY
+from susurrus.agents.pipelines import load_settings
 from susurrus.mechanisms.errors import SusurrusError
 from susurrus.topics import charges
 
@@ -77,7 +78,7 @@ def show(console: Console, demo: Demo, *, keep: bool) -> None:
         place = stack.enter_context(_place(keep))
         broker = stack.enter_context(EmbeddedBroker())
         settings = configured(demo, place, broker.bootstrap_servers)
-        names = {settings.topic(spec.name) for spec in specs_of(settings)}
+        names = {settings.topic(spec.name) for spec in settings.topic_specs}
         for topic in (settings.input.topic, *sorted(names), charges.topic_name(settings.pipeline.prefix)):
             broker.create(topic)
         bars = stack.enter_context(_bars(console))
@@ -136,7 +137,7 @@ class Run:
         """Reads partition 0 of some of the pipeline's topics from the beginning; each call brings what is new."""
         consumer = Consumer(
             {
-                **self.settings.librdkafka(),
+                **librdkafka(self.settings.kafka),
                 "group.id": "demo-reader",
                 "auto.offset.reset": "earliest",
                 "isolation.level": "read_committed",

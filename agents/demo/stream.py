@@ -14,6 +14,7 @@ from susurrus.agents.demo.picture import findings, promise
 from susurrus.agents.operations.drawing import GREY, Z95
 from susurrus.agents.stream.mechanism import grid_of, law_of, promise_of
 from susurrus.agents.stream.reader import released_stream
+from susurrus.agents.stream.sections import StreamSection
 from susurrus.agents.stream.settings import StreamSettings
 from susurrus.mechanisms.stream.tops import Tops
 from susurrus.topics import private_stream
@@ -58,8 +59,7 @@ class StreamDemo:
 
     def play(self, run: Run) -> Group:
         """Produce the readings, and wait for the last sum that the worker can make of them."""
-        stream, readings = run.settings.stream, self._series.values.tolist()
-        assert stream is not None
+        stream, readings = StreamSettings.of(run.settings).stream, self._series.values.tolist()
         law = _tops(stream)
         wanted = (len(readings) - law.holdout) // law.base.leaf
         events, sums = run.bar("raw readings produced", len(readings)), run.bar("private sums released", wanted)
@@ -84,13 +84,13 @@ class StreamDemo:
         return picture(rows, self._series, stream, width=run.width)
 
 
-def _tops(stream: StreamSettings) -> Tops:
+def _tops(stream: StreamSection) -> Tops:
     law = law_of(stream)
     assert isinstance(law, Tops)
     return law
 
 
-def picture(rows: list[StreamRow], series: Series, stream: StreamSettings, *, width: int) -> Group:
+def picture(rows: list[StreamRow], series: Series, stream: StreamSection, *, width: int) -> Group:
     """The plot, what it says, and the promise."""
     law, grid = _tops(stream), grid_of(stream)
     released = released_stream(rows, stream)

@@ -21,12 +21,12 @@ import numpy.typing as npt
 
 from susurrus.agents.histogram.columns import Kept
 from susurrus.agents.histogram.open_intervals import OpenIntervals
+from susurrus.agents.histogram.services import HistogramServices
 from susurrus.agents.histogram.spilled_intervals import SpilledIntervals
 from susurrus.agents.histogram.state_keys import ordered
 from susurrus.agents.histogram.user_lists import KEYS, NUMBERS, KeyNumbers, block_of, keys_of, measure
 from susurrus.agents.runtime.commit import Commit, Output
 from susurrus.agents.runtime.received import Received, Written
-from susurrus.agents.runtime.services import Services
 from susurrus.agents.runtime.stage import Stage
 from susurrus.agents.runtime.store import Store
 from susurrus.agents.runtime.transport import Batch
@@ -53,7 +53,9 @@ class Bound(Stage):
 
     name = "bound"
 
-    def __init__(self, services: Services, partition: int) -> None:
+    services: HistogramServices
+
+    def __init__(self, services: HistogramServices, partition: int) -> None:
         super().__init__(services, partition)
         self._calendar = services.calendar
         self._bounding = services.strategy.bounding

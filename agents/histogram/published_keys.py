@@ -21,7 +21,6 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from susurrus.agents.kafka.clients import Clients
 from susurrus.agents.logs import describe
-from susurrus.agents.runtime.ledger import NEW_EPOCH
 from susurrus.agents.runtime.stage import NotYet
 from susurrus.mechanisms.errors import Refusal
 from susurrus.mechanisms.histogram.calendar import Calendar
@@ -29,6 +28,9 @@ from susurrus.topics import published_keys as codec
 from susurrus.topics.packing import MalformedRecord
 
 log = logging.getLogger(__name__)
+
+NEW_EPOCH = "run `susurrus ledger new-epoch`, which charges again what it publishes again"
+"""The way out of lost state."""
 
 _CONSUME_SECONDS = 0.02
 _RETRY_SECONDS = 2.0

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
+from susurrus.agents.config.kafka_properties import librdkafka
 from susurrus.agents.config.settings import Settings
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.topics import histogram, progress
@@ -158,7 +159,7 @@ class HistogramReader:
             {
                 "enable.auto.commit": False,
                 "auto.offset.reset": "earliest",
-                **settings.librdkafka(),
+                **librdkafka(settings.kafka),
                 # Partitions are assigned by hand: no group is joined, and none is left behind.
                 "group.id": f"{settings.pipeline.prefix}.{settings.pipeline.name}.watch-{uuid.uuid4().hex[:8]}",
                 "isolation.level": "read_committed",

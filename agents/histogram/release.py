@@ -18,12 +18,12 @@ import numpy as np
 import numpy.typing as npt
 
 from susurrus.agents.histogram.open_intervals import OpenIntervals
+from susurrus.agents.histogram.services import HistogramServices
 from susurrus.agents.histogram.spilled_intervals import SpilledIntervals
 from susurrus.agents.histogram.state_keys import ordered
 from susurrus.agents.histogram.table import Gathered, Rows, chain_key, gather, input_digest
 from susurrus.agents.runtime.commit import Commit, Output
 from susurrus.agents.runtime.received import Received
-from susurrus.agents.runtime.services import Services
 from susurrus.agents.runtime.stage import NotYet, Stage
 from susurrus.agents.runtime.store import Store, prefix_end
 from susurrus.agents.runtime.transport import Batch
@@ -57,7 +57,9 @@ class Release(Stage):
 
     name = "release"
 
-    def __init__(self, services: Services, partition: int) -> None:
+    services: HistogramServices
+
+    def __init__(self, services: HistogramServices, partition: int) -> None:
         super().__init__(services, partition)
         settings = services.settings
         self._calendar = services.calendar

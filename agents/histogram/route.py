@@ -20,10 +20,10 @@ from confluent_kafka import KafkaException
 from susurrus.agents.formats import decoder_of
 from susurrus.agents.formats.waiting import Intake
 from susurrus.agents.histogram.clock import Clock
+from susurrus.agents.histogram.services import HistogramServices
 from susurrus.agents.histogram.sources import Growth
 from susurrus.agents.runtime.commit import Commit, Output
 from susurrus.agents.runtime.received import Written
-from susurrus.agents.runtime.services import Services
 from susurrus.agents.runtime.stage import NotYet, Stage
 from susurrus.agents.runtime.store import Store
 from susurrus.agents.runtime.transport import Batch
@@ -45,7 +45,9 @@ class Route(Stage):
 
     name = "route"
 
-    def __init__(self, services: Services, partition: int) -> None:
+    services: HistogramServices
+
+    def __init__(self, services: HistogramServices, partition: int) -> None:
         super().__init__(services, partition)
         self._calendar = services.calendar
         self._topic = services.settings.input.topic

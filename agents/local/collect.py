@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from susurrus.agents.local.parameters import Intervals, Thresholds, local_settings, wave_of
+from susurrus.agents.local.parameters import Intervals, Thresholds, wave_of
+from susurrus.agents.local.settings import LocalSettings
 from susurrus.agents.runtime.commit import Commit, Output
 from susurrus.agents.runtime.received import Written
 from susurrus.agents.runtime.services import Services
@@ -37,10 +38,12 @@ class Collect(Stage):
 
     name = "collect"
 
-    def __init__(self, services: Services, partition: int) -> None:
+    services: Services[LocalSettings]
+
+    def __init__(self, services: Services[LocalSettings], partition: int) -> None:
         super().__init__(services, partition)
         settings = services.settings
-        local = local_settings(settings)
+        local = settings.local
         self._topic = services.topic("reports")
         self._intervals = Intervals(local.interval)
         self._lateness = local.lateness

@@ -3,11 +3,10 @@
 import contextlib
 from dataclasses import dataclass
 
-from susurrus.agents.config.settings import Settings
 from susurrus.agents.kafka.clients import read_to_end
-from susurrus.agents.local.settings import LocalSettings
+from susurrus.agents.local.settings import LocalSection
 from susurrus.agents.runtime.services import Services
-from susurrus.mechanisms.errors import ConfigurationError, Refusal
+from susurrus.mechanisms.errors import Refusal
 from susurrus.mechanisms.local.hybrid import Hybrid
 from susurrus.mechanisms.local.wave import SquareWave
 from susurrus.topics import threshold as threshold_codec
@@ -15,14 +14,7 @@ from susurrus.topics.packing import MalformedRecord
 from susurrus.topics.threshold import Threshold
 
 
-def local_settings(settings: Settings) -> LocalSettings:
-    """The [local] section, which pipeline kind `local` must have."""
-    if settings.local is None:
-        raise ConfigurationError('local: is missing; pipeline.kind = "local" needs a [local] section')
-    return settings.local
-
-
-def wave_of(local: LocalSettings) -> SquareWave:
+def wave_of(local: LocalSection) -> SquareWave:
     """The clients' phase 1 randomiser."""
     return SquareWave(local.epsilon, local.bound, local.scale)
 

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 from confluent_kafka import Consumer, TopicPartition
 
+from susurrus.agents.config.kafka_properties import librdkafka
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.kafka.clients import read_to_end
 from susurrus.mechanisms.local.estimate import Estimate, combine
@@ -26,7 +27,7 @@ def read_estimates(settings: Settings) -> list[estimate_codec.Estimate]:
     topic = settings.topic("estimate")
     consumer = Consumer(
         {
-            **settings.librdkafka(),
+            **librdkafka(settings.kafka),
             "group.id": f"susurrus-reader-{uuid.uuid4().hex}",
             "enable.auto.commit": False,
             "enable.partition.eof": True,

@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from susurrus.agents.local.parameters import Intervals, local_settings, wave_of
+from susurrus.agents.local.parameters import Intervals, wave_of
+from susurrus.agents.local.settings import LocalSettings
 from susurrus.agents.runtime.commit import Commit, Output
 from susurrus.agents.runtime.received import Received
 from susurrus.agents.runtime.services import Services
@@ -48,10 +49,12 @@ class Server(Stage):
 
     name = "server"
 
-    def __init__(self, services: Services, partition: int) -> None:
+    services: Services[LocalSettings]
+
+    def __init__(self, services: Services[LocalSettings], partition: int) -> None:
         super().__init__(services, partition)
         settings = services.settings
-        self._local = local_settings(settings)
+        self._local = settings.local
         self._intervals = Intervals(self._local.interval)
         self._sources = settings.topics.by_user_partitions
         self._wave = wave_of(self._local)

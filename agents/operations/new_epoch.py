@@ -20,17 +20,18 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from susurrus.agents.histogram.public_progress import read_progress
+from susurrus.agents.histogram.services import HistogramServices
 from susurrus.agents.kafka.clients import REQUEST_SECONDS, deliver, is_fenced, read_to_end
 from susurrus.agents.runtime import crash_points
 from susurrus.agents.runtime.founding import Origin, check_raw, raw_offsets
 from susurrus.agents.runtime.ledger import charge_of, charged_guarantee
+from susurrus.agents.runtime.pipeline import Pipeline
 from susurrus.agents.runtime.services import Services
-from susurrus.agents.runtime.worker import stages_of
 from susurrus.mechanisms.errors import ConfigurationError, Refusal
 from susurrus.mechanisms.guarantee import Guarantee
 from susurrus.mechanisms.spend import Budget, Spend
@@ -87,12 +88,19 @@ class Plan:
 class NewEpoch:
     """One run of the command. Raises Refusal for kinds without charged epochs, and where topics are missing."""
 
-    def __init__(self, services: Services, *, first_window: FirstWindow = "next", origin: Origin | None = None) -> None:
+    def __init__(
+        self,
+        pipeline: Pipeline[Any],
+        services: Services,
+        *,
+        first_window: FirstWindow = "next",
+        origin: Origin | None = None,
+    ) -> None:
         settings = services.settings
-        if settings.pipeline.kind != "histogram":
+        if not isinstance(services, HistogramServices):
             raise Refusal(
-                f'pipeline.kind="{settings.pipeline.kind}": only histograms have epochs that are charged: give the pipeline a new '
-                "name to start over"
+                f'pipeline.kind="{settings.pipeline.kind}": only histograms have epochs that are charged: '
+                f"{pipeline.way_out}"
             )
         if settings.kafka.embedded:
             raise ConfigurationError("kafka.embedded=true: the embedded broker fences nobody; use a real one")
@@ -101,6 +109,7 @@ class NewEpoch:
                 f'--from {format_time(origin)}: producers choose the stamps with clock.kind="producer", so one forged stamp could '
                 'decide which of everybody\'s records count; use "latest" or "earliest"'
             )
+        self._stages = pipeline.stages
         self._services = services
         self._settings = settings
         self._clients = services.clients
@@ -121,7 +130,7 @@ class NewEpoch:
         before = records.get("epoch")
         number = before.number if isinstance(before, codec.Epoch) else 0
         number = max([number, *(epoch for epochs in published.values() for epoch in epochs)]) + 1
-        guarantee: Guarantee = self._services.strategy.guarantee
+        guarantee = self._services.strategy.guarantee
         charged = list(self._charges())
         forgotten = tuple(self._forgotten(published, charged, guarantee))
         charged += forgotten
@@ -175,7 +184,7 @@ class NewEpoch:
         settings, clients = self._settings, self._clients
         check_raw(clients, settings.input.topic)
         wanted = {"by-user": settings.topics.by_user_partitions, "bounded": settings.topics.bounded_partitions}
-        names = ["ledger", "progress", "by-user", "bounded", *(stage.changelog for stage in stages_of(settings))]
+        names = ["ledger", "progress", "by-user", "bounded", *(stage.changelog for stage in self._stages)]
         if self._services.published_keys is not None:
             names.append("published-keys")
         for name in names:
@@ -351,7 +360,7 @@ class NewEpoch:
         clients = self._clients
         return [
             f"{stage.name}-{partition}"
-            for stage in stages_of(self._settings)
+            for stage in self._stages
             for partition in range(
                 max(clients.partitions(stage.input_topic), clients.partitions(self._settings.topic(stage.changelog)))
             )
@@ -374,8 +383,8 @@ class NewEpoch:
     def _ends(self) -> dict[str, dict[int, int]]:
         """Where the topics of the stages' state and of what they hand to each other end, by full name and partition."""
         settings, clients = self._settings, self._clients
-        names = [settings.topic(stage.changelog) for stage in stages_of(settings)]
-        names += [stage.input_topic for stage in stages_of(settings) if stage.purge]
+        names = [settings.topic(stage.changelog) for stage in self._stages]
+        names += [stage.input_topic for stage in self._stages if stage.purge]
         if self._services.published_keys is not None:
             names.append(settings.topic("published-keys"))
         return {

@@ -23,11 +23,11 @@ from typing import Any, Final
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AclOperation, AdminClient, OffsetSpec
 
+from susurrus.agents.config.kafka_properties import librdkafka
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.kafka.clients import is_fenced
-from susurrus.agents.kafka.topics import specs_of
-from susurrus.agents.operations.status import inputs
 from susurrus.agents.runtime.lacks import NO_ANSWER, describe_topics
+from susurrus.agents.runtime.pipeline import Pipeline
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.topics import charges
 
@@ -44,7 +44,6 @@ _PAUSE_SECONDS: Final = (0.5, 1.0, 2.0, 5.0)
 _SAY_AGAIN_SECONDS: Final = (10.0, 30.0, 60.0, 300.0)
 
 _CREATE: Final = "run `susurrus topics create --config ...`"
-_PURGED: Final = ("by-user", "bounded")
 _PLACE: Final = re.compile(r"(?:\w+://)?(?P<address>[^/\s]+)/(?P<node>\w+): (?P<text>.*?)(?: \(after .*)?", re.DOTALL)
 
 
@@ -73,13 +72,13 @@ class _Silent:
         log.debug(template, *values)
 
 
-def wait_until_fit(settings: Settings, tell: Callable[[str], None]) -> Fit:
+def wait_until_fit(pipeline: Pipeline[Any], tell: Callable[[str], None]) -> Fit:
     """Return what was found when a worker can start. ``tell`` is given what it waits for, and the empty text at the end.
 
     Raises ConfigurationError for what does not pass by itself. A signal's exception ends the wait at once.
     """
     said, say_at, times, pauses = "", 0.0, 0, 0
-    while isinstance(trouble := _in_thread(lambda: look(settings)), Trouble):
+    while isinstance(trouble := _in_thread(lambda: look(pipeline)), Trouble):
         if not trouble.waits:
             raise ConfigurationError(trouble.text)
         tell(trouble.text)
@@ -112,8 +111,9 @@ def _in_thread(work: Callable[[], Trouble | Fit]) -> Trouble | Fit:
     return done.result()
 
 
-def look(settings: Settings) -> Trouble | Fit:
-    """Why a worker with these settings cannot start now, if so. Takes well under two seconds on a healthy cluster."""
+def look(pipeline: Pipeline[Any]) -> Trouble | Fit:
+    """Why a worker of this pipeline cannot start now, if so. Takes well under two seconds on a healthy cluster."""
+    settings = pipeline.settings
     if settings.kafka.embedded:
         return Fit(brokers=1, partitions=0)  # inside this process, and makes topics as they are named
     errors: list[KafkaError] = []
@@ -125,7 +125,7 @@ def look(settings: Settings) -> Trouble | Fit:
     if isinstance(brokers, Trouble):
         return replace(brokers, reached=False)
     try:
-        partitions = _topics(settings, admin)
+        partitions = _topics(pipeline, admin)
         if isinstance(partitions, Trouble) and partitions.waits:
             return partitions
         lines = _rights(settings, admin)
@@ -145,7 +145,7 @@ def reach(settings: Settings) -> None:
 
 def _admin(settings: Settings, errors: list[KafkaError]) -> AdminClient:
     try:
-        return AdminClient({**settings.librdkafka(), "error_cb": errors.append}, logger=_Silent())
+        return AdminClient({**librdkafka(settings.kafka), "error_cb": errors.append}, logger=_Silent())
     except KafkaException as error:
         text = str(error.args[0].str()).removeprefix("Failed to create admin client: ")
         raise ConfigurationError(f"kafka.properties: {text}; correct it") from None
@@ -273,12 +273,13 @@ def _unanswered(settings: Settings, error: KafkaError, errors: list[KafkaError])
 # ---- topics and rights -----------------------------------------------------------------------------------------------
 
 
-def _topics(settings: Settings, admin: AdminClient) -> Trouble | int:
+def _topics(pipeline: Pipeline[Any], admin: AdminClient) -> Trouble | int:
     """Does every topic exist, and may we do with it what we must? Then: how many partitions there are to run."""
-    raw = None if settings.pipeline.kind == "local" else settings.input.topic
-    own = [settings.topic(spec.name) for spec in specs_of(settings)]
+    settings, stages = pipeline.settings, pipeline.stages
+    raw = settings.input.topic if settings.reads_raw else None
+    own = [settings.topic(spec.name) for spec in settings.topic_specs]
     own.append(charges.topic_name(settings.pipeline.prefix))
-    purged = {settings.topic(name) for name in _PURGED}
+    purged = {stage.input_topic for stage in stages if stage.purge}
     read, write = {AclOperation.READ, AclOperation.DESCRIBE}, {AclOperation.WRITE}
     needed = {name: read | write | ({AclOperation.DELETE} if name in purged else set()) for name in own}
     if raw is not None:
@@ -296,7 +297,7 @@ def _topics(settings: Settings, admin: AdminClient) -> Trouble | int:
     elif missing:
         some = ", ".join(missing[:3]) + (f" and {len(missing) - 3} more" if len(missing) > 3 else "")
         return _wait(f'pipeline.name="{settings.pipeline.name}": its topics do not exist yet ({some}); {_CREATE}')
-    return sum(len(found[topic].partitions) for _, topic in inputs(settings) if topic in found)
+    return sum(len(found[topic].partitions) for topic in (stage.input_topic for stage in stages) if topic in found)
 
 
 def _founded(settings: Settings, admin: AdminClient, missing: list[str]) -> bool:
@@ -311,7 +312,7 @@ def _founded(settings: Settings, admin: AdminClient, missing: list[str]) -> bool
 
 def _rights(settings: Settings, admin: AdminClient) -> list[str]:
     """What is missing of those rights that no topic tells of: of the group, and of transactions."""
-    group = f"{settings.pipeline.prefix}.{settings.pipeline.name}"
+    group = settings.application
     answer = admin.describe_consumer_groups(
         [group], include_authorized_operations=True, request_timeout=_ANSWER_SECONDS
     )[group]
@@ -338,7 +339,7 @@ def _transactions(settings: Settings, application: str) -> list[str]:
     """Begins no transaction, and fences nobody but another worker's probe, which has then what it wants to know."""
     producer = Producer(
         {
-            **settings.librdkafka(),
+            **librdkafka(settings.kafka),
             "transactional.id": f"{application}-probe",
             "transaction.timeout.ms": settings.worker.transaction_timeout,
             "error_cb": lambda error: None,

@@ -7,15 +7,16 @@ that nobody has is a row too.
 
 import time
 import uuid
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from confluent_kafka import Consumer, ConsumerGroupState, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from susurrus.agents.config.settings import Settings
+from susurrus.agents.config.kafka_properties import librdkafka
 from susurrus.agents.kafka.clients import told
+from susurrus.agents.runtime.pipeline import Pipeline
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.topics import charges, ledger
 from susurrus.topics.packing import MalformedRecord
@@ -24,13 +25,6 @@ REQUEST_SECONDS: Final = 15.0
 
 State = Literal["running", "starting", "stalled", "refused", "moved", "stopped", "missing"]
 HEALTHY: Final = ("running", "starting")
-
-STAGES: Final = {
-    "histogram": (("route", None), ("bound", "by-user"), ("release", "bounded")),
-    "stream": (("stream", None),),
-    "local": (("collect", "reports"), ("server", "report-totals")),
-}
-"""Stages of each kind of pipeline with the topic they read; None is the raw topic."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,13 +142,14 @@ def _state(report: ledger.Status) -> tuple[State, str, str]:
     return state, "", ""
 
 
-def collect(settings: Settings) -> PipelineStatus:
+def collect(pipeline: Pipeline[Any]) -> PipelineStatus:
     """Read ledger, charges and the ends of all input topics. Raises ConfigurationError for topics that do not exist."""
+    settings = pipeline.settings
     consumer = Consumer(
         {
             "enable.auto.commit": False,
-            **settings.librdkafka(),
-            "group.id": f"{settings.pipeline.prefix}.{settings.pipeline.name}.status-{uuid.uuid4().hex[:8]}",
+            **librdkafka(settings.kafka),
+            "group.id": f"{settings.application}.status-{uuid.uuid4().hex[:8]}",
             "isolation.level": "read_committed",
             "enable.partition.eof": True,
             "auto.offset.reset": "earliest",
@@ -163,14 +158,14 @@ def collect(settings: Settings) -> PipelineStatus:
         }
     )
     try:
-        ends = _ends(settings, consumer)
+        ends = _ends(pipeline, consumer)
         records = _ledger(consumer, settings.topic("ledger"))
         charged = [
             charges.decode(value) for _, value in _read(consumer, charges.topic_name(settings.pipeline.prefix)) if value
         ]
     finally:
         consumer.close()
-    owned, rebalancing, workers = _assigned(settings)
+    owned, rebalancing, workers = _assigned(pipeline)
     epoch = next((r for r in records if isinstance(r, ledger.Epoch)), None)
     config = next((r for r in records if isinstance(r, ledger.Config)), None)
     start = next((r.first_window for r in records if isinstance(r, ledger.Start)), None)
@@ -188,25 +183,20 @@ def collect(settings: Settings) -> PipelineStatus:
     )
 
 
-def _assigned(settings: Settings) -> tuple[Set[tuple[str, int]] | None, bool, int | None]:
+def _assigned(pipeline: Pipeline[Any]) -> tuple[Set[tuple[str, int]] | None, bool, int | None]:
     """(stage, partition) of everything the group's members have, whether the group is rebalancing just now, and how many they
     are."""
+    settings = pipeline.settings
     if settings.kafka.embedded:
         return None, False, None  # the embedded broker cannot be asked
-    group = f"{settings.pipeline.prefix}.{settings.pipeline.name}"
-    admin = AdminClient({**settings.librdkafka(), "log_level": 3})
+    group = settings.application
+    admin = AdminClient({**librdkafka(settings.kafka), "log_level": 3})
     found = admin.describe_consumer_groups([group], request_timeout=REQUEST_SECONDS)[group].result()
     if found.state in (ConsumerGroupState.PREPARING_REBALANCING, ConsumerGroupState.COMPLETING_REBALANCING):
         return None, True, len(found.members)
-    stages = {topic: stage for stage, topic in inputs(settings)}
+    stages = {stage.input_topic: stage.name for stage in pipeline.stages}
     parts = [part for member in found.members for part in member.assignment.topic_partitions]
     return {(stages[part.topic], part.partition) for part in parts if part.topic in stages}, False, len(found.members)
-
-
-def inputs(settings: Settings) -> Sequence[tuple[str, str]]:
-    """(stage, topic that it reads) of the pipeline's kind."""
-    stages = STAGES[settings.pipeline.kind]
-    return [(stage, settings.input.topic if topic is None else settings.topic(topic)) for stage, topic in stages]
 
 
 def _partitions(consumer: Consumer, topic: str) -> int:
@@ -219,17 +209,18 @@ def _partitions(consumer: Consumer, topic: str) -> int:
     return len(found.partitions)
 
 
-def _ends(settings: Settings, consumer: Consumer) -> dict[tuple[str, int], int]:
+def _ends(pipeline: Pipeline[Any], consumer: Consumer) -> dict[tuple[str, int], int]:
     """Ends of all inputs, read_uncommitted: what an open transaction holds back is behind, too."""
+    settings = pipeline.settings
     places = {
-        (stage, partition): TopicPartition(topic, partition)
-        for stage, topic in inputs(settings)
-        for partition in range(_partitions(consumer, topic))
+        (stage.name, partition): TopicPartition(stage.input_topic, partition)
+        for stage in pipeline.stages
+        for partition in range(_partitions(consumer, stage.input_topic))
     }
     if settings.kafka.embedded:
         found = {place: consumer.get_watermark_offsets(tp, timeout=REQUEST_SECONDS) for place, tp in places.items()}
         return {place: int(bounds[1]) if bounds else -1 for place, bounds in found.items()}
-    admin = AdminClient({**settings.librdkafka(), "log_level": 3})
+    admin = AdminClient({**librdkafka(settings.kafka), "log_level": 3})
     futures = admin.list_offsets({tp: OffsetSpec.latest() for tp in places.values()}, request_timeout=REQUEST_SECONDS)
     return {place: told(futures[tp].result().offset) for place, tp in places.items()}
 

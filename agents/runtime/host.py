@@ -14,11 +14,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from susurrus.agents.operations.web import CONNECTIONS
 from susurrus.mechanisms.errors import ConfigurationError
 
 log = logging.getLogger(__name__)
 
+CONNECTIONS: Final = 32
+"""To a worker's pages at a time (agents/operations/web.py); one more closes the oldest, so that slow clients never keep a probe
+out."""
 OPEN_TABLES: Final = 256
 """Most tables that a store keeps open (max_open_files in agents/runtime/store.py)."""
 _FEW_TABLES: Final = 16

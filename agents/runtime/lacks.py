@@ -11,7 +11,6 @@ from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AclOperation, AdminClient
 
 from susurrus.agents.kafka.clients import REQUEST_SECONDS
-from susurrus.agents.kafka.topics import specs_of
 from susurrus.agents.runtime.services import Services
 from susurrus.mechanisms.errors import MendableRefusal
 from susurrus.topics import charges
@@ -98,10 +97,11 @@ def _of_topics(services: Services) -> Iterator[MendableRefusal]:
     settings = services.settings
     read, write = AclOperation.READ, AclOperation.WRITE
     needed = {
-        settings.topic(spec.name): {write} if spec.readers == "public" else {read, write} for spec in specs_of(settings)
+        settings.topic(spec.name): {write} if spec.readers == "public" else {read, write}
+        for spec in settings.topic_specs
     }
     needed[charges.topic_name(settings.pipeline.prefix)] = {read, write}
-    if settings.pipeline.kind != "local":
+    if settings.reads_raw:
         needed[settings.input.topic] = {read}
     _, missing, short = describe_topics(services.clients.admin(), needed, seconds=REQUEST_SECONDS)
     lacking: dict[str, list[str]] = {}

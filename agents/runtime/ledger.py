@@ -10,14 +10,13 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from hashlib import blake2b
 from typing import Any, Protocol
 
 from confluent_kafka import KafkaException, Producer
 
 from susurrus.agents.config.settings import Settings
-from susurrus.agents.histogram.public_progress import PublicProgress
 from susurrus.agents.kafka.clients import Clients, read_to_end
 from susurrus.agents.runtime.commit import Output
 from susurrus.agents.runtime.founding import check_raw, raw_offsets
@@ -28,14 +27,11 @@ from susurrus.mechanisms.spend import Budget, Spend
 from susurrus.topics import charges as charge_codec
 from susurrus.topics import ledger as codec
 from susurrus.topics.packing import MalformedRecord
-from susurrus.topics.timestamps import format_time
 
 log = logging.getLogger(__name__)
 
 _POLL_SECONDS = 0.3
 _START_OVER = "give the pipeline a new [pipeline] name (its windows are charged again)"
-NEW_EPOCH = "run `susurrus ledger new-epoch`, which charges again what it publishes again"
-"""The way out of lost state, for histograms."""
 
 
 def fingerprint(secret: bytes) -> str:
@@ -90,7 +86,8 @@ class Ledger:
         config_digest: bytes,
         secret: bytes,
         initializer: tuple[str, int],
-        public_progress: PublicProgress | None = None,
+        way_out: str,
+        published_before: Callable[[], str],
     ) -> None:
         self._settings = settings
         self._clients = clients
@@ -98,7 +95,10 @@ class Ledger:
         self._digest = config_digest.hex()
         self._fingerprint = fingerprint(secret)
         self._initializer = initializer
-        self._public_progress = public_progress
+        self.way_out = way_out
+        """What an operator can do where internal topics are lost, or an older copy."""
+        self._shown_before = published_before
+        """What shows, beside the ledger, that something was published; the empty text if nothing does."""
         self._joined = ""
         self.topic = settings.topic("ledger")
         self.charges_topic = charge_codec.topic_name(settings.pipeline.prefix)
@@ -175,13 +175,6 @@ class Ledger:
                 f"{self.way_out}"
             )
         return record
-
-    @property
-    def way_out(self) -> str:
-        """What an operator can do where internal topics are lost, or an older copy."""
-        if self._settings.pipeline.kind == "histogram":
-            return NEW_EPOCH
-        return "give the pipeline a new name to start over"
 
     def begins(self, topic: str, partition: int) -> int:
         """The epoch's first offset in an internal topic (full name): what is below was written in an earlier epoch."""
@@ -313,16 +306,7 @@ class Ledger:
 
     def _published_before(self) -> str:
         """What shows that there was an earlier life, whose windows were charged and whose noise was drawn; empty if nothing."""
-        settings, clients, shown = self._settings, self._clients, ""
-        if self._public_progress is not None:
-            self._public_progress.refresh()
-            if (said := self._public_progress.newest()) is not None:
-                topic = self._public_progress.topic
-                shown = f"topic={topic} shows trigger={said.trigger} of window={format_time(said.window)}"
-        elif settings.pipeline.kind == "stream" and not clients.embedded:
-            topic = settings.topic("private-stream")
-            if any(clients.watermarks(topic, partition)[1] for partition in range(clients.partitions(topic))):
-                shown = f"topic={topic} has been written"
+        shown = self._shown_before()
         return shown and (
             f"{shown}, but topic={self.topic} is empty, so the ledger was lost, or is a copy from before the beginning: restore "
             f"the internal topics as they were at the last commit, or {self.way_out}"

@@ -12,8 +12,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +22,8 @@ from faust.types import TP
 
 from susurrus.agents.logs import describe
 from susurrus.agents.runtime.ending import DISK_UNUSABLE, ENDING, FAILED
+from susurrus.agents.runtime.pipeline import StageSpec
 from susurrus.agents.runtime.services import Services
-from susurrus.agents.runtime.stage import Stage
 from susurrus.agents.runtime.store import Store, usable
 from susurrus.agents.runtime.task import PartitionTask
 from susurrus.agents.runtime.transport import Batch
@@ -41,21 +40,10 @@ _LOOP_SECONDS = 3.0
 _PAUSE_SECONDS = 5.0
 
 
-@dataclass(frozen=True, slots=True)
-class StageSpec:
-    """One arrow of the diagram. ``purge``: the input topic is ours and may be deleted below the committed position."""
-
-    name: str
-    input_topic: str
-    changelog: str
-    make: Callable[[Services, int], Stage]
-    purge: bool
-
-
 class Supervisor:
     """Owns the partition tasks of one worker process."""
 
-    def __init__(self, app: Any, services: Services, stages: list[StageSpec], *, heartbeat_seconds: float) -> None:
+    def __init__(self, app: Any, services: Services, stages: Sequence[StageSpec], *, heartbeat_seconds: float) -> None:
         self._app = app
         self._services = services
         self._stages = {stage.input_topic: stage for stage in stages}
@@ -268,9 +256,7 @@ class Supervisor:
                 targets.append(TopicPartition(tp.topic, tp.partition, task.position))
             if task.purge_before > 0:
                 targets.append(TopicPartition(task.changelog_topic, tp.partition, task.purge_before))
-        published_keys = self._services.published_keys
-        if published_keys is not None and (offset := published_keys.purge_before()) > 0:
-            targets.append(TopicPartition(published_keys.topic, 0, offset))
+        targets += [TopicPartition(*place) for place in self._services.superseded()]
         if targets:
             for future in self._services.clients.admin().delete_records(targets).values():
                 try:
@@ -333,8 +319,7 @@ class Supervisor:
         for task in tasks:
             await loop.run_in_executor(None, task.join, max(0.1, deadline - time.monotonic()))
         self._stopping.set()
-        if (reader := self._services.published_keys_reader) is not None:
-            await loop.run_in_executor(None, reader.close)
+        await loop.run_in_executor(None, self._services.close)
         self.report({})
         self._services.ledger.close()
         self._directory_lock.close()

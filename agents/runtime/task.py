@@ -82,7 +82,7 @@ class PartitionTask(threading.Thread):
         *,
         input_topic: str,
         partition: int,
-        make_stage: Callable[[Services, int], Stage],
+        make_stage: Callable[[Any, int], Stage],
         stage_name: str,
         changelog_topic: str,
         services: Services,

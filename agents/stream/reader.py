@@ -5,14 +5,14 @@ from collections.abc import Sequence
 import numpy as np
 
 from susurrus.agents.stream.mechanism import grid_of, law_of
-from susurrus.agents.stream.settings import StreamSettings
+from susurrus.agents.stream.sections import StreamSection
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.mechanisms.stream.range_sums import ReleasedStream
 from susurrus.mechanisms.stream.tops import Tops
 from susurrus.topics.private_stream import StreamRow
 
 
-def released_stream(rows: Sequence[StreamRow], stream: StreamSettings) -> ReleasedStream:
+def released_stream(rows: Sequence[StreamRow], stream: StreamSection) -> ReleasedStream:
     """The rows of one stream, from its first, as an answerer of range sums.
 
     Positions of its queries count from the first value after the holdout; sums are in steps of the grid.

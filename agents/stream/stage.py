@@ -22,6 +22,7 @@ from susurrus.agents.runtime.stage import Stage
 from susurrus.agents.runtime.store import Store
 from susurrus.agents.runtime.transport import Batch
 from susurrus.agents.stream.mechanism import grid_of, law_of, promise_of, table_of
+from susurrus.agents.stream.settings import StreamSettings
 from susurrus.mechanisms.errors import Refusal
 from susurrus.mechanisms.noise import NoiseSource, WindowNoise
 from susurrus.mechanisms.stream.pak import RunningSums
@@ -47,10 +48,11 @@ class Stream(Stage):
 
     name = "stream"
 
-    def __init__(self, services: Services, partition: int) -> None:
+    services: Services[StreamSettings]
+
+    def __init__(self, services: Services[StreamSettings], partition: int) -> None:
         super().__init__(services, partition)
         settings = services.settings.stream
-        assert settings is not None
         self._settings = settings
         self._topic = services.settings.input.topic
         self._grid = grid_of(settings)

@@ -15,7 +15,7 @@ import pytest
 from campaign_events import EVENTS, Crew, World, schedule, wipe
 from campaign_pipelines import TARGETS, Compared, Feeder, Histogram, compare, until_window
 
-from susurrus.agents.config.settings import settings_from
+from susurrus.agents.pipelines import settings_from
 from susurrus.mechanisms.histogram.strategy import build_strategy
 from susurrus.topics.timestamps import format_time
 from tests.broker import wait_for

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from susurrus.agents.operations.status import PartitionStatus, collect
+from susurrus.agents.pipelines import pipeline_of
 from tests.broker import Broker, wait_for
 from tests.pipeline import Pipeline, Public
 
@@ -39,7 +40,7 @@ def test_a_damaged_batch_holds_up_its_partition_and_no_worker(
         workers = [pipeline.start(), pipeline.start()]
 
         def route() -> list[PartitionStatus]:
-            return [row for row in collect(pipeline.settings).partitions if row.stage == "route"]
+            return [row for row in collect(pipeline_of(pipeline.settings)).partitions if row.stage == "route"]
 
         def held_up() -> bool:
             damaged, *others = route()

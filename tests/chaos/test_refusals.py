@@ -14,6 +14,7 @@ import pytest
 from confluent_kafka import KafkaException, TopicPartition
 
 from susurrus.agents.operations.status import PartitionStatus, collect
+from susurrus.agents.pipelines import pipeline_of
 from susurrus.topics import tick
 from susurrus.topics.packing import Kind, kind_of
 from susurrus.topics.timestamps import format_time
@@ -48,7 +49,11 @@ def raw_topic(kafka: Broker, *, number: int = 400) -> str:
 
 
 def refused(pipeline: Pipeline) -> dict[tuple[str, int], PartitionStatus]:
-    return {(row.stage, row.partition): row for row in collect(pipeline.settings).partitions if row.state == "refused"}
+    return {
+        (row.stage, row.partition): row
+        for row in collect(pipeline_of(pipeline.settings)).partitions
+        if row.state == "refused"
+    }
 
 
 def wait_until_refused(pipeline: Pipeline, *places: tuple[str, int]) -> list[PartitionStatus]:
@@ -62,11 +67,13 @@ def wait_until_refused(pipeline: Pipeline, *places: tuple[str, int]) -> list[Par
 
 
 def row_of(pipeline: Pipeline, stage: str, partition: int) -> PartitionStatus:
-    return next(r for r in collect(pipeline.settings).partitions if (r.stage, r.partition) == (stage, partition))
+    return next(
+        r for r in collect(pipeline_of(pipeline.settings)).partitions if (r.stage, r.partition) == (stage, partition)
+    )
 
 
 def running(pipeline: Pipeline) -> int:
-    return sum(row.state == "running" for row in collect(pipeline.settings).partitions)
+    return sum(row.state == "running" for row in collect(pipeline_of(pipeline.settings)).partitions)
 
 
 def one_line(text: str) -> str:

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from susurrus.agents.operations.status import collect
+from susurrus.agents.pipelines import pipeline_of
 from susurrus.topics import charges, histogram
 from susurrus.topics.timestamps import format_time
 from tests.broker import Broker, wait_for
@@ -177,7 +178,7 @@ def charged(pipeline: Pipeline) -> list[tuple[str, int]]:
 
 
 def epoch_of(pipeline: Pipeline) -> str:
-    return collect(pipeline.settings).epoch
+    return collect(pipeline_of(pipeline.settings)).epoch
 
 
 def test_an_older_copy_of_the_internal_topics_is_refused_and_a_new_charged_epoch_is_the_way_out(life: Life) -> None:

@@ -14,8 +14,10 @@ from hypothesis import strategies as st
 
 from susurrus.agents.config import kafka_properties, secrets
 from susurrus.agents.config.durations import format_duration, parse_duration, parse_instant
-from susurrus.agents.config.sections import Section
-from susurrus.agents.config.settings import DIGEST_VERSION, PUBLISHED_FIELDS, Settings, load_settings, settings_from
+from susurrus.agents.config.sections import KafkaSettings, Section
+from susurrus.agents.config.settings import DIGEST_VERSION, Settings
+from susurrus.agents.local.settings import LocalSettings
+from susurrus.agents.pipelines import KINDS, load_settings, settings_from
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.mechanisms.histogram import adaptive, closing
 from susurrus.topics.payloads import JsonReader
@@ -218,7 +220,9 @@ class TestErrorsNameTheFieldAndTheFix:
         assert f"privacy.{field}" in problems(tmp_path, text)[0]
 
     def test_the_promise_is_required(self, tmp_path: Path) -> None:
-        assert problems(tmp_path, MINIMAL.split("[privacy]")[0])[0].startswith("privacy: is missing; state the promise")
+        assert problems(tmp_path, MINIMAL.split("[privacy]")[0])[0].startswith(
+            "privacy: is missing; add it, for example [privacy] eps"
+        )
 
     def test_a_missing_file_is_named(self, tmp_path: Path) -> None:
         with pytest.raises(ConfigurationError, match="no such file"):
@@ -227,8 +231,26 @@ class TestErrorsNameTheFieldAndTheFix:
     def test_other_kinds_state_their_promise_in_their_own_section(self, tmp_path: Path) -> None:
         text = MINIMAL.replace('name = "page-views"', 'name = "p"\nkind = "stream"')
         found = problems(tmp_path, text)
-        assert found[0].startswith("stream: is missing")
-        assert found[1].startswith('privacy: belongs to kind "histogram"')
+        assert found[0] == "stream: is missing; add it, for example [stream] bound = 100.0, epsilon = 1.0"
+        assert found[1].startswith('privacy: belongs to kind "histogram"; leave it out')
+
+    @pytest.mark.parametrize("kind", ["stream", "local"])
+    def test_the_section_of_another_kind_is_refused(self, tmp_path: Path, kind: str) -> None:
+        [line] = problems(tmp_path, MINIMAL + f"[{kind}]\nbound = 1.0\nepsilon = 1.0\n")
+        assert line == f'{kind}: belongs to kind "{kind}"; leave it out, or set pipeline.kind = "{kind}"'
+
+    def test_an_unknown_kind_is_told_with_all_the_rest(self, tmp_path: Path) -> None:
+        text = MINIMAL.replace('"page-views"', '"p"\nkind = "wall"').replace("epsilon = 6.0", "epsilon = 0")
+        found = problems(tmp_path, text)
+        assert found[0] == "pipeline.kind = \"wall\": use 'histogram', 'stream' or 'local'"
+        assert found[1].startswith("privacy.epsilon = 0")
+        assert len(found) == 2
+
+    def test_code_of_one_kind_refuses_the_settings_of_another(self) -> None:
+        with pytest.raises(
+            ConfigurationError, match=r'pipeline\.kind = "histogram": this needs a pipeline of kind "local"'
+        ):
+            LocalSettings.of(changed())
 
 
 class TestEnvironment:
@@ -250,7 +272,7 @@ class TestEnvironment:
         assert settings.privacy.epsilon == 2.5
         assert settings.declared_keys == (b'"a"', b'"b"')
         assert not settings.keys.discover
-        assert settings.librdkafka() == {"bootstrap.servers": "broker:9093", "client.id": "me"}
+        assert kafka_properties.librdkafka(settings.kafka) == {"bootstrap.servers": "broker:9093", "client.id": "me"}
 
     def test_a_file_is_not_needed(self) -> None:
         environ = {
@@ -403,12 +425,14 @@ class TestDigest:
         assert after["adaptive"] == before["adaptive"]
 
     def test_every_section_is_judged(self) -> None:
-        covered = {path.split(".")[0] for path in PUBLISHED_FIELDS}
-        assert covered | {"kafka", "start", "budget", "worker"} == set(Settings.model_fields)
+        for pipeline in KINDS.values():
+            settings = pipeline.settings_class
+            covered = {path.split(".")[0] for path in settings.published}
+            assert covered | {"kafka", "start", "budget", "worker"} == set(settings.model_fields)
 
     def test_it_is_pinned(self) -> None:
         # A new default or field changes what runs under an existing epoch: raise DIGEST_VERSION on purpose.
-        assert changed().config_digest().hex() == "4f1c43ede2c7844a4b3d453bad1d3ae801456b4111d0dfcb3c48fdc36be57519"
+        assert changed().config_digest().hex() == "affab1dbf49526e2a5c282c9989403ef159d3827feb88d586ab6e4723aaaa1d0"
         assert json.loads(changed().published_json())["version"] == DIGEST_VERSION == 1
 
     def test_where_the_declared_list_is_kept_does_not_matter(self, tmp_path: Path) -> None:
@@ -517,7 +541,7 @@ class TestSecrets:
         path = tmp_path / "noise"
         secrets.create(path)
         assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
-        assert len(secrets.load(path, {})) == 32
+        assert len(secrets.load(path, {}, "privacy.secret_file")) == 32
         with pytest.raises(ConfigurationError, match="exists"):
             secrets.create(path)
 
@@ -528,7 +552,7 @@ class TestSecrets:
             'sasl.username = "me"\nsasl.password = { file = "password" }\n'
         )
         settings = load(tmp_path, text)
-        assert settings.librdkafka()["sasl.password"] == "hunter2"
+        assert kafka_properties.librdkafka(settings.kafka)["sasl.password"] == "hunter2"
         assert "hunter2" not in repr(settings)
         assert "hunter2" not in "\n".join(problems(tmp_path, text.replace('"SCRAM-SHA-512"', '"NONE"')))
 
@@ -583,6 +607,10 @@ class TestSecrets:
         assert settings.kafka.properties == {"ssl.key.password": ""}
 
 
+def kafka(servers: str, properties: dict[str, Any]) -> KafkaSettings:
+    return KafkaSettings(bootstrap_servers=servers, properties=properties)
+
+
 class TestTranslation:
     SASL = {  # noqa: RUF012
         "security.protocol": "SASL_PLAINTEXT",
@@ -594,7 +622,7 @@ class TestTranslation:
     }
 
     def test_sasl_for_aiokafka(self) -> None:
-        assert kafka_properties.aiokafka("a:1, b:2", self.SASL) == {
+        assert kafka_properties.aiokafka(kafka("a:1, b:2", self.SASL)) == {
             "bootstrap_servers": ["a:1", "b:2"],
             "security_protocol": "SASL_PLAINTEXT",
             "sasl_mechanism": "SCRAM-SHA-256",
@@ -610,17 +638,18 @@ class TestTranslation:
 
         known = inspect.signature(AIOKafkaConsumer.__init__).parameters
         properties = dict.fromkeys(kafka_properties._INTEGERS, "1") | {"client.id": "c", "client.rack": "r"}
-        sasl = kafka_properties.aiokafka("a:1", {**self.SASL, **properties, "security.protocol": "SASL_SSL"})
+        sasl = kafka_properties.aiokafka(kafka("a:1", {**self.SASL, **properties, "security.protocol": "SASL_SSL"}))
         assert set(sasl) <= set(known)
 
     def test_faust_credentials_say_the_same(self) -> None:
         from faust.transport.drivers.aiokafka import credentials_to_aiokafka_auth
 
-        assert kafka_properties.faust_credentials({}) is None
+        assert kafka_properties.faust(kafka("a:1", {}))["broker_credentials"] is None
         for protocol in ("SASL_PLAINTEXT", "SASL_SSL"):
             properties = {**self.SASL, "security.protocol": protocol}
-            ours = kafka_properties.aiokafka("a:1", properties)
-            theirs = dict(credentials_to_aiokafka_auth(kafka_properties.faust_credentials(properties)))
+            ours = kafka_properties.aiokafka(kafka("a:1", properties))
+            credentials = kafka_properties.faust(kafka("a:1", properties))["broker_credentials"]
+            theirs = dict(credentials_to_aiokafka_auth(credentials))
             assert isinstance(theirs.pop("ssl_context"), ssl.SSLContext if protocol == "SASL_SSL" else type(None))
             assert theirs == {name: ours[name] for name in theirs}
 
@@ -640,7 +669,7 @@ class TestTranslation:
         from confluent_kafka import Producer
 
         settings = changed(kafka={"properties": {"client.id": "me", "linger.ms": 5}})
-        Producer(settings.librdkafka()).flush(0)
+        Producer(kafka_properties.librdkafka(settings.kafka)).flush(0)
 
 
 @pytest.mark.parametrize("given", [{"format": "avro"}, {"format": "json"}, {"message": "module:Class"}])
@@ -649,7 +678,7 @@ def test_local_reports_have_no_input_format(given: dict[str, str]) -> None:
     data = {
         "pipeline": {"name": "p", "kind": "local"},
         "input": {"topic": "t", **given},
-        "local": {"bound": 10.0, "epsilon": 1.0, "holdout": 16384, "horizon": 10**6},
+        "local": {"bound": 10.0, "epsilon": 1.0},
     }
     with pytest.raises(ConfigurationError, match=rf'^input\.{field}: has no meaning for kind "local"'):
         settings_from(data, environ={})

@@ -15,12 +15,11 @@ from uuid import UUID
 import pytest
 
 from deploy.kafka import free_ports
-from susurrus.agents.config.settings import settings_from
 from susurrus.agents.formats import avro as avro_module
-from susurrus.agents.formats import decoder_of
 from susurrus.agents.formats.avro import Avro, RegistrySettings
 from susurrus.agents.formats.format import Format, Overdue
 from susurrus.agents.formats.protobuf import Protobuf, message_fields
+from susurrus.agents.pipelines import pipeline_of, settings_from
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.topics.payloads import chunk_of_objects
 from susurrus.topics.raw import RawColumns, RawDecoder, RawSchema, Reason, ValueField
@@ -274,7 +273,7 @@ def test_a_missing_package_is_a_configuration_error(monkeypatch, format):
         "privacy": {"epsilon": 1.0, "delta": 1e-9},
     }
     with pytest.raises(ConfigurationError, match=rf"{format}.*install susurrus\[registry\]"):
-        decoder_of(settings_from(data, environ={}).input, RAW.paths)
+        pipeline_of(settings_from(data, environ={})).services()
 
 
 def test_what_only_schemas_know_becomes_json():

@@ -11,9 +11,12 @@ from typer.testing import CliRunner
 
 from susurrus.agents.cli.ledger import told
 from susurrus.agents.cli.main import app
+from susurrus.agents.histogram.services import HistogramServices
+from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.operations import new_epoch as module
 from susurrus.agents.operations.new_epoch import FirstWindow, NewEpoch, Plan
-from susurrus.agents.runtime.worker import calendar_of
+from susurrus.agents.pipelines import pipeline_of
+from susurrus.agents.runtime.services import Services
 from susurrus.mechanisms.accounting import delta_gaussian
 from susurrus.mechanisms.errors import BudgetExhausted, ConfigurationError, Refusal
 from susurrus.mechanisms.histogram.strategy import build_strategy
@@ -88,16 +91,20 @@ def work(monkeypatch: pytest.MonkeyPatch) -> Any:
     ) -> Work:
         configured = settings(**{**OTHERS, **sections})
         records = {} if not number else {"epoch": ledger.Epoch(epoch=EPOCHS[number], number=number, created=0)}
-        histogram = configured.pipeline.kind == "histogram"
-        services: Any = SimpleNamespace(
-            settings=configured,
-            clients=clients or Clients(),
-            calendar=calendar_of(configured),
-            strategy=build_strategy(configured.plan()) if histogram else None,
-            published_keys=None,
-            ledger=SimpleNamespace(refresh=lambda **_: None, records=lambda: records),
+        common: Any = {
+            "settings": configured,
+            "clients": clients or Clients(),
+            "ledger": SimpleNamespace(refresh=lambda **_: None, records=lambda: records),
+            "calendar": configured.calendar,
+            "config_digest": bytes(32),
+            "secret": b"",
+        }
+        services: Services = (
+            HistogramServices(**common, strategy=build_strategy(configured.plan()))
+            if isinstance(configured, HistogramSettings)
+            else Services(**common)
         )
-        made = Work(services, first_window=first_window, origin=origin)
+        made = Work(pipeline_of(configured), services, first_window=first_window, origin=origin)
         monkeypatch.setattr(module, "read_progress", lambda clients, topic: enumerate(log))
         made.charged = [charge(p.window, epoch=p.epoch_number) for p in log] if charged is None else charged
         return made

@@ -7,8 +7,9 @@ from typing import Any, ClassVar
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
+from susurrus.agents.histogram.pipeline import Histogram
+from susurrus.agents.pipelines import pipeline_of
 from susurrus.agents.runtime.ledger import Ledger
-from susurrus.agents.runtime.worker import calendar_of
 from susurrus.mechanisms.errors import Refusal
 from susurrus.topics.ledger import Epoch, Sources, Start, encode
 from susurrus.topics.progress import Progress
@@ -103,14 +104,18 @@ def join() -> Callable[..., Listed]:
     ) -> Listed:
         start = {"from": "earliest", "first_window": WINDOW, **sections.pop("start", {})}
         configured = settings(start=start, **sections)
+        clients, pipeline = Clients(), pipeline_of(configured)
+        if isinstance(pipeline, Histogram):
+            pipeline._progress = lambda clients: public or Public()  # type: ignore
         ledger = Listed(
             configured,
-            Clients(),  # type: ignore[arg-type]
-            calendar_of(configured),
+            clients,  # type: ignore[arg-type]
+            configured.calendar,
             config_digest=digest,
             secret=secret,
             initializer=("release", 0),
-            public_progress=public,  # type: ignore[arg-type]
+            way_out=pipeline.way_out,
+            published_before=lambda: pipeline.published_before(clients),  # type: ignore[arg-type]
         )
         ledger.log, ledger.shown = log, shown
         if only_ask:
