@@ -75,9 +75,9 @@ class Pipeline(ABC, Generic[S]):
     def services(self) -> Services[S]:
         """What the tasks share. Raises ConfigurationError, also where a noise secret is needed and there is none."""
         settings = self.settings
-        digest, secret = self.digest(), settings.secret()
         if settings.reads_raw:
             decoder_of(settings.input, ()).close()  # what it lacks is said now, not by every task
+        digest, secret = self.digest(), settings.secret()
         clients = Clients(
             librdkafka(settings.kafka),
             application=settings.application,

@@ -61,10 +61,9 @@ def runner_of(found: Settings, directory: Path, end: int) -> Runner:
         settings=found,
         clients=MemoryClients({0: end}),  # type: ignore[arg-type]
         ledger=MemoryLedger(found, sources=1),  # type: ignore[arg-type]
-        calendar=None,  # type: ignore[arg-type]
+        calendar=found.calendar,
         config_digest=b"\1" * 32,
         secret=SECRET,
-        strategy=None,
     )
     return Runner(Stream, services, directory)
 
