@@ -22,9 +22,10 @@ from audit_scenarios import REAL, SCHEMA_ID, L, QuietNoise, Scenario, build, key
 from audit_statistics import Outputs
 from confluent_kafka.schema_registry import Schema, SchemaRegistryError
 
-from susurrus.agents.config.sections import InputSettings
+from susurrus.agents.config.input import InputSettings
 from susurrus.agents.config.settings import Settings
-from susurrus.agents.formats.decoders import AvroDecoder
+from susurrus.agents.formats import waiting
+from susurrus.agents.formats.avro import Avro
 from susurrus.agents.histogram import route as route_module
 from susurrus.agents.histogram.feedback import PublishedKeys
 from susurrus.agents.histogram.route import Route
@@ -35,7 +36,7 @@ from susurrus.mechanisms.histogram.plan import Plan
 from susurrus.mechanisms.noise import NoiseSource, WindowNoise
 from susurrus.topics import histogram
 from susurrus.topics import ledger as ledger_codec
-from susurrus.topics.raw import RawDecoder, RawSchema
+from susurrus.topics.fields import Path
 
 FIRST_WINDOW = 1_767_225_600_000
 TRIGGER_MS = 60_000
@@ -81,7 +82,8 @@ def _run(scenario: Scenario, strategy: str, present: bool, trials: int, name: st
         if scenario.live is None or clock is None:
             values = runner.run(FIRST_WINDOW)
         else:
-            stack.enter_context(patch.object(route_module, "time", clock))
+            for module in (route_module, waiting):
+                stack.enter_context(patch.object(module, "time", clock))
             if scenario.live.registered_at is not None:
                 stack.enter_context(_registry(clock, FIRST_WINDOW + scenario.live.registered_at, defect))
             values = runner.run_live(clock, FIRST_WINDOW + (plan.triggers + 1) * TRIGGER_MS)
@@ -96,7 +98,7 @@ def _settings(scenario: Scenario, plan: Plan, name: str, trials: int) -> Setting
     if scenario.live is not None:
         clock = {"kind": "broker", "grace": scenario.live.grace, "idle_grace": scenario.live.idle_grace}
         if scenario.live.registered_at is not None:
-            source |= {"format": "avro", "registry": {"url": "http://none:1"}}
+            source |= {"format": Avro.name, "registry": {"url": "http://none:1"}}
     partitions = _partitions(scenario)
     columns: list[dict[str, Any]] = [
         {"name": column.name, "kind": "users"}
@@ -240,8 +242,9 @@ class Grudges(set[int]):
 def _registry(clock: WallClock, registered_at: int, defect: str) -> Iterator[None]:
     grudges = Grudges()
 
-    def decoder_of(source: InputSettings, schema: RawSchema) -> AvroDecoder:
-        decoder = AvroDecoder(RawDecoder(schema), {"url": "http://none:1"})
+    def decoder_of(source: InputSettings, paths: list[Path]) -> Avro:
+        assert source.registry is not None
+        decoder = Avro(paths, source.registry)
         decoder._client = Registry(clock, registered_at)
         if defect == "unknown id kept":
             decoder._unknown = grudges

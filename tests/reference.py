@@ -43,8 +43,8 @@ def expected(
         parts = [record[path] for path in settings.input.key]
         key = canonical(parts[0] if len(parts) == 1 else parts)
         values = [
-            max(-field.limit, min(field.limit, round(record[field.path] / field.grid)))
-            for field in settings.value_fields
+            max(-field.steps, min(field.steps, round(record[field.path] / field.grid)))
+            for field in settings.layout.values
         ]
         by_trigger[window][trigger][user].append((partition, offset, key, values))
 
@@ -90,7 +90,7 @@ def expected(
                         elif column.kind == "users":
                             sums[key][index] += first
                         else:
-                            sums[key][index] += values[column.value]
+                            sums[key][index] += values[settings.layout.values.index(column.field)]
             lists = None
             if strategy.lists is not None and trigger == plan.triggers:
                 lists = {key: [0, 0, 0] for seen in per_key.values() for key in seen}

@@ -10,6 +10,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from susurrus.agents.config.durations import Duration, Instant, format_duration
+from susurrus.agents.config.one_of import OneOf
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.pipelines import KINDS
 from susurrus.topics.timestamps import format_time
@@ -149,6 +150,9 @@ def _type_name(annotation: Any) -> str:
     if annotation == Instant or _same_marks(annotation, Instant):
         return "instant"
     if origin is typing.Annotated:
+        registry = next((mark.registry for mark in arguments[1:] if isinstance(mark, OneOf)), None)
+        if registry is not None:
+            return " | ".join(f"`{name}`" for name in registry)
         return _type_name(arguments[0])
     if origin is typing.Literal:
         return " | ".join(f"`{value}`" for value in arguments)

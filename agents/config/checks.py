@@ -4,7 +4,7 @@ fix. The settings of each kind check what only that kind has."""
 from collections.abc import Iterator
 
 from susurrus.agents.config.durations import format_duration
-from susurrus.agents.config.sections import InputSettings, TopicSettings, WindowSettings
+from susurrus.agents.config.sections import TopicSettings, WindowSettings
 from susurrus.mechanisms.histogram.plan import MAX_TRIGGERS
 
 
@@ -40,9 +40,3 @@ def topics(topics: TopicSettings) -> Iterator[str]:
             f"topics.min_insync_replicas = {topics.min_insync_replicas}: one disk could lose committed triggers, "
             "which would then be published differently; use 2"
         )
-
-
-def json_only(source: InputSettings, kind: str) -> Iterator[str]:
-    """A kind that reads JSON cannot read another format."""
-    if source.format != "json":
-        yield f'input.format = "{source.format}": kind "{kind}" reads JSON; leave it out'

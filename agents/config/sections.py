@@ -5,7 +5,6 @@ The text under a field is its documentation: ``susurrus config schema`` prints i
 """
 
 import math
-import re
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -59,62 +58,6 @@ class KafkaSettings(Section):
     properties: dict[str, str | int | float | bool] = Field(default_factory=dict, repr=False)
     """Raw librdkafka properties for producers, consumers and admin, translated for Faust's consumer too (SASL, TLS,
     timeouts). A value may be `{ file = "/path" }` or `{ env = "NAME" }`."""
-
-
-def _web_addresses(value: str) -> str:
-    for url in value.split(","):
-        if not re.fullmatch(r"https?://[^/@\s]+(/\S*)?", url.strip()):
-            raise ValueError("write http://host:port or https://host:port; credentials go to input.registry.properties")
-    return value
-
-
-def _class(value: str) -> str:
-    if not re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", value):
-        raise ValueError("write package.module:Message")
-    return value
-
-
-class RegistrySettings(Section):
-    """The schema registry that knows the schemas of Avro records. Where it is may change; what it knows may not."""
-
-    url: Annotated[str, AfterValidator(_web_addresses)]
-    """Its address; several, separated by commas, are tried in turn."""
-    properties: dict[str, str | int | float | bool] = Field(default_factory=dict, repr=False)
-    """Properties of confluent-kafka's SchemaRegistryClient, such as `basic.auth.user.info` and `ssl.ca.location`. A
-    value may be `{ file = "/path" }` or `{ env = "NAME" }`."""
-    patience: Duration = 10_000
-    """How long after a record was written its schema may be registered: a record whose schema is unknown holds up its
-    partition until then, and is bad input after that. More than the clocks of workers, brokers and registry differ."""
-
-
-class InputSettings(Section):
-    """The raw topic and which parts of its records mean what."""
-
-    topic: TopicName
-    """The existing topic of raw events. It is only read."""
-    format: Literal["json", "avro", "protobuf"] = "json"
-    """How records are written. `avro` and `protobuf`: in Confluent's wire format, and Susurrus is installed with
-    its extra `registry` (`pip install '.[registry]'`). Only kind `histogram` reads them."""
-    message: Annotated[str, AfterValidator(_class)] | None = None
-    """`protobuf`: the class that protoc generated, as `package.module:Message`, on PYTHONPATH. Fields are resolved by
-    it, so no registry is asked."""
-    registry: RegistrySettings | None = None
-    """`avro`: where schemas are found."""
-    user: str = ""
-    """Field that identifies the user, the unit of privacy; a dotted path reaches into objects. Required for kind
-    `histogram`."""
-    key: tuple[str, ...] = ()
-    """Fields to group by; several make a composite key. Required for kind `histogram`."""
-    time: str = "kafka"
-    """Field with the event time, or `kafka` for the record's own timestamp."""
-    time_unit: Literal["s", "ms", "us", "ns", "iso"] = "ms"
-    """Unit of the time field; `iso` is ISO 8601 text. Without meaning for `time = "kafka"`."""
-    null_user: Literal["dead-letter", "value"] = "dead-letter"
-    """What becomes of records whose user is null: set aside, or all treated as one user called null."""
-    null_key: Literal["dead-letter", "value"] = "value"
-    """What becomes of records whose key is null: counted under the key null, or set aside."""
-    max_key_bytes: Annotated[int, Field(ge=1, le=65_536)] = 4096
-    """Longer keys and user ids (canonical JSON, UTF-8 bytes) go to the dead-letter topic."""
 
 
 class StartSettings(Section):

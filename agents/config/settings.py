@@ -15,10 +15,10 @@ from typing import Any, ClassVar, Final, Self
 from pydantic import PrivateAttr, model_validator
 
 from susurrus.agents.config import checks, kafka_properties, secrets
+from susurrus.agents.config.input import InputSettings
 from susurrus.agents.config.sections import (
     BudgetSettings,
     ClockSettings,
-    InputSettings,
     KafkaSettings,
     PipelineSettings,
     Section,

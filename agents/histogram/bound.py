@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from susurrus.agents.histogram.columns import Kept
 from susurrus.agents.histogram.interval_stage import IntervalStage
 from susurrus.agents.histogram.intervals import ordered
 from susurrus.agents.histogram.services import HistogramServices
@@ -57,7 +58,7 @@ class Bound(IntervalStage[ByUserBlock]):
     def __init__(self, services: HistogramServices, partition: int) -> None:
         super().__init__(services, partition)
         self._bounding = services.strategy.bounding
-        self._columns = services.settings.measured_columns
+        self._columns = services.settings.layout
         self._partitions = services.settings.topics.bounded_partitions
         # A user's key list holds hashes. Two keys with one hash are one key to the caps, here and in what is stored: a collision
         # makes that user's caps tighter and concerns no other user. The hashes are keyed, so that nobody can look for collisions.
@@ -241,31 +242,19 @@ class Bound(IntervalStage[ByUserBlock]):
             return puts, []
 
         rows_kept = np.flatnonzero(result.kept)
-        first = result.first[rows_kept]
-        weight = result.weight[rows_kept]
         cell = window[rows_kept].astype(np.int64) * len(keys) + key[rows_kept]
         by_cell = np.argsort(cell, kind="stable")
         cells, starts = np.unique(cell[by_cell], return_index=True)
 
-        def total(column: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-            return np.add.reduceat(column[by_cell], starts)
-
-        sums = np.empty((len(cells), len(self._columns)), np.int64)
-        for index, column in enumerate(self._columns):
-            if column.kind == "count":
-                sums[:, index] = np.diff(np.append(starts, len(by_cell)))
-            elif column.kind == "users":
-                sums[:, index] = total(first.astype(np.int64))
-            else:
-                sums[:, index] = total(values[rows_kept, column.value])
+        gathered = Kept(rows=rows_kept[by_cell], starts=starts, first=result.first, values=values)
         block = BoundedBlock(
             partition=self.partition,
             interval=interval,
             window=windows[cells // len(keys)],
             keys=[keys[i] for i in (cells % len(keys)).tolist()],
-            users=total((first & (weight > 0)).astype(np.int64)),
-            weight=total(weight),
-            sums=sums,
+            users=gathered.total((result.first & (result.weight > 0)).astype(np.int64)),
+            weight=gathered.total(result.weight),
+            sums=self._columns.aggregate(gathered),
         )
         return puts, self._outputs(block)
 
@@ -299,7 +288,7 @@ class Bound(IntervalStage[ByUserBlock]):
             # What is published has a unit already; a lag of the whole window leaves the declared keys alone public.
             unit[(unit == 0) & np.array([key in self._declared for key in keys], np.bool_)] = WEIGHT_ONE
         sums = measure(self._store, _USERS + ordered(window), puts, _ENTRY, self._lists, numbers, unit)
-        return self._outputs(block_of(self.partition, interval, start, keys, sums, len(self._columns)))
+        return self._outputs(block_of(self.partition, interval, start, keys, sums, len(self._columns.measured)))
 
     def _outputs(self, block: BoundedBlock) -> list[Output]:
         target = partition_of(block.keys, self._partitions)

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from susurrus.agents.config.durations import format_duration
-from susurrus.agents.formats.decoders import decoder_of
 from susurrus.agents.histogram.bound import Bound
 from susurrus.agents.histogram.feedback import NEW_EPOCH, PublishedKeys, PublishedKeysReader
 from susurrus.agents.histogram.public_progress import PublicProgress
@@ -20,7 +19,6 @@ from susurrus.agents.histogram.services import HistogramServices
 from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.kafka.clients import REQUEST_SECONDS, Clients
 from susurrus.agents.runtime.pipeline import Pipeline, StageSpec
-from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.mechanisms.histogram.calendar import WindowStart
 from susurrus.mechanisms.histogram.registry import build_strategy
 from susurrus.mechanisms.histogram.strategy import Need
@@ -55,7 +53,6 @@ class Histogram(Pipeline[HistogramSettings]):
     def services(self) -> HistogramServices:
         """As for every kind, and the strategy."""
         settings = self.settings
-        decoder_of(settings.input, settings.raw_schema()).close()  # what it lacks is said now, not by every task
         strategy = build_strategy(settings.plan())
         common = super().services()
         published_keys = reader = None
@@ -120,14 +117,6 @@ class Histogram(Pipeline[HistogramSettings]):
         yield "privacy", f"epsilon {privacy.epsilon:g}, delta {privacy.delta:g}, strategy {privacy.strategy}"
         grids = {column.name: column.grid if column.kind == "sum" else 1.0 for column in settings.measured_columns}
         yield from build_strategy(settings.plan()).costs(grids)
-
-    def missing(self) -> str | None:
-        """The package of the input's format, or its class."""
-        try:
-            decoder_of(self.settings.input, self.settings.raw_schema()).close()
-        except ConfigurationError as error:
-            return f"input: {error}"
-        return None
 
     def progress(self, first_window: int | None, charged: int, charged_all: int) -> str:
         """The first window, and the windows charged."""

@@ -1,9 +1,10 @@
 """Read released histograms as a downstream reader should: read_committed, and a trigger only when it is complete.
 
-A trigger is complete when every release partition has said so in ``progress`` and all the rows it announced have
+A trigger is complete when every release partition has announced it in ``progress`` and all the rows it announced have
 arrived. Both are needed: a transaction's commit reaches its partitions one after the other, so the announcement can
 be visible before the rows. Later rows of a key are held back until their own trigger is complete, so a table never
-mixes two triggers. Nor does it mix two epochs: each has noise of its own, and the newest that has a complete trigger is shown.
+mixes two triggers. A table never mixes two epochs either, for each has noise of its own: the newest epoch that has a complete
+trigger is shown.
 """
 
 from collections import defaultdict
@@ -42,8 +43,8 @@ class Snapshot:
 class WindowState:
     """One window in one epoch as far as it was read.
 
-    number: of the epoch; 0 until progress has shown it. announced: by partition, the rows of each trigger that is not older than
-    what is shown. rows: by partition and key, the rows not older than what is shown.
+    number: of the epoch; 0 until an announcement was read. announced: by partition, the number of rows of each trigger that is
+    not older than what is shown. rows: by partition and key, the rows that are not older than what is shown, oldest first.
     """
 
     window: WindowStart
@@ -77,11 +78,14 @@ class WindowState:
         return min(max(counts) for counts in self.announced.values())
 
     def arrived(self, partition: int, trigger: int) -> bool:
-        """Whether all rows of a partition's trigger are here. A partition's rows come in order, and a key once
-        published is published at every later trigger, so a newer row stands for the ones before it."""
+        """Whether all rows of a partition's trigger are here.
+
+        The rows of a partition come in order. A key that was published is published at every later trigger, so a newer row shows
+        that the older ones have come.
+        """
         counts = self.announced[partition]
         if trigger not in counts:
-            trigger = max(counts)  # compacted away: what came later is here, so that is, too
+            trigger = max(counts)  # compacted away; what came later is here, so it has come, too
         return sum(rows[-1].trigger >= trigger for rows in self.rows[partition].values()) >= counts[trigger]
 
     def snapshot(self) -> Snapshot | None:
@@ -89,19 +93,15 @@ class WindowState:
         trigger = self.complete_trigger()
         if trigger is None or not all(self.arrived(partition, trigger) for partition in self.announced):
             return None
-        chosen: list[tuple[bytes, Row]] = []
-        for keys in self.rows.values():
-            for key, rows in keys.items():
-                shown = [row for row in rows if row.trigger <= trigger]
-                if shown:
-                    chosen.append((key, shown[-1]))
-        chosen.sort(key=lambda pair: pair[0])
+        kept = [(key, row) for keys in self.rows.values() for key, rows in keys.items() for row in rows]
+        newest = {key: row for key, row in kept if row.trigger <= trigger}
+        rows = tuple(newest[key] for key in sorted(newest))
         return Snapshot(
             window_start=format_time(self.window),
-            window_end=chosen[0][1].window_end if chosen else "",
+            window_end=rows[0].window_end if rows else "",
             trigger=trigger,
             of_triggers=self.of_triggers,
-            rows=tuple(row for _, row in chosen),
+            rows=rows,
         )
 
 

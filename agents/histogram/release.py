@@ -25,7 +25,6 @@ import numpy.typing as npt
 
 from susurrus.agents.histogram.interval_stage import IntervalStage
 from susurrus.agents.histogram.intervals import ordered
-from susurrus.agents.histogram.published import columns_of
 from susurrus.agents.histogram.services import HistogramServices
 from susurrus.agents.histogram.table import Gathered, Rows, chain_key, gather, input_digest
 from susurrus.agents.kafka.offset import Offset
@@ -416,7 +415,7 @@ class Release(IntervalStage[BoundedBlock]):
                 strategy=self._strategy.plan.strategy,
                 epoch=services.ledger.epoch,
             )
-            columns = columns_of(services.settings, estimates, std_errors)
+            columns = [column.rows(estimates, std_errors) for column in services.settings.layout.published]
             encoded_keys, values = histogram_codec.encode_rows(release, keys, columns)
             for topic in ("histogram", "latest"):
                 messages = [

@@ -8,7 +8,6 @@ A record whose schema cannot be had yet is held (patience.py), and so is all tha
 """
 
 import contextlib
-import logging
 import time
 from collections.abc import Iterator
 from operator import attrgetter
@@ -17,10 +16,10 @@ from typing import Any
 import numpy as np
 from confluent_kafka import KafkaException
 
-from susurrus.agents.formats.decoders import decoder_of
+from susurrus.agents.formats import decoder_of
+from susurrus.agents.formats.waiting import Intake
 from susurrus.agents.histogram.clock import Clock
 from susurrus.agents.histogram.growth import Growth
-from susurrus.agents.histogram.patience import Patience
 from susurrus.agents.histogram.services import HistogramServices
 from susurrus.agents.kafka.offset import Offset
 from susurrus.agents.runtime.commit import Commit, Output
@@ -36,13 +35,10 @@ from susurrus.topics import by_user as by_user_codec
 from susurrus.topics import ledger as ledger_codec
 from susurrus.topics.by_user import ByUserBlock
 from susurrus.topics.partitioner import partition as partition_of
-from susurrus.topics.raw import RawColumns
+from susurrus.topics.raw import RawColumns, RawDecoder
 from susurrus.topics.reason import Reason
 
-log = logging.getLogger(__name__)
-
-_ASK_AGAIN_SECONDS = 1.0
-_OFFSET, _TIMESTAMP, _TIMESTAMP_TYPE, _VALUE = map(attrgetter, ("offset", "timestamp", "timestamp_type", "value"))
+_OFFSET, _TIMESTAMP, _TIMESTAMP_TYPE = map(attrgetter, ("offset", "timestamp", "timestamp_type"))
 
 
 class Route(Stage):
@@ -56,14 +52,15 @@ class Route(Stage):
     def __init__(self, services: HistogramServices, partition: int) -> None:
         super().__init__(services, partition)
         self._calendar = services.calendar
-        self._decoder = decoder_of(services.settings.input, services.settings.raw_schema())
-        registry = services.settings.input.registry
-        self._patience = Patience(registry.patience if registry is not None else 0)
-        self._held: list[Any] = []
-        """Fetched, but not taken: the first of them waits."""
-        self._waiting: str | None = None
-        self._again_at = 0.0
         self._topic = services.settings.input.topic
+        decoder = RawDecoder(services.settings.raw_schema())
+        self._intake = Intake(
+            decoder_of(services.settings.input, decoder.paths),
+            lambda chunks, records: decoder.decode(chunks),
+            owner=f"{self.name}-{partition}",
+            place=f"topic={self._topic} partition={partition}",
+            end_of_log=lambda: services.clients.watermarks(self._topic, partition)[1],
+        )
         self._partitions = services.settings.topics.by_user_partitions
         self._max_future = services.settings.clock.max_future
         self._live = services.settings.clock.kind != "replay"
@@ -76,7 +73,6 @@ class Route(Stage):
         self._first_window = WindowIndex(0)
         self._ticked = Interval(0)
         self._written: Written
-        self._fetched = Offset(-1)
         self._taken = Offset(-1)
         """Input offset up to which records are decided; where nothing waits, what has been fetched."""
         self._committed = Offset(-1)
@@ -130,7 +126,8 @@ class Route(Stage):
         services = self.services
         self._blocks, self._announced, self._blind = {}, [], False
         self._letters.clear()
-        self._held, self._waiting, self.full = [], None, False
+        self.full = False
+        self._intake.restart(position)
         self._first_window = services.ledger.first_window
         self._written = Written(
             self.partition, services.topic("by-user"), meta["written"], config_digest=services.config_digest
@@ -146,65 +143,29 @@ class Route(Stage):
             )
             self._committed_look = looked
         self._ticked = Interval(int(meta["ticked"]))
-        self._fetched = self._taken = self._committed = position
+        self._taken = self._committed = position
 
     def take(self, batch: Batch) -> None:
         """Decode, place, and pack; behind a record that waits, wait."""
-        self._fetched = batch.end
-        if self._held:
-            self._held += batch.records
-        else:
-            self._held = batch.records
+        waited = bool(self._intake.held)
+        self._intake.take(batch.records, batch.end)
+        if not waited:
             self._go_on(int(time.time() * 1000))
 
     def _go_on(self, now: int) -> None:
         """Take what is held, up to the first record that waits."""
-        clock, records = self._clock, self._held
-        if clock.end is not None and self._fetched > clock.end:
-            # The archive ends where its log ended at the start; what was appended later is no part of it.
-            records = [record for record in records if record.offset < clock.end]
-        taken = 0
+        clock, intake = self._clock, self._intake
+        if clock.kind == "producer" and intake.held:
+            # What "too far ahead" means depends on now: after a pause the last cut is long ago. Unknown is no option here,
+            # so a broker that does not answer makes the task start again.
+            self._ask_for_cut(int(time.time() * 1000))
+        # What was appended after the archive's end was pinned belongs to no archive.
+        records, columns, beyond = intake.decode(now, below=clock.end)
         if records:
-            if clock.kind == "producer":
-                # A record is too far ahead or not by what "now" is, and after a pause the last cut is old. So a cut is asked for
-                # here, and a broker that does not answer makes the task start again.
-                self._ask_for_cut(int(time.time() * 1000))
-            columns = self._decode(records, now)
-            taken = len(columns)
-            if taken:
-                self._pack(records[:taken], columns)
-        if taken < len(records):
-            self._taken, self.full = records[taken].offset, True
-            self._held = self._held[taken:]
-        else:
-            beyond = len(self._held) - taken
-            self.counters["in"] += beyond
-            self.counters["late"] += beyond
-            self._taken, self.full = self._fetched, False
-            self._held = []
-        self._patience.passed(self._taken)
-
-    def _decode(self, records: list[Any], now: int) -> RawColumns:
-        """Columns of the records before the first that waits."""
-
-        def overdue(row: int) -> bool:
-            return self._patience.over(records[row].offset, records[row].timestamp, now)
-
-        decoded = self._decoder.decode(list(map(_VALUE, records)), overdue)
-        if decoded.waits is None:
-            self._waiting = None
-            return decoded.columns
-        record = records[len(decoded.columns)]
-        waiting = f"topic={self._topic} partition={self.partition} offset={record.offset}: {decoded.waits}"
-        if waiting != self._waiting:
-            self._waiting = waiting
-            log.warning("%s-%d waits: %s", self.name, self.partition, waiting)
-        self._again_at = time.monotonic() + _ASK_AGAIN_SECONDS
-        # While the broker does not answer, what was seen before has to do.
-        with contextlib.suppress(KafkaException):
-            _, end = self.services.clients.watermarks(self._topic, self.partition)
-            self._patience.saw(end, int(time.time() * 1000))
-        return decoded.columns
+            self._pack(records, columns)
+        self.counters["in"] += beyond
+        self.counters["late"] += beyond
+        self._taken, self.full = Offset(intake.position), bool(intake.held)
 
     def _ask_for_cut(self, now: int) -> None:
         wanted = self._clock.wants_cut(now)
@@ -296,7 +257,7 @@ class Route(Stage):
         with contextlib.suppress(KafkaException):
             self._ask_for_cut(now)
         self._look_for_growth(now)
-        if self._held and (self._waiting is None or time.monotonic() >= self._again_at):
+        if self._intake.due:
             self._go_on(now)
         clock.moved(self._taken)
         growth = self._growth
@@ -361,8 +322,8 @@ class Route(Stage):
 
     def stall(self, now: int) -> str | None:
         """What holds this source back."""
-        if self._waiting:
-            return self._waiting
+        if self._intake.waits:
+            return self._intake.waits
         if self._blind:
             return (
                 f"the brokers do not say how many partitions topic={self._topic} has, and interval={self._ticked + 1} closes only "

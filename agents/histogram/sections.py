@@ -1,12 +1,12 @@
-"""The sections that only a histogram has: bounds, columns and keys. privacy.py has the fourth."""
+"""The sections that only a histogram has: bounds and keys. columns.py and privacy.py have the others."""
 
 import math
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
-from susurrus.agents.config.sections import Name, Positive, PositiveFloat, Section
+from susurrus.agents.config.sections import Positive, Section
 
 
 class BoundSettings(Section):
@@ -20,22 +20,6 @@ class BoundSettings(Section):
     max_keys_per_user: Positive | None = None
     """Optional cap on distinct keys per user and window; lowers the noise where users have few keys but many records.
     Strategies that rank a user's keys have a parameter for that instead."""
-
-
-class ColumnSettings(Section):
-    """One published column."""
-
-    name: Name
-    """Name of the column in the output."""
-    kind: Literal["count", "users", "sum", "mean"] = "count"
-    """`count`: kept records. `users`: distinct users. `sum`: of `field`. `mean`: of `field`, from a sum and a count."""
-    field: str | None = None
-    """`sum` and `mean`: the numeric field, a dotted path."""
-    bound: PositiveFloat | None = None
-    """`sum` and `mean`: values are clamped to [-bound, bound] before anything else. Public: choose it without looking
-    at the data."""
-    grid: PositiveFloat | None = None
-    """`sum` and `mean`: values are rounded to multiples of this, so that sums are exact. Default: bound / 1024."""
 
 
 def _key(value: Any) -> Any:

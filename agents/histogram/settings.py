@@ -2,24 +2,23 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar
 
 from pydantic import Field, PrivateAttr
 
+from susurrus.agents import formats
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.histogram import declared
-from susurrus.agents.histogram.columns import MeasuredColumn, PublishedColumn, ValueColumn, layout, value_column
+from susurrus.agents.histogram.columns import Column, ColumnSettings, Layout, layout, problems
 from susurrus.agents.histogram.privacy import PrivacySettings
-from susurrus.agents.histogram.sections import BoundSettings, ColumnSettings, KeySettings
-from susurrus.mechanisms.histogram.plan import MAX_BOUND, Column, Plan
+from susurrus.agents.histogram.sections import BoundSettings, KeySettings
+from susurrus.mechanisms.histogram.plan import Column as PlanColumn
+from susurrus.mechanisms.histogram.plan import Plan
 from susurrus.mechanisms.histogram.registry import STRATEGIES
 from susurrus.mechanisms.histogram.strategy import Need
-from susurrus.topics.raw import RawSchema, ValueField
+from susurrus.topics.raw import RawSchema
 from susurrus.topics.spec import HISTOGRAM_TOPICS, PUBLISHED_KEYS, TopicSpec
 from susurrus.topics.timestamps import format_time
-
-MAX_USERS_PER_WINDOW: Final = 2**32
-"""Users of one window for which sums are guaranteed to fit 64 bits."""
 
 
 class HistogramSettings(Settings):
@@ -43,7 +42,7 @@ class HistogramSettings(Settings):
 
     bounds: BoundSettings = BoundSettings()
     """How much one user may contribute to one window."""
-    columns: tuple[ColumnSettings, ...] = (ColumnSettings(name="count", kind="count"),)
+    columns: tuple[ColumnSettings, ...] = (ColumnSettings(name="count"),)
     """The published columns; one COUNT by default."""
     keys: KeySettings = KeySettings()
     """Keys that are public knowledge, and whether others may be discovered."""
@@ -53,19 +52,14 @@ class HistogramSettings(Settings):
     _declared: tuple[bytes, ...] = PrivateAttr(default=())
 
     @property
-    def value_fields(self) -> tuple[ValueColumn, ...]:
-        """The distinct numeric fields to decode, in order of first use."""
-        return layout(self.columns).values
+    def layout(self) -> Layout:
+        """Which fields are decoded, which columns are measured, which are published."""
+        return layout(self.columns)
 
     @property
-    def measured_columns(self) -> tuple[MeasuredColumn, ...]:
+    def measured_columns(self) -> tuple[Column, ...]:
         """What the mechanism measures: every column but means, and the sums and counts that means still need."""
-        return layout(self.columns).measured
-
-    @property
-    def published_columns(self) -> tuple[PublishedColumn, ...]:
-        """The output's columns in the order of the configuration."""
-        return layout(self.columns).published
+        return self.layout.measured
 
     @property
     def declared_keys(self) -> tuple[bytes, ...]:
@@ -87,7 +81,7 @@ class HistogramSettings(Settings):
             triggers=self.triggers,
             epsilon=privacy.epsilon,
             delta=privacy.delta,
-            columns=tuple(Column(name=c.name, kind=c.kind, bound=c.bound) for c in self.measured_columns),
+            columns=tuple(PlanColumn(name=c.name, kind=c.measures, bound=c.bound) for c in self.measured_columns),
             max_records=self.bounds.max_records_per_user,
             max_records_per_key=self.bounds.max_records_per_key,
             max_keys=self.bounds.max_keys_per_user,
@@ -102,7 +96,7 @@ class HistogramSettings(Settings):
         return RawSchema(
             user=self.input.user,
             key=self.input.key,
-            values=tuple(ValueField(path=v.path, bound=v.bound, grid=v.grid) for v in self.value_fields),
+            values=self.layout.values,
             time=None if self.input.time == "kafka" else self.input.time,
             time_unit=self.input.time_unit,
             null_user=self.input.null_user,
@@ -184,18 +178,7 @@ def _input(settings: HistogramSettings) -> Iterator[str]:
         yield 'input.key: is missing; name the fields to group by, for example key = ["url"]'
     if len(set(key)) < len(key):
         yield "input.key: names a field twice; leave one of them out"
-    yield from _format(settings)
-
-
-def _format(settings: HistogramSettings) -> Iterator[str]:
-    source = settings.input
-    for name, fits in (("registry", "avro"), ("message", "protobuf")):
-        given = getattr(source, name) is not None
-        if given and source.format != fits:
-            yield f'input.{name}: has no meaning for input.format = "{source.format}"; leave it out'
-        elif not given and source.format == fits:
-            example = {"registry": 'url = "https://registry:8081"', "message": '"package.module:Message"'}[name]
-            yield f'input.{name}: is missing; input.format = "{fits}" needs it, for example {example}'
+    yield from formats.problems(settings.input)
 
 
 def _bounds(settings: HistogramSettings) -> Iterator[str]:
@@ -211,38 +194,8 @@ def _bounds(settings: HistogramSettings) -> Iterator[str]:
 
 
 def _columns(settings: HistogramSettings) -> Iterator[str]:
-    names = [column.name for column in settings.columns]
-    if not names:
-        yield 'columns: is empty; add at least [[columns]] name = "visits", kind = "count"'
-    for name in sorted({name for name in names if names.count(name) > 1}):
-        yield f'columns: two are called "{name}"; rename one'
-    for index, column in enumerate(settings.columns):
-        place = f'columns.{index} ("{column.name}")'
-        if column.kind in ("count", "users"):
-            for name in ("field", "bound", "grid"):
-                if getattr(column, name) is not None:
-                    yield f'{place}: {name} has no meaning for kind = "{column.kind}"; leave it out'
-            continue
-        missing = [name for name in ("field", "bound") if getattr(column, name) is None]
-        for name in missing:
-            yield f'{place}: {name} is missing; kind = "{column.kind}" needs it'
-        if not missing:
-            yield from _grid(settings, place, value_column(column))
-
-
-def _grid(settings: HistogramSettings, place: str, value: ValueColumn) -> Iterator[str]:
-    if not 1 <= value.limit <= MAX_BOUND:
-        yield (f"{place}: grid = {value.grid:g} against bound = {value.bound:g}; use bound / 2^24 to bound")
-        return
-    # A key sums at most users * m * limit, a whole window at most users * C * limit; the product covers both.
-    records = settings.bounds.max_records_per_key * settings.bounds.max_records_per_user
-    room = (2**63 - 1) // (records * MAX_USERS_PER_WINDOW)
-    if value.limit > room:
-        fix = f"use a grid of at least {value.bound / room:.3g}, or lower" if room else "lower"
-        yield (
-            f"{place}: sums could leave 64 bits (m * C * 2^32 users * floor(bound / grid) >= 2^63); "
-            f"{fix} bounds.max_records_per_user"
-        )
+    bounds = settings.bounds
+    return problems(settings.columns, records=bounds.max_records_per_key * bounds.max_records_per_user)
 
 
 def _keys(settings: HistogramSettings) -> Iterator[str]:

@@ -5,7 +5,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from susurrus.agents.config import checks
+from susurrus.agents import formats
 from susurrus.agents.config.durations import Duration
 from susurrus.agents.config.sections import Epsilon, PipelineSettings, Positive, PositiveFloat, Section
 from susurrus.agents.config.settings import Settings
@@ -58,7 +58,11 @@ class LocalSettings(Settings):
             found.append(
                 "local.refresh, local.phase1_share: one needs the other; set both to renew the threshold, or leave both out"
             )
-        return [*found, *checks.json_only(self.input, self.kind)]
+        for name in sorted(formats.SETTINGS & self.input.model_fields_set):
+            found.append(
+                f'input.{name}: has no meaning for kind "{self.kind}", whose reports have a format of their own; leave it out'
+            )
+        return found
 
     @model_validator(mode="before")
     @classmethod

@@ -14,6 +14,7 @@ from confluent_kafka.admin import AdminClient
 from typing_extensions import TypeVar
 
 from susurrus.agents.config.settings import Settings
+from susurrus.agents.formats import decoder_of
 from susurrus.agents.kafka.clients import Clients, clients_of
 from susurrus.agents.kafka.topics import check_topics
 from susurrus.agents.runtime.ledger import Ledger
@@ -74,6 +75,8 @@ class Pipeline(ABC, Generic[S]):
     def services(self) -> Services[S]:
         """What the tasks share. Raises ConfigurationError, also where a noise secret is needed and there is none."""
         settings = self.settings
+        if settings.reads_raw:
+            decoder_of(settings.input, ()).close()  # what it lacks is said now, not by every task
         digest, secret = self.digest(), settings.secret()
         clients = clients_of(settings)
         ledger = Ledger(
@@ -104,6 +107,11 @@ class Pipeline(ABC, Generic[S]):
 
     def missing(self) -> str | None:
         """What this machine lacks to run the pipeline, such as an optional package; None where it lacks nothing."""
+        if self.settings.reads_raw:
+            try:
+                decoder_of(self.settings.input, ()).close()
+            except ConfigurationError as error:
+                return f"input: {error}"
         return None
 
     def progress(self, first_window: int | None, charged: int, charged_all: int) -> str:

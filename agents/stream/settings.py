@@ -4,7 +4,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from susurrus.agents.config import checks
+from susurrus.agents import formats
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.stream.mechanism import mechanism_of
 from susurrus.agents.stream.sections import StreamSection
@@ -30,7 +30,7 @@ class StreamSettings(Settings):
 
     def problems(self) -> list[str]:
         """As for every kind, and what the mechanism refuses."""
-        found = [*super().problems(), *checks.json_only(self.input, self.kind)]
+        found = [*super().problems(), *formats.problems(self.input)]
         try:
             mechanism_of(self.stream)
         except ConfigurationError as error:

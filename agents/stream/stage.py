@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from susurrus.agents.formats import decoder_of
+from susurrus.agents.formats.waiting import Intake
 from susurrus.agents.kafka.offset import Offset
 from susurrus.agents.runtime.commit import Commit, Output
 from susurrus.agents.runtime.dead_letters import DeadLetters
@@ -56,7 +58,14 @@ class Stream(Stage):
         self._topic = services.settings.input.topic
         self._grid = grid_of(settings)
         schema = ValuesSchema(value=settings.value, bound=settings.bound, grid=self._grid, stream=settings.stream)
-        self._decoder = ValuesDecoder(schema)
+        decoder, by_key = ValuesDecoder(schema), settings.stream is None
+        self._intake = Intake(
+            decoder_of(services.settings.input, decoder.paths),
+            lambda chunks, records: decoder.decode(chunks, [record.key for record in records] if by_key else ()),
+            owner=f"{self.name}-{partition}",
+            place=f"topic={self._topic} partition={partition}",
+            end_of_log=lambda: services.clients.watermarks(self._topic, partition)[1],
+        )
         self._mechanism = mechanism_of(settings)
         self._leaf = self._mechanism.base.leaf if isinstance(self._mechanism, Tops) else 1
         self._noise: WindowNoise
@@ -100,16 +109,21 @@ class Stream(Stage):
         self._noise = source.window(WindowIndex(0))  # streams have no windows; trees have addresses of their own
         self._announced = bool(meta["announced"])
         self._taken = self._committed = position
+        self._intake.restart(position)
+        self.full = False
         self._committed_at = time.monotonic()
 
     def take(self, batch: Batch) -> None:
         """Step the streams of a fetch."""
-        records = batch.records
-        self._taken = batch.end
-        if not records:
-            return
-        keys = [record.key for record in records] if self._settings.stream is None else ()
-        columns = self._decoder.decode([record.value for record in records], keys)
+        waited = bool(self._intake.held)
+        self._intake.take(batch.records, batch.end)
+        if not waited:
+            self._go_on(int(time.time() * 1000))
+
+    def _go_on(self, now: int) -> None:
+        """Step the streams of what is held, up to the first record that waits for its schema."""
+        records, columns, _ = self._intake.decode(now)
+        self._taken, self.full = Offset(self._intake.position), bool(self._intake.held)
         self.counters["in"] += len(records)
         self.counters["dead_letter"] += self._letters.refuse(records, columns.reason)
         good = np.flatnonzero(columns.reason == Reason.OK)
@@ -185,6 +199,8 @@ class Stream(Stage):
 
     def commits(self, now: int) -> Iterator[Commit]:
         """One commit for everything taken; quiet input is committed now and then, so that a crash re-reads little."""
+        if self._intake.due:
+            self._go_on(now)
         quiet = not self._messages and not self._letters
         waited = time.monotonic() - self._committed_at
         if self._taken == self._committed or (
@@ -216,3 +232,7 @@ class Stream(Stage):
         self._committed, self._committed_at = commit.position, time.monotonic()
         if len(self._names) > _STREAMS_IN_MEMORY:
             self._forget()
+
+    def stall(self, now: int) -> str | None:
+        """Streams wait for nothing but a record's schema."""
+        return self._intake.waits

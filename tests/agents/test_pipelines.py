@@ -78,9 +78,7 @@ class ToySettings(Settings):
 class Toy(Pipeline[ToySettings]):
     description = "A toy."
     settings_class = ToySettings
-    output = TopicSpec(
-        name="toys", key="", value="", partitions="one", cleanup="delete", retention="forever", readers="public"
-    )
+    output = TopicSpec("toys", "one", "delete", "forever", "public")
 
     @property
     def stages(self) -> tuple[StageSpec, ...]:

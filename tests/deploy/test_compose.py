@@ -9,6 +9,7 @@ import yaml
 
 from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.pipelines import load_settings
+from susurrus.topics.payloads import JsonReader
 from susurrus.topics.raw import RawDecoder
 from susurrus.topics.reason import Reason
 
@@ -30,7 +31,8 @@ def test_the_pipeline_is_valid_and_reads_what_the_producer_writes(producer: Modu
     assert settings.input.topic == producer.TOPIC
     assert settings.clock.kind == "broker"  # the producer creates the topic with LogAppendTime
     events = [visit.encode() for visit in producer.WebLog().visits[:1000]]
-    decoded = RawDecoder(settings.raw_schema()).decode(events)
+    decoder = RawDecoder(settings.raw_schema())
+    decoded = decoder.decode(JsonReader(decoder.paths).read(events))
     assert set(decoded.reason.tolist()) == {Reason.OK}
     assert len(decoded.keys) > 50
 

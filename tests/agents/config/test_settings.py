@@ -20,6 +20,7 @@ from susurrus.agents.local.settings import LocalSettings
 from susurrus.agents.pipelines import KINDS, load_settings, settings_from
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.mechanisms.histogram import adaptive, closing
+from susurrus.topics.payloads import JsonReader
 from susurrus.topics.raw import RawDecoder
 
 DAY = 86_400_000
@@ -303,20 +304,20 @@ class TestColumns:
         settings = changed(columns=list(self.COLUMNS))  # type: ignore[arg-type]
         assert [column.name for column in settings.measured_columns] == ["visits", "people", "bytes", "slow/sum"]
         assert [column.bound for column in settings.measured_columns] == [1, 1, 100, 1024]
-        published = {column.name: (column.source, column.divisor) for column in settings.published_columns}
+        published = {column.column.name: column.sources for column in settings.layout.published}
         assert published == {
-            "visits": (0, None),
-            "people": (1, None),
+            "visits": (0,),
+            "people": (1,),
             "average": (2, 0),
-            "bytes": (2, None),
+            "bytes": (2,),
             "slow": (3, 0),
         }
-        assert [value.path for value in settings.value_fields] == ["bytes", "time"]
+        assert [value.path for value in settings.layout.values] == ["bytes", "time"]
 
     def test_a_mean_alone_brings_its_own_count(self) -> None:
         settings = changed(columns=[self.COLUMNS[4]])  # type: ignore[arg-type]
-        assert [(c.name, c.kind, c.value) for c in settings.measured_columns] == [
-            ("slow/sum", "sum", 0),
+        assert [(c.name, c.measures, c.field) for c in settings.measured_columns] == [
+            ("slow/sum", "sum", settings.layout.values[0]),
             ("slow/count", "count", None),
         ]
 
@@ -447,7 +448,8 @@ class TestDigest:
         )
         records = [b'{"host":1,"a":"x/\\u00fc","b":1}', b'{"host":1,"a":true,"b":0}', b'{"host":1,"a":1.0,"b":25e-1}']
         records.append(b'{"host":1,"a":false,"b":1e0}')
-        assert sorted(RawDecoder(settings.raw_schema()).decode(records).keys) == list(settings.declared_keys)
+        decoder = RawDecoder(settings.raw_schema())
+        assert sorted(decoder.decode(JsonReader(decoder.paths).read(records)).keys) == list(settings.declared_keys)
 
     @pytest.mark.parametrize("line", ["a", "{}", '["a", "b"]', "[[1]]", "NaN"])
     def test_a_bad_line_of_declared_keys_is_named_but_not_shown(self, tmp_path: Path, line: str) -> None:
@@ -671,3 +673,15 @@ class TestTranslation:
 
         settings = changed(kafka={"properties": {"client.id": "me", "linger.ms": 5}})
         Producer(kafka_properties.librdkafka(settings.kafka)).flush(0)
+
+
+@pytest.mark.parametrize("given", [{"format": "avro"}, {"format": "json"}, {"message": "module:Class"}])
+def test_local_reports_have_no_input_format(given: dict[str, str]) -> None:
+    (field,) = given
+    data = {
+        "pipeline": {"name": "p", "kind": "local"},
+        "input": {"topic": "t", **given},
+        "local": {"bound": 10.0, "epsilon": 1.0},
+    }
+    with pytest.raises(ConfigurationError, match=rf'^input\.{field}: has no meaning for kind "local"'):
+        settings_from(data, environ={})

@@ -66,13 +66,16 @@ def test_every_published_number_is_the_references(kafka: Broker, raw: str, tmp_p
         pipeline.start()
         pipeline.wait()
         settings = pipeline.settings
-        grids = {column.name: settings.measured_columns[column.source].grid for column in settings.published_columns}
+        grids = {
+            column.column.name: settings.measured_columns[column.sources[0]].grid
+            for column in settings.layout.published
+        }
         published = {}
         for message in kafka.read_all(settings.topic("histogram")):
             row = histogram.decode_row(message.value())
             numbers = [round(row.values[name].estimate / grid) for name, grid in grids.items()]
             published[(row.window, row.trigger, canonical(row.key))] = numbers
         wanted = expected(settings, events_of(kafka, raw), secret=bytes.fromhex(SECRET), epoch=EPOCH)
-        order = [column.source for column in settings.published_columns]
+        order = [column.sources[0] for column in settings.layout.published]
         assert len(wanted) > 20
         assert published == {key: [numbers[i] for i in order] for key, numbers in wanted.items()}

@@ -1,9 +1,9 @@
 """From grid units to readers' units: scaling, means from noisy sums and counts, their errors."""
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
-from susurrus.agents.histogram.published import columns_of
 from susurrus.topics.histogram import ColumnRows
 from tests.agents.released import settings
 
@@ -21,13 +21,17 @@ KINDS = [column.kind for column in CONFIGURED.measured_columns]
 COUNT, USERS, SUM = KINDS.index("count"), KINDS.index("users"), KINDS.index("sum")
 
 
+def published_rows(estimates: npt.NDArray[np.int64], std_errors: npt.NDArray[np.float64]) -> list[ColumnRows]:
+    return [column.rows(estimates, std_errors) for column in CONFIGURED.layout.published]
+
+
 def published(
     count: int, users: int, total: int, errors: tuple[float, float, float] = (2.0, 1.0, 8.0)
 ) -> dict[str, ColumnRows]:
     estimates, std_errors = np.zeros((1, len(KINDS)), np.int64), np.zeros((1, len(KINDS)))
     for at, value, error in zip((COUNT, USERS, SUM), (count, users, total), errors, strict=True):
         estimates[0, at], std_errors[0, at] = value, error
-    return {column.name: column for column in columns_of(CONFIGURED, estimates, std_errors)}
+    return {column.name: column for column in published_rows(estimates, std_errors)}
 
 
 def test_a_mean_shares_the_sum_and_the_count_that_are_measured_anyway() -> None:
@@ -66,5 +70,5 @@ def test_the_simulated_spread_of_a_mean_is_what_its_error_bar_says() -> None:
     estimates[:, COUNT] = np.rint(count + 10 * dice.standard_normal(n))
     estimates[:, SUM] = np.rint(total + 300 * dice.standard_normal(n))
     errors[:, COUNT], errors[:, SUM] = 10, 300
-    mean = {column.name: column for column in columns_of(CONFIGURED, estimates, errors)}["average"]
+    mean = {column.name: column for column in published_rows(estimates, errors)}["average"]
     assert np.std(mean.estimate) == pytest.approx(np.median(mean.std_error), rel=0.05)

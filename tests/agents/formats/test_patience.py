@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from susurrus.agents.histogram.patience import Patience
+from susurrus.agents.formats.waiting import Patience
 
 PATIENCE = 5
 APPENDS = st.lists(st.integers(0, 40), min_size=1, max_size=12).map(sorted)
