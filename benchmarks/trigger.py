@@ -39,7 +39,7 @@ from susurrus.agents.pipelines import settings_from
 from susurrus.agents.runtime.store import Store
 from susurrus.agents.runtime.task import PartitionTask
 from susurrus.agents.runtime.transport import Batch
-from susurrus.mechanisms.histogram.calendar import Interval
+from susurrus.mechanisms.calendar import Interval
 from susurrus.topics import bounded, tick
 
 LOADING_TRIGGERS = 10

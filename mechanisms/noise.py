@@ -21,8 +21,8 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from scipy.special import ndtri
 
+from susurrus.mechanisms.calendar import WindowIndex
 from susurrus.mechanisms.errors import ConfigurationError
-from susurrus.mechanisms.histogram.calendar import WindowIndex
 
 NOISE_VERSION = 1
 MINIMUM_SECRET = 32

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from susurrus.agents.cli.console import ConfigOption, out, settings_of
-from susurrus.agents.config.durations import parse_instant
+from susurrus.agents.types.durations import parse_instant
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.topics.timestamps import format_time
 

@@ -9,10 +9,10 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from susurrus.agents.config.durations import Duration, Instant, format_duration
-from susurrus.agents.config.one_of import OneOf
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.pipelines import KINDS
+from susurrus.agents.types.durations import Duration, Instant, format_duration
+from susurrus.agents.types.one_of import OneOf
 from susurrus.topics.timestamps import format_time
 
 PREFACE: Final = """\

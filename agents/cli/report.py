@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 import typer
 
 from susurrus.agents.cli.console import ConfigOption, err, settings_of
-from susurrus.agents.config.durations import parse_duration
 from susurrus.agents.local.client import ToplClient
+from susurrus.agents.types.durations import parse_duration
 from susurrus.mechanisms.errors import ConfigurationError, SusurrusError
 
 

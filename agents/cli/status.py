@@ -12,10 +12,10 @@ from rich.table import Table
 from rich.text import Text
 
 from susurrus.agents.cli.console import ConfigOption, message_and_commands, out, settings_of
-from susurrus.agents.config.durations import format_duration
 from susurrus.agents.config.settings import Settings
+from susurrus.agents.types.durations import format_duration
+from susurrus.mechanisms.calendar import Interval
 from susurrus.mechanisms.errors import ConfigurationError
-from susurrus.mechanisms.histogram.calendar import Interval
 from susurrus.topics.timestamps import format_time
 
 if TYPE_CHECKING:  # slow to load, so the command does it itself

@@ -11,11 +11,11 @@ from rich.text import Text
 
 from susurrus.agents.cli.console import ConfigOption, err, out, settings_of
 from susurrus.agents.cli.tables import caption, histogram_table
-from susurrus.agents.config.durations import parse_instant
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.histogram.reader import HistogramReader, Snapshot
+from susurrus.agents.types.durations import parse_instant
+from susurrus.mechanisms.calendar import WindowStart
 from susurrus.mechanisms.errors import ConfigurationError, SusurrusError
-from susurrus.mechanisms.histogram.calendar import WindowStart
 
 REFRESH_SECONDS = 0.5
 ONCE_SECONDS = 20.0

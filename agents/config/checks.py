@@ -3,8 +3,8 @@ fix. The settings of each kind check what only that kind has."""
 
 from collections.abc import Iterator
 
-from susurrus.agents.config.durations import format_duration
 from susurrus.agents.config.sections import TopicSettings, WindowSettings
+from susurrus.agents.types.durations import format_duration
 from susurrus.mechanisms.histogram.plan import MAX_TRIGGERS
 
 

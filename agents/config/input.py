@@ -4,12 +4,12 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from susurrus.agents.config.one_of import OneOf, meanings
-from susurrus.agents.config.sections import Section, TopicName
 from susurrus.agents.formats import FORMATS
 from susurrus.agents.formats.avro import RegistrySettings
 from susurrus.agents.formats.json import Json
 from susurrus.agents.formats.protobuf import MessageClass
+from susurrus.agents.types.one_of import OneOf, meanings
+from susurrus.agents.types.section import Section, TopicName
 
 
 class InputSettings(Section):

@@ -1,40 +1,17 @@
 """The sections that all kinds of pipelines have, one frozen model each; agents/config/settings.py joins them.
 
-Attribute names are the names in the TOML file. Durations and instants are ints of milliseconds (agents/config/durations.py).
+Attribute names are the names in the TOML file. Durations and instants are ints of milliseconds (agents/types/durations.py).
 The text under a field is its documentation: ``susurrus config schema`` prints it and docs/configuration.md lists it.
 """
 
-import math
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic import BeforeValidator, Field, WithJsonSchema
 
-from susurrus.agents.config.durations import Duration, Instant, parse_instant
-from susurrus.mechanisms.histogram.calendar import Calendar
-
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$", max_length=80)]
-TopicName = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]+$", min_length=1, max_length=249)]
-Positive = Annotated[int, Field(ge=1)]
-
-
-def _finite(value: float) -> float:
-    if not math.isfinite(value):
-        raise ValueError("must be a finite number")
-    return value
-
-
-PositiveFloat = Annotated[float, Field(gt=0), AfterValidator(_finite)]
-Epsilon = Annotated[float, Field(gt=0, le=100), AfterValidator(_finite)]
-Delta = Annotated[float, Field(gt=0, le=0.01)]
-
-
-class Section(BaseModel):
-    """Frozen, no unknown fields, documentation under each field."""
-
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, use_attribute_docstrings=True, populate_by_name=True, validate_default=True
-    )
+from susurrus.agents.types.durations import Duration, Instant, parse_instant
+from susurrus.agents.types.section import Name, PositiveFloat, Section, TopicName
+from susurrus.mechanisms.calendar import Calendar
 
 
 class PipelineSettings(Section):

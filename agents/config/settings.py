@@ -21,14 +21,14 @@ from susurrus.agents.config.sections import (
     ClockSettings,
     KafkaSettings,
     PipelineSettings,
-    Section,
     StartSettings,
     TopicSettings,
     WindowSettings,
     WorkerSettings,
 )
+from susurrus.agents.types.section import Section
+from susurrus.mechanisms.calendar import Calendar
 from susurrus.mechanisms.errors import ConfigurationError
-from susurrus.mechanisms.histogram.calendar import Calendar
 from susurrus.topics.spec import DEAD_LETTER, LEDGER, TopicSpec, topic_name
 
 DIGEST_VERSION: Final = 1

@@ -18,10 +18,10 @@ from typing import Annotated, Any, Final
 
 from pydantic import AfterValidator, Field
 
-from susurrus.agents.config.durations import Duration
-from susurrus.agents.config.sections import Section
 from susurrus.agents.formats.confluent import ConfluentFormat, Parse
 from susurrus.agents.formats.format import Overdue, Unanswered, UnknownSchema, missing
+from susurrus.agents.types.durations import Duration
+from susurrus.agents.types.section import Section
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.topics.fields import Path
 from susurrus.topics.payloads import Chunk

@@ -18,8 +18,8 @@ import numpy.typing as npt
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.kafka.offset import Offset
 from susurrus.agents.runtime.cuts import Cuts
+from susurrus.mechanisms.calendar import Calendar, Interval
 from susurrus.mechanisms.errors import Refusal
-from susurrus.mechanisms.histogram.calendar import Calendar, Interval
 
 Int64 = npt.NDArray[np.int64]
 

@@ -18,8 +18,8 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from susurrus.agents.config.one_of import OneOf, meanings
-from susurrus.agents.config.sections import Name, PositiveFloat, Section
+from susurrus.agents.types.one_of import OneOf, meanings
+from susurrus.agents.types.section import Name, PositiveFloat, Section
 from susurrus.mechanisms.histogram.plan import MAX_BOUND
 from susurrus.topics.histogram import ColumnRows
 from susurrus.topics.json_rows import Numbers

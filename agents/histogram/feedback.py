@@ -23,8 +23,8 @@ from susurrus.agents.kafka.clients import Clients
 from susurrus.agents.kafka.follow import Follower
 from susurrus.agents.logs import describe
 from susurrus.agents.runtime.stage import NotYet
+from susurrus.mechanisms.calendar import Calendar, Interval, WindowStart
 from susurrus.mechanisms.errors import Refusal
-from susurrus.mechanisms.histogram.calendar import Calendar, Interval, WindowStart
 from susurrus.topics import published_keys as codec
 from susurrus.topics.packing import MalformedRecord
 

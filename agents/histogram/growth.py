@@ -1,7 +1,7 @@
 """Growth of the raw topic: when source 0 of route looks for new partitions, and from which interval on they count."""
 
 from susurrus.agents.runtime.ticks import Schedule, Sources
-from susurrus.mechanisms.histogram.calendar import Calendar, Interval
+from susurrus.mechanisms.calendar import Calendar, Interval
 
 
 class Growth:

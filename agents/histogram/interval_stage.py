@@ -11,7 +11,7 @@ from susurrus.agents.runtime.stage import Stage
 from susurrus.agents.runtime.store import Store
 from susurrus.agents.runtime.ticks import Incoming
 from susurrus.agents.runtime.transport import Batch
-from susurrus.mechanisms.histogram.calendar import Interval
+from susurrus.mechanisms.calendar import Interval
 from susurrus.topics import tick as tick_codec
 from susurrus.topics.packing import Kind, kind_of
 

@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar
 
 from susurrus.agents.kafka.offset import Offset
 from susurrus.agents.runtime.store import Store, prefix_end
-from susurrus.mechanisms.histogram.calendar import Interval
+from susurrus.mechanisms.calendar import Interval
 
 B = TypeVar("B")
 

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
-from susurrus.agents.config.durations import format_duration
 from susurrus.agents.histogram.bound import Bound
 from susurrus.agents.histogram.feedback import NEW_EPOCH, PublishedKeys, PublishedKeysReader
 from susurrus.agents.histogram.public_progress import PublicProgress
@@ -19,7 +18,8 @@ from susurrus.agents.histogram.services import HistogramServices
 from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.kafka.clients import REQUEST_SECONDS, Clients
 from susurrus.agents.runtime.pipeline import Pipeline, StageSpec
-from susurrus.mechanisms.histogram.calendar import WindowStart
+from susurrus.agents.types.durations import format_duration
+from susurrus.mechanisms.calendar import WindowStart
 from susurrus.mechanisms.histogram.registry import build_strategy
 from susurrus.mechanisms.histogram.strategy import Need
 from susurrus.topics.spec import HISTOGRAM

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field, create_model, model_validator
 
-from susurrus.agents.config.sections import Delta, Epsilon, Section
+from susurrus.agents.types.section import Delta, Epsilon, Section
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.mechanisms.histogram.plan import Constants, Plan
 from susurrus.mechanisms.histogram.registry import DEFAULT, STRATEGIES

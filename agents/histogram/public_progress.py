@@ -10,8 +10,8 @@ import threading
 from collections.abc import Iterator
 
 from susurrus.agents.kafka.clients import Clients
+from susurrus.mechanisms.calendar import Calendar, Interval, Trigger
 from susurrus.mechanisms.errors import Refusal
-from susurrus.mechanisms.histogram.calendar import Calendar, Interval, Trigger
 from susurrus.topics import progress as codec
 from susurrus.topics.packing import MalformedRecord
 

@@ -17,7 +17,7 @@ from confluent_kafka import Message
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.kafka.clients import clients_of
 from susurrus.agents.kafka.follow import Follower
-from susurrus.mechanisms.histogram.calendar import WindowStart
+from susurrus.mechanisms.calendar import WindowStart
 from susurrus.topics import histogram, progress
 from susurrus.topics.histogram import Row
 from susurrus.topics.timestamps import format_time

@@ -31,9 +31,9 @@ from susurrus.agents.kafka.offset import Offset
 from susurrus.agents.runtime.commit import Commit, Output
 from susurrus.agents.runtime.stage import NotYet
 from susurrus.agents.runtime.store import Store, prefix_end
+from susurrus.mechanisms.calendar import Interval, Trigger, WindowIndex, WindowStart
 from susurrus.mechanisms.errors import Refusal, ReplayMismatch
 from susurrus.mechanisms.histogram.bounding import WEIGHT_ONE
-from susurrus.mechanisms.histogram.calendar import Interval, Trigger, WindowIndex, WindowStart
 from susurrus.mechanisms.histogram.strategy import Increments, Need
 from susurrus.mechanisms.histogram.user_lists import ListSums
 from susurrus.mechanisms.noise import NoiseSource, WindowNoise

@@ -28,9 +28,9 @@ from susurrus.agents.runtime.stage import NotYet, Stage, pinned_start
 from susurrus.agents.runtime.store import Store
 from susurrus.agents.runtime.ticks import Written
 from susurrus.agents.runtime.transport import Batch
+from susurrus.mechanisms.calendar import Interval, WindowIndex
 from susurrus.mechanisms.errors import Refusal
 from susurrus.mechanisms.histogram.bounding import Bounding, UserKeys
-from susurrus.mechanisms.histogram.calendar import Interval, WindowIndex
 from susurrus.topics import by_user as by_user_codec
 from susurrus.topics import ledger as ledger_codec
 from susurrus.topics.by_user import ByUserBlock

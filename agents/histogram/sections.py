@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
-from susurrus.agents.config.sections import Positive, Section
+from susurrus.agents.types.section import Positive, Section
 
 
 class BoundSettings(Section):

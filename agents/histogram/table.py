@@ -6,7 +6,7 @@ from hashlib import blake2b
 import numpy as np
 import numpy.typing as npt
 
-from susurrus.mechanisms.histogram.calendar import WindowStart
+from susurrus.mechanisms.calendar import WindowStart
 from susurrus.topics.bounded import LIST_COLUMNS, BoundedBlock
 
 Int64 = npt.NDArray[np.int64]

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from susurrus.agents.histogram.intervals import ordered
 from susurrus.agents.runtime.store import Store, prefix_end
-from susurrus.mechanisms.histogram.calendar import Interval, WindowIndex, WindowStart
+from susurrus.mechanisms.calendar import Interval, WindowIndex, WindowStart
 from susurrus.mechanisms.histogram.user_lists import ListWeights
 from susurrus.topics.bounded import BoundedBlock
 

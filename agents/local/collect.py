@@ -25,7 +25,7 @@ from susurrus.agents.runtime.stage import Stage
 from susurrus.agents.runtime.store import Store
 from susurrus.agents.runtime.ticks import Written
 from susurrus.agents.runtime.transport import Batch
-from susurrus.mechanisms.histogram.calendar import Interval
+from susurrus.mechanisms.calendar import Interval
 from susurrus.mechanisms.local.estimate import Totals
 from susurrus.topics import ledger as ledger_codec
 from susurrus.topics import report_totals as totals_codec

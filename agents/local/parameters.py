@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from susurrus.agents.local.settings import LocalSection
 from susurrus.agents.runtime.services import Services
+from susurrus.mechanisms.calendar import Interval
 from susurrus.mechanisms.errors import Refusal
-from susurrus.mechanisms.histogram.calendar import Interval
 from susurrus.mechanisms.local.hybrid import Hybrid
 from susurrus.mechanisms.local.wave import SquareWave
 from susurrus.topics import threshold as threshold_codec

@@ -27,7 +27,7 @@ from susurrus.agents.runtime.stage import Stage
 from susurrus.agents.runtime.store import Store
 from susurrus.agents.runtime.ticks import Incoming
 from susurrus.agents.runtime.transport import Batch
-from susurrus.mechanisms.histogram.calendar import Interval
+from susurrus.mechanisms.calendar import Interval
 from susurrus.mechanisms.kalman import Filtered, IntervalBank
 from susurrus.mechanisms.local.estimate import Estimate, Totals, combine, estimate
 from susurrus.mechanisms.local.hybrid import Hybrid

@@ -6,9 +6,10 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from susurrus.agents import formats
-from susurrus.agents.config.durations import Duration
-from susurrus.agents.config.sections import Epsilon, PipelineSettings, Positive, PositiveFloat, Section
+from susurrus.agents.config.sections import PipelineSettings
 from susurrus.agents.config.settings import Settings
+from susurrus.agents.types.durations import Duration
+from susurrus.agents.types.section import Epsilon, Positive, PositiveFloat, Section
 from susurrus.topics.spec import LOCAL_TOPICS, REPORTS, TopicSpec, topic_name
 
 

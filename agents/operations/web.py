@@ -25,8 +25,8 @@ from susurrus.agents.logs import SILENT, describe
 from susurrus.agents.runtime.host import CONNECTIONS
 from susurrus.agents.runtime.supervisor import Supervisor
 from susurrus.agents.runtime.task import PartitionTask
+from susurrus.mechanisms.calendar import Calendar
 from susurrus.mechanisms.errors import ConfigurationError
-from susurrus.mechanisms.histogram.calendar import Calendar
 
 log = logging.getLogger(__name__)
 

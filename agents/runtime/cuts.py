@@ -7,7 +7,7 @@ position has reached it. A cut is a moment, never a count: however long a worker
 from dataclasses import dataclass
 
 from susurrus.agents.kafka.offset import Offset
-from susurrus.mechanisms.histogram.calendar import Interval
+from susurrus.mechanisms.calendar import Interval
 
 
 @dataclass(frozen=True, slots=True)

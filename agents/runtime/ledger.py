@@ -21,9 +21,9 @@ from susurrus.agents.kafka.offset import Offset
 from susurrus.agents.runtime.budget import Charges
 from susurrus.agents.runtime.commit import Output
 from susurrus.agents.runtime.initial_offsets import check_raw, raw_offsets
+from susurrus.mechanisms.calendar import Calendar, Trigger, WindowIndex, WindowStart
 from susurrus.mechanisms.errors import MendableRefusal, Refusal
 from susurrus.mechanisms.guarantee import Guarantee
-from susurrus.mechanisms.histogram.calendar import Calendar, Trigger, WindowIndex, WindowStart
 from susurrus.topics import ledger as codec
 from susurrus.topics.packing import MalformedRecord
 

@@ -20,8 +20,8 @@ from susurrus.agents.kafka.topics import check_topics
 from susurrus.agents.runtime.ledger import Ledger
 from susurrus.agents.runtime.services import Services
 from susurrus.agents.runtime.stage import Stage
+from susurrus.mechanisms.calendar import WindowStart
 from susurrus.mechanisms.errors import ConfigurationError
-from susurrus.mechanisms.histogram.calendar import WindowStart
 from susurrus.topics.spec import TopicSpec
 
 S = TypeVar("S", bound=Settings, default=Settings)

@@ -12,7 +12,7 @@ from typing_extensions import TypeVar  # with a default, which typing has since 
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.kafka.clients import Clients
 from susurrus.agents.runtime.ledger import Ledger
-from susurrus.mechanisms.histogram.calendar import Calendar
+from susurrus.mechanisms.calendar import Calendar
 
 S = TypeVar("S", bound=Settings, default=Settings, covariant=True)
 

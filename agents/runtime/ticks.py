@@ -15,8 +15,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from susurrus.agents.kafka.offset import Offset
 from susurrus.agents.runtime.commit import Output
+from susurrus.mechanisms.calendar import Interval
 from susurrus.mechanisms.errors import Refusal
-from susurrus.mechanisms.histogram.calendar import Interval
 from susurrus.topics.tick import Tick, encode
 
 Schedule = tuple[tuple[Interval, int], ...]

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from susurrus.agents.config.sections import Delta, Epsilon, Positive, PositiveFloat, Section
+from susurrus.agents.types.section import Delta, Epsilon, Positive, PositiveFloat, Section
 
 
 class StreamSection(Section):

@@ -24,7 +24,7 @@ from susurrus.agents.runtime.store import Store
 from susurrus.agents.runtime.transport import Batch
 from susurrus.agents.stream.mechanism import grid_of, mechanism_of, promise_of, table_of
 from susurrus.agents.stream.settings import StreamSettings
-from susurrus.mechanisms.histogram.calendar import WindowIndex
+from susurrus.mechanisms.calendar import WindowIndex
 from susurrus.mechanisms.noise import NoiseSource, WindowNoise
 from susurrus.mechanisms.stream.pak import RunningSums
 from susurrus.mechanisms.stream.table import Piece, stream_address

@@ -15,10 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from susurrus.mechanisms.accounting import tail_quantile
+from susurrus.mechanisms.calendar import Trigger
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.mechanisms.histogram.adaptive import Adaptive
 from susurrus.mechanisms.histogram.bounding import WEIGHT_ONE
-from susurrus.mechanisms.histogram.calendar import Trigger
 from susurrus.mechanisms.histogram.factored import Factored, counts_users, split_delta
 from susurrus.mechanisms.histogram.plan import Plan, constant
 from susurrus.mechanisms.histogram.ranked import MAX_RANKED_KEYS, ranked_design

@@ -28,10 +28,10 @@ import numpy as np
 import numpy.typing as npt
 
 from susurrus.mechanisms.accounting import gaussian_mu, tail_quantile
+from susurrus.mechanisms.calendar import Trigger
 from susurrus.mechanisms.guarantee import Guarantee
 from susurrus.mechanisms.histogram import tree
 from susurrus.mechanisms.histogram.bounding import Bounding
-from susurrus.mechanisms.histogram.calendar import Trigger
 from susurrus.mechanisms.histogram.plan import Plan
 from susurrus.mechanisms.histogram.strategy import Increments, Step, Strategy, half_width
 from susurrus.mechanisms.noise import WindowNoise, grid_units

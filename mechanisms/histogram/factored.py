@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from susurrus.mechanisms.accounting import delta_gaussian, gaussian_mu
+from susurrus.mechanisms.calendar import Trigger
 from susurrus.mechanisms.guarantee import Guarantee
 from susurrus.mechanisms.histogram.bounding import WEIGHT_ONE, Bounding
-from susurrus.mechanisms.histogram.calendar import Trigger
 from susurrus.mechanisms.histogram.factorization import Factorization, power
 from susurrus.mechanisms.histogram.plan import Column, Plan
 from susurrus.mechanisms.histogram.rounding import Decoder

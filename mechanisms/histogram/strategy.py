@@ -18,9 +18,9 @@ from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from susurrus.mechanisms.calendar import Trigger
 from susurrus.mechanisms.guarantee import Guarantee
 from susurrus.mechanisms.histogram.bounding import Bounding
-from susurrus.mechanisms.histogram.calendar import Trigger
 from susurrus.mechanisms.histogram.plan import Constants, Plan
 from susurrus.mechanisms.histogram.user_lists import ListSums, ListWeights
 from susurrus.mechanisms.noise import WindowNoise

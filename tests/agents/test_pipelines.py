@@ -10,10 +10,10 @@ from typer.testing import CliRunner
 
 from susurrus.agents.cli.main import app
 from susurrus.agents.cli.reference import markdown
-from susurrus.agents.config.sections import Section
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.pipelines import KINDS, json_schema, pipeline_of, settings_from
 from susurrus.agents.runtime.pipeline import Pipeline, StageSpec
+from susurrus.agents.types.section import Section
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.topics.spec import DEAD_LETTER, LEDGER, TopicSpec
 

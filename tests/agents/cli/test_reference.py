@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from susurrus.agents.cli.reference import EXAMPLE, markdown
-from susurrus.agents.config.sections import Section
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.pipelines import KINDS, load_settings
+from susurrus.agents.types.section import Section
 
 PAGE = Path(__file__).parents[3] / "docs" / "configuration.md"
 

@@ -13,11 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from susurrus.agents.config import kafka_properties, secrets
-from susurrus.agents.config.durations import format_duration, parse_duration, parse_instant
-from susurrus.agents.config.sections import KafkaSettings, Section
+from susurrus.agents.config.sections import KafkaSettings
 from susurrus.agents.config.settings import DIGEST_VERSION, Settings
 from susurrus.agents.local.settings import LocalSettings
 from susurrus.agents.pipelines import KINDS, load_settings, settings_from
+from susurrus.agents.types.durations import format_duration, parse_duration, parse_instant
+from susurrus.agents.types.section import Section
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.mechanisms.histogram import adaptive, closing
 from susurrus.topics.payloads import JsonReader

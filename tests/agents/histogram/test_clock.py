@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.histogram.clock import CREATE_TIME, LOG_APPEND_TIME, Clock
+from susurrus.mechanisms.calendar import Calendar
 from susurrus.mechanisms.errors import ConfigurationError, Refusal
-from susurrus.mechanisms.histogram.calendar import Calendar
 from tests.agents.released import settings
 
 EVERY = 1_000

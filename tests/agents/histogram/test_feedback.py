@@ -10,8 +10,8 @@ from confluent_kafka import KafkaError, KafkaException
 
 from susurrus.agents.histogram.feedback import PublishedKeys, PublishedKeysReader
 from susurrus.agents.runtime.stage import NotYet
+from susurrus.mechanisms.calendar import Calendar
 from susurrus.mechanisms.errors import Refusal
-from susurrus.mechanisms.histogram.calendar import Calendar
 from susurrus.topics import published_keys as codec
 
 HOUR = 3_600_000

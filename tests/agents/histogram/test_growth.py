@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from susurrus.agents.histogram.growth import Growth
 from susurrus.agents.histogram.route import Route
 from susurrus.agents.runtime.services import Services
+from susurrus.mechanisms.calendar import Calendar
 from susurrus.mechanisms.errors import Refusal
-from susurrus.mechanisms.histogram.calendar import Calendar
 from susurrus.topics import ledger, tick
 from susurrus.topics.packing import Kind, kind_of
 from tests.agents.released import settings

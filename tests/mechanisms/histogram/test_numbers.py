@@ -4,7 +4,7 @@
 each of these lines shows that mypy would have refused it.
 """
 
-from susurrus.mechanisms.histogram.calendar import Calendar, Interval, Trigger, WindowIndex, WindowStart
+from susurrus.mechanisms.calendar import Calendar, Interval, Trigger, WindowIndex, WindowStart
 from susurrus.mechanisms.noise import NoiseSource
 
 HOUR = 3_600_000

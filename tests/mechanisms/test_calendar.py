@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from susurrus.mechanisms.calendar import Calendar
 from susurrus.mechanisms.errors import ConfigurationError
-from susurrus.mechanisms.histogram.calendar import Calendar
 
 DAY = 86_400_000
 
