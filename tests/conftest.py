@@ -115,7 +115,8 @@ def _group(items: list[pytest.Item]) -> None:
     Tests on a broker wait and the others compute, so that both kinds take turns. The others stay together by files, whose
     fixtures they share.
     """
-    waiting, computing = [], []
+    waiting: list[pytest.Item] = []
+    computing: list[pytest.Item] = []
     for item in items:
         shared = [group for name, group in _ONE_EACH_RUN.items() if name in getattr(item, "fixturenames", ())]
         named = item.get_closest_marker("xdist_group")

@@ -95,7 +95,7 @@ class Worker:
         arguments = ["worker", "--config", str(config)]
         environment = {**os.environ, "SUSURRUS_SECRET": SECRET, **environ}
         self.process: Child | subprocess.Popen[bytes]
-        if os.environ.get("SUSURRUS_TEST_FORK") != "0":
+        if environment.get("SUSURRUS_TEST_FORK") != "0":
             self.process = fork_server().spawn(arguments, environment, self.log)
             return
         with self.log.open("wb") as log:
