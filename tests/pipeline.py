@@ -263,6 +263,9 @@ class Pipeline:
             if len(done) >= partitions * windows:
                 return
             if overdue:
+                for worker in self.workers[-3:]:
+                    worker.signal(signal.SIGUSR1)  # what each thread is doing goes to the log
+                time.sleep(1.0)
                 logs = "\n".join(worker.tail() for worker in self.workers[-3:])
                 raise TimeoutError(
                     f"trigger={wanted} not reached in {seconds:.0f} s: {self.progress()}\n{self.trouble()}\n{logs}"
