@@ -40,6 +40,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 POM = Path(__file__).with_name("kafka.pom.xml")
 COMMANDS = ("start", "stop", "status", "run", "fetch")
@@ -296,7 +297,7 @@ class KafkaCluster:
             if status != 0:
                 shutil.rmtree(self.directory, ignore_errors=True)
                 raise KafkaUnavailableError(f"formatting the storage failed:\n{text.strip()[-2000:]}")
-        state = {"nodes": [asdict(node) for node in self.nodes], "properties": self.properties}
+        state: dict[str, Any] = {"nodes": [asdict(node) for node in self.nodes], "properties": self.properties}
         state |= {"heap": self.heap, "short_lived": self.short_lived}
         (self.directory / "cluster.json").write_text(json.dumps(state, indent=1))
 

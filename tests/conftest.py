@@ -5,6 +5,7 @@ Tests marked ``campaign`` run with ``--campaign``, or where a test is named (``p
 
 import contextlib
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import zip_longest
 from typing import Any
@@ -115,7 +116,8 @@ def _group(items: list[pytest.Item]) -> None:
     Tests on a broker wait and the others compute, so that both kinds take turns. The others stay together by files, whose
     fixtures they share.
     """
-    waiting, computing = [], []
+    waiting: list[pytest.Item] = []
+    computing: list[pytest.Item] = []
     for item in items:
         shared = [group for name, group in _ONE_EACH_RUN.items() if name in getattr(item, "fixturenames", ())]
         named = item.get_closest_marker("xdist_group")
@@ -124,6 +126,13 @@ def _group(items: list[pytest.Item]) -> None:
         elif not named and not item.get_closest_marker("broker"):
             item.add_marker(pytest.mark.xdist_group(str(item.path)))
         (waiting if item.get_closest_marker("broker") else computing).append(item)
+    # The first case of every test before the second of any: a campaign may be short of time.
+    cases = Counter[str]()
+    turn = {}
+    for item in waiting:
+        name = item.nodeid.partition("[")[0]
+        turn[item], cases[name] = cases[name], cases[name] + 1
+    waiting.sort(key=lambda item: turn[item])
     files: dict[object, list[pytest.Item]] = {}
     for item in computing:
         files.setdefault(item.path, []).append(item)

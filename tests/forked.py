@@ -33,7 +33,7 @@ class Child:
         self.returncode: int | None = None
         self.pid = self._answer(START_SECONDS)
 
-    def _answer(self, seconds: float) -> int:
+    def _answer(self, seconds: float | None) -> int:
         self._answers.settimeout(seconds)
         word = self._answers.recv(8)
         if len(word) != 8:

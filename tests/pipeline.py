@@ -96,7 +96,7 @@ class Worker:
         arguments = ["worker", "--config", str(config)]
         environment = {**os.environ, "SUSURRUS_SECRET": SECRET, **environ}
         self.process: Child | subprocess.Popen[bytes]
-        if os.environ.get("SUSURRUS_TEST_FORK") != "0":
+        if environment.get("SUSURRUS_TEST_FORK") != "0":
             self.process = fork_server().spawn(arguments, environment, self.log)
             return
         with self.log.open("wb") as log:
@@ -264,6 +264,9 @@ class Pipeline:
             if len(done) >= partitions * windows:
                 return
             if overdue:
+                for worker in self.workers[-3:]:
+                    worker.signal(signal.SIGUSR1)  # what each thread is doing goes to the log
+                time.sleep(1.0)
                 logs = "\n".join(worker.tail() for worker in self.workers[-3:])
                 raise TimeoutError(
                     f"trigger={wanted} not reached in {seconds:.0f} s: {self.progress()}\n{self.trouble()}\n{logs}"

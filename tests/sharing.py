@@ -6,9 +6,11 @@ the end of the run; its workers ask over a socket. Without xdist the one process
 
 import contextlib
 import fcntl
+import gc
 import pickle
 import tempfile
 import threading
+import warnings
 from collections.abc import Callable
 from multiprocessing.connection import Client, Listener
 from typing import Any, TypeVar
@@ -47,6 +49,9 @@ class Host:
                 self._answer = {"bootstrap_servers": broker.bootstrap_servers, "description": broker.description}
             except KafkaUnavailableError as error:
                 self._answer = {"unavailable": str(error)}
+            with warnings.catch_warnings():  # docker-py leaves the socket open on which it found no daemon
+                warnings.simplefilter("ignore", ResourceWarning)
+                gc.collect()
         return self._answer
 
     def close(self) -> None:

@@ -38,9 +38,9 @@ def published_in_peace(
     overrides: Mapping[str, Any] | None = None,
     wait: Callable[[Pipeline], None] = Pipeline.wait,
 ) -> Public:
-    """What one worker publishes that nobody disturbs."""
+    """What one worker publishes that nobody disturbs. It is started from the command line; those compared with it are forked."""
     with Pipeline(kafka, directory, raw, overrides) as pipeline:
-        pipeline.start()
+        pipeline.start(SUSURRUS_TEST_FORK="0")
         wait(pipeline)
         return pipeline.public()
 

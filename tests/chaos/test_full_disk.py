@@ -2,7 +2,6 @@
 
 import contextlib
 import resource
-import signal
 import subprocess
 import urllib.error
 import urllib.request
@@ -101,10 +100,8 @@ def test_why_a_worker_gave_up_is_in_the_status_while_nobody_has_its_partitions(
 ) -> None:
     """The limit of file sizes needs no root; a file that would exceed it cannot be written (EFBIG)."""
     with Pipeline(kafka, tmp_path, raw) as pipeline:
-        worker = pipeline.start(SUSURRUS_CRASH_AT="route:after-begin:1:SIGSTOP")
-        worker.wait_until_frozen()
-        resource.prlimit(worker.process.pid, resource.RLIMIT_FSIZE, (1, 1))
-        worker.signal(signal.SIGCONT)
+        with pipeline.held() as worker:
+            resource.prlimit(worker.process.pid, resource.RLIMIT_FSIZE, (1, 1))
         assert worker.process.wait(90) == DISK_UNUSABLE, worker.tail()
         found = pipeline.trouble()
         assert "refused, errno=EFBIG" in found

@@ -119,7 +119,7 @@ def test_a_topic_that_is_missing_is_named_and_once_created_the_worker_goes_on(
 ) -> None:
     raw, wanted = calm
     [port] = free_ports(1)
-    with Pipeline(kafka, tmp_path, raw, {**SMALL, "worker": {"session_timeout": "2s", "web_port": port}}) as pipeline:
+    with Pipeline(kafka, tmp_path, raw, {**SMALL, "worker": {"web_port": port}}) as pipeline:
         topic = pipeline.settings.topic(missing)
         with pipeline.held() as worker:
             kafka.delete_topic(topic)

@@ -32,7 +32,6 @@ SMALL: dict[str, Any] = {
     "window": {"length": "1h", "trigger_every": "15m"},
     "bounds": {"max_records_per_user": 4},
     "topics": {"by_user_partitions": 2, "bounded_partitions": 2},
-    "worker": {"session_timeout": "2s"},
 }
 
 

@@ -5,7 +5,6 @@ import pytest
 
 from susurrus.mechanisms.kalman import BlockBank, Filtered, mixture_weights
 from susurrus.mechanisms.stream.posterior import BlockNoise, Deviations, block_models, posterior
-from tests.samples import samples
 
 MODELS = block_models(256, 0.1)
 TREES = [BlockNoise(4, 18.0, 30.0), BlockNoise(4, 9.0, 60.0), BlockNoise(1, 1.0, 5.0), BlockNoise(4, 18.0, 30.0)]
@@ -84,7 +83,7 @@ def test_level_data_are_averaged_and_the_error_bar_holds():
     tree = BlockNoise(16, 40.0, 30.0)
     root = np.linalg.cholesky(tree.matrix())
     errors, claimed = [], []
-    for _ in range(samples(40)):
+    for _ in range(40):
         z = 10.0 + np.concatenate([root @ rng.normal(size=16) for _ in range(4)])
         w = np.zeros((1, 64))
         w[0, 20:27] = 1
