@@ -115,7 +115,7 @@ class Histogram(Pipeline[HistogramSettings]):
         first = "" if start.first_window is None else f", first window {format_time(start.first_window)}"
         yield "begins", f"{begins}{first} (clock: {settings.clock.kind})"
         yield "privacy", f"epsilon {privacy.epsilon:g}, delta {privacy.delta:g}, strategy {privacy.strategy}"
-        grids = {column.name: column.grid if column.kind == "sum" else 1.0 for column in settings.measured_columns}
+        grids = {column.name: column.grid for column in settings.measured_columns}
         yield from build_strategy(settings.plan()).costs(grids)
 
     def progress(self, first_window: int | None, charged: int, charged_all: int) -> str:
