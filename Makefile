@@ -15,8 +15,11 @@ LOCK_ARGS ?=
 FILES := $(shell { cat pyproject.toml $(LOCK); find agents mechanisms topics -type f -not -path '*/__pycache__/*' | sort; } | cksum | cut -d ' ' -f 1)
 INSTALLED := $(VENV)/installed-$(FILES)
 PACKAGES := agents mechanisms topics
-CHECKED_TOO := deploy benchmarks/throughput.py benchmarks/trigger.py tests/broker.py tests/conftest.py tests/deploy
+CHECKED_TOO := deploy benchmarks/throughput.py benchmarks/trigger.py tests/broker.py tests/conftest.py tests/deploy \
+	tests/mechanisms/histogram/test_numbers.py
 PYTEST_ARGS ?=
+# Tests at a time: on two cores some of them wait for a broker while others compute.
+TEST_PROCESSES ?= 4
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test check format format-check lint types imports bench campaign lock install clean
@@ -27,8 +30,8 @@ help:  ## show this list
 demo: $(INSTALLED)  ## private histogram of a day of web requests, beside the truth; needs no Kafka
 	$(BIN)/susurrus demo
 
-test: $(INSTALLED)  ## every test, those on a real Kafka included (PYTEST_ARGS="-m 'not broker'" leaves them out)
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+test: $(INSTALLED)  ## ten minutes of tests, those on a real Kafka included (PYTEST_ARGS="-m 'not broker'" leaves them out)
+	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadgroup --no-loadscope-reorder --durations=10 $(PYTEST_ARGS)
 
 check: format-check lint types imports test  ## what CI runs: format, lint, types, import contracts, tests
 
@@ -52,7 +55,7 @@ imports: $(INSTALLED)  ## import contracts: mechanisms are pure, topics are sche
 bench: $(INSTALLED)  ## throughput beside Kafka Streams, Quix Streams and Faust on one real broker (BENCH_ARGS="--records 200000")
 	$(BIN)/python benchmarks/throughput.py $(BENCH_ARGS)
 
-campaign: $(INSTALLED)  ## faults against live pipelines on three brokers, compared byte by byte (CAMPAIGN_ARGS="--events 10 --only toeplitz")
+campaign: $(INSTALLED)  ## hours of random faults, outages and statistics (CAMPAIGN_ARGS="--minutes 20 --events 10 --only toeplitz,tests")
 	$(BIN)/python benchmarks/campaign.py $(CAMPAIGN_ARGS)
 
 lock: $(INSTALLED)  ## fit the lock files to pyproject.toml (LOCK_ARGS=--upgrade for the newest versions that it allows)

@@ -1,8 +1,9 @@
 """What a worker writes to its log: one line an event, for an operator, and nothing that could be data.
 
-Libraries log as they like, librdkafka from C straight to standard error, and all of them repeat themselves while a broker is
-away. Here everything goes through one handler: librdkafka's lines too, stack traces become type and place (a trace's text may
-hold a record), and what repeats is counted instead of written. ``debug`` shows everything but the text of exceptions.
+Libraries log in ways of their own: librdkafka writes from C straight to standard error, and all of them repeat themselves while
+a broker is away. Here every line, librdkafka's included, goes through one handler. A stack trace becomes a type and a place,
+because its text may hold a record. Lines that repeat are counted instead of written. ``debug`` shows everything but the text of
+exceptions.
 """
 
 import logging
@@ -17,6 +18,8 @@ from typing import Any, Final
 from confluent_kafka import KafkaError, KafkaException
 
 _log = logging.getLogger(__name__)
+SILENT: Final = logging.Logger("susurrus.silent", level=logging.CRITICAL + 1)
+"""For clients and servers whose own lines would only repeat what we say in better words."""
 
 REPEATS: Final = 2
 """Lines of one kind in ``REPEAT_SECONDS``; the rest is counted."""
@@ -70,14 +73,14 @@ def where_threads_are() -> None:
 
 
 class OneLine(logging.Formatter):
-    """A record is a line, whatever it holds."""
+    """Formats every record as one line, whatever it holds."""
 
     def formatException(self, ei: Any) -> str:  # noqa: N802  (logging's name)
         """In place of a stack trace."""
         return f"({describe(ei[1])})" if ei and ei[1] is not None else ""
 
     def formatStack(self, stack_info: str) -> str:  # noqa: N802  (logging's name)
-        """None."""
+        """Nothing: a stack may hold data."""
         return ""
 
     def format(self, record: logging.LogRecord) -> str:
@@ -143,5 +146,5 @@ class ClientLog:
     def log(self, level: int, template: str, facility: str, client: str, text: str) -> None:
         """Called by confluent-kafka."""
         if any(word in text for word in _FENCED):
-            level = logging.DEBUG  # the task says that its partition has moved
+            level = logging.DEBUG  # the task logs that another worker has its partition
         self._log.log(level, "Kafka client, %s: %s", facility, text.partition("]: ")[2] or text)

@@ -98,7 +98,7 @@ def audit_stream(method: str, name: str, defect: str, *, trials: int, seed: int)
 
 
 def audit_report(name: str, defect: str, *, trials: int, seed: int) -> dict[str, Any]:
-    """The same for one locally private report. Where all words are enumerated, the bound is the law's ε itself."""
+    """The same for one locally private report. Where all words are enumerated, the bound is the distribution's ε itself."""
     begin = time.perf_counter()
     case = audit_local.CASES[name]
     if case.calls:
@@ -191,7 +191,7 @@ def main(argv: list[str] | None = None) -> int:
     good = True
     if not options.json:
         print(
-            f"lower bounds on ε at the claimed δ, each with confidence {CONFIDENCE:.2%}; of enumerated laws, ε itself"
+            f"lower bounds on ε at the claimed δ, each with confidence {CONFIDENCE:.2%}; of enumerated distributions, ε itself"
         )
     for name, run in runs(strategies, through, options.trials, options.seed, short=options.short):
         if options.scenario and name not in options.scenario:

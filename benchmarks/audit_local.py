@@ -3,7 +3,7 @@
 Neighbours are any two values of one device; δ is 0. Two ways, on the randomisers themselves:
 
 - `enumerated`: on a machine whose words have 7 bits and on grids of a few cells, every word is tried for every value. What comes
-  out is the law itself, and its ε is a fact: ln of the largest ratio that any report has between any two values.
+  out is the distribution itself, and its ε is a fact: ln of the largest ratio that any report has between any two values.
 - `sampled`: on the real grid of 2^32 cells, reports of two values are drawn; audit_statistics bounds ε from below.
 """
 
@@ -20,9 +20,8 @@ import numpy.typing as npt
 from audit_statistics import Verdict, lower_bound
 
 from susurrus.mechanisms.local import hybrid, randomness, window
-from susurrus.mechanisms.local.exact import exp_below
 from susurrus.mechanisms.local.hybrid import Hybrid
-from susurrus.mechanisms.local.randomness import Words
+from susurrus.mechanisms.local.randomness import Words, exp_below
 from susurrus.mechanisms.local.wave import SquareWave
 from susurrus.mechanisms.local.window import GRID, Window
 
@@ -78,16 +77,16 @@ class Case:
 
 
 def _small_window(fraction: float, number: int, words: Words) -> Codes:
-    law = Window(EPSILON, _WIDTH, _CELLS)
-    return law.randomise(law.position(np.full(number, fraction)), words)
+    window = Window(EPSILON, _WIDTH, _CELLS)
+    return window.randomise(window.position(np.full(number, fraction)), words)
 
 
 def _small_window_one_by_one(fraction: float, number: int, words: Words) -> Codes:
-    law = Window(EPSILON, _WIDTH, _CELLS)
-    position = int(law.position(np.array([fraction]))[0])
+    window = Window(EPSILON, _WIDTH, _CELLS)
+    position = int(window.position(np.array([fraction]))[0])
     drawn = words(2 * number).reshape(2, number)
     draws = (iter(pair) for pair in drawn.T.tolist())
-    return np.array([law.randomise_one(position, lambda pair=pair: next(pair)) for pair in draws], np.int64)  # type: ignore[misc]
+    return np.array([window.randomise_one(position, lambda pair=pair: next(pair)) for pair in draws], np.int64)  # type: ignore[misc]
 
 
 def _mixture(alpha: float) -> Report:
@@ -147,25 +146,25 @@ def planted(defect: str) -> Iterator[None]:
         if defect == "off by one bucket":
             many, one = Window.randomise, Window.randomise_one
 
-            def short(law: Window, position: Codes, words: Words) -> Codes:
-                code = many(law, position, words)
-                return np.where(code == position + law.width, position, code)
+            def short(window: Window, position: Codes, words: Words) -> Codes:
+                code = many(window, position, words)
+                return np.where(code == position + window.width, position, code)
 
-            def short_one(law: Window, position: int, draw: Callable[[], int]) -> int:
-                code = one(law, position, draw)
-                return position if code == position + law.width else code
+            def short_one(window: Window, position: int, draw: Callable[[], int]) -> int:
+                code = one(window, position, draw)
+                return position if code == position + window.width else code
 
             stack.enter_context(patch.object(Window, "randomise", short))
             stack.enter_context(patch.object(Window, "randomise_one", short_one))
         if defect == "window too likely":
             exact = Window.inside.func  # type: ignore[attr-defined]
-            stack.enter_context(patch.object(Window, "inside", property(cache(lambda law: exact(law) + 1))))
+            stack.enter_context(patch.object(Window, "inside", property(cache(lambda window: exact(window) + 1))))
         if defect == "coin looks at the value":
             mix = Hybrid.randomise
 
-            def peeking(law: Hybrid, fraction: npt.NDArray[np.float64], words: Words) -> Codes:
-                share = law.alpha if fraction[0] < 0.5 else law.alpha / 2
-                return mix(Hybrid(law.epsilon, share), fraction, words)
+            def peeking(hybrid: Hybrid, fraction: npt.NDArray[np.float64], words: Words) -> Codes:
+                share = hybrid.alpha if fraction[0] < 0.5 else hybrid.alpha / 2
+                return mix(Hybrid(hybrid.epsilon, share), fraction, words)
 
             stack.enter_context(patch.object(Hybrid, "randomise", peeking))
         yield
@@ -190,7 +189,7 @@ def every_word(calls: tuple[int, ...]) -> Words:
     return words
 
 
-def exact_law(report: Report, fraction: float, calls: tuple[int, ...]) -> dict[int, int]:
+def exact_distribution(report: Report, fraction: float, calls: tuple[int, ...]) -> dict[int, int]:
     """Code -> how many of all word sequences give it. Call on the `small_machine`."""
     number = (1 << _WORD_BITS) ** max(2, len(calls))
     codes, counts = np.unique(report(fraction, number, every_word(calls)), return_counts=True)
@@ -198,14 +197,14 @@ def exact_law(report: Report, fraction: float, calls: tuple[int, ...]) -> dict[i
 
 
 def enumerate_case(case: Case, defect: str) -> tuple[Verdict, bool]:
-    """(ε of the law and the report that shows it, whether it exceeds the claim: compared as fractions)."""
+    """(ε of the distribution and the report that shows it, whether it exceeds the claim: compared as fractions)."""
     steps = _CELLS - _WIDTH
     assert steps == 1 << _HYBRID_BITS  # one grid of values serves both
     with small_machine(), planted(defect):
-        laws = [exact_law(case.report, step / steps, case.calls) for step in range(steps + 1)]
+        distributions = [exact_distribution(case.report, step / steps, case.calls) for step in range(steps + 1)]
     worst, event = Fraction(1), "none"
-    for code in {code for law in laws for code in law}:
-        counts = [law.get(code, 0) for law in laws]
+    for code in {code for distribution in distributions for code in distribution}:
+        counts = [distribution.get(code, 0) for distribution in distributions]
         if min(counts) == 0:
             return Verdict(epsilon=math.inf, event=f"code {code} comes from some values only"), True
         ratio = Fraction(max(counts), min(counts))

@@ -18,6 +18,7 @@ from susurrus.agents.runtime.ledger import Ledger
 from susurrus.agents.runtime.services import Services
 from susurrus.agents.runtime.stage import NotYet, Stage
 from susurrus.agents.runtime.transport import Batch
+from susurrus.topics import ledger as ledger_codec
 
 FETCH = 500
 STEP_MS = 3_000
@@ -72,8 +73,11 @@ class MemoryLedger(Ledger):
         member = SimpleNamespace(stage_name=stage, partition=partition, waiting=lambda: False)
         self.join(member, Producer(self.rows))  # type: ignore[arg-type]
 
-    def _read(self, topic: str, start: int, *, complete: bool = False) -> list[tuple[bytes, bytes | None, int]]:
-        return [(*row, start + at) for at, row in enumerate(self.rows[start:])]
+    def refresh(self, *, complete: bool = False) -> None:
+        self._records = {}
+        for key, value in self.rows:
+            if (record := ledger_codec.decode(key, value)) is not None:
+                self._records[key.decode()] = record
 
     def is_charged(self, window: int) -> bool:
         return True

@@ -22,19 +22,21 @@ from audit_scenarios import REAL, SCHEMA_ID, L, QuietNoise, Scenario, build, key
 from audit_statistics import Outputs
 from confluent_kafka.schema_registry import Schema, SchemaRegistryError
 
-from susurrus.agents.config.settings import Settings, settings_from
-from susurrus.agents.formats.decoders import AvroDecoder
+from susurrus.agents.config.input import InputSettings
+from susurrus.agents.config.settings import Settings
+from susurrus.agents.formats import waiting
+from susurrus.agents.formats.avro import Avro
 from susurrus.agents.histogram import route as route_module
-from susurrus.agents.histogram.published_keys import PublishedKeys
+from susurrus.agents.histogram.feedback import PublishedKeys
 from susurrus.agents.histogram.route import Route
-from susurrus.agents.runtime.services import Services
-from susurrus.agents.runtime.worker import calendar_of
+from susurrus.agents.histogram.services import HistogramServices
+from susurrus.agents.pipelines import settings_from
 from susurrus.mechanisms.histogram.bounding import Bounding
-from susurrus.mechanisms.histogram.strategy import Plan
+from susurrus.mechanisms.histogram.plan import Plan
 from susurrus.mechanisms.noise import NoiseSource, WindowNoise
 from susurrus.topics import histogram
 from susurrus.topics import ledger as ledger_codec
-from susurrus.topics.raw import RawDecoder
+from susurrus.topics.fields import Path
 
 FIRST_WINDOW = 1_767_225_600_000
 TRIGGER_MS = 60_000
@@ -80,7 +82,8 @@ def _run(scenario: Scenario, strategy: str, present: bool, trials: int, name: st
         if scenario.live is None or clock is None:
             values = runner.run(FIRST_WINDOW)
         else:
-            stack.enter_context(patch.object(route_module, "time", clock))
+            for module in (route_module, waiting):
+                stack.enter_context(patch.object(module, "time", clock))
             if scenario.live.registered_at is not None:
                 stack.enter_context(_registry(clock, FIRST_WINDOW + scenario.live.registered_at, defect))
             values = runner.run_live(clock, FIRST_WINDOW + (plan.triggers + 1) * TRIGGER_MS)
@@ -95,7 +98,7 @@ def _settings(scenario: Scenario, plan: Plan, name: str, trials: int) -> Setting
     if scenario.live is not None:
         clock = {"kind": "broker", "grace": scenario.live.grace, "idle_grace": scenario.live.idle_grace}
         if scenario.live.registered_at is not None:
-            source |= {"format": "avro", "registry": {"url": "http://none:1"}}
+            source |= {"format": Avro.name, "registry": {"url": "http://none:1"}}
     partitions = _partitions(scenario)
     columns: list[dict[str, Any]] = [
         {"name": column.name, "kind": "users"}
@@ -104,7 +107,7 @@ def _settings(scenario: Scenario, plan: Plan, name: str, trials: int) -> Setting
         for column in plan.columns
     ]
     bounds: dict[str, Any] = {"max_records_per_user": plan.max_records, "max_records_per_key": plan.max_records_per_key}
-    if plan.max_keys is not None and plan.strategy == "toeplitz":  # elsewhere it is the number of ranked keys
+    if plan.max_keys is not None:
         bounds["max_keys_per_user"] = plan.max_keys
     return settings_from(
         {
@@ -137,10 +140,10 @@ def _services(
     clock: WallClock | None,
     dice: bytes,
     defect: str,
-) -> Services:
+) -> HistogramServices:
     grows_at = scenario.live.grows_at if scenario.live is not None else None
     clients = Clients(raw, clock=clock, grows_at=None if grows_at is None else FIRST_WINDOW + grows_at)
-    calendar = calendar_of(settings)
+    calendar = settings.calendar
     ledger = MemoryLedger(
         settings,
         clients,  # type: ignore[arg-type]
@@ -148,6 +151,8 @@ def _services(
         config_digest=plan.digest(),
         secret=SECRET,
         initializer=("release", 0),
+        way_out="",
+        published_before=str,
     )
     if defect == "epoch by name":
         dice = blake2b(settings.pipeline.name.encode(), digest_size=16).digest()
@@ -163,7 +168,7 @@ def _services(
             config_digest=plan.digest(),
         )
         index.epoch = bytes.fromhex(ledger.epoch)
-    return Services(
+    return HistogramServices(
         settings=settings,
         clients=clients,  # type: ignore[arg-type]
         ledger=ledger,
@@ -193,7 +198,7 @@ def _planted(defect: str) -> Iterator[None]:
         if defect == "dropped too early":
             begin = Route.__init__
 
-            def eager(self: Route, services: Services, partition: int) -> None:
+            def eager(self: Route, services: HistogramServices, partition: int) -> None:
                 begin(self, services, partition)
                 plan = services.strategy.plan
                 self._limits = Bounding(max_records=plan.max_records, max_records_per_key=plan.max_records_per_key)
@@ -237,8 +242,9 @@ class Grudges(set[int]):
 def _registry(clock: WallClock, registered_at: int, defect: str) -> Iterator[None]:
     grudges = Grudges()
 
-    def decoder_of(settings: Settings) -> AvroDecoder:
-        decoder = AvroDecoder(RawDecoder(settings.raw_schema()), {"url": "http://none:1"})
+    def decoder_of(source: InputSettings, paths: list[Path]) -> Avro:
+        assert source.registry is not None
+        decoder = Avro(paths, source.registry)
         decoder._client = Registry(clock, registered_at)
         if defect == "unknown id kept":
             decoder._unknown = grudges

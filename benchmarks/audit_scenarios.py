@@ -19,12 +19,14 @@ from audit_statistics import Outputs
 from offline import StateTable
 
 from susurrus.mechanisms.accounting import tail_quantile
-from susurrus.mechanisms.histogram import dp_sqlp, tree
+from susurrus.mechanisms.histogram import dp_sqlp, ranked, registry, tree
 from susurrus.mechanisms.histogram.bounding import WEIGHT_ONE, UserKeys
-from susurrus.mechanisms.histogram.closing import Closing, ListWeights, units
+from susurrus.mechanisms.histogram.closing import Closing
+from susurrus.mechanisms.histogram.plan import Column, Plan
+from susurrus.mechanisms.histogram.registry import STRATEGIES, build_strategy
 from susurrus.mechanisms.histogram.selection import Selector
-from susurrus.mechanisms.histogram.strategy import Column, Increments, ListSums, Plan, Strategy, build_strategy
-from susurrus.mechanisms.histogram.weighted import Weighted
+from susurrus.mechanisms.histogram.strategy import Increments, Strategy
+from susurrus.mechanisms.histogram.user_lists import ListSums, ListWeights
 from susurrus.mechanisms.noise import NoiseSource, RowMemory, WindowNoise
 
 L = 64
@@ -226,7 +228,7 @@ def early_schema(present: bool, *, others: int) -> Input:
 
 
 USERS = (Column(name="users", kind="users"),)
-STREAM = {"closing_unknown_share": 0.01, "closing_public_share": 0.01}
+STREAM = {"unknown_share": 0.01, "public_share": 0.01}
 """Hardly anything for the last trigger's own measurements, so that what is wrong before shows (closing only)."""
 TIGHT = {"gaussian_delta_fraction": 0.95, "selection_share": 0.02, **STREAM}
 """Nearly all of the budget on the values, so that what is wrong with them shows."""
@@ -249,7 +251,7 @@ SCENARIOS: dict[str, Scenario] = {
             "selection_share": 0.98,
         },
         # The stream's threshold is adaptive's; here it is the one of the last trigger.
-        by_strategy={"closing": {"closing_unknown_share": 0.9, "closing_public_share": 0.05}},
+        by_strategy={"closing": {"unknown_share": 0.9, "public_share": 0.05}},
         exposes=("no plus one",),
     ),
     "boundary, many triggers": Scenario(
@@ -381,7 +383,7 @@ SCENARIOS: dict[str, Scenario] = {
             "epsilon": 2.0,
             "triggers": 2 * len(EVEN_CROWDS),
             "max_records": len(EVEN_CROWDS),
-            "max_keys": 1,
+            "ranked_keys": 1,
             "gaussian_delta_fraction": 0.95,
             "selection_share": 0.98,
         },
@@ -400,8 +402,8 @@ SCENARIOS: dict[str, Scenario] = {
             "columns": USERS,
             "max_records": 6,
             "gaussian_delta_fraction": 0.95,
-            "closing_unknown_share": 0.95,
-            "closing_public_share": 0.01,
+            "unknown_share": 0.95,
+            "public_share": 0.01,
         },
         only=("closing",),
         exposes=("list not scaled",),
@@ -418,8 +420,8 @@ SCENARIOS: dict[str, Scenario] = {
             "max_records": 12,
             "gaussian_delta_fraction": 0.95,
             "selection_share": 0.02,
-            "closing_unknown_share": 0.01,
-            "closing_public_share": 0.9,
+            "unknown_share": 0.01,
+            "public_share": 0.9,
         },
         declared=True,
         only=("closing",),
@@ -442,7 +444,9 @@ def plan_of(scenario: Scenario, strategy: str) -> Plan:
         **scenario.plan,
         **scenario.by_strategy.get(strategy, {}),
     }
-    return Plan(strategy=strategy, **fields)  # type: ignore[arg-type]
+    # Parameters of other strategies that the scenario is played with, too, mean nothing to this one.
+    known = {*Plan.__dataclass_fields__, *STRATEGIES[strategy].Parameters.__dataclass_fields__}
+    return registry.plan_of(strategy, **{name: value for name, value in fields.items() if name in known})
 
 
 class FlatWeights(ListWeights):
@@ -461,17 +465,17 @@ def build(plan: Plan, defect: str) -> Strategy:
         "no plus one": lambda given: {**given, "minimum_users": given["minimum_users"] - 1},
     }
     if defect == "closing unpaid":
-        real = Weighted.__init__
 
-        def whole(self: Weighted, plan: Plan, **given: Any) -> None:
-            real(self, plan, **{**given, "stream_share": 1.0})
+        def whole(plan: Plan, parameters: Any, *, mu_square: float, **given: Any) -> Any:
+            stream = 1 - (parameters.unknown_share + parameters.public_share)
+            return ranked.ranked_design(plan, parameters, mu_square=mu_square / stream, **given)
 
-        with patch.object(Weighted, "__init__", whole):
+        with patch("susurrus.mechanisms.histogram.closing.ranked_design", whole):
             return build_strategy(plan)
     if defect == "list not scaled":
         strategy = build_strategy(plan)
-        assert isinstance(strategy, Closing)
-        strategy.lists = FlatWeights(keys=plan.closing_keys, max_keys=plan.max_records)
+        keys = plan.parameters_as(Closing.Parameters).keys
+        strategy.lists = FlatWeights(keys=keys, max_keys=plan.max_records, column=strategy.lists.column)
         return strategy
     if defect not in changes:
         return build_strategy(plan)
@@ -481,7 +485,7 @@ def build(plan: Plan, defect: str) -> Strategy:
 
     with (
         patch("susurrus.mechanisms.histogram.toeplitz.Selector", broken),
-        patch("susurrus.mechanisms.histogram.weighted.Selector", broken),
+        patch("susurrus.mechanisms.histogram.ranked.Selector", broken),
     ):
         strategy = build_strategy(plan)
     if isinstance(strategy, Closing) and defect == "no plus one":
@@ -551,7 +555,6 @@ def _window(
 ) -> Outputs:
     K, U, T, lag = scenario.keys, scenario.users, mechanism.plan.triggers, mechanism.bounding.lag
     columns = mechanism.plan.columns
-    closing = mechanism if isinstance(mechanism, Closing) else None
     size = K * trials
     names = [b"%d" % code for code in range(size)]
     if scenario.long_keys:
@@ -590,8 +593,8 @@ def _window(
         kept, first = (np.bincount(code[which], minlength=size) for which in (bounded.kept, bounded.first))
         sums = np.stack([kept * L if column.kind == "sum" else first for column in columns], axis=1)
         lists = None
-        if closing is not None and trigger == T:
-            lists = ListSums.of(closing.lists.add_up(held.indptr, held.key, unit), unit)
+        if mechanism.lists is not None and trigger == T:
+            lists = ListSums.of(mechanism.lists.add_up(held.indptr, held.key, unit), unit)
         wanted = (kept > 0) | (due == 0)
         if lists is not None:
             wanted |= lists.users > 0
@@ -615,9 +618,9 @@ def _window(
         due[chunk] = step.due
         published[trigger - 1, chunk] = step.published
         estimates[trigger - 1, chunk] = step.estimates
-        if closing is not None and trigger == T - closing.plan.lag:
+        if mechanism.lists is not None and trigger == T - lag:
             shown = np.flatnonzero(published[trigger - 1])
-            unit[shown] = units(estimates[trigger - 1, shown, closing.counting[0]].astype(np.int64))
+            unit[shown] = mechanism.lists.row_units(estimates[trigger - 1, shown].astype(np.int64))
     # Every column counts as keys of its own: one row of numbers a trial.
     return Outputs(
         published=published.T.reshape(trials, K, T).copy(),

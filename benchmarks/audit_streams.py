@@ -16,11 +16,11 @@ import numpy as np
 import numpy.typing as npt
 from audit_memory import Clients, Memory, MemoryLedger
 
-from susurrus.agents.config.settings import Settings, settings_from
+from susurrus.agents.config.settings import Settings
+from susurrus.agents.pipelines import settings_from
 from susurrus.agents.runtime.services import Services
 from susurrus.agents.runtime.transport import Batch
-from susurrus.agents.runtime.worker import calendar_of
-from susurrus.agents.stream.mechanism import law_of
+from susurrus.agents.stream.mechanism import mechanism_of
 from susurrus.agents.stream.stage import Stream
 from susurrus.mechanisms.stream.addresses import AddressedNoise, Ints, address
 from susurrus.mechanisms.stream.hierarchy import Hierarchy
@@ -102,8 +102,8 @@ def play_streams(name: str, method: str, *, replaced: bool, trials: int, seed: i
     scenario = SCENARIOS[name]
     settings = _settings(method)
     assert settings.stream is not None
-    law = law_of(settings.stream)
-    assert (law.base.leaf, law.base.leaves) == (1, TREE)
+    mechanism = mechanism_of(settings.stream)
+    assert (mechanism.base.leaf, mechanism.base.leaves) == (1, TREE)
     leaves = len(scenario.values) - HOLDOUT
     theta = np.zeros((trials, scenario.partitions), np.int64)
     sums = np.zeros((trials, scenario.partitions, leaves))
@@ -117,7 +117,7 @@ def play_streams(name: str, method: str, *, replaced: bool, trials: int, seed: i
                 row = private_stream.decode_row(value)
                 theta[int(row.stream), partition] = row.theta
                 sums[int(row.stream), partition, row.first - HOLDOUT] = row.value.estimate / row.theta
-    return Streams(theta, sums.reshape(trials, -1), law.threshold.candidates)
+    return Streams(theta, sums.reshape(trials, -1), mechanism.threshold.candidates)
 
 
 def _published(services: Services, partition: int, values: list[int], trials: int) -> Iterator[bytes]:
@@ -202,10 +202,12 @@ def _services(settings: Settings, partitions: int, seed: int, replaced: bool) ->
     ledger = MemoryLedger(
         settings,
         clients,  # type: ignore[arg-type]
-        calendar_of(settings),
+        settings.calendar,
         config_digest=digest,
         secret=bytes.fromhex(_SECRET),
         initializer=("stream", 0),
+        way_out="",
+        published_before=str,
     )
     with patch("os.urandom", lambda size: (2 * seed + replaced).to_bytes(size, "big")):
         ledger.found()
@@ -213,8 +215,7 @@ def _services(settings: Settings, partitions: int, seed: int, replaced: bool) ->
         settings=settings,
         clients=clients,  # type: ignore[arg-type]
         ledger=ledger,
-        calendar=calendar_of(settings),
+        calendar=settings.calendar,
         config_digest=digest,
         secret=bytes.fromhex(_SECRET),
-        strategy=None,
     )

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A campaign of faults against live pipelines on three real brokers: whatever dies, no byte of what is published may differ.
 
-    python benchmarks/campaign.py [--events 100] [--only toeplitz,stream] [--together 2] [--seed 1] [--json FILE]
+    python benchmarks/campaign.py [--events 100] [--only toeplitz,stream,tests] [--minutes 20] [--seed 1] [--json FILE]
 
 Each pipeline (five strategies of a histogram, Avro, a stream, a local server) has two workers under a keeper that restarts what
 ends. Meanwhile records arrive, and events happen in random order, each kind as often as any other: kill -9, death at a crash
@@ -10,6 +10,10 @@ a schema registry that is away. Then one worker publishes the same raw log in pe
 byte (of a local server: every report counted once). The exit status is 0 if nothing differs, 1 if anything does or gets stuck.
 
 All events come from the seed; when they hit does not. About 25 minutes for 100 events of two pipelines at a time.
+
+After the pipelines come the tests that are too long for `make test` (``pytest -m campaign``: random kills with ten seeds, outages,
+clocks), and the statistical tests with ten times the samples. With ``--minutes`` no pipeline begins after half of the time and no
+test after all of it; the end says what was not run.
 """
 
 import argparse
@@ -17,6 +21,7 @@ import contextlib
 import json
 import os
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -38,6 +43,11 @@ from rich.table import Table
 
 from tests.broker import Broker, real_cluster
 
+TESTS = "tests"
+"""The part that is no pipeline."""
+SAMPLES = 10
+NO_BROKERS = 2
+
 
 @dataclass
 class Result:
@@ -51,10 +61,13 @@ class Result:
     compared: Compared | None = None
     error: str = ""
     seconds: float = 0.0
+    begun: bool = True
 
     @property
     def sound(self) -> bool:
-        """Something was compared, and nothing of it differs."""
+        """Something was compared, and nothing of it differs; or there was no time to begin."""
+        if not self.begun:
+            return True
         compared = self.compared
         return not self.error and compared is not None and compared.compared > 0 and compared.different == 0
 
@@ -62,6 +75,7 @@ class Result:
         """For --json."""
         return {
             "pipeline": self.pipeline,
+            "begun": self.begun,
             "sound": self.sound,
             "events": dict(self.events),
             "skipped": self.skipped,
@@ -101,6 +115,9 @@ class Campaign:
 
     def _run_one(self, name: str) -> Result:
         result, began = Result(name), time.monotonic()
+        if began > self.options.last_begin:
+            result.begun = False
+            return result
         bar = self.progress.add_task(name, total=self.options.events, what="starts")
         try:
             target = TARGETS[name](self.world, self.directory, f"{self.options.seed}/{name}/feed", self.options.rate)
@@ -162,6 +179,9 @@ def table(results: list[Result]) -> Table:
     for name in ("compared", "different"):
         shown.add_column(name, justify="right", no_wrap=True)
     for result in results:
+        if not result.begun:
+            shown.add_row(result.pipeline, "[bold yellow]not run: no time left")
+            continue
         compared = result.compared
         shown.add_row(
             result.pipeline,
@@ -176,7 +196,11 @@ def table(results: list[Result]) -> Table:
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--events", type=int, default=100, help="per pipeline (100)")
-    parser.add_argument("--only", default=",".join(TARGETS), help=f"of {', '.join(TARGETS)}; separated by commas")
+    parts = [*TARGETS, TESTS]
+    parser.add_argument("--only", default=",".join(parts), help=f"of {', '.join(parts)}; separated by commas")
+    parser.add_argument(
+        "--minutes", type=float, default=float("inf"), help="begin nothing new after so many (no limit)"
+    )
     parser.add_argument("--together", type=int, default=2, help="pipelines at the same time (2)")
     parser.add_argument("--workers", type=int, default=2, help="per pipeline (2)")
     parser.add_argument("--rate", type=int, default=300, help="records per second and pipeline (300)")
@@ -186,8 +210,8 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--keep", type=Path, help="keep the workers' logs in this directory")
     options = parser.parse_args(arguments)
     options.only = options.only.split(",")
-    if unknown := sorted(set(options.only) - set(TARGETS)):
-        parser.error(f"--only: no such pipeline: {', '.join(unknown)}; there are {', '.join(TARGETS)}")
+    if unknown := sorted(set(options.only) - set(parts)):
+        parser.error(f"--only: no such pipeline: {', '.join(unknown)}; there are {', '.join(parts)}")
     return options
 
 
@@ -198,8 +222,37 @@ def quiet_clients(file: Path) -> None:
         os.dup2(log.fileno(), 2)
 
 
+def run_tests(minutes: float, processes: int) -> bool:
+    """The tests of the campaign; whether all that ran are green."""
+    command = [sys.executable, "-m", "pytest", "-q", "--campaign", "-m", "campaign or statistical", "--durations=10"]
+    command += [f"-n{processes}", "--dist=loadgroup", "--no-loadscope-reorder", f"--minutes={minutes}"]
+    # Workers are started from the command line here, as they are in production.
+    environment = {**os.environ, "SUSURRUS_SAMPLES": str(SAMPLES), "SUSURRUS_TEST_FORK": "0"}
+    # Of the standard error stream: where it was before quiet_clients.
+    done = subprocess.run(command, cwd=Path(__file__).parents[1], env=environment, stderr=sys.stderr, check=False)
+    return done.returncode == 0
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     options = parse(arguments)
+    os.environ["SUSURRUS_TEST_FORK"] = "0"
+    began, sound = time.monotonic(), True
+    pipelines = [name for name in options.only if name != TESTS]
+    if pipelines:
+        share = 0.5 if TESTS in options.only else 1.0
+        options.last_begin = began + 60 * share * options.minutes
+        code = disturb(pipelines, options)
+        if code == NO_BROKERS:
+            return code
+        sound = code == 0
+    if TESTS in options.only:
+        left = options.minutes - (time.monotonic() - began) / 60
+        sound = run_tests(left, options.together) and sound
+    return 0 if sound else 1
+
+
+def disturb(pipelines: Sequence[str], options: argparse.Namespace) -> int:
+    """Run the pipelines among faults; the exit code."""
     console = Console()
     columns = [
         TextColumn("{task.description}"),
@@ -214,11 +267,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         quiet_clients(directory / "clients.log")
         try:
             kafka = stack.enter_context(real_cluster())
-        except pytest.skip.Exception as reason:
+        except (pytest.skip.Exception, pytest.fail.Exception) as reason:
             console.print(f"[bold red]no brokers: {reason}")
-            return 2
+            return NO_BROKERS
         progress = stack.enter_context(Progress(*columns, console=console))
-        results = Campaign(kafka, directory, options, progress).run(options.only)
+        results = Campaign(kafka, directory, options, progress).run(pipelines)
     console.print(table(results))
     if options.json:
         options.json.write_text(json.dumps([result.as_json() for result in results], indent=1) + "\n")

@@ -21,8 +21,8 @@ from typing import Self
 from confluent_kafka import KafkaException
 
 from deploy.kafka import KafkaUnavailableError, free_ports
+from susurrus.agents.pipelines import pipeline_of
 from susurrus.agents.runtime.crash_points import POINTS
-from susurrus.agents.runtime.worker import stages_of
 from tests.broker import Broker
 from tests.pipeline import Pipeline, Worker
 
@@ -75,7 +75,7 @@ class Crew:
 
     def __init__(self, pipeline: Pipeline, workers: int) -> None:
         self.pipeline = pipeline
-        self.stages = [stage.name for stage in stages_of(pipeline.settings)]
+        self.stages = [stage.name for stage in pipeline_of(pipeline.settings).stages]
         self.ended: Counter[int] = Counter()
         """Exit codes of processes that ended without an event holding them."""
         self._workers = workers

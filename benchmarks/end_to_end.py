@@ -32,8 +32,8 @@ from workers import DAY_MS, Feed, wait_for_last_trigger
 from workload import FileWorkload, Records, ZipfMandelbrotDay
 
 from deploy.kafka import KafkaCluster
-from susurrus.agents.config.settings import load_settings
-from susurrus.agents.runtime.worker import build_services
+from susurrus.agents.pipelines import load_settings, pipeline_of
+from susurrus.mechanisms.histogram.registry import DEFAULT, STRATEGIES
 from susurrus.mechanisms.histogram.strategy import Step
 from susurrus.mechanisms.noise import NoiseSource
 from susurrus.topics import histogram
@@ -144,7 +144,7 @@ def published(bootstrap: str, topic: str) -> Rows:
 
 def offline(config: Path, records: Records, partition: Any, offset: Any, keys: int) -> Rows:
     """The same window by the offline harness: caps in the order (trigger, raw partition, raw offset) of each user."""
-    services = build_services(load_settings(config))
+    services = pipeline_of(load_settings(config)).services()
     services.clients.close()
     strategy = services.strategy
     order = np.lexsort((offset, partition, records.trigger(strategy.plan.triggers), records.user))
@@ -231,8 +231,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--users", type=int, default=20_000)
     parser.add_argument("--keys", type=int, default=500, help="distinct keys; few, so that many are published")
     parser.add_argument("--micro-batches", type=int, default=24)
-    strategies = ("toeplitz", "weighted", "adaptive", "closing", "dp-sqlp")
-    parser.add_argument("--strategy", choices=strategies, default="toeplitz")
+    parser.add_argument("--strategy", choices=list(STRATEGIES), default=DEFAULT)
     parser.add_argument("--partitions", type=int, default=4, help="of every topic")
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--seed", type=int, default=0)

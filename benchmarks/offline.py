@@ -20,8 +20,8 @@ import numpy.typing as npt
 from workload import Workload
 
 from susurrus.mechanisms.histogram.bounding import Bounding, UserKeys
-from susurrus.mechanisms.histogram.closing import Closing, ListWeights, units
-from susurrus.mechanisms.histogram.strategy import Increments, ListSums, Step, Strategy
+from susurrus.mechanisms.histogram.strategy import Increments, Step, Strategy
+from susurrus.mechanisms.histogram.user_lists import ListSums, ListWeights, public_units
 from susurrus.mechanisms.noise import NoiseSource, WindowNoise
 
 STEP_KEYS = 65_536
@@ -113,7 +113,7 @@ def spool(workload: Workload, bounding: Bounding, triggers: int) -> Spool:
     for records in workload.chunks():
         trigger = records.trigger(triggers)
         bounded = caps.close(records.user, records.key, np.ones(records.users, np.int32), UserKeys.empty(records.users))
-        _, weight = caps.weigh(bounded.first, records.user, trigger, np.zeros(records.users, np.int64))
+        weight = caps.weigh(bounded.first, records.user, trigger, np.zeros(records.users, np.int64))
         for quarter, end in enumerate(ends):
             lower = ends[quarter - 1] if quarter else 0
             seen = records.key[(trigger > lower) & (trigger <= end)]
@@ -237,7 +237,7 @@ class Ranks:
     ) -> npt.NDArray[np.int64]:
         """int64[n]: selection weights of the rows of `trigger`; `first`: first kept record of a (user, key)."""
         ranked = first & (self.since[key] > trigger - self.lag)
-        _, weight = self.bounding.weigh(ranked, user, np.full(len(user), trigger, np.int32), self.taken)
+        weight = self.bounding.weigh(ranked, user, np.full(len(user), trigger, np.int32), self.taken)
         who, ranks = np.unique(user[ranked], return_counts=True)
         self.taken[who] += ranks
         return weight
@@ -302,10 +302,9 @@ def run(
     ranks = None
     if strategy.bounding.lag is not None:
         ranks = Ranks(strategy.bounding, spooled.users, keys, T)
-    closing = strategy if isinstance(strategy, Closing) else None
     # Keys public at the last trigger are weighed by what was published of them by then.
     unit = np.zeros(keys, np.int64)
-    weighed = T - strategy.plan.lag if closing is not None else 0
+    weighed = T - (strategy.bounding.lag or 0) if strategy.lists is not None else 0
     progress = Progress(f"{strategy.plan.strategy}, triggers", T)
     for trigger in range(1, T + 1):
         touched = np.zeros(0, np.int64)
@@ -319,7 +318,7 @@ def run(
             count[touched] += np.bincount(at)
             users[touched] += np.bincount(at, weights=w > 0).astype(np.int64)
             weight[touched] += np.bincount(at, weights=w).astype(np.int64)
-        lists = list_sums(closing.lists, spooled, unit) if closing is not None and trigger == T else None
+        lists = list_sums(strategy.lists, spooled, unit) if strategy.lists is not None and trigger == T else None
         if lists is not None:
             touched = np.union1d(touched, np.flatnonzero(lists.users))
         if lazy and trigger not in ends and trigger != weighed:
@@ -350,7 +349,7 @@ def run(
             if ranks is not None:
                 ranks.published(trigger, shown)
         if trigger == weighed:
-            unit[published.known] = units(published.estimate[published.known])
+            unit[published.known] = public_units(published.estimate[published.known])
         seconds = time.perf_counter() - begin
         result.step_seconds += seconds
         result.trigger_seconds.append(seconds)

@@ -91,22 +91,22 @@ def data_of(shape: Shape, holdout: int, steps: Ints, number: int) -> tuple[Ints,
 
 
 def one_draw(
-    shape: Shape, law: Pak, steps: Ints, data: tuple[Ints, Ints], number: int
+    shape: Shape, mechanism: Pak, steps: Ints, data: tuple[Ints, Ints], number: int
 ) -> tuple[int, Floats, Floats, Floats]:
     """Return theta and, per step, the noise of PAK, the cut-off mass, the noise of the plain tree."""
     head, histograms = data
     noise = NoiseSource(b"benchmark" * 4, epoch=b"%d" % number, config=b"pak", pipeline=shape.name).window(0)
-    state = law.start()
-    law.collect(state, head)
-    block = law.open(state, noise, b"s")
+    state = mechanism.start()
+    mechanism.collect(state, head)
+    block = mechanism.open(state, noise, b"s")
     theta = state.theta
     block_noise = int(block.running[0]) - int(np.minimum(head, theta).sum())
     cut = histograms @ np.maximum(np.arange(shape.bound + 1) - theta, 0)
-    scale = theta * law.levels / law.epsilon
-    after = steps - law.holdout
-    ours = [block_noise + tree_noise(noise, b"s", 0, int(i), int(i), law.levels, scale)[0] / GRID for i in after]
+    scale = theta * mechanism.levels / mechanism.epsilon
+    after = steps - mechanism.holdout
+    ours = [block_noise + tree_noise(noise, b"s", 0, int(i), int(i), mechanism.levels, scale)[0] / GRID for i in after]
     levels = shape.length.bit_length()
-    plain_scale = shape.bound * levels / law.epsilon
+    plain_scale = shape.bound * levels / mechanism.epsilon
     plain = [tree_noise(noise, b"plain", 0, int(i), int(i), levels, plain_scale)[0] / GRID for i in steps]
     return theta, np.array(ours), cut.astype(np.float64), np.array(plain)
 
@@ -114,7 +114,7 @@ def one_draw(
 def evaluate(shape: Shape, arguments: argparse.Namespace) -> list[Result]:
     """Return one result per step."""
     started = time.perf_counter()
-    law = build(
+    mechanism = build(
         bound=shape.bound,
         epsilon=arguments.epsilon,
         delta=arguments.delta,
@@ -127,7 +127,7 @@ def evaluate(shape: Shape, arguments: argparse.Namespace) -> list[Result]:
     for number in range(arguments.rounds):
         if number % arguments.draws == 0:
             data = data_of(shape, arguments.holdout, steps, number)
-        drawn.append(one_draw(shape, law, steps, data, number))
+        drawn.append(one_draw(shape, mechanism, steps, data, number))
     rounds = arguments.rounds
     theta = float(np.mean([entry[0] for entry in drawn]))
     ours, cut, plain = (np.array([entry[i] for entry in drawn]) for i in (1, 2, 3))

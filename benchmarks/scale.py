@@ -34,18 +34,18 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from audit_memory import Clients
 
-from susurrus.agents.config.settings import settings_from
 from susurrus.agents.histogram.bound import Bound
+from susurrus.agents.histogram.intervals import ordered
 from susurrus.agents.histogram.release import Release
 from susurrus.agents.histogram.route import Route
-from susurrus.agents.histogram.state_keys import ordered
+from susurrus.agents.histogram.services import HistogramServices
+from susurrus.agents.pipelines import settings_from
 from susurrus.agents.runtime.commit import Commit, Output
-from susurrus.agents.runtime.services import Services
 from susurrus.agents.runtime.stage import Stage
 from susurrus.agents.runtime.store import Store
 from susurrus.agents.runtime.transport import Batch
-from susurrus.agents.runtime.worker import calendar_of
-from susurrus.mechanisms.histogram.strategy import Increments, build_strategy
+from susurrus.mechanisms.histogram.registry import build_strategy
+from susurrus.mechanisms.histogram.strategy import Increments
 from susurrus.mechanisms.noise import NoiseSource
 from susurrus.topics import bounded, changelog, tick
 
@@ -92,7 +92,7 @@ class OneWindowLedger:
         return Output("ledger", 0, [])
 
 
-def services_of(triggers: int, records: int = 0, partitions: int = 1) -> Services:
+def services_of(triggers: int, records: int = 0, partitions: int = 1) -> HistogramServices:
     """A pipeline with one raw and bounded partition, as agents/runtime/worker.py would make it, without Kafka."""
     settings = settings_from(
         {
@@ -108,11 +108,11 @@ def services_of(triggers: int, records: int = 0, partitions: int = 1) -> Service
         },
         environ={"SUSURRUS_SECRET": "5a" * 32},
     )
-    calendar = calendar_of(settings)
+    calendar = settings.calendar
     ledger = OneWindowLedger()
     ledger.first_window = calendar.window_at(FIRST_WINDOW)
     strategy = build_strategy(settings.plan())
-    return Services(
+    return HistogramServices(
         settings=settings,
         clients=Clients([range(records)]),  # type: ignore[arg-type]
         ledger=ledger,  # type: ignore[arg-type]
@@ -126,7 +126,7 @@ def services_of(triggers: int, records: int = 0, partitions: int = 1) -> Service
 class Task:
     """One partition of one stage: what agents/runtime/task.py does with it, without the transaction."""
 
-    def __init__(self, kind: type[Stage], services: Services, directory: Path) -> None:
+    def __init__(self, kind: type[Stage], services: HistogramServices, directory: Path) -> None:
         self.store = Store(directory / kind.name)
         self.stage = kind(services, 0)
         self.stage.restore(self.store, None, 0)

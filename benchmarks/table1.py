@@ -21,10 +21,12 @@ from baselines import run_baseline
 from offline import as_rows, run, spool, window_noise
 from workload import FileWorkload, Workload, ZipfMandelbrotDay, read_pairs
 
+from susurrus.mechanisms.histogram import registry
 from susurrus.mechanisms.histogram.bounding import Bounding
-from susurrus.mechanisms.histogram.strategy import Column, Plan, build_strategy
+from susurrus.mechanisms.histogram.plan import Column
+from susurrus.mechanisms.histogram.registry import build_strategy, plan_of
 
-STRATEGIES = ("toeplitz", "weighted", "adaptive", "closing", "dp-sqlp", "baseline1", "baseline2")
+STRATEGIES = (*registry.STRATEGIES, "baseline1", "baseline2")
 VALUE_CAP = {"weighted": 40, "adaptive": 40, "closing": 40}
 """C for values where it differs from 32: these select with a cap of their own, so their values want a larger one."""
 
@@ -98,8 +100,8 @@ def measure(
             spooled, repeated=strategy == "baseline1", max_records=C, epsilon=epsilon, delta=delta, seed=seed
         )
     else:
-        plan = Plan(
-            strategy=strategy,  # type: ignore[arg-type]
+        plan = plan_of(
+            strategy=strategy,
             triggers=triggers,
             epsilon=epsilon,
             delta=delta,

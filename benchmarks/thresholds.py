@@ -20,7 +20,8 @@ from typing import Any
 
 from susurrus.mechanisms.accounting import gaussian_mu, tail_quantile
 from susurrus.mechanisms.histogram import tree
-from susurrus.mechanisms.histogram.strategy import Column, Plan, build_strategy
+from susurrus.mechanisms.histogram.plan import Column
+from susurrus.mechanisms.histogram.registry import build_strategy, plan_of
 
 SETTINGS: list[dict[str, Any]] = [
     *(
@@ -37,7 +38,7 @@ SETTINGS: list[dict[str, Any]] = [
 def thresholds(setting: dict[str, Any]) -> dict[str, Any]:
     """One row, in users."""
     T, epsilon, delta, mu = (setting[name] for name in ("triggers", "epsilon", "delta", "minimum_users"))
-    plan = Plan(
+    plan = plan_of(
         strategy="toeplitz",
         triggers=T,
         epsilon=epsilon,

@@ -43,7 +43,7 @@ from deploy.kafka import KafkaCluster, cache_directory, find_java
 
 PEERS = Path(__file__).with_name("peers")
 USERS = 200_000
-KEY_EXPONENT = 1.4  # of the Zipf law of the keys
+KEY_EXPONENT = 1.4  # of the Zipf distribution of the keys
 MAX_KEYS = 1_000_000
 PEER_SECONDS = 1_800
 

@@ -26,8 +26,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from susurrus.mechanisms.kalman import filter_ranges
 from susurrus.mechanisms.local.estimate import Totals, estimate
-from susurrus.mechanisms.local.filter import filter_ranges
 from susurrus.mechanisms.local.hybrid import EPSILON_STAR, Hybrid, hybrid_alpha
 from susurrus.mechanisms.local.randomness import Words
 from susurrus.mechanisms.local.reconstruction import em, ems
@@ -134,7 +134,7 @@ def paper_threshold(name: str, setting: Setting, epsilon: float, words: Words) -
     perturber = Hybrid(epsilon, hybrid_alpha(epsilon) if alpha is None else alpha)
     wave = SquareWave(epsilon, setting.bound)
     codes = wave.randomise(setting.one, words)
-    frequencies = (ems if "ems" in parts else em)(wave, codes).frequencies
+    frequencies = (ems if "ems" in parts else em)(wave, codes)
     if "untrimmed" not in parts:
         frequencies = remove_trailing_zeros(frequencies)
     edges = np.linspace(0.0, setting.bound, frequencies.size + 1)

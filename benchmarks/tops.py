@@ -81,12 +81,12 @@ class Runner:
         self.method, self.epsilon, self.holdout, self.range_limit = method, epsilon, holdout, range_limit
         common = {"bound": bound, "epsilon": epsilon, "holdout": holdout, "range_limit": range_limit}
         if method == "tops":
-            self.law = Tops.default(**common, smoothing=smoothing)
+            self.mechanism = Tops.default(**common, smoothing=smoothing)
         elif method == "tops-paper":
             s = smoothing_for_mean(range_limit=range_limit, epsilon=epsilon) if smoothing is None else smoothing
-            self.law = Tops.paper(**common, smoothing=s, smoother=Smoother.MEAN)
+            self.mechanism = Tops.paper(**common, smoothing=s, smoother=Smoother.MEAN)
         else:
-            self.law = Tops.paper(**common, smoothing=smoothing, smoother=Smoother.RECENT)
+            self.mechanism = Tops.paper(**common, smoothing=smoothing, smoother=Smoother.RECENT)
         if method in ("ss-hierarchy", "pak"):
             # The constants of the authors' comparison: p = 0.5 %, lambda = 0.85, beta_tail = 0.3 * 0.02, delta = n^-2.
             self.quantile = SmoothQuantile(
@@ -102,7 +102,11 @@ class Runner:
         """Release theta."""
         if self.method in ("ss-hierarchy", "pak"):
             return int(self.quantile.release(values[None, : self.holdout], noise, [b"s"])[0])
-        return int(self.law.threshold.release(self.law.threshold.count(values[: self.holdout])[None], noise, [b"s"])[0])
+        return int(
+            self.mechanism.threshold.release(
+                self.mechanism.threshold.count(values[: self.holdout])[None], noise, [b"s"]
+            )[0]
+        )
 
     def release(self, values: Ints, noise: WindowNoise) -> tuple[int, Answer]:
         """Release one round: theta and an answerer of ranges [first, last) after the holdout."""
@@ -113,19 +117,19 @@ class Runner:
             drawn = tree_noise(noise, b"s", 0, 1, self.range_limit, levels, theta * levels / self.epsilon) / 256
             running = np.concatenate(([0.0], np.cumsum(clipped) + drawn))
             return theta, lambda first, last: running[last] - running[first]
-        state = self.law.start()
+        state = self.mechanism.start()
         state.position = self.holdout
         state.theta = theta
-        fresh = self.law.start()
-        if self.method == "ss-hierarchy":
-            state.guesser = self.law.guesser(theta)
-        else:
-            self.law.collect(fresh, values)
-            self.law.open([fresh], noise, [b"s"])
+        fresh = self.mechanism.start()
+        if self.method != "ss-hierarchy":
+            self.mechanism.collect(fresh, values)
+            self.mechanism.open([fresh], noise, [b"s"])
             state = fresh
-        leaves = self.law.advance(state, values[self.holdout :], noise, b"s")
-        trees: list[Hierarchy] = [self.law.menu[entry] for entry in leaves.entry[:: self.law.base.leaves].tolist()]
-        released = ReleasedStream(theta, self.epsilon, leaves.leaf_sum, trees, self.law.smoother)
+        leaves = self.mechanism.advance(state, values[self.holdout :], noise, b"s")
+        trees: list[Hierarchy] = [
+            self.mechanism.menu[entry] for entry in leaves.entry[:: self.mechanism.base.leaves].tolist()
+        ]
+        released = ReleasedStream(theta, self.epsilon, leaves.leaf_sum, trees, self.mechanism.smoother)
         answer = released.filtered if self.method == "tops" else released.plain
         return theta, lambda first, last: answer(first, last)[0]
 
@@ -172,7 +176,7 @@ def evaluate(
         float(np.mean(thetas)),
         rounds,
         seconds,
-        runner.law.base.leaf,
+        runner.mechanism.base.leaf,
     )
 
 

@@ -30,14 +30,16 @@ from confluent_kafka.admin import NewTopic
 sys.path.insert(0, str(Path(__file__).parents[1]))  # run as a script, from anywhere
 
 from deploy.kafka import KafkaCluster
-from susurrus.agents.config.settings import settings_from
+from susurrus.agents.histogram.pipeline import Histogram
 from susurrus.agents.histogram.release import Release
+from susurrus.agents.histogram.settings import HistogramSettings
+from susurrus.agents.kafka.offset import Offset
 from susurrus.agents.kafka.topics import create_topics
-from susurrus.agents.runtime.services import Services
+from susurrus.agents.pipelines import settings_from
 from susurrus.agents.runtime.store import Store
 from susurrus.agents.runtime.task import PartitionTask
 from susurrus.agents.runtime.transport import Batch
-from susurrus.agents.runtime.worker import build_services
+from susurrus.mechanisms.calendar import Interval
 from susurrus.topics import bounded, tick
 
 LOADING_TRIGGERS = 10
@@ -65,10 +67,10 @@ class OnePartition:
                 "min_insync_replicas": 1,
             },
         }
-        self.settings = settings_from(configuration)
-        self.services: Services = build_services(self.settings)
+        self.settings = HistogramSettings.of(settings_from(configuration))
+        self.services = Histogram(self.settings).services()
         self.directory = directory
-        self.end = 0
+        self.end = Offset(0)
         self.interval = self.services.calendar.interval_at(self.settings.start.first_window or 0)
         self.blocks = 0
         admin = self.services.clients.admin()
@@ -97,7 +99,7 @@ class OnePartition:
     def _wait(self, condition: Callable[[], bool], task: PartitionTask) -> None:
         deadline = time.monotonic() + SECONDS
         while not condition():
-            if task.state in ("refused", "moved", "stopped") or time.monotonic() > deadline:
+            if task.state in ("refused", "fenced", "stopped") or time.monotonic() > deadline:
                 raise RuntimeError(f"the task is {task.state}: {task.reason}")
             time.sleep(0.001)
 
@@ -121,12 +123,12 @@ class OnePartition:
         for record in records:
             producer.produce(self.settings.topic("bounded"), record, partition=0)
         producer.flush(60)
-        start, self.end = self.end, self.end + len(records)
+        start, self.end = self.end, Offset(self.end + len(records))
         rows = [SimpleNamespace(offset=start + i, value=record) for i, record in enumerate(records)]
         began = time.perf_counter()
         self.task.offer(Batch(start, self.end, rows, generation=1))
         self._wait(lambda: self.task.position == self.end, self.task)
-        self.interval += 1
+        self.interval = Interval(self.interval + 1)
         return time.perf_counter() - began
 
     def recover(self) -> float:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
-from susurrus.agents.config.settings import load_settings
+from susurrus.agents.pipelines import load_settings
 from susurrus.topics import progress
 
 WORKER = Path(__file__).with_name("peers") / "susurrus" / "worker.py"

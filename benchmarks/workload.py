@@ -52,9 +52,9 @@ def zipf_mandelbrot(ranks: int, q: float, s: float) -> npt.NDArray[np.float64]:
     return weights / weights.sum()
 
 
-def sample(law: npt.NDArray[np.float64], size: int, rng: np.random.Generator) -> npt.NDArray[np.int32]:
-    """int32[size]: indices drawn from `law` by inversion."""
-    cdf = np.cumsum(law)
+def sample(distribution: npt.NDArray[np.float64], size: int, rng: np.random.Generator) -> npt.NDArray[np.int32]:
+    """int32[size]: indices drawn from `distribution` by inversion."""
+    cdf = np.cumsum(distribution)
     cdf[-1] = 1.0
     return np.searchsorted(cdf, rng.random(size), side="right").astype(np.int32)
 
@@ -69,7 +69,7 @@ def sort_records(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ZipfMandelbrotDay:
-    """DP-SQLP section 5.1: records per user and keys from two Zipf-Mandelbrot laws, times uniform over the day.
+    """DP-SQLP section 5.1: records per user and keys from two Zipf-Mandelbrot distributions, times uniform over the day.
 
     Records per user: x + 1 with P(x) ∝ (x + 26)^-6.738, x = 0..1e5-1 (mean 5.905; the paper's text says 10, its
     baseline's ℓ1 of 59.05M says 5.905). Keys: P(k) ∝ (k + 1000)^-1.4, k = 0..1e6-1.
@@ -86,13 +86,13 @@ class ZipfMandelbrotDay:
 
     def chunks(self) -> Iterator[Records]:
         per_user = zipf_mandelbrot(100_000, 26, 6.738)
-        key_law = zipf_mandelbrot(self.keys, 1000, 1.4)
+        key_distribution = zipf_mandelbrot(self.keys, 1000, 1.4)
         for index, start in enumerate(range(0, self.users, CHUNK_USERS)):
             rng = np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(index,)))
             users = min(CHUNK_USERS, self.users - start)
             counts = sample(per_user, users, rng) + 1
             user = np.repeat(np.arange(users, dtype=np.int32), counts)
-            key = sample(key_law, len(user), rng)
+            key = sample(key_distribution, len(user), rng)
             time = rng.integers(0, DAY_MS, len(user), dtype=np.int32)
             yield sort_records(user, key, time, users)
 

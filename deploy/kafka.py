@@ -40,6 +40,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 POM = Path(__file__).with_name("kafka.pom.xml")
 COMMANDS = ("start", "stop", "status", "run", "fetch")
@@ -131,7 +132,8 @@ class KafkaCluster:
     """A KRaft cluster on loopback; use it as a context manager, or through :meth:`open` for one kept on disk.
 
     ``brokers`` nodes with min(3, brokers) replicas and min(2, brokers) in-sync replicas by default. ``properties``
-    override the brokers' settings. A cluster without ``directory`` is a throw-away: its files and processes go with
+    override the brokers' settings. ``short_lived``: the JVM starts in half the processor time, and never becomes fast, which is
+    right for a few minutes of small tests. A cluster without ``directory`` is a throw-away: its files and processes go with
     :meth:`stop`, at exit, and, by a guard process, when this process is killed. Brokers are named by id: 1, 2, ...
 
     Raises KafkaUnavailableError when Java, Maven or the JARs are missing or a broker does not come up.
@@ -144,6 +146,7 @@ class KafkaCluster:
         directory: Path | None = None,
         properties: Mapping[str, str] | None = None,
         heap: str = "512m",
+        short_lived: bool = False,
     ) -> None:
         if brokers < 1:
             raise ValueError(f"brokers={brokers}: need at least 1")
@@ -151,6 +154,7 @@ class KafkaCluster:
         self.directory = directory or cache_directory() / "kafka" / "clusters" / f"run-{uuid.uuid4().hex[:12]}"
         self.properties = dict(properties or {})
         self.heap = heap
+        self.short_lived = short_lived
         self.nodes: list[Node] = []
         self._brokers = brokers
         self._children: dict[int, subprocess.Popen[bytes]] = {}
@@ -160,7 +164,13 @@ class KafkaCluster:
     def open(cls, directory: Path) -> "KafkaCluster":
         """The cluster whose files are in ``directory``, running or not; FileNotFoundError when there is none."""
         state = json.loads((directory / "cluster.json").read_text())
-        cluster = cls(len(state["nodes"]), directory=directory, properties=state["properties"], heap=state["heap"])
+        cluster = cls(
+            len(state["nodes"]),
+            directory=directory,
+            properties=state["properties"],
+            heap=state["heap"],
+            short_lived=state["short_lived"],
+        )
         cluster.nodes = [Node(**node) for node in state["nodes"]]
         return cluster
 
@@ -287,7 +297,8 @@ class KafkaCluster:
             if status != 0:
                 shutil.rmtree(self.directory, ignore_errors=True)
                 raise KafkaUnavailableError(f"formatting the storage failed:\n{text.strip()[-2000:]}")
-        state = {"nodes": [asdict(node) for node in self.nodes], "properties": self.properties, "heap": self.heap}
+        state: dict[str, Any] = {"nodes": [asdict(node) for node in self.nodes], "properties": self.properties}
+        state |= {"heap": self.heap, "short_lived": self.short_lived}
         (self.directory / "cluster.json").write_text(json.dumps(state, indent=1))
 
     def _server_properties(self, node: Node) -> dict[str, str]:
@@ -306,6 +317,7 @@ class KafkaCluster:
     def _launch(self, java: str, libs: Path, node: Node) -> None:
         home = self._home(node.id)
         options = [f"-Xmx{self.heap}", "-XX:+ExitOnOutOfMemoryError", "-Djava.awt.headless=true"]
+        options += ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"] if self.short_lived else []
         logging = {"defaultLogLevel": "warn", "showDateTime": "true", "dateTimeFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSXXX"}
         options += [f"-Dorg.slf4j.simpleLogger.{name}={value}" for name, value in logging.items()]
         with open(self.log(node.id), "ab") as log:

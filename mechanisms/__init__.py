@@ -18,15 +18,9 @@ if TYPE_CHECKING:
     )
     from susurrus.mechanisms.guarantee import Guarantee
     from susurrus.mechanisms.histogram.bounding import Bounded, Bounding, UserKeys
-    from susurrus.mechanisms.histogram.strategy import (
-        Column,
-        Increments,
-        KeyStates,
-        Plan,
-        Step,
-        Strategy,
-        build_strategy,
-    )
+    from susurrus.mechanisms.histogram.plan import Column, Constants, Plan, constant
+    from susurrus.mechanisms.histogram.registry import build_strategy, plan_of
+    from susurrus.mechanisms.histogram.strategy import Increments, KeyStates, Need, Step, Strategy
     from susurrus.mechanisms.noise import NoiseSource, WindowNoise
     from susurrus.mechanisms.spend import Budget, Spend
 
@@ -37,9 +31,11 @@ __all__ = [
     "BudgetExhausted",
     "Column",
     "ConfigurationError",
+    "Constants",
     "Guarantee",
     "Increments",
     "KeyStates",
+    "Need",
     "NoiseSource",
     "Plan",
     "PrivacyError",
@@ -52,6 +48,8 @@ __all__ = [
     "UserKeys",
     "WindowNoise",
     "build_strategy",
+    "constant",
+    "plan_of",
 ]
 
 _HOME = {
@@ -60,7 +58,9 @@ _HOME = {
     "guarantee": ("Guarantee",),
     "spend": ("Budget", "Spend"),
     "noise": ("NoiseSource", "WindowNoise"),
-    "histogram.strategy": ("Column", "Increments", "KeyStates", "Plan", "Step", "Strategy", "build_strategy"),
+    "histogram.plan": ("Column", "Constants", "Plan", "constant"),
+    "histogram.registry": ("build_strategy", "plan_of"),
+    "histogram.strategy": ("Increments", "KeyStates", "Need", "Step", "Strategy"),
 }
 
 

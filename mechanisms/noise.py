@@ -21,6 +21,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from scipy.special import ndtri
 
+from susurrus.mechanisms.calendar import WindowIndex
 from susurrus.mechanisms.errors import ConfigurationError
 
 NOISE_VERSION = 1
@@ -67,8 +68,8 @@ class NoiseSource:
     def __repr__(self) -> str:
         return "NoiseSource(secret=...)"
 
-    def window(self, window: int) -> "WindowNoise":
-        """The noise of one window; `window` is any 64-bit integer naming it, such as its start in milliseconds."""
+    def window(self, window: WindowIndex) -> "WindowNoise":
+        """The noise of one window: its index, a 64-bit integer. Another index, or the start instead, is other noise."""
         context = self._context + length_prefixed(struct.pack("<q", window))
         key = HKDF(algorithm=SHA256(), length=64, salt=None, info=context).derive(self._secret)
         return WindowNoise(label_key=key[:32], cipher_key=key[32:], context=context)

@@ -195,20 +195,25 @@ def wait_for(condition: Callable[[], object], what: str, *, seconds: float = SEC
 
 
 @contextlib.contextmanager
-def real_broker() -> Iterator[Broker]:
-    """The broker of ``SUSURRUS_TEST_BOOTSTRAP``, else one from Maven's JARs, else a container, else a skip."""
+def found_broker() -> Iterator[Broker]:
+    """The broker of ``SUSURRUS_TEST_BOOTSTRAP``, else one from Maven's JARs, else a container.
+
+    Raises KafkaUnavailableError, which names what is missing.
+    """
     if bootstrap := os.environ.get("SUSURRUS_TEST_BOOTSTRAP"):
         yield Broker(bootstrap, description=f"SUSURRUS_TEST_BOOTSTRAP={bootstrap}")
         return
     with contextlib.ExitStack() as stack:
         try:
-            cluster = stack.enter_context(KafkaCluster(brokers=1))
+            cluster = stack.enter_context(KafkaCluster(brokers=1, short_lived=True))
             broker = Broker(cluster.bootstrap_servers, description="Java and Maven", cluster=cluster)
         except KafkaUnavailableError as no_java:
             try:
                 broker = stack.enter_context(container_broker())
             except KafkaUnavailableError as no_docker:
-                give_up(f"no real broker: {no_java}; {no_docker}; and SUSURRUS_TEST_BOOTSTRAP is not set")
+                raise KafkaUnavailableError(
+                    f"no real broker: {no_java}; {no_docker}; and SUSURRUS_TEST_BOOTSTRAP is not set"
+                ) from no_docker
         yield broker
 
 
@@ -217,7 +222,7 @@ def real_cluster(brokers: int = 3) -> Iterator[Broker]:
     """Brokers (of three: replication 3, min.insync.replicas 2) that a test may kill; skipped without Java and Maven."""
     with contextlib.ExitStack() as stack:
         try:
-            cluster = stack.enter_context(KafkaCluster(brokers=brokers, heap="384m"))
+            cluster = stack.enter_context(KafkaCluster(brokers=brokers, heap="384m", short_lived=True))
         except KafkaUnavailableError as no_java:
             give_up(f"no {brokers}-broker cluster: {no_java}")
         yield Broker(cluster.bootstrap_servers, description=f"{brokers} brokers, Java and Maven", cluster=cluster)

@@ -17,7 +17,7 @@ LOCAL: dict[str, Any] = {
     "bound": 1000.0,
     "epsilon": 2.0,
     "holdout": 6_000,
-    "slot": "2s",
+    "interval": "2s",
     "lateness": "500ms",
     "horizon": 50_000,
 }

@@ -15,15 +15,21 @@ from typing import Any, Self
 
 from confluent_kafka import KafkaException
 
-from susurrus.agents.config.settings import Settings, settings_from
+from susurrus.agents.config.settings import Settings
 from susurrus.agents.kafka.topics import create_topics
 from susurrus.agents.operations.status import collect
+from susurrus.agents.pipelines import pipeline_of, settings_from
 from susurrus.agents.runtime.crash_points import POINTS
 from susurrus.topics import progress
 from tests.broker import Broker
+from tests.forked import Child, fork_server
 
 SECRET = "5a" * 32
 EPOCH = "0123456789abcdef0123456789abcdef"
+CRASHING: dict[str, Any] = {"worker": {"session_timeout": "2s", "fetch_bytes": 65_536}}
+"""For workers that die one after the other: the next one waits for the session of the last."""
+SEEDS = range(10)
+"""Of tests in the campaign that roll dice."""
 
 Public = dict[str, dict[int, list[tuple[bytes, bytes, int]]]]
 """topic -> partition -> (key, value, time stamp) in log order."""
@@ -79,14 +85,24 @@ def _toml(value: Any) -> str:
 
 
 class Worker:
-    """One worker process; its log is kept for the error message of a failed test."""
+    """One worker process; its log is kept for the error message of a failed test.
+
+    It is forked from a server that has imported everything. With SUSURRUS_TEST_FORK=0 it is started from the command line.
+    """
 
     def __init__(self, config: Path, directory: Path, environ: Mapping[str, str]) -> None:
         self.log = directory / f"worker-{time.monotonic_ns()}.log"
+        self.log.touch()
+        arguments = ["worker", "--config", str(config)]
+        environment = {**os.environ, "SUSURRUS_SECRET": SECRET, **environ}
+        self.process: Child | subprocess.Popen[bytes]
+        if environment.get("SUSURRUS_TEST_FORK") != "0":
+            self.process = fork_server().spawn(arguments, environment, self.log)
+            return
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "susurrus.agents.cli", "worker", "--config", str(config)],
-                env={**os.environ, "SUSURRUS_SECRET": SECRET, **environ},
+                [sys.executable, "-m", "susurrus.agents.cli", *arguments],
+                env=environment,
                 stdout=log,
                 stderr=subprocess.STDOUT,
             )
@@ -100,11 +116,17 @@ class Worker:
         log, at once if the process has ended.
         """
         deadline = time.monotonic() + seconds
-        # The state follows the name, which is in parentheses. Others soon take a frozen worker's partitions over, so ask often.
-        while Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()[0] != "T":
+        # Others soon take a frozen worker's partitions over, so ask often.
+        while not self._frozen():
             if time.monotonic() > deadline or self.process.poll() is not None:
                 raise TimeoutError(f"the worker did not freeze itself\n{self.tail()}")
             time.sleep(0.02)
+
+    def _frozen(self) -> bool:
+        with contextlib.suppress(OSError):  # of a process that is gone
+            # The state follows the name, which is in parentheses.
+            return Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+        return False
 
     def kill(self) -> None:
         """SIGKILL, and wait until it is gone."""
@@ -181,12 +203,18 @@ class Pipeline:
         finally:
             worker.signal(signal.SIGCONT)
 
-    def crash_everywhere(self, stages: Iterable[str], nth: int) -> None:
-        """One worker after the other, each killed (SIGKILL by its own hand) at another point of a stage's ``nth`` commit."""
-        for stage in stages:
-            for point in POINTS:
-                worker = self.start(SUSURRUS_CRASH_AT=f"{stage}:{point}:{nth}")
-                assert worker.process.wait(120) == -9, f"{stage}:{point} was not reached\n{worker.tail()}"
+    def crash(self, where: str, seconds: float = 60.0) -> None:
+        """One more worker, which kills itself (SIGKILL) at that visit of a point (``stage:point:visit``)."""
+        worker = self.start(SUSURRUS_CRASH_AT=where)
+        try:
+            assert worker.process.wait(seconds) == -9, worker.tail()
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"{where} was not reached\n{self.trouble()}\n{worker.tail()}") from None
+
+    def crash_everywhere(self, stage: str, visit: int) -> None:
+        """One worker after the other, each killed at another point of a commit of the stage."""
+        for point in POINTS:
+            self.crash(f"{stage}:{point}:{visit}")
 
     def replace_at_random(self, dice: Random, longest: float) -> None:
         """Two workers; five times one of them is killed within ``longest`` seconds and replaced by one with an empty disk."""
@@ -218,7 +246,7 @@ class Pipeline:
             found[(str(record.window), record.partition)] = record.trigger
         return found
 
-    def wait(self, trigger: int | None = None, *, windows: int = 1, seconds: float = 180.0) -> None:
+    def wait(self, trigger: int | None = None, *, windows: int = 1, seconds: float = 120.0) -> None:
         """Until every partition has completed a trigger (the last one by default) of that many windows."""
         settings = self.settings
         wanted = trigger or settings.triggers
@@ -236,6 +264,9 @@ class Pipeline:
             if len(done) >= partitions * windows:
                 return
             if overdue:
+                for worker in self.workers[-3:]:
+                    worker.signal(signal.SIGUSR1)  # what each thread is doing goes to the log
+                time.sleep(1.0)
                 logs = "\n".join(worker.tail() for worker in self.workers[-3:])
                 raise TimeoutError(
                     f"trigger={wanted} not reached in {seconds:.0f} s: {self.progress()}\n{self.trouble()}\n{logs}"
@@ -244,7 +275,7 @@ class Pipeline:
 
     def trouble(self) -> str:
         """Every task that is not simply running, as ``susurrus status`` tells it."""
-        rows = collect(self.settings).partitions
+        rows = collect(pipeline_of(self.settings)).partitions
         return "\n".join(
             f"{row.stage}-{row.partition}: {row.state}, {row.reason}"
             for row in rows

@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 
 from susurrus.agents.config.settings import Settings
-from susurrus.mechanisms.histogram.closing import units
-from susurrus.mechanisms.histogram.strategy import Increments, ListSums, build_strategy
+from susurrus.mechanisms.histogram.registry import build_strategy
+from susurrus.mechanisms.histogram.strategy import Increments
+from susurrus.mechanisms.histogram.user_lists import ListSums, public_units
 from susurrus.mechanisms.noise import NoiseSource
 
 Event = tuple[int, int, int, dict[str, Any]]
@@ -42,8 +43,8 @@ def expected(
         parts = [record[path] for path in settings.input.key]
         key = canonical(parts[0] if len(parts) == 1 else parts)
         values = [
-            max(-field.limit, min(field.limit, round(record[field.path] / field.grid)))
-            for field in settings.value_fields
+            max(-field.steps, min(field.steps, round(record[field.path] / field.grid)))
+            for field in settings.layout.values
         ]
         by_trigger[window][trigger][user].append((partition, offset, key, values))
 
@@ -89,7 +90,7 @@ def expected(
                         elif column.kind == "users":
                             sums[key][index] += first
                         else:
-                            sums[key][index] += values[column.value]
+                            sums[key][index] += values[settings.layout.values.index(column.field)]
             lists = None
             if strategy.lists is not None and trigger == plan.triggers:
                 lists = {key: [0, 0, 0] for seen in per_key.values() for key in seen}
@@ -132,7 +133,7 @@ def expected(
                         result[(start, trigger, key)] = step.estimates[row].tolist()
                         if strategy.lists is not None and trigger == plan.triggers - strategy.bounding.lag:
                             unit[key] = int(
-                                units(step.estimates[row, strategy.counting[0] : strategy.counting[0] + 1])[0]
+                                public_units(step.estimates[row, strategy.counting[0] : strategy.counting[0] + 1])[0]
                             )
     return result
 

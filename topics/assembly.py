@@ -1,12 +1,72 @@
-"""From the pieces of a batch to whole columns: reasons, codes and items of the accepted rows, bad rows set apart."""
+"""From the chunks of a batch to whole columns: reasons, codes and items of the accepted rows, bad rows set apart."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from susurrus.topics.categories import Categories, combine, mark_too_large, renumber
 from susurrus.topics.packing import Int32s, Int64s
+from susurrus.topics.payloads import Chunk
 
 Reasons = npt.NDArray[np.uint8]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Assembled:
+    """A batch. reason: uint8[n], a Reason, 0 = good.
+
+    categories: for each group of scalars int32[n] codes, -1 for bad records, and their canonical bytes, all of them in use.
+    numbers: int64[n] each, 0 for bad records.
+    """
+
+    reason: Reasons
+    categories: list[tuple[Int32s, list[bytes]]]
+    numbers: list[Int64s]
+
+
+class Assembly:
+    """Columns of the accepted records, chunk by chunk; the rest of a record's checks; and their assembly at the end.
+
+    groups: scalars that make one code together, such as the parts of a composite key. numbers: how many columns of numbers.
+    limit: of canonical bytes.
+    """
+
+    def __init__(self, groups: Sequence[Sequence[Categories]], *, numbers: int, limit: int) -> None:
+        self._groups, self._limit = groups, limit
+        self._refused: list[Reasons] = []
+        self._codes: list[list[list[Int32s]]] = [[[] for _ in group] for group in groups]
+        self._numbers: list[list[tuple[Int64s, Reasons]]] = [[] for _ in range(numbers)]
+
+    def add(self, chunk: Chunk, codes: Sequence[Int32s], numbers: Sequence[tuple[Int64s, Reasons]]) -> None:
+        """codes: of each scalar, in the order of the groups. numbers: with a Reason per row."""
+        refused = np.zeros(chunk.rows, np.uint8)
+        refused[list(chunk.refused)] = list(chunk.refused.values())
+        self._refused.append(refused)
+        for pieces, found in zip((pieces for group in self._codes for pieces in group), codes, strict=True):
+            pieces.append(found)
+        for chunks, column in zip(self._numbers, numbers, strict=True):
+            chunks.append(column)
+
+    def finish(self) -> Assembled:
+        """The whole batch. A record's reasons are found in the order of groups and numbers; the first one stands."""
+        whole = np.concatenate([np.zeros(0, np.uint8), *self._refused])
+        rows = np.flatnonzero(whole == 0)
+        reason = np.zeros(rows.size, np.uint8)
+        found = [
+            resolve(group, pieces, reason, self._limit) for group, pieces in zip(self._groups, self._codes, strict=True)
+        ]
+        numbers = [np.zeros(whole.size, np.int64) for _ in self._numbers]
+        for column, chunks in zip(numbers, self._numbers, strict=True):
+            column[rows] = collect(chunks, reason)
+        whole[rows] = reason
+        good = whole == 0
+        if not good.all():
+            found = [spread(codes[reason == 0], items, good) for codes, items in found]
+            for column in numbers:
+                column[~good] = 0
+        return Assembled(reason=whole, categories=found, numbers=numbers)
 
 
 def note(reason: Reasons, found: npt.NDArray[np.integer]) -> None:
@@ -22,7 +82,7 @@ def collect(chunks: list[tuple[Int64s, Reasons]], reason: Reasons) -> Int64s:
 
 
 def resolve(
-    parts: list[Categories], chunks: list[list[Int32s]], reason: Reasons, limit: int
+    parts: Sequence[Categories], chunks: list[list[Int32s]], reason: Reasons, limit: int
 ) -> tuple[Int32s, list[bytes]]:
     """Codes and canonical bytes of a user (one part) or key (one or more); codes of bad rows mean nothing."""
     codes: list[Int32s] = []

@@ -37,9 +37,6 @@ class Categories:
         self._limit = limit
         self._codes: defaultdict[Any, int] = defaultdict(count().__next__)
 
-    def __len__(self) -> int:
-        return len(self._codes)
-
     def add(self, column: Sequence[Any]) -> Int32s:
         """int32[len(column)]: codes so far, or minus the Reason."""
         if set(map(type, column)) in _FAST:  # none of these equals another of another type
@@ -65,7 +62,7 @@ class Categories:
         return -self._missing if scalar is None or scalar is UNSET else -Reason.WRONG_TYPE
 
     def finish(self) -> tuple[list[bytes], Int32s]:
-        """Canonical bytes by code, and int32[len(self)] of the Reason why a code is not to be used (0: it is)."""
+        """Canonical bytes by code, and an int32 for each of the Reason why a code is not to be used (0: it is)."""
         scalars = [x[0] if type(x) is tuple else x for x in self._codes]
         reasons = np.zeros(len(scalars), np.int32)
         if int in set(map(type, scalars)):

@@ -6,7 +6,9 @@ the chunks of a commit lie next to each other in the log, because one transactio
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Annotated
 
+from susurrus.topics.blocks import Bytes, Codec, Count, Items, Record
 from susurrus.topics.packing import Kind, MalformedRecord, Reader, Writer
 
 VERSION = 1
@@ -28,24 +30,27 @@ class ChangelogRecord:
     deletes: list[bytes] = field(default_factory=list)
 
 
+@dataclass(frozen=True, slots=True)
+class _Body(Record):
+    """The pieces of a commit, joined."""
+
+    topic_id: Annotated[bytes, Bytes("topic_id")]
+    meta: Annotated[bytes, Bytes("meta")]
+    keys: Annotated[list[bytes], Items("puts")]
+    values: Annotated[list[bytes], Items("puts", empty=True)]
+    deletes: Annotated[list[bytes], Items("deletes")]
+
+
+_BODY = Codec(_Body, Kind.COMMIT, [Count(name) for name in ("topic_id", "meta", "puts", "deletes")])
+
+
 def encode(record: ChangelogRecord, max_bytes: int = 900_000) -> list[bytes]:
     """One or more chunks of at most max_bytes each. Raises ValueError for an empty key or too small max_bytes."""
     room = max_bytes - _CHUNK_OVERHEAD
     if room < 1:
         raise ValueError(f"max_bytes={max_bytes} leaves no room for a chunk: raise max.message.bytes")
-    keys = [key for key, _ in record.puts]
-    if b"" in keys or b"" in record.deletes:
-        raise ValueError("a state key is empty")
-    writer = Writer(Kind.COMMIT, VERSION)
-    topic_id = record.topic_id.encode()
-    for scalar in (len(topic_id), len(record.meta), len(record.puts), len(record.deletes)):
-        writer.scalar(scalar)
-    writer.raw(topic_id)
-    writer.raw(record.meta)
-    writer.blobs(keys)
-    writer.blobs([value for _, value in record.puts])
-    writer.blobs(record.deletes)
-    body = writer.finish()
+    keys, values = [key for key, _ in record.puts], [value for _, value in record.puts]
+    body = _BODY.encode(_Body(record.topic_id.encode(), record.meta, keys, values, record.deletes))
     pieces = [body[start : start + room] for start in range(0, len(body), room)]
     return [_chunk(record.next_position, len(body), i, len(pieces), piece) for i, piece in enumerate(pieces)]
 
@@ -102,15 +107,10 @@ class Assembler:
 
 
 def _decode_body(position: int, body: bytes) -> ChangelogRecord:
-    reader = Reader(body, Kind.COMMIT, VERSION)
-    id_size, meta_size = reader.count(bytes_each=1), reader.count(bytes_each=1)
-    n_puts, n_deletes = reader.count(), reader.count()  # keys are at least one byte
+    found = _BODY.decode(body)
     try:
-        topic_id = reader.raw(id_size).decode()
+        topic_id = found.topic_id.decode()
     except UnicodeDecodeError:
         raise MalformedRecord("topic id is not UTF-8") from None
-    meta = reader.raw(meta_size)
-    keys, values = reader.blobs(n_puts), reader.blobs(n_puts)
-    deletes = reader.blobs(n_deletes)
-    reader.finish()
-    return ChangelogRecord(position, topic_id, meta, list(zip(keys, values, strict=True)), deletes)
+    puts = list(zip(found.keys, found.values, strict=True))
+    return ChangelogRecord(position, topic_id, found.meta, puts, found.deletes)

@@ -1,13 +1,13 @@
 """charges: what every pipeline has charged to the windows of a raw topic. Compacted, internal, one per prefix.
 
-A user's events may feed several pipelines, so the total is kept per raw topic, not per pipeline. The record's place in
-the log decides: a charge stands if all records before it, and itself, fit the total (mechanisms/spend.py does the
+A user's events may feed several pipelines, so the total is kept per raw topic, not per pipeline. The order of the log
+decides: a charge stands if it fits the total together with all records before it (mechanisms/spend.py does the
 arithmetic).
 """
 
 import msgspec
 
-from susurrus.topics.packing import MalformedRecord
+from susurrus.topics.json_rows import decoder
 from susurrus.topics.timestamps import format_time
 
 VERSION = 1
@@ -32,6 +32,9 @@ class Charge(msgspec.Struct, frozen=True, kw_only=True):
     schema: int = VERSION
 
 
+decode = decoder(Charge, "charge", VERSION)
+
+
 def topic_name(prefix: str) -> str:
     """Full name: shared by the pipelines of a prefix."""
     return f"{prefix}.{NAME}"
@@ -41,14 +44,3 @@ def encode(charge: Charge) -> tuple[bytes, bytes]:
     """Key and value."""
     key = f"charge/{charge.raw_topic}/{format_time(charge.window)}/{charge.pipeline}/{charge.epoch}"
     return key.encode(), msgspec.json.encode(charge)
-
-
-def decode(value: bytes) -> Charge:
-    """Raises MalformedRecord."""
-    try:
-        charge = msgspec.json.decode(value, type=Charge)
-    except (ValueError, RecursionError) as error:
-        raise MalformedRecord(f"charge: {error}") from None
-    if charge.schema != VERSION:
-        raise MalformedRecord(f"charge schema={charge.schema} is not {VERSION}: upgrade the reader")
-    return charge

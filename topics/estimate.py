@@ -4,10 +4,10 @@
     value  {"slot_start":…,"slot_end":…,"count":4021,"sum":{"estimate":…,"std_error":…},"mean":{…},"running_sum":{…},
             "filtered_sum":{…} or null,"threshold_version":2,"theta":96.0,"epsilon":1.0,"epoch":"…","schema":1}
 
-Unbiased for the values clipped to [0, theta]; what clipping cuts off is outside the standard error. count is the number
-of reports, which is public: every client reports whether it wants or not. running_sum goes from the first interval to this
-one, so that any range of intervals is the difference of two rows (their errors subtract in squares). filtered_sum, where
-there is one, is the smoothed sum of this interval: biased towards slow change.
+The estimates are unbiased for the values clipped to [0, theta]; the standard errors do not cover what clipping cuts off.
+count is the number of reports. It is public: local privacy protects the values, not their number. running_sum goes from the
+first interval to this one, so that any range of intervals is the difference of two rows (their errors subtract in squares).
+filtered_sum, where there is one, is the smoothed sum of this interval, biased towards slow change.
 """
 
 import math
@@ -15,8 +15,8 @@ import math
 import msgspec
 
 from susurrus.topics.histogram import Measured
-from susurrus.topics.packing import MalformedRecord
-from susurrus.topics.timestamps import format_time, parse_time
+from susurrus.topics.json_rows import decoder
+from susurrus.topics.timestamps import parse_time
 
 VERSION = 1
 
@@ -47,12 +47,7 @@ class _Key(msgspec.Struct, frozen=True):
     interval: str = msgspec.field(name="slot")
 
 
-_ESTIMATE = msgspec.json.Decoder(Estimate)
-
-
-def interval_text(milliseconds: int) -> str:
-    """An interval's start or end as the rows write it."""
-    return format_time(milliseconds)
+decode = decoder(Estimate, "estimate", VERSION, times=("interval_start", "interval_end"))
 
 
 def encode(estimate: Estimate) -> tuple[bytes, bytes]:
@@ -61,15 +56,3 @@ def encode(estimate: Estimate) -> tuple[bytes, bytes]:
         if measured is not None and not (math.isfinite(measured.estimate) and math.isfinite(measured.std_error)):
             raise ValueError("a number of the estimate is not finite, which is never published")
     return msgspec.json.encode(_Key(estimate.interval_start)), msgspec.json.encode(estimate)
-
-
-def decode(value: bytes) -> Estimate:
-    """Raises MalformedRecord."""
-    try:
-        estimate = _ESTIMATE.decode(value)
-        parse_time(estimate.interval_start), parse_time(estimate.interval_end)
-    except (ValueError, RecursionError) as error:
-        raise MalformedRecord(f"estimate: {error}") from None
-    if estimate.schema != VERSION:
-        raise MalformedRecord(f"estimate schema={estimate.schema} is not {VERSION}: upgrade the reader")
-    return estimate

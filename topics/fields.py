@@ -26,6 +26,13 @@ def parse_path(text: str) -> Path:
     return path
 
 
+def parse_paths(texts: Sequence[str]) -> list[Path]:
+    """The paths of one record. Raises ValueError for an empty name, and when one path leads through another."""
+    paths = [parse_path(text) for text in texts]
+    _tree(paths)
+    return paths
+
+
 class Fields:
     """The fields at some paths of a JSON object.
 
@@ -35,16 +42,7 @@ class Fields:
     """
 
     def __init__(self, paths: Sequence[Path]) -> None:
-        tree: dict[str, Any] = {}
-        for path in dict.fromkeys(paths):
-            node = tree
-            for name in path[:-1]:
-                node = node.setdefault(name, {})
-                if node is None:
-                    break
-            if node is None or path[-1] in node:
-                raise ValueError(f"path={'.'.join(path)!r} leads through another field: name a scalar inside it")
-            node[path[-1]] = None
+        tree = _tree(paths)
         self.record = _struct("Record", tree)
         self._tree = tree
         self._steps = {path: _steps(tree, path) for path in paths}
@@ -59,6 +57,20 @@ class Fields:
             for step in steps:
                 column = [getattr(x, step, UNSET) for x in column]
             return column
+
+
+def _tree(paths: Sequence[Path]) -> dict[str, Any]:
+    tree: dict[str, Any] = {}
+    for path in dict.fromkeys(paths):
+        node = tree
+        for name in path[:-1]:
+            node = node.setdefault(name, {})
+            if node is None:
+                break
+        if node is None or path[-1] in node:
+            raise ValueError(f"path={'.'.join(path)!r} leads through another field: name a scalar inside it")
+        node[path[-1]] = None
+    return tree
 
 
 def _struct(name: str, tree: Mapping[str, Any]) -> type[msgspec.Struct]:

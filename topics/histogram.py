@@ -15,8 +15,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from susurrus.topics.json_rows import Numbers, fill, literal, number, numbers, text
-from susurrus.topics.packing import MalformedRecord
+from susurrus.topics.json_rows import Members, Numbers, decoder, number, numbers, rows, text
 from susurrus.topics.timestamps import format_time, parse_time
 
 VERSION = 1
@@ -72,7 +71,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
         return parse_time(self.window_start)
 
 
-_ROW = msgspec.json.Decoder(Row)
+decode_row = decoder(Row, "histogram row", VERSION, times=("window_start", "window_end"))
 
 
 def encode_rows(
@@ -82,32 +81,25 @@ def encode_rows(
 
     Raises ValueError when a column's length differs, or a number is not finite.
     """
-    n = len(keys)
     start, end = text(format_time(release.window_start)), text(format_time(release.window_end))
-    head = b'{"window_start":%b,"window_end":%b,"trigger":%d,"of_triggers":%d,"key":'
-    template = [head % (start, end, release.trigger, release.of_triggers), b"%b", b',"values":{']
-    varying: list[Sequence[bytes]] = [keys]
-    for index, column in enumerate(columns):
-        name = literal(text(column.name))
-        template.append(b"," * (index > 0) + name + b':{"estimate":%b,"std_error":')
-        varying.append(numbers(column.estimate, n, f"estimate of {column.name}"))
-        if isinstance(column.std_error, np.ndarray):
-            template.append(b"%b}")
-            varying.append(numbers(column.std_error, n, f"std_error of {column.name}"))
-        else:
-            template.append(number(float(column.std_error), f"std_error of {column.name}") + b"}")
-    tail = b'},"strategy":%b,"epoch":%b,"schema":%d}' % (text(release.strategy), text(release.epoch), VERSION)
-    key_template = b'{"window":' + start + b',"key":%b}'
-    return fill(key_template, [keys]), fill(b"".join([*template, literal(tail)]), varying)
-
-
-def decode_row(value: bytes) -> Row:
-    """Raises MalformedRecord."""
-    try:
-        row = _ROW.decode(value)
-        parse_time(row.window_start), parse_time(row.window_end)
-    except (ValueError, RecursionError) as error:
-        raise MalformedRecord(f"histogram row: {error}") from None
-    if row.schema != VERSION:
-        raise MalformedRecord(f"histogram schema={row.schema} is not {VERSION}: upgrade the reader")
-    return row
+    values: dict[str, Members] = {}
+    for column in columns:
+        std_error, name = column.std_error, f"std_error of {column.name}"
+        values[column.name] = {
+            "estimate": numbers(column.estimate, len(keys), f"estimate of {column.name}"),
+            "std_error": numbers(std_error, len(keys), name)
+            if isinstance(std_error, np.ndarray)
+            else number(float(std_error), name),
+        }
+    members: Members = {
+        "window_start": start,
+        "window_end": end,
+        "trigger": number(release.trigger, "trigger"),
+        "of_triggers": number(release.of_triggers, "of_triggers"),
+        "key": keys,
+        "values": values,
+        "strategy": text(release.strategy),
+        "epoch": text(release.epoch),
+        "schema": number(VERSION, "schema"),
+    }
+    return rows({"window": start, "key": keys}), rows(members)

@@ -1,10 +1,14 @@
-"""JSON rows by the thousand: columns of numbers to texts, and one template per batch. Used by the public topics."""
+"""JSON values of the public topics: rows by the thousand from one template a batch, and decoders of versioned records."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol, TypeVar
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
+
+from susurrus.topics.packing import MalformedRecord
+from susurrus.topics.timestamps import parse_time
 
 Numbers = npt.NDArray[np.int64] | npt.NDArray[np.float64]
 
@@ -31,11 +35,57 @@ def numbers(column: Numbers, n: int, name: str, *, missing: bool = False) -> lis
     return msgspec.json.encode(column.tolist())[1:-1].split(b",") if n else []  # msgspec writes NaN as null
 
 
-def literal(constant: bytes) -> bytes:
-    """A constant of a template, where a percent sign is written twice."""
+Members = Mapping[str, "bytes | Sequence[bytes] | Members"]
+"""A JSON object: a constant, a column of texts, or an object, by name; all texts are JSON."""
+
+
+def rows(members: Members) -> list[bytes]:
+    """One JSON object a row, filled into one template; the columns are of one length."""
+    columns: list[Sequence[bytes]] = []
+
+    def template(value: bytes | Sequence[bytes] | Members) -> bytes:
+        if isinstance(value, bytes):
+            return _literal(value)
+        if isinstance(value, Mapping):
+            return b"{" + b",".join(_literal(text(name)) + b":" + template(of) for name, of in value.items()) + b"}"
+        columns.append(value)
+        return b"%b"
+
+    pattern = template(members)
+    return [pattern % fields for fields in zip(*columns, strict=True)]
+
+
+def _literal(constant: bytes) -> bytes:
     return constant.replace(b"%", b"%%")
 
 
-def fill(template: bytes, columns: Sequence[Sequence[bytes]]) -> list[bytes]:
-    """Row i of the template: its %b in turn from row i of the columns."""
-    return [template % fields for fields in zip(*columns, strict=True)]
+class Versioned(Protocol):
+    """A record that says by which schema it was written."""
+
+    @property
+    def schema(self) -> int: ...
+
+
+Found = TypeVar("Found", bound=Versioned)
+
+
+def decoder(record: type[Found], name: str, version: int = 1, *, times: Sequence[str] = ()) -> Callable[[bytes], Found]:
+    """A function that returns the record of a JSON value. It raises MalformedRecord; fields of later versions are ignored.
+
+    name: of the topic, for messages. times: names of the fields that hold RFC 3339 instants.
+    """
+    json = msgspec.json.Decoder(record)
+
+    def decode(value: bytes) -> Found:
+        """The record. Raises MalformedRecord."""
+        try:
+            found = json.decode(value)
+            for field in times:
+                parse_time(getattr(found, field))
+        except (ValueError, RecursionError) as error:
+            raise MalformedRecord(f"{name}: {error}") from None
+        if found.schema != version:
+            raise MalformedRecord(f"{name} schema={found.schema} is not {version}: upgrade the reader")
+        return found
+
+    return decode

@@ -7,7 +7,7 @@ task release-0; event-level, refusals and status by the partition they name.
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -18,12 +18,15 @@ VERSION = 1
 
 
 class _Record(msgspec.Struct, frozen=True, kw_only=True):
+    name: ClassVar[str]
+    """Key of the record, with its fields in braces."""
     schema: int = VERSION
 
 
 class Epoch(_Record, frozen=True, kw_only=True):
     """One life of the pipeline's noise. epoch: random id, hex. number: 1, 2, …; each epoch is a new privacy spend."""
 
+    name: ClassVar[str] = "epoch"
     epoch: str
     number: int = 1
     created: int
@@ -36,6 +39,7 @@ FINGERPRINT = "secret_fingerprint"
 class Config(_Record, frozen=True, kw_only=True):
     """digest: hex, 32 bytes; of fields, what changes published data. Another digest under the same epoch is refused."""
 
+    name: ClassVar[str] = "config"
     digest: str
     fields: dict[str, Any]
 
@@ -48,6 +52,7 @@ class Start(_Record, frozen=True, kw_only=True):
     belongs to an earlier epoch and is read by nobody. A topic or partition that is not named begins at 0.
     """
 
+    name: ClassVar[str] = "start"
     first_window: int
     origin: str
     topic_id: str
@@ -58,6 +63,7 @@ class Start(_Record, frozen=True, kw_only=True):
 class Sources(_Record, frozen=True, kw_only=True):
     """How many raw partitions there are from an interval on, as source 0 announced it. A new source joins at from_interval."""
 
+    name: ClassVar[str] = "sources/{number}"
     number: int
     from_interval: int
 
@@ -65,6 +71,7 @@ class Sources(_Record, frozen=True, kw_only=True):
 class Started(_Record, frozen=True, kw_only=True):
     """This partition has committed before: an empty changelog is then a loss, not a beginning."""
 
+    name: ClassVar[str] = "started/{stage}/{partition}"
     stage: str
     partition: int
 
@@ -75,6 +82,7 @@ class Digest(_Record, frozen=True, kw_only=True):
     Internal all the same: that two links are equal, or not, is a function of raw data.
     """
 
+    name: ClassVar[str] = "digest/{partition}/{window}/{trigger}"
     partition: int
     window: int
     trigger: int
@@ -89,6 +97,7 @@ class EventLevel(_Record, frozen=True, kw_only=True):
     position of its stream, replaced.
     """
 
+    name: ClassVar[str] = "event-level/{partition}"
     partition: int
     method: str
     epsilon: float
@@ -99,6 +108,7 @@ class EventLevel(_Record, frozen=True, kw_only=True):
 class Refusal(_Record, frozen=True, kw_only=True):
     """Why a partition does not go on, and the way out. No user, no key."""
 
+    name: ClassVar[str] = "refusal/{stage}/{partition}"
     stage: str
     partition: int
     cause: str
@@ -110,6 +120,7 @@ class Status(_Record, frozen=True, kw_only=True):
     """What a partition is doing. stalled: cause, or empty. interval: last closed trigger interval. counters: operator-only
     totals. next: input offset taken last plus one, position: of the last commit."""
 
+    name: ClassVar[str] = "status/{stage}/{partition}"
     stage: str
     partition: int
     state: str
@@ -124,40 +135,18 @@ class Status(_Record, frozen=True, kw_only=True):
 
 LedgerRecord = Epoch | Config | Start | Sources | Started | Digest | EventLevel | Refusal | Status
 
-_TYPES: dict[str, tuple[type[LedgerRecord], int]] = {
-    "epoch": (Epoch, 0),
-    "config": (Config, 0),
-    "start": (Start, 0),
-    "sources": (Sources, 1),
-    "started": (Started, 2),
-    "digest": (Digest, 3),
-    "event-level": (EventLevel, 1),
-    "refusal": (Refusal, 2),
-    "status": (Status, 2),
+_KINDS: dict[str, type[LedgerRecord]] = {
+    kind.name.partition("/")[0]: kind
+    for kind in (Epoch, Config, Start, Sources, Started, Digest, EventLevel, Refusal, Status)
 }
 
 
 def key_of(record: LedgerRecord) -> str:
     """The name under which a record is kept."""
-    match record:
-        case Epoch():
-            return "epoch"
-        case Config():
-            return "config"
-        case Start():
-            return "start"
-        case Sources():
-            return f"sources/{record.number}"
-        case Started():
-            return f"started/{record.stage}/{record.partition}"
-        case Digest():
-            return digest_key(record.partition, record.window, record.trigger).decode()
-        case EventLevel():
-            return f"event-level/{record.partition}"
-        case Refusal():
-            return f"refusal/{record.stage}/{record.partition}"
-        case Status():
-            return f"status/{record.stage}/{record.partition}"
+    fields = msgspec.structs.asdict(record)
+    return record.name.format_map(
+        fields | {"window": format_time(record.window)} if isinstance(record, Digest) else fields
+    )
 
 
 def changed_fields(config: Config | None, fields: Mapping[str, Any]) -> list[str]:
@@ -180,9 +169,8 @@ def decode(key: bytes, value: bytes | None) -> LedgerRecord | None:
     """The record, or None for a tombstone. Raises MalformedRecord, also when key and value name different things."""
     try:
         name = key.decode()
-        parts = name.split("/")
-        kind, arguments = _TYPES[parts[0]]
-        if len(parts) != arguments + 1:
+        kind = _KINDS[name.partition("/")[0]]
+        if name.count("/") != kind.name.count("/"):
             raise MalformedRecord(f"ledger key={name!r} has the wrong number of parts")
         if not value:
             return None

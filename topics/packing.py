@@ -1,4 +1,4 @@
-"""Building blocks of the binary records of the internal topics: by-user, bounded and the changelogs.
+"""Parts of the binary records of the internal topics; blocks.py makes codecs of them from declarations.
 
 A record is: kind (1 byte), version (1 byte), then fields in a fixed order, integers little-endian. Three kinds of
 field:
@@ -142,7 +142,7 @@ class Reader:
         return value
 
     def count(self, *, bytes_each: int = 1) -> int:
-        """A number of rows or items; refused where that many could not follow, so that no lie makes us allocate."""
+        """A number of rows or items; refused where that many cannot follow, before anything is allocated for them."""
         value = self.scalar()
         if value < 0 or value * bytes_each > len(self._data) - self._at:
             raise MalformedRecord(f"count={value} at={self._at - 8} is impossible")

@@ -5,12 +5,15 @@
             "sum":{"estimate":9120.0,"std_error":88.0},"filtered_sum":{"estimate":9077.2,"std_error":31.4},
             "theta":120.0,"layout":0,"method":"tops","epsilon":0.1,"epoch":"…","schema":1}
 
-`first` to `last` are positions in the stream, counted from 0; `value` is the sum of their values, clipped to [0,
-theta]; `sum` runs from the first released position to `last`, so that any range sum is the difference of two rows, and
-unbiased for the clipped values. `filtered_sum` is null where there is none; it is biased towards smooth streams (its
-std_error covers that under the filter's model) and no more than `sum` says what clipping cut off. `layout` names the
-public noise layout of the row, which a reader needs for the exact error of a range. Event-level privacy: positions and
-their times are public.
+- `first` to `last` are positions in the stream, counted from 0.
+- `value` is the sum of their values, clipped to [0, theta].
+- `sum` runs from the first released position to `last`. Any range sum is the difference of two rows, and is unbiased for
+  the clipped values.
+- `filtered_sum` is null where there is none. It is biased towards smooth streams; its std_error covers that under the
+  filter's model. Like `sum`, it does not say what clipping cut off.
+- `layout` names the public noise layout of the row, which a reader needs for the exact error of a range.
+
+Event-level privacy: positions and their times are public.
 """
 
 from dataclasses import dataclass
@@ -21,8 +24,8 @@ import numpy as np
 import numpy.typing as npt
 
 from susurrus.topics.histogram import Measured
-from susurrus.topics.json_rows import Numbers, fill, literal, number, numbers, text
-from susurrus.topics.packing import Int64s, MalformedRecord
+from susurrus.topics.json_rows import Members, Numbers, decoder, number, numbers, rows, text
+from susurrus.topics.packing import Int64s
 
 VERSION = 1
 
@@ -75,33 +78,31 @@ class StreamRow(msgspec.Struct, frozen=True, kw_only=True):
     schema: int
 
 
-_ROW = msgspec.json.Decoder(StreamRow)
-_MEASURED = b'{"estimate":%b,"std_error":%b}'
+decode_row = decoder(StreamRow, "private-stream row", VERSION)
 
 
-def encode_rows(release: StreamRelease, rows: Released) -> tuple[list[bytes], list[bytes]]:
+def encode_rows(release: StreamRelease, released: Released) -> tuple[list[bytes], list[bytes]]:
     """Kafka keys and values, in order. Raises ValueError for numbers that are not finite or columns that do not fit."""
-    n = len(rows.streams)
-    template = b'{"stream":%b,"first":%b,"last":%b,"value":' + _MEASURED + b',"sum":' + _MEASURED
-    template += b',"filtered_sum":%b,"theta":%b,"layout":%b'
-    shared = (text(release.method), number(release.epsilon, "epsilon"), text(release.epoch), VERSION)
-    template += literal(b',"method":%b,"epsilon":%b,"epoch":%b,"schema":%d}' % shared)
-    names = ("first", "last", "value", "value_error", "sum", "sum_error")
-    plain = [numbers(getattr(rows, name), n, name) for name in names]
-    filtered = [numbers(getattr(rows, name), n, name, missing=True) for name in ("filtered_sum", "filtered_sum_error")]
-    if (np.isnan(rows.filtered_sum) != np.isnan(rows.filtered_sum_error)).any():
+    n = len(released.streams)
+
+    def column(name: str, *, missing: bool = False) -> list[bytes]:
+        return numbers(getattr(released, name), n, name, missing=missing)
+
+    if not np.array_equal(np.isnan(released.filtered_sum), np.isnan(released.filtered_sum_error)):
         raise ValueError("filtered_sum and filtered_sum_error are missing in different rows")
-    estimates = [b"null" if e == b"null" else _MEASURED % (e, s) for e, s in zip(*filtered, strict=True)]
-    rest = [numbers(rows.theta, n, "theta"), numbers(rows.layout, n, "layout")]
-    return fill(b'{"stream":%b}', [rows.streams]), fill(template, [rows.streams, *plain, estimates, *rest])
-
-
-def decode_row(value: bytes) -> StreamRow:
-    """Raises MalformedRecord."""
-    try:
-        row = _ROW.decode(value)
-    except (ValueError, RecursionError) as error:
-        raise MalformedRecord(f"private-stream row: {error}") from None
-    if row.schema != VERSION:
-        raise MalformedRecord(f"private-stream schema={row.schema} is not {VERSION}: upgrade the reader")
-    return row
+    filtered = zip(column("filtered_sum", missing=True), column("filtered_sum_error", missing=True), strict=True)
+    members: Members = {
+        "stream": released.streams,
+        "first": column("first"),
+        "last": column("last"),
+        "value": {"estimate": column("value"), "std_error": column("value_error")},
+        "sum": {"estimate": column("sum"), "std_error": column("sum_error")},
+        "filtered_sum": [e if e == b"null" else b'{"estimate":%b,"std_error":%b}' % (e, s) for e, s in filtered],
+        "theta": column("theta"),
+        "layout": column("layout"),
+        "method": text(release.method),
+        "epsilon": number(release.epsilon, "epsilon"),
+        "epoch": text(release.epoch),
+        "schema": number(VERSION, "schema"),
+    }
+    return rows({"stream": released.streams}), rows(members)

@@ -1,17 +1,17 @@
 """progress: which trigger each partition of histogram has completed, empty releases included. Public.
 
-Written in the release's own transaction. A reader that has seen (window, trigger) from all `of_partitions` partitions knows
-how many rows each announced, and has the whole trigger once it has that many: the partitions of a transaction become visible
-one after the other. Later triggers of a partition imply the earlier ones; compaction may therefore keep only the last per
-(epoch, window, partition). An epoch publishes with noise of its own, from each window's first trigger on: what two epochs say
-of one window is never put together, and the one with the higher number is the newer.
+A record is written in the release's own transaction. A reader that has seen (window, trigger) from all `of_partitions`
+partitions knows how many rows each announced. It has the whole trigger once it has that many rows, since the partitions of
+a transaction become visible one after the other. Later triggers of a partition imply the earlier ones, so compaction may
+keep only the last per (epoch, window, partition). An epoch publishes with noise of its own, from each window's first
+trigger on. Rows of two epochs are never put together; the epoch with the higher number is the newer.
 """
 
 from typing import Annotated
 
 import msgspec
 
-from susurrus.topics.packing import MalformedRecord
+from susurrus.topics.json_rows import decoder
 from susurrus.topics.timestamps import format_time, parse_time
 
 VERSION = 1
@@ -52,42 +52,19 @@ class _Value(msgspec.Struct, frozen=True, kw_only=True):
     schema: int = VERSION
 
 
-_VALUE = msgspec.json.Decoder(_Value)
+_decode = decoder(_Value, "progress record", VERSION, times=("window",))
 
 
 def encode(progress: Progress) -> tuple[bytes, bytes]:
     """Key and value."""
     window = format_time(progress.window)
-    value = _Value(
-        window=window,
-        trigger=progress.trigger,
-        of_triggers=progress.of_triggers,
-        partition=progress.partition,
-        of_partitions=progress.of_partitions,
-        rows=progress.rows,
-        epoch=progress.epoch,
-        epoch_number=progress.epoch_number,
-    )
-    key = msgspec.json.encode(_Key(epoch=progress.epoch, window=window, partition=progress.partition))
-    return key, msgspec.json.encode(value)
+    value = _Value(**msgspec.structs.asdict(progress) | {"window": window})
+    key = _Key(epoch=progress.epoch, window=window, partition=progress.partition)
+    return msgspec.json.encode(key), msgspec.json.encode(value)
 
 
 def decode(value: bytes) -> Progress:
     """Raises MalformedRecord."""
-    try:
-        row = _VALUE.decode(value)
-        window = parse_time(row.window)
-    except (ValueError, RecursionError) as error:
-        raise MalformedRecord(f"progress record: {error}") from None
-    if row.schema != VERSION:
-        raise MalformedRecord(f"progress schema={row.schema} is not {VERSION}: upgrade the reader")
-    return Progress(
-        window=window,
-        trigger=row.trigger,
-        of_triggers=row.of_triggers,
-        partition=row.partition,
-        of_partitions=row.of_partitions,
-        rows=row.rows,
-        epoch=row.epoch,
-        epoch_number=row.epoch_number,
-    )
+    fields = msgspec.structs.asdict(_decode(value))
+    del fields["schema"]
+    return Progress(**fields | {"window": parse_time(fields["window"])})

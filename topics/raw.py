@@ -1,22 +1,22 @@
-"""raw: the events existing producers write, one JSON object a record; and their decoder, the pipeline's hot path.
+"""raw: the events existing producers write, in any format; and how they become columns, the pipeline's hot path.
 
-A batch becomes columns. Payloads are decoded one by one (payloads.py), so no record can reach into another. Bad input
-is never an error of the batch but a Reason in its row.
+A format reads the fields of a batch in chunks (payloads.py), each payload on its own, so no record can reach into another. Bad
+input is never an error of the batch but a Reason in its row.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from susurrus.topics.assembly import Reasons, collect, resolve, spread
+from susurrus.topics.assembly import Assembly
 from susurrus.topics.categories import Categories
-from susurrus.topics.fields import Path, parse_path, plain, walk
+from susurrus.topics.fields import parse_paths
 from susurrus.topics.numbers import TimeUnit, event_times, measure, steps_of_field
 from susurrus.topics.packing import Int32s, Int64s
-from susurrus.topics.payloads import CHUNK, PayloadDecoder
+from susurrus.topics.payloads import Chunk
 from susurrus.topics.reason import Reason
 
 __all__ = ["RawColumns", "RawDecoder", "RawSchema", "Reason", "ValueField"]
@@ -79,107 +79,39 @@ class RawColumns:
 
 
 class RawDecoder:
-    """Decodes batches of one schema. Raises ValueError for a schema that cannot be right."""
+    """From the fields of raw events to columns, for one schema. Raises ValueError for a schema that cannot be right."""
 
     def __init__(self, schema: RawSchema) -> None:
         if not schema.key:
             raise ValueError("key=() has no field: name at least one")
-        self.schema = schema
-        self._user = parse_path(schema.user)
-        self._key = [parse_path(path) for path in schema.key]
-        self._values = [(parse_path(v.path), v.grid, v.steps) for v in schema.values]
-        self._time = None if schema.time is None else parse_path(schema.time)
-        self._paths: list[Path] = [self._user, *self._key, *(path for path, _, _ in self._values)]
-        if self._time is not None:
-            self._paths.append(self._time)
-        self._payloads = PayloadDecoder(self._paths)
+        self._schema = schema
+        self._values = [(value.grid, value.steps) for value in schema.values]
+        times = [] if schema.time is None else [schema.time]
+        self.paths = parse_paths([schema.user, *schema.key, *(value.path for value in schema.values), *times])
+        """What a format reads of each record."""
 
-    def decode(self, payloads: Sequence[bytes | None]) -> RawColumns:
-        """Columns of a batch of payloads; None is a tombstone. Never raises for what a payload holds."""
-        batch = _Batch(self, len(payloads))
-        for start in range(0, len(payloads), CHUNK):
-            columns, refused = self._payloads.columns(payloads[start : start + CHUNK])
-            batch.refuse(start, refused)
-            batch.add(columns)
-        return batch.finish()
-
-    def decode_objects(self, objects: Sequence[Mapping[str, Any] | Reason | None]) -> RawColumns:
-        """Columns of records decoded elsewhere (Avro, Protobuf). None: a tombstone. A Reason: refused over there."""
-        batch = _Batch(self, len(objects))
-        columns: list[list[Any]] = [[] for _ in self._paths]
-        refused: dict[int, Reason] = {}
-        for row, record in enumerate(objects):
-            try:
-                fields = [plain(walk(record, path)) for path in self._paths]
-            except TypeError:
-                refused[row] = record if isinstance(record, Reason) else Reason.WRONG_TYPE
-                continue
-            if record is None:
-                refused[row] = Reason.TOMBSTONE
-                continue
-            for column, field in zip(columns, fields, strict=True):
-                column.append(field)
-        batch.refuse(0, refused)
-        batch.add(columns)
-        return batch.finish()
-
-
-class _Batch:
-    """Columns of the accepted records, chunk by chunk; the rest of a record's checks; and their assembly at the end."""
-
-    def __init__(self, decoder: RawDecoder, n: int) -> None:
-        schema = decoder.schema
-        self._decoder = decoder
-        self._reason = np.zeros(n, np.uint8)
-        limit = schema.max_key_bytes
-        self._users = Categories(Reason.MISSING_USER, nullable=schema.null_user == "value", limit=limit)
-        self._keys = [
-            Categories(Reason.MISSING_KEY, nullable=schema.null_key == "value", limit=limit) for _ in schema.key
-        ]
-        self._codes: list[list[Int32s]] = [[] for _ in range(1 + len(schema.key))]
-        self._measures: list[list[tuple[Int64s, Reasons]]] = [[] for _ in schema.values]
-        self._times: list[tuple[Int64s, Reasons]] = []
-
-    def refuse(self, start: int, refused: Mapping[int, Reason]) -> None:
-        """Rows (relative to start) that have no record."""
-        for row, reason in refused.items():
-            self._reason[start + row] = reason
-
-    def add(self, columns: Sequence[list[Any]]) -> None:
-        """One list per path, of the accepted records."""
-        rest = iter(columns)
-        for categories, codes in zip((self._users, *self._keys), self._codes, strict=True):
-            codes.append(categories.add(next(rest)))
-        for (_, grid, steps), measures in zip(self._decoder._values, self._measures, strict=True):
-            measures.append(measure(next(rest), grid=grid, low=-steps, high=steps))
-        if self._decoder._time is not None:
-            self._times.append(event_times(next(rest), self._decoder.schema.time_unit))
-
-    def finish(self) -> RawColumns:
-        """The reasons are found in the order user, key, values, time; the first one stands."""
-        rows = np.flatnonzero(self._reason == 0)
-        reason = np.zeros(rows.size, np.uint8)
-        user, users = resolve([self._users], self._codes[:1], reason, self._decoder.schema.max_key_bytes)
-        key, keys = resolve(self._keys, self._codes[1:], reason, self._decoder.schema.max_key_bytes)
-        values = np.zeros((self._reason.size, len(self._measures)), np.int64)
-        for index, chunks in enumerate(self._measures):
-            values[rows, index] = collect(chunks, reason)
-        time = None
-        if self._decoder._time is not None:
-            time = np.zeros(self._reason.size, np.int64)
-            time[rows] = collect(self._times, reason)
-        self._reason[rows] = reason
-        if rows.size == self._reason.size and not reason.any():
-            return RawColumns(
-                reason=self._reason, user=user, users=users, key=key, keys=keys, values=values, event_time=time
-            )
-        good = reason == 0
-        bad = self._reason != 0
-        values[bad] = 0
-        if time is not None:
-            time[bad] = 0
-        user, users = spread(user[good], users, ~bad)
-        key, keys = spread(key[good], keys, ~bad)
+    def decode(self, chunks: Iterable[Chunk]) -> RawColumns:
+        """Columns of a batch, from its chunks as a format reads them. Never raises for what a record holds."""
+        schema, limit, values = self._schema, self._schema.max_key_bytes, len(self._values)
+        user = Categories(Reason.MISSING_USER, nullable=schema.null_user == "value", limit=limit)
+        nullable = schema.null_key == "value"
+        key = [Categories(Reason.MISSING_KEY, nullable=nullable, limit=limit) for _ in schema.key]
+        batch = Assembly([[user], key], numbers=values + (schema.time is not None), limit=limit)
+        for chunk in chunks:
+            rest = iter(chunk.columns)
+            codes = [categories.add(next(rest)) for categories in (user, *key)]
+            numbers = [measure(next(rest), grid=grid, low=-steps, high=steps) for grid, steps in self._values]
+            if schema.time is not None:
+                numbers.append(event_times(next(rest), schema.time_unit))
+            batch.add(chunk, codes, numbers)
+        found = batch.finish()
+        (users, user_names), (keys, key_names) = found.categories
         return RawColumns(
-            reason=self._reason, user=user, users=users, key=key, keys=keys, values=values, event_time=time
+            reason=found.reason,
+            user=users,
+            users=user_names,
+            key=keys,
+            keys=key_names,
+            values=np.stack(found.numbers[:values], axis=1) if values else np.zeros((found.reason.size, 0), np.int64),
+            event_time=None if schema.time is None else found.numbers[-1],
         )

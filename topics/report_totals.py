@@ -6,12 +6,13 @@ already, so these totals are sensitive only as far as early results are.
 """
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 
-from susurrus.topics.packing import Int64s, Kind, MalformedRecord, Reader, Writer
+from susurrus.topics.blocks import Block, Codec, Column, Count, Scalar
+from susurrus.topics.packing import Int64s, Kind
 
-VERSION = 1
 BUCKETS = 256
 """Output buckets in which phase 1 reports are counted."""
 
@@ -19,53 +20,29 @@ COLUMNS = ("interval", "version", "wide", "codes", "squares", "bits", "ones")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class ReportTotals:
+class ReportTotals(Block):
     """partition: of reports. Columns int64[n], one row per (interval number, threshold version): number of piecewise
     reports (wide), sum of their codes, sum of (code >> 16)^2, number of rounding reports (bits), how many of them
     were 1 (ones). first_phase: int64[BUCKETS], phase 1 reports by output bucket.
     """
 
-    partition: int
-    interval: Int64s
-    version: Int64s
-    wide: Int64s
-    codes: Int64s
-    squares: Int64s
-    bits: Int64s
-    ones: Int64s
-    first_phase: Int64s
-
-    def __len__(self) -> int:
-        return int(self.interval.size)
+    partition: Annotated[int, Scalar(least=0)]
+    interval: Annotated[Int64s, Column()]
+    version: Annotated[Int64s, Column()]
+    wide: Annotated[Int64s, Column()]
+    codes: Annotated[Int64s, Column()]
+    squares: Annotated[Int64s, Column()]
+    bits: Annotated[Int64s, Column()]
+    ones: Annotated[Int64s, Column()]
+    first_phase: Annotated[Int64s, Column(BUCKETS)]
 
 
-def encode(totals: ReportTotals) -> bytes:
-    """One record. Raises ValueError when the columns do not fit together."""
-    columns = [getattr(totals, name) for name in COLUMNS]
-    if any(column.shape != (len(totals),) for column in columns) or totals.first_phase.shape != (BUCKETS,):
-        raise ValueError(f"shapes {[c.shape for c in (*columns, totals.first_phase)]} do not make totals")
-    writer = Writer(Kind.BLOCK, VERSION)
-    writer.scalar(totals.partition)
-    writer.scalar(len(totals))
-    for column in columns:
-        writer.column(column)
-    writer.column(totals.first_phase)
-    return writer.finish()
+def _impossible(totals: ReportTotals) -> str | None:
+    for name in (*COLUMNS[1:], "first_phase"):
+        if int(getattr(totals, name).min(initial=0)) < 0:
+            return f"totals with a negative number in {name}"
+    return "totals with more ones than bits" if np.any(totals.ones > totals.bits) else None
 
 
-def decode(data: bytes) -> ReportTotals:
-    """Raises MalformedRecord."""
-    reader = Reader(data, Kind.BLOCK, VERSION)
-    partition = reader.scalar()
-    rows = reader.scalar()
-    if partition < 0 or not 0 <= rows <= 1_000_000:
-        raise MalformedRecord(f"totals of partition={partition} with rows={rows}")
-    columns = {name: reader.column(rows) for name in COLUMNS}
-    first_phase = reader.column(BUCKETS)
-    reader.finish()
-    for name in COLUMNS[1:]:
-        if rows and int(columns[name].min()) < 0:
-            raise MalformedRecord(f"totals with a negative number in {name}")
-    if int(first_phase.min()) < 0 or bool(np.any(columns["ones"] > columns["bits"])):
-        raise MalformedRecord("totals that no reports can have")
-    return ReportTotals(partition=partition, **columns, first_phase=first_phase)
+_CODEC = Codec(ReportTotals, Kind.BLOCK, (Count("rows", bytes_each=0, most=1_000_000),), impossible=_impossible)
+encode, decode = _CODEC.encode, _CODEC.decode

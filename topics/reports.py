@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from susurrus.topics.packing import Int32s, Int64s, MalformedRecord
+from susurrus.topics.packing import Int32s, Int64s
 
 KIND = 4
 VERSION = 1
@@ -80,11 +80,3 @@ def decode(payloads: Sequence[bytes | None]) -> tuple[Reports, npt.NDArray[np.bo
         interval=table["interval"].astype(np.int64),
         code=table["code"].astype(np.int64),
     ), sized
-
-
-def decode_one(payload: bytes) -> Reports:
-    """One report as columns of length 1. Raises MalformedRecord."""
-    reports, good = decode([payload])
-    if not good[0]:
-        raise MalformedRecord(f"report of {len(payload)} bytes is not of version {VERSION}")
-    return reports

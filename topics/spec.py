@@ -1,6 +1,6 @@
-"""What a topic is: name, key, value, partitions, cleanup policy, version, and who may read it.
+"""What a topic is: name, partitions, cleanup policy, retention, and who may read it.
 
-agents/kafka/topics.py creates and checks topics from these; docs/topics.md prints them for people. Full names are
+agents/kafka/topics.py creates and checks topics from these; docs/topics.md has their keys and values, too. Full names are
 `<prefix>.<pipeline>.<topic>`, so one prefix ACL covers a pipeline and a second one its internal topics.
 """
 
@@ -12,7 +12,7 @@ Readers = Literal["public", "internal", "raw"]
 Partitions = Literal["raw", "by-user", "bounded", "one"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class TopicSpec:
     """A topic's contract.
 
@@ -24,13 +24,10 @@ class TopicSpec:
     """
 
     name: str
-    key: str
-    value: str
     partitions: Partitions
     cleanup: Cleanup
     retention: Literal["forever", "default"]
     readers: Readers
-    version: int = 1
 
 
 def topic_name(prefix: str, pipeline: str, topic: str) -> str:
@@ -38,97 +35,16 @@ def topic_name(prefix: str, pipeline: str, topic: str) -> str:
     return f"{prefix}.{pipeline}.{topic}"
 
 
-BY_USER = TopicSpec(
-    name="by-user",
-    key="none; the partition is partition(user)",
-    value="packed block of events, or tick (binary)",
-    partitions="by-user",
-    cleanup="delete",
-    retention="forever",
-    readers="raw",
-)
-BOUNDED = TopicSpec(
-    name="bounded",
-    key="none; the partition is partition(key)",
-    value="packed block of exact per-key increments, or tick (binary)",
-    partitions="bounded",
-    cleanup="delete",
-    retention="forever",
-    readers="internal",
-)
-ROUTE_CHANGELOG = TopicSpec(
-    name="route-changelog",
-    key="none",
-    value="one commit of route's state (binary)",
-    partitions="raw",
-    cleanup="delete",
-    retention="forever",
-    readers="internal",
-)
-BOUND_CHANGELOG = TopicSpec(
-    name="bound-changelog",
-    key="none",
-    value="one commit of bound's state (binary): who brought which keys",
-    partitions="by-user",
-    cleanup="delete",
-    retention="forever",
-    readers="raw",
-)
-RELEASE_CHANGELOG = TopicSpec(
-    name="release-changelog",
-    key="none",
-    value="one commit of release's state (binary): exact totals",
-    partitions="bounded",
-    cleanup="delete",
-    retention="forever",
-    readers="internal",
-)
-LEDGER = TopicSpec(
-    name="ledger",
-    key="record name, such as epoch, started/bound/3 or digest/…",
-    value="JSON, one schema per kind of name",
-    partitions="one",
-    cleanup="compact",
-    retention="forever",
-    readers="internal",
-)
-DEAD_LETTER = TopicSpec(
-    name="dead-letter",
-    key="none (the raw record's key when values are kept)",
-    value="empty (the raw record's value when values are kept); the reason and the reference are headers",
-    partitions="raw",
-    cleanup="delete",
-    retention="default",
-    readers="raw",
-)
-HISTOGRAM = TopicSpec(
-    name="histogram",
-    key='JSON {"window", "key"}',
-    value="JSON row: estimates and standard errors of one key at one trigger",
-    partitions="bounded",
-    cleanup="delete",
-    retention="default",
-    readers="public",
-)
-LATEST = TopicSpec(
-    name="latest",
-    key=HISTOGRAM.key,
-    value=HISTOGRAM.value,
-    partitions="bounded",
-    cleanup="compact",
-    retention="forever",
-    readers="public",
-)
-PROGRESS = TopicSpec(
-    name="progress",
-    key='JSON {"epoch", "window", "partition"}',
-    value="JSON: the trigger this partition has completed, and its rows",
-    partitions="one",
-    cleanup="compact,delete",
-    retention="default",
-    readers="public",
-)
-
+BY_USER = TopicSpec("by-user", "by-user", "delete", "forever", "raw")
+BOUNDED = TopicSpec("bounded", "bounded", "delete", "forever", "internal")
+ROUTE_CHANGELOG = TopicSpec("route-changelog", "raw", "delete", "forever", "internal")
+BOUND_CHANGELOG = TopicSpec("bound-changelog", "by-user", "delete", "forever", "raw")
+RELEASE_CHANGELOG = TopicSpec("release-changelog", "bounded", "delete", "forever", "internal")
+LEDGER = TopicSpec("ledger", "one", "compact", "forever", "internal")
+DEAD_LETTER = TopicSpec("dead-letter", "raw", "delete", "default", "raw")
+HISTOGRAM = TopicSpec("histogram", "bounded", "delete", "default", "public")
+LATEST = TopicSpec("latest", "bounded", "compact", "forever", "public")
+PROGRESS = TopicSpec("progress", "one", "compact,delete", "default", "public")
 HISTOGRAM_TOPICS = (
     BY_USER,
     BOUNDED,
@@ -141,93 +57,19 @@ HISTOGRAM_TOPICS = (
     LATEST,
     PROGRESS,
 )
+# Keys first published at an interval, for strategies adaptive and closing.
+PUBLISHED_KEYS = TopicSpec("published-keys", "one", "delete", "forever", "internal")
 
-PUBLISHED_KEYS = TopicSpec(
-    name="published-keys",
-    key="none",
-    value="packed block of the keys first published at one interval (binary); strategies adaptive and closing",
-    partitions="one",
-    cleanup="delete",
-    retention="forever",
-    readers="internal",
-)
-
-PRIVATE_STREAM = TopicSpec(
-    name="private-stream",
-    key='JSON {"stream"}',
-    value="JSON row: a released piece of a stream, its running sum and standard errors",
-    partitions="raw",
-    cleanup="delete",
-    retention="forever",
-    readers="public",
-)
-STREAM_CHANGELOG = TopicSpec(
-    name="stream-changelog",
-    key="none",
-    value="one commit of the streams' state (binary): exact sums of open pieces",
-    partitions="raw",
-    cleanup="delete",
-    retention="forever",
-    readers="raw",
-)
-
+PRIVATE_STREAM = TopicSpec("private-stream", "raw", "delete", "forever", "public")
+STREAM_CHANGELOG = TopicSpec("stream-changelog", "raw", "delete", "forever", "raw")
 STREAM_TOPICS = (PRIVATE_STREAM, STREAM_CHANGELOG, LEDGER, DEAD_LETTER)
 
-REPORTS = TopicSpec(
-    name="reports",
-    key="none: no client is named",
-    value="perturbed report, 23 bytes (binary)",
-    partitions="by-user",
-    cleanup="delete",
-    retention="default",
-    readers="internal",
-)
-THRESHOLD = TopicSpec(
-    name="threshold",
-    key="version/<number>, or current",
-    value="JSON: theta, what phase 2 reports need, and where it comes from",
-    partitions="one",
-    cleanup="compact",
-    retention="forever",
-    readers="public",
-)
-ESTIMATE = TopicSpec(
-    name="estimate",
-    key='JSON {"slot"}',
-    value="JSON row: count, sum and mean of a time interval with standard errors",
-    partitions="one",
-    cleanup="delete",
-    retention="forever",
-    readers="public",
-)
-REPORT_TOTALS = TopicSpec(
-    name="report-totals",
-    key="none",
-    value="exact totals of reports per interval and threshold, or tick (binary)",
-    partitions="one",
-    cleanup="delete",
-    retention="forever",
-    readers="internal",
-)
-COLLECT_CHANGELOG = TopicSpec(
-    name="collect-changelog",
-    key="none",
-    value="one commit of collect's state (binary): the last closed interval",
-    partitions="by-user",
-    cleanup="delete",
-    retention="forever",
-    readers="internal",
-)
-SERVER_CHANGELOG = TopicSpec(
-    name="server-changelog",
-    key="none",
-    value="one commit of the server's state (binary): totals of open intervals, thresholds",
-    partitions="one",
-    cleanup="delete",
-    retention="forever",
-    readers="internal",
-)
-
+REPORTS = TopicSpec("reports", "by-user", "delete", "default", "internal")
+THRESHOLD = TopicSpec("threshold", "one", "compact", "forever", "public")
+ESTIMATE = TopicSpec("estimate", "one", "delete", "forever", "public")
+REPORT_TOTALS = TopicSpec("report-totals", "one", "delete", "forever", "internal")
+COLLECT_CHANGELOG = TopicSpec("collect-changelog", "by-user", "delete", "forever", "internal")
+SERVER_CHANGELOG = TopicSpec("server-changelog", "one", "delete", "forever", "internal")
 LOCAL_TOPICS = (
     REPORTS,
     REPORT_TOTALS,

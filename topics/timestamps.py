@@ -59,8 +59,8 @@ _FIELDS = ((0, 4), (5, 7), (8, 10), (11, 13), (14, 16), (17, 19))
 def parse_times(texts: Sequence[str]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
     """Milliseconds, int64[n], of the texts in UTC with a Z, all at once; bool[n]: which rows are done.
 
-    What it does not do, because the texts differ in length or a row is unusual or wrong, is parse_time's (0 there).
-    Where it does, it agrees with parse_time.
+    A row is done where this function agrees with parse_time. The others, whose texts differ in length or are unusual or
+    wrong, are 0 and left to parse_time.
     """
     n = len(texts)
     nothing = np.zeros(n, np.int64), np.zeros(n, np.bool_)

@@ -1,24 +1,21 @@
-"""values: the measurements existing producers write, one JSON object a record; read by tops and pak. Class: raw.
+"""values: the measurements existing producers write, in any format; read by tops and pak. Class: raw.
 
 The stream id is a field, or the Kafka key of the record. Values are clamped to the public [0, bound] and put on the
-public grid; what is no number at all is bad input. Decoding and reasons are those of raw events (payloads.py,
-refusal.py).
+public grid; what is no number at all is bad input. Formats and reasons are those of raw events (raw.py, payloads.py).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from susurrus.topics.assembly import Reasons, collect, resolve, spread
+from susurrus.topics.assembly import Assembly, Reasons
 from susurrus.topics.categories import Categories
-from susurrus.topics.fields import parse_path
+from susurrus.topics.fields import parse_paths
 from susurrus.topics.numbers import TimeUnit, event_times, measure, steps_of_field
 from susurrus.topics.packing import Int32s, Int64s
-from susurrus.topics.payloads import CHUNK, PayloadDecoder
+from susurrus.topics.payloads import Chunk
 from susurrus.topics.reason import Reason
-
-VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,59 +62,45 @@ class ValuesColumns:
 
 
 class ValuesDecoder:
-    """Decodes batches of one schema. Raises ValueError for a schema that cannot be right."""
+    """From the fields of values to columns, for one schema. Raises ValueError for a schema that cannot be right."""
 
     def __init__(self, schema: ValuesSchema) -> None:
-        self.schema = schema
+        self._schema = schema
         self._steps = schema.steps
-        fields = [schema.value, *([] if schema.stream is None else [schema.stream])]
-        paths = [parse_path(path) for path in (*fields, *([] if schema.time is None else [schema.time]))]
-        self._payloads = PayloadDecoder(paths)
+        paths = (schema.stream, schema.value, schema.time)
+        self.paths = parse_paths([path for path in paths if path is not None])
+        """What a format reads of each record."""
 
-    def decode(self, payloads: Sequence[bytes | None], keys: Sequence[bytes | None] = ()) -> ValuesColumns:
-        """Columns of a batch. keys: the records' Kafka keys, needed when they are the stream ids.
+    def decode(self, chunks: Iterable[Chunk], keys: Sequence[bytes | None] = ()) -> ValuesColumns:
+        """Columns of a batch, from its chunks as a format reads them. keys: the records' Kafka keys, where they are the stream ids.
 
-        Never raises for what a payload or key holds; raises ValueError when keys are missing.
+        There may be more keys than rows. Never raises for what a payload or key holds; raises ValueError when keys are missing.
         """
-        schema = self.schema
-        n = len(payloads)
-        if schema.stream is None and len(keys) != n:
-            raise ValueError(f"{len(keys)} Kafka keys for {n} payloads: the stream id is the Kafka key")
-        nullable = schema.stream is None
-        streams = Categories(Reason.MISSING_KEY, nullable=nullable, limit=schema.max_key_bytes)
-        whole = np.zeros(n, np.uint8)
-        codes: list[Int32s] = []
-        values: list[tuple[Int64s, Reasons]] = []
-        times: list[tuple[Int64s, Reasons]] = []
-        for start in range(0, n, CHUNK):
-            columns, refused = self._payloads.columns(payloads[start : start + CHUNK])
-            whole[[start + row for row in refused]] = list(refused.values())
+        schema, taken = self._schema, 0
+        streams = Categories(Reason.MISSING_KEY, nullable=schema.stream is None, limit=schema.max_key_bytes)
+        batch = Assembly([[streams]], numbers=1 + (schema.time is not None), limit=schema.max_key_bytes)
+        for chunk in chunks:
+            rest = iter(chunk.columns)
             if schema.stream is None:
-                taken = (key for row, key in enumerate(keys[start : start + CHUNK]) if row not in refused)
-                codes.append(_add_kafka_keys(streams, list(taken)))
+                some = keys[taken : taken + chunk.rows]
+                if len(some) < chunk.rows:
+                    raise ValueError(f"{len(keys)} Kafka keys for more payloads: the stream id is the Kafka key")
+                codes = _add_kafka_keys(streams, [key for row, key in enumerate(some) if row not in chunk.refused])
             else:
-                codes.append(streams.add(columns[1]))
-            values.append(measure(columns[0], grid=schema.grid, low=0, high=self._steps, any_integer=True))
+                codes = streams.add(next(rest))
+            numbers = [measure(next(rest), grid=schema.grid, low=0, high=self._steps, any_integer=True)]
             if schema.time is not None:
-                times.append(event_times(columns[-1], schema.time_unit))
-        rows = np.flatnonzero(whole == 0)
-        reason = np.zeros(rows.size, np.uint8)
-        stream, names = resolve([streams], [codes], reason, schema.max_key_bytes)
-        value, time = np.zeros(n, np.int64), np.zeros(n, np.int64)
-        value[rows] = collect(values, reason)
-        if schema.time is not None:
-            time[rows] = collect(times, reason)
-        whole[rows] = reason
-        good = whole == 0
-        value[~good] = time[~good] = 0
-        if not good.all():
-            stream, names = spread(stream[reason == 0], names, good)
+                numbers.append(event_times(next(rest), schema.time_unit))
+            batch.add(chunk, [codes], numbers)
+            taken += chunk.rows
+        found = batch.finish()
+        [(stream, names)] = found.categories
         return ValuesColumns(
-            reason=whole,
+            reason=found.reason,
             stream=stream,
             streams=names,
-            value=value,
-            event_time=None if schema.time is None else time,
+            value=found.numbers[0],
+            event_time=None if schema.time is None else found.numbers[-1],
         )
 
 

@@ -14,7 +14,7 @@ from rich.panel import Panel
 from rich.text import Text
 from typer.core import TyperGroup
 
-from susurrus.agents.config.settings import Settings, load_settings
+from susurrus.agents.config.settings import Settings
 from susurrus.agents.runtime.ending import DISK_UNUSABLE
 from susurrus.mechanisms.errors import ConfigurationError, StoreUnusable, SusurrusError
 
@@ -45,6 +45,9 @@ def settings_of(config: Path | None) -> Settings:
 
     if config is None and not any(name.upper().startswith("SUSURRUS__") for name in os.environ):
         raise ConfigurationError("--config: is missing; give the pipeline's TOML file")
+    # Here, not above: it brings every kind's stages, Faust and the mechanisms, for which `--help` should not wait.
+    from susurrus.agents.pipelines import load_settings
+
     return load_settings(config)
 
 

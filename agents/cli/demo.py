@@ -34,18 +34,17 @@ def demo(
     """Run a pipeline on a shipped web log, or on a meter, and compare what is private with the truth; under a
     minute.
     """
+    # Here, because the demonstrations import brokers and mechanisms, for which no other command should wait.
+    from susurrus.agents.demo import histogram, machinery, meter
+    from susurrus.agents.demo import local as local_demo
+    from susurrus.agents.demo import stream as stream_demo
+
+    shown: machinery.Demo
     if stream:
-        from susurrus.agents.demo.meter import from_file, smart_meter
-        from susurrus.agents.demo.stream import run as run_stream
-
-        series = smart_meter() if data is None else from_file(data, bound)
-        run_stream(out(), series, epsilon=2.0 if epsilon is None else epsilon, keep=keep)
-        return
-    if local:
-        from susurrus.agents.demo.local import run as run_local
-
-        run_local(out(), epsilon=2.0 if epsilon is None else epsilon, keep=keep)
-        return
-    from susurrus.agents.demo.histogram import run
-
-    run(out(), epsilon=6.0 if epsilon is None else epsilon, rows=rows, keep=keep)
+        series = meter.smart_meter() if data is None else meter.from_file(data, bound)
+        shown = stream_demo.StreamDemo(series, epsilon=2.0 if epsilon is None else epsilon)
+    elif local:
+        shown = local_demo.LocalDemo(epsilon=2.0 if epsilon is None else epsilon)
+    else:
+        shown = histogram.HistogramDemo(epsilon=6.0 if epsilon is None else epsilon, rows=rows)
+    machinery.show(out(), shown, keep=keep)

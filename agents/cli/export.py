@@ -85,7 +85,7 @@ def _csv(rows: list[dict[str, Any]]) -> bytes:
 
 
 def _parquet(rows: list[dict[str, Any]]) -> bytes:
-    try:
+    try:  # optional
         import pyarrow as arrow
         from pyarrow import parquet
     except ImportError:

@@ -2,6 +2,7 @@
 
 from confluent_kafka.admin import AdminClient
 
+from susurrus.agents.config.kafka_properties import librdkafka
 from susurrus.agents.config.settings import Settings
 
 
@@ -14,4 +15,4 @@ def admin(settings: Settings) -> AdminClient:
     from susurrus.agents.operations.probe import reach
 
     reach(settings)
-    return AdminClient({**settings.librdkafka(), "allow.auto.create.topics": False, "log_level": 3})
+    return AdminClient({**librdkafka(settings.kafka), "allow.auto.create.topics": False, "log_level": 3})

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from susurrus.agents.cli.console import ConfigOption, out, settings_of
-from susurrus.agents.config.durations import parse_instant
+from susurrus.agents.types.durations import parse_instant
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.topics.timestamps import format_time
 
 if TYPE_CHECKING:
     from susurrus.agents.operations.new_epoch import FirstWindow, Plan
-    from susurrus.agents.runtime.founding import Origin
+    from susurrus.agents.runtime.initial_offsets import Origin
 
 app = typer.Typer(no_args_is_help=True, help="Begin a new epoch where internal topics are lost or an older copy.")
 
@@ -51,12 +51,13 @@ def new_epoch(
     """
     settings = settings_of(config)
     from susurrus.agents.operations.new_epoch import NewEpoch
-    from susurrus.agents.runtime.worker import build_services
+    from susurrus.agents.pipelines import pipeline_of
 
-    services = build_services(settings)
+    pipeline = pipeline_of(settings)
+    services = pipeline.services()
     console = out()
     try:
-        work = NewEpoch(services, first_window=_first_window(first_window), origin=_origin(origin))
+        work = NewEpoch(pipeline, services, first_window=_first_window(first_window), origin=_origin(origin))
         now = int(time.time() * 1000)
         plan = work.plan(now)
         for line in told(plan, settings.pipeline.name):

@@ -2,6 +2,8 @@
 them.
 """
 
+from importlib.metadata import PackageNotFoundError
+from importlib.metadata import version as version_of
 from typing import Annotated
 
 import typer
@@ -30,10 +32,8 @@ app.command()(worker.worker)
 
 def _version(wanted: bool) -> None:
     if wanted:
-        from importlib.metadata import PackageNotFoundError, version
-
         try:
-            out().print(f"susurrus {version('susurrus')}")
+            out().print(f"susurrus {version_of('susurrus')}")
         except PackageNotFoundError:
             out().print("susurrus (run from its sources, not installed)")
         raise typer.Exit

@@ -2,14 +2,17 @@
 
 import types
 import typing
+from collections.abc import Iterator, Mapping
 from typing import Any, Final, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from susurrus.agents.config.durations import Duration, Instant, format_duration
-from susurrus.agents.config.settings import PUBLISHED_FIELDS, Settings
+from susurrus.agents.config.settings import Settings
+from susurrus.agents.pipelines import KINDS
+from susurrus.agents.types.durations import Duration, Instant, format_duration
+from susurrus.agents.types.one_of import OneOf
 from susurrus.topics.timestamps import format_time
 
 PREFACE: Final = """\
@@ -88,18 +91,24 @@ secret_file = "/run/secrets/susurrus"
 
 def markdown() -> str:
     """The whole page."""
-    parts = [PREFACE.format(example=EXAMPLE)]
-    for name, field in Settings.model_fields.items():
-        model = _section(field.annotation)
-        if model is not None:
-            parts += _section_text(name, model, repeated=_repeated(field.annotation))
+    parts = [PREFACE.format(example=EXAMPLE), "## Sections of every kind", ""]
+    parts += _sections(Settings, Settings.model_fields)
+    for kind, pipeline in KINDS.items():
+        own = {n: f for n, f in pipeline.settings_class.model_fields.items() if n not in Settings.model_fields}
+        parts += [f"## Kind `{kind}`", "", pipeline.description, "", *_sections(pipeline.settings_class, own)]
     return "\n".join(parts)
 
 
-def _section_text(name: str, model: type[BaseModel], *, repeated: bool) -> list[str]:
+def _sections(settings: type[Settings], fields: Mapping[str, FieldInfo]) -> Iterator[str]:
+    for name, field in fields.items():
+        if (model := _section(field.annotation)) is not None:
+            yield from _section_text(settings, name, model, repeated=_repeated(field.annotation))
+
+
+def _section_text(settings: type[Settings], name: str, model: type[BaseModel], *, repeated: bool) -> Iterator[str]:
     title = f"[[{name}]]" if repeated else f"[{name}]"
-    lines = [f"## `{title}`", "", _text(model.__doc__ or ""), ""]
-    lines += ["| setting | type | default | fixed | meaning |", "|---|---|---|---|---|"]
+    yield from (f"### `{title}`", "", _text(model.__doc__ or ""), "")
+    yield from ("| setting | type | default | fixed | meaning |", "|---|---|---|---|---|")
     nested: list[tuple[str, type[BaseModel]]] = []
     for field_name, field in model.model_fields.items():
         inner = _section(field.annotation)
@@ -107,22 +116,15 @@ def _section_text(name: str, model: type[BaseModel], *, repeated: bool) -> list[
         if inner is not None:
             nested.append((path, inner))
             continue
-        cells = [f"`{field.alias or field_name}`", _type(field), _default(field), "yes" if fixed(path) else ""]
-        lines.append(f"| {' | '.join(cells)} | {_text(field.description or '')} |")
-    lines.append("")
+        kind, meaning = _type(field), _text(field.description or "")
+        if path == "pipeline.kind":  # the registry knows more about it than its own section
+            kind = " \\| ".join(f"`{kind}`" for kind in KINDS)
+            meaning += "".join(f" `{kind}`: {pipeline.description}" for kind, pipeline in KINDS.items())
+        fixed = "yes" if settings.is_published(path) else ""
+        yield f"| `{field.alias or field_name}` | {kind} | {_default(field)} | {fixed} | {meaning} |"
+    yield ""
     for path, inner in nested:
-        lines += _section_text(path, inner, repeated=False)
-    return lines
-
-
-def fixed(path: str) -> bool:
-    """Whether a setting is covered by the configuration digest."""
-    if path == "keys.declared_file":
-        return True  # by its content
-    if path.startswith("input.registry.") or path == "stream.secret_file":
-        return False  # where schemas and the secret are found changes nothing
-    parts = path.split(".")
-    return any(".".join(parts[:depth]) in PUBLISHED_FIELDS for depth in range(1, len(parts) + 1))
+        yield from _section_text(settings, path, inner, repeated=False)
 
 
 def _section(annotation: Any) -> type[BaseModel] | None:
@@ -148,6 +150,9 @@ def _type_name(annotation: Any) -> str:
     if annotation == Instant or _same_marks(annotation, Instant):
         return "instant"
     if origin is typing.Annotated:
+        registry = next((mark.registry for mark in arguments[1:] if isinstance(mark, OneOf)), None)
+        if registry is not None:
+            return " | ".join(f"`{name}`" for name in registry)
         return _type_name(arguments[0])
     if origin is typing.Literal:
         return " | ".join(f"`{value}`" for value in arguments)

@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 import typer
 
 from susurrus.agents.cli.console import ConfigOption, err, settings_of
-from susurrus.agents.config.durations import parse_duration
 from susurrus.agents.local.client import ToplClient
+from susurrus.agents.types.durations import parse_duration
 from susurrus.mechanisms.errors import ConfigurationError, SusurrusError
 
 
@@ -70,10 +70,10 @@ def _client(
     scale: Literal["log", "linear"],
 ) -> ToplClient:
     if bootstrap_servers is None:
-        from susurrus.agents.local.parameters import local_settings
+        from susurrus.agents.local.settings import LocalSettings
 
-        settings = settings_of(config)
-        local = local_settings(settings)
+        settings = LocalSettings.of(settings_of(config))
+        local = settings.local
         return ToplClient(
             settings.kafka.bootstrap_servers,
             pipeline=settings.pipeline.name,

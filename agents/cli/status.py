@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from confluent_kafka import KafkaException
@@ -12,18 +12,20 @@ from rich.table import Table
 from rich.text import Text
 
 from susurrus.agents.cli.console import ConfigOption, message_and_commands, out, settings_of
-from susurrus.agents.config.durations import format_duration
 from susurrus.agents.config.settings import Settings
-from susurrus.agents.operations.status import PartitionStatus, PipelineStatus
+from susurrus.agents.types.durations import format_duration
+from susurrus.mechanisms.calendar import Interval
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.topics.timestamps import format_time
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # slow to load, so the command does it itself
     from susurrus.agents.operations.probe import Trouble
+    from susurrus.agents.operations.status import PartitionStatus, PipelineStatus
+    from susurrus.agents.runtime.pipeline import Pipeline
 
 NEEDS_SOMEBODY = 1
 """Exit code while any partition is refused, stalled, stopped or without a worker, or the configuration is another one."""
-_STYLES = {"running": "green", "starting": "yellow", "moved": "yellow", "stalled": "yellow"}
+_STYLES = {"running": "green", "starting": "yellow", "fenced": "yellow", "stalled": "yellow"}
 
 
 def status(
@@ -34,9 +36,12 @@ def status(
 ) -> None:
     """Say per stage and partition what is running, what stalls and why; exit code 1 while something needs somebody."""
     settings = settings_of(config)
-    found, trouble = _found(settings)
+    from susurrus.agents.pipelines import pipeline_of
+
+    pipeline = pipeline_of(settings)
+    found, trouble = _found(pipeline)
     console = out()
-    console.print(picture(found, settings, every=every, width=console.width))
+    console.print(picture(found, pipeline, every=every, width=console.width))
     if trouble is not None:
         console.print(start(trouble, found))
         for command in message_and_commands(trouble.text)[1]:
@@ -45,7 +50,7 @@ def status(
         raise typer.Exit(NEEDS_SOMEBODY)
 
 
-def _found(settings: Settings) -> "tuple[PipelineStatus, Trouble | None]":
+def _found(pipeline: "Pipeline[Any]") -> "tuple[PipelineStatus, Trouble | None]":
     """What runs, and, where something does not, what a worker would meet that starts now.
 
     Raises ConfigurationError where nothing can be told because of that.
@@ -53,20 +58,20 @@ def _found(settings: Settings) -> "tuple[PipelineStatus, Trouble | None]":
     from susurrus.agents.operations.probe import Trouble, look, reach
     from susurrus.agents.operations.status import collect
 
-    reach(settings)
+    reach(pipeline.settings)
     try:
-        found = collect(settings)
+        found = collect(pipeline)
     except (ConfigurationError, KafkaException):
-        trouble = look(settings)
+        trouble = look(pipeline)
         if not isinstance(trouble, Trouble):
             raise
         raise ConfigurationError(trouble.text) from None
-    if not found.problems or not isinstance(trouble := look(settings), Trouble):
+    if not found.problems or not isinstance(trouble := look(pipeline), Trouble):
         return found, None
     return found, trouble
 
 
-def start(trouble: "Trouble", found: PipelineStatus) -> Panel:
+def start(trouble: "Trouble", found: "PipelineStatus") -> Panel:
     """Why workers are gone, or would not come back."""
     would = "waits" if trouble.waits else "ends with exit code 2"
     who = "No worker runs. One that starts now" if found.workers == 0 else "A worker that starts now"
@@ -74,9 +79,10 @@ def start(trouble: "Trouble", found: PipelineStatus) -> Panel:
     return Panel(body, title="[bold]starting a worker[/bold]", title_align="left", border_style="red", padding=(0, 1))
 
 
-def picture(found: PipelineStatus, settings: Settings, *, every: bool, width: int) -> Group:
+def picture(found: "PipelineStatus", pipeline: "Pipeline[Any]", *, every: bool, width: int) -> Group:
     """Everything as one renderable; as many columns as the width allows."""
-    parts: list[RenderableType] = [_head(found, settings), _stages(found, settings)]
+    settings = pipeline.settings
+    parts: list[RenderableType] = [_head(found, pipeline), _stages(found, settings)]
     if every:
         parts.append(_partitions(found.partitions, settings, width))
     if found.problems or found.changed:
@@ -87,26 +93,18 @@ def picture(found: PipelineStatus, settings: Settings, *, every: bool, width: in
     return Group(*parts)
 
 
-def _head(found: PipelineStatus, settings: Settings) -> Text:
+def _head(found: "PipelineStatus", pipeline: "Pipeline[Any]") -> Text:
+    name = (pipeline.settings.pipeline.name, "bold")
     if not found.epoch:
-        return Text.assemble(
-            (settings.pipeline.name, "bold"), ": not started yet; start a worker with `susurrus worker`"
-        )
-    first, charged = "", ""
-    if settings.pipeline.kind == "histogram":  # the others have no windows, and their promises are per event
-        if found.first_window is not None:
-            first = f" · first window {format_time(found.first_window)}"
-        others = found.charged_all - found.charged
-        charged = f" · {found.charged:,} window{'' if found.charged == 1 else 's'} charged" + (
-            f", {others:,} more by others on this topic" if others else ""
-        )
+        return Text.assemble(name, ": not started yet; start a worker with `susurrus worker`")
+    progress = pipeline.progress(found.first_window, found.charged, found.charged_all)
     epoch = f"epoch {found.epoch_number} ({found.epoch[:8]})"
     idle = " · no worker runs" if found.workers == 0 else ""
     moving = " · rebalancing" if found.rebalancing else ""
-    return Text.assemble((settings.pipeline.name, "bold"), f" · {epoch}{first}{charged}{moving}{idle}")
+    return Text.assemble(name, f" · {epoch}{progress}{moving}{idle}")
 
 
-def _stages(found: PipelineStatus, settings: Settings) -> Table:
+def _stages(found: "PipelineStatus", settings: Settings) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("stage", "partitions", "state", "behind", "closed up to"):
         table.add_column(name, justify="right" if name in ("partitions", "behind") else "left")
@@ -119,22 +117,22 @@ def _stages(found: PipelineStatus, settings: Settings) -> Table:
     return table
 
 
-def _states(rows: list[PartitionStatus]) -> Text:
+def _states(rows: "list[PartitionStatus]") -> Text:
     counts = Counter(row.state for row in rows)
     return Text(", ").join(
         Text(f"{number} {state}", style=_STYLES.get(state, "red")) for state, number in counts.items()
     )
 
 
-def _closed(rows: list[PartitionStatus], settings: Settings) -> str:
+def _closed(rows: "list[PartitionStatus]", settings: Settings) -> str:
     """The public instant up to which every partition has closed its triggers."""
     intervals = [row.interval for row in rows if row.interval is not None]
     if not intervals or len(intervals) < len(rows):
         return "-"
-    return format_time(settings.window.origin + (min(intervals) + 1) * settings.window.trigger_every)
+    return format_time(settings.calendar.boundary(Interval(min(intervals))))
 
 
-def _partitions(rows: tuple[PartitionStatus, ...], settings: Settings, width: int) -> Table:
+def _partitions(rows: "tuple[PartitionStatus, ...]", settings: Settings, width: int) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     names = ["stage", "partition", "state", "position", "behind"] + (["closed up to", "worker"] if width >= 100 else [])
     for name in names:
@@ -148,7 +146,7 @@ def _partitions(rows: tuple[PartitionStatus, ...], settings: Settings, width: in
     return table
 
 
-def _grouped(rows: tuple[PartitionStatus, ...]) -> list[list[PartitionStatus]]:
+def _grouped(rows: "tuple[PartitionStatus, ...]") -> "list[list[PartitionStatus]]":
     """Rows that say the same thing together, so that it is said once."""
     groups: dict[tuple[str, str, str], list[PartitionStatus]] = {}
     for row in rows:
@@ -156,7 +154,7 @@ def _grouped(rows: tuple[PartitionStatus, ...]) -> list[list[PartitionStatus]]:
     return list(groups.values())
 
 
-def _problem(rows: list[PartitionStatus]) -> Panel:
+def _problem(rows: "list[PartitionStatus]") -> Panel:
     row = max(rows, key=lambda row: row.at)
     since = "" if not row.at else f", reported {format_duration(max(0, int(time.time()) - row.at // 1000) * 1000)} ago"
     body = Text(row.reason or "no reason given")
@@ -176,7 +174,7 @@ def _changed(fields: tuple[str, ...]) -> Panel:
     return Panel(body, title="[bold]this configuration[/bold]", title_align="left", border_style="red", padding=(0, 1))
 
 
-def _places(rows: list[PartitionStatus]) -> str:
+def _places(rows: "list[PartitionStatus]") -> str:
     """Which partitions of which stages: ``route 0-3; bound 2, 5``."""
     stages: dict[str, list[int]] = {}
     for row in rows:

@@ -1,53 +1,14 @@
-"""Released histograms for a terminal: estimates, 95 % error bars as numbers and as bars, in any width.
-
-A bar is solid up to the lower end of the error bar and shaded up to its upper end: what is solid is as good as certain.
-"""
+"""Released histograms for a terminal, as tables of any width; agents/operations/drawing.py draws numbers and bars."""
 
 import json
-import math
 from collections.abc import Sequence
-from typing import Any, Final
 
 from rich.table import Table
 from rich.text import Text
 
 from susurrus.agents.histogram.reader import Snapshot
+from susurrus.agents.operations.drawing import GREY, NARROW, bar, key_text, margin, number, upper
 from susurrus.topics.histogram import Measured, Row
-
-Z95: Final = 1.96
-"""Half-width of a 95 % error bar in standard errors; the noise is normal but for its rounding."""
-NARROW: Final = 70
-
-
-def key_text(key: Any) -> str:
-    """A key as a person reads it: texts without quotes, composite keys joined; control characters never reach the
-    terminal."""
-    parts = key if isinstance(key, list) else [key]
-    texts = [part if isinstance(part, str) else json.dumps(part) for part in parts]
-    return " · ".join("".join(c if c.isprintable() else "�" for c in text) for text in texts)
-
-
-def number(value: float) -> str:
-    """A number with thousands separators and no more digits than mean something."""
-    if isinstance(value, int) or abs(value) >= 1000 or float(value).is_integer():
-        return f"{value:,.0f}"
-    return f"{value:,.3g}"
-
-
-def margin(measured: Measured) -> str:
-    """The 95 % half-width, in whole numbers where the estimate is one."""
-    half = Z95 * measured.std_error
-    return number(math.ceil(half) if isinstance(measured.estimate, int) else half)
-
-
-def bar(measured: Measured, largest: float, width: int) -> Text:
-    """Solid to estimate - 1.96 standard errors, shaded to estimate + 1.96 standard errors; ``largest`` fills the
-    width."""
-    scale = width / largest if largest > 0 else 0.0
-    low = round(max(0.0, measured.estimate - Z95 * measured.std_error) * scale)
-    high = round(max(0.0, measured.estimate + Z95 * measured.std_error) * scale)
-    solid, shaded = min(low, width), max(0, min(high, width) - min(low, width))
-    return Text.assemble(("█" * solid, "cyan"), ("░" * shaded, "bright_black"))
 
 
 def ranked(snapshot: Snapshot, column: str | None = None) -> list[Row]:
@@ -71,12 +32,12 @@ def histogram_table(snapshot: Snapshot, *, width: int, limit: int, column: str |
     table.add_column("key", ratio=1, no_wrap=True, overflow="ellipsis")
     for name in names:
         table.add_column(name, justify="right", no_wrap=True)
-        table.add_column("± 95 %", justify="right", no_wrap=True, style="bright_black")
+        table.add_column("± 95 %", justify="right", no_wrap=True, style=GREY)
     bars = 0
     if names and width >= NARROW:
         bars = min(40, max(10, width // 4 - 8 * (len(names) - 1)))
         table.add_column("", width=bars, no_wrap=True)
-    largest = max((_upper(_of(row, first)) for row in rows), default=0.0)
+    largest = max((upper(_of(row, first)) for row in rows), default=0.0)
     for row in rows:
         cells: list[Text | str] = [Text(key_text(row.key))]
         for name in names:
@@ -85,10 +46,6 @@ def histogram_table(snapshot: Snapshot, *, width: int, limit: int, column: str |
             cells.append(bar(_of(row, first), largest, bars))
         table.add_row(*cells)
     return table
-
-
-def _upper(measured: Measured) -> float:
-    return measured.estimate + Z95 * measured.std_error
 
 
 def caption(snapshot: Snapshot, shown: int) -> Text:
@@ -100,4 +57,4 @@ def caption(snapshot: Snapshot, shown: int) -> Text:
         state,
         f"{keys:,} keys published" + (f", {shown} shown" if shown < keys else ""),
     )
-    return Text(" · ".join(parts), style="bright_black")
+    return Text(" · ".join(parts), style=GREY)

@@ -23,9 +23,9 @@ def check(config: ConfigOption = None) -> None:
     """Check partitions, retention, cleanup, replication and limits of every topic; exit code 1 if anything is wrong."""
     settings = settings_of(config)
     from susurrus.agents.cli.kafka import admin
-    from susurrus.agents.kafka.topics import check_topics
+    from susurrus.agents.pipelines import pipeline_of
 
-    lines = check_topics(settings, admin(settings))
+    lines = pipeline_of(settings).check_topics(admin(settings))
     for line in lines:
         out().print(line)
     if any(not line.startswith("ok ") for line in lines):

@@ -11,9 +11,10 @@ from rich.text import Text
 
 from susurrus.agents.cli.console import ConfigOption, err, out, settings_of
 from susurrus.agents.cli.tables import caption, histogram_table
-from susurrus.agents.config.durations import parse_instant
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.histogram.reader import HistogramReader, Snapshot
+from susurrus.agents.types.durations import parse_instant
+from susurrus.mechanisms.calendar import WindowStart
 from susurrus.mechanisms.errors import ConfigurationError, SusurrusError
 
 REFRESH_SECONDS = 0.5
@@ -35,17 +36,15 @@ def watch(
 ) -> None:
     """Show a pipeline's released histogram with 95 % error bars; only complete triggers, read_committed."""
     settings = settings_of(config)
-    if settings.pipeline.kind != "histogram":
-        raise ConfigurationError(
-            f'pipeline.kind="{settings.pipeline.kind}": watch shows histograms; read the topics instead'
-        )
     if (export is None) != (output is None):
         raise ConfigurationError("--export and --output belong together; give both or none")
     start = None if window is None else _window(window)
     from susurrus.agents.operations.probe import reach
+    from susurrus.agents.pipelines import pipeline_of
 
+    reader: HistogramReader = pipeline_of(settings).reader(start)
     reach(settings)
-    with HistogramReader(settings, window=start) as reader:
+    with reader:
         if export is not None and output is not None:
             from susurrus.agents.cli.export import export as write
 
@@ -63,9 +62,9 @@ def watch(
         _follow(reader, settings, console, limit, column)
 
 
-def _window(text: str) -> int:
+def _window(text: str) -> WindowStart:
     try:
-        return parse_instant(text if "T" in text else f"{text}T00:00:00Z")
+        return WindowStart(parse_instant(text if "T" in text else f"{text}T00:00:00Z"))
     except ValueError as error:
         raise ConfigurationError(f'--window="{text}": {error}') from None
 

@@ -20,9 +20,9 @@ def worker(
     signal.signal(signal.SIGTERM, ENDING.leave)
     settings = settings_of(config)
     ENDING.seconds = settings.worker.stop_timeout / 1000
-    if settings.pipeline.kind != "local":  # its noise is the devices'
-        settings.secret()  # before Faust is up: a worker without a secret must refuse at once
+    settings.secret()  # a worker that needs a secret and has none must refuse at once
     ENDING.listen()
-    from susurrus.agents.runtime.worker import run_worker
+    from susurrus.agents.operations.worker import run_worker
+    from susurrus.agents.pipelines import pipeline_of
 
-    run_worker(settings, loglevel=log_level or settings.worker.log_level)
+    run_worker(pipeline_of(settings), loglevel=log_level or settings.worker.log_level)

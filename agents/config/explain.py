@@ -22,7 +22,7 @@ def explain(error: ValidationError, root: type[BaseModel]) -> list[str]:
                     f"{place}: unknown field; {_suggestion(str(location[-1]), fields_at(root, location[:-1]))}"
                 )
             case "missing":
-                lines.append(f"{place}: is missing; add it")
+                lines.append(f"{place}: is missing; add it{_example(root, place)}")
             case "value_error" if not location:  # the checks across fields, complete lines already
                 lines += str(context["error"]).splitlines()
             case kind:
@@ -30,6 +30,14 @@ def explain(error: ValidationError, root: type[BaseModel]) -> list[str]:
                 reason = str(context["error"]) if kind == "value_error" else _reason(kind, problem["msg"], context)
                 lines.append(f"{place}{shown}: {reason}")
     return list(dict.fromkeys(lines))
+
+
+def _example(root: type[BaseModel], section: str) -> str:
+    field = root.model_fields.get(section)
+    if field is None or not field.examples:
+        return ""
+    fields = ", ".join(f"{name} = {value}" for name, value in field.examples[0].items())
+    return f", for example [{section}] {fields}"
 
 
 def fields_at(root: type[BaseModel], location: Sequence[Any]) -> list[str]:

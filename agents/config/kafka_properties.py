@@ -6,11 +6,14 @@ to write SASL and TLS once. What aiokafka cannot do is refused here with the way
 time.
 """
 
-import logging
 import ssl
 from collections.abc import Mapping
 from typing import Any, Final
 
+from confluent_kafka import KafkaException, Producer
+
+from susurrus.agents.config.sections import KafkaSettings
+from susurrus.agents.logs import SILENT
 from susurrus.mechanisms.errors import ConfigurationError
 
 OWNED: Final = {
@@ -95,13 +98,10 @@ def problems(properties: Mapping[str, Any]) -> list[str]:
 
 def _unknown(properties: Mapping[str, Any]) -> list[str]:
     """What librdkafka does not know, or not with this value. Files that a property names are not looked at."""
-    from confluent_kafka import KafkaException, Producer
-
     found = []
-    silent = logging.Logger("susurrus.agents.config.kafka_properties", level=logging.CRITICAL + 1)
     for name, value in properties.items():
         try:
-            Producer({name: value}, logger=silent)  # without servers: it connects to nothing
+            Producer({name: value}, logger=SILENT)  # without servers: it connects to nothing
         except KafkaException as error:
             text = str(error.args[0].str())
             if text.startswith("No such configuration property"):
@@ -111,13 +111,19 @@ def _unknown(properties: Mapping[str, Any]) -> list[str]:
     return found
 
 
-def aiokafka(bootstrap_servers: str, properties: Mapping[str, Any]) -> dict[str, Any]:
-    """Keyword arguments for ``aiokafka.AIOKafkaConsumer``. Properties that have no counterpart there are left out.
+def librdkafka(kafka: KafkaSettings) -> dict[str, Any]:
+    """The configuration that every confluent-kafka client starts from."""
+    return {"bootstrap.servers": kafka.bootstrap_servers, **kafka.properties}
+
+
+def aiokafka(kafka: KafkaSettings) -> dict[str, Any]:
+    """Keyword arguments that every aiokafka client starts from. Properties that have no counterpart there are left out.
 
     Raises ConfigurationError when certificate files cannot be loaded.
     """
+    properties = kafka.properties
     arguments: dict[str, Any] = {
-        "bootstrap_servers": [server.strip() for server in bootstrap_servers.split(",")],
+        "bootstrap_servers": _servers(kafka),
         "security_protocol": (protocol := _protocol(properties)),
     }
     if protocol.endswith("SSL"):
@@ -135,11 +141,25 @@ def aiokafka(bootstrap_servers: str, properties: Mapping[str, Any]) -> dict[str,
     for name, argument in (("client.id", "client_id"), ("client.rack", "client_rack")):
         if name in properties:
             arguments[argument] = str(properties[name])
+    if kafka.embedded:
+        arguments["check_crcs"] = False  # the embedded broker writes commit markers without a checksum
     return arguments
 
 
-def faust_credentials(properties: Mapping[str, Any]) -> Any:
-    """What Faust's ``broker_credentials`` takes: None for plaintext, else one of the classes of ``faust.auth``."""
+def faust(kafka: KafkaSettings) -> dict[str, Any]:
+    """Arguments of ``faust.App`` that say how to reach the cluster: ``broker`` and ``broker_credentials``."""
+    return {
+        "broker": [f"aiokafka://{server}" for server in _servers(kafka)],
+        "broker_credentials": _faust_credentials(kafka.properties),
+    }
+
+
+def _servers(kafka: KafkaSettings) -> list[str]:
+    return [server.strip() for server in kafka.bootstrap_servers.split(",")]
+
+
+def _faust_credentials(properties: Mapping[str, Any]) -> Any:
+    """None for plaintext, else one of the classes of ``faust.auth``."""
     protocol = _protocol(properties)
     if protocol == "PLAINTEXT":
         return None

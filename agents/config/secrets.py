@@ -72,8 +72,8 @@ def decode(data: bytes, origin: str) -> bytes:
     return secret
 
 
-def load(secret_file: Path | None, environ: Mapping[str, str]) -> bytes:
-    """The noise secret, from the file of ``privacy.secret_file`` or from the variable SUSURRUS_SECRET (hex or base64).
+def load(secret_file: Path | None, environ: Mapping[str, str], field: str) -> bytes:
+    """The noise secret, from the file that ``field`` names or from the variable SUSURRUS_SECRET (hex or base64).
 
     Raises ConfigurationError when there is none: without a secret, whoever knows the configuration could recompute
     the noise.
@@ -83,14 +83,14 @@ def load(secret_file: Path | None, environ: Mapping[str, str]) -> bytes:
             data = secret_file.read_bytes()
         except OSError as error:
             raise ConfigurationError(
-                f'privacy.secret_file="{secret_file}": cannot be read ({error.strerror}); '
+                f'{field}="{secret_file}": cannot be read ({error.strerror}); '
                 "make one with `susurrus config secret FILE` and give every worker the same file"
             ) from None
-        return decode(data, f'privacy.secret_file="{secret_file}"')
+        return decode(data, f'{field}="{secret_file}"')
     if text := environ.get(ENVIRONMENT):
         return decode(text.encode(), ENVIRONMENT)
     raise ConfigurationError(
-        f"privacy.secret_file: no noise secret; make one with `susurrus config secret FILE` and name it there, "
+        f"{field}: no noise secret; make one with `susurrus config secret FILE` and name it there, "
         f"or set {ENVIRONMENT} (hexadecimal or base64, at least {MINIMUM_BYTES} bytes)"
     )
 

@@ -1,41 +1,17 @@
-"""The sections of the configuration, one frozen model each; agents/config/settings.py joins them and checks them against
-each other.
+"""The sections that all kinds of pipelines have, one frozen model each; agents/config/settings.py joins them.
 
-Attribute names are the names in the TOML file. Durations and instants are ints of milliseconds (agents/config/durations.py).
+Attribute names are the names in the TOML file. Durations and instants are ints of milliseconds (agents/types/durations.py).
 The text under a field is its documentation: ``susurrus config schema`` prints it and docs/configuration.md lists it.
 """
 
-import math
-import re
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic import BeforeValidator, Field, WithJsonSchema
 
-from susurrus.agents.config.durations import Duration, Instant, parse_instant
-
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$", max_length=80)]
-TopicName = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]+$", min_length=1, max_length=249)]
-Positive = Annotated[int, Field(ge=1)]
-
-
-def _finite(value: float) -> float:
-    if not math.isfinite(value):
-        raise ValueError("must be a finite number")
-    return value
-
-
-PositiveFloat = Annotated[float, Field(gt=0), AfterValidator(_finite)]
-Epsilon = Annotated[float, Field(gt=0, le=100), AfterValidator(_finite)]
-Delta = Annotated[float, Field(gt=0, le=0.01)]
-
-
-class Section(BaseModel):
-    """Frozen, no unknown fields, documentation under each field."""
-
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, use_attribute_docstrings=True, populate_by_name=True, validate_default=True
-    )
+from susurrus.agents.types.durations import Duration, Instant, parse_instant
+from susurrus.agents.types.section import Name, PositiveFloat, Section, TopicName
+from susurrus.mechanisms.calendar import Calendar
 
 
 class PipelineSettings(Section):
@@ -43,9 +19,8 @@ class PipelineSettings(Section):
 
     name: Name
     """Name of the pipeline; its topics are `<prefix>.<name>.<topic>`."""
-    kind: Literal["histogram", "stream", "local"] = "histogram"
-    """`histogram`: private counts, sums and means per key. `stream`: private real-valued streams (ToPS, PAK). `local`:
-    local privacy (ToPL)."""
+    kind: str = "histogram"
+    """Which kind of pipeline it is."""
     prefix: TopicName = "susurrus"
     """Common prefix of all topics, so that one prefix ACL covers them."""
 
@@ -60,62 +35,6 @@ class KafkaSettings(Section):
     properties: dict[str, str | int | float | bool] = Field(default_factory=dict, repr=False)
     """Raw librdkafka properties for producers, consumers and admin, translated for Faust's consumer too (SASL, TLS,
     timeouts). A value may be `{ file = "/path" }` or `{ env = "NAME" }`."""
-
-
-def _web_addresses(value: str) -> str:
-    for url in value.split(","):
-        if not re.fullmatch(r"https?://[^/@\s]+(/\S*)?", url.strip()):
-            raise ValueError("write http://host:port or https://host:port; credentials go to input.registry.properties")
-    return value
-
-
-def _class(value: str) -> str:
-    if not re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", value):
-        raise ValueError("write package.module:Message")
-    return value
-
-
-class RegistrySettings(Section):
-    """The schema registry that knows the schemas of Avro records. Where it is may change; what it knows may not."""
-
-    url: Annotated[str, AfterValidator(_web_addresses)]
-    """Its address; several, separated by commas, are tried in turn."""
-    properties: dict[str, str | int | float | bool] = Field(default_factory=dict, repr=False)
-    """Properties of confluent-kafka's SchemaRegistryClient, such as `basic.auth.user.info` and `ssl.ca.location`. A
-    value may be `{ file = "/path" }` or `{ env = "NAME" }`."""
-    patience: Duration = 10_000
-    """How long after a record was written its schema may be registered: a record whose schema is unknown holds up its
-    partition until then, and is bad input after that. More than the clocks of workers, brokers and registry differ."""
-
-
-class InputSettings(Section):
-    """The raw topic and which parts of its records mean what."""
-
-    topic: TopicName
-    """The existing topic of raw events. It is only read."""
-    format: Literal["json", "avro", "protobuf"] = "json"
-    """How records are written. `avro` and `protobuf`: in Confluent's wire format, and Susurrus is installed with
-    its extra `registry` (`pip install '.[registry]'`). Only kind `histogram` reads them."""
-    message: Annotated[str, AfterValidator(_class)] | None = None
-    """`protobuf`: the class that protoc generated, as `package.module:Message`, on PYTHONPATH. Fields are resolved by
-    it, so no registry is asked."""
-    registry: RegistrySettings | None = None
-    """`avro`: where schemas are found."""
-    user: str = ""
-    """Field that identifies the user, the unit of privacy; a dotted path reaches into objects. Required for kind
-    `histogram`."""
-    key: tuple[str, ...] = ()
-    """Fields to group by; several make a composite key. Required for kind `histogram`."""
-    time: str = "kafka"
-    """Field with the event time, or `kafka` for the record's own timestamp."""
-    time_unit: Literal["s", "ms", "us", "ns", "iso"] = "ms"
-    """Unit of the time field; `iso` is ISO 8601 text. Without meaning for `time = "kafka"`."""
-    null_user: Literal["dead-letter", "value"] = "dead-letter"
-    """What becomes of records whose user is null: set aside, or all treated as one user called null."""
-    null_key: Literal["dead-letter", "value"] = "value"
-    """What becomes of records whose key is null: counted under the key null, or set aside."""
-    max_key_bytes: Annotated[int, Field(ge=1, le=65_536)] = 4096
-    """Longer keys and user ids (canonical JSON, UTF-8 bytes) go to the dead-letter topic."""
 
 
 class StartSettings(Section):
@@ -171,6 +90,16 @@ class WindowSettings(Section):
     there."""
     publication_pad: Duration = 0
     """Results are published at the trigger time plus this, so that the time of publication says less about the load."""
+
+    @property
+    def calendar(self) -> Calendar:
+        """The calendar of these settings. Raises ConfigurationError where `trigger_every` does not divide `length`."""
+        return Calendar(
+            origin=self.origin,
+            window=self.length,
+            trigger_every=self.trigger_every,
+            allowed_lateness=self.allowed_lateness,
+        )
 
 
 class BudgetSettings(Section):

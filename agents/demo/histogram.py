@@ -1,45 +1,30 @@
-"""The demonstration of private histograms: an embedded broker, a web log at full speed, a real worker, and the truth
-beside it.
+"""The demonstration of private histograms: a web log as an archive, and the released histogram beside the exact one.
 
-    web log ──▶ raw topic ──▶ susurrus worker (another process) ──▶ latest, progress ──▶ this process: table
-
-The worker is the same one that runs in production, started the same way; only broker, secret and configuration are
-made here.
+Only a demonstration may show the true counts. The error bars speak of the noise; what the cap on urls per host leaves out is told
+apart.
 """
 
-import contextlib
-import subprocess
-import time
-from collections.abc import Callable
-from pathlib import Path
-from typing import Final
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
 
-from confluent_kafka import Producer
-from rich.console import Console
+from rich.console import Group
+from rich.text import Text
 
-from susurrus.agents.config import secrets
-from susurrus.agents.config.settings import Settings, load_settings
-from susurrus.agents.demo.machinery import PATIENCE_SECONDS, bars_of, place_of, tail_of, worker_of
-from susurrus.agents.demo.outcome import picture
+from susurrus.agents.demo.machinery import Run
+from susurrus.agents.demo.picture import Compared, comparison, findings, promise
 from susurrus.agents.demo.weblog import DAY, NEXT_DAY, WebLog
 from susurrus.agents.histogram.reader import HistogramReader, Snapshot
-from susurrus.agents.kafka.embedded import PARTITIONS, EmbeddedBroker
-from susurrus.mechanisms.errors import SusurrusError
-from susurrus.topics import charges
-from susurrus.topics.spec import HISTOGRAM_TOPICS
+from susurrus.agents.histogram.settings import HistogramSettings
+from susurrus.agents.kafka.embedded import PARTITIONS
+from susurrus.agents.operations.drawing import GREY, Z95, key_text
+from susurrus.mechanisms.histogram.registry import build_strategy
+from susurrus.topics.histogram import Measured, Row
 
-RAW: Final = "web-requests"
-
-CONFIGURATION: Final = """\
-[pipeline]
-name = "demo"
-
-[kafka]
-bootstrap_servers = "{servers}"
-embedded = true
-
+_SECTIONS: Final = """\
 [input]
-topic = "{raw}"
+topic = "web-requests"
 user = "host"
 key = ["url"]
 time = "time"
@@ -62,100 +47,111 @@ max_records_per_user = 32
 
 [[columns]]
 name = "hosts"
-kind = "count"
 
 [privacy]
 epsilon = {epsilon}
 delta = 1e-9
 secret_file = "secret"
-
-[topics]
-by_user_partitions = {partitions}
-bounded_partitions = {partitions}
-replication_factor = 1
-min_insync_replicas = 1
-
-[worker]
-data_directory = "{state}"
-log_level = "warning"
 """
 
 
-def run(console: Console, *, epsilon: float, rows: int, keep: bool) -> None:
-    """Show the whole demonstration. Raises SusurrusError when the worker fails or takes too long."""
-    began = time.monotonic()
-    log = WebLog()
-    console.print(
-        f"[bold]One day of a web server[/bold]: {len(log):,} requests by {len(log.urls_of_host):,} hosts, "
-        "as a Kafka topic.\nWhich pages did they visit? Published is a histogram that hides what any one host did.\n"
-    )
-    with contextlib.ExitStack() as stack:
-        place = stack.enter_context(place_of(keep))
-        broker = stack.enter_context(EmbeddedBroker())
-        settings = _prepare(place, broker, epsilon)
-        bars = stack.enter_context(bars_of(console))
-        events = bars.add_task("raw events produced", total=len(log))
-        triggers = bars.add_task("private triggers released", total=settings.triggers)
+class HistogramDemo:
+    """Which pages were visited on one day of a web server? rows: how many to show."""
+
+    kind = "histogram"
+
+    def __init__(self, *, epsilon: float, rows: int) -> None:
+        self.log, self._rows = WebLog(), rows
+        self.sections = _SECTIONS.format(day=DAY, next_day=NEXT_DAY, epsilon=epsilon)
+        self.title = (
+            f"[bold]One day of a web server[/bold]: {len(self.log):,} requests by {len(self.log.urls_of_host):,} hosts, "
+            "as a Kafka topic.\nWhich pages did they visit? Published is a histogram that hides what any one host did.\n"
+        )
+
+    def play(self, run: Run) -> Group:
+        """Produce the archive, let the worker replay it, and wait for the day's last trigger."""
+        events, triggers = run.bar("raw events produced", len(self.log)), run.settings.triggers
+        advance = run.bar("private triggers released", triggers)
         # The archive is whole before a worker looks at it: a replay ends where the input ends.
-        _produce(broker, log, lambda done: bars.update(events, completed=done))
-        worker = stack.enter_context(worker_of(place))
-        snapshot = _released(settings, worker, place, lambda done: bars.update(triggers, completed=done))
-    console.print()
-    console.print(picture(snapshot, log, settings, rows=rows, width=console.width))
-    if keep:
-        console.print(f"Configuration, secret, state and log are in {place}; the broker is gone.", style="bright_black")
-    console.print(f"{time.monotonic() - began:.0f} seconds.", style="bright_black")
+        run.produce(self._records(), events)
+        run.start_worker()
+        reader = run.stack.enter_context(HistogramReader(run.settings))
+        final: list[Snapshot] = []
 
-
-def _prepare(place: Path, broker: EmbeddedBroker, epsilon: float) -> Settings:
-    secrets.create(place / "secret")
-    text = CONFIGURATION.format(
-        servers=broker.bootstrap_servers,
-        raw=RAW,
-        day=DAY,
-        next_day=NEXT_DAY,
-        epsilon=epsilon,
-        partitions=PARTITIONS,
-        state=(place / "state").as_posix(),
-    )
-    (place / "demo.toml").write_text(text, encoding="utf-8")
-    settings = load_settings(place / "demo.toml", {})
-    for topic in (RAW, *(settings.topic(spec.name) for spec in HISTOGRAM_TOPICS), charges.topic_name("susurrus")):
-        broker.create(topic)
-    return settings
-
-
-def _produce(broker: EmbeddedBroker, log: WebLog, progress: Callable[[int], None]) -> None:
-    """The archive, each partition sorted by time, stamped with the time of the visit."""
-    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "linger.ms": 20, "log_level": 2})
-    for done, (partition, visit) in enumerate(log.by_partition(PARTITIONS), start=1):
-        producer.produce(RAW, visit.encode(), visit.host.encode(), partition=partition, timestamp=visit.time * 1000)
-        if done % 1000 == 0:
-            producer.poll(0)
-            progress(done)
-    if producer.flush(PATIENCE_SECONDS):
-        raise SusurrusError("the embedded broker did not take the web log; try again")
-    progress(len(log))
-
-
-def _released(
-    settings: Settings, worker: "subprocess.Popen[bytes]", place: Path, progress: Callable[[int], None]
-) -> Snapshot:
-    """Wait for the day's last trigger."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    with HistogramReader(settings) as reader:
-        while time.monotonic() < deadline:
+        def released() -> int:
             reader.poll(0.2)
-            progress(max((done for _, done, _ in reader.completed()), default=0))
             snapshot = reader.snapshot()
             if snapshot is not None and snapshot.final:
-                progress(snapshot.trigger)
-                return snapshot
-            if worker.poll() is not None:
-                raise SusurrusError(
-                    f"the worker ended with code {worker.returncode}; its last words:\n{tail_of(place)}"
-                )
-    raise SusurrusError(
-        f"the worker took longer than {PATIENCE_SECONDS:.0f} s; try again on an idle machine. Its last words:\n"
-        f"{tail_of(place)}"
+                final.append(snapshot)
+                return triggers
+            return min(triggers - 1, max((done for _, done, _ in reader.completed()), default=0))
+
+        run.wait(released, triggers, advance)
+        return picture(final[0], self.log, HistogramSettings.of(run.settings), rows=self._rows, width=run.width)
+
+    def _records(self) -> Iterator[dict[str, Any]]:
+        """Each partition sorted by time, stamped with the time of the visit."""
+        for partition, visit in self.log.by_partition(PARTITIONS):
+            key, stamp = visit.host.encode(), visit.time * 1000
+            yield {"value": visit.encode(), "key": key, "partition": partition, "timestamp": stamp}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What the comparison says. true: hosts per url; capped: after the cap, which is what the noise was added to."""
+
+    published: int
+    urls: int
+    covered: int
+    mean_error: float
+    missed: str
+    missed_true: int
+    dropped: float
+
+
+def compare(snapshot: Snapshot, true: Counter[str], capped: Counter[str]) -> Outcome:
+    """Compare a released histogram with the exact one, key by key."""
+    values = {row.key: _value(row) for row in snapshot.rows}
+    covered = sum(abs(v.estimate - capped[url]) <= Z95 * v.std_error for url, v in values.items())
+    error = sum(abs(v.estimate - true[url]) for url, v in values.items()) / max(1, len(values))
+    missed = next(((url, count) for url, count in true.most_common() if url not in values), ("", 0))
+    return Outcome(
+        published=len(values),
+        urls=len(true),
+        covered=covered,
+        mean_error=error,
+        missed=missed[0],
+        missed_true=missed[1],
+        dropped=1 - capped.total() / max(1, true.total()),
     )
+
+
+def picture(snapshot: Snapshot, log: WebLog, settings: HistogramSettings, *, rows: int, width: int) -> Group:
+    """The whole result as one renderable."""
+    limit = settings.bounds.max_records_per_user
+    true = log.true_counts()
+    found = compare(snapshot, true, log.true_counts(limit))
+    largest = sorted(snapshot.rows, key=lambda row: (-_value(row).estimate, str(row.key)))[:rows]
+    shown = [Compared(key_text(row.key), true[row.key], _value(row)) for row in largest]
+    more = found.published - len(shown)
+    missed = f"the others, too rare to hide a host in; the largest is {key_text(found.missed)} with {found.missed_true:,} hosts."
+    return Group(
+        *comparison(shown, width, label="url"),
+        *([Text(f"… and {more} more", style=GREY)] if more else []),
+        *findings(
+            kept=f"{found.published:,} of {found.urls:,} urls, after trigger {snapshot.trigger} of {snapshot.of_triggers}; "
+            f"every url with {found.missed_true + 1:,} hosts or more is among them.",
+            missed=missed if found.missed else "none.",
+            error=f"{found.mean_error:.1f} hosts on average; {found.covered} of {found.published} error bars hold the exact "
+            f"count of what was kept; a host counts for its first {limit} urls, so {found.dropped:.1%} is left out.",
+        ),
+        *promise(
+            build_strategy(settings.plan()).guarantee.sentence(),
+            "Here a user is a host, and the window is the day. The demo made its own secret for the noise; a real "
+            "pipeline is given one and keeps it, for whoever has it can take the noise away.",
+        ),
+    )
+
+
+def _value(row: Row) -> Measured:
+    return next(iter(row.values.values()))

@@ -1,0 +1,42 @@
+"""Input formats: one file each, for every kind of pipeline that reads a raw topic. A new format is one file and one line here."""
+
+from collections.abc import Iterator, Sequence
+from typing import Final, Protocol
+
+from susurrus.agents.formats.avro import Avro
+from susurrus.agents.formats.format import Format
+from susurrus.agents.formats.json import Json
+from susurrus.agents.formats.protobuf import Protobuf
+from susurrus.topics.fields import Path
+
+FORMATS: Final[dict[str, type[Format]]] = {form.name: form for form in (Json, Avro, Protobuf)}
+"""Every format by its name in the configuration."""
+
+SETTINGS: Final = {"format"} | {form.setting for form in FORMATS.values() if form.setting is not None}
+"""The fields of `[input]` that say how records are written."""
+
+
+class Source(Protocol):
+    """The section `[input]` as far as formats need it: beside ``format``, a field for each format's own setting."""
+
+    @property
+    def format(self) -> str:
+        """A name in ``FORMATS``."""
+
+
+def decoder_of(source: Source, paths: Sequence[Path]) -> Format:
+    """Reads the fields at ``paths`` of the raw topic. Raises ConfigurationError where a package, class or property is missing."""
+    form = FORMATS[source.format]
+    return form(paths, None if form.setting is None else getattr(source, form.setting))
+
+
+def problems(source: Source) -> Iterator[str]:
+    """What is wrong with the formats' own settings, one line each."""
+    for form in FORMATS.values():
+        if form.setting is None:
+            continue
+        given, wanted = getattr(source, form.setting) is not None, source.format == form.name
+        if given and not wanted:
+            yield f'input.{form.setting}: has no meaning for input.format = "{source.format}"; leave it out'
+        elif wanted and not given:
+            yield f'input.{form.setting}: is missing; input.format = "{form.name}" needs it, for example {form.example}'

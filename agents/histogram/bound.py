@@ -1,14 +1,15 @@
 """bound: by-user -> bounded.  Key user -> key.  State: per (window, user) the records kept and the keys seen, nothing else.
 
-Gathers the open intervals' events as columns. When an interval is closed by every raw partition, all of its events are
-put in the order
-(user, source, raw offset), capped per user and added up per key in one vectorised pass: what becomes of a record depends on its
-own user's records only, and no user id leaves this stage. Then the tick goes to every partition of bounded. With strategy
-`adaptive` it also depends on what was published some triggers before, and an interval with events waits for that
-(published_keys.py).
-With `closing` a window's last interval also measures all of its users' lists (user_lists.py), with or without events.
+Gathers the events of open intervals as columns. When every raw partition has closed an interval, all of its events are put in the
+order (user, source, raw offset), capped per user and added up per key, in one vectorised pass. What becomes of a record depends on
+its own user's records only, and no user id leaves this stage. Then the tick goes to every partition of bounded.
 
-State keys: ``u`` window user -> caps, and those of spilled_intervals.py and user_lists.py.
+- Strategies that need the published keys: a record's rank also depends on what was published some triggers before. An interval with
+  events waits until that is known (feedback.py).
+- Strategies that need the users' lists: a window's last interval also measures all of its users' lists (user_lists.py), with or
+  without events.
+
+State keys: ``u`` window user -> caps, and those of intervals.py and user_lists.py.
 """
 
 from collections.abc import Iterator
@@ -19,24 +20,22 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from susurrus.agents.histogram.open_intervals import OpenIntervals
-from susurrus.agents.histogram.spilled_intervals import SpilledIntervals
-from susurrus.agents.histogram.state_keys import ordered
+from susurrus.agents.histogram.columns import Kept
+from susurrus.agents.histogram.interval_stage import IntervalStage
+from susurrus.agents.histogram.intervals import ordered
+from susurrus.agents.histogram.services import HistogramServices
 from susurrus.agents.histogram.user_lists import KEYS, NUMBERS, KeyNumbers, block_of, keys_of, measure
+from susurrus.agents.kafka.offset import Offset
 from susurrus.agents.runtime.commit import Commit, Output
-from susurrus.agents.runtime.received import Received, Written
-from susurrus.agents.runtime.services import Services
-from susurrus.agents.runtime.stage import Stage
 from susurrus.agents.runtime.store import Store
-from susurrus.agents.runtime.transport import Batch
+from susurrus.agents.runtime.ticks import Written
+from susurrus.mechanisms.calendar import Interval, WindowIndex, WindowStart
 from susurrus.mechanisms.errors import Refusal
 from susurrus.mechanisms.histogram.bounding import WEIGHT_ONE, UserKeys
 from susurrus.topics import bounded as bounded_codec
 from susurrus.topics import by_user as by_user_codec
-from susurrus.topics import tick as tick_codec
 from susurrus.topics.bounded import BoundedBlock
 from susurrus.topics.by_user import ByUserBlock
-from susurrus.topics.packing import Kind, kind_of
 from susurrus.topics.partitioner import partition as partition_of
 
 _USERS = b"u"
@@ -44,121 +43,97 @@ _ENTRY = np.dtype([("hash", "<u8"), ("count", "<u4")])
 _UNRANKED = np.uint32(1 << 31)
 """Flag in an entry's count: the key was public when the user brought it first."""
 _FORMAT = 3
-"""Of the stored caps and the meta record. Another version's would be read as other caps, so each meta record names it."""
+"""Of the stored caps and the meta record. Each meta record names it, since state of another format would be read as other caps."""
 
 
-class Bound(Stage):
+class Bound(IntervalStage[ByUserBlock]):
     """One by-user partition."""
 
-    name = "bound"
+    name, input, source = "bound", "by-user", "route"
+    counted = ("taken", "kept", "capped")
+    encode, decode = staticmethod(by_user_codec.encode), staticmethod(by_user_codec.decode)
 
-    def __init__(self, services: Services, partition: int) -> None:
+    services: HistogramServices
+
+    def __init__(self, services: HistogramServices, partition: int) -> None:
         super().__init__(services, partition)
-        self._calendar = services.calendar
         self._bounding = services.strategy.bounding
-        self._columns = services.settings.measured_columns
+        self._columns = services.settings.layout
         self._partitions = services.settings.topics.bounded_partitions
-        self._max_rows = services.settings.worker.max_open_records
-        # A user's key list holds hashes: equal hashes are one key to the caps, here and in what is stored, so a collision makes
-        # that very user's caps tighter and touches nobody else. They are keyed, so that nobody can look for collisions.
+        # A user's key list holds hashes. Two keys with one hash are one key to the caps, here and in what is stored: a collision
+        # makes that user's caps tighter and concerns no other user. The hashes are keyed, so that nobody can look for collisions.
         self._hash_key = blake2b(services.secret, person=b"susurrus-bound", digest_size=32).digest()
         self._declared = frozenset(services.settings.declared_keys)
         self._lists = services.strategy.lists
         self._numbers: KeyNumbers | None = None
-        self._open: OpenIntervals[ByUserBlock]
-        self._spilled: SpilledIntervals[ByUserBlock]
-        self._received: Received
         self._written: Written
-        self._store: Store
-        self._taken = -1
-        self._waiting = ""
 
     # ---- input -------------------------------------------------------------------------------------------------------
 
-    def restore(self, store: Store, meta: dict[str, Any] | None, position: int) -> int:
-        """Tick vector and spilled intervals of the last commit, or a fresh start before the first window."""
-        self._store = store
+    def first_sources(self) -> int:
+        """The raw partitions that the epoch began with."""
+        return len(self.services.ledger.start.offsets)
+
+    def begin(self, start: Offset) -> tuple[dict[str, Any], Offset]:
+        """As every stage of intervals; nothing is written, and no key has a number."""
+        meta, position = super().begin(start)
+        return {"format": _FORMAT, **meta, "written": [0] * self._partitions, "numbers": 0}, position
+
+    def resume(self, store: Store, meta: dict[str, Any], position: Offset) -> None:
+        """The intervals, what is written, and the numbers of keys. Raises Refusal for state of another format."""
         services = self.services
-        if meta is not None and meta.get("format") != _FORMAT:
+        if meta.get("format") != _FORMAT:
             raise Refusal(
                 f"stage=bound partition={self.partition} has state of format={meta.get('format', 1)}, and this version writes "
                 f"format={_FORMAT}: run the version that wrote it to the end of the window, and {services.ledger.way_out}"
             )
-        self._taken = position
-        self._spilled = SpilledIntervals(store, encode=by_user_codec.encode, decode=by_user_codec.decode, meta=meta)
-        place = f"topic={services.topic('by-user')} partition={self.partition}"
-        self._received = Received(place, {} if meta is None else meta["received"], way_out=services.ledger.way_out)
-        written = [0] * self._partitions if meta is None else meta["written"]
+        super().resume(store, meta, position)
         self._written = Written(
-            self.partition, services.topic("bounded"), written, config_digest=services.config_digest
+            self.partition, services.topic("bounded"), meta["written"], config_digest=services.config_digest
         )
         if self._lists is not None:
-            self._numbers = KeyNumbers(store, 0 if meta is None else int(meta["numbers"]))
+            self._numbers = KeyNumbers(store, int(meta["numbers"]))
         if services.published_keys_reader is not None:
             begins = services.ledger.begins(services.topic("published-keys"), 0)
             services.published_keys_reader.ensure_started(bytes.fromhex(services.ledger.epoch), begins)
-        if meta is None:
-            start = services.ledger.start
-            closed = self._calendar.first_interval(services.ledger.first_window) - 1
-            self._open = OpenIntervals.fresh(
-                config_digest=services.config_digest, closed=closed, sources=len(start.offsets)
-            )
-            self.counters = {"taken": 0, "kept": 0, "capped": 0}
-            # Only behind commits is anything deleted from by-user: a log that begins later is refused.
-            self._taken = services.ledger.begins(services.topic("by-user"), self.partition)
-            return self._taken
-        self._open = OpenIntervals.from_meta(meta, config_digest=services.config_digest)
-        return position
 
-    def take(self, batch: Batch) -> None:
-        """Split blocks by interval; note ticks."""
-        for record in batch.records:
-            if kind_of(record.value) is Kind.TICK:
-                tick = tick_codec.decode(record.value)
-                self._open.tick(tick, record.offset)
-                self._received.compare(tick, record.offset)
-                continue
-            block = by_user_codec.decode(record.value)
-            raw = (int(block.offset.min()), int(block.offset.max())) if len(block) else None
-            self._received.take(block.source, record.offset, raw)
-            intervals = np.unique(block.interval)
-            for interval in intervals.tolist():
-                part = block if len(intervals) == 1 else block.take(np.flatnonzero(block.interval == interval))
-                self._open.add(interval, part, len(part), record.offset, len(record.value) * len(part) // len(block))
-        self._taken = batch.end
+    def take_block(self, block: ByUserBlock, offset: Offset, size: int) -> None:
+        """Split a block by interval."""
+        raw = (int(block.offset.min()), int(block.offset.max())) if len(block) else None
+        self._incoming.record(block.source, offset, raw)
+        intervals = np.unique(block.interval)
+        for interval in map(Interval, intervals.tolist()):
+            part = block if len(intervals) == 1 else block.take(np.flatnonzero(block.interval == interval))
+            self._intervals.add(interval, part, len(part), offset, size * len(part) // len(block))
 
     # ---- output ------------------------------------------------------------------------------------------------------
 
     def commits(self, now: int) -> Iterator[Commit]:
         """Close what every source has closed, interval by interval; spill if too much waits."""
         self._waiting, full = "", False
-        while (ready := self._open.ready) > self._open.closed:
-            waiting = (
-                self._open.next_with_rows(ready),
-                self._spilled.next_with_rows(ready),
-                self._next_last_interval(ready),
-            )
+        while (ready := self._ready) > self._intervals.closed:
+            waiting = (self._intervals.next_with_rows(ready), self._next_last_interval(ready))
             with_rows = min((interval for interval in waiting if interval is not None), default=None)
             interval = ready if with_rows is None else with_rows
             if with_rows is not None and not self._knows_published_keys(interval):
-                # What it waits for comes from intervals before it, so those must not wait with it.
-                if self._open.closed == interval - 1:
-                    # Read on, an archive would be spilled and logged a second time as a whole.
-                    full = bool(self._spilled) or self._open.outgrows(self._max_rows // 2)
+                # It waits for what earlier intervals make public, so those must be closed first.
+                if self._intervals.closed == interval - 1:
+                    # With more input, a whole archive would be spilled, and so be logged a second time.
+                    full = self._intervals.spilled or self._intervals.outgrows(self._max_rows // 2)
                     break
-                interval -= 1
+                interval = Interval(interval - 1)
             yield self._close(interval)
         self.full = full
-        if self._open.outgrows(self._max_rows):
+        if self._intervals.outgrows(self._max_rows):
             yield self._spill()
 
-    def _knows_published_keys(self, interval: int) -> bool:
-        """Whether everything is known that may decide about the records of an interval."""
+    def _knows_published_keys(self, interval: Interval) -> bool:
+        """Whether all published keys are known that the records of an interval depend on."""
         published_keys, lag = self.services.published_keys, self._bounding.lag
         if published_keys is None or lag is None:
             return True
-        needed = interval - lag
-        if self._before_anything(needed) or published_keys.complete(needed):
+        needed = Interval(interval - lag)
+        if needed < self._first_interval or published_keys.complete(needed):
             return True
         self._waiting = published_keys.unreadable
         if not self._waiting:
@@ -168,34 +143,30 @@ class Bound(Stage):
             )
         return False
 
-    def _next_last_interval(self, ready: int) -> int | None:
+    def _next_last_interval(self, ready: Interval) -> Interval | None:
         """The next interval, up to ``ready``, that is the last of a window whose users' lists are measured."""
         if self._lists is None:
             return None
-        oldest = max(self._calendar.open_windows(self._open.closed + 1).start, self.services.ledger.first_window)
+        following = Interval(self._intervals.closed + 1)
+        oldest = max(self._calendar.oldest_open(following), self.services.ledger.first_window)
         last = self._calendar.last_interval(oldest)
         return last if last <= ready else None
 
-    def _before_anything(self, interval: int) -> bool:
-        """Whether an interval comes before the first that publishes anything."""
-        return interval < self._calendar.first_interval(self.services.ledger.first_window)
-
-    def _public(self, window: int, interval: int, keys: list[bytes]) -> npt.NDArray[np.bool_]:
+    def _public(self, window: WindowStart, interval: Interval, keys: list[bytes]) -> npt.NDArray[np.bool_]:
         """bool[n]: keys that the window's readers know, at trigger t: declared, or published at a trigger up to t - lag."""
         published_keys, lag = self.services.published_keys, self._bounding.lag
         if published_keys is None or lag is None:
             raise RuntimeError("strategy with a lag, but nothing reads the published keys")
         known = np.zeros(len(keys), np.bool_)
-        if not self._before_anything(interval - lag):
-            known = published_keys.known(window, interval - lag, keys)
+        if (decided := Interval(interval - lag)) >= self._first_interval:
+            known = published_keys.known(window, decided, keys)
         if self._declared:
             known |= np.array([key in self._declared for key in keys], np.bool_)
         return known
 
-    def _close(self, interval: int) -> Commit:
-        closed_before = self._open.closed
-        blocks, drops = self._spilled.take(interval)
-        blocks += self._open.peek(interval)
+    def _close(self, interval: Interval) -> Commit:
+        closed_before = self._intervals.closed
+        blocks, drops = self._intervals.take(interval)
         puts: list[tuple[bytes, bytes]] = []
         outputs: list[Output] = []
         if blocks:
@@ -204,35 +175,24 @@ class Bound(Stage):
             outputs += self._measure_lists(interval, dict(puts))
         self._written.count(outputs)
         outputs += self._written.ticks(interval)
-        self._open.close(interval)
-        position = self._open.position(self._taken)
-        commit = Commit(position=position, meta=self._meta(position), outputs=outputs, puts=puts, drops=drops)
-        oldest = self._calendar.open_windows(interval + 1).start
-        if oldest > self._calendar.open_windows(closed_before + 1).start:
+        self._intervals.close(interval)
+        commit = Commit(*self._claim(), outputs=outputs, puts=puts, drops=drops)
+        oldest = self._calendar.oldest_open(Interval(interval + 1))
+        if oldest > self._calendar.oldest_open(Interval(closed_before + 1)):
             for table in (_USERS, NUMBERS, KEYS):
                 commit.drop(table, table + ordered(oldest))
         return commit
 
-    def _meta(self, position: int) -> dict[str, Any]:
-        meta = {
-            "format": _FORMAT,
-            "received": self._received.to_meta(position),
-            "written": self._written.to_meta(),
-            **self._open.to_meta(position),
-            **self._spilled.to_meta(),
-        }
-        if self._numbers is not None:
-            meta["numbers"] = self._numbers.next
-        return meta
-
-    def _spill(self) -> Commit:
-        puts = self._spilled.spill(self._open.take_all())
-        return Commit(position=self._taken, meta=self._meta(self._taken), puts=puts)
+    def _meta(self, position: Offset) -> dict[str, Any]:
+        shared = super()._meta(position)
+        numbers = {} if self._numbers is None else {"numbers": self._numbers.next}
+        received = shared.pop("received")
+        return {"format": _FORMAT, "received": received, "written": self._written.to_meta(), **shared, **numbers}
 
     # ---- the pass over one interval --------------------------------------------------------------------------------------
 
-    def _bound(self, interval: int, blocks: list[ByUserBlock]) -> tuple[list[tuple[bytes, bytes]], list[Output]]:
-        # The order that caps follow: source, then raw offset. Blocks of one source stand in the log in offset order.
+    def _bound(self, interval: Interval, blocks: list[ByUserBlock]) -> tuple[list[tuple[bytes, bytes]], list[Output]]:
+        # Caps go by source, then by raw offset. The log has the blocks of one source in the order of their offsets.
         blocks = sorted(blocks, key=lambda block: block.source)
         user, users = _joined([block.user for block in blocks], [block.users for block in blocks])
         key, keys = _joined([block.key for block in blocks], [block.keys for block in blocks])
@@ -247,7 +207,7 @@ class Bound(Stage):
         order = np.argsort(member, kind="stable")
         member, key, window, values = member[order], key[order], window[order], values[order]
 
-        numbers = [self._calendar.window_at(int(start)) for start in windows]
+        numbers = [self._calendar.window_at(start) for start in windows.tolist()]
         prefixes = [_USERS + ordered(number) for number in numbers]
         if len(windows) == 1:
             prefix = prefixes[0]
@@ -260,7 +220,9 @@ class Bound(Stage):
         triggers = np.array([self._calendar.trigger(number, interval) for number in numbers], np.int32)
         public = None
         if self._bounding.lag is not None:
-            public = np.stack([self._public(int(start), interval, keys) for start in windows])[window, key]
+            public = np.stack([self._public(WindowStart(start), interval, keys) for start in windows.tolist()])[
+                window, key
+            ]
         result = self._bounding.close(
             member.astype(np.int32),
             code,
@@ -280,36 +242,24 @@ class Bound(Stage):
             return puts, []
 
         rows_kept = np.flatnonzero(result.kept)
-        first = result.first[rows_kept]
-        weight = result.weight[rows_kept]
         cell = window[rows_kept].astype(np.int64) * len(keys) + key[rows_kept]
         by_cell = np.argsort(cell, kind="stable")
         cells, starts = np.unique(cell[by_cell], return_index=True)
 
-        def total(column: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-            return np.add.reduceat(column[by_cell], starts)
-
-        sums = np.empty((len(cells), len(self._columns)), np.int64)
-        for index, column in enumerate(self._columns):
-            if column.kind == "count":
-                sums[:, index] = np.diff(np.append(starts, len(by_cell)))
-            elif column.kind == "users":
-                sums[:, index] = total(first.astype(np.int64))
-            else:
-                sums[:, index] = total(values[rows_kept, column.value])
+        gathered = Kept(rows=rows_kept[by_cell], starts=starts, first=result.first, values=values)
         block = BoundedBlock(
             partition=self.partition,
             interval=interval,
             window=windows[cells // len(keys)],
             keys=[keys[i] for i in (cells % len(keys)).tolist()],
-            users=total((first & (weight > 0)).astype(np.int64)),
-            weight=total(weight),
-            sums=sums,
+            users=gathered.total((result.first & (result.weight > 0)).astype(np.int64)),
+            weight=gathered.total(result.weight),
+            sums=self._columns.aggregate(gathered),
         )
         return puts, self._outputs(block)
 
     def _coded(
-        self, windows: list[int], window: npt.NDArray[np.int64], keys: list[bytes], key: npt.NDArray[np.int64]
+        self, windows: list[WindowIndex], window: npt.NDArray[np.int64], keys: list[bytes], key: npt.NDArray[np.int64]
     ) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int32]]:
         """(what state holds for the batch's keys, ascending; int32[n] each row's place in it)."""
         if self._numbers is None:
@@ -323,22 +273,22 @@ class Bound(Stage):
         )
         return found, code_of.astype(np.int32)[cell]
 
-    def _measure_lists(self, interval: int, puts: dict[bytes, bytes]) -> list[Output]:
-        """The closing measurement of the window that ends with this interval; puts: what this very commit writes."""
+    def _measure_lists(self, interval: Interval, puts: dict[bytes, bytes]) -> list[Output]:
+        """The measurement of the users' lists of the window that ends with this interval; puts: what this very commit writes."""
         published_keys, lag = self.services.published_keys, self._bounding.lag
         if published_keys is None or lag is None or self._lists is None:
-            raise RuntimeError("strategy with a closing measurement, but nothing reads the published keys")
-        window = self._calendar.open_windows(interval).start
+            raise RuntimeError("strategy that measures the users' lists, but nothing reads the published keys")
+        window = self._calendar.oldest_open(interval)
         start = self._calendar.window_start(window)
         numbers, keys = keys_of(self._store, window, puts)
         unit = np.zeros(len(keys), np.int64)
-        if not self._before_anything(interval - lag):
-            unit = published_keys.units(start, interval - lag, keys)
+        if (decided := Interval(interval - lag)) >= self._first_interval:
+            unit = published_keys.units(start, decided, keys)
         if self._declared:
             # What is published has a unit already; a lag of the whole window leaves the declared keys alone public.
             unit[(unit == 0) & np.array([key in self._declared for key in keys], np.bool_)] = WEIGHT_ONE
         sums = measure(self._store, _USERS + ordered(window), puts, _ENTRY, self._lists, numbers, unit)
-        return self._outputs(block_of(self.partition, interval, start, keys, sums, len(self._columns)))
+        return self._outputs(block_of(self.partition, interval, start, keys, sums, len(self._columns.measured)))
 
     def _outputs(self, block: BoundedBlock) -> list[Output]:
         target = partition_of(block.keys, self._partitions)
@@ -352,14 +302,6 @@ class Bound(Stage):
             if pieces:
                 outputs.append(Output(topic, number, pieces))
         return outputs
-
-    def stall(self, now: int) -> str | None:
-        """Which raw partition, or which release, holds the next interval back."""
-        return self._waiting or self._open.stall("route")
-
-    def report(self) -> dict[str, Any]:
-        """Counters and the last closed interval."""
-        return {**super().report(), "interval": self._open.closed}
 
 
 def _joined(codes: list[npt.NDArray[np.int32]], items: list[list[bytes]]) -> tuple[npt.NDArray[np.int32], list[bytes]]:

@@ -1,15 +1,13 @@
 """The clock of one source: which interval a raw record belongs to, and when the source has passed a boundary.
 
 Three kinds (configuration ``clock.kind``), one per way a raw topic is stamped; each is checked against every batch's time stamp
-type. A record's interval depends on its own stamp and on public instants only:
+type. A record's interval depends on its own stamp and on public instants only. The source has passed boundary g
+- ``broker`` (LogAppendTime): when a record stamped >= boundary + grace is read, or by the cut;
+- ``producer`` (CreateTime, which anyone can forge): by the cut only; a record's interval = max(interval(stamp), first open);
+- ``replay`` (archives, sorted by time): when a record stamped >= boundary is read; the end of the input closes everything.
 
-- ``broker`` (LogAppendTime): the source has passed boundary g when a record stamped >= boundary + grace is read, or by the cut.
-- ``producer`` (CreateTime, which anyone can forge): interval = max(interval(stamp), first open); passed by the cut only.
-- ``replay`` (archives, sorted by time): a record stamped >= boundary closes; the end of the input closes everything.
-
-The cut: ask for the log's end (read_uncommitted, so that open transactions count) after boundary + idle_grace, and wait until
-the position has reached it. A cut is a moment, never a count: a fetch that spans one is split there. Several may lie ahead of
-a source that has much to read: each closes its intervals where it stands, and tells what "now" was for the records before it.
+The cut (runtime/cuts.py) is asked for after boundary + idle_grace. A fetch that spans one is split there. Several may lie ahead of
+a source that has much to read: each closes its intervals where it stands, and says what "now" was for the records before it.
 """
 
 from dataclasses import dataclass
@@ -18,23 +16,16 @@ import numpy as np
 import numpy.typing as npt
 
 from susurrus.agents.config.settings import Settings
+from susurrus.agents.kafka.offset import Offset
+from susurrus.agents.runtime.cuts import Cuts
+from susurrus.mechanisms.calendar import Calendar, Interval
 from susurrus.mechanisms.errors import Refusal
-from susurrus.mechanisms.histogram.calendar import Calendar
 
 Int64 = npt.NDArray[np.int64]
 
 CREATE_TIME, LOG_APPEND_TIME = 0, 1
 _ACCEPTED = {"broker": (LOG_APPEND_TIME,), "producer": (CREATE_TIME,), "replay": (CREATE_TIME, LOG_APPEND_TIME)}
 _NEVER = -(1 << 62)
-
-
-@dataclass(frozen=True, slots=True)
-class Cut:
-    """Everything below ``offset`` had been appended when interval ``interval`` was over: once it is read, the
-    interval is closed."""
-
-    interval: int
-    offset: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,19 +36,18 @@ class Placed:
     interval: Int64
     clamped: int
     too_far: npt.NDArray[np.bool_]
-    closed: int
+    closed: Interval
 
 
 class Clock:
     """Follows one source. ``closed`` is the last interval it has passed."""
 
-    def __init__(self, settings: Settings, calendar: Calendar, *, closed: int, end: int | None = None) -> None:
+    def __init__(self, settings: Settings, calendar: Calendar, *, closed: Interval, end: int | None = None) -> None:
         self.kind = settings.clock.kind
         self.closed = closed
         self.end = end
         """Replay only: the offset at which the archive ends."""
-        self.cuts: list[Cut] = []
-        """Cuts ahead of the position, in order; intervals increase, offsets do not decrease."""
+        self.cuts = Cuts()
         self.accepted_type = _ACCEPTED[self.kind][0]
         """The time stamp type of the usual batch; others go through ``check_type``."""
         self._calendar = calendar
@@ -70,7 +60,9 @@ class Clock:
         self.last_stamp = _NEVER
         until = settings.clock.until
         self.last_interval = (
-            None if until is None else calendar.interval_at(until - 1) + -(-calendar.allowed_lateness // every)
+            None
+            if until is None
+            else Interval(calendar.interval_at(until - 1) + -(-calendar.allowed_lateness // every))
         )
         """Replay only: the interval that the end of the input closes."""
 
@@ -108,46 +100,31 @@ class Clock:
             if self.last_interval is not None:
                 closing = np.minimum(closing, self.last_interval)
             self.last_stamp = int(stamps[-1])
-        first_behind = [int(np.searchsorted(offsets, cut.offset)) for cut in self.cuts]
-        for cut, at in zip(self.cuts, first_behind, strict=True):
+        first_behind = [int(np.searchsorted(offsets, cut.offset)) for cut in self.cuts.ahead]
+        for cut, at in zip(self.cuts.ahead, first_behind, strict=True):
             closing[at:] = np.maximum(closing[at:], cut.interval)
         # A record can close intervals for those behind it and, being itself beyond the boundary, is not touched by its own close.
         passed = np.maximum.accumulate(np.maximum(closing, self.closed))
         if self.kind == "producer":
             # What is before a cut had been appended when that cut was asked for; the caller asks for one before it places.
             known = passed.copy()
-            for cut, at in zip(reversed(self.cuts), reversed(first_behind), strict=True):
+            for cut, at in zip(reversed(self.cuts.ahead), reversed(first_behind), strict=True):
                 known[:at] = np.maximum(passed[:at], cut.interval)
             too_far = interval > known + 1 + self._ahead
         clamped = interval <= passed
         interval = np.where(clamped, passed + 1, interval)
-        self.closed = int(passed[-1])
+        self.closed = Interval(int(passed[-1]))
         return Placed(interval, int(clamped.sum()), too_far, self.closed)
 
-    def moved(self, position: int) -> None:
+    def moved(self, position: Offset) -> None:
         """The position has reached ``position``: a cut may be passed, an archive may be at its end."""
-        while self.cuts and position >= self.cuts[0].offset:
-            self.closed = max(self.closed, self.cuts.pop(0).interval)
+        self.closed = self.cuts.passed(position, self.closed)
         if self.kind == "replay" and self.end is not None and self.last_interval is not None and position >= self.end:
             self.closed = max(self.closed, self.last_interval)
 
-    def wants_cut(self, now: int) -> int | None:
+    def wants_cut(self, now: int) -> Interval | None:
         """The interval for which the log's end should be asked now, if any: boundary + idle_grace is over, and no cut covers it."""
         if self.kind == "replay":
             return None
-        over = self._calendar.interval_at(now - self._idle_grace) - 1
-        return over if over > max([self.closed, *(cut.interval for cut in self.cuts[-1:])]) else None
-
-    def asked(self, interval: int, offset: int) -> None:
-        """The log ended at ``offset`` when interval ``interval`` was over."""
-        self.cuts.append(Cut(interval, offset))
-
-    def stall(self, position: int) -> str | None:
-        """What holds the source back."""
-        for cut in self.cuts[:1]:  # a copy: the task's thread goes on meanwhile
-            return (
-                f"read up to offset={position}; interval={cut.interval} closes at offset={cut.offset}: a "
-                f"producer's transaction is open "
-                "there, or there is much to read; if it stays, end it (kafka-transactions.sh find-hanging, then abort)"
-            )
-        return None
+        over = Interval(self._calendar.interval_at(now - self._idle_grace) - 1)
+        return over if self.cuts.wanted(over, self.closed) else None

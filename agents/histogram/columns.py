@@ -1,101 +1,297 @@
-"""From the columns an operator asks for to the columns a mechanism measures, and back to what is published.
+"""The kinds of published columns: one class a kind, which knows all that is particular to it.
 
-A mean is not measured: it is computed from a noisy sum and a noisy count, and shares them with columns that are
-published anyway. Values are integers from the decoder on (multiples of ``grid``); only the published number is scaled
-back.
+    decode     ``field``: the numeric field of a raw record, which the decoder clamps and rounds to grid units
+    check      ``problems``
+    measure    ``measured``: the columns that the mechanism measures for it, with their ``measures``, ``bound`` and ``grid``
+    aggregate  ``aggregate``: what the kept records of one interval add to each cell, exact integers
+    publish    ``publish``: estimate and standard error in the field's unit, from the measured ones
+
+A new kind is one class and its place in ``COLUMNS``. Columns that are measured alike are measured once: a mean of columns that
+are published anyway is post-processing and costs no second noise.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, ClassVar, Final, Literal
 
-from susurrus.agents.histogram.settings import ColumnSettings
-from susurrus.mechanisms.errors import ConfigurationError
+import numpy as np
+import numpy.typing as npt
+from pydantic import Field
+
+from susurrus.agents.types.one_of import OneOf, meanings
+from susurrus.agents.types.section import Name, PositiveFloat, Section
+from susurrus.mechanisms.histogram.plan import MAX_BOUND
+from susurrus.topics.histogram import ColumnRows
+from susurrus.topics.json_rows import Numbers
 from susurrus.topics.numbers import steps_within
+from susurrus.topics.packing import Int64s
+from susurrus.topics.raw import ValueField
+
+Floats = npt.NDArray[np.float64]
+
+MAX_USERS_PER_WINDOW: Final = 2**32
+"""Users of one window for which sums are guaranteed to fit 64 bits."""
+DEFAULT_STEPS: Final = 2.0**10
+"""Grid units of a bound where no grid is given."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ValueColumn:
-    """A numeric field of the raw record: clamped to ±bound and rounded to multiples of grid."""
+class Kept:
+    """Records of one interval within their users' caps, those of one cell (window and key) next to each other.
 
-    path: str
-    bound: float
-    grid: float
+    rows: intp[k], where the kept records are in the other columns. starts: intp[cells], where each cell begins in ``rows``. first:
+    bool[n], whether the user brings the key for the first time in the window. values: int64[n, fields], in grid units.
+    """
+
+    rows: npt.NDArray[np.intp]
+    starts: npt.NDArray[np.intp]
+    first: npt.NDArray[np.bool_]
+    values: Int64s
+
+    def counts(self) -> Int64s:
+        """int64[cells]: records of each cell."""
+        return np.diff(np.append(self.starts, len(self.rows)))
+
+    def total(self, column: Int64s) -> Int64s:
+        """int64[cells]: the sums of int64[n] ``column`` over the kept records of each cell."""
+        return np.add.reduceat(column[self.rows], self.starts)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Column:
+    """One column as it is configured. What a kind does not say is as for a count of records."""
+
+    kind: ClassVar[str]
+    meaning: ClassVar[str]
+    """For the reference of settings, in a few words."""
+    takes_field: ClassVar[bool] = False
+    """Whether ``field`` and ``bound`` must be configured, and ``grid`` may be."""
+    measures: ClassVar[Literal["count", "users", "sum"]] = "count"
+    """What the mechanism takes the column for, where it is measured itself."""
+
+    name: str
+    field: ValueField | None = None
 
     @property
-    def limit(self) -> int:
-        """Largest absolute value in grid units: floor(bound / grid)."""
-        return steps_within(self.bound, self.grid)
+    def bound(self) -> int:
+        """Largest absolute value that one record adds, in grid units."""
+        return 1
+
+    @property
+    def grid(self) -> float:
+        """The published value of one grid unit."""
+        return 1.0
+
+    def problems(self, records: int) -> Iterator[str]:
+        """What is wrong with field, bound and grid. records: m * C, the product of the caps per key and per user."""
+        yield from ()
+
+    def measured(self) -> "tuple[Column, ...]":
+        """The columns that the mechanism measures for this one."""
+        return (self,)
+
+    def aggregate(self, kept: Kept, values: Int64s | None) -> Int64s:
+        """int64[cells]: what the kept records add to each cell. values: int64[n] of ``field``; None where there is none."""
+        return kept.counts()
+
+    def publish(self, estimates: Int64s, std_errors: Floats) -> tuple[Numbers, Floats]:
+        """Estimate and standard error, [n] each, in the field's unit.
+
+        estimates, std_errors: [n, len(measured())], in grid units.
+        """
+        return estimates[:, 0], std_errors[:, 0]
+
+
+class Count(Column):
+    """Kept records."""
+
+    kind = "count"
+    meaning = "kept records"
+
+
+class Users(Column):
+    """Distinct users."""
+
+    kind = "users"
+    meaning = "distinct users"
+    measures = "users"
+
+    def aggregate(self, kept: Kept, values: Int64s | None) -> Int64s:
+        """A user counts when it brings the key for the first time."""
+        return kept.total(kept.first.astype(np.int64))
+
+
+class _OfField(Column):
+    """A column of one numeric field."""
+
+    takes_field = True
+
+    @property
+    def value(self) -> ValueField:
+        """The field, which the settings' checks have asked for."""
+        assert self.field is not None
+        return self.field
+
+
+class Sum(_OfField):
+    """The sum of a field."""
+
+    kind = "sum"
+    meaning = "of `field`"
+    measures = "sum"
+
+    @property
+    def bound(self) -> int:
+        """The field's bound in grid units."""
+        return steps_within(self.value.bound, self.value.grid)
+
+    @property
+    def grid(self) -> float:
+        """The field's grid."""
+        return self.value.grid
+
+    def problems(self, records: int) -> Iterator[str]:
+        """The grid must fit the bound, and sums must fit 64 bits."""
+        if not 1 <= self.bound <= MAX_BOUND:
+            yield f"grid = {self.value.grid:g} against bound = {self.value.bound:g}; use bound / 2^24 to bound"
+            return
+        # A key sums at most users * m * bound, a whole window at most users * C * bound; the product covers both.
+        room = (2**63 - 1) // (records * MAX_USERS_PER_WINDOW)
+        if self.bound > room:
+            fix = f"use a grid of at least {self.value.bound / room:.3g}, or lower" if room else "lower"
+            yield (
+                "sums could leave 64 bits (m * C * 2^32 users * floor(bound / grid) >= 2^63); "
+                f"{fix} bounds.max_records_per_user"
+            )
+
+    def aggregate(self, kept: Kept, values: Int64s | None) -> Int64s:
+        """The sum of the field."""
+        assert values is not None
+        return kept.total(values)
+
+    def publish(self, estimates: Int64s, std_errors: Floats) -> tuple[Numbers, Floats]:
+        """Scaled to the field's unit."""
+        return (estimates[:, 0] * self.grid).astype(np.float64), std_errors[:, 0] * self.grid
+
+
+class Mean(_OfField):
+    """The mean of a field: a noisy sum over a noisy count, so slightly biased for keys with few users."""
+
+    kind = "mean"
+    meaning = "of `field`, from a sum and a count"
+
+    def problems(self, records: int) -> Iterator[str]:
+        """Those of its sum."""
+        return self.measured()[0].problems(records)
+
+    def measured(self) -> tuple[Column, ...]:
+        """A sum and a count, which may be those of other columns."""
+        return Sum(name=f"{self.name}/sum", field=self.field), Count(name=f"{self.name}/count")
+
+    def publish(self, estimates: Int64s, std_errors: Floats) -> tuple[Numbers, Floats]:
+        """Kept inside the public bound, with the standard error of a ratio (delta method). A count below one is taken for one."""
+        total, _ = self.measured()
+        count = np.maximum(estimates[:, 1], 1).astype(np.float64)
+        limit = total.bound * total.grid
+        mean: Floats = np.clip(estimates[:, 0] * total.grid / count, -limit, limit).astype(np.float64)
+        return mean, np.hypot(std_errors[:, 0] * total.grid, mean * std_errors[:, 1]) / count
+
+
+COLUMNS: Final[dict[str, type[Column]]] = {column.kind: column for column in (Count, Users, Sum, Mean)}
+"""Every kind by its name in the configuration."""
+
+_OF_FIELD = " and ".join(f"`{kind}`" for kind, column in COLUMNS.items() if column.takes_field)
+
+
+class ColumnSettings(Section):
+    """One published column."""
+
+    name: Name
+    """Name of the column in the output."""
+    kind: Annotated[str, OneOf(COLUMNS)] = Field(default=Count.kind, description=meanings(COLUMNS))
+    field: str | None = Field(default=None, description=f"{_OF_FIELD}: the numeric field, a dotted path.")
+    bound: PositiveFloat | None = Field(
+        default=None,
+        description=f"{_OF_FIELD}: values are clamped to [-bound, bound] before anything else. Public: choose it without "
+        "looking at the data.",
+    )
+    grid: PositiveFloat | None = Field(
+        default=None,
+        description=f"{_OF_FIELD}: values are rounded to multiples of this, so that sums are exact. Default: bound / 1024.",
+    )
+
+    def column(self) -> Column:
+        """The column of this kind. A kind that takes a field gets one if field and bound are there."""
+        value = None
+        if self.field is not None and self.bound is not None:
+            grid = self.bound / DEFAULT_STEPS if self.grid is None else self.grid
+            value = ValueField(path=self.field, bound=self.bound, grid=grid)
+        return COLUMNS[self.kind](name=self.name, field=value)
+
+
+def problems(columns: Sequence[ColumnSettings], *, records: int) -> Iterator[str]:
+    """Everything that is wrong with the columns, one line each. records: m * C, as ``Column.problems`` has it."""
+    names = [column.name for column in columns]
+    if not names:
+        yield f'columns: is empty; add at least [[columns]] name = "visits", kind = "{Count.kind}"'
+    for name in sorted({name for name in names if names.count(name) > 1}):
+        yield f'columns: two are called "{name}"; rename one'
+    for index, column in enumerate(columns):
+        place, kind = f'columns.{index} ("{column.name}")', f'kind = "{column.kind}"'
+        given = [name for name in ("field", "bound", "grid") if getattr(column, name) is not None]
+        if not COLUMNS[column.kind].takes_field:
+            yield from (f"{place}: {name} has no meaning for {kind}; leave it out" for name in given)
+            continue
+        missing = [name for name in ("field", "bound") if name not in given]
+        yield from (f"{place}: {name} is missing; {kind} needs it" for name in missing)
+        if not missing:
+            yield from (f"{place}: {problem}" for problem in column.column().problems(records))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MeasuredColumn:
-    """A column the mechanism measures; ``bound`` is in grid units, ``grid`` turns its integers into the field's
-    unit."""
+class Published:
+    """A column of the output. sources: where what it is computed from stands among the measured columns."""
 
-    name: str
-    kind: Literal["count", "users", "sum"]
-    bound: int
-    grid: float
-    value: int | None
-    """Index into the decoded record's values (``Settings.value_fields``); None for counts."""
+    column: Column
+    sources: tuple[int, ...]
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PublishedColumn:
-    """A column of the output. ``source`` indexes the measured columns; a mean also divides by the measured
-    ``divisor``."""
-
-    name: str
-    source: int
-    divisor: int | None
+    def rows(self, estimates: Int64s, std_errors: Floats) -> ColumnRows:
+        """The column of a release. estimates, std_errors: [rows, measured columns], in grid units. Post-processing only."""
+        sources = list(self.sources)
+        estimate, error = self.column.publish(estimates[:, sources], std_errors[:, sources])
+        return ColumnRows(name=self.column.name, estimate=estimate, std_error=error)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """Which fields are decoded, which columns are measured, which are published. All follow the configuration's
-    order."""
+    """Which fields are decoded, which columns are measured, which are published. All follow the configuration's order."""
 
-    values: tuple[ValueColumn, ...]
-    measured: tuple[MeasuredColumn, ...]
-    published: tuple[PublishedColumn, ...]
+    values: tuple[ValueField, ...]
+    measured: tuple[Column, ...]
+    published: tuple[Published, ...]
 
-
-def value_column(column: ColumnSettings) -> ValueColumn:
-    """The numeric field of a sum or a mean. Raises ConfigurationError when field or bound is missing."""
-    if column.field is None or column.bound is None:
-        raise ConfigurationError(
-            f'column "{column.name}": field and bound are missing; kind = "{column.kind}" needs them'
-        )
-    grid = column.grid if column.grid is not None else column.bound * 2.0**-10
-    return ValueColumn(path=column.field, bound=column.bound, grid=grid)
+    def aggregate(self, kept: Kept) -> Int64s:
+        """int64[cells, measured columns]: what the kept records add to each cell."""
+        sums = [
+            column.aggregate(kept, None if column.field is None else kept.values[:, self.values.index(column.field)])
+            for column in self.measured
+        ]
+        return np.stack(sums, axis=1)
 
 
-def layout(columns: Sequence[ColumnSettings]) -> Layout:
-    """Measure every column but means; a mean takes a measured sum and count where there are such, else brings its own.
-
-    Sharing costs nothing: a mean of columns that are published anyway is post-processing and needs no second noise.
-    """
-    values = tuple(dict.fromkeys(value_column(column) for column in columns if column.kind in ("sum", "mean")))
-    measured: list[MeasuredColumn] = []
-
-    def measure(name: str, kind: Literal["count", "users", "sum"], field: ValueColumn | None) -> int:
-        value = None if field is None else values.index(field)
-        for position, known in enumerate(measured):
-            if (known.kind, known.value) == (kind, value):
-                return position
-        bound, grid = (1, 1.0) if field is None else (field.limit, field.grid)
-        measured.append(MeasuredColumn(name=name, kind=kind, bound=bound, grid=grid, value=value))
-        return len(measured) - 1
-
-    sources: dict[str, tuple[int, int | None]] = {}
-    for column in columns:
-        if column.kind != "mean":
-            field = value_column(column) if column.kind == "sum" else None
-            sources[column.name] = (measure(column.name, column.kind, field), None)
-    for column in columns:
-        if column.kind == "mean":
-            total = measure(f"{column.name}/sum", "sum", value_column(column))
-            sources[column.name] = (total, measure(f"{column.name}/count", "count", None))
-    published = [PublishedColumn(name=c.name, source=sources[c.name][0], divisor=sources[c.name][1]) for c in columns]
-    return Layout(values=values, measured=tuple(measured), published=tuple(published))
+def layout(settings: Sequence[ColumnSettings]) -> Layout:
+    """Measure every column that is measured itself; another takes what is measured already where that is alike, else its own."""
+    columns = [column.column() for column in settings]
+    measured: dict[tuple[type[Column], ValueField | None], Column] = {}
+    for column in sorted(columns, key=lambda column: column.measured() != (column,)):
+        for part in column.measured():
+            measured.setdefault((type(part), part.field), part)
+    places = {alike: place for place, alike in enumerate(measured)}
+    return Layout(
+        values=tuple(dict.fromkeys(column.field for column in columns if column.field is not None)),
+        measured=tuple(measured.values()),
+        published=tuple(
+            Published(column=column, sources=tuple(places[type(part), part.field] for part in column.measured()))
+            for column in columns
+        ),
+    )

@@ -1,82 +1,111 @@
-"""The section `[privacy]` of a histogram: the promise, and the strategy with its parameters."""
+"""The section `[privacy]` of a histogram: the promise, and a section for the parameters of each strategy.
 
+The strategies come from mechanisms/histogram/registry.py, and what a section has from the strategy's `Parameters`.
+"""
+
+import typing
+from dataclasses import fields
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, create_model, model_validator
 
-from susurrus.agents.config.sections import Delta, Epsilon, PositiveFloat, Section
-
-
-class WeightedSettings(Section):
-    """Parameters of strategy `weighted`."""
-
-    gamma: Annotated[float, Field(gt=0, lt=1)] = 0.65
-    """Exponent of the selection strategy."""
-    ranked_keys: Annotated[int, Field(ge=1, le=65_536)] = 32
-    """Keys per user, in order of first occurrence, that carry weight in the selection."""
-    prior: tuple[PositiveFloat, ...] | None = None
-    """Decreasing weights by rank, from public knowledge; by default the strategy's own."""
+from susurrus.agents.types.section import Delta, Epsilon, Section
+from susurrus.mechanisms.errors import ConfigurationError
+from susurrus.mechanisms.histogram.plan import Constants, Plan
+from susurrus.mechanisms.histogram.registry import DEFAULT, STRATEGIES
+from susurrus.mechanisms.histogram.strategy import Strategy
 
 
-class AdaptiveSettings(Section):
-    """Parameters of strategy `adaptive`."""
-
-    gamma: Annotated[float, Field(gt=0, lt=1)] = 0.65
-    """Exponent of the selection strategy."""
-    ranked_keys: Annotated[int, Field(ge=1, le=65_536)] = 8
-    """Keys per user, of those not published yet and in order of first occurrence, that carry weight in the selection."""
-    prior: tuple[PositiveFloat, ...] | None = None
-    """Decreasing weights by rank, from public knowledge; by default each is 0.6 of the one before."""
-    lag: Annotated[int, Field(ge=1, le=1024)] = 1
-    """Triggers from a key's publication until its records need no selection. Bounding waits for what was published so
-    many triggers before: more than 1 lets the stages work further apart, and finds fewer keys."""
+def _field(constants: type[Constants], name: str) -> Any:
+    """A setting with the default, limits and description of a constant."""
+    constant = constants.__dataclass_fields__[name]
+    return Field(default=constant.default, **constant.metadata)
 
 
-class ClosingSettings(AdaptiveSettings):
-    """Parameters of strategy `closing`: those of `adaptive`, and of the measurement at a window's last trigger."""
-
-    unknown_share: Annotated[float, Field(gt=0, lt=1)] = 0.3
-    """Share of the squared Gaussian budget for keys that are still not published before the last trigger. More finds more
-    keys at the end of a window, and fewer before."""
-    public_share: Annotated[float, Field(gt=0, lt=1)] = 0.1
-    """Share of the squared Gaussian budget for measuring the published keys once more."""
-    keys: Annotated[int, Field(ge=1, le=65_536)] = 16
-    """Keys per user, of those still not published and in order of first occurrence, that are measured at the last trigger."""
+def _strategies() -> Any:
+    """The name of a strategy; the documentation says what each of them is."""
+    summaries = " ".join(f"`{name}`: {strategy.summary}." for name, strategy in STRATEGIES.items())
+    return Field(default=DEFAULT, description=summaries)
 
 
-class PrivacySettings(Section):
+class ParametersSection(Section):
+    """The parameters of one strategy."""
+
+    _constants: ClassVar[type[Constants]]
+
+    def parameters(self) -> Constants:
+        """The same as the strategy takes them. Raises ConfigurationError where they do not fit together."""
+        return self._constants(**{name: getattr(self, name) for name in type(self).model_fields})
+
+    @model_validator(mode="after")
+    def _check(self) -> "ParametersSection":
+        try:
+            self.parameters()
+        except ConfigurationError as problem:
+            raise ValueError(str(problem)) from None
+        return self
+
+
+class Promise(Section):
     """The promise, per user and window, under adding or removing all of one user's records in one window."""
 
     epsilon: Epsilon
     """Privacy loss per user and window."""
     delta: Delta
     """Probability with which the loss may exceed epsilon; far below one over the number of users."""
-    strategy: Literal["toeplitz", "weighted", "adaptive", "closing", "dp-sqlp"] = "toeplitz"
-    """`toeplitz`: one mechanism for selection and values. `weighted`: separate selection by ranked weights. `adaptive`:
-    the same, with weights for keys that are not published yet only. `closing`: the same, and one more measurement at a
-    window's last trigger. `dp-sqlp`: the paper's binary tree, for comparison."""
-    gaussian_delta_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.5
-    """Share of delta for the Gaussian noise; the rest pays for the selection of keys."""
-    selection_share: Annotated[float, Field(gt=0, lt=1)] = 0.5
-    """Share of the squared Gaussian budget for selection where it is measured separately. With strategy `closing`: of what
-    the measurement at the last trigger leaves."""
-    weighted: WeightedSettings = WeightedSettings()
-    """Parameters of strategy `weighted`."""
-    adaptive: AdaptiveSettings = AdaptiveSettings()
-    """Parameters of strategy `adaptive`."""
-    closing: ClosingSettings = ClosingSettings()
-    """Parameters of strategy `closing`."""
+    strategy: str = _strategies()
+    gaussian_delta_fraction: float = _field(Plan, "gaussian_delta_fraction")
+    selection_share: float = _field(Plan, "selection_share")
     secret_file: Path | None = None
     """File with the noise secret (hexadecimal, base64 or raw, at least 32 bytes), the same for all workers; a relative
     path starts at the configuration file. Without it: the variable SUSURRUS_SECRET."""
 
     @property
-    def by_rank(self) -> WeightedSettings | AdaptiveSettings | None:
-        """The section of a strategy that ranks a user's keys."""
-        sections: dict[str, WeightedSettings | AdaptiveSettings] = {
-            "weighted": self.weighted,
-            "adaptive": self.adaptive,
-            "closing": self.closing,
-        }
-        return sections.get(self.strategy)
+    def chosen(self) -> type[Strategy[Any]]:
+        """The strategy's class."""
+        return STRATEGIES[self.strategy]
+
+    @property
+    def parameters(self) -> Constants:
+        """The constants of the chosen strategy alone, from its section where it has one."""
+        section = getattr(self, _attribute(self.strategy), None)
+        return section.parameters() if isinstance(section, ParametersSection) else self.chosen.Parameters()
+
+
+def _attribute(strategy: str) -> str:
+    return strategy.replace("-", "_")
+
+
+def _section_of(strategy: type[Strategy[Any]]) -> ParametersSection:
+    """The section of a strategy, with all defaults."""
+    kind = strategy.Parameters
+    types = typing.get_type_hints(kind)
+    settings: dict[str, Any] = {each.name: (types[each.name], _field(kind, each.name)) for each in fields(kind)}
+    model = create_model(
+        f"{strategy.__name__}Settings",
+        __base__=ParametersSection,
+        __doc__=kind.__doc__,
+        __module__=__name__,
+        **settings,
+    )
+    model._constants = kind
+    return model()
+
+
+def privacy_model() -> type[Promise]:
+    """`Promise` with what the registry holds now: the names of the strategies, and a section for each that has parameters."""
+    found: dict[str, Any] = {"strategy": (Literal[tuple(STRATEGIES)], _strategies())}
+    for name, strategy in STRATEGIES.items():
+        if fields(strategy.Parameters):
+            section = _section_of(strategy)
+            alias = None if _attribute(name) == name else name
+            description = f"Parameters of strategy `{name}`."
+            found[_attribute(name)] = type(section), Field(default=section, alias=alias, description=description)
+    return create_model("PrivacySettings", __base__=Promise, __doc__=Promise.__doc__, __module__=__name__, **found)
+
+
+if TYPE_CHECKING:
+    PrivacySettings = Promise  # mypy sees no class that is made at run time
+else:
+    PrivacySettings = privacy_model()

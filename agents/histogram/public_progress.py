@@ -1,42 +1,33 @@
-"""What the public can see of the pipeline's triggers, held against the state that a worker finds.
+"""The triggers that the public can see, compared with the state that a worker finds.
 
-    release ──progress──▶ public readers, and back: before a release partition goes on, and before an epoch is founded
+    release ──progress──▶ public readers, and back: before a release partition goes on, and before an epoch begins
 
-Internal topics that were put back from an older copy look whole. Only what has been published since tells: a trigger that the
-state does not know of would be published again, with the same noise and perhaps over other data.
+Internal topics that were put back from an older copy look whole. Only what has been published since then shows it. A trigger that
+the state does not know of would be published again, with the same noise and perhaps over other data.
 """
 
-import contextlib
 import threading
 from collections.abc import Iterator
 
-from susurrus.agents.kafka.clients import Clients, read_to_end
+from susurrus.agents.kafka.clients import Clients
+from susurrus.mechanisms.calendar import Calendar, Interval, Trigger
 from susurrus.mechanisms.errors import Refusal
-from susurrus.mechanisms.histogram.calendar import Calendar
 from susurrus.topics import progress as codec
 from susurrus.topics.packing import MalformedRecord
 
 
 def read_progress(clients: Clients, topic: str, start: int = 0) -> Iterator[tuple[int, codec.Progress]]:
-    """(offset, record) from an offset to the end that the topic's leader tells.
+    """(offset, record) from an offset to the end of the log, as the topic's leader knows it.
 
     Raises Refusal for what release did not write, KafkaException where the end is not reached.
     """
-    low, end = clients.watermarks(topic, 0)
-    start = max(start, low)
-    if start >= end:
-        return
-    with contextlib.closing(clients.reader("progress")) as consumer:
-        for batch in read_to_end(consumer, topic, 0, start, until=end):
-            for message in batch:
-                if (value := message.value()) is None:
-                    continue
-                try:
-                    yield message.offset(), codec.decode(value)
-                except MalformedRecord as error:
-                    raise Refusal(
-                        f"topic={topic} offset={message.offset()}: {error}; find out who else writes to it"
-                    ) from error
+    for _, value, offset in clients.read(topic, start, group="progress"):
+        if value is None:
+            continue
+        try:
+            yield offset, codec.decode(value)
+        except MalformedRecord as error:
+            raise Refusal(f"topic={topic} offset={offset}: {error}; find out who else writes to it") from error
 
 
 class PublicProgress:
@@ -48,7 +39,7 @@ class PublicProgress:
         self._calendar = calendar
         self._lock = threading.Lock()
         self._next = 0
-        self._newest: dict[tuple[str, int], tuple[int, codec.Progress]] = {}
+        self._newest: dict[tuple[str, int], tuple[Interval, codec.Progress]] = {}
 
     def refresh(self) -> None:
         """Read what is new. Raises as `read_progress` does."""
@@ -61,9 +52,9 @@ class PublicProgress:
                 if place not in self._newest or self._newest[place][0] < interval:
                     self._newest[place] = interval, said
 
-    def interval_of(self, said: codec.Progress) -> int:
+    def interval_of(self, said: codec.Progress) -> Interval:
         """The interval with which a trigger was published."""
-        return self._calendar.first_interval(self._calendar.window_at(said.window)) + said.trigger - 1
+        return self._calendar.interval_of(self._calendar.window_at(said.window), Trigger(said.trigger))
 
     def newest(self) -> codec.Progress | None:
         """The newest record of the newest epoch; None where nothing was ever published, or all of it has expired."""
@@ -71,9 +62,10 @@ class PublicProgress:
             found = [(said.epoch_number, interval, said) for interval, said in self._newest.values()]
         return max(found, key=lambda row: row[:2])[2] if found else None
 
-    def ahead(self, partition: int, *, epoch: str, number: int, closed: int) -> codec.Progress | None:
-        """A record that a release partition in this epoch, which has closed intervals up to ``closed``, cannot have left behind:
-        a later interval of its own, or one of an epoch that the ledger does not know yet. Older epochs are no obstacle.
+    def ahead(self, partition: int, *, epoch: str, number: int, closed: Interval) -> codec.Progress | None:
+        """A public record that contradicts a release partition in this epoch which has closed intervals up to ``closed``.
+
+        It is of a later interval of that partition, or of an epoch that the ledger does not know yet. Older epochs do not count.
         """
         with self._lock:
             for interval, said in self._newest.values():

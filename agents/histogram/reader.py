@@ -1,27 +1,26 @@
 """Read released histograms as a downstream reader should: read_committed, and a trigger only when it is complete.
 
-A trigger is complete when every release partition has said so in ``progress`` and all the rows it announced have
+A trigger is complete when every release partition has announced it in ``progress`` and all the rows it announced have
 arrived. Both are needed: a transaction's commit reaches its partitions one after the other, so the announcement can
 be visible before the rows. Later rows of a key are held back until their own trigger is complete, so a table never
-mixes two triggers. Nor does it mix two epochs: each has noise of its own, and the newest that has a complete trigger is shown.
+mixes two triggers. A table never mixes two epochs either, for each has noise of its own: the newest epoch that has a complete
+trigger is shown.
 """
 
-import uuid
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import Message
 
 from susurrus.agents.config.settings import Settings
-from susurrus.mechanisms.errors import ConfigurationError
+from susurrus.agents.kafka.clients import clients_of
+from susurrus.agents.kafka.follow import Follower
+from susurrus.mechanisms.calendar import WindowStart
 from susurrus.topics import histogram, progress
 from susurrus.topics.histogram import Row
 from susurrus.topics.timestamps import format_time
-
-REQUEST_SECONDS: Final = 15.0
-_BATCH: Final = 5_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,11 +43,11 @@ class Snapshot:
 class WindowState:
     """One window in one epoch as far as it was read.
 
-    number: of the epoch; 0 until progress has told. announced: by partition, the rows of each trigger that is not older than
-    what is shown. rows: by partition and key, the rows not older than what is shown.
+    number: of the epoch; 0 until an announcement was read. announced: by partition, the number of rows of each trigger that is
+    not older than what is shown. rows: by partition and key, the rows that are not older than what is shown, oldest first.
     """
 
-    window: int
+    window: WindowStart
     number: int = 0
     of_partitions: int = 0
     of_triggers: int = 0
@@ -79,11 +78,14 @@ class WindowState:
         return min(max(counts) for counts in self.announced.values())
 
     def arrived(self, partition: int, trigger: int) -> bool:
-        """Whether all rows of a partition's trigger are here. A partition's rows come in order, and a key once
-        published is published at every later trigger, so a newer row stands for the ones before it."""
+        """Whether all rows of a partition's trigger are here.
+
+        The rows of a partition come in order. A key that was published is published at every later trigger, so a newer row shows
+        that the older ones have come.
+        """
         counts = self.announced[partition]
         if trigger not in counts:
-            trigger = max(counts)  # compacted away: what came later is here, so that is, too
+            trigger = max(counts)  # compacted away; what came later is here, so it has come, too
         return sum(rows[-1].trigger >= trigger for rows in self.rows[partition].values()) >= counts[trigger]
 
     def snapshot(self) -> Snapshot | None:
@@ -91,26 +93,22 @@ class WindowState:
         trigger = self.complete_trigger()
         if trigger is None or not all(self.arrived(partition, trigger) for partition in self.announced):
             return None
-        chosen: list[tuple[bytes, Row]] = []
-        for keys in self.rows.values():
-            for key, rows in keys.items():
-                shown = [row for row in rows if row.trigger <= trigger]
-                if shown:
-                    chosen.append((key, shown[-1]))
-        chosen.sort(key=lambda pair: pair[0])
+        kept = [(key, row) for keys in self.rows.values() for key, rows in keys.items() for row in rows]
+        newest = {key: row for key, row in kept if row.trigger <= trigger}
+        rows = tuple(newest[key] for key in sorted(newest))
         return Snapshot(
             window_start=format_time(self.window),
-            window_end=chosen[0][1].window_end if chosen else "",
+            window_end=rows[0].window_end if rows else "",
             trigger=trigger,
             of_triggers=self.of_triggers,
-            rows=tuple(row for _, row in chosen),
+            rows=rows,
         )
 
 
 class Epochs:
     """One window as far as it was read: a state for each epoch that has published something of it, by the epoch's id."""
 
-    def __init__(self, window: int) -> None:
+    def __init__(self, window: WindowStart) -> None:
         self._window = window
         self._states: dict[str, WindowState] = {}
 
@@ -149,60 +147,37 @@ class HistogramReader:
     window: start of the one window to keep, in ms; without it the newest ``keep`` windows are kept.
     """
 
-    def __init__(self, settings: Settings, *, window: int | None = None, keep: int = 3) -> None:
+    def __init__(self, settings: Settings, *, window: WindowStart | None = None, keep: int = 3) -> None:
         self._window = window
         self._keep = keep
         self._latest, self._progress = settings.topic("latest"), settings.topic("progress")
-        self.windows: dict[int, Epochs] = {}
-        self._consumer = Consumer(
-            {
-                "enable.auto.commit": False,
-                "auto.offset.reset": "earliest",
-                **settings.librdkafka(),
-                # Partitions are assigned by hand: no group is joined, and none is left behind.
-                "group.id": f"{settings.pipeline.prefix}.{settings.pipeline.name}.watch-{uuid.uuid4().hex[:8]}",
-                "isolation.level": "read_committed",
-                "enable.partition.eof": True,
-                "allow.auto.create.topics": settings.kafka.embedded,
-                "log_level": 3,
-            }
-        )
-        partitions = [part for topic in (self._progress, self._latest) for part in self._partitions(topic)]
-        self._unread = {(part.topic, part.partition) for part in partitions}
-        self._consumer.assign(partitions)
-
-    def _partitions(self, topic: str) -> list[TopicPartition]:
-        found = self._consumer.list_topics(topic, timeout=REQUEST_SECONDS).topics[topic]
-        if found.error is not None:
-            raise ConfigurationError(
-                f'topic="{topic}": {found.error.str()}; create it with `susurrus topics create`, '
-                "or correct pipeline.name and pipeline.prefix"
-            )
-        return [TopicPartition(topic, partition, 0) for partition in sorted(found.partitions)]
+        self.windows: dict[WindowStart, Epochs] = {}
+        self._clients = clients_of(settings, quiet=True)
+        places = [
+            (topic, partition)
+            for topic in (self._progress, self._latest)
+            for partition in range(self._clients.partitions_to_read(topic))
+        ]
+        # Partitions are assigned by hand: no group is joined, and none is left behind.
+        self._consumer = self._clients.reader("watch", lost="earliest")
+        self._follower = Follower(self._consumer, dict.fromkeys(places, 0))
 
     @property
     def caught_up(self) -> bool:
         """Whether every partition has been read to its end once."""
-        return not self._unread
+        return self._follower.caught_up
 
     def poll(self, timeout: float) -> bool:
         """Take in what arrives within ``timeout`` seconds; True if anything did. Raises KafkaException for fatal
         errors."""
-        changed = False
-        for message in self._consumer.consume(_BATCH, timeout=timeout):
-            error = message.error()
-            if error is None:
-                self._take(message)
-                changed = True
-            elif error.code() == KafkaError._PARTITION_EOF:
-                changed |= (message.topic(), message.partition()) in self._unread
-                self._unread.discard((message.topic(), message.partition()))
-            elif not error.retriable() and error.code() not in (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN):
-                raise KafkaException(error)
+        behind = not self.caught_up
+        messages = self._follower.read(timeout)
+        for message in messages:
+            self._take(message)
         if self._window is None:
             for old in sorted(self.windows)[: -self._keep]:
                 del self.windows[old]
-        return changed
+        return bool(messages) or (behind and self.caught_up)
 
     def _take(self, message: Message) -> None:
         value: Any = message.value()
@@ -210,18 +185,18 @@ class HistogramReader:
             return  # a window that has left the compacted topic
         if message.topic() == self._progress:
             said = progress.decode(value)
-            if self._wanted(said.window):
-                self._state(said.window).announce(said)
+            if self._wanted(window := WindowStart(said.window)):
+                self._state(window).announce(said)
         else:
             row = histogram.decode_row(value)
-            if self._wanted(row.window):
+            if self._wanted(window := WindowStart(row.window)):
                 key: Any = message.key()
-                self._state(row.window).add(int(message.partition() or 0), bytes(key), row)
+                self._state(window).add(int(message.partition() or 0), bytes(key), row)
 
-    def _state(self, window: int) -> Epochs:
+    def _state(self, window: WindowStart) -> Epochs:
         return self.windows.setdefault(window, Epochs(window))
 
-    def _wanted(self, window: int) -> bool:
+    def _wanted(self, window: WindowStart) -> bool:
         if self._window is not None:
             return window == self._window
         return len(self.windows) < self._keep or window >= min(self.windows)
@@ -234,7 +209,7 @@ class HistogramReader:
                 return found
         return None
 
-    def completed(self) -> Iterator[tuple[int, int, int]]:
+    def completed(self) -> Iterator[tuple[WindowStart, int, int]]:
         """(window start in ms, triggers complete, of triggers) of the windows kept, oldest first."""
         for window in sorted(self.windows):
             state = self.windows[window].newest
@@ -247,6 +222,7 @@ class HistogramReader:
     def close(self) -> None:
         """Leave the brokers."""
         self._consumer.close()
+        self._clients.close()
 
     def __enter__(self) -> "HistogramReader":
         return self

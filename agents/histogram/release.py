@@ -1,12 +1,18 @@
 """release: bounded -> histogram, latest, progress, published-keys.  Key: the GROUP BY key.  State: per (window, key) exact totals.
 
-When an interval is closed by every by-user partition, each open window has a trigger: the keys with news, the keys that are due and
-the published keys go through the strategy, whatever is published is written in key order, and progress says that the trigger
-is complete, also when it is empty. A chain of digests over the exact input guards against publishing twice from different data.
+When every by-user partition has closed an interval, each open window has a trigger:
+- The keys with news, the keys that are due and the published keys go through the strategy.
+- What is published is written in key order.
+- Progress says that the trigger is complete, also when it is empty.
+A chain of digests over the exact input guards against publishing twice from different data.
 
-State keys: ``s`` window key -> due trigger and state of an unpublished key, ``d`` window trigger key -> (index of what is due),
-``p`` window key -> state of a published key, ``c`` window -> digest chain, ``w`` window key -> unit of a key that is public at the
-last trigger (strategy `closing`), and those of spilled_intervals.py.
+State keys:
+- ``s`` window key -> due trigger and state of an unpublished key;
+- ``d`` window trigger key -> nothing: the index of what is due;
+- ``p`` window key -> state of a published key;
+- ``c`` window -> digest chain;
+- ``w`` window key -> unit of a key that is public at the last trigger, for strategies that need the users' lists;
+- those of intervals.py.
 """
 
 import logging
@@ -17,30 +23,26 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from susurrus.agents.histogram.open_intervals import OpenIntervals
-from susurrus.agents.histogram.published import columns_of
-from susurrus.agents.histogram.spilled_intervals import SpilledIntervals
-from susurrus.agents.histogram.state_keys import ordered
+from susurrus.agents.histogram.interval_stage import IntervalStage
+from susurrus.agents.histogram.intervals import ordered
+from susurrus.agents.histogram.services import HistogramServices
 from susurrus.agents.histogram.table import Gathered, Rows, chain_key, gather, input_digest
+from susurrus.agents.kafka.offset import Offset
 from susurrus.agents.runtime.commit import Commit, Output
-from susurrus.agents.runtime.received import Received
-from susurrus.agents.runtime.services import Services
-from susurrus.agents.runtime.stage import NotYet, Stage
+from susurrus.agents.runtime.stage import NotYet
 from susurrus.agents.runtime.store import Store, prefix_end
-from susurrus.agents.runtime.transport import Batch
+from susurrus.mechanisms.calendar import Interval, Trigger, WindowIndex, WindowStart
 from susurrus.mechanisms.errors import Refusal, ReplayMismatch
 from susurrus.mechanisms.histogram.bounding import WEIGHT_ONE
-from susurrus.mechanisms.histogram.closing import units as units_of
-from susurrus.mechanisms.histogram.strategy import Increments, ListSums
+from susurrus.mechanisms.histogram.strategy import Increments, Need
+from susurrus.mechanisms.histogram.user_lists import ListSums
 from susurrus.mechanisms.noise import NoiseSource, WindowNoise
 from susurrus.topics import bounded as bounded_codec
 from susurrus.topics import histogram as histogram_codec
 from susurrus.topics import ledger as ledger_codec
 from susurrus.topics import progress as progress_codec
 from susurrus.topics import published_keys as published_keys_codec
-from susurrus.topics import tick as tick_codec
 from susurrus.topics.bounded import LIST_COLUMNS, BoundedBlock
-from susurrus.topics.packing import Kind, kind_of
 from susurrus.topics.partitioner import partition as partition_of
 from susurrus.topics.timestamps import format_time
 
@@ -53,18 +55,20 @@ _DIGESTS_KEPT_WINDOWS = 32
 """A replay of older windows is refused by the lost changelog alone (Ledger.check_started)."""
 
 
-class Release(Stage):
+class Release(IntervalStage[BoundedBlock]):
     """One bounded partition."""
 
-    name = "release"
+    name, input, source = "release", "bounded", "bound"
+    counted = ("triggers", "rows")
+    encode, decode = staticmethod(bounded_codec.encode), staticmethod(bounded_codec.decode)
 
-    def __init__(self, services: Services, partition: int) -> None:
+    services: HistogramServices
+
+    def __init__(self, services: HistogramServices, partition: int) -> None:
         super().__init__(services, partition)
         settings = services.settings
-        self._calendar = services.calendar
         self._strategy = services.strategy
         self._triggers = services.calendar.triggers
-        self._max_rows = settings.worker.max_open_records
         self._pad = settings.window.publication_pad
         self._live = settings.clock.kind != "replay"
         self._declared = [
@@ -77,30 +81,32 @@ class Release(Stage):
             if target == partition
         ]
         self._declared_set = frozenset(self._declared)
-        self._open: OpenIntervals[BoundedBlock]
-        self._received: Received
-        self._spilled: SpilledIntervals[BoundedBlock]
-        self._store: Store
-        self._taken = -1
         self._noise: NoiseSource
         self._chain_key = b""
         self._ahead: progress_codec.Progress | None = None
         """What was public at the last start, though the state did not know it."""
-        self._window_noise: dict[int, WindowNoise] = {}
-        self._published_digests: dict[tuple[int, int], str] = {}
-        self._charged: set[int] = set()
-        self._charges_sent: set[int] = set()
+        self._window_noise: dict[WindowIndex, WindowNoise] = {}
+        self._published_digests: dict[tuple[WindowStart, Trigger], str] = {}
+        self._charged: set[WindowIndex] = set()
+        self._charges_sent: set[WindowIndex] = set()
         """Windows whose charge is committed but not read back yet."""
-        self._waiting = ""
 
     # ---- input -------------------------------------------------------------------------------------------------------
 
-    def restore(self, store: Store, meta: dict[str, Any] | None, position: int) -> int:
-        """Tick vector of the last commit, and what the ledger says has been published."""
+    def first_sources(self) -> int:
+        """The by-user partitions, whose number never changes."""
+        return self.services.settings.topics.by_user_partitions
+
+    def begin(self, start: Offset) -> tuple[dict[str, Any], Offset]:
+        """As every stage of intervals; no window is charged."""
+        meta, position = super().begin(start)
+        return {**meta, "charges_sent": []}, position
+
+    def resume(self, store: Store, meta: dict[str, Any], position: Offset) -> None:
+        """The intervals, and what the ledger and the public topics say has been published. Raises as below."""
+        super().resume(store, meta, position)
         services = self.services
-        ledger = services.ledger
-        self._store, self._taken = store, position
-        epoch = bytes.fromhex(ledger.epoch)
+        epoch = bytes.fromhex(services.ledger.epoch)
         self._chain_key = chain_key(services.secret, epoch)
         self._noise = NoiseSource(
             services.secret,
@@ -109,45 +115,30 @@ class Release(Stage):
             pipeline=services.settings.pipeline.name,
         )
         self._window_noise = {}
-        self._published_digests = ledger.digests(self.partition)
-        self._spilled = SpilledIntervals(store, encode=bounded_codec.encode, decode=bounded_codec.decode, meta=meta)
-        place = f"topic={services.topic('bounded')} partition={self.partition}"
-        self._received = Received(place, {} if meta is None else meta["received"], way_out=ledger.way_out)
-        if meta is None:
-            closed = self._calendar.first_interval(ledger.first_window) - 1
-            self._open = OpenIntervals.fresh(
-                config_digest=services.config_digest,
-                closed=closed,
-                sources=services.settings.topics.by_user_partitions,
-            )
-            self._charges_sent = set()
-            self.counters = {"triggers": 0, "rows": 0}
-            # Only behind commits is anything deleted from bounded: a log that begins later is refused.
-            self._taken = position = ledger.begins(services.topic("bounded"), self.partition)
-        else:
-            self._open = OpenIntervals.from_meta(meta, config_digest=services.config_digest)
-            self._charges_sent = set(meta["charges_sent"])
+        self._published_digests = services.ledger.digests(self.partition)
+        self._charges_sent = set(map(WindowIndex, meta["charges_sent"]))
         self._compare_with_public()
-        return position
 
     def _compare_with_public(self) -> None:
         """Refuse to go on from a state that is older than what has been published: an older copy was put back.
 
-        Progress is written in the transaction that closes its interval, so a state never lacks what was published before its owner
-        fenced the ones before. But another owner may have published since: the first time that something is ahead, the task
-        starts again and fences whoever that was. Raises NotYet then, and Refusal where that very record is ahead still.
+        Progress is written in the transaction that closes its interval. So a state has all that was published before its owner
+        fenced the owners before it. Another owner may have published since then. So the first time that a record is ahead, the
+        task starts again and fences that owner: raises NotYet. Raises Refusal where the same record is still ahead after that.
         """
         public, ledger = self.services.public_progress, self.services.ledger
         if public is None:
             return
         public.refresh()
-        said = public.ahead(self.partition, epoch=ledger.epoch, number=ledger.epoch_number, closed=self._open.closed)
-        told, self._ahead = self._ahead, said
+        said = public.ahead(
+            self.partition, epoch=ledger.epoch, number=ledger.epoch_number, closed=self._intervals.closed
+        )
+        seen_before, self._ahead = self._ahead, said
         if said is None:
             return
-        if said != told:
+        if said != seen_before:
             raise NotYet("more is public than the state knows; the changelog is read again")
-        reached = format_time(self._calendar.boundary(self._open.closed))
+        reached = format_time(self._calendar.boundary(self._intervals.closed))
         raise Refusal(
             f"stage=release partition={self.partition} knows epoch={ledger.epoch_number} up to {reached}, but topic={public.topic} "
             f"shows trigger={said.trigger} of window={format_time(said.window)} in epoch={said.epoch_number}, so internal topics "
@@ -155,34 +146,24 @@ class Release(Stage):
             f"commit, or {ledger.way_out}"
         )
 
-    def take(self, batch: Batch) -> None:
-        """Increments wait for their interval; ticks are noted."""
-        for record in batch.records:
-            if kind_of(record.value) is Kind.TICK:
-                tick = tick_codec.decode(record.value)
-                self._open.tick(tick, record.offset)
-                self._received.compare(tick, record.offset)
-                continue
-            block = bounded_codec.decode(record.value)
-            self._received.take(block.partition, record.offset)
-            self._open.add(block.interval, block, len(block), record.offset, len(record.value))
-        self._taken = batch.end
+    def take_block(self, block: BoundedBlock, offset: Offset, size: int) -> None:
+        """Increments of one interval."""
+        self._incoming.record(block.partition, offset)
+        self._intervals.add(Interval(block.interval), block, len(block), offset, size)
 
     # ---- output ------------------------------------------------------------------------------------------------------
 
     def commits(self, now: int) -> Iterator[Commit]:
         """One commit per closed interval, for every interval has its public results."""
         self._waiting = ""
-        while (ready := self._open.ready) > self._open.closed:
-            interval = self._open.closed + 1
+        while (ready := self._ready) > self._intervals.closed:
+            interval = Interval(self._intervals.closed + 1)
             if self._live and now < self._calendar.boundary(interval) + self._pad:
                 self._waiting = f"interval={interval} is published at its boundary + publication_pad"
                 break
             windows = [w for w in self._calendar.open_windows(interval) if w >= self.services.ledger.first_window]
-            if not windows and self._open.next_with_rows(ready) is None and not self._spilled:
-                interval = min(
-                    ready, max(interval, self._calendar.first_interval(self.services.ledger.first_window) - 1)
-                )
+            if not windows and self._intervals.next_with_rows(ready) is None and not self._intervals.spilled:
+                interval = min(ready, max(interval, Interval(self._first_interval - 1)))
             uncharged = next((w for w in windows if not self._is_charged(w)), None)
             if uncharged is not None:
                 if self.partition != 0:
@@ -195,69 +176,62 @@ class Release(Stage):
                 yield self._charge(uncharged)
                 continue
             yield self._close(interval, windows)
-        if self._open.outgrows(self._max_rows):
+        if self._intervals.outgrows(self._max_rows):
             yield self._spill()
 
-    def _is_charged(self, window: int) -> bool:
+    def _is_charged(self, window: WindowIndex) -> bool:
         if window not in self._charged and self.services.ledger.is_charged(self._calendar.window_start(window)):
             self._charged.add(window)
             self._charges_sent.discard(window)
         return window in self._charged
 
-    def _charge(self, window: int) -> Commit:
-        """Charged before anything of the window is published; the log's order decides whether the budget allows it."""
+    def _charge(self, window: WindowIndex) -> Commit:
+        """Charge a window, before anything of it is published. The order of the log of charges decides what the budget allows."""
         output = self.services.ledger.charge_output(self._calendar.window_start(window), self._strategy.guarantee)
         self._charges_sent.add(window)
-        position = self._open.position(self._taken)
-        return Commit(position=position, meta=self._meta(position), outputs=[output])
+        return Commit(*self._claim(), outputs=[output])
 
-    def _meta(self, position: int) -> dict[str, Any]:
-        return {
-            **self._open.to_meta(position),
-            **self._spilled.to_meta(),
-            "received": self._received.to_meta(position),
-            "charges_sent": sorted(self._charges_sent),
-        }
+    def _meta(self, position: Offset) -> dict[str, Any]:
+        return {**super()._meta(position), "charges_sent": sorted(self._charges_sent)}
 
-    def _spill(self) -> Commit:
-        puts = self._spilled.spill(self._open.take_all())
-        return Commit(position=self._taken, meta=self._meta(self._taken), puts=puts)
-
-    def _close(self, interval: int, windows: list[int]) -> Commit:
-        blocks, drops = self._spilled.take(interval)
-        blocks += self._open.peek(interval)
+    def _close(self, interval: Interval, windows: list[WindowIndex]) -> Commit:
+        blocks, drops = self._intervals.take(interval)
         news = gather(blocks, len(self._strategy.plan.columns))
-        commit = Commit(position=-1, meta={}, drops=drops)
-        published: dict[int, Rows] = {}
+        commit = Commit(position=self._taken, meta={}, drops=drops)
+        published: dict[WindowStart, Rows] = {}
         for window in windows:
             start = self._calendar.window_start(window)
             published[start] = self._trigger(window, interval, news.get(start), commit)
-        if self._strategy.bounding.lag is not None:
-            units = self._units_told(interval, published, commit)
+        if Need.PUBLISHED_KEYS in self._strategy.needs:
+            units = self._new_units(interval, published, commit)
             commit.outputs.append(self._published_keys(interval, published, units))
-        self._open.close(interval)
-        commit.position = self._open.position(self._taken)
-        commit.meta = self._meta(commit.position)
+        self._intervals.close(interval)
+        commit.position, commit.meta = self._claim()
         return commit
 
-    def _units_told(self, interval: int, published: dict[int, Rows], commit: Commit) -> dict[int, dict[bytes, int]]:
-        """Window start in ms -> unit by key, where the last trigger looks back at this interval; they are kept for that trigger."""
-        if self._strategy.lists is None:
+    def _new_units(
+        self, interval: Interval, published: dict[WindowStart, Rows], commit: Commit
+    ) -> dict[WindowStart, dict[bytes, int]]:
+        """Window start -> unit by key, of windows whose last trigger looks back at this interval; stored for that trigger."""
+        lists, lag = self._strategy.lists, self._strategy.bounding.lag
+        if lists is None or lag is None:
             return {}
-        told = {}
+        known = {}
         for start, rows in published.items():
             window = self._calendar.window_at(start)
-            if self._calendar.trigger(window, interval) != self._triggers - self._strategy.bounding.lag:
+            if self._calendar.trigger(window, interval) != self._triggers - lag:
                 continue
             keys, estimates, _ = rows.sorted()
-            found = units_of(estimates[:, self._strategy.counting[0]]).tolist()
-            told[start] = dict(zip(keys, found, strict=True))
+            found = lists.row_units(estimates).tolist()
+            known[start] = dict(zip(keys, found, strict=True))
             prefix = _UNITS + ordered(window)
-            commit.puts += [(prefix + key, unit.to_bytes(4, "little")) for key, unit in told[start].items()]
-        return told
+            commit.puts += [(prefix + key, unit.to_bytes(4, "little")) for key, unit in known[start].items()]
+        return known
 
-    def _published_keys(self, interval: int, published: dict[int, Rows], units: dict[int, dict[bytes, int]]) -> Output:
-        """What bound is told of this interval: new keys, how many there are in all, and that it is complete."""
+    def _published_keys(
+        self, interval: Interval, published: dict[WindowStart, Rows], units: dict[WindowStart, dict[bytes, int]]
+    ) -> Output:
+        """The feedback to bound: this interval's new keys, how many there are in all, and that the interval is complete."""
         services = self.services
         block = published_keys_codec.block_of(
             self.partition,
@@ -274,7 +248,7 @@ class Release(Stage):
 
     # ---- one trigger of one window -----------------------------------------------------------------------------------
 
-    def _trigger(self, window: int, interval: int, news: Gathered | None, commit: Commit) -> Rows:
+    def _trigger(self, window: WindowIndex, interval: Interval, news: Gathered | None, commit: Commit) -> Rows:
         trigger = self._calendar.trigger(window, interval)
         start = self._calendar.window_start(window)
         # Kept for the window: it remembers the noise of published keys.
@@ -319,13 +293,13 @@ class Release(Stage):
         if trigger == self._triggers:
             del self._window_noise[window]
             for table in (_STATE, _DUE, _PUBLISHED, _UNITS):
-                commit.drop(table + ordered(window), table + ordered(window + 1))
+                commit.drop(table + ordered(window), table + ordered(WindowIndex(window + 1)))
         return rows
 
     def _step(
         self,
-        window: int,
-        trigger: int,
+        window: WindowIndex,
+        trigger: Trigger,
         keys: list[bytes],
         states: Any,
         news: Gathered | None,
@@ -366,7 +340,9 @@ class Release(Stage):
             if changed[i] or due_before != due:
                 commit.puts.append((_STATE + table + key, due.to_bytes(_TRIGGER_BYTES, "big") + packed[i]))
 
-    def _increments(self, window: int, trigger: int, keys: list[bytes], news: Gathered | None) -> Increments:
+    def _increments(
+        self, window: WindowIndex, trigger: Trigger, keys: list[bytes], news: Gathered | None
+    ) -> Increments:
         columns = len(self._strategy.plan.columns)
         users, weight = np.zeros(len(keys), np.int64), np.zeros(len(keys), np.int64)
         sums, lists = np.zeros((len(keys), columns), np.int64), np.zeros((len(keys), LIST_COLUMNS), np.int64)
@@ -385,8 +361,8 @@ class Release(Stage):
             lists=ListSums.of(lists, self._units(window, keys)) if measured else None,
         )
 
-    def _units(self, window: int, keys: list[bytes]) -> npt.NDArray[np.int64]:
-        """int64[n]: what was told of these keys at trigger T - lag; 0: not public then."""
+    def _units(self, window: WindowIndex, keys: list[bytes]) -> npt.NDArray[np.int64]:
+        """int64[n]: the units of these keys that trigger T - lag made known; 0: not public then."""
         prefix = _UNITS + ordered(window)
         stored = self._store.get([prefix + key for key in keys])
         declared = [WEIGHT_ONE if key in self._declared_set else 0 for key in keys]
@@ -397,7 +373,13 @@ class Release(Stage):
         return np.array(unit, np.int64)
 
     def _publish(
-        self, window: int, trigger: int, start: int, news: Gathered | None, rows: Rows, commit: Commit
+        self,
+        window: WindowIndex,
+        trigger: Trigger,
+        start: WindowStart,
+        news: Gathered | None,
+        rows: Rows,
+        commit: Commit,
     ) -> None:
         services = self.services
         place = _CHAIN + ordered(window)
@@ -422,8 +404,8 @@ class Release(Stage):
                 )
             return
         keys, estimates, std_errors = rows.sorted()
-        # Public records carry the trigger's time: the producer's own would tell how long the exact input took to handle.
-        stamp = self._calendar.boundary(self._calendar.first_interval(window) + trigger - 1)
+        # Public records carry the trigger's time: the producer's own would show how long the exact input took to handle.
+        stamp = self._calendar.boundary(self._calendar.interval_of(window, trigger))
         if keys:
             release = histogram_codec.Release(
                 window_start=start,
@@ -433,7 +415,7 @@ class Release(Stage):
                 strategy=self._strategy.plan.strategy,
                 epoch=services.ledger.epoch,
             )
-            columns = columns_of(services.settings, estimates, std_errors)
+            columns = [column.rows(estimates, std_errors) for column in services.settings.layout.published]
             encoded_keys, values = histogram_codec.encode_rows(release, keys, columns)
             for topic in ("histogram", "latest"):
                 messages = [
@@ -461,7 +443,7 @@ class Release(Stage):
                 )
             )
         )
-        old = window - _DIGESTS_KEPT_WINDOWS
+        old = WindowIndex(window - _DIGESTS_KEPT_WINDOWS)
         if trigger == self._triggers and old >= services.ledger.first_window:
             names = [
                 ledger_codec.digest_key(self.partition, self._calendar.window_start(old), t)
@@ -470,11 +452,3 @@ class Release(Stage):
             commit.outputs.append(services.ledger.withdrawn(names))
         self.counters["triggers"] += 1
         self.counters["rows"] += len(keys)
-
-    def stall(self, now: int) -> str | None:
-        """What the next trigger waits for."""
-        return self._waiting or self._open.stall("bound")
-
-    def report(self) -> dict[str, Any]:
-        """Counters and the last closed interval."""
-        return {**super().report(), "interval": self._open.closed}

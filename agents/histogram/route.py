@@ -1,15 +1,13 @@
 """route: raw -> by-user (key user) + ticks, dead-letter.  State: position, last closed interval; no user or key is kept.
 
 Decodes whole fetches, decides window and interval of every record once, packs the events of a commit into one block per by-user
-partition, and closes intervals with ticks in the same transaction. The only stage that looks at a wall clock
-(clock.py). Partition 0
-also looks whether the raw topic has grown (sources.py).
+partition, and closes intervals with ticks in the same transaction. It is the only stage that looks at a wall clock (clock.py).
+Partition 0 also looks whether the raw topic has grown (growth.py).
 
-A record whose schema cannot be had (yet) is held with all that was fetched behind it, as if they had not been read.
+A record whose schema cannot be had yet is held (patience.py), and so is all that was fetched behind it: as if not yet read.
 """
 
 import contextlib
-import logging
 import time
 from collections.abc import Iterator
 from operator import attrgetter
@@ -18,203 +16,161 @@ from typing import Any
 import numpy as np
 from confluent_kafka import KafkaException
 
-from susurrus.agents.formats.decoders import decoder_of
+from susurrus.agents.formats import decoder_of
+from susurrus.agents.formats.waiting import Intake
 from susurrus.agents.histogram.clock import Clock
-from susurrus.agents.histogram.patience import Patience
-from susurrus.agents.histogram.sources import Growth
+from susurrus.agents.histogram.growth import Growth
+from susurrus.agents.histogram.services import HistogramServices
+from susurrus.agents.kafka.offset import Offset
 from susurrus.agents.runtime.commit import Commit, Output
-from susurrus.agents.runtime.received import Written
-from susurrus.agents.runtime.services import Services
-from susurrus.agents.runtime.stage import NotYet, Stage
+from susurrus.agents.runtime.dead_letters import DeadLetters
+from susurrus.agents.runtime.stage import NotYet, Stage, pinned_start
 from susurrus.agents.runtime.store import Store
+from susurrus.agents.runtime.ticks import Written
 from susurrus.agents.runtime.transport import Batch
+from susurrus.mechanisms.calendar import Interval, WindowIndex
 from susurrus.mechanisms.errors import Refusal
 from susurrus.mechanisms.histogram.bounding import Bounding, UserKeys
 from susurrus.topics import by_user as by_user_codec
 from susurrus.topics import ledger as ledger_codec
 from susurrus.topics.by_user import ByUserBlock
-from susurrus.topics.dead_letter import DeadLetter, encode_headers
 from susurrus.topics.partitioner import partition as partition_of
-from susurrus.topics.raw import RawColumns
+from susurrus.topics.raw import RawColumns, RawDecoder
 from susurrus.topics.reason import Reason
 
-log = logging.getLogger(__name__)
-
-_ASK_AGAIN_SECONDS = 1.0
-_OFFSET, _TIMESTAMP, _TIMESTAMP_TYPE, _VALUE = map(attrgetter, ("offset", "timestamp", "timestamp_type", "value"))
+_OFFSET, _TIMESTAMP, _TIMESTAMP_TYPE = map(attrgetter, ("offset", "timestamp", "timestamp_type"))
 
 
 class Route(Stage):
     """One raw partition."""
 
     name = "route"
+    counted = ("in", "routed", "capped", "late", "dead_letter", "before_start", "interval_moved")
 
-    def __init__(self, services: Services, partition: int) -> None:
+    services: HistogramServices
+
+    def __init__(self, services: HistogramServices, partition: int) -> None:
         super().__init__(services, partition)
         self._calendar = services.calendar
-        self._decoder = decoder_of(services.settings)
-        registry = services.settings.input.registry
-        self._patience = Patience(registry.patience if registry is not None else 0)
-        self._held: list[Any] = []
-        """Fetched, but not taken: the first of them waits."""
-        self._waiting: str | None = None
-        self._again_at = 0.0
         self._topic = services.settings.input.topic
+        decoder = RawDecoder(services.settings.raw_schema())
+        self._intake = Intake(
+            decoder_of(services.settings.input, decoder.paths),
+            lambda chunks, records: decoder.decode(chunks),
+            owner=f"{self.name}-{partition}",
+            place=f"topic={self._topic} partition={partition}",
+            end_of_log=lambda: services.clients.watermarks(self._topic, partition)[1],
+        )
         self._partitions = services.settings.topics.by_user_partitions
         self._max_future = services.settings.clock.max_future
-        self._until = services.settings.clock.until if services.settings.clock.kind == "replay" else None
+        self._live = services.settings.clock.kind != "replay"
+        self._until = None if self._live else services.settings.clock.until
         plan = services.strategy.plan
         self._limits: Bounding | None = None
         if services.strategy.bounding.max_keys is None:
             self._limits = Bounding(max_records=plan.max_records, max_records_per_key=plan.max_records_per_key)
         self._clock: Clock
-        self._first_window = 0
-        self._ticked = 0
+        self._first_window = WindowIndex(0)
+        self._ticked = Interval(0)
         self._written: Written
-        self._fetched = -1
-        self._taken = -1
+        self._taken = Offset(-1)
         """Input offset up to which records are decided; where nothing waits, what has been fetched."""
-        self._committed = -1
+        self._committed = Offset(-1)
         self._growth: Growth | None = None
-        """Partition 0 of a live topic; an archive is what it was at the founding."""
+        """Of partition 0 of a live topic; an archive stays what it was when the pipeline began."""
         self._announced: list[ledger_codec.Sources] = []
-        self._committed_look = 0
+        self._committed_look = Interval(0)
         self._blind = False
         """The last look failed."""
         self._blocks: dict[int, list[bytes]] = {}
-        self._letters: list[tuple[dict[str, Any], list[tuple[str, bytes]]]] = []
+        self._letters = DeadLetters(
+            services, partition, stage=self.name, topic=self._topic, keep=services.settings.worker.dead_letter_values
+        )
 
     # ---- input -------------------------------------------------------------------------------------------------------
 
-    def restore(self, store: Store, meta: dict[str, Any] | None, position: int) -> int:
-        """Continue after the last commit, or begin where the ledger says."""
-        services, settings = self.services, self.services.settings
-        self._blocks, self._letters, self._announced, self._blind = {}, [], [], False
-        self._held, self._waiting, self.full = [], None, False
-        ledger = services.ledger
-        self._first_window = ledger.first_window
-        end: int | None = None
-        live = settings.clock.kind != "replay"
-        if meta is None:
-            self.counters = {
-                "in": 0,
-                "routed": 0,
-                "capped": 0,
-                "late": 0,
-                "dead_letter": 0,
-                "before_start": 0,
-                "interval_moved": 0,
-            }
-            closed = self._calendar.first_interval(self._first_window) - 1
-            growth: dict[str, Any] = {"looked": closed, "sources": ((closed + 1, len(ledger.start.offsets)),)}
-            if self.partition in ledger.start.offsets:
-                position = ledger.start.offsets[self.partition]
-                if services.clients.topic_id(self._topic) != ledger.start.topic_id:
-                    raise Refusal(
-                        f"topic={self._topic} is not the one the pipeline began with (topic_id={ledger.start.topic_id}): restore "
-                        f"it, or {ledger.way_out}"
-                    )
-            elif not live:
-                raise Refusal(
-                    f"topic={self._topic} partition={self.partition} was added when the archive had begun to be read, so it is not "
-                    "part of it: give the pipeline a new name to start over with the whole archive"
-                )
-            else:
-                # The raw topic has grown: source 0 announces from which interval on the readers wait for us.
-                sources = ledger.joined(self.partition)
-                if sources is None:
-                    raise NotYet("waiting for source 0 to announce the new raw partition")
-                closed = sources.from_interval - 1
-                # Its log begins at 0: what retention ate before the first commit is refused, not skipped.
-                position = 0
-            if not live:
-                _, end = services.clients.watermarks(self._topic, self.partition)
-            last_stamp, ticked = None, closed
-            written = [0] * self._partitions
-        else:
-            closed, end, ticked = int(meta["closed"]), meta["end"], int(meta["ticked"])
-            last_stamp, growth = meta["last_stamp"], meta["growth"]
-            written = meta["written"]
-        self._written = Written(
-            self.partition, services.topic("by-user"), written, config_digest=services.config_digest
-        )
-        self._clock = Clock(settings, self._calendar, closed=closed, end=end)
-        if last_stamp is not None:
-            self._clock.last_stamp = int(last_stamp)
-        if live and self.partition == 0:
-            self._growth = Growth(
-                self._calendar,
-                margin=self._clock.margin,
-                looked=int(growth["looked"]),
-                sources=tuple(growth["sources"]),
+    def begin(self, start: Offset) -> tuple[dict[str, Any], Offset]:
+        """Where the ledger says that the epoch begins; a partition that is new since then joins at the announced interval."""
+        ledger, end = self.services.ledger, None
+        closed = Interval(self._calendar.first_interval(ledger.first_window) - 1)
+        growth = {"looked": closed, "sources": ((closed + 1, len(ledger.start.offsets)),)}
+        if self.partition in ledger.start.offsets:
+            position = pinned_start(self.services, self.partition)
+        elif not self._live:
+            raise Refusal(
+                f"topic={self._topic} partition={self.partition} was added when the archive had begun to be read, so it is not "
+                "part of it: give the pipeline a new name to start over with the whole archive"
             )
-            self._committed_look = self._growth.looked
-        self._ticked = ticked
-        self._fetched = self._taken = self._committed = position
-        return position
+        else:
+            # The raw topic has grown: source 0 announces from which interval on the readers wait for us.
+            sources = ledger.joined(self.partition)
+            if sources is None:
+                raise NotYet("waiting for source 0 to announce the new raw partition")
+            closed = Interval(sources.from_interval - 1)
+            # Its log begins at 0: what retention ate before the first commit is refused, not skipped.
+            position = Offset(0)
+        if not self._live:
+            _, end = self.services.clients.watermarks(self._topic, self.partition)
+        meta = {
+            "closed": closed,
+            "ticked": closed,
+            "written": [0] * self._partitions,
+            "end": end,
+            "last_stamp": None,
+            "growth": growth,
+        }
+        return meta, position
+
+    def resume(self, store: Store, meta: dict[str, Any], position: Offset) -> None:
+        """Clock, counts and looks of the last commit."""
+        services = self.services
+        self._blocks, self._announced, self._blind = {}, [], False
+        self._letters.clear()
+        self.full = False
+        self._intake.restart(position)
+        self._first_window = services.ledger.first_window
+        self._written = Written(
+            self.partition, services.topic("by-user"), meta["written"], config_digest=services.config_digest
+        )
+        closed = Interval(int(meta["closed"]))
+        self._clock = Clock(services.settings, self._calendar, closed=closed, end=meta["end"])
+        if meta["last_stamp"] is not None:
+            self._clock.last_stamp = int(meta["last_stamp"])
+        if self._live and self.partition == 0:
+            looked = Interval(int(meta["growth"]["looked"]))
+            self._growth = Growth(
+                self._calendar, margin=self._clock.margin, looked=looked, sources=tuple(meta["growth"]["sources"])
+            )
+            self._committed_look = looked
+        self._ticked = Interval(int(meta["ticked"]))
+        self._taken = self._committed = position
 
     def take(self, batch: Batch) -> None:
         """Decode, place, and pack; behind a record that waits, wait."""
-        self._fetched = batch.end
-        if self._held:
-            self._held += batch.records
-        else:
-            self._held = batch.records
+        waited = bool(self._intake.held)
+        self._intake.take(batch.records, batch.end)
+        if not waited:
             self._go_on(int(time.time() * 1000))
 
     def _go_on(self, now: int) -> None:
         """Take what is held, up to the first record that waits."""
-        clock, records = self._clock, self._held
-        if clock.end is not None and self._fetched > clock.end:
-            # What was appended after the archive's end was pinned belongs to no archive.
-            records = [record for record in records if record.offset < clock.end]
-        taken = 0
+        clock, intake = self._clock, self._intake
+        if clock.kind == "producer" and intake.held:
+            # What "too far ahead" means depends on now: after a pause the last cut is long ago. Unknown is no option here,
+            # so a broker that does not answer makes the task start again.
+            self._ask_for_cut(int(time.time() * 1000))
+        # What was appended after the archive's end was pinned belongs to no archive.
+        records, columns, beyond = intake.decode(now, below=clock.end)
         if records:
-            if clock.kind == "producer":
-                # What "too far ahead" means depends on now: after a pause the last cut is long ago. Unknown is no option here,
-                # so a broker that does not answer makes the task start again.
-                self._ask_for_cut(int(time.time() * 1000))
-            columns = self._decode(records, now)
-            taken = len(columns)
-            if taken:
-                self._pack(records[:taken], columns)
-        if taken < len(records):
-            self._taken, self.full = records[taken].offset, True
-            self._held = self._held[taken:]
-        else:
-            beyond = len(self._held) - taken
-            self.counters["in"] += beyond
-            self.counters["late"] += beyond
-            self._taken, self.full = self._fetched, False
-            self._held = []
-        self._patience.passed(self._taken)
-
-    def _decode(self, records: list[Any], now: int) -> RawColumns:
-        """Columns of the records before the first that waits."""
-
-        def overdue(row: int) -> bool:
-            return self._patience.over(records[row].offset, records[row].timestamp, now)
-
-        decoded = self._decoder.decode(list(map(_VALUE, records)), overdue)
-        if decoded.waits is None:
-            self._waiting = None
-            return decoded.columns
-        record = records[len(decoded.columns)]
-        waiting = f"topic={self._topic} partition={self.partition} offset={record.offset}: {decoded.waits}"
-        if waiting != self._waiting:
-            self._waiting = waiting
-            log.warning("%s-%d waits: %s", self.name, self.partition, waiting)
-        self._again_at = time.monotonic() + _ASK_AGAIN_SECONDS
-        # While the broker does not answer, what was seen before has to do.
-        with contextlib.suppress(KafkaException):
-            _, end = self.services.clients.watermarks(self._topic, self.partition)
-            self._patience.saw(end, int(time.time() * 1000))
-        return decoded.columns
+            self._pack(records, columns)
+        self.counters["in"] += beyond
+        self.counters["late"] += beyond
+        self._taken, self.full = Offset(intake.position), bool(intake.held)
 
     def _ask_for_cut(self, now: int) -> None:
         wanted = self._clock.wants_cut(now)
         if wanted is not None:
-            self._clock.asked(wanted, self.services.clients.watermarks(self._topic, self.partition)[1])
+            self._clock.cuts.asked(wanted, self.services.clients.watermarks(self._topic, self.partition)[1])
 
     def _pack(self, records: list[Any], columns: RawColumns) -> None:
         n = len(records)
@@ -246,7 +202,7 @@ class Route(Stage):
         counters["in"] += n
         counters["late"] += int(late.sum())
         counters["interval_moved"] += placed.clamped
-        self._refuse(records, reason)
+        counters["dead_letter"] += self._letters.refuse(records, reason)
 
         rows = np.flatnonzero(good)
         if not len(rows):
@@ -275,10 +231,10 @@ class Route(Stage):
                 self._blocks.setdefault(number, []).extend(by_user_codec.encode(piece) for piece in pieces)
 
     def _without_over_cap(self, rows: Any, columns: RawColumns, interval: Any, window: Any) -> Any:
-        """Rows without those that bound would drop whatever came before them: one user cannot fill the pipeline.
+        """Rows without those that bound would drop with any history: so one user cannot fill the pipeline.
 
-        Caps are monotone: what a user's records of one interval in this batch push over C or m on their own is over it with any
-        history too (docs/guarantees/bounding.md). That does not hold for a cap on distinct keys, where history may name the key.
+        Caps are monotone. A record that is over C or m because of its user's records of one interval in this batch is over it
+        with any history, too (docs/guarantees/bounding.md). A cap on distinct keys is not monotone: history may name the key.
         """
         limits = self._limits
         if limits is None or int(np.bincount(columns.user[rows]).max()) <= limits.max_records:
@@ -292,28 +248,16 @@ class Route(Stage):
         kept = limits.close(member, columns.key[order], np.ones(members, np.int32), UserKeys.empty(members)).kept
         return np.sort(order[kept])
 
-    def _refuse(self, records: list[Any], reason: Any) -> None:
-        bad = np.flatnonzero(reason)
-        self.counters["dead_letter"] += len(bad)
-        keep = self.services.settings.worker.dead_letter_values
-        for row in bad.tolist():
-            record = records[row]
-            letter = DeadLetter(Reason(int(reason[row])), self._topic, self.partition, record.offset)
-            value, key = (record.value, record.key) if keep else (None, None)
-            if len(value or b"") + len(key or b"") > self.services.max_record_bytes:
-                value = key = None
-            self._letters.append(({"value": value, "key": key}, encode_headers(letter)))
-
     # ---- output ------------------------------------------------------------------------------------------------------
 
     def commits(self, now: int) -> Iterator[Commit]:
         """One commit for everything packed, with a tick if a boundary was passed."""
         clock = self._clock
-        # While a leader is being elected: ask again in the next round, a later cut is as good.
+        # While a leader is being elected, nobody answers. A cut of the next round is as good.
         with contextlib.suppress(KafkaException):
             self._ask_for_cut(now)
         self._look_for_growth(now)
-        if self._held and (self._waiting is None or time.monotonic() >= self._again_at):
+        if self._intake.due:
             self._go_on(now)
         clock.moved(self._taken)
         growth = self._growth
@@ -331,14 +275,12 @@ class Route(Stage):
         for number, blocks in self._blocks.items():
             outputs.append(Output(topic, number, [{"value": block} for block in blocks]))
         self._written.count(outputs)
-        if self._letters:
-            messages, headers = (list(column) for column in zip(*self._letters, strict=True))
-            outputs.append(Output(self.services.topic("dead-letter"), self.partition, messages, headers))
+        outputs += self._letters.outputs()
         if self._announced:
             outputs.append(self.services.ledger.output(*self._announced))
         if interval > self._ticked:
             outputs += self._tick(interval)
-        self._blocks, self._letters, self._announced = {}, [], []
+        self._blocks, self._announced = {}, []
         self._ticked = max(self._ticked, interval)
         self._committed = self._taken
         meta: dict[str, Any] = {
@@ -355,7 +297,7 @@ class Route(Stage):
         yield Commit(position=self._taken, meta=meta, outputs=outputs)
 
     def _look_for_growth(self, now: int) -> None:
-        """At public instants; what was seen is committed at once, so that no later look takes its place."""
+        """Look at public instants. A look is committed at once, so that no later one takes its place."""
         growth = self._growth
         if growth is None or (interval := growth.due(now)) is None:
             return
@@ -369,7 +311,7 @@ class Route(Stage):
         if grown is not None:
             self._announced.append(ledger_codec.Sources(number=grown[1], from_interval=grown[0]))
 
-    def _tick(self, interval: int) -> list[Output]:
+    def _tick(self, interval: Interval) -> list[Output]:
         """Ticks for every by-user partition; source 0's carry the numbers of sources and from which interval on they hold."""
         growth = self._growth
         if growth is None:
@@ -380,15 +322,14 @@ class Route(Stage):
 
     def stall(self, now: int) -> str | None:
         """What holds this source back."""
-        if self._waiting:
-            return self._waiting
+        if self._intake.waits:
+            return self._intake.waits
         if self._blind:
             return (
-                f"nobody tells how many partitions topic={self._topic} has, and interval={self._ticked + 1} "
-                f"closes only then: look at "
-                "the brokers"
+                f"the brokers do not say how many partitions topic={self._topic} has, and interval={self._ticked + 1} closes only "
+                "then: look at the brokers"
             )
-        held = self._clock.stall(self._taken)
+        held = self._clock.cuts.stall(self._taken)
         return held and f"topic={self._topic} partition={self.partition}, {held}"
 
     def report(self) -> dict[str, Any]:

@@ -1,63 +1,217 @@
-"""The sections of a histogram: bounds, columns and keys."""
+"""The configuration of a histogram: the common sections, and bounds, columns, keys and privacy."""
 
-import math
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, ClassVar
 
-from pydantic import BeforeValidator, Field, WithJsonSchema
+from pydantic import Field, PrivateAttr
 
-from susurrus.agents.config.sections import Name, Positive, PositiveFloat, Section
-
-
-class BoundSettings(Section):
-    """How much one user may contribute to one window. Public constants: choose them without looking at the data."""
-
-    max_records_per_user: Positive = 32
-    """C: records kept per user and window, the first ones by trigger and position. More keeps more data, at more
-    noise."""
-    max_records_per_key: Positive = 1
-    """m: records kept per user and key; 1 counts each user at most once per key."""
-    max_keys_per_user: Positive | None = None
-    """Optional cap on distinct keys per user and window; lowers the noise where users have few keys but many records.
-    Not for strategies `weighted`, `adaptive` and `closing`."""
-
-
-class ColumnSettings(Section):
-    """One published column."""
-
-    name: Name
-    """Name of the column in the output."""
-    kind: Literal["count", "users", "sum", "mean"] = "count"
-    """`count`: kept records. `users`: distinct users. `sum`: of `field`. `mean`: of `field`, from a sum and a count."""
-    field: str | None = None
-    """`sum` and `mean`: the numeric field, a dotted path."""
-    bound: PositiveFloat | None = None
-    """`sum` and `mean`: values are clamped to [-bound, bound] before anything else. Public: choose it without looking
-    at the data."""
-    grid: PositiveFloat | None = None
-    """`sum` and `mean`: values are rounded to multiples of this, so that sums are exact. Default: bound / 1024."""
+from susurrus.agents import formats
+from susurrus.agents.config.settings import Settings
+from susurrus.agents.histogram import declared
+from susurrus.agents.histogram.columns import Column, ColumnSettings, Layout, layout, problems
+from susurrus.agents.histogram.privacy import PrivacySettings
+from susurrus.agents.histogram.sections import BoundSettings, KeySettings
+from susurrus.mechanisms.histogram.plan import Column as PlanColumn
+from susurrus.mechanisms.histogram.plan import Plan
+from susurrus.mechanisms.histogram.registry import STRATEGIES
+from susurrus.mechanisms.histogram.strategy import Need
+from susurrus.topics.raw import RawSchema
+from susurrus.topics.spec import HISTOGRAM_TOPICS, PUBLISHED_KEYS, TopicSpec
+from susurrus.topics.timestamps import format_time
 
 
-def _key(value: Any) -> Any:
-    scalars = value if isinstance(value, list | tuple) else [value]
-    finite = (not isinstance(item, float) or math.isfinite(item) for item in scalars)
-    if not all(finite) or not all(item is None or isinstance(item, str | bool | int | float) for item in scalars):
-        raise ValueError("write each key as a JSON scalar, or as a list of scalars for a composite key")
-    return tuple(value) if isinstance(value, list) else value
+class HistogramSettings(Settings):
+    """The whole configuration of a histogram."""
 
+    kind = "histogram"
+    published: ClassVar[tuple[str, ...]] = (
+        *Settings.published,
+        "bounds",
+        "columns",
+        "keys",
+        "privacy.epsilon",
+        "privacy.delta",
+        "privacy.strategy",
+        "privacy.gaussian_delta_fraction",
+        "privacy.selection_share",
+    )
+    """``keys.declared_file`` enters by its content, not its name. Of the strategies' sections that of the chosen one is covered,
+    as its parameters' ``published`` values."""
+    secret_field = "privacy.secret_file"
 
-class KeySettings(Section):
+    bounds: BoundSettings = BoundSettings()
+    """How much one user may contribute to one window."""
+    columns: tuple[ColumnSettings, ...] = (ColumnSettings(name="count"),)
+    """The published columns; one COUNT by default."""
+    keys: KeySettings = KeySettings()
     """Keys that are public knowledge, and whether others may be discovered."""
+    privacy: PrivacySettings = Field(examples=[{"epsilon": 6.0, "delta": 1e-9}])
+    """The promise per user and window."""
 
-    declared: tuple[
-        Annotated[Any, BeforeValidator(_key), WithJsonSchema({"description": "a JSON scalar, or a list of them"})], ...
-    ] = ()
-    """Keys published from the first trigger on without selection, also without data, at no cost in delta. The list
-    must not come from the data being protected, other than through published outputs."""
-    declared_file: Path | None = None
-    """The same list from a file, one JSON scalar or array a line; a relative path starts at the configuration file."""
-    discover: bool = True
-    """Whether keys that are not declared may be published, after selection. `false` needs declared keys and spends all
-    of delta on the values."""
-    minimum_users: Annotated[int, Field(ge=0)] = 0
-    """Never publish an undeclared key with this many distinct users or fewer, whatever the noise says."""
+    _declared: tuple[bytes, ...] = PrivateAttr(default=())
+
+    @property
+    def layout(self) -> Layout:
+        """Which fields are decoded, which columns are measured, which are published."""
+        return layout(self.columns)
+
+    @property
+    def measured_columns(self) -> tuple[Column, ...]:
+        """What the mechanism measures: every column but means, and the sums and counts that means still need."""
+        return self.layout.measured
+
+    @property
+    def declared_keys(self) -> tuple[bytes, ...]:
+        """The declared keys as canonical JSON, from the list or the file, sorted, without duplicates."""
+        return self._declared or declared.canonical(self.keys.declared)
+
+    @property
+    def topic_specs(self) -> tuple[TopicSpec, ...]:
+        """The topics of a histogram; one more where the strategy is told which keys are published already."""
+        feedback = Need.PUBLISHED_KEYS in self.privacy.chosen.needs
+        return (*HISTOGRAM_TOPICS, PUBLISHED_KEYS) if feedback else HISTOGRAM_TOPICS
+
+    def plan(self) -> Plan:
+        """The mechanism's public constants. Raises ConfigurationError where the strategy refuses them."""
+        privacy = self.privacy
+        return Plan(
+            strategy=privacy.strategy,
+            parameters=privacy.parameters,
+            triggers=self.triggers,
+            epsilon=privacy.epsilon,
+            delta=privacy.delta,
+            columns=tuple(PlanColumn(name=c.name, kind=c.measures, bound=c.bound) for c in self.measured_columns),
+            max_records=self.bounds.max_records_per_user,
+            max_records_per_key=self.bounds.max_records_per_key,
+            max_keys=self.bounds.max_keys_per_user,
+            minimum_users=self.keys.minimum_users,
+            discover=self.keys.discover,
+            gaussian_delta_fraction=privacy.gaussian_delta_fraction,
+            selection_share=privacy.selection_share,
+        )
+
+    def raw_schema(self) -> RawSchema:
+        """How to decode the raw topic's records."""
+        return RawSchema(
+            user=self.input.user,
+            key=self.input.key,
+            values=self.layout.values,
+            time=None if self.input.time == "kafka" else self.input.time,
+            time_unit=self.input.time_unit,
+            null_user=self.input.null_user,
+            null_key=self.input.null_key,
+            max_key_bytes=self.input.max_key_bytes,
+        )
+
+    def published_fields(self) -> dict[str, Any]:
+        """As for every kind. Of the privacy sections only the strategy's own counts; keys count by their canonical form."""
+        fields = super().published_fields()
+        fields["keys"] = {
+            # Order and duplicates of the declared list change nothing; where it is kept changes nothing either.
+            "declared": [key.decode() for key in self.declared_keys],
+            "discover": self.keys.discover,
+            "minimum_users": self.keys.minimum_users,
+        }
+        if parameters := self.privacy.parameters.published():
+            fields[f"privacy.{self.privacy.strategy}"] = parameters
+        return fields
+
+    @classmethod
+    def is_published(cls, path: str) -> bool:
+        """As for every kind; the parameters of a strategy where it is the strategy."""
+        section, _, name = path.partition(".")
+        return super().is_published(path) or (section == "privacy" and name.partition(".")[0] in STRATEGIES)
+
+    def read_files(self, directory: Path) -> None:
+        """Read the declared keys, where they are in a file. Raises ConfigurationError that names its line."""
+        super().read_files(directory)
+        if self.keys.declared_file is not None:
+            self._declared = declared.read(directory / self.keys.declared_file, len(self.input.key))
+
+    def problems(self) -> list[str]:
+        """As for every kind, in the order of the sections."""
+        found = super().problems()
+        for check in (_start, _input, _bounds, _columns, _keys, _budget):
+            found += check(self)
+        return found
+
+
+def _start(settings: HistogramSettings) -> Iterator[str]:
+    window, start = settings.window, settings.start
+    until = settings.clock.until
+    if until is not None and settings.clock.kind != "replay":
+        yield f'clock.until: has no meaning for clock.kind = "{settings.clock.kind}"; leave it out'
+    if until is None and settings.clock.kind == "replay":
+        yield (
+            'clock.until: is missing; with clock.kind = "replay" say where the archive ends, so that nobody\'s last record '
+            "decides which triggers are published"
+        )
+    if until is not None and start.first_window is not None and until <= start.first_window:
+        yield f'clock.until = "{format_time(until)}": is not after start.first_window; correct one of them'
+    if isinstance(start.from_, int) and settings.clock.kind == "producer":
+        yield (
+            f'start.from = "{format_time(start.from_)}": is looked up by time stamps, and producers choose these with '
+            'clock.kind = "producer", so one forged stamp could decide which of everybody\'s records count; use "latest", or '
+            '"earliest" with start.first_window'
+        )
+    if start.first_window is None:
+        if start.from_ == "earliest":
+            yield (
+                'start.first_window: is missing; with start.from = "earliest" say where the first window starts, '
+                "so that no old record can decide it"
+            )
+        elif settings.clock.kind == "replay":
+            yield ('start.first_window: is missing; with clock.kind = "replay" say where the archive begins')
+    elif offset := (start.first_window - window.origin) % window.length:
+        yield (
+            f'start.first_window = "{format_time(start.first_window)}": is not the start of a window; '
+            f'use "{format_time(start.first_window - offset)}", or move window.origin'
+        )
+
+
+def _input(settings: HistogramSettings) -> Iterator[str]:
+    key = settings.input.key
+    if not settings.input.user:
+        yield 'input.user: is missing; name the field that identifies the user, for example user = "user_id"'
+    if not key:
+        yield 'input.key: is missing; name the fields to group by, for example key = ["url"]'
+    if len(set(key)) < len(key):
+        yield "input.key: names a field twice; leave one of them out"
+    yield from formats.problems(settings.input)
+
+
+def _bounds(settings: HistogramSettings) -> Iterator[str]:
+    bounds = settings.bounds
+    if bounds.max_records_per_key > bounds.max_records_per_user:
+        yield (
+            f"bounds.max_records_per_key = {bounds.max_records_per_key}: more than bounds.max_records_per_user = "
+            f"{bounds.max_records_per_user}; use at most that"
+        )
+    name, ranked_by = settings.privacy.strategy, settings.privacy.chosen.ranked_by
+    if bounds.max_keys_per_user is not None and ranked_by:
+        yield f'bounds.max_keys_per_user: not with strategy "{name}"; use privacy.{name}.{ranked_by} instead'
+
+
+def _columns(settings: HistogramSettings) -> Iterator[str]:
+    bounds = settings.bounds
+    return problems(settings.columns, records=bounds.max_records_per_key * bounds.max_records_per_user)
+
+
+def _keys(settings: HistogramSettings) -> Iterator[str]:
+    keys, arity = settings.keys, len(settings.input.key)
+    if keys.declared and keys.declared_file:
+        yield "keys.declared_file: there is keys.declared too; keep one of them"
+    if not keys.discover and not keys.declared and not keys.declared_file:
+        yield "keys.discover = false: nothing would be published; declare keys, or set discover = true"
+    if any((len(key) if isinstance(key, tuple) else 1) != arity for key in keys.declared):
+        yield f"keys.declared: every key needs as many parts as input.key, which has {arity}; correct the list"
+
+
+def _budget(settings: HistogramSettings) -> Iterator[str]:
+    if settings.budget is None:
+        return
+    for name in ("epsilon", "delta"):
+        total, window = getattr(settings.budget, name), getattr(settings.privacy, name)
+        if total < window:
+            yield f"budget.{name} = {total:g}: less than one window's privacy.{name} = {window:g}; raise it"

@@ -6,6 +6,7 @@ from hashlib import blake2b
 import numpy as np
 import numpy.typing as npt
 
+from susurrus.mechanisms.calendar import WindowStart
 from susurrus.topics.bounded import LIST_COLUMNS, BoundedBlock
 
 Int64 = npt.NDArray[np.int64]
@@ -21,13 +22,13 @@ class Gathered:
     weight: Int64
     sums: Int64
     lists: Int64 | None = None
-    """(n, 3), at a last trigger of strategy `closing`: what the users' lists add."""
+    """(n, 3), at a last trigger: what the users' lists add, where the strategy needs them."""
 
 
-def gather(blocks: list[BoundedBlock], columns: int) -> dict[int, Gathered]:
+def gather(blocks: list[BoundedBlock], columns: int) -> dict[WindowStart, Gathered]:
     """Add up the blocks of an interval, from all by-user partitions: window start in ms -> increments."""
-    result: dict[int, Gathered] = {}
-    for start in sorted({int(w) for block in blocks for w in np.unique(block.window)}):
+    result: dict[WindowStart, Gathered] = {}
+    for start in sorted({WindowStart(int(w)) for block in blocks for w in np.unique(block.window)}):
         parts = []
         for block in blocks:
             rows = np.flatnonzero(block.window == start)

@@ -1,11 +1,11 @@
-"""The users' lists as a whole, for strategy `closing`: numbers for their keys, and the measurement at a window's last trigger.
+"""The users' lists of keys: numbers for their keys, and the measurement of all lists at a window's last trigger.
 
     bound, every interval:    (window, key) ──KeyNumbers──▶ number, which a user's row holds instead of a hash
     bound, last trigger:  all rows of the window ──measure──▶ one block of list sums for bounded
 
-A hash would do for caps, where a collision makes one user's caps tighter. Here a number must lead back to its key, and two keys
-that became one would add up; numbers are exact. They are given in order of arrival, mean nothing outside this partition's state,
-and are never given twice.
+For caps a hash is enough: a collision makes one user's caps tighter. Here a number must lead back to its key, and two keys with
+one number would be added up, so numbers are exact. They are given in order of arrival, mean nothing outside this partition's
+state, and are never given twice.
 
 State keys: ``k`` window key -> number, ``i`` window number -> key.
 """
@@ -16,9 +16,10 @@ from itertools import chain
 import numpy as np
 import numpy.typing as npt
 
-from susurrus.agents.histogram.state_keys import ordered
+from susurrus.agents.histogram.intervals import ordered
 from susurrus.agents.runtime.store import Store, prefix_end
-from susurrus.mechanisms.histogram.closing import ListWeights
+from susurrus.mechanisms.calendar import Interval, WindowIndex, WindowStart
+from susurrus.mechanisms.histogram.user_lists import ListWeights
 from susurrus.topics.bounded import BoundedBlock
 
 NUMBERS, KEYS = b"k", b"i"
@@ -34,9 +35,9 @@ class KeyNumbers:
     def __init__(self, store: Store, following: int) -> None:
         self._store = store
         self.next = following
-        self._new: dict[int, tuple[int, bytes]] = {}
+        self._new: dict[int, tuple[WindowIndex, bytes]] = {}
 
-    def of(self, windows: Sequence[int], keys: Sequence[bytes]) -> npt.NDArray[np.uint64]:
+    def of(self, windows: Sequence[WindowIndex], keys: Sequence[bytes]) -> npt.NDArray[np.uint64]:
         """uint64[n]: numbers of distinct (window, key) pairs; new ones count only once `kept` has said so."""
         stored = self._store.get([NUMBERS + ordered(w) + key for w, key in zip(windows, keys, strict=True)])
         numbers = np.empty(len(keys), np.uint64)
@@ -61,7 +62,7 @@ class KeyNumbers:
         return puts
 
 
-def keys_of(store: Store, window: int, puts: dict[bytes, bytes]) -> tuple[npt.NDArray[np.uint64], list[bytes]]:
+def keys_of(store: Store, window: WindowIndex, puts: dict[bytes, bytes]) -> tuple[npt.NDArray[np.uint64], list[bytes]]:
     """(numbers ascending, their keys) of a window, with what the commit at hand adds."""
     prefix = KEYS + ordered(window)
     numbers: list[int] = []
@@ -116,8 +117,10 @@ def _add(
     sums += lists.add_up(indptr, key, unit)
 
 
-def block_of(partition: int, interval: int, window: int, keys: list[bytes], sums: Int64, columns: int) -> BoundedBlock:
-    """What bounded is told: keys with any weight, in byte order, for numbers mean nothing; nothing of their increments."""
+def block_of(
+    partition: int, interval: Interval, window: WindowStart, keys: list[bytes], sums: Int64, columns: int
+) -> BoundedBlock:
+    """The block for bounded: keys with any weight, in byte order, since numbers mean nothing. It has no increments."""
     rows = np.array(sorted(np.flatnonzero(sums.any(axis=1)).tolist(), key=keys.__getitem__), np.intp)
     zeros = np.zeros(len(rows), np.int64)
     return BoundedBlock(

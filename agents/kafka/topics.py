@@ -6,34 +6,40 @@ follow a grown raw topic are added.
 """
 
 import time
-from collections.abc import Iterator
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, NewTopic, OffsetSpec, ResourceType
+from confluent_kafka.admin import (
+    AclOperation,
+    AdminClient,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+    OffsetSpec,
+    ResourceType,
+)
 
 from susurrus.agents.config.settings import Settings
-from susurrus.agents.histogram.privacy import AdaptiveSettings
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.topics import charges
-from susurrus.topics.spec import HISTOGRAM_TOPICS, PUBLISHED_KEYS, TopicSpec
+from susurrus.topics.spec import TopicSpec
 
 _REQUEST_SECONDS = 30.0
 _MAX_RECORD_BYTES = 1_048_588
+_PURGED = ("by-user", "bounded")
+"""Topics in which workers delete what has been read."""
 
 
-def specs_of(settings: Settings) -> tuple[TopicSpec, ...]:
-    """The topics of the pipeline's kind and strategy."""
-    if settings.pipeline.kind == "stream":
-        from susurrus.topics.spec import STREAM_TOPICS
-
-        return STREAM_TOPICS
-    if settings.pipeline.kind == "local":
-        from susurrus.topics.spec import LOCAL_TOPICS
-
-        return LOCAL_TOPICS
-    told = isinstance(settings.privacy.by_rank, AdaptiveSettings)
-    return (*HISTOGRAM_TOPICS, PUBLISHED_KEYS) if told else HISTOGRAM_TOPICS
+def rights_of(settings: Settings) -> dict[str, set[AclOperation]]:
+    """What a worker must be allowed to do with every topic, by full name. Read and Write bring Describe with them."""
+    own = [settings.topic(spec.name) for spec in settings.topic_specs]
+    rights = {topic: {AclOperation.READ, AclOperation.WRITE} for topic in own}
+    for topic in {settings.topic(name) for name in _PURGED} & set(own):
+        rights[topic].add(AclOperation.DELETE)
+    rights[charges.topic_name(settings.pipeline.prefix)] = {AclOperation.READ, AclOperation.WRITE}
+    if settings.reads_raw:
+        rights[settings.input.topic] = {AclOperation.READ}
+    return rights
 
 
 def _partitions(settings: Settings, spec: TopicSpec, raw: int) -> int:
@@ -68,7 +74,7 @@ def _config(settings: Settings, spec: TopicSpec, replication: int) -> dict[str, 
 
 
 def _raw_partitions(settings: Settings, admin: AdminClient) -> int:
-    if settings.pipeline.kind == "local":
+    if not settings.reads_raw:
         return settings.topics.by_user_partitions  # its input, the reports, is a topic of its own
     topic = settings.input.topic
     # All topics are listed: asking for one would create it where the broker creates topics by itself.
@@ -91,7 +97,7 @@ def create_topics(settings: Settings, admin: AdminClient) -> list[str]:
             f"warning: {len(metadata.brokers)} broker(s), so topics get replication {replication} instead of "
             f"{settings.topics.replication_factor}: a lost disk loses the pipeline's state"
         )
-    wanted = {settings.topic(spec.name): spec for spec in specs_of(settings)}
+    wanted = {settings.topic(spec.name): spec for spec in settings.topic_specs}
     missing = []
     for name, spec in wanted.items():
         existing = metadata.topics.get(name)
@@ -147,14 +153,14 @@ def check_topics(settings: Settings, admin: AdminClient) -> list[str]:
     """One line per topic: ok, or what is wrong and what to do."""
     raw = _raw_partitions(settings, admin)
     metadata = admin.list_topics(timeout=_REQUEST_SECONDS)
-    wanted = {settings.topic(spec.name): spec for spec in specs_of(settings)}
+    wanted = {settings.topic(spec.name): spec for spec in settings.topic_specs}
     present = [name for name in wanted if name in metadata.topics]
     resources = [ConfigResource(ResourceType.TOPIC, name) for name in present]
     configs = {
         resource.name: {name: entry.value for name, entry in future.result(timeout=_REQUEST_SECONDS).items()}
         for resource, future in (admin.describe_configs(resources) if resources else {}).items()
     }
-    lines = list(_clock_problems(settings, admin))
+    lines = []
     shared = charges.topic_name(settings.pipeline.prefix)
     if shared not in metadata.topics:
         lines.append(f"missing  {shared}: run `susurrus topics create`")
@@ -185,31 +191,3 @@ def check_topics(settings: Settings, admin: AdminClient) -> list[str]:
             problems.append(f"replication is {replication}, configured {settings.topics.replication_factor}")
         lines.append(f"ok       {name}" if not problems else f"wrong    {name}: {'; '.join(problems)}")
     return lines
-
-
-def _clock_problems(settings: Settings, admin: AdminClient) -> Iterator[str]:
-    """Does the raw topic stamp its records as the clock expects?"""
-    if settings.pipeline.kind != "histogram":
-        return  # reports carry their interval, streams go by position
-    topic = settings.input.topic
-    [future] = admin.describe_configs([ConfigResource(ResourceType.TOPIC, topic)]).values()
-    config = future.result(timeout=_REQUEST_SECONDS)
-    stamped = config["message.timestamp.type"].value
-    if "compact" in config["cleanup.policy"].value.split(","):
-        yield (
-            f"wrong    {topic}: cleanup.policy={config['cleanup.policy'].value}, and one user's record could remove another's, "
-            "which no noise hides: feed the pipeline from a topic with cleanup.policy=delete"
-        )
-    if settings.clock.kind == "replay" and config["retention.ms"].value != "-1":
-        yield (
-            f"wrong    {topic}: retention.ms={config['retention.ms'].value}, and an archive's old records would be deleted on "
-            "arrival: set it to -1"
-        )
-    expected = {"broker": "LogAppendTime", "producer": "CreateTime"}.get(settings.clock.kind)
-    if expected is not None and stamped != expected:
-        yield (
-            f'wrong    {topic}: message.timestamp.type={stamped}, but clock.kind="{settings.clock.kind}" needs {expected}: '
-            "change the topic or clock.kind"
-        )
-    else:
-        yield f"ok       {topic} (raw, {stamped})"

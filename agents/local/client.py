@@ -4,14 +4,14 @@
         client.report(231.4)
 
 Each report is eps-locally private by itself, whatever the server does: the randomisers and their epsilon are the
-device's own, a threshold from the server only says where to clip. Before a threshold exists, and for the share of
-reports that the threshold asks for, reports are phase 1 (Square Wave over [0, bound]); after that they are phase 2
-(hybrid over [0, theta]).
+device's own, and a threshold from the server only says where to clip. Before a threshold exists, reports are phase 1
+(Square Wave over [0, bound]); after that they are phase 2 (hybrid over [0, theta]), but for the share that the threshold
+keeps in phase 1.
 
 Needs numpy and confluent-kafka only. One thread runs in the background: it serves deliveries and reads the compacted
 threshold topic. Reports wait in librdkafka's bounded queue while brokers are away and are retried without duplicates.
-The true value is never kept, logged, put into an exception, a header or a key; nothing that leaves `report` depends
-on it but the report's code.
+The true value is never kept, logged, or put into an exception, a header or a key. Of what leaves `report`, only the
+report's code depends on it.
 """
 
 import logging
@@ -26,11 +26,12 @@ from typing import Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer
 
+from susurrus.agents.kafka.follow import Follower
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.mechanisms.local.hybrid import Hybrid
-from susurrus.mechanisms.local.randomness import Words, secure_word, secure_words
+from susurrus.mechanisms.local.randomness import WORD, Words, secure_word, secure_words
 from susurrus.mechanisms.local.wave import SquareWave
 from susurrus.topics import reports as report_codec
 from susurrus.topics import threshold as threshold_codec
@@ -43,7 +44,6 @@ log = logging.getLogger(__name__)
 
 _POLL_SECONDS = 0.1
 _BATCH = 20_000
-_WORD = 1 << 64
 
 OnDelivery = Callable[[str | None], None]
 """Called once for every report with None, or with the name of the Kafka error for which it was given up."""
@@ -117,7 +117,7 @@ class ToplClient:
         self._when_full = when_full
         self._on_delivery = on_delivery
         self._words = words
-        self._phase = _Phase(0, bound, None, _WORD)
+        self._phase = _Phase(0, bound, None, WORD)
         self._accepted = self._acknowledged = self._failed = self._dropped = 0
         self._lock = threading.Lock()
         self._settled = threading.Event()
@@ -146,7 +146,7 @@ class ToplClient:
             },
             logger=_silent(),
         )
-        self._consumer.assign([TopicPartition(self._threshold_topic, 0, OFFSET_BEGINNING)])
+        self._follower = Follower(self._consumer, {(self._threshold_topic, 0): OFFSET_BEGINNING})
         self._thread = threading.Thread(target=self._run, name="topl-client", daemon=True)
         self._thread.start()
         self._settled.wait(settle)
@@ -183,15 +183,16 @@ class ToplClient:
         self._check_open()
         phase = self._phase
         if phase.perturber is None or (phase.share and secure_word() < phase.share):
-            payload = report_codec.encode_one(
-                phase=1, threshold_version=0, interval=self._interval_of(at), code=self._wave.randomise_one(number)
-            )
+            number_of_phase, version, code = 1, 0, self._wave.randomise_one(number)
         else:
+            number_of_phase, version = 2, phase.version
             code = phase.perturber.randomise_one(number / phase.theta)
-            payload = report_codec.encode_one(
-                phase=2, threshold_version=phase.version, interval=self._interval_of(at), code=code
+        moment = int(time.time() * 1000) if at is None else at
+        return self._queue_one(
+            report_codec.encode_one(
+                phase=number_of_phase, threshold_version=version, interval=moment - moment % self._interval, code=code
             )
-        return self._queue_one(payload)
+        )
 
     def report_batch(
         self, values: Sequence[float] | npt.NDArray[np.float64], *, at: Sequence[int] | int | None = None
@@ -214,11 +215,9 @@ class ToplClient:
 
     def _report_some(self, numbers: npt.NDArray[np.float64], intervals: npt.NDArray[np.int64]) -> int:
         phase, n = self._phase, numbers.size
-        first = np.ones(n, dtype=np.bool_)
-        if phase.perturber is not None:
-            first[:] = False
-            if phase.share:
-                first = self._words(n) < np.uint64(min(phase.share, _WORD - 1))
+        first = np.full(n, phase.perturber is None)
+        if phase.perturber is not None and phase.share:
+            first = self._words(n) < np.uint64(min(phase.share, WORD - 1))
         codes = np.empty(n, dtype=np.int64)
         if first.any():
             codes[first] = self._wave.randomise(numbers[first], self._words)
@@ -244,13 +243,8 @@ class ToplClient:
                 if error.code() != KafkaError._QUEUE_FULL:
                     raise KafkaException(error)
             messages = failed
-            if messages and self._when_full == "drop":
-                with self._lock:
-                    self._dropped += len(messages)
+            if messages and not self._wait_for_room(len(messages)):
                 break
-            if messages:
-                self._check_open()
-                self._producer.poll(_POLL_SECONDS)
         return total - len(messages)
 
     def _queue_one(self, payload: bytes) -> bool:
@@ -258,16 +252,22 @@ class ToplClient:
             try:
                 self._producer.produce(self._topic, payload, on_delivery=self._delivered)
             except BufferError:
-                if self._when_full == "drop":
-                    with self._lock:
-                        self._dropped += 1
+                if not self._wait_for_room(1):
                     return False
-                self._check_open()
-                self._producer.poll(_POLL_SECONDS)
                 continue
             with self._lock:
                 self._accepted += 1
             return True
+
+    def _wait_for_room(self, reports: int) -> bool:
+        """The queue is full: poll once and return True, or drop that many reports and return False."""
+        if self._when_full == "drop":
+            with self._lock:
+                self._dropped += reports
+            return False
+        self._check_open()
+        self._producer.poll(_POLL_SECONDS)
+        return True
 
     def _delivered(self, error: KafkaError | None, _message: object) -> None:
         with self._lock:
@@ -277,10 +277,6 @@ class ToplClient:
                 self._failed += 1
         if self._on_delivery is not None:
             self._on_delivery(None if error is None else error.name())
-
-    def _interval_of(self, at: int | None) -> int:
-        moment = int(time.time() * 1000) if at is None else at
-        return moment - moment % self._interval
 
     def _check_open(self) -> None:
         if self._stopping.is_set():
@@ -298,50 +294,44 @@ class ToplClient:
                 self._stopping.wait(_POLL_SECONDS)
 
     def _read_threshold(self) -> None:
-        message = self._consumer.poll(_POLL_SECONDS)
-        if message is None:
-            return
-        error = message.error()
-        if error is not None:
+        try:
+            messages = self._follower.read(_POLL_SECONDS)
+        except KafkaException as error:
             # Without topic or broker we go on in phase 1, or with the threshold we have.
-            if error.code() in (KafkaError._PARTITION_EOF, KafkaError.UNKNOWN_TOPIC_OR_PART):
+            if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
                 self._settled.set()
             return
-        if message.key() != threshold_codec.CURRENT or message.value() is None:
-            return
-        try:
-            self.adopt(threshold_codec.decode(message.value()))
-        except MalformedRecord as problem:
-            log.warning("topl client: offset=%d of the threshold topic is ignored: %s", message.offset(), problem)
+        for message in messages:
+            if message.key() != threshold_codec.CURRENT or (value := message.value()) is None:
+                continue
+            try:
+                self.adopt(threshold_codec.decode(value))
+            except MalformedRecord as problem:
+                log.warning("topl client: offset=%d of the threshold topic is ignored: %s", message.offset(), problem)
+        if self._follower.caught_up:
+            self._settled.set()
 
     def adopt(self, threshold: Threshold) -> bool:
-        """Go by a threshold from now on; False if it is older than ours, or not for our epsilon and bound.
+        """Use a threshold from now on. Returns False if it is older than ours, or not for our epsilon and bound.
 
         Whatever it says, reports stay epsilon-private: it chooses the clipping point and the mixture, nothing else.
         """
-        fits = (
-            threshold.epsilon == self._epsilon
-            and threshold.bound == self._bound
-            and threshold.scale == self._wave.scale
-            and 0 < threshold.theta <= threshold.bound
-        )
-        if not fits:
+        theirs = (threshold.epsilon, threshold.bound, threshold.scale)
+        if theirs != (self._epsilon, self._bound, self._wave.scale) or not 0 < threshold.theta <= threshold.bound:
             if threshold.version not in self._ignored:
                 self._ignored.add(threshold.version)
                 log.warning(
                     "topl client: threshold version=%d is for epsilon=%s, bound=%s, scale=%s and this client is not; "
                     "it stays with its own: correct the client's or the server's configuration",
                     threshold.version,
-                    threshold.epsilon,
-                    threshold.bound,
-                    threshold.scale,
+                    *theirs,
                 )
             return False
         if threshold.version <= self._phase.version:
             return False
         perturber = Hybrid(self._epsilon, threshold.alpha)
         _ = perturber.window.inside, perturber.rounding.decoder
-        share = math.floor(threshold.phase1_share * _WORD)
+        share = math.floor(threshold.phase1_share * WORD)
         self._phase = _Phase(threshold.version, threshold.theta, perturber, share)
         log.info("topl client: phase 2 with threshold version=%d", threshold.version)
         return True
@@ -361,8 +351,8 @@ class ToplClient:
     def close(self, timeout: float = 10.0) -> int:
         """Flush and stop; how many reports were not acknowledged. Safe to call twice.
 
-        They are taken back: what was not sent never will be. What was sent and not answered may have arrived, so none of
-        these values may be reported again without costing epsilon twice.
+        Waiting reports are taken back and never sent. Those that were sent and not answered may have arrived, so to report
+        any of these values again costs epsilon twice.
         """
         if self._stopping.is_set():
             return 0

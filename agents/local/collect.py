@@ -1,31 +1,35 @@
 """collect: reports -> report-totals, dead-letter.  Key: none.  State: the last interval this partition has closed.
 
-Checks every report (format, threshold in force, a code its randomiser can draw, an interval that is still open) and adds
-the good ones up to integers: phase 1 by output bucket, phase 2 by interval and threshold. Reports are private when they
-arrive, so what is guarded here is only correctness: each report counts once.
+Collect checks every report (format, threshold in force, a code its randomiser can draw, an interval that is still open).
+It adds the good ones up to integers: phase 1 by output bucket, phase 2 by interval and threshold. Reports are private when
+they arrive, so only correctness is guarded here: each report counts once.
 
-An interval is closed by a cut: `lateness` after its end the log's end is asked, and when everything below has been read
-the interval is over for this partition, said by a tick in the same transaction. So a worker that was down for hours makes
-nothing late.
+An interval is closed by a cut (runtime/cuts.py), asked for `lateness` after its end. A tick in the same transaction says so. A
+worker that was down for hours makes nothing late.
 """
 
 from collections.abc import Iterator
+from dataclasses import astuple
 from typing import Any
 
 import numpy as np
 
-from susurrus.agents.local.parameters import Intervals, Thresholds, local_settings, wave_of
+from susurrus.agents.kafka.offset import Offset
+from susurrus.agents.local.parameters import Intervals, Thresholds, wave_of
+from susurrus.agents.local.settings import LocalSettings
 from susurrus.agents.runtime.commit import Commit, Output
-from susurrus.agents.runtime.received import Written
+from susurrus.agents.runtime.cuts import Cuts
+from susurrus.agents.runtime.dead_letters import DeadLetters
 from susurrus.agents.runtime.services import Services
 from susurrus.agents.runtime.stage import Stage
 from susurrus.agents.runtime.store import Store
+from susurrus.agents.runtime.ticks import Written
 from susurrus.agents.runtime.transport import Batch
+from susurrus.mechanisms.calendar import Interval
 from susurrus.mechanisms.local.estimate import Totals
 from susurrus.topics import ledger as ledger_codec
 from susurrus.topics import report_totals as totals_codec
 from susurrus.topics import reports as report_codec
-from susurrus.topics.dead_letter import DeadLetter, Headers, encode_headers
 from susurrus.topics.reason import Reason
 from susurrus.topics.report_totals import BUCKETS, ReportTotals
 
@@ -36,43 +40,42 @@ class Collect(Stage):
     """One reports partition."""
 
     name = "collect"
+    counted = ("in", "phase_1", "phase_2", "late", "dead_letter")
 
-    def __init__(self, services: Services, partition: int) -> None:
+    services: Services[LocalSettings]
+
+    def __init__(self, services: Services[LocalSettings], partition: int) -> None:
         super().__init__(services, partition)
         settings = services.settings
-        local = local_settings(settings)
+        local = settings.local
         self._topic = services.topic("reports")
         self._intervals = Intervals(local.interval)
         self._lateness = local.lateness
         self._ahead = settings.clock.max_ahead
         self._wave = wave_of(local)
         self._thresholds = Thresholds(services)
-        self._closed = self._ticked = 0
+        self._closed = self._ticked = Interval(0)
         self._written: Written
-        self._cut: tuple[int, int] | None = None
-        self._taken = self._committed = -1
+        self._cuts = Cuts()
+        self._taken = self._committed = Offset(-1)
         self._totals: dict[tuple[int, int], Totals] = {}
         self._first_phase = np.zeros(BUCKETS, np.int64)
-        self._letters: list[Headers] = []
+        self._letters = DeadLetters(services, partition, stage=self.name, topic=self._topic, keep=False)
 
     # ---- input -------------------------------------------------------------------------------------------------------
 
-    def restore(self, store: Store, meta: dict[str, Any] | None, position: int) -> int:
-        """Continue after the last commit; a new pipeline reads the log from its start and its intervals from its
-        founding.
-        """
+    def begin(self, start: Offset) -> tuple[dict[str, Any], Offset]:
+        """The log is read from its start; intervals are open from the beginning of the pipeline on."""
+        return {"closed": self._intervals.at(self._first_moment()) - 1, "written": [0]}, start
+
+    def resume(self, store: Store, meta: dict[str, Any], position: Offset) -> None:
+        """The closed intervals of the last commit."""
         self._forget()
-        self._cut = None
-        if meta is None:
-            self.counters = {"in": 0, "phase_1": 0, "phase_2": 0, "late": 0, "dead_letter": 0}
-            self._closed, written = self._intervals.at(self._first_moment()) - 1, [0]
-        else:
-            self._closed, written = int(meta["closed"]), meta["written"]
+        self._cuts = Cuts()
+        self._closed = self._ticked = Interval(int(meta["closed"]))
         totals = self.services.topic("report-totals")
-        self._written = Written(self.partition, totals, written, config_digest=self.services.config_digest)
-        self._ticked = self._closed
+        self._written = Written(self.partition, totals, meta["written"], config_digest=self.services.config_digest)
         self._taken = self._committed = position
-        return position
 
     def _first_moment(self) -> int:
         first = self.services.settings.start.first_window
@@ -84,7 +87,7 @@ class Collect(Stage):
     def _forget(self) -> None:
         self._totals = {}
         self._first_phase = np.zeros(BUCKETS, np.int64)
-        self._letters = []
+        self._letters.clear()
 
     def take(self, batch: Batch) -> None:
         """Check a fetch and add it up."""
@@ -131,28 +134,21 @@ class Collect(Stage):
             for number, (at, version) in enumerate(distinct.tolist()):
                 codes = reports.code[chosen[order[bounds[number] : bounds[number + 1]]]]
                 self._totals[at, version] = self._totals.get((at, version), Totals()) + Totals.of(codes)
-        for row in np.flatnonzero(reason != Reason.OK).tolist():
-            letter = DeadLetter(
-                Reason(int(reason[row])), self._topic, self.partition, records[row].offset, stage=self.name
-            )
-            self._letters.append(encode_headers(letter))
         counters = self.counters
         counters["in"] += len(records)
         counters["phase_1"] += int((first & fine).sum())
         counters["phase_2"] += int(chosen.size)
         counters["late"] += int((reason == Reason.LATE).sum())
-        counters["dead_letter"] += int((reason != Reason.OK).sum())
+        counters["dead_letter"] += self._letters.refuse(records, reason)
 
     # ---- output ------------------------------------------------------------------------------------------------------
 
     def commits(self, now: int) -> Iterator[Commit]:
         """One commit for everything added up, with a tick if intervals are over."""
-        over = self._intervals.at(now - self._lateness) - 1
-        if over > self._closed and self._cut is None:
-            _, end = self.services.clients.watermarks(self._topic, self.partition)
-            self._cut = (over, end)
-        if self._cut is not None and self._taken >= self._cut[1]:
-            self._closed, self._cut = max(self._closed, self._cut[0]), None
+        over = Interval(self._intervals.at(now - self._lateness) - 1)
+        if not self._cuts.ahead and self._cuts.wanted(over, self._closed):
+            self._cuts.asked(over, self.services.clients.watermarks(self._topic, self.partition)[1])
+        self._closed = self._cuts.passed(self._taken, self._closed)
         if self._taken == self._committed and self._closed == self._ticked:
             return
         messages = [{"value": totals_codec.encode(block)} for block in self._blocks()]
@@ -160,9 +156,7 @@ class Collect(Stage):
         self._written.count(outputs)
         if self._closed > self._ticked:
             outputs += self._written.ticks(self._closed)
-        if self._letters:
-            empty: list[dict[str, Any]] = [{"value": None} for _ in self._letters]
-            outputs.append(Output(self.services.topic("dead-letter"), self.partition, empty, list(self._letters)))
+        outputs += self._letters.outputs()
         self._forget()
         self._ticked, self._committed = self._closed, self._taken
         yield Commit(
@@ -172,30 +166,24 @@ class Collect(Stage):
     def _blocks(self) -> Iterator[ReportTotals]:
         rows = sorted(self._totals.items())
         first_phase = self._first_phase
-        if not rows and first_phase.any():
-            rows = []
-            yield self._block(rows, first_phase)
-        for start in range(0, len(rows), _ROWS_PER_RECORD):
+        if not rows and not first_phase.any():
+            return
+        for start in range(0, len(rows) or 1, _ROWS_PER_RECORD):
             yield self._block(rows[start : start + _ROWS_PER_RECORD], first_phase)
             first_phase = np.zeros(BUCKETS, np.int64)
 
     def _block(self, rows: list[tuple[tuple[int, int], Totals]], first_phase: Any) -> ReportTotals:
-        table = np.array(
-            [(*key, t.wide, t.codes, t.squares, t.bits, t.ones) for key, t in rows], dtype=np.int64
-        ).reshape(len(rows), len(totals_codec.COLUMNS))
+        table = np.array([(*key, *astuple(totals)) for key, totals in rows], dtype=np.int64).reshape(
+            len(rows), len(totals_codec.COLUMNS)
+        )
         columns = dict(zip(totals_codec.COLUMNS, table.T, strict=True))
         return ReportTotals(partition=self.partition, **columns, first_phase=first_phase)
 
     def stall(self, now: int) -> str | None:
         """What keeps the next interval open."""
-        if self._cut is None:
-            return None
-        return (
-            f"interval={self._cut[0]} closes at offset={self._cut[1]}, position={self._taken}: if it stays, a producer's "
-            "transaction is open there; find it with kafka-transactions.sh find-hanging"
-        )
+        return self._cuts.stall(self._taken)
 
     def report(self) -> dict[str, Any]:
         """Counters, and the last of the pipeline's trigger intervals that has closed as a whole."""
-        interval = self.services.calendar.interval_at(self._intervals.start(self._closed + 1)) - 1
+        interval = self.services.calendar.interval_at(self._intervals.end(self._closed)) - 1
         return {"counters": dict(self.counters), "interval": interval}

@@ -1,13 +1,11 @@
 """What collect and server share: intervals, the Square Wave of phase 1, thresholds read back from their topic."""
 
-import contextlib
 from dataclasses import dataclass
 
-from susurrus.agents.config.settings import Settings
-from susurrus.agents.kafka.clients import read_to_end
-from susurrus.agents.local.settings import LocalSettings
+from susurrus.agents.local.settings import LocalSection
 from susurrus.agents.runtime.services import Services
-from susurrus.mechanisms.errors import ConfigurationError, Refusal
+from susurrus.mechanisms.calendar import Interval
+from susurrus.mechanisms.errors import Refusal
 from susurrus.mechanisms.local.hybrid import Hybrid
 from susurrus.mechanisms.local.wave import SquareWave
 from susurrus.topics import threshold as threshold_codec
@@ -15,14 +13,7 @@ from susurrus.topics.packing import MalformedRecord
 from susurrus.topics.threshold import Threshold
 
 
-def local_settings(settings: Settings) -> LocalSettings:
-    """The [local] section, which pipeline kind `local` must have."""
-    if settings.local is None:
-        raise ConfigurationError('local: is missing; pipeline.kind = "local" needs a [local] section')
-    return settings.local
-
-
-def wave_of(local: LocalSettings) -> SquareWave:
+def wave_of(local: LocalSection) -> SquareWave:
     """The clients' phase 1 randomiser."""
     return SquareWave(local.epsilon, local.bound, local.scale)
 
@@ -33,13 +24,17 @@ class Intervals:
 
     length: int
 
-    def at(self, moment: int) -> int:
+    def at(self, moment: int) -> Interval:
         """The interval of a moment in ms."""
-        return moment // self.length
+        return Interval(moment // self.length)
 
-    def start(self, interval: int) -> int:
+    def start(self, interval: Interval) -> int:
         """Its first ms."""
         return interval * self.length
+
+    def end(self, interval: Interval) -> int:
+        """The first ms after it."""
+        return self.start(interval) + self.length
 
 
 class Thresholds:
@@ -62,18 +57,12 @@ class Thresholds:
 
     def refresh(self) -> None:
         """Read what is new. A client can only name what was committed, so one look decides whether a version exists."""
-        low, end = self._clients.watermarks(self._topic, 0)
-        start = max(self._next, low)
-        if start >= end:
-            return
-        with contextlib.closing(self._clients.reader("threshold")) as consumer:
-            for batch in read_to_end(consumer, self._topic, 0, start):
-                for message in batch:
-                    self._next = message.offset() + 1
-                    try:
-                        threshold = threshold_codec.decode(message.value())
-                    except MalformedRecord as error:
-                        raise Refusal(
-                            f"topic={self._topic} offset={message.offset()}: {error}; find out who else writes to it"
-                        ) from error
-                    self._known[threshold.version] = (threshold, Hybrid(threshold.epsilon, threshold.alpha))
+        for _, value, offset in self._clients.read(self._topic, self._next, group="threshold", complete=False):
+            self._next = offset + 1
+            try:
+                threshold = threshold_codec.decode(value or b"")
+            except MalformedRecord as error:
+                raise Refusal(
+                    f"topic={self._topic} offset={offset}: {error}; find out who else writes to it"
+                ) from error
+            self._known[threshold.version] = (threshold, Hybrid(threshold.epsilon, threshold.alpha))

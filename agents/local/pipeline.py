@@ -1,17 +1,34 @@
-"""The stages of a local pipeline, for agents/runtime/worker.py.
+"""The kind `local`: local privacy. Clients perturb what they report.
 
 client ──▶ reports ──collect──▶ report-totals ──server──▶ threshold, estimate        threshold ──▶ client
 """
 
-from susurrus.agents.config.settings import Settings
 from susurrus.agents.local.collect import Collect
 from susurrus.agents.local.server import Server
-from susurrus.agents.runtime.supervisor import StageSpec
+from susurrus.agents.local.settings import LocalSettings
+from susurrus.agents.runtime.pipeline import Pipeline, StageSpec
+from susurrus.topics.spec import ESTIMATE
 
 
-def local_stages(settings: Settings) -> list[StageSpec]:
-    """collect on every partition of reports, server on the one partition of report-totals."""
-    return [
-        StageSpec("collect", settings.topic("reports"), "collect-changelog", Collect, purge=False),
-        StageSpec("server", settings.topic("report-totals"), "server-changelog", Server, purge=True),
-    ]
+class Local(Pipeline[LocalSettings]):
+    """Sums of perturbed reports per time interval."""
+
+    description = "Local privacy (ToPL)."
+    settings_class = LocalSettings
+    output = ESTIMATE
+
+    @property
+    def stages(self) -> tuple[StageSpec, ...]:
+        """collect on every partition of reports, server on the one partition of report-totals."""
+        topic = self.settings.topic
+        return (
+            StageSpec("collect", topic("reports"), "collect-changelog", Collect, purge=False),
+            StageSpec("server", topic("report-totals"), "server-changelog", Server, purge=True),
+        )
+
+    def guarantee(self) -> str:
+        """Per report."""
+        return (
+            f"Every report is {self.settings.local.epsilon:g}-locally private by itself, whoever runs the server; a device that "
+            "reports k times has spent k times that."
+        )

@@ -6,16 +6,14 @@ filtered_sum(rows, start, end)     the causal filter as of the range's last inte
 """
 
 import math
-import uuid
 from collections.abc import Sequence
 
 import numpy as np
-from confluent_kafka import Consumer, TopicPartition
 
 from susurrus.agents.config.settings import Settings
-from susurrus.agents.kafka.clients import read_to_end
+from susurrus.agents.kafka.clients import clients_of
+from susurrus.mechanisms.kalman import Filtered, filter_ranges
 from susurrus.mechanisms.local.estimate import Estimate, combine
-from susurrus.mechanisms.local.filter import Filtered, filter_ranges
 from susurrus.topics import estimate as estimate_codec
 
 Rows = Sequence[estimate_codec.Estimate]
@@ -23,26 +21,12 @@ Rows = Sequence[estimate_codec.Estimate]
 
 def read_estimates(settings: Settings) -> list[estimate_codec.Estimate]:
     """All published intervals, in order of time; read_committed, up to the end of the topic as met."""
-    topic = settings.topic("estimate")
-    consumer = Consumer(
-        {
-            **settings.librdkafka(),
-            "group.id": f"susurrus-reader-{uuid.uuid4().hex}",
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,
-            "isolation.level": "read_committed",
-            "auto.offset.reset": "earliest",
-        }
-    )
+    clients = clients_of(settings, quiet=True)
     try:
-        low, _ = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=30.0)
-        rows = [
-            estimate_codec.decode(message.value())
-            for batch in read_to_end(consumer, topic, 0, low)
-            for message in batch
-        ]
+        records = clients.read(settings.topic("estimate"), group="reader", complete=False)
     finally:
-        consumer.close()
+        clients.close()
+    rows = [estimate_codec.decode(record.value or b"") for record in records]
     return sorted(rows, key=lambda row: row.interval)
 
 
@@ -58,8 +42,11 @@ def range_sum(rows: Rows, start: int, end: int) -> Estimate:
 
 
 def filtered_sum(rows: Rows, start: int, end: int) -> Filtered:
-    """The filter's answer for the same range, from all intervals up to its end. Intervals under another threshold than the last
-    one's clip differently and are left out of the averaging: they enter by their plain sums."""
+    """The filter's answer for the same range, from all intervals up to its end.
+
+    Intervals under another threshold than the last one clip differently, so the filter leaves them out: they enter by
+    their plain sums.
+    """
     chosen = _inside(rows, start, end)
     if not chosen:
         return Filtered(0.0, 0.0)

@@ -1,31 +1,35 @@
-"""server: report-totals -> threshold, estimate.  Key: interval.  State: totals of open intervals, phase 1 counts, thresholds,
-filter.
+"""server: report-totals -> threshold, estimate.  Key: interval.
 
-Phase 1: when `holdout` phase 1 reports are in, their distribution is fitted, theta and the perturber are chosen and
-published with their provenance; clients switch by themselves. Phase 2: when every reports partition has closed a
-interval, its sum, mean, count and standard errors are published, with the running sum from which any range of intervals is a
-difference, and the filtered sum beside the plain one. With `refresh` a new threshold follows from the share of
-reports that stays phase 1.
+State: totals of open intervals, phase 1 counts, thresholds, filter.
 
-All of it is small, so it lives in the meta record: what was taken and what was published commit together, exactly once.
+Phase 1: when `holdout` phase 1 reports are in, server fits their distribution, chooses theta and the perturber, and
+publishes them with their provenance; clients switch by themselves. Phase 2: when every reports partition has closed an
+interval, server publishes its sum, mean, count and standard errors, the filtered sum, and the running sum: any range of
+intervals is the difference of two running sums. With `refresh` a new threshold follows from the share of reports that
+stays phase 1.
+
+All of the state is small, so it is in the meta record: what was taken and what was published commit together, exactly
+once.
 """
 
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, astuple
 from typing import Any
 
 import numpy as np
 
-from susurrus.agents.local.parameters import Intervals, local_settings, wave_of
+from susurrus.agents.kafka.offset import Offset
+from susurrus.agents.local.parameters import Intervals, wave_of
+from susurrus.agents.local.settings import LocalSettings
 from susurrus.agents.runtime.commit import Commit, Output
-from susurrus.agents.runtime.received import Received
 from susurrus.agents.runtime.services import Services
 from susurrus.agents.runtime.stage import Stage
 from susurrus.agents.runtime.store import Store
+from susurrus.agents.runtime.ticks import Incoming
 from susurrus.agents.runtime.transport import Batch
-from susurrus.mechanisms.errors import Refusal
+from susurrus.mechanisms.calendar import Interval
+from susurrus.mechanisms.kalman import Filtered, IntervalBank
 from susurrus.mechanisms.local.estimate import Estimate, Totals, combine, estimate
-from susurrus.mechanisms.local.filter import Bank, Filtered
 from susurrus.mechanisms.local.hybrid import Hybrid
 from susurrus.mechanisms.local.shape import fit_distribution
 from susurrus.mechanisms.local.threshold import choose_threshold, round_up
@@ -38,108 +42,109 @@ from susurrus.topics.histogram import Measured
 from susurrus.topics.packing import Kind, kind_of
 from susurrus.topics.report_totals import BUCKETS
 from susurrus.topics.threshold import Threshold
+from susurrus.topics.timestamps import format_time
 
 METHOD = "log-wave-shape-1"
 _STATE_MILLISECONDS = 500
+_BEFORE = Interval(-(1 << 62))
+"""Before every interval that a source can tick."""
 
 
 class Server(Stage):
     """Partition 0 of report-totals; others (the embedded broker has some) stay empty."""
 
     name = "server"
+    counted = ("phase_1", "phase_2", "expired", "thresholds", "intervals")
 
-    def __init__(self, services: Services, partition: int) -> None:
+    services: Services[LocalSettings]
+
+    def __init__(self, services: Services[LocalSettings], partition: int) -> None:
         super().__init__(services, partition)
         settings = services.settings
-        self._local = local_settings(settings)
+        self._local = settings.local
         self._intervals = Intervals(self._local.interval)
         self._sources = settings.topics.by_user_partitions
         self._wave = wave_of(self._local)
-        self._taken = self._committed = -1
+        self._taken = self._committed = Offset(-1)
         self._committed_at = 0
-        self._ticks: dict[int, int] = {}
-        self._received: Received
-        self._closed: int | None = None
+        self._incoming: Incoming
+        self._closed: Interval | None = None
         self._first_phase = np.zeros(BUCKETS, np.int64)
-        self._open: dict[int, dict[int, Totals]] = {}
+        self._open: dict[Interval, dict[int, Totals]] = {}
         self._thresholds: dict[int, Threshold] = {}
         self._perturbers: dict[int, Hybrid] = {}
         self._running = Estimate(0, 0.0, 0.0)
         self._pooled: tuple[int, Totals] = (0, Totals())
-        self._bank = Bank()
+        self._bank = IntervalBank()
 
     # ---- state -------------------------------------------------------------------------------------------------------
 
-    def restore(self, store: Store, meta: dict[str, Any] | None, position: int) -> int:
-        """As of the last commit."""
-        if meta is None:
-            # Nothing was committed, so nothing may have been deleted either: a log that starts later is refused.
-            position = 0
+    def begin(self, start: Offset) -> tuple[dict[str, Any], Offset]:
+        """Nothing is known. Nothing was committed, so nothing may have been deleted either: a log that starts later is refused."""
+        meta = {
+            "ticks": {},
+            "received": {},
+            "closed": None,
+            "first_phase": [0] * BUCKETS,
+            "open": {},
+            "thresholds": {},
+            "running": [0, 0.0, 0.0],
+            "pooled": [0, [0, 0, 0, 0, 0]],
+            "bank": IntervalBank().state(),
+        }
+        return meta, Offset(0)
+
+    def resume(self, store: Store, meta: dict[str, Any], position: Offset) -> None:
+        """Everything is in the meta record."""
         self._taken = self._committed = position
-        if meta is None:
-            self.counters = {"phase_1": 0, "phase_2": 0, "expired": 0, "thresholds": 0, "intervals": 0}
-            meta = {
-                "ticks": {},
-                "received": {},
-                "closed": None,
-                "first_phase": [0] * BUCKETS,
-                "open": {},
-                "thresholds": {},
-                "running": [0, 0.0, 0.0],
-                "pooled": [0, [0, 0, 0, 0, 0]],
-                "bank": Bank().state(),
-            }
-        self._ticks = {int(source): int(interval) for source, interval in meta["ticks"].items()}
-        place = f"topic={self.services.topic('report-totals')} partition={self.partition}"
-        self._received = Received(place, meta["received"], way_out=self.services.ledger.way_out)
-        self._closed = None if meta["closed"] is None else int(meta["closed"])
+        self._incoming = Incoming(
+            f"topic={self.services.topic('report-totals')} partition={self.partition}",
+            config_digest=self.services.config_digest,
+            way_out=self.services.ledger.way_out,
+            ticks=meta["ticks"],
+            sources=((_BEFORE, self._sources),),
+            received=meta["received"],
+        )
+        self._closed = None if meta["closed"] is None else Interval(int(meta["closed"]))
         self._first_phase = np.array(meta["first_phase"], np.int64)
         self._open = {
-            int(interval): {int(version): Totals(*numbers) for version, numbers in versions.items()}
+            Interval(int(interval)): {int(version): Totals(*numbers) for version, numbers in versions.items()}
             for interval, versions in meta["open"].items()
         }
         self._thresholds = {int(version): Threshold(**fields) for version, fields in meta["thresholds"].items()}
         self._perturbers = {version: Hybrid(t.epsilon, t.alpha) for version, t in self._thresholds.items()}
-        count, total, variance = meta["running"]
-        self._running = Estimate(int(count), float(total), float(variance))
+        self._running = Estimate(*meta["running"])
         version, numbers = meta["pooled"]
         self._pooled = (int(version), Totals(*numbers))
-        self._bank = Bank.restored(meta["bank"])
-        return position
+        self._bank = IntervalBank.restored(meta["bank"])
 
     def _meta(self) -> dict[str, Any]:
+        ticks, _, received = self._incoming.claim(self._taken, _BEFORE)
         return {
-            "ticks": dict(self._ticks),
-            "received": self._received.to_meta(self._taken),
+            "ticks": ticks,
+            "received": received,
             "closed": self._closed,
             "first_phase": self._first_phase.tolist(),
             "open": {
-                interval: {version: _numbers(totals) for version, totals in versions.items()}
+                interval: {version: astuple(totals) for version, totals in versions.items()}
                 for interval, versions in self._open.items()
             },
             "thresholds": {version: asdict(threshold) for version, threshold in self._thresholds.items()},
-            "running": [self._running.count, self._running.sum, self._running.variance],
-            "pooled": [self._pooled[0], _numbers(self._pooled[1])],
+            "running": astuple(self._running),
+            "pooled": [self._pooled[0], astuple(self._pooled[1])],
             "bank": self._bank.state(),
         }
 
     # ---- input -------------------------------------------------------------------------------------------------------
 
     def take(self, batch: Batch) -> None:
-        """Add up what the partitions have added up. What names a forgotten threshold is counted only."""
+        """Add up what the partitions have added up. Reports under a forgotten threshold are counted only."""
         for record in batch.records:
             if kind_of(record.value) is Kind.TICK:
-                tick = tick_codec.decode(record.value)
-                if tick.config_digest != self.services.config_digest:
-                    raise Refusal(
-                        f"source={tick.source} closed interval={tick.interval} under another configuration: run every worker "
-                        "with the same configuration"
-                    )
-                self._received.compare(tick, record.offset)
-                self._ticks[tick.source] = max(tick.interval, self._ticks.get(tick.source, tick.interval))
+                self._incoming.tick(tick_codec.decode(record.value), record.offset)
                 continue
             block = totals_codec.decode(record.value)
-            self._received.take(block.partition, record.offset)
+            self._incoming.record(block.partition, record.offset)
             self._first_phase += block.first_phase
             self.counters["phase_1"] += int(block.first_phase.sum())
             rows = zip(*(getattr(block, name).tolist() for name in totals_codec.COLUMNS), strict=True)
@@ -149,15 +154,15 @@ class Server(Stage):
                     self.counters["expired"] += totals.count
                     continue
                 self.counters["phase_2"] += totals.count
-                versions = self._open.setdefault(interval, {})
+                versions = self._open.setdefault(Interval(interval), {})
                 versions[version] = versions.get(version, Totals()) + totals
         self._taken = batch.end
 
     # ---- output ------------------------------------------------------------------------------------------------------
 
     def commits(self, now: int) -> Iterator[Commit]:
-        """A threshold when enough phase 1 reports are in; the intervals that all partitions have closed; state now and
-        then.
+        """Commit a threshold when enough phase 1 reports are in, the intervals that all partitions have closed, and, at
+        times, the state alone.
         """
         outputs = [*self._new_threshold(now), *self._close_intervals()]
         waited = now - self._committed_at >= _STATE_MILLISECONDS
@@ -207,19 +212,18 @@ class Server(Stage):
         return outputs
 
     def _close_intervals(self) -> list[Output]:
-        if len(self._ticks) < self._sources:
-            return []
-        ready = min(self._ticks[source] for source in range(self._sources))
-        if self._closed is not None and ready <= self._closed:
+        closed = _BEFORE if self._closed is None else self._closed
+        ready = self._incoming.now.ready(closed)
+        if ready <= closed:
             return []
         messages = []
         for interval in sorted(interval for interval in self._open if interval <= ready):
             key, value = estimate_codec.encode(self._estimate(interval, self._open.pop(interval)))
-            messages.append({"key": key, "value": value, "timestamp": self._intervals.start(interval + 1)})
+            messages.append({"key": key, "value": value, "timestamp": self._intervals.end(interval)})
         self._closed = ready
         return [Output(self.services.topic("estimate"), 0, messages)] if messages else []
 
-    def _estimate(self, interval: int, versions: dict[int, Totals]) -> estimate_codec.Estimate:
+    def _estimate(self, interval: Interval, versions: dict[int, Totals]) -> estimate_codec.Estimate:
         parts = {
             version: estimate(totals, self._thresholds[version].theta, self._perturbers[version])
             for version, totals in versions.items()
@@ -231,8 +235,8 @@ class Server(Stage):
         theta = self._thresholds[newest].theta
         filtered = self._filter(newest, versions[newest], parts[newest]) if len(parts) == 1 else None
         return estimate_codec.Estimate(
-            interval_start=estimate_codec.interval_text(self._intervals.start(interval)),
-            interval_end=estimate_codec.interval_text(self._intervals.start(interval + 1)),
+            interval_start=format_time(self._intervals.start(interval)),
+            interval_end=format_time(self._intervals.end(interval)),
             count=found.count,
             sum=Measured(found.sum, found.standard_error),
             mean=Measured(found.mean, found.mean_standard_error) if found.count else None,
@@ -247,7 +251,7 @@ class Server(Stage):
     def _filter(self, version: int, totals: Totals, plain: Estimate) -> Filtered | None:
         """The interval's filtered sum. A new threshold clips differently, so its filter begins afresh."""
         if version != self._pooled[0]:
-            self._pooled, self._bank = (version, Totals()), Bank()
+            self._pooled, self._bank = (version, Totals()), IntervalBank()
         pooled = self._pooled[1] + totals
         self._pooled = (version, pooled)
         # The noise's variance per report from all intervals so far: from this interval alone it would depend on the estimate.
@@ -260,7 +264,7 @@ class Server(Stage):
 
     def stall(self, now: int) -> str | None:
         """Which partition holds the next interval back."""
-        waiting = [source for source in range(self._sources) if source not in self._ticks]
+        waiting = [source for source in range(self._sources) if source not in self._incoming.now.ticks]
         if self._open and waiting:
             return f"intervals wait for reports partition {', '.join(map(str, waiting[:8]))}"
         return None
@@ -269,9 +273,5 @@ class Server(Stage):
         """Counters, and the last of the pipeline's trigger intervals that is published as a whole."""
         facts: dict[str, Any] = {"counters": dict(self.counters)}
         if self._closed is not None:
-            facts["interval"] = self.services.calendar.interval_at(self._intervals.start(self._closed + 1)) - 1
+            facts["interval"] = self.services.calendar.interval_at(self._intervals.end(self._closed)) - 1
         return facts
-
-
-def _numbers(totals: Totals) -> list[int]:
-    return [totals.wide, totals.codes, totals.squares, totals.bits, totals.ones]

@@ -1,15 +1,20 @@
-"""The section `[local]`: reports perturbed by the clients."""
+"""The configuration of local privacy: the common sections and `[local]`."""
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from susurrus.agents.config.durations import Duration
-from susurrus.agents.config.sections import Epsilon, Positive, PositiveFloat, Section
+from susurrus.agents import formats
+from susurrus.agents.config.sections import PipelineSettings
+from susurrus.agents.config.settings import Settings
+from susurrus.agents.types.durations import Duration
+from susurrus.agents.types.section import Epsilon, Positive, PositiveFloat, Section
+from susurrus.topics.spec import LOCAL_TOPICS, REPORTS, TopicSpec, topic_name
 
 
-class LocalSettings(Section):
-    """Pipeline kind `local`: reports perturbed by the clients, event-level."""
+class LocalSection(Section):
+    """Reports perturbed by the clients, with a promise per report."""
 
     bound: PositiveFloat
     """Values are clamped to [0, bound] by the client."""
@@ -17,7 +22,7 @@ class LocalSettings(Section):
     """Privacy loss per report."""
     holdout: Positive = 65_536
     """m: reports of phase 1 read for the threshold."""
-    interval: Annotated[Duration, Field(ge=1, alias="slot")] = 60_000
+    interval: Annotated[Duration, Field(ge=1)] = 60_000
     """Length of the time intervals for which sums are published."""
     lateness: Duration = 30_000
     """An interval is published this long after its end; reports that come later go to the dead-letter topic."""
@@ -30,3 +35,42 @@ class LocalSettings(Section):
     stays."""
     phase1_share: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Share of the reports that stay phase 1 once there is a threshold; they are missing from the sums' count."""
+
+
+class LocalSettings(Settings):
+    """The whole configuration of a pipeline of kind `local`. It draws no noise: the clients do."""
+
+    kind = "local"
+    published: ClassVar[tuple[str, ...]] = (*Settings.published, "local")
+    reads_raw = False
+
+    local: LocalSection = Field(examples=[{"bound": 100.0, "epsilon": 1.0}])
+    """Values, intervals and promise."""
+
+    @property
+    def topic_specs(self) -> tuple[TopicSpec, ...]:
+        """The same for every configuration."""
+        return LOCAL_TOPICS
+
+    def problems(self) -> list[str]:
+        """As for every kind, and what a new threshold needs."""
+        found = super().problems()
+        if (self.local.refresh is None) != (self.local.phase1_share == 0):
+            found.append(
+                "local.refresh, local.phase1_share: one needs the other; set both to renew the threshold, or leave both out"
+            )
+        for name in sorted(formats.SETTINGS & self.input.model_fields_set):
+            found.append(
+                f'input.{name}: has no meaning for kind "{self.kind}", whose reports have a format of their own; leave it out'
+            )
+        return found
+
+    @model_validator(mode="before")
+    @classmethod
+    def _input(cls, data: Any) -> Any:
+        """The input is the pipeline's own topic of reports: there is no raw topic to name."""
+        pipeline = data.get("pipeline")
+        if not isinstance(pipeline, Mapping) or "input" in data:
+            return data
+        prefix = pipeline.get("prefix", PipelineSettings.model_fields["prefix"].default)
+        return {**data, "input": {"topic": topic_name(prefix, str(pipeline.get("name")), REPORTS.name)}}

@@ -1,7 +1,7 @@
-"""Begins a new epoch: fresh noise over empty state, charged again. The way out of internal topics that are lost, or an older copy.
+"""Begins a new epoch: fresh noise over empty state, charged again. The way out where internal topics are lost, or an older copy.
 
-What an epoch is, where it begins in the raw topic and which offsets of the internal topics belong to the one before is decided by
-one transaction in the ledger. Everything before it is harmless; after it nothing is left to do. Order of events:
+One transaction in the ledger decides what the epoch is, where it begins in the raw topic, and which offsets of the internal topics
+belong to the epoch before. Everything before that transaction is harmless; after it nothing is left to do. Order of events:
 
 1. refuse while the consumer group has members
 2. fence every task of the pipeline, running, frozen or yet to start, by initialising its transactional producer
@@ -20,20 +20,21 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from susurrus.agents.histogram.public_progress import read_progress
-from susurrus.agents.kafka.clients import REQUEST_SECONDS, deliver, is_fenced, read_to_end
+from susurrus.agents.histogram.services import HistogramServices
+from susurrus.agents.kafka.clients import deliver, group_of, is_fenced, no_topic
 from susurrus.agents.runtime import crash_points
-from susurrus.agents.runtime.founding import Origin, check_raw, raw_offsets
-from susurrus.agents.runtime.ledger import charge_of, charged_guarantee
+from susurrus.agents.runtime.budget import budget_of, charge_of, spend_of
+from susurrus.agents.runtime.initial_offsets import Origin, check_raw, raw_offsets
+from susurrus.agents.runtime.pipeline import Pipeline
 from susurrus.agents.runtime.services import Services
-from susurrus.agents.runtime.worker import stages_of
 from susurrus.mechanisms.errors import ConfigurationError, Refusal
 from susurrus.mechanisms.guarantee import Guarantee
-from susurrus.mechanisms.spend import Budget, Spend
+from susurrus.mechanisms.spend import Spend
 from susurrus.topics import charges as charge_codec
 from susurrus.topics import ledger as codec
 from susurrus.topics.progress import Progress
@@ -87,12 +88,19 @@ class Plan:
 class NewEpoch:
     """One run of the command. Raises Refusal for kinds without charged epochs, and where topics are missing."""
 
-    def __init__(self, services: Services, *, first_window: FirstWindow = "next", origin: Origin | None = None) -> None:
+    def __init__(
+        self,
+        pipeline: Pipeline[Any],
+        services: Services,
+        *,
+        first_window: FirstWindow = "next",
+        origin: Origin | None = None,
+    ) -> None:
         settings = services.settings
-        if settings.pipeline.kind != "histogram":
+        if not isinstance(services, HistogramServices):
             raise Refusal(
-                f'pipeline.kind="{settings.pipeline.kind}": only histograms have epochs that are charged: give the pipeline a new '
-                "name to start over"
+                f'pipeline.kind="{settings.pipeline.kind}": only histograms have epochs that are charged: '
+                f"{pipeline.way_out}"
             )
         if settings.kafka.embedded:
             raise ConfigurationError("kafka.embedded=true: the embedded broker fences nobody; use a real one")
@@ -101,6 +109,7 @@ class NewEpoch:
                 f'--from {format_time(origin)}: producers choose the stamps with clock.kind="producer", so one forged stamp could '
                 'decide which of everybody\'s records count; use "latest" or "earliest"'
             )
+        self._stages = pipeline.stages
         self._services = services
         self._settings = settings
         self._clients = services.clients
@@ -122,7 +131,7 @@ class NewEpoch:
         number = before.number if isinstance(before, codec.Epoch) else 0
         number = max([number, *(epoch for epochs in published.values() for epoch in epochs)]) + 1
         guarantee: Guarantee = self._services.strategy.guarantee
-        charged = list(self._charges())
+        charged = ledger.charges.read(complete=True)
         forgotten = tuple(self._forgotten(published, charged, guarantee))
         charged += forgotten
         again = tuple(
@@ -132,9 +141,8 @@ class NewEpoch:
         )
         newest = {window: epochs[max(epochs)] for window, epochs in published.items()}
         left = None
-        if settings.budget is not None:
-            total = Budget(epsilon=settings.budget.epsilon, delta=settings.budget.delta)
-            spent = _spend(charged)
+        if (total := budget_of(settings)) is not None:
+            spent = spend_of(charged)
             if again:
                 spent = total.charge(spent, guarantee, len(again))
             left = total.windows_left(spent, guarantee)
@@ -156,14 +164,9 @@ class NewEpoch:
 
     def _check_alone(self) -> None:
         group = self._clients.application
-        try:
-            found = (
-                self._clients.admin().describe_consumer_groups([group], request_timeout=REQUEST_SECONDS)[group].result()
-            )
-        except KafkaException as error:
-            if error.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND:
-                return
-            raise
+        found = group_of(self._clients.admin(), group)
+        if found is None:
+            return
         if found.members:
             hosts = ", ".join(sorted({str(member.host).lstrip("/") for member in found.members}))
             raise Refusal(
@@ -175,20 +178,20 @@ class NewEpoch:
         settings, clients = self._settings, self._clients
         check_raw(clients, settings.input.topic)
         wanted = {"by-user": settings.topics.by_user_partitions, "bounded": settings.topics.bounded_partitions}
-        names = ["ledger", "progress", "by-user", "bounded", *(stage.changelog for stage in stages_of(settings))]
+        names = ["ledger", "progress", "by-user", "bounded", *(stage.changelog for stage in self._stages)]
         if self._services.published_keys is not None:
             names.append("published-keys")
         for name in names:
             topic = settings.topic(name)
             found = clients.partitions(topic)
             if not found:
-                raise Refusal(f"topic={topic} does not exist: create it with `susurrus topics create`")
+                raise no_topic(topic)
             if found != wanted.get(name, found):
                 raise Refusal(
                     f"topic={topic} has partitions={found}, the configuration says {wanted[name]}: change [topics] back"
                 )
-        if not clients.partitions(charge_codec.topic_name(settings.pipeline.prefix)):
-            raise Refusal("the topic of the charges does not exist: create it with `susurrus topics create`")
+        if not clients.partitions(self._services.ledger.charges.topic):
+            raise no_topic(self._services.ledger.charges.topic)
 
     def _beginning(self, now: int, newest: int | None) -> tuple[int, Origin]:
         """(first window, first record). newest: the last window of which anything was published."""
@@ -196,13 +199,13 @@ class NewEpoch:
         replay = clock.kind == "replay"
         wanted = self._first_window
         if isinstance(wanted, int):
-            first = calendar.window_start(calendar.window_at(wanted))
+            first: int = calendar.window_start(calendar.window_at(wanted))
             if first != wanted:
                 raise ConfigurationError(
                     f"--first-window {format_time(wanted)}: is not the start of a window; use {format_time(first)}"
                 )
         else:
-            current = calendar.window_start(calendar.window_at(now))
+            current: int = calendar.window_start(calendar.window_at(now))
             following = current + calendar.window
             if replay:
                 current = newest if newest is not None else self._settings.start.first_window or 0
@@ -233,23 +236,6 @@ class NewEpoch:
                 epochs[said.epoch_number] = said
         return found
 
-    def _charges(self) -> Iterator[charge_codec.Charge]:
-        """Of every pipeline on the raw topic; the first with a key counts, as for the workers."""
-        topic = charge_codec.topic_name(self._settings.pipeline.prefix)
-        low, end = self._clients.watermarks(topic, 0)
-        if low >= end:
-            return
-        seen = set()
-        with contextlib.closing(self._clients.reader("ledger")) as consumer:
-            for batch in read_to_end(consumer, topic, 0, low, until=end):
-                for message in batch:
-                    if message.value() is None or message.key() in seen:
-                        continue
-                    seen.add(message.key())
-                    charge = charge_codec.decode(message.value())
-                    if charge.raw_topic == self._settings.input.topic:
-                        yield charge
-
     def _forgotten(
         self,
         published: Mapping[int, Mapping[int, Progress]],
@@ -273,7 +259,7 @@ class NewEpoch:
             trigger=last.trigger,
             of_triggers=last.of_triggers,
             epochs=len(ours) + 1,
-            spend=_spend(ours).plus(guarantee),
+            spend=spend_of(ours).plus(guarantee),
             delta=sum(charge.delta for charge in ours) + guarantee.delta,
         )
 
@@ -291,7 +277,7 @@ class NewEpoch:
             ledger.refresh(complete=True)
             if self.plan(now) != plan:
                 raise Refusal(
-                    "another trigger was published, or another epoch has begun, since the costs were told: run this again"
+                    "another trigger was published, or another epoch has begun, since the costs were shown: run this again"
                 )
             ends = self._ends()
             epoch = os.urandom(16).hex()
@@ -311,7 +297,7 @@ class NewEpoch:
                 (ledger.topic, key.encode(), None) for key in ledger.records() if key not in kept
             ]
             rows += [(ledger.topic, *codec.encode(record)) for record in records]
-            rows += [(ledger.charges_topic, *charge_codec.encode(charge)) for charge in plan.forgotten]
+            rows += [(ledger.charges.topic, *charge_codec.encode(charge)) for charge in plan.forgotten]
             self._commit(initializer, rows, ends)
         except KafkaException as error:
             if is_fenced(error.args[0]):
@@ -351,7 +337,7 @@ class NewEpoch:
         clients = self._clients
         return [
             f"{stage.name}-{partition}"
-            for stage in stages_of(self._settings)
+            for stage in self._stages
             for partition in range(
                 max(clients.partitions(stage.input_topic), clients.partitions(self._settings.topic(stage.changelog)))
             )
@@ -374,18 +360,11 @@ class NewEpoch:
     def _ends(self) -> dict[str, dict[int, int]]:
         """Where the topics of the stages' state and of what they hand to each other end, by full name and partition."""
         settings, clients = self._settings, self._clients
-        names = [settings.topic(stage.changelog) for stage in stages_of(settings)]
-        names += [stage.input_topic for stage in stages_of(settings) if stage.purge]
+        names = [settings.topic(stage.changelog) for stage in self._stages]
+        names += [stage.input_topic for stage in self._stages if stage.purge]
         if self._services.published_keys is not None:
             names.append(settings.topic("published-keys"))
         return {
             name: {partition: clients.watermarks(name, partition)[1] for partition in range(clients.partitions(name))}
             for name in names
         }
-
-
-def _spend(charged: Iterable[charge_codec.Charge]) -> Spend:
-    spend = Spend()
-    for charge in charged:
-        spend = spend.plus(charged_guarantee(charge))
-    return spend

@@ -1,11 +1,12 @@
-"""What a worker needs of Kafka, looked at once before it joins the group: the brokers, the credentials, the topics, the rights.
+"""Checks what a worker needs of Kafka before it joins the group: the brokers, the credentials, the topics, the rights.
 
-Whatever is missing is said in one sentence that names the setting or the right and what to do, instead of by each client and task
-in its own way. What may still come by itself (Kubernetes brings workers up before names, brokers and topics) is waited for, in
-sight; what somebody must mend ends the worker with exit code 2. ``susurrus status`` looks, too, and shows the same sentence.
+One sentence names what is missing, by setting or by right, and what to do. Otherwise every client and every task would report it in
+its own way. What may still come by itself is waited for, in sight: Kubernetes starts workers before names, brokers and topics are
+there. What somebody must mend ends the worker with exit code 2. ``susurrus status`` checks, too, and shows the same sentence.
 
 Rights are what the brokers say they are: metadata, with the operations that this principal may do. Nothing is written, but for one
-entry of the transaction coordinator under an id that no task has. Brokers that do not tell, and the embedded one, are believed.
+entry of the transaction coordinator under an id that no task has. Brokers that do not list them are believed, and so is
+the embedded one.
 """
 
 import logging
@@ -23,18 +24,19 @@ from typing import Any, Final
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AclOperation, AdminClient, OffsetSpec
 
+from susurrus.agents.config.kafka_properties import librdkafka
 from susurrus.agents.config.settings import Settings
-from susurrus.agents.kafka.clients import is_fenced
-from susurrus.agents.kafka.topics import specs_of
-from susurrus.agents.operations.status import inputs
+from susurrus.agents.kafka.clients import group_of, is_fenced
+from susurrus.agents.kafka.topics import rights_of
+from susurrus.agents.logs import SILENT
 from susurrus.agents.runtime.lacks import NO_ANSWER, describe_topics
+from susurrus.agents.runtime.pipeline import Pipeline
 from susurrus.mechanisms.errors import ConfigurationError
-from susurrus.topics import charges
 
 log = logging.getLogger(__name__)
 
 REACH_SECONDS: Final = 3.0
-"""So long may brokers take to answer before somebody is told."""
+"""So long may brokers take to answer before somebody hears of it."""
 _ANSWER_SECONDS: Final = 10.0
 _SURE_SECONDS: Final = 0.5
 """What one of several bootstrap servers says is final when no other has answered by then."""
@@ -44,7 +46,6 @@ _PAUSE_SECONDS: Final = (0.5, 1.0, 2.0, 5.0)
 _SAY_AGAIN_SECONDS: Final = (10.0, 30.0, 60.0, 300.0)
 
 _CREATE: Final = "run `susurrus topics create --config ...`"
-_PURGED: Final = ("by-user", "bounded")
 _PLACE: Final = re.compile(r"(?:\w+://)?(?P<address>[^/\s]+)/(?P<node>\w+): (?P<text>.*?)(?: \(after .*)?", re.DOTALL)
 
 
@@ -65,24 +66,16 @@ class Fit:
     partitions: int
 
 
-class _Silent:
-    """The clients' own lines say the same, less well."""
-
-    def log(self, level: int, template: str, *values: Any) -> None:
-        """Called by confluent-kafka."""
-        log.debug(template, *values)
-
-
-def wait_until_fit(settings: Settings, tell: Callable[[str], None]) -> Fit:
-    """Return what was found when a worker can start. ``tell`` is given what it waits for, and the empty text at the end.
+def wait_until_fit(pipeline: Pipeline[Any], show: Callable[[str], None]) -> Fit:
+    """Return what was found when a worker can start. ``show`` is given what it waits for, and the empty text at the end.
 
     Raises ConfigurationError for what does not pass by itself. A signal's exception ends the wait at once.
     """
     said, say_at, times, pauses = "", 0.0, 0, 0
-    while isinstance(trouble := _in_thread(lambda: look(settings)), Trouble):
+    while isinstance(trouble := _in_thread(lambda: look(pipeline)), Trouble):
         if not trouble.waits:
             raise ConfigurationError(trouble.text)
-        tell(trouble.text)
+        show(trouble.text)
         now = time.monotonic()
         if trouble.text != said:
             said, times = trouble.text, 0
@@ -94,7 +87,7 @@ def wait_until_fit(settings: Settings, tell: Callable[[str], None]) -> Fit:
         pauses += 1
     if said:
         log.info("what was waited for is there")
-    tell("")
+    show("")
     return trouble
 
 
@@ -112,8 +105,9 @@ def _in_thread(work: Callable[[], Trouble | Fit]) -> Trouble | Fit:
     return done.result()
 
 
-def look(settings: Settings) -> Trouble | Fit:
-    """Why a worker with these settings cannot start now, if so. Takes well under two seconds on a healthy cluster."""
+def look(pipeline: Pipeline[Any]) -> Trouble | Fit:
+    """Why a worker of this pipeline cannot start now, if so. Takes well under two seconds on a healthy cluster."""
+    settings = pipeline.settings
     if settings.kafka.embedded:
         return Fit(brokers=1, partitions=0)  # inside this process, and makes topics as they are named
     errors: list[KafkaError] = []
@@ -125,7 +119,7 @@ def look(settings: Settings) -> Trouble | Fit:
     if isinstance(brokers, Trouble):
         return replace(brokers, reached=False)
     try:
-        partitions = _topics(settings, admin)
+        partitions = _topics(pipeline, admin)
         if isinstance(partitions, Trouble) and partitions.waits:
             return partitions
         lines = _rights(settings, admin)
@@ -145,7 +139,7 @@ def reach(settings: Settings) -> None:
 
 def _admin(settings: Settings, errors: list[KafkaError]) -> AdminClient:
     try:
-        return AdminClient({**settings.librdkafka(), "error_cb": errors.append}, logger=_Silent())
+        return AdminClient({**librdkafka(settings.kafka), "error_cb": errors.append}, logger=SILENT)
     except KafkaException as error:
         text = str(error.args[0].str()).removeprefix("Failed to create admin client: ")
         raise ConfigurationError(f"kafka.properties: {text}; correct it") from None
@@ -273,17 +267,11 @@ def _unanswered(settings: Settings, error: KafkaError, errors: list[KafkaError])
 # ---- topics and rights -----------------------------------------------------------------------------------------------
 
 
-def _topics(settings: Settings, admin: AdminClient) -> Trouble | int:
+def _topics(pipeline: Pipeline[Any], admin: AdminClient) -> Trouble | int:
     """Does every topic exist, and may we do with it what we must? Then: how many partitions there are to run."""
-    raw = None if settings.pipeline.kind == "local" else settings.input.topic
-    own = [settings.topic(spec.name) for spec in specs_of(settings)]
-    own.append(charges.topic_name(settings.pipeline.prefix))
-    purged = {settings.topic(name) for name in _PURGED}
-    read, write = {AclOperation.READ, AclOperation.DESCRIBE}, {AclOperation.WRITE}
-    needed = {name: read | write | ({AclOperation.DELETE} if name in purged else set()) for name in own}
-    if raw is not None:
-        needed[raw] = read
-    found, missing, short = describe_topics(admin, needed, seconds=_ANSWER_SECONDS)
+    settings = pipeline.settings
+    raw = settings.input.topic if settings.reads_raw else None
+    found, missing, short = describe_topics(admin, rights_of(settings), seconds=_ANSWER_SECONDS)
     if short:
         return _refusal("\n".join(_acl_topics(settings, short, raw)))
     if raw in missing:
@@ -291,15 +279,17 @@ def _topics(settings: Settings, admin: AdminClient) -> Trouble | int:
             f'input.topic="{raw}": does not exist on this cluster; create it (it is yours: Susurrus only reads it), or '
             "correct the name"
         )
-    if missing and _founded(settings, admin, missing):
+    if missing and _has_begun(settings, admin, missing):
         log.warning("topics that this pipeline had are gone: %s; their tasks say what to do", ", ".join(missing))
     elif missing:
         some = ", ".join(missing[:3]) + (f" and {len(missing) - 3} more" if len(missing) > 3 else "")
         return _wait(f'pipeline.name="{settings.pipeline.name}": its topics do not exist yet ({some}); {_CREATE}')
-    return sum(len(found[topic].partitions) for _, topic in inputs(settings) if topic in found)
+    return sum(
+        len(found[topic].partitions) for topic in (stage.input_topic for stage in pipeline.stages) if topic in found
+    )
 
 
-def _founded(settings: Settings, admin: AdminClient, missing: list[str]) -> bool:
+def _has_begun(settings: Settings, admin: AdminClient, missing: list[str]) -> bool:
     """Whether the pipeline has run before: then a topic that is gone is a loss, which its tasks refuse, each for itself."""
     ledger = settings.topic("ledger")
     if ledger in missing:
@@ -310,22 +300,17 @@ def _founded(settings: Settings, admin: AdminClient, missing: list[str]) -> bool
 
 
 def _rights(settings: Settings, admin: AdminClient) -> list[str]:
-    """What is missing of those rights that no topic tells of: of the group, and of transactions."""
-    group = f"{settings.pipeline.prefix}.{settings.pipeline.name}"
-    answer = admin.describe_consumer_groups(
-        [group], include_authorized_operations=True, request_timeout=_ANSWER_SECONDS
-    )[group]
-    lines: list[str] = []
+    """What is missing of those rights that belong to no topic: of the group, and of transactions."""
+    group, right = settings.application, ""
     try:
-        found = answer.result().authorized_operations
-        right = "" if not found or AclOperation.READ in found else "Read"
+        found = group_of(admin, group, seconds=_ANSWER_SECONDS, rights=True)
+        if found is not None and found.authorized_operations and AclOperation.READ not in found.authorized_operations:
+            right = "Read"
     except KafkaException as error:
-        if error.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND:
-            right = ""
-        elif error.args[0].code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
-            right = "Describe"
-        else:
+        if error.args[0].code() != KafkaError.GROUP_AUTHORIZATION_FAILED:
             raise
+        right = "Describe"
+    lines: list[str] = []
     if right:
         lines += [
             f'the right {right} on group="{group}" is missing; give it:',
@@ -338,12 +323,12 @@ def _transactions(settings: Settings, application: str) -> list[str]:
     """Begins no transaction, and fences nobody but another worker's probe, which has then what it wants to know."""
     producer = Producer(
         {
-            **settings.librdkafka(),
+            **librdkafka(settings.kafka),
             "transactional.id": f"{application}-probe",
             "transaction.timeout.ms": settings.worker.transaction_timeout,
             "error_cb": lambda error: None,
         },
-        logger=_Silent(),
+        logger=SILENT,
     )
     try:
         producer.init_transactions(_ANSWER_SECONDS)

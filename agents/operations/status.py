@@ -5,32 +5,19 @@ the tasks write, compared with the ends of their input topics and with what the 
 that nobody has is a row too.
 """
 
-import time
-import uuid
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from confluent_kafka import Consumer, ConsumerGroupState, KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka import ConsumerGroupState, TopicPartition
 
-from susurrus.agents.config.settings import Settings
-from susurrus.agents.kafka.clients import told
-from susurrus.mechanisms.errors import ConfigurationError
+from susurrus.agents.kafka.clients import Clients, Record, clients_of, group_of
+from susurrus.agents.runtime.pipeline import Pipeline
 from susurrus.topics import charges, ledger
 from susurrus.topics.packing import MalformedRecord
 
-REQUEST_SECONDS: Final = 15.0
-
-State = Literal["running", "starting", "stalled", "refused", "moved", "stopped", "missing"]
+State = Literal["running", "starting", "stalled", "refused", "fenced", "stopped", "missing"]
 HEALTHY: Final = ("running", "starting")
-
-STAGES: Final = {
-    "histogram": (("route", None), ("bound", "by-user"), ("release", "bounded")),
-    "stream": (("stream", None),),
-    "local": (("collect", "reports"), ("server", "report-totals")),
-}
-"""Stages of each kind of pipeline with the topic they read; None is the raw topic."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +46,7 @@ class PartitionStatus:
 class PipelineStatus:
     """Everything ``susurrus status`` shows. charged: windows of this pipeline and of all on the same raw topic. changed: fields
     of the settings in which the pipeline runs with other values; a worker with these settings would refuse. workers: members of
-    the consumer group, None where it cannot tell."""
+    the consumer group, None where it does not know."""
 
     epoch: str
     first_window: int | None
@@ -84,7 +71,7 @@ def judge(
 ) -> tuple[PartitionStatus, ...]:
     """One row per (stage, partition) of ``ends`` (the input's end offsets), and per refusal beyond them.
 
-    owned: what the consumer group has assigned; None where it cannot tell. A partition reports only what changes, so an
+    owned: what the consumer group has assigned; None where it does not know. A partition reports only what changes, so an
     old report alone means nothing.
     """
     records = list(records)
@@ -133,12 +120,12 @@ def _row(
 
 def _state(report: ledger.Status) -> tuple[State, str, str]:
     known: dict[str, State] = {
-        "running": "running", "starting": "starting", "refused": "refused", "moved": "moved", "stopped": "stopped"
+        "running": "running", "starting": "starting", "refused": "refused", "fenced": "fenced", "stopped": "stopped"
     }  # fmt: skip
     state = known.get(report.state, "stalled")
     if state == "stopped":
         return state, "its worker was stopped", "start a worker"
-    if state == "moved":
+    if state == "fenced":
         return state, report.stalled or "another worker has it", "nothing, unless this stays"
     if report.stalled:
         cause, _, action = report.stalled.rpartition(": ")
@@ -148,29 +135,21 @@ def _state(report: ledger.Status) -> tuple[State, str, str]:
     return state, "", ""
 
 
-def collect(settings: Settings) -> PipelineStatus:
+def collect(pipeline: Pipeline[Any]) -> PipelineStatus:
     """Read ledger, charges and the ends of all input topics. Raises ConfigurationError for topics that do not exist."""
-    consumer = Consumer(
-        {
-            "enable.auto.commit": False,
-            **settings.librdkafka(),
-            "group.id": f"{settings.pipeline.prefix}.{settings.pipeline.name}.status-{uuid.uuid4().hex[:8]}",
-            "isolation.level": "read_committed",
-            "enable.partition.eof": True,
-            "auto.offset.reset": "earliest",
-            "allow.auto.create.topics": settings.kafka.embedded,
-            "log_level": 3,
-        }
-    )
+    settings = pipeline.settings
+    clients = clients_of(settings, quiet=True)
     try:
-        ends = _ends(settings, consumer)
-        records = _ledger(consumer, settings.topic("ledger"))
+        ends = _ends(pipeline, clients)
+        records = _ledger(clients, settings.topic("ledger"))
         charged = [
-            charges.decode(value) for _, value in _read(consumer, charges.topic_name(settings.pipeline.prefix)) if value
+            charges.decode(record.value)
+            for record in _read(clients, charges.topic_name(settings.pipeline.prefix))
+            if record.value
         ]
+        owned, rebalancing, workers = _assigned(pipeline, clients)
     finally:
-        consumer.close()
-    owned, rebalancing, workers = _assigned(settings)
+        clients.close()
     epoch = next((r for r in records if isinstance(r, ledger.Epoch)), None)
     config = next((r for r in records if isinstance(r, ledger.Config)), None)
     start = next((r.first_window for r in records if isinstance(r, ledger.Start)), None)
@@ -188,83 +167,45 @@ def collect(settings: Settings) -> PipelineStatus:
     )
 
 
-def _assigned(settings: Settings) -> tuple[Set[tuple[str, int]] | None, bool, int | None]:
+def _assigned(pipeline: Pipeline[Any], clients: Clients) -> tuple[Set[tuple[str, int]] | None, bool, int | None]:
     """(stage, partition) of everything the group's members have, whether the group is rebalancing just now, and how many they
     are."""
-    if settings.kafka.embedded:
+    if clients.embedded:
         return None, False, None  # the embedded broker cannot be asked
-    group = f"{settings.pipeline.prefix}.{settings.pipeline.name}"
-    admin = AdminClient({**settings.librdkafka(), "log_level": 3})
-    found = admin.describe_consumer_groups([group], request_timeout=REQUEST_SECONDS)[group].result()
+    found = group_of(clients.admin(), clients.application)
+    if found is None:
+        return set(), False, 0
     if found.state in (ConsumerGroupState.PREPARING_REBALANCING, ConsumerGroupState.COMPLETING_REBALANCING):
         return None, True, len(found.members)
-    stages = {topic: stage for stage, topic in inputs(settings)}
+    stages = {stage.input_topic: stage.name for stage in pipeline.stages}
     parts = [part for member in found.members for part in member.assignment.topic_partitions]
     return {(stages[part.topic], part.partition) for part in parts if part.topic in stages}, False, len(found.members)
 
 
-def inputs(settings: Settings) -> Sequence[tuple[str, str]]:
-    """(stage, topic that it reads) of the pipeline's kind."""
-    stages = STAGES[settings.pipeline.kind]
-    return [(stage, settings.input.topic if topic is None else settings.topic(topic)) for stage, topic in stages]
-
-
-def _partitions(consumer: Consumer, topic: str) -> int:
-    found = consumer.list_topics(topic, timeout=REQUEST_SECONDS).topics[topic]
-    if found.error is not None:
-        raise ConfigurationError(
-            f'topic="{topic}": {found.error.str()}; create it with `susurrus topics create`, '
-            "or correct input.topic, pipeline.name and pipeline.prefix"
-        )
-    return len(found.partitions)
-
-
-def _ends(settings: Settings, consumer: Consumer) -> dict[tuple[str, int], int]:
+def _ends(pipeline: Pipeline[Any], clients: Clients) -> dict[tuple[str, int], int]:
     """Ends of all inputs, read_uncommitted: what an open transaction holds back is behind, too."""
-    places = {
-        (stage, partition): TopicPartition(topic, partition)
-        for stage, topic in inputs(settings)
-        for partition in range(_partitions(consumer, topic))
-    }
-    if settings.kafka.embedded:
-        found = {place: consumer.get_watermark_offsets(tp, timeout=REQUEST_SECONDS) for place, tp in places.items()}
-        return {place: int(bounds[1]) if bounds else -1 for place, bounds in found.items()}
-    admin = AdminClient({**settings.librdkafka(), "log_level": 3})
-    futures = admin.list_offsets({tp: OffsetSpec.latest() for tp in places.values()}, request_timeout=REQUEST_SECONDS)
-    return {place: told(futures[tp].result().offset) for place, tp in places.items()}
+    places = [
+        (stage.name, TopicPartition(stage.input_topic, partition))
+        for stage in pipeline.stages
+        for partition in range(clients.partitions_to_read(stage.input_topic))
+    ]
+    ends = clients.ends([place for _, place in places])
+    return {(stage, place.partition): ends[place] for stage, place in places}
 
 
-def _ledger(consumer: Consumer, topic: str) -> list[ledger.LedgerRecord]:
+def _ledger(clients: Clients, topic: str) -> list[ledger.LedgerRecord]:
     records: dict[bytes, ledger.LedgerRecord] = {}
-    for key, value in _read(consumer, topic):
+    for key, value, _ in _read(clients, topic):
         try:
             record = ledger.decode(key, value)
         except MalformedRecord:
-            continue  # a newer version's record: the others still tell
+            continue  # a newer version's record: the others still count
         records.pop(key, None)
         if record is not None:
             records[key] = record
     return list(records.values())
 
 
-def _read(consumer: Consumer, topic: str) -> list[tuple[bytes, bytes | None]]:
-    """Keys and values of partition 0 of a compacted topic, up to its present end; empty when there is no such topic."""
-    found = consumer.list_topics(topic, timeout=REQUEST_SECONDS).topics[topic]
-    if found.error is not None:
-        return []
-    rows: list[tuple[bytes, bytes | None]] = []
-    consumer.assign([TopicPartition(topic, 0, 0)])
-    deadline = time.monotonic() + REQUEST_SECONDS
-    while time.monotonic() < deadline:
-        # Short waits: consume() sits its timeout out even when all it has left is the end of the partition.
-        for message in consumer.consume(5_000, timeout=0.05):
-            error = message.error()
-            if error is None:
-                key: Any = message.key()
-                value: Any = message.value()
-                rows.append((bytes(key or b""), value))
-            elif error.code() == KafkaError._PARTITION_EOF:
-                return rows
-            elif not error.retriable() and error.code() != KafkaError._TRANSPORT:
-                raise KafkaException(error)
-    raise KafkaException(KafkaError(KafkaError._TIMED_OUT, f"reading topic {topic}"))
+def _read(clients: Clients, topic: str) -> list[Record]:
+    """A compacted topic as it shows now; empty when there is no such topic."""
+    return clients.read(topic, group="status", complete=False) if clients.partitions(topic) else []

@@ -21,17 +21,16 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from susurrus.agents.logs import describe
+from susurrus.agents.logs import SILENT, describe
+from susurrus.agents.runtime.host import CONNECTIONS
 from susurrus.agents.runtime.supervisor import Supervisor
 from susurrus.agents.runtime.task import PartitionTask
+from susurrus.mechanisms.calendar import Calendar
 from susurrus.mechanisms.errors import ConfigurationError
-from susurrus.mechanisms.histogram.calendar import Calendar
 
 log = logging.getLogger(__name__)
 
-STATES: Final = ("starting", "running", "stalled", "refused", "moved", "stopped")
-CONNECTIONS: Final = 32
-"""Connections at a time; one more closes the oldest, so that slow clients never keep a probe out."""
+STATES: Final = ("starting", "running", "stalled", "refused", "fenced", "stopped")
 CONNECTION_SECONDS: Final = 5.0
 """From the first byte to the last: header, answer, and a client that reads neither quickly."""
 _BACKLOG: Final = 16
@@ -43,10 +42,9 @@ _TEXT_TYPE: Final = "text/plain; charset=utf-8"
 
 
 class Pages:
-    """What the pages say, from the supervisor's tasks as they are at this moment. calendar: of histograms; other kinds
-    of pipeline have other intervals or none."""
+    """What the pages say, from the supervisor's tasks as they are at this moment. calendar: of the intervals that stages close."""
 
-    def __init__(self, supervisor: Supervisor, calendar: Calendar | None, *, pipeline: str) -> None:
+    def __init__(self, supervisor: Supervisor, calendar: Calendar, *, pipeline: str) -> None:
         self._supervisor = supervisor
         self._calendar = calendar
         self._pipeline = pipeline
@@ -103,10 +101,10 @@ class Pages:
 
         def closed_until(task: PartitionTask) -> float | None:
             interval = reports[task].get("interval")
-            return None if interval is None or self._calendar is None else self._calendar.boundary(interval) / 1000
+            return None if interval is None else self._calendar.boundary(interval) / 1000
 
         info = GaugeMetricFamily(
-            "susurrus_worker_info", "Always 1; the labels tell who this is.", labels=("pipeline", "worker")
+            "susurrus_worker_info", "Always 1; the labels say who this is.", labels=("pipeline", "worker")
         )
         info.add_metric((self._pipeline, supervisor.worker), 1)
         yield info
@@ -190,7 +188,7 @@ class WebServer:
         http = web.Server(
             self._answer,
             access_log=None,  # requests are no news, nor are clients that send no HTTP
-            logger=_SILENT,
+            logger=SILENT,
             keepalive_timeout=0.0,
             lingering_time=0.0,
             max_line_size=_LINE_BYTES,
@@ -276,6 +274,3 @@ class _Connection(asyncio.Protocol):
         if transport in self._connections:
             self._connections.pop(transport).cancel()
             transport.abort()
-
-
-_SILENT: Final = logging.Logger("susurrus.agents.operations.web.clients", level=logging.CRITICAL + 1)

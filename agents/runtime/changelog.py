@@ -15,7 +15,9 @@ from typing import Any
 import msgspec
 from confluent_kafka import KafkaException, Producer
 
-from susurrus.agents.kafka.clients import Clients, deliver, read_to_end
+from susurrus.agents.kafka.clients import Clients, deliver
+from susurrus.agents.kafka.follow import read_to_end
+from susurrus.agents.kafka.offset import Offset
 from susurrus.agents.runtime.commit import Commit
 from susurrus.agents.runtime.store import FIRST_STATE_KEY, Store
 from susurrus.mechanisms.errors import Refusal
@@ -69,7 +71,7 @@ class State(msgspec.Struct):
     epoch: str
     changelog_id: str
     changelog_next: int
-    position: int
+    position: Offset
     topic_id: str
     meta: dict[str, Any]
     refresh: Refresh
@@ -151,20 +153,19 @@ class Changelog:
         with contextlib.closing(self._clients.reader("recovery")) as consumer:
             position = state.changelog_next if state is not None else start
             if position < end:
-                for batch in read_to_end(consumer, self.topic, self.partition, position, until=end):
-                    mark_alive()
-                    for message in batch:
-                        if not assembler.pending:
-                            first = message.offset()
-                        try:
-                            record = assembler.feed(message.value())
-                        except MalformedRecord as error:
-                            raise Refusal(
-                                f"topic={self.topic} partition={self.partition} offset={message.offset()} is no commit "
-                                f"({error}): {way_out}"
-                            ) from error
-                        if record is not None:
-                            state = self._replay(store, record, first, message.offset() + 1, epoch, way_out)
+                place = (self.topic, self.partition)
+                for message in read_to_end(consumer, place, position, until=end, mark_alive=mark_alive):
+                    offset = message.offset()
+                    if not assembler.pending:
+                        first = offset
+                    try:
+                        record = assembler.feed(message.value() or b"")
+                    except MalformedRecord as error:
+                        raise Refusal(
+                            f"topic={self.topic} partition={self.partition} offset={offset} is no commit ({error}): {way_out}"
+                        ) from error
+                    if record is not None:
+                        state = self._replay(store, record, first, offset + 1, epoch, way_out)
         if assembler.pending:
             raise Refusal(
                 f"topic={self.topic} partition={self.partition} ends with a commit that lacks chunks: {way_out}"
@@ -191,7 +192,7 @@ class Changelog:
             epoch=epoch,
             changelog_id=self._id,
             changelog_next=following,
-            position=record.next_position,
+            position=Offset(record.next_position),
             topic_id=record.topic_id,
             meta=facts.meta,
             refresh=facts.refresh.located(first),

@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+from susurrus.agents.kafka.offset import Offset
+
 
 @dataclass(frozen=True, slots=True)
 class Output:
@@ -21,7 +23,7 @@ class Output:
 class Commit:
     """One step of a partition, all or nothing: outputs, state and input position."""
 
-    position: int
+    position: Offset
     """The input offset from which a successor must read."""
     meta: dict[str, Any]
     """The stage's small facts; replaces the previous ones."""

@@ -1,14 +1,14 @@
-"""How a worker process ends: the exit code it has when it gives up by itself, and the last resort when an end does not come about.
+"""How a worker process ends: its exit codes, and the last resort where it does not end in time.
 
     0     stopped by SIGTERM or SIGINT, in order
     2     an operator must change something before a restart
     70    a task hangs (the watchdog, agents/runtime/supervisor.py)
     74    the local disk cannot be used: start it again, elsewhere or later
-    143   stopped by SIGTERM (130: SIGINT), but not in order: something did not end in time, the broker's answer mostly
-    1     the same, where a library would not even let that be said; or Faust crashed
+    143   stopped by SIGTERM (130: SIGINT), but not in order: something did not end in time, mostly a broker's answer
+    1     the same, where a library did not even let the exit code be set; or Faust crashed
 
-An end that is not in order loses nothing: what was not committed is read again. Signals are the process's, so there is one
-``ENDING``, too. It hears of a signal at once, also while the main thread is inside a library that does not return.
+An end that is not in order loses nothing: what was not committed is read again. A process has one set of signal handlers, so there
+is one ``ENDING``. It hears of a signal at once, also while the main thread is inside a library that does not return.
 """
 
 import contextlib
@@ -20,6 +20,8 @@ import sys
 import threading
 import time
 from typing import Final
+
+from susurrus.agents import logs
 
 log = logging.getLogger(__name__)
 
@@ -96,8 +98,6 @@ class Ending:
             return self.seconds if self._deadline is None else max(0.0, self._deadline - time.monotonic())
 
     def _last_resort(self, code: int) -> None:
-        from susurrus.agents import logs
-
         time.sleep(self.left())
         log.critical(
             "not ended in time (worker.stop_timeout), so the worker ends now, exit code %d; what was not committed is read again",

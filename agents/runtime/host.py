@@ -1,7 +1,7 @@
-"""What a worker needs of the machine it is on: a directory that it can write, and enough open files.
+"""What a worker needs of its machine: a directory that it can write, and enough open files.
 
-Looked at before anything else, so that a wrong mount or a small limit is a sentence and exit code 2 instead of a task that fails at
-its first write, after the worker has taken partitions from those who could run them.
+Both are checked before anything else. A wrong mount or a small limit then ends the worker with one sentence and exit code 2.
+Otherwise a task would fail at its first write, after the worker has taken partitions from workers that could run them.
 """
 
 import contextlib
@@ -14,13 +14,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from susurrus.agents.operations.web import CONNECTIONS
+from susurrus.agents.runtime.store import OPEN_TABLES
 from susurrus.mechanisms.errors import ConfigurationError
 
 log = logging.getLogger(__name__)
 
-OPEN_TABLES: Final = 256
-"""Most tables that a store keeps open (max_open_files in agents/runtime/store.py)."""
+CONNECTIONS: Final = 32
+"""To a worker's pages at a time (agents/operations/web.py); one more closes the oldest, so that slow clients never keep a probe
+out."""
 _FEW_TABLES: Final = 16
 """What a store of usual size has open."""
 _STORE_FILES: Final = 6

@@ -1,7 +1,7 @@
-"""What is missing when Kafka will not have it: a topic, or a right. The error that a task meets names neither, so Kafka is asked.
+"""Which topic or which right is missing, when Kafka refuses a task's request. The error names neither, so Kafka is asked.
 
-Somebody can mend all of it from outside, so it comes out as a MendableRefusal, with the name, the right and the way out. What
-Kafka says and does not stand by when asked (a broker that has just come back) is nothing of the kind.
+An operator can mend both without a restart, so the answer is a MendableRefusal with the topic, the right and what to do. If Kafka
+refuses once and finds nothing missing when asked, as a broker does that has just come back, there is no answer.
 """
 
 from collections.abc import Iterator, Mapping, Set
@@ -10,11 +10,10 @@ from typing import Any, Final, Protocol
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AclOperation, AdminClient
 
-from susurrus.agents.kafka.clients import REQUEST_SECONDS
-from susurrus.agents.kafka.topics import specs_of
+from susurrus.agents.kafka.clients import REQUEST_SECONDS, no_topic
+from susurrus.agents.kafka.topics import rights_of
 from susurrus.agents.runtime.services import Services
 from susurrus.mechanisms.errors import MendableRefusal
-from susurrus.topics import charges
 
 NO_ANSWER: Final = (KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN)
 """Kafka does not answer, so nobody can be asked what is missing."""
@@ -22,7 +21,7 @@ _ACCESS: Final = "docs/operations.md, Access, has the commands"
 
 
 class Task(Protocol):
-    """What is told of the task that met the error."""
+    """The task that met the error, as far as it matters here."""
 
     name: str
     services: Services
@@ -64,7 +63,7 @@ def describe_topics(
 ) -> tuple[dict[str, Any], list[str], list[tuple[str, str]]]:
     """(what Kafka describes by topic, topics that do not exist, (topic, right) of the rights that are missing).
 
-    Brokers that do not tell the rights are believed to have given them. Raises KafkaException for any other answer, or none.
+    Brokers that do not list the rights are believed to have given them. Raises KafkaException for any other answer, or none.
     """
     answers = admin.describe_topics(
         TopicCollection(list(needed)), include_authorized_operations=True, request_timeout=seconds
@@ -96,22 +95,15 @@ def _word(right: AclOperation) -> str:
 def _of_topics(services: Services) -> Iterator[MendableRefusal]:
     """First the topics that do not exist, then the right that is missing on most."""
     settings = services.settings
-    read, write = AclOperation.READ, AclOperation.WRITE
-    needed = {
-        settings.topic(spec.name): {write} if spec.readers == "public" else {read, write} for spec in specs_of(settings)
-    }
-    needed[charges.topic_name(settings.pipeline.prefix)] = {read, write}
-    if settings.pipeline.kind != "local":
-        needed[settings.input.topic] = {read}
+    # A task runs on without Delete.
+    needed = {topic: rights - {AclOperation.DELETE} for topic, rights in rights_of(settings).items()}
     _, missing, short = describe_topics(services.clients.admin(), needed, seconds=REQUEST_SECONDS)
     lacking: dict[str, list[str]] = {}
     for topic, right in short:
         lacking.setdefault(right, []).append(topic)
-    if missing:
-        ours = [topic for topic in missing if topic != settings.input.topic]
-        yield MendableRefusal(
-            f"topic={', '.join(missing)} does not exist: "
-            + ("create it with `susurrus topics create`" if ours else "create it, for input.topic is only read")
-        )
+    if missing and missing != [settings.input.topic]:
+        yield no_topic(*missing)
+    elif missing:
+        yield MendableRefusal(f"topic={missing[0]} does not exist: create it, for input.topic is only read")
     for right, topics in sorted(lacking.items(), key=lambda item: -len(item[1])):
         yield MendableRefusal(f"topic={', '.join(sorted(topics))}: Kafka's user lacks {right}: grant it ({_ACCESS})")

@@ -1,71 +1,41 @@
-"""The ledger as the tasks see it: who the pipeline is, where it began, what it has charged, what it refuses.
+"""The ledger as the tasks see it: who the pipeline is, where it began, what it refuses.
 
-One instance per worker reads the compacted topic and keeps it in memory. Founding (epoch, configuration, start) and charging are
-done by one fenced task, the initializer (release-0, or its like in other kinds of pipeline), in its own transactions; everybody
-else waits for what the initializer wrote. Refusals and status go through a plain producer, for a refused task has no transaction.
+One instance per worker reads the compacted topic and keeps it in memory. One task, the initializer (release-0, or its like in other
+kinds of pipeline), writes epoch, configuration and start in a transaction of its own, and charges windows (budget.py). Every other
+task waits for what the initializer wrote. Refusals and status go through a plain producer: a refused task has no transaction.
 """
 
-import contextlib
 import logging
 import os
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from hashlib import blake2b
-from typing import Any, Protocol
+from typing import Protocol
 
 from confluent_kafka import KafkaException, Producer
 
 from susurrus.agents.config.settings import Settings
-from susurrus.agents.histogram.public_progress import PublicProgress
-from susurrus.agents.kafka.clients import Clients, read_to_end
+from susurrus.agents.kafka.clients import Clients
+from susurrus.agents.kafka.offset import Offset
+from susurrus.agents.runtime.budget import Charges
 from susurrus.agents.runtime.commit import Output
-from susurrus.agents.runtime.founding import check_raw, raw_offsets
+from susurrus.agents.runtime.initial_offsets import check_raw, raw_offsets
+from susurrus.mechanisms.calendar import Calendar, Trigger, WindowIndex, WindowStart
 from susurrus.mechanisms.errors import MendableRefusal, Refusal
 from susurrus.mechanisms.guarantee import Guarantee
-from susurrus.mechanisms.histogram.calendar import Calendar
-from susurrus.mechanisms.spend import Budget, Spend
-from susurrus.topics import charges as charge_codec
 from susurrus.topics import ledger as codec
 from susurrus.topics.packing import MalformedRecord
-from susurrus.topics.timestamps import format_time
 
 log = logging.getLogger(__name__)
 
 _POLL_SECONDS = 0.3
 _START_OVER = "give the pipeline a new [pipeline] name (its windows are charged again)"
-NEW_EPOCH = "run `susurrus ledger new-epoch`, which charges again what it publishes again"
-"""The way out of lost state, for histograms."""
 
 
 def fingerprint(secret: bytes) -> str:
-    """Says nothing about a random secret; it only tells whether two are the same."""
+    """Says nothing about a random secret; it only shows whether two are the same."""
     return blake2b(secret, person=b"susurrus-print", digest_size=16).hexdigest()
-
-
-def charge_of(settings: Settings, window: int, epoch: str, guarantee: Guarantee) -> charge_codec.Charge:
-    """What a pipeline pays for a window (start in ms) in an epoch."""
-    return charge_codec.Charge(
-        raw_topic=settings.input.topic,
-        window=window,
-        pipeline=settings.pipeline.name,
-        epoch=epoch,
-        epsilon=guarantee.epsilon,
-        delta=guarantee.delta,
-        mu=guarantee.mu,
-        delta_selection=guarantee.delta_selection,
-    )
-
-
-def charged_guarantee(charge: charge_codec.Charge) -> Guarantee:
-    """What a charge paid for."""
-    return Guarantee(
-        epsilon=charge.epsilon,
-        delta=charge.delta,
-        mu=charge.mu,
-        delta_gaussian=charge.delta - charge.delta_selection,
-        delta_selection=charge.delta_selection,
-    )
 
 
 class Member(Protocol):
@@ -79,7 +49,7 @@ class Member(Protocol):
 
 
 class Ledger:
-    """Thread-safe view of the ledger and charges topics."""
+    """Thread-safe view of the ledger topic; ``charges`` is the one of the charges."""
 
     def __init__(
         self,
@@ -90,7 +60,8 @@ class Ledger:
         config_digest: bytes,
         secret: bytes,
         initializer: tuple[str, int],
-        public_progress: PublicProgress | None = None,
+        way_out: str,
+        published_before: Callable[[], str],
     ) -> None:
         self._settings = settings
         self._clients = clients
@@ -98,25 +69,25 @@ class Ledger:
         self._digest = config_digest.hex()
         self._fingerprint = fingerprint(secret)
         self._initializer = initializer
-        self._public_progress = public_progress
+        self.way_out = way_out
+        """What an operator can do where internal topics are lost, or an older copy."""
+        self._shown_before = published_before
+        """What shows, beside the ledger, that something was published; the empty text if nothing does."""
         self._joined = ""
         self.topic = settings.topic("ledger")
-        self.charges_topic = charge_codec.topic_name(settings.pipeline.prefix)
+        self.charges = Charges(settings, clients)
         self._lock = threading.RLock()
         self._reading = threading.Lock()
-        self._reading_charges = threading.Lock()
         self._records: dict[str, codec.LedgerRecord] = {}
         self._next = 0
-        self._charges: dict[bytes, charge_codec.Charge] = {}
-        self._charges_next = 0
         self._producer: Producer | None = None
 
     # ---- reading -----------------------------------------------------------------------------------------------------
 
     def refresh(self, *, complete: bool = False) -> None:
-        """Read what is new in the ledger topic, as far as it shows; ``complete``: to the end that its leader tells."""
+        """Read what is new in the ledger topic, as far as it shows; ``complete``: to the end that its leader knows."""
         with self._reading:
-            for key, value, offset in self._read(self.topic, self._next, complete=complete):
+            for key, value, offset in self._clients.read(self.topic, self._next, group="ledger", complete=complete):
                 try:
                     record = codec.decode(key, value)
                 except MalformedRecord as error:
@@ -129,18 +100,6 @@ class Ledger:
                     else:
                         self._records[key.decode()] = record
                 self._next = offset + 1
-
-    def _read(self, topic: str, start: int, *, complete: bool = False) -> list[tuple[bytes, bytes | None, int]]:
-        low, end = self._clients.watermarks(topic, 0)
-        start = max(start, low)
-        if start >= end:
-            return []
-        with contextlib.closing(self._clients.reader("ledger")) as consumer:
-            return [
-                (message.key() or b"", message.value(), message.offset())
-                for batch in read_to_end(consumer, topic, 0, start, until=end if complete else 0)
-                for message in batch
-            ]
 
     def _get(self, key: str) -> codec.LedgerRecord | None:
         with self._lock:
@@ -176,19 +135,12 @@ class Ledger:
             )
         return record
 
-    @property
-    def way_out(self) -> str:
-        """What an operator can do where internal topics are lost, or an older copy."""
-        if self._settings.pipeline.kind == "histogram":
-            return NEW_EPOCH
-        return "give the pipeline a new name to start over"
-
-    def begins(self, topic: str, partition: int) -> int:
+    def begins(self, topic: str, partition: int) -> Offset:
         """The epoch's first offset in an internal topic (full name): what is below was written in an earlier epoch."""
-        return self.start.internal.get(topic, {}).get(partition, 0)
+        return Offset(self.start.internal.get(topic, {}).get(partition, 0))
 
     @property
-    def first_window(self) -> int:
+    def first_window(self) -> WindowIndex:
         """Number of the pipeline's first window."""
         return self._calendar.window_at(self.start.first_window)
 
@@ -199,12 +151,12 @@ class Ledger:
             announced = [record for record in self._records.values() if isinstance(record, codec.Sources)]
         return min((a for a in announced if a.number > partition), key=lambda a: a.number, default=None)
 
-    def digests(self, partition: int) -> dict[tuple[int, int], str]:
+    def digests(self, partition: int) -> dict[tuple[WindowStart, Trigger], str]:
         """What this release partition has published: (window start in ms, trigger) -> link of the digest chain."""
         self.refresh()
         with self._lock:
             return {
-                (record.window, record.trigger): record.digest
+                (WindowStart(record.window), Trigger(record.trigger)): record.digest
                 for record in self._records.values()
                 if isinstance(record, codec.Digest) and record.partition == partition
             }
@@ -239,17 +191,17 @@ class Ledger:
         Raises Refusal for another configuration under the same epoch.
         """
         # To the very end: `susurrus ledger new-epoch` counts on it that whoever starts while it is at work waits for its outcome,
-        # and an epoch that only does not show yet must not be founded a second time.
+        # and an epoch that does not show yet must not be initialized a second time.
         self.refresh(complete=True)
         if self._get("epoch") is None and (member.stage_name, member.partition) == self._initializer:
             lost = self._published_before()
             if lost:
-                # Whoever published has been founded before: perhaps just now, by another initializer.
+                # A pipeline that has published has an epoch: written perhaps just now, by another initializer.
                 self.refresh(complete=True)
             if self._get("epoch") is None:
                 if lost:
                     raise Refusal(lost)
-                self._found(producer)
+                self._initialize(producer)
                 self.refresh()
         while self._get("epoch") is None:
             if not member.waiting():
@@ -281,7 +233,7 @@ class Ledger:
                 f"(privacy.secret_file or SUSURRUS_SECRET), or {_START_OVER}"
             )
 
-    def _found(self, producer: Producer) -> None:
+    def _initialize(self, producer: Producer) -> None:
         """Write epoch, configuration and start, once. The producer has fenced every other initializer."""
         settings, clients = self._settings, self._clients
         raw = settings.input.topic
@@ -309,20 +261,11 @@ class Ledger:
             key, value = codec.encode(record)
             producer.produce(self.topic, value, key, partition=0)
         producer.commit_transaction(30.0)
-        log.info("founded epoch %s with %d raw partitions", epoch, len(offsets))
+        log.info("began epoch %s with %d raw partitions", epoch, len(offsets))
 
     def _published_before(self) -> str:
         """What shows that there was an earlier life, whose windows were charged and whose noise was drawn; empty if nothing."""
-        settings, clients, shown = self._settings, self._clients, ""
-        if self._public_progress is not None:
-            self._public_progress.refresh()
-            if (said := self._public_progress.newest()) is not None:
-                topic = self._public_progress.topic
-                shown = f"topic={topic} shows trigger={said.trigger} of window={format_time(said.window)}"
-        elif settings.pipeline.kind == "stream" and not clients.embedded:
-            topic = settings.topic("private-stream")
-            if any(clients.watermarks(topic, partition)[1] for partition in range(clients.partitions(topic))):
-                shown = f"topic={topic} has been written"
+        shown = self._shown_before()
         return shown and (
             f"{shown}, but topic={self.topic} is empty, so the ledger was lost, or is a copy from before the beginning: restore "
             f"the internal topics as they were at the last commit, or {self.way_out}"
@@ -359,38 +302,13 @@ class Ledger:
         """Tombstones for ledger records as part of a commit."""
         return Output(self.topic, 0, [{"key": key, "value": None} for key in keys])
 
-    # ---- charges -----------------------------------------------------------------------------------------------------
-
     def charge_output(self, window: int, guarantee: Guarantee) -> Output:
-        """The record that charges a window (start in ms)."""
-        key, value = charge_codec.encode(charge_of(self._settings, window, self.epoch, guarantee))
-        return Output(self.charges_topic, 0, [{"key": key, "value": value}])
+        """The record that charges a window (start in ms) in the epoch in force."""
+        return self.charges.output(window, self.epoch, guarantee)
 
     def is_charged(self, window: int) -> bool:
-        """Whether this pipeline's charge for a window (start in ms) is in the log.
-
-        Raises BudgetExhausted where it is, but the charges up to it exceed the configured total for the raw topic.
-        """
-        with self._reading_charges:
-            for key, value, offset in self._read(self.charges_topic, self._charges_next):
-                if value is not None:
-                    self._charges.setdefault(key, charge_codec.decode(value))
-                self._charges_next = offset + 1
-            budget = self._settings.budget
-            total = None if budget is None else Budget(epsilon=budget.epsilon, delta=budget.delta)
-            spent = Spend()
-            for record in self._charges.values():
-                if record.raw_topic != self._settings.input.topic:
-                    continue
-                guarantee = charged_guarantee(record)
-                ours = record.pipeline == self._settings.pipeline.name and record.epoch == self.epoch
-                if ours and record.window == window:
-                    if total is not None:
-                        total.charge(spent, guarantee)
-                    return True
-                # Charges count whether or not their pipeline was allowed to go on: that errs on the safe side.
-                spent = spent.plus(guarantee)
-            return False
+        """Whether a window (start in ms) is charged in the epoch in force. Raises BudgetExhausted as `Charges.include` does."""
+        return self.charges.include(window, self.epoch)
 
     # ---- refusals and status -----------------------------------------------------------------------------------------
 
@@ -427,7 +345,3 @@ class Ledger:
             if self._producer is None:
                 self._producer = self._clients.producer()
             return self._producer
-
-    def facts(self) -> dict[str, Any]:
-        """Epoch and start, for status."""
-        return {"epoch": self.epoch, "first_window": self.start.first_window}

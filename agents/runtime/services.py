@@ -1,37 +1,32 @@
 """What every stage and task of a worker shares: configuration, clients, ledger, topic names.
 
-Made once, in agents/runtime/worker.py.
+Made once, by Pipeline.services.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Generic
+
+from typing_extensions import TypeVar  # with a default, which typing has since Python 3.13
 
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.kafka.clients import Clients
 from susurrus.agents.runtime.ledger import Ledger
-from susurrus.mechanisms.histogram.calendar import Calendar
+from susurrus.mechanisms.calendar import Calendar
 
-if TYPE_CHECKING:
-    from susurrus.agents.histogram.public_progress import PublicProgress
-    from susurrus.agents.histogram.published_keys import PublishedKeys, PublishedKeysReader
+S = TypeVar("S", bound=Settings, default=Settings, covariant=True)
 
 
 @dataclass(frozen=True, slots=True)
-class Services:
-    """Read-only collaborators of the tasks."""
+class Services(Generic[S]):
+    """Read-only collaborators of the tasks. A kind whose stages share more extends it."""
 
-    settings: Settings
+    settings: S
     clients: Clients
     ledger: Ledger
     calendar: Calendar
     config_digest: bytes
     secret: bytes
-    strategy: Any
-    published_keys: "PublishedKeys | None" = None
-    """Where the strategy is told what is published already."""
-    published_keys_reader: "PublishedKeysReader | None" = None
-    public_progress: "PublicProgress | None" = None
-    """What has been published, for histograms: no state may be older."""
 
     def topic(self, name: str) -> str:
         """Full name of one of the pipeline's topics."""
@@ -41,3 +36,10 @@ class Services:
     def max_record_bytes(self) -> int:
         """Largest value put into one record of an internal topic; agents/kafka/topics.py sets the topics' limit above it."""
         return 900_000
+
+    def superseded(self) -> Iterator[tuple[str, int, int]]:
+        """(topic, partition, offset): records below it may be deleted. Inputs and changelogs of stages are not among them."""
+        return iter(())
+
+    def close(self) -> None:
+        """Give back what the services hold beyond the ledger and the clients."""

@@ -8,10 +8,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
+from susurrus.agents.kafka.offset import Offset
 from susurrus.agents.runtime.commit import Commit
 from susurrus.agents.runtime.services import Services
 from susurrus.agents.runtime.store import Store
 from susurrus.agents.runtime.transport import Batch
+from susurrus.mechanisms.errors import Refusal
 
 
 class NotYet(Exception):
@@ -22,6 +24,8 @@ class Stage(ABC):
     """One stage for one input partition. Called by its task's thread only."""
 
     name: ClassVar[str]
+    counted: ClassVar[tuple[str, ...]] = ()
+    """Names of the counters, in the order in which status shows them."""
 
     def __init__(self, services: Services, partition: int) -> None:
         self.services = services
@@ -31,12 +35,24 @@ class Stage(ABC):
         self.full = False
         """No more batches for now: what is held waits for something that no further input brings."""
 
-    @abstractmethod
-    def restore(self, store: Store, meta: dict[str, Any] | None, position: int) -> int:
+    def restore(self, store: Store, meta: dict[str, Any] | None, position: Offset) -> Offset:
         """Forget everything and take up the state of the last commit (meta None: there was none).
 
         ``position`` is the commit's, or the start of the log. Returns the position to read from. Raises NotYet.
         """
+        if meta is None:
+            self.counters = dict.fromkeys(self.counted, 0)
+            meta, position = self.begin(position)
+        self.resume(store, meta, position)
+        return position
+
+    @abstractmethod
+    def begin(self, start: Offset) -> tuple[dict[str, Any], Offset]:
+        """(meta record, position to read from) of a partition that has never committed. start: of the log. Raises NotYet."""
+
+    @abstractmethod
+    def resume(self, store: Store, meta: dict[str, Any], position: Offset) -> None:
+        """Forget everything and take up the state that a meta record and the store hold."""
 
     @abstractmethod
     def take(self, batch: Batch) -> None:
@@ -57,3 +73,17 @@ class Stage(ABC):
     def report(self) -> dict[str, Any]:
         """Facts for `susurrus status`: counters and the last closed interval."""
         return {"counters": dict(self.counters)}
+
+
+def pinned_start(services: Services, partition: int) -> Offset:
+    """The raw offset at which the epoch begins to read a partition; 0 for one that the raw topic gained later.
+
+    Raises Refusal where the raw topic is another one of the same name.
+    """
+    ledger, topic = services.ledger, services.settings.input.topic
+    if services.clients.topic_id(topic) != ledger.start.topic_id:
+        raise Refusal(
+            f"topic={topic} is not the one the pipeline began with (topic_id={ledger.start.topic_id}): restore it, or "
+            f"{ledger.way_out}"
+        )
+    return Offset(ledger.start.offsets.get(partition, 0))

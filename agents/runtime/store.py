@@ -25,6 +25,8 @@ from susurrus.mechanisms.errors import StoreUnusable
 
 META_KEY = b"\x00meta"
 FIRST_STATE_KEY = b"\x01"
+OPEN_TABLES = 256
+"""Most tables that a store keeps open."""
 
 _cache: Cache | None = None
 _cache_bytes = 256 << 20
@@ -50,7 +52,7 @@ def _options() -> Options:
     options.set_write_buffer_size(16 << 20)
     options.set_max_write_buffer_number(2)
     options.set_keep_log_file_num(2)
-    options.set_max_open_files(256)
+    options.set_max_open_files(OPEN_TABLES)
     options.increase_parallelism(2)
     table = BlockBasedOptions()
     table.set_block_cache(_shared_cache())

@@ -1,8 +1,8 @@
 """The supervisor of a worker: which partition tasks there are, who feeds them, and what happens when the group moves them.
 
 Lives on Faust's event loop; the tasks have threads of their own. Tasks are made on assignment only, and started in parallel.
-Rebalances are eager, so a partition that stays keeps its store and producer. A fenced task means that the partition moved: it is
-dropped, and started again after two heartbeats only if the same generation still assigns it to us.
+Rebalances are eager, so a partition that stays keeps its store and producer. A task is fenced where another worker has taken its
+partition over: it is dropped, and started again after two heartbeats only if the same generation still assigns it to us.
 """
 
 import asyncio
@@ -12,8 +12,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +22,8 @@ from faust.types import TP
 
 from susurrus.agents.logs import describe
 from susurrus.agents.runtime.ending import DISK_UNUSABLE, ENDING, FAILED
+from susurrus.agents.runtime.pipeline import StageSpec
 from susurrus.agents.runtime.services import Services
-from susurrus.agents.runtime.stage import Stage
 from susurrus.agents.runtime.store import Store, usable
 from susurrus.agents.runtime.task import PartitionTask
 from susurrus.agents.runtime.transport import Batch
@@ -41,21 +40,10 @@ _LOOP_SECONDS = 3.0
 _PAUSE_SECONDS = 5.0
 
 
-@dataclass(frozen=True, slots=True)
-class StageSpec:
-    """One arrow of the diagram. ``purge``: the input topic is ours and may be deleted below the committed position."""
-
-    name: str
-    input_topic: str
-    changelog: str
-    make: Callable[[Services, int], Stage]
-    purge: bool
-
-
 class Supervisor:
     """Owns the partition tasks of one worker process."""
 
-    def __init__(self, app: Any, services: Services, stages: list[StageSpec], *, heartbeat_seconds: float) -> None:
+    def __init__(self, app: Any, services: Services, stages: Sequence[StageSpec], *, heartbeat_seconds: float) -> None:
         self._app = app
         self._services = services
         self._stages = {stage.input_topic: stage for stage in stages}
@@ -176,7 +164,7 @@ class Supervisor:
     def _keep_house(self) -> None:
         reported: dict[TP, Status] = {}
         status_at = purge_at = time.monotonic()
-        moved_at: dict[TP, float] = {}
+        fenced_at: dict[TP, float] = {}
         while True:
             asleep = time.monotonic()
             if self._stopping.wait(0.5):
@@ -186,7 +174,7 @@ class Supervisor:
             try:
                 self._watch()
                 self._services.clients.serve()
-                self._restart_moved(moved_at)
+                self._restart_fenced(fenced_at)
                 if time.monotonic() >= status_at:
                     status_at = time.monotonic() + _STATUS_SECONDS
                     self.report(reported)
@@ -219,16 +207,16 @@ class Supervisor:
         for task in list(self._tasks.values()):
             task.alive_at = time.monotonic()
 
-    def _restart_moved(self, moved_at: dict[TP, float]) -> None:
+    def _restart_fenced(self, fenced_at: dict[TP, float]) -> None:
         with self._lock:
             for tp, task in list(self._tasks.items()):
-                if task.state != "moved" and not task.died:
-                    moved_at.pop(tp, None)
+                if task.state != "fenced" and not task.died:
+                    fenced_at.pop(tp, None)
                     continue
-                since = moved_at.setdefault(tp, time.monotonic())
+                since = fenced_at.setdefault(tp, time.monotonic())
                 if time.monotonic() - since < 2 * self._heartbeat_seconds + 1.0:
                     continue
-                moved_at.pop(tp)
+                fenced_at.pop(tp)
                 if tp in self._assigned and not self._closing and self._app.consumer_generation_id == self._generation:
                     log.info("%s-%d is still assigned to this worker; starting it again", tp.topic, tp.partition)
                     self._start(tp)
@@ -268,9 +256,7 @@ class Supervisor:
                 targets.append(TopicPartition(tp.topic, tp.partition, task.position))
             if task.purge_before > 0:
                 targets.append(TopicPartition(task.changelog_topic, tp.partition, task.purge_before))
-        published_keys = self._services.published_keys
-        if published_keys is not None and (offset := published_keys.purge_before()) > 0:
-            targets.append(TopicPartition(published_keys.topic, 0, offset))
+        targets += [TopicPartition(*place) for place in self._services.superseded()]
         if targets:
             for future in self._services.clients.admin().delete_records(targets).values():
                 try:
@@ -321,7 +307,7 @@ class Supervisor:
 
     async def stop(self) -> None:
         """End the task threads, each after the commit it is in; must come before Faust stops the consumer."""
-        ENDING.begin(FAILED)  # nobody has told it to stop, so Faust has failed: that end may hang as well
+        ENDING.begin(FAILED)  # nobody asked it to stop, so Faust has failed: that end may hang as well
         with self._lock:
             self._closing = True
             tasks = list(self._tasks.values())
@@ -333,8 +319,7 @@ class Supervisor:
         for task in tasks:
             await loop.run_in_executor(None, task.join, max(0.1, deadline - time.monotonic()))
         self._stopping.set()
-        if (reader := self._services.published_keys_reader) is not None:
-            await loop.run_in_executor(None, reader.close)
+        await loop.run_in_executor(None, self._services.close)
         self.report({})
         self._services.ledger.close()
         self._directory_lock.close()
@@ -351,10 +336,10 @@ def _take_directory(directory: Path) -> tuple[Path, Any]:
     Raises StoreUnusable where the disk cannot be written.
     """
     for number in range(1_000):
-        interval = directory / f"worker-{number}"
-        with usable(interval):
-            interval.mkdir(parents=True, exist_ok=True)
-            lock = (interval / "lock").open("w")
+        own = directory / f"worker-{number}"
+        with usable(own):
+            own.mkdir(parents=True, exist_ok=True)
+            lock = (own / "lock").open("w")
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:
@@ -362,7 +347,7 @@ def _take_directory(directory: Path) -> tuple[Path, Any]:
                 if isinstance(error, BlockingIOError):  # another worker's
                     continue
                 raise
-        return interval, lock
+        return own, lock
     raise RuntimeError(
         f"worker.data_directory={directory} has 1000 workers already: give each host a directory of its own"
     )

@@ -1,36 +1,38 @@
 """The partition task: one object per (stage, assigned partition), with its own thread, producer and store.
 
-It is the exactly-once part. A task is fed batches by an agent, gives them to its stage and commits what the stage has
-ready: outputs, changelog and input position in one Kafka transaction, then the local store in one write. Authority is
+An agent feeds it batches. The task gives them to its stage and commits what the stage has ready (transaction.py). Authority is
 the changelog: each commit writes the next input position there; the consumer group's offset is for tools.
 
-States: starting -> running -> (refused | moved | stopped). Whatever goes wrong with Kafka that an abort does not mend
-ends in starting again from the changelog, which tells what was committed and what was not. A refusal that somebody can mend from
-outside is tried again with growing pauses and stays visible until the task really runs. A disk that cannot be used is tried for a
-few seconds; then the worker gives up, so that others take over (agents/runtime/supervisor.py).
+States: starting -> running -> (refused | fenced | stopped). Whatever goes wrong with Kafka that an abort does not mend ends in
+starting again from the changelog, which shows what was committed and what was not. A refusal that somebody can mend from outside
+is tried again with growing pauses and stays visible until the task really runs. A disk that cannot be used is tried for a few
+seconds; then the worker gives up, so that others take over (supervisor.py).
 """
 
 import contextlib
 import logging
-import queue
 import threading
 import time
 from collections.abc import Callable
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import KafkaError, KafkaException
 
-from susurrus.agents.kafka.clients import is_fenced
+from susurrus.agents.kafka.clients import no_topic
+from susurrus.agents.kafka.offset import Offset
 from susurrus.agents.logs import describe
-from susurrus.agents.runtime import crash_points
 from susurrus.agents.runtime.changelog import Changelog
-from susurrus.agents.runtime.commit import Commit, Output
+from susurrus.agents.runtime.commit import Commit
+from susurrus.agents.runtime.inbox import Inbox
+from susurrus.agents.runtime.input_log import InputLog
 from susurrus.agents.runtime.lacks import lack
 from susurrus.agents.runtime.services import Services
 from susurrus.agents.runtime.stage import NotYet, Stage
+from susurrus.agents.runtime.stall import MANY_ABORTS, StallReport
 from susurrus.agents.runtime.store import Store, is_corrupt
+from susurrus.agents.runtime.transaction import Aborted, Fenced, Transactions
 from susurrus.agents.runtime.transport import Batch
-from susurrus.mechanisms.errors import MendableRefusal, PrivacyError, Refusal, StoreUnusable
+from susurrus.mechanisms.errors import PrivacyError, Refusal, StoreUnusable
 from susurrus.topics.packing import MalformedRecord
 
 log = logging.getLogger(__name__)
@@ -39,10 +41,6 @@ _LOOP_SECONDS = 0.05
 _RETRY_SECONDS = 2.0
 _REWIND_SECONDS = 1.5
 _LOOK_AT_LOG_SECONDS = 30.0
-_STALL_SECONDS = 10.0
-_OFFSETS_SECONDS = 8.0
-_ABORT_SECONDS = 5.0
-_CLOSE_SECONDS = 5.0
 _FIRST_PAUSE_SECONDS = 5.0
 _LONGEST_PAUSE_SECONDS = 300.0
 _TRIAL_SECONDS = 30.0
@@ -51,26 +49,12 @@ _DISK_SECONDS = 20.0
 """What is wrong with a disk may pass: somebody makes room, a volume comes back."""
 _DISK_SERIES_SECONDS = 60.0
 """Failures that follow each other within this are one trouble."""
-_UNREADABLE_SECONDS = 20.0
-"""A partition that cannot be read is said to be so every few seconds; one without news is not heard of when it is mended."""
-_LEFT_BEHIND: list[Producer] = []
-"""Producers that hang inside librdkafka; kept, because to destroy them would hang as well."""
 _BATCHES_PER_COMMIT = 4
 """However fast the consumer is: what waits is bounded by commits and spills, and neither happens before the stage is asked."""
-_ABORTS = 5
-"""In a row, until they are taken for something that does not pass by itself."""
-
-
-class Fenced(Exception):
-    """Another owner has fenced this one. Not an error: the partition lives on elsewhere."""
 
 
 class Stopped(Exception):
-    """The task was told to stop in the midst of its start."""
-
-
-class Aborted(Exception):
-    """The transaction was aborted; nothing of it happened."""
+    """The task was asked to stop in the midst of its start."""
 
 
 class PartitionTask(threading.Thread):
@@ -82,7 +66,7 @@ class PartitionTask(threading.Thread):
         *,
         input_topic: str,
         partition: int,
-        make_stage: Callable[[Services, int], Stage],
+        make_stage: Callable[[Any, int], Stage],
         stage_name: str,
         changelog_topic: str,
         services: Services,
@@ -95,6 +79,10 @@ class PartitionTask(threading.Thread):
         self.input_topic = input_topic
         self.partition = partition
         self.services = services
+        self.changelog_topic = changelog_topic
+        self._open_store = open_store
+        self._rewind = rewind
+        self._give_up = give_up
         self._phase = "starting"
         """What the thread does; ``state`` is what is shown of it."""
         self.reason = ""
@@ -102,45 +90,38 @@ class PartitionTask(threading.Thread):
         """Why the task refused, until it really runs again."""
         self.disk_trouble = ""
         """What is wrong with the local disk, until the store could be opened and the task runs."""
+        self._trouble = ""
+        """Why the last attempt to start or to run failed."""
         self._refused_times = 0
         self._runs_since = 0.0
         self._disk_failures = (0.0, 0.0)
         """Times of the first and the last of a series."""
-        self._trouble = ""
+        self._stalls = StallReport()
         self.next = -1
         """Input offset of the next record to take."""
-        self.position = -1
+        self.position = Offset(-1)
         """Input offset of the last commit."""
         self.alive_at = time.monotonic()
         self.committed_at: float | None = None
         """Monotonic time of this task's last commit."""
         self.committed_counters: dict[str, int] = {}
         """The stage's totals as committed: what an aborted transaction counted is not among them."""
-        self._rewind = rewind
-        self._give_up = give_up
         self._rewound_at = 0.0
-        self._looked_at = 0.0
-        self._stall: tuple[str | None, float] = (None, 0.0)
-        self._unreadable = ("", 0.0)
-        """Why no batches come, and when that was said last."""
-        self._open_store = open_store
-        self._inbox: queue.SimpleQueue[Batch | None] = queue.SimpleQueue()
-        self._inbox_lock = threading.Lock()
-        self._ended = False
+        self._inbox = Inbox()
         self._stopping = threading.Event()
         self._stage = make_stage(services, partition)
-        self.changelog_topic = changelog_topic
+        self._input = InputLog(services, input_topic, partition)
         self._changelog = Changelog(services.clients, changelog_topic, partition)
-        self._topic_id = ""
-        self._group_metadata: Any = None
-        self._producer: Producer | None = None
+        self._transactions = Transactions(
+            services,
+            self._changelog,
+            stage_name=stage_name,
+            partition=partition,
+            input_topic=input_topic,
+            mark_alive=self._mark_alive,
+        )
         self._store: Store | None = None
-        self._generation_lock = threading.Lock()
-        self._generation = -1
-        self._reposition = False
         self._never_committed = True
-        self._aborts = 0
-        self._abort_cause = ""
 
     # ---- called from other threads -----------------------------------------------------------------------------------
 
@@ -161,9 +142,7 @@ class PartitionTask(threading.Thread):
 
     def assigned(self, generation: int) -> None:
         """The group gave us the partition in this generation; batches of others are dropped."""
-        with self._generation_lock:
-            self._generation = generation
-            self._reposition = True
+        self._inbox.assigned(generation)
 
     def take_after(self, before: "PartitionTask") -> None:
         """This worker's task that had the partition before was refused: so is this one, until it really runs."""
@@ -171,21 +150,17 @@ class PartitionTask(threading.Thread):
 
     def offer(self, batch: Batch) -> None:
         """Hand over a batch; never blocks. A task that has ended gives it back, or its successor here would never be fed."""
-        self._unreadable = ("", 0.0)
-        with self._inbox_lock:
-            if self._ended:
-                batch.finish()
-            else:
-                self._inbox.put(batch)
+        self._stalls.fed()
+        self._inbox.offer(batch)
 
     def cannot_read(self, reason: str) -> None:
-        """Why no batches come, for whoever asks; until one comes, or it is not said again."""
-        self._unreadable = (reason, time.monotonic())
+        """Why no batches come; forgotten when one comes, or when it is not called again."""
+        self._stalls.cannot_read(reason)
 
     def stop(self) -> None:
         """Ask the thread to end after the commit it is in; ``join`` waits for it."""
         self._stopping.set()
-        self._inbox.put(None)
+        self._inbox.wake()
 
     def silent_for(self, limit: float) -> float | None:
         """Seconds without a sign of life, if they are more than the limit: ten times as many while it starts, for every step
@@ -195,7 +170,7 @@ class PartitionTask(threading.Thread):
 
     @property
     def died(self) -> bool:
-        """Whether the thread has ended without saying so."""
+        """Whether the thread has ended without setting a final state."""
         return self.ident is not None and not self.is_alive() and self._phase in ("starting", "running")
 
     def waiting(self) -> bool:
@@ -211,20 +186,7 @@ class PartitionTask(threading.Thread):
             return self._trouble or self.reason or None  # of the last attempt, not the step of this one
         if self.state != "running":
             return self.reason or None
-        if self._aborts >= _ABORTS:
-            return (
-                f"the last {self._aborts} transactions were aborted ({self._abort_cause}): compare the limits of the topics it "
-                "writes (`susurrus topics check`), and look at the brokers"
-            )
-        now = time.monotonic()
-        unreadable, said = self._unreadable
-        if unreadable and now - said < _UNREADABLE_SECONDS:
-            return unreadable
-        waits_for, since = self._stage.stall(int(time.time() * 1000)), now
-        if waits_for == self._stall[0]:
-            since = self._stall[1]
-        self._stall = (waits_for, since)
-        return waits_for if now - since > _STALL_SECONDS else None
+        return self._stalls.of(self._stage)
 
     @property
     def purge_before(self) -> int:
@@ -239,20 +201,15 @@ class PartitionTask(threading.Thread):
     # ---- the thread --------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Start, run, start again; until stopped, moved or refused."""
+        """Start, run, start again; until stopped, fenced or refused."""
         try:
             self._run()
         finally:
             # Before the clients are closed, which may hang: a successor on this worker needs the room.
-            self._end_inbox()
+            self._inbox.close()
             self._close()
-        if self._phase not in ("refused", "moved"):
+        if self._phase not in ("refused", "fenced"):
             self._set_state("refused" if self.refusal else "stopped", self.refusal)
-
-    def _end_inbox(self) -> None:
-        with self._inbox_lock:
-            self._ended = True
-        self._drain_inbox()
 
     def _run(self) -> None:
         while not self._stopping.is_set():
@@ -276,7 +233,7 @@ class PartitionTask(threading.Thread):
                 self._close()
                 self._pause()
             except Fenced:
-                self._set_state("moved", "another owner has this partition")
+                self._set_state("fenced", "another owner has this partition")
                 log.info("%s: another worker has taken this partition over", self.name)
                 break
             except StoreUnusable as unusable:
@@ -286,7 +243,7 @@ class PartitionTask(threading.Thread):
             except (Exception, KafkaError) as error:
                 if self._stopping.is_set():
                     break
-                # Kafka's errors name no topic and no right: whoever is asked what is missing tells both.
+                # Kafka's errors name no topic and no right: `lack` asks for both.
                 if (lacking := self._lack(error)) is not None:
                     self._refused(lacking)
                     continue
@@ -300,10 +257,10 @@ class PartitionTask(threading.Thread):
                 self._pause()
 
     def _refused(self, refusal: Refusal | PrivacyError) -> bool:
-        """Tell why; whether to try again, after a pause that grows, because somebody can mend it from outside."""
+        """Record why; whether to try again, after a pause that grows, because somebody can mend it from outside."""
         self.refusal = str(refusal)
         log.error("%s refuses: %s", self.name, self.refusal)
-        self._tell()
+        self._record_refusal()
         if not refusal.mendable:
             self._set_state("refused", self.refusal)
             return False
@@ -313,8 +270,8 @@ class PartitionTask(threading.Thread):
         self._refused_times = min(self._refused_times + 1, 10)
         return True
 
-    def _tell(self) -> None:
-        with contextlib.suppress(KafkaException, BufferError):  # it stays refused where nobody can be told, too
+    def _record_refusal(self) -> None:
+        with contextlib.suppress(KafkaException, BufferError):  # it stays refused where that cannot be written, too
             self.services.ledger.refuse(self.stage_name, self.partition, self.refusal)
 
     def _really_runs(self) -> None:
@@ -325,7 +282,7 @@ class PartitionTask(threading.Thread):
         self.services.ledger.clear_refusal(self.stage_name, self.partition)
 
     def _disk_failed(self, unusable: StoreUnusable) -> bool:
-        """Whether to try again; else the worker was told to give up, and why is where `susurrus status` reads it."""
+        """Whether to try again; else the worker gives up, and the refusal in the ledger says why."""
         now = time.monotonic()
         first, last = self._disk_failures
         first = now if now - last > _DISK_SERIES_SECONDS else first
@@ -339,7 +296,7 @@ class PartitionTask(threading.Thread):
             return True
         self.refusal = self.disk_trouble
         self._set_state("refused", self.refusal)
-        self._tell()
+        self._record_refusal()
         self._give_up(f"{self.name}: {self.refusal}")
         return False
 
@@ -367,20 +324,16 @@ class PartitionTask(threading.Thread):
         services = self.services
         clients = services.clients
         self._set_state("starting", "fencing the previous owner")
-        self._producer = clients.transactional_producer(f"{clients.application}-{self.stage_name}-{self.partition}")
-        self._call(lambda: self._require_producer().init_transactions(30.0))
-        self._mark_alive()
+        self._transactions.open()
         self._set_state(
             "starting", f"waiting for the ledger, which {services.ledger.initializer} writes in a new pipeline"
         )
-        services.ledger.join(self, self._require_producer())
+        services.ledger.join(self, self._transactions.producer)
         self._set_state("starting", "recovering state from the changelog")
-        self._topic_id = clients.topic_id(self.input_topic)
+        self._input.open()
         partitions = self.partition + 1 if clients.embedded else clients.partitions(self.changelog_topic)
         if partitions == 0:
-            raise MendableRefusal(
-                f"topic={self.changelog_topic} does not exist: create it with `susurrus topics create`"
-            )
+            raise no_topic(self.changelog_topic)
         if partitions <= self.partition:
             raise NotYet(
                 f"topic={self.changelog_topic} has no partition {self.partition}: run `susurrus topics create`, the input has grown"
@@ -395,44 +348,17 @@ class PartitionTask(threading.Thread):
         )
         services.ledger.check_started(self.stage_name, self.partition, has_state=state is not None)
         if state is not None:
-            self._check_position(state.position, state.topic_id)
+            self._input.check(state.position, state.topic_id)
             self._stage.counters = dict(state.meta.get("counters", {}))
             position = self._stage.restore(self._store, state.meta, state.position)
         else:
-            start, _ = clients.watermarks(self.input_topic, self.partition)
-            position = self._stage.restore(self._store, None, start)
-            self._check_position(position, self._topic_id)
+            position = self._stage.restore(self._store, None, self._input.start())
+            self._input.check(position, self._input.topic_id)
         self.committed_counters = dict(self._stage.counters)
         self._never_committed = state is None
         self.next = self.position = position
-        self._group_metadata = clients.group_metadata()
-        self._drain_inbox()
+        self._inbox.drain()
         self._rewind(self.next)
-
-    def _look_at_log(self, after: float) -> None:
-        """Check, if the last look was so many seconds ago, that the input is still the topic whose position we keep."""
-        if time.monotonic() > self._looked_at + after:
-            self._looked_at = time.monotonic()
-            self._check_position(self.next, self.services.clients.topic_id(self.input_topic))
-
-    def _check_position(self, position: int, topic_id: str) -> None:
-        """The changelog's position must exist in this very log: never skip, never start over."""
-        if topic_id != self._topic_id:
-            raise Refusal(
-                f"topic={self.input_topic} was recreated (topic_id={self._topic_id}, the changelog knows {topic_id}): "
-                f"restore the old topic as it was, or {self.services.ledger.way_out}"
-            )
-        start, end = self.services.clients.watermarks(self.input_topic, self.partition)
-        if position < start:
-            raise Refusal(
-                f"topic={self.input_topic} partition={self.partition} starts at offset={start}, but position={position} is "
-                f"still to be read, since retention ate unread records: raise its retention, and {self.services.ledger.way_out}"
-            )
-        if position > end:
-            raise Refusal(
-                f"topic={self.input_topic} partition={self.partition} ends at offset={end} before position={position}, so "
-                f"the log was truncated: restore it as it was at the last commit, or {self.services.ledger.way_out}"
-            )
 
     def _work(self) -> None:
         while not self._stopping.is_set():
@@ -441,15 +367,10 @@ class PartitionTask(threading.Thread):
                 self._really_runs()
             # A topic that is recreated and filled quickly leaves no trace in the positions.
             with contextlib.suppress(KafkaException):
-                self._look_at_log(_LOOK_AT_LOG_SECONDS)
-            try:
-                batch = self._inbox.get(timeout=_LOOP_SECONDS)
-            except queue.Empty:
-                batch = None
-            with self._generation_lock:
-                generation, reposition = self._generation, self._reposition
-                self._reposition = False
-            if reposition:
+                self._input.look(self.next, _LOOK_AT_LOG_SECONDS)
+            batch = self._inbox.take(_LOOP_SECONDS)
+            generation, reassigned = self._inbox.generation()
+            if reassigned:
                 # A rebalance sent the consumer back to the group's offset; what we hold in memory is still good.
                 self._rewind(self.next)
             taken = 0
@@ -459,14 +380,11 @@ class PartitionTask(threading.Thread):
                 self._mark_alive()
                 if taken == _BATCHES_PER_COMMIT:
                     break
-                try:
-                    batch = self._inbox.get_nowait()
-                except queue.Empty:
-                    batch = None
+                batch = self._inbox.take()
             try:
                 for commit in self._stage.commits(int(time.time() * 1000)):
                     self._commit(commit)
-                    self._aborts = 0
+                    self._stalls.committed()
                     if self.refusal:
                         self._really_runs()
                     self._mark_alive()
@@ -477,16 +395,14 @@ class PartitionTask(threading.Thread):
                     raise lacking from aborted
                 cause = describe(aborted.__cause__ or aborted)
                 log.warning("%s: a transaction was aborted (%s); its records are read again", self.name, cause)
-                self._aborts += 1
-                self._abort_cause = cause
-                if self._aborts >= _ABORTS:
+                if self._stalls.aborted(cause) >= MANY_ABORTS:
                     self._pause()
                 store = self._require_store()
                 state = self._changelog.meta(store)
                 if state is not None:
                     self._stage.counters = dict(state.meta.get("counters", {}))
                 self.next = self._stage.restore(store, state.meta if state else None, self.position)
-                self._drain_inbox()
+                self._inbox.drain()
                 self._rewind(self.next)
 
     def _accept(self, batch: Batch, generation: int) -> None:
@@ -496,13 +412,13 @@ class PartitionTask(threading.Thread):
                 return
             if batch.start != self.next:
                 # Back: a rebalance, or another topic of the same name. Ahead: a dropped batch, or a hole.
-                self._look_at_log(_REWIND_SECONDS)
+                self._input.look(self.next, _REWIND_SECONDS)
             if batch.end <= self.next:
                 return
             if batch.start > self.next:
                 if time.monotonic() > self._rewound_at + _REWIND_SECONDS:
                     self._rewound_at = time.monotonic()
-                    self._drain_inbox()
+                    self._inbox.drain()
                     self._rewind(self.next)
                 return
             # A seek that falls into a fetch brings older records than the start says: seen to count 1,350 of them
@@ -521,145 +437,15 @@ class PartitionTask(threading.Thread):
             batch.finish()
 
     def _commit(self, commit: Commit) -> None:
-        """Make one step durable.
-
-        1. begin the transaction
-        2. produce outputs and ticks
-        3. produce the changelog record: state, next position, topic id
-        4. send the position to the consumer group, for tools
-        5. commit the transaction (librdkafka flushes first); from here on the step has happened
-        6. write state, meta record and changelog position to the store in one batch
-        A crash before 5 leaves nothing behind, a crash after 5 is mended by replaying the changelog.
-        """
-        stage, producer, store = self.stage_name, self._require_producer(), self._require_store()
         commit.meta["counters"] = dict(self._stage.counters)
         if self._never_committed:
-            commit.outputs.append(self.services.ledger.started(stage, self.partition))
-        step = self._changelog.prepare(store, commit, self._topic_id, self.services.ledger.epoch)
-        for output in commit.outputs:
-            self._check_sizes(output)
-        crash_points.reach(stage, "before-begin")
-        try:
-            producer.begin_transaction()
-            crash_points.reach(stage, "after-begin")
-            for output in commit.outputs:
-                self._produce(output)
-            crash_points.reach(stage, "after-outputs")
-            self._changelog.produce(producer, step)
-            crash_points.reach(stage, "after-changelog")
-            self._send_offsets(commit.position)
-            crash_points.reach(stage, "after-offsets")
-            self._call(lambda: producer.commit_transaction(30.0))
-        except KafkaException as error:
-            self._abort(error)
-        crash_points.reach(stage, "after-commit")
-        self._changelog.apply(store, step)
-        crash_points.reach(stage, "after-store")
+            commit.outputs.append(self.services.ledger.started(self.stage_name, self.partition))
+        self._transactions.commit(commit, self._require_store(), self._input.topic_id)
         self.position = commit.position
         self.committed_at = time.monotonic()
         self.committed_counters = commit.meta["counters"]
         self._never_committed = False
         self._stage.committed(commit)
-
-    def _abort(self, cause: KafkaException) -> None:
-        """Abort what can be aborted and raise Aborted; raise Fenced for a fenced producer, the cause for anything
-        worse.
-        """
-        if is_fenced(cause.args[0]):
-            raise Fenced from cause
-        if cause.args[0].retriable():
-            raise cause
-        # A delivery that failed does not say why; the abort does: it is refused to a producer that has been fenced.
-        try:
-            self._call(lambda: self._require_producer().abort_transaction(30.0))
-        except KafkaException as failed:
-            # What went wrong first says more: a transaction whose partitions were all refused never began, so cannot be ended.
-            raise cause from failed
-        raise Aborted from cause
-
-    def _send_offsets(self, position: int) -> None:
-        """Step 4, in a thread that can be left behind: librdkafka heeds no time-out here, and hangs for good when the group's
-        coordinator has left the metadata meanwhile (its issues 5456 and 5511; seen with a broker away for half a minute).
-        """
-        producer, group = self._require_producer(), self._group_metadata
-        offsets = [TopicPartition(self.input_topic, self.partition, position)]
-        try:
-            error = _in_time(
-                lambda: producer.send_offsets_to_transaction(offsets, group, _OFFSETS_SECONDS),
-                seconds=_OFFSETS_SECONDS + 2.0,
-                name=f"{self.name}-offsets",
-            )
-        except TimeoutError:
-            log.warning("%s: Kafka's answer is overdue; a new producer takes over", self.name)
-            # Whoever closed this producer would wait for that call, too. The next one fences it.
-            _LEFT_BEHIND.append(producer)
-            self._producer = None
-            raise
-        if isinstance(error, KafkaException) and is_fenced(error.args[0]):
-            raise Fenced from error
-        if error is not None:
-            raise error
-
-    def _call(self, call: Callable[[], object]) -> None:
-        """One transactional call, once. Raises Fenced for a fenced producer, KafkaException for the rest.
-
-        librdkafka asks to repeat what has timed out until it is definite. A new producer ends the doubt at once instead: it
-        fences this one, and the changelog tells whether the transaction was committed.
-        """
-        try:
-            call()
-        except KafkaException as error:
-            if is_fenced(error.args[0]):
-                raise Fenced from error
-            raise
-
-    def _produce(self, output: Output) -> None:
-        producer = self._require_producer()
-        if output.headers is not None or (output.messages and "timestamp" in output.messages[0]):
-            # produce_batch knows neither headers nor time stamps.
-            for row, message in enumerate(output.messages):
-                fields = message if output.headers is None else {**message, "headers": output.headers[row]}
-                while True:
-                    try:
-                        producer.produce(output.topic, partition=output.partition, **fields)
-                        break
-                    except BufferError:
-                        self._mark_alive()
-                        producer.poll(0.1)
-            return
-        messages = output.messages
-        while messages:
-            # librdkafka takes what fits its queue and marks the rest, in order of failure.
-            producer.produce_batch(output.topic, messages, partition=output.partition)
-            failed = [message for message in messages if "_error" in message]
-            for message in failed:
-                error = message.pop("_error")
-                if error.code() != KafkaError._QUEUE_FULL:
-                    raise KafkaException(error)
-            messages = failed
-            self._mark_alive()
-            producer.poll(0.1 if failed else 0)
-
-    def _check_sizes(self, output: Output) -> None:
-        """An oversized record would abort every retry for ever, so it is refused before it is sent."""
-        limit = self.services.max_record_bytes + 50_000
-        largest = max(
-            (len(message["value"] or b"") + len(message.get("key") or b"") for message in output.messages), default=0
-        )
-        if largest > limit:
-            raise Refusal(
-                f"topic={output.topic}: a record of {largest} bytes exceeds {limit} bytes: lower input.max_key_bytes, or "
-                "report this as a bug"
-            )
-
-    def _drain_inbox(self) -> None:
-        while True:
-            try:
-                batch = self._inbox.get_nowait()
-            except queue.Empty:
-                return
-            if batch is not None:
-                batch.finish()
 
     def _go_on(self) -> None:
         """Sign of life in a long start, which ends where the task is to stop."""
@@ -670,11 +456,6 @@ class PartitionTask(threading.Thread):
     def _mark_alive(self) -> None:
         self.alive_at = time.monotonic()
 
-    def _require_producer(self) -> Producer:
-        if self._producer is None:
-            raise RuntimeError("the task has no producer before it has started")
-        return self._producer
-
     def _require_store(self) -> Store:
         if self._store is None:
             raise RuntimeError("the task has no store before it has started")
@@ -682,22 +463,8 @@ class PartitionTask(threading.Thread):
 
     def _close(self, *, wipe: bool = False) -> None:
         """Let go of producer and store; never raises, for whoever gives up must be able to start again."""
-        producer, store = self._producer, self._store
-        self._producer = self._store = None
-        if producer is not None:
-            # A producer that goes away with an open transaction leaves it to time out; abort what can be aborted. Closing
-            # aborts once more, and waits for ever if the coordinator does not answer: the store must not wait with it.
-            def end() -> None:
-                # Of a fenced producer they raise whatever a callback was interrupted by, see deliver.
-                for step in (producer.purge, lambda: producer.abort_transaction(_ABORT_SECONDS), producer.close):
-                    with contextlib.suppress(Exception, KafkaError):
-                        step()
-
-            try:
-                _in_time(end, seconds=_ABORT_SECONDS + _CLOSE_SECONDS, name=f"{self.name}-close")
-            except TimeoutError:
-                log.warning("%s: its producer does not close and is left behind; the next one fences it", self.name)
-                _LEFT_BEHIND.append(producer)
+        store, self._store = self._store, None
+        self._transactions.close()
         if store is not None:
             try:
                 if wipe:
@@ -709,22 +476,3 @@ class PartitionTask(threading.Thread):
                     self.name,
                     str(error) if isinstance(error, StoreUnusable) else describe(error),
                 )
-
-
-def _in_time(call: Callable[[], object], *, seconds: float, name: str) -> BaseException | None:
-    """What a call raised, or None; made in a thread that is left behind, with TimeoutError, when it takes longer."""
-    answer: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
-
-    def run() -> None:
-        try:
-            call()
-        except (Exception, KafkaError) as error:
-            answer.put(error)
-        else:
-            answer.put(None)
-
-    threading.Thread(target=run, name=name, daemon=True).start()
-    try:
-        return answer.get(timeout=seconds)
-    except queue.Empty:
-        raise TimeoutError from None

@@ -32,6 +32,8 @@ from aiokafka.errors import ConsumerStoppedError, GroupAuthorizationFailedError,
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP
 
+from susurrus.agents.kafka.offset import Offset
+
 log = logging.getLogger(__name__)
 
 _IDLE_SLEEP_SECONDS = 0.02
@@ -48,8 +50,8 @@ _LOST_SECONDS = 30.0
 class Batch:
     """What one fetch brought of one partition: every committed record with start <= offset < end."""
 
-    start: int
-    end: int
+    start: Offset
+    end: Offset
     records: list[Any] = field(repr=False)  # raw data: must not be told by somebody's log message
     generation: int
     finished: bool = False
@@ -150,7 +152,7 @@ class BatchConsumerThread(driver.AIOKafkaConsumerThread):
                 [start] = last
             # After a reset, start and end belong to different lives: the next batch will show the gap to the task.
             if end is not None and end > start and life(tp) is lives[tp]:
-                batches[place] = Batch(start, end, _flat(fetched.get(tp, []), start), generation)
+                batches[place] = Batch(Offset(start), Offset(end), _flat(fetched.get(tp, []), start), generation)
         return batches
 
     async def _fetched(
@@ -261,7 +263,7 @@ class _WholeBatches:
         return more
 
     def next_batch(self) -> _WholeBatch:
-        """It."""
+        """The next record batch."""
         return _WholeBatch(self._batches.next_batch())
 
 
@@ -357,8 +359,8 @@ class BatchConsumer(driver.Consumer):
 class BatchTransport(driver.Transport):
     """Faust transport with batches.
 
-    is_reading: whether a partition's task wants to be fed. on_trouble: told why a partition cannot be read, every few seconds, from
-    the consumer's thread.
+    is_reading: whether a partition's task wants to be fed. on_trouble: called from the consumer's thread, every few seconds, with
+    the partition that cannot be read and why.
     """
 
     Consumer = BatchConsumer

@@ -2,10 +2,9 @@
 
 from dataclasses import dataclass
 
-from susurrus.agents.stream.settings import StreamSettings
+from susurrus.agents.stream.sections import StreamSection
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.mechanisms.stream.pak import Pak
-from susurrus.mechanisms.stream.pak_parameters import build
 from susurrus.mechanisms.stream.smoothers import Smoother
 from susurrus.mechanisms.stream.table import PakTable, Table, TopsTable
 from susurrus.mechanisms.stream.tops import Tops
@@ -33,12 +32,12 @@ class Promise:
         )
 
 
-def grid_of(stream: StreamSettings) -> float:
+def grid_of(stream: StreamSection) -> float:
     """Return the width of one step of the values."""
     return stream.grid if stream.grid is not None else stream.bound / GRID_STEPS
 
 
-def steps_of(stream: StreamSettings) -> int:
+def steps_of(stream: StreamSection) -> int:
     """Return the bound in steps.  Raises ConfigurationError for a grid that does not fit the bound."""
     steps = steps_within(stream.bound, grid_of(stream))
     if not 1 <= steps < 2**31:
@@ -48,12 +47,15 @@ def steps_of(stream: StreamSettings) -> int:
     return steps
 
 
-def law_of(stream: StreamSettings) -> Tops | Pak:
+def mechanism_of(stream: StreamSection) -> Tops | Pak:
     """Return the mechanism.  Raises ConfigurationError."""
     steps = steps_of(stream)
     if stream.method == "pak":
         if stream.horizon is None:
             raise ConfigurationError("stream.horizon: pak needs the planned number of values per stream; add it")
+        # scipy's optimiser and distributions take half a second to load, and nothing but PAK needs them.
+        from susurrus.mechanisms.stream.pak_parameters import build
+
         return build(
             bound=steps,
             epsilon=stream.epsilon,
@@ -74,12 +76,12 @@ def law_of(stream: StreamSettings) -> Tops | Pak:
     )
 
 
-def table_of(law: Tops | Pak) -> Table:
+def table_of(mechanism: Tops | Pak) -> Table:
     """Return an empty table of streams."""
-    return PakTable(law) if isinstance(law, Pak) else TopsTable(law)
+    return PakTable(mechanism) if isinstance(mechanism, Pak) else TopsTable(mechanism)
 
 
-def promise_of(stream: StreamSettings) -> Promise:
+def promise_of(stream: StreamSection) -> Promise:
     """Return what one event costs: pure epsilon for ToPS, (epsilon, delta) for PAK."""
     delta = 0.0 if stream.method != "pak" else _PAK_DELTA if stream.delta is None else stream.delta
     return Promise(epsilon=stream.epsilon, delta=delta)

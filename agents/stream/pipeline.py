@@ -1,10 +1,32 @@
-"""The stage of a stream pipeline: one arrow, from the raw values to the private stream."""
+"""The kind `stream`: private real-valued streams. One stage, from the raw values to the private stream."""
 
-from susurrus.agents.config.settings import Settings
-from susurrus.agents.runtime.supervisor import StageSpec
-from susurrus.agents.stream.stage import Stream
+from susurrus.agents.kafka.clients import Clients
+from susurrus.agents.runtime.pipeline import Pipeline, StageSpec
+from susurrus.agents.stream.mechanism import promise_of
+from susurrus.agents.stream.settings import StreamSettings
+from susurrus.agents.stream.stage import Stream as Stage
+from susurrus.topics.spec import PRIVATE_STREAM
 
 
-def stream_stages(settings: Settings) -> list[StageSpec]:
+class Stream(Pipeline[StreamSettings]):
     """``tops`` and ``pak`` are one stage with another mechanism."""
-    return [StageSpec("stream", settings.input.topic, "stream-changelog", Stream, purge=False)]
+
+    description = "Private real-valued streams (ToPS, PAK)."
+    settings_class = StreamSettings
+    output = PRIVATE_STREAM
+
+    @property
+    def stages(self) -> tuple[StageSpec, ...]:
+        """One, on every raw partition."""
+        return (StageSpec("stream", self.settings.input.topic, "stream-changelog", Stage, purge=False),)
+
+    def published_before(self, clients: Clients) -> str:
+        """Whether the output holds anything. The embedded broker keeps nothing from an earlier life."""
+        topic = self.settings.topic(self.output.name)
+        if clients.embedded or not any(clients.watermarks(topic, p)[1] for p in range(clients.partitions(topic))):
+            return ""
+        return f"topic={topic} has been written"
+
+    def guarantee(self) -> str:
+        """Per event."""
+        return promise_of(self.settings.stream).sentence()

@@ -1,43 +1,38 @@
-"""The section `[stream]`: private real-valued streams."""
+"""The configuration of private real-valued streams: the common sections and `[stream]`."""
 
-from pathlib import Path
-from typing import Annotated, Literal
+from typing import ClassVar
 
 from pydantic import Field
 
-from susurrus.agents.config.sections import Delta, Epsilon, Positive, PositiveFloat, Section
+from susurrus.agents import formats
+from susurrus.agents.config.settings import Settings
+from susurrus.agents.stream.mechanism import mechanism_of
+from susurrus.agents.stream.sections import StreamSection
+from susurrus.mechanisms.errors import ConfigurationError
+from susurrus.topics.spec import STREAM_TOPICS, TopicSpec
 
 
-class StreamSettings(Section):
-    """Pipeline kind `stream`: private real-valued streams, event-level."""
+class StreamSettings(Settings):
+    """The whole configuration of a pipeline of kind `stream`."""
 
-    method: Literal["tops", "tops-paper", "pak"] = "tops"
-    """`tops`: ToPS with filter and adaptive split. `tops-paper`: as published. `pak`: a running sum after every value."""
-    value: str = "value"
-    """Field with the value, a dotted path."""
-    stream: str | None = None
-    """Field with the stream id; without it the Kafka key of a record is the id of its stream."""
-    bound: PositiveFloat
-    """Values are clamped to [0, bound]. Public: choose it without looking at the data."""
-    grid: PositiveFloat | None = None
-    """Values are rounded to multiples of it; by default bound / 4096."""
-    epsilon: Epsilon
-    """Privacy loss per event."""
-    delta: Delta | None = None
-    """`pak` only; 2^-20 by default. `tops` has none."""
-    holdout: Positive = 65_536
-    """m: values read for the threshold before the first release."""
-    range_limit: Annotated[int, Field(ge=2, le=2**32)] = 1 << 20
-    """`tops`: the longest range of values that sums will be asked for."""
-    fanout: Annotated[int, Field(ge=2, le=256)] = 16
-    """`tops`: children per node of the hierarchy."""
-    smoothing: Annotated[int, Field(ge=0, le=16)] | None = None
-    """`tops`: released pieces hold fanout^smoothing values; by default chosen from epsilon and range_limit."""
-    smoother: Literal["recent", "mean", "median", "moving-average", "exponential"] = "mean"
-    """`tops`: how a value is guessed before its piece is released."""
-    horizon: Annotated[int, Field(ge=2, le=2**40)] | None = None
-    """`pak`: n, values per stream for which the noise is planned; longer streams begin a new tree."""
-    tail_start: Annotated[float, Field(gt=0, lt=0.5)] = 0.005
-    """`pak`: the share of values beyond which their distribution is taken to decay at least exponentially; public."""
-    secret_file: Path | None = None
-    """File with the noise secret, as privacy.secret_file of a histogram; without it SUSURRUS_SECRET is read."""
+    kind = "stream"
+    published: ClassVar[tuple[str, ...]] = (*Settings.published, "stream")
+    not_published: ClassVar[tuple[str, ...]] = (*Settings.not_published, "stream.secret_file")
+    secret_field = "stream.secret_file"
+
+    stream: StreamSection = Field(examples=[{"bound": 100.0, "epsilon": 1.0}])
+    """Values, method and promise."""
+
+    @property
+    def topic_specs(self) -> tuple[TopicSpec, ...]:
+        """The same for every method."""
+        return STREAM_TOPICS
+
+    def problems(self) -> list[str]:
+        """As for every kind, and what the mechanism refuses."""
+        found = [*super().problems(), *formats.problems(self.input)]
+        try:
+            mechanism_of(self.stream)
+        except ConfigurationError as error:
+            found.append(str(error))
+        return found

@@ -1,5 +1,4 @@
-"""stream: values -> private-stream.  Key stream id.  State: per stream its phase, theta, open leaf and filter; nothing
-else.
+"""stream: values -> private-stream.  Key: stream id.  State: per stream its phase, theta, open leaf and filter.
 
 One state machine per (raw partition, stream id): collect m values, release theta, then sums.  Events count in the
 order of the raw log.  Event-level privacy: positions and times are public, the value of any one event is protected.
@@ -14,20 +13,24 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from susurrus.agents.formats import decoder_of
+from susurrus.agents.formats.waiting import Intake
+from susurrus.agents.kafka.offset import Offset
 from susurrus.agents.runtime.commit import Commit, Output
+from susurrus.agents.runtime.dead_letters import DeadLetters
 from susurrus.agents.runtime.services import Services
-from susurrus.agents.runtime.stage import Stage
+from susurrus.agents.runtime.stage import Stage, pinned_start
 from susurrus.agents.runtime.store import Store
 from susurrus.agents.runtime.transport import Batch
-from susurrus.agents.stream.mechanism import grid_of, law_of, promise_of, table_of
-from susurrus.mechanisms.errors import Refusal
+from susurrus.agents.stream.mechanism import grid_of, mechanism_of, promise_of, table_of
+from susurrus.agents.stream.settings import StreamSettings
+from susurrus.mechanisms.calendar import WindowIndex
 from susurrus.mechanisms.noise import NoiseSource, WindowNoise
 from susurrus.mechanisms.stream.pak import RunningSums
 from susurrus.mechanisms.stream.table import Piece, stream_address
 from susurrus.mechanisms.stream.tops import LeafReleases, Tops
 from susurrus.topics import ledger as ledger_codec
 from susurrus.topics import private_stream as codec
-from susurrus.topics.dead_letter import DeadLetter, encode_headers
 from susurrus.topics.reason import Reason
 from susurrus.topics.values import ValuesDecoder, ValuesSchema
 
@@ -44,39 +47,55 @@ class Stream(Stage):
     """One raw partition, under ToPS or PAK."""
 
     name = "stream"
+    counted = ("in", "dead_letter", "streams", "rows")
 
-    def __init__(self, services: Services, partition: int) -> None:
+    services: Services[StreamSettings]
+
+    def __init__(self, services: Services[StreamSettings], partition: int) -> None:
         super().__init__(services, partition)
         settings = services.settings.stream
-        assert settings is not None
         self._settings = settings
         self._topic = services.settings.input.topic
         self._grid = grid_of(settings)
         schema = ValuesSchema(value=settings.value, bound=settings.bound, grid=self._grid, stream=settings.stream)
-        self._decoder = ValuesDecoder(schema)
-        self._law = law_of(settings)
-        self._leaf = self._law.base.leaf if isinstance(self._law, Tops) else 1
+        decoder, by_key = ValuesDecoder(schema), settings.stream is None
+        self._intake = Intake(
+            decoder_of(services.settings.input, decoder.paths),
+            lambda chunks, records: decoder.decode(chunks, [record.key for record in records] if by_key else ()),
+            owner=f"{self.name}-{partition}",
+            place=f"topic={self._topic} partition={partition}",
+            end_of_log=lambda: services.clients.watermarks(self._topic, partition)[1],
+        )
+        self._mechanism = mechanism_of(settings)
+        self._leaf = self._mechanism.base.leaf if isinstance(self._mechanism, Tops) else 1
         self._noise: WindowNoise
         self._store: Store
-        self._taken = self._committed = -1
+        self._taken = self._committed = Offset(-1)
         self._committed_at = 0.0
         self._announced = False
+        self._letters = DeadLetters(
+            services, partition, stage=self.name, topic=self._topic, keep=services.settings.worker.dead_letter_values
+        )
         self._forget()
 
     # ---- input -------------------------------------------------------------------------------------------------------
 
     def _forget(self) -> None:
         """Drop everything that is in the store, or will be read again."""
-        self._table = table_of(self._law)
+        self._table = table_of(self._mechanism)
         self._names: list[bytes] = []
         self._rows: dict[bytes, int] = {}
         self._touched: set[int] = set()
         self._changed: set[int] = set()
         self._messages: list[dict[str, Any]] = []
-        self._letters: list[tuple[dict[str, Any], list[tuple[str, bytes]]]] = []
+        self._letters.clear()
 
-    def restore(self, store: Store, meta: dict[str, Any] | None, position: int) -> int:
-        """Continue after the last commit, or begin where the ledger says."""
+    def begin(self, start: Offset) -> tuple[dict[str, Any], Offset]:
+        """Where the ledger says; a partition that the raw topic gained later is read from its first record."""
+        return {"announced": False}, pinned_start(self.services, self.partition)
+
+    def resume(self, store: Store, meta: dict[str, Any], position: Offset) -> None:
+        """Streams are loaded from the store when an event of theirs comes."""
         services = self.services
         ledger = services.ledger
         self._store = store
@@ -87,31 +106,26 @@ class Stream(Stage):
             config=services.config_digest,
             pipeline=services.settings.pipeline.name,
         )
-        self._noise = source.window(0)  # streams have no windows; trees have addresses of their own
-        self._announced = meta is not None and bool(meta["announced"])
-        if meta is None:
-            self.counters = {"in": 0, "dead_letter": 0, "streams": 0, "rows": 0}
-            if services.clients.topic_id(self._topic) != ledger.start.topic_id:
-                raise Refusal(
-                    f"topic={self._topic} is not the one the pipeline began with (topic_id={ledger.start.topic_id}): restore it, "
-                    "or give the pipeline a new name to start over"
-                )
-            # A partition that the raw topic gained later is read from its first record.
-            position = ledger.start.offsets.get(self.partition, 0)
+        self._noise = source.window(WindowIndex(0))  # streams have no windows; trees have addresses of their own
+        self._announced = bool(meta["announced"])
         self._taken = self._committed = position
+        self._intake.restart(position)
+        self.full = False
         self._committed_at = time.monotonic()
-        return position
 
     def take(self, batch: Batch) -> None:
         """Step the streams of a fetch."""
-        records = batch.records
-        self._taken = batch.end
-        if not records:
-            return
-        keys = [record.key for record in records] if self._settings.stream is None else ()
-        columns = self._decoder.decode([record.value for record in records], keys)
+        waited = bool(self._intake.held)
+        self._intake.take(batch.records, batch.end)
+        if not waited:
+            self._go_on(int(time.time() * 1000))
+
+    def _go_on(self, now: int) -> None:
+        """Step the streams of what is held, up to the first record that waits for its schema."""
+        records, columns, _ = self._intake.decode(now)
+        self._taken, self.full = Offset(self._intake.position), bool(self._intake.held)
         self.counters["in"] += len(records)
-        self._refuse(records, columns.reason)
+        self.counters["dead_letter"] += self._letters.refuse(records, columns.reason)
         good = np.flatnonzero(columns.reason == Reason.OK)
         if not len(good):
             return
@@ -134,17 +148,6 @@ class Stream(Stage):
             self._names.append(stream)
             self.counters["streams"] += fast is None
         return [self._rows[stream] for stream in streams]
-
-    def _refuse(self, records: list[Any], reason: npt.NDArray[np.uint8]) -> None:
-        keep = self.services.settings.worker.dead_letter_values
-        for row in np.flatnonzero(reason).tolist():
-            record = records[row]
-            letter = DeadLetter(Reason(int(reason[row])), self._topic, self.partition, record.offset, stage=self.name)
-            value = record.value if keep and len(record.value or b"") <= self.services.max_record_bytes else None
-            self._letters.append(
-                ({"value": value, "key": record.key if value is not None else None}, encode_headers(letter))
-            )
-            self.counters["dead_letter"] += 1
 
     # ---- output ------------------------------------------------------------------------------------------------------
 
@@ -179,33 +182,25 @@ class Stream(Stage):
 
     def _columns(self, piece: Piece, released: LeafReleases | RunningSums) -> dict[str, npt.NDArray[Any]]:
         """The columns of one piece, in the unit of the values."""
-        n, grid = len(released), self._grid
+        n, last = len(released), released.last_position
+        numbers: tuple[npt.NDArray[Any], ...]
         if isinstance(released, RunningSums):
-            width = np.ones(n, dtype=np.int64)
-            width[released.last_position == self._law.holdout - 1] = self._law.holdout
-            numbers = (released.step, released.step_error, released.running, released.error)
-            filtered = filtered_error = np.full(n, np.nan)
-            layout = np.zeros(n, dtype=np.int64)
+            width = np.where(last == self._mechanism.holdout - 1, self._mechanism.holdout, 1)
+            nothing, layout = np.full(n, np.nan), np.zeros(n, dtype=np.int64)
+            numbers = (released.step, released.step_error, released.running, released.error, nothing, nothing)
         else:
-            width = np.full(n, self._leaf, dtype=np.int64)
-            numbers = (released.leaf_sum, released.leaf_error, released.running, released.running_error)
-            filtered, filtered_error, layout = released.filtered, released.filtered_error, released.entry
-        value, value_error, running, running_error = (number * grid for number in numbers)
-        return {
-            "first": released.last_position - width + 1,
-            "last": released.last_position,
-            "value": value,
-            "value_error": value_error,
-            "sum": running,
-            "sum_error": running_error,
-            "filtered_sum": filtered * grid,
-            "filtered_sum_error": filtered_error * grid,
-            "theta": np.full(n, piece.theta * grid),
-            "layout": layout,
-        }
+            width, layout = np.full(n, self._leaf), released.entry
+            sums = (released.leaf_sum, released.leaf_error, released.running, released.running_error)
+            numbers = (*sums, released.filtered, released.filtered_error)
+        names = ("value", "value_error", "sum", "sum_error", "filtered_sum", "filtered_sum_error")
+        columns = {name: number * self._grid for name, number in zip(names, numbers, strict=True)}
+        theta = np.full(n, piece.theta * self._grid)
+        return {"first": last - width + 1, "last": last, **columns, "theta": theta, "layout": layout}
 
     def commits(self, now: int) -> Iterator[Commit]:
         """One commit for everything taken; quiet input is committed now and then, so that a crash re-reads little."""
+        if self._intake.due:
+            self._go_on(now)
         quiet = not self._messages and not self._letters
         waited = time.monotonic() - self._committed_at
         if self._taken == self._committed or (
@@ -217,32 +212,27 @@ class Stream(Stage):
             outputs.append(Output(self.services.topic("private-stream"), self.partition, self._messages))
             if not self._announced:
                 # What an event costs stands in the ledger in the transaction that first releases anything.
-                promise = promise_of(self._settings)
+                promise, method = promise_of(self._settings), self._settings.method
                 record = ledger_codec.EventLevel(
-                    partition=self.partition,
-                    method=self._settings.method,
-                    epsilon=promise.epsilon,
-                    delta=promise.delta,
+                    partition=self.partition, method=method, epsilon=promise.epsilon, delta=promise.delta
                 )
                 outputs.append(self.services.ledger.output(record))
                 self._announced = True
-        if self._letters:
-            messages, headers = (list(column) for column in zip(*self._letters, strict=True))
-            outputs.append(Output(self.services.topic("dead-letter"), self.partition, messages, headers))
+        outputs += self._letters.outputs()
         touched, changed = sorted(self._touched), sorted(self._changed)
         hot = self._table.pack_hot(np.array(touched, dtype=np.int64))
         puts = [(_HOT + self._names[row], data) for row, data in zip(touched, hot, strict=True)]
         puts += [(_COLD + self._names[row], self._table.pack_cold(row)) for row in changed]
         commit = Commit(position=self._taken, meta={"announced": self._announced}, outputs=outputs, puts=puts)
-        self._touched, self._changed, self._messages, self._letters = set(), set(), [], []
+        self._touched, self._changed, self._messages = set(), set(), []
         yield commit
 
     def committed(self, commit: Commit) -> None:
-        """The store now has it all, so a table that has grown large may go."""
+        """Forget a table that has grown large: the store now has everything."""
         self._committed, self._committed_at = commit.position, time.monotonic()
         if len(self._names) > _STREAMS_IN_MEMORY:
             self._forget()
 
     def stall(self, now: int) -> str | None:
-        """Streams wait for nobody."""
-        return None
+        """Streams wait for nothing but a record's schema."""
+        return self._intake.waits

@@ -46,14 +46,12 @@ class UserKeys:
 class Bounded:
     """Outcome of `Bounding.close`, aligned with its rows.
 
-    kept bool[n]; first bool[n]: first kept record of that (window, user, key); rank int32[n]: 0-based rank of the key
-    among the user's distinct kept keys that took one, where first, else 0; weight int64[n]: selection weight in units
+    kept bool[n]; first bool[n]: first kept record of that (window, user, key); weight int64[n]: selection weight in units
     of 2^-20 where first and not public, else 0; state: updated, same key codes, order of first occurrence kept.
     """
 
     kept: npt.NDArray[np.bool_]
     first: npt.NDArray[np.bool_]
-    rank: npt.NDArray[np.int32]
     weight: npt.NDArray[np.int64]
     state: UserKeys
 
@@ -92,7 +90,7 @@ class Bounding:
     ) -> None:
         """weights: int64[ranks, T] in units of 2^-20, zero beyond the last rank; None: weight 1 for every key.
 
-        lag: the caller of `close` must tell which keys are public, by what was published up to so many triggers before;
+        lag: the caller of `close` must give which keys are public, by what was published up to so many triggers before;
         None: it must not.
         """
         self.max_records = max_records
@@ -139,11 +137,10 @@ class Bounding:
         first = kept & new_key
         taken = np.bincount(owner[~state.unranked], minlength=users)
         ranked = first if public is None else first & ~public
-        rank, weight = self._weigh(ranked, start, trigger[user], taken[user])
+        weight = self._weigh(ranked, start, trigger[user], taken[user])
         return Bounded(
             kept=kept,
             first=first,
-            rank=rank,
             weight=weight,
             state=_updated(user, key, owner, kept, first, ranked, pair, held_pair, state),
         )
@@ -154,8 +151,8 @@ class Bounding:
         user: npt.NDArray[np.int32],
         trigger: npt.NDArray[np.int32],
         taken: npt.NDArray[np.int64],
-    ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
-        """(rank int32[n], weight int64[n] in units of 2^-20) of the rows that take a rank; 0 for the others.
+    ) -> npt.NDArray[np.int64]:
+        """int64[n], in units of 2^-20: the weight of the rows that take a rank; 0 for the others.
 
         ranked: bool[n]; user: int32[n], not decreasing; trigger: int32[n], of each row; taken: int64[U], ranks that the
         users took before.
@@ -168,15 +165,16 @@ class Bounding:
         start: npt.NDArray[np.intp],
         trigger: npt.NDArray[np.int32],
         taken: npt.NDArray[np.int64],
-    ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
-        rank = np.where(ranked, _running(ranked, start) + taken, 0).astype(np.int32)
+    ) -> npt.NDArray[np.int64]:
         weight = np.zeros(len(ranked), np.int64)
         if self.weights is None:
             weight[ranked] = WEIGHT_ONE
         else:
+            # 0-based, among the user's distinct kept keys that took one.
+            rank = _running(ranked, start) + taken
             some = np.flatnonzero(ranked & (rank < len(self.weights)))
             weight[some] = self.weights[rank[some], trigger[some] - 1]
-        return rank, weight
+        return weight
 
 
 def _pairs(

@@ -19,7 +19,7 @@ minimum_users + 1. Every estimate of a tree is bottom-up Honaker (`tree.py`).
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -28,10 +28,12 @@ import numpy as np
 import numpy.typing as npt
 
 from susurrus.mechanisms.accounting import gaussian_mu, tail_quantile
+from susurrus.mechanisms.calendar import Trigger
 from susurrus.mechanisms.guarantee import Guarantee
 from susurrus.mechanisms.histogram import tree
 from susurrus.mechanisms.histogram.bounding import Bounding
-from susurrus.mechanisms.histogram.strategy import Increments, Plan, Step
+from susurrus.mechanisms.histogram.plan import Plan
+from susurrus.mechanisms.histogram.strategy import Increments, Step, Strategy, half_width
 from susurrus.mechanisms.noise import WindowNoise, grid_units
 
 GRID = 1 << 20
@@ -73,14 +75,15 @@ class SqlpStates:
         return cls(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in cls.__slots__})
 
 
-class DpSqlp:
+class DpSqlp(Strategy[SqlpStates]):
     """DP-SQLP behind the `Strategy` interface.
 
     Privacy: (plan.epsilon, plan.delta) for all records of one user in one window, neighbours add or remove.
     Raises ConfigurationError where a plan asks for what these algorithms do not offer.
     """
 
-    lists: Any = None
+    name = "dp-sqlp"
+    summary = "the paper's binary tree, for comparison"
 
     def __init__(self, plan: Plan) -> None:
         T = plan.triggers
@@ -172,13 +175,13 @@ class DpSqlp:
 
     def step(
         self,
-        trigger: int,
+        trigger: Trigger,
         keys: Sequence[bytes],
         states: SqlpStates,
         increments: Increments,
         noise: WindowNoise,
         declared: npt.NDArray[np.bool_],
-    ) -> Step:
+    ) -> Step[SqlpStates]:
         """One trigger of one chunk of keys; see `Strategy.step`. Published are the keys released at this trigger."""
         T = self.plan.triggers
         if not 1 <= trigger <= T:
@@ -277,7 +280,7 @@ class DpSqlp:
         """Public parameters from which a reader can recompute the guarantee."""
         T = self.plan.triggers
         found: dict[str, Any] = {
-            "strategy": "dp-sqlp",
+            "strategy": self.name,
             "triggers": T,
             "tree_levels": tree.levels(T),
             "rounds_per_user": self.rounds,
@@ -294,6 +297,14 @@ class DpSqlp:
             found["sigma_selection"] = self.selection_sigma
             found["thresholds"] = {"min": float(tau.min()), "mean": float(tau.mean()), "last": float(tau[-1])}
         return found
+
+    def costs(self, grids: Mapping[str, float]) -> Iterator[tuple[str, str]]:
+        for column, sigma in zip(self.plan.columns, self.value_sigma, strict=True):
+            half = half_width(sigma * float(self.prefix_std[-1]), grids[column.name])
+            yield "noise", f"± {half} on {column.name} at the last trigger (95 %)"
+        if self.plan.discover:
+            tau = self.thresholds / GRID
+            yield "new keys", f"appear from about {tau.min():,.0f} to {tau.mean():,.0f} users on"
 
 
 def nearest_prefix(nodes: npt.NDArray[np.int64], leaf: int, bits: int) -> npt.NDArray[np.int64]:

@@ -3,23 +3,31 @@
     increments ──▶ totals ──▶ candidates (gate open, skip index reached) ──Selector──▶ newly selected
     selected or declared ──Values──▶ estimates n_t + RN((B z)_t), standard errors
 
-toeplitz.py and weighted.py only decide the constants: noise scales, weights, caps, guarantee.
+A strategy's own file only decides the constants: noise scales, weights, caps, guarantee.
 """
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from susurrus.mechanisms.accounting import delta_gaussian, gaussian_mu
+from susurrus.mechanisms.calendar import Trigger
 from susurrus.mechanisms.guarantee import Guarantee
-from susurrus.mechanisms.histogram.bounding import Bounding
-from susurrus.mechanisms.histogram.factorization import Factorization
+from susurrus.mechanisms.histogram.bounding import WEIGHT_ONE, Bounding
+from susurrus.mechanisms.histogram.factorization import Factorization, power
+from susurrus.mechanisms.histogram.plan import Column, Plan
 from susurrus.mechanisms.histogram.rounding import Decoder
 from susurrus.mechanisms.histogram.selection import Selector
 from susurrus.mechanisms.histogram.states import UNKNOWN, FactoredStates, segments
-from susurrus.mechanisms.histogram.strategy import Increments, Plan, Step
+from susurrus.mechanisms.histogram.strategy import Increments, Step, Strategy, half_width
 from susurrus.mechanisms.noise import WindowNoise, grid_units
+
+USERS = "users"
+"""The mechanism that counts distinct users."""
 
 
 class Values:
@@ -67,60 +75,60 @@ class Values:
         }
 
 
-class Factored:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Design:
+    """The mechanisms of one plan, with their noise scales.
+
+    source: for each column the index of its mechanism in `values`; columns that share one share its noise.
+    notes: public numbers that `Strategy.describe` adds.
+    """
+
+    bounding: Bounding
+    selector: Selector | None
+    selection_mechanism: str
+    values: tuple[Values, ...]
+    source: tuple[int, ...]
+    notes: dict[str, Any] = field(default_factory=dict)
+
+
+class Factored(Strategy[FactoredStates]):
     """A strategy made of at most one Selector and one Values per group of columns.
 
     Privacy: `guarantee`, for one user in one window; neighbours add or remove a user's records of the window.
     """
 
-    lists: Any = None
-
-    def __init__(
-        self,
-        plan: Plan,
-        *,
-        guarantee: Guarantee,
-        bounding: Bounding,
-        selector: Selector | None,
-        selection_mechanism: str,
-        values: Sequence[Values],
-        source: Sequence[int],
-        notes: Mapping[str, Any],
-    ) -> None:
-        """source: for each column the index of its mechanism in `values`; columns that share one share its noise."""
+    def __init__(self, plan: Plan, guarantee: Guarantee, design: Design) -> None:
+        """design: what costs at most the guarantee's mu and delta_selection."""
         self.plan = plan
         self.guarantee = guarantee
-        self.bounding = bounding
-        self.selector = selector
-        self.values = tuple(values)
-        self.source = tuple(source)
-        self._notes = dict(notes)
+        self.bounding = design.bounding
+        self.selector = design.selector
+        self.values = design.values
+        self.source = design.source
+        self._notes = dict(design.notes)
         # The digest of the plan in the address: one draw can never serve two noise scales.
         suffix = "/" + plan.digest().hex()
-        self._selection_mechanism = selection_mechanism + suffix
+        self._selection_mechanism = design.selection_mechanism + suffix
         self._value_mechanisms = [value.mechanism + suffix for value in self.values]
 
     def empty(self, size: int) -> FactoredStates:
-        """States of keys never seen."""
         return FactoredStates.empty(size, len(self.plan.columns))
 
     def unpack(self, rows: Sequence[bytes]) -> FactoredStates:
-        """States from the store."""
         return FactoredStates.unpack(rows, len(self.plan.columns))
 
     def pack(self, states: FactoredStates) -> list[bytes]:
-        """States for the store."""
         return states.pack()
 
     def step(
         self,
-        trigger: int,
+        trigger: Trigger,
         keys: Sequence[bytes],
         states: FactoredStates,
         increments: Increments,
         noise: WindowNoise,
         declared: npt.NDArray[np.bool_],
-    ) -> Step:
+    ) -> Step[FactoredStates]:
         """One trigger of one chunk: see `Strategy.step`. Raises ValueError for a trigger outside 1..T."""
         if not 1 <= trigger <= self.plan.triggers:
             raise ValueError(f"trigger={trigger}: must be 1 to {self.plan.triggers}")
@@ -146,9 +154,6 @@ class Factored:
             due[candidates] = np.where(outcome.selected, 0, outcome.due)
             public = public.copy()
             public[candidates] |= outcome.selected
-            again = self._select_again(trigger, keys, public, increments, noise)
-            public |= again
-            due[again] = 0
             after = _close(open_, public, need, sums)
             changed = (
                 (after.selected != states.selected)
@@ -166,33 +171,9 @@ class Factored:
             for column in (c for c, source in enumerate(self.source) if source == index):
                 estimates[shown, column] = sums[shown, column] + drawn
                 std_errors[shown, column] = value.std[trigger - 1]
-        self._refine(trigger, keys, shown, increments, noise, estimates, std_errors)
         return Step(
             states=after, changed=changed, due=due, published=public, estimates=estimates, std_errors=std_errors
         )
-
-    def _select_again(
-        self,
-        trigger: int,
-        keys: Sequence[bytes],
-        public: npt.NDArray[np.bool_],
-        increments: Increments,
-        noise: WindowNoise,
-    ) -> npt.NDArray[np.bool_]:
-        """bool[k]: keys that something else than the stream's tests selects now; `closing` knows more."""
-        return np.zeros(len(keys), np.bool_)
-
-    def _refine(
-        self,
-        trigger: int,
-        keys: Sequence[bytes],
-        shown: npt.NDArray[np.intp],
-        increments: Increments,
-        noise: WindowNoise,
-        estimates: npt.NDArray[np.int64],
-        std_errors: npt.NDArray[np.float64],
-    ) -> None:
-        """Improve the rows at ``shown`` in place by what else was measured; `closing` does."""
 
     def describe(self) -> dict[str, Any]:
         """Everything needed to recompute the guarantee and the standard errors; all of it public."""
@@ -214,6 +195,86 @@ class Factored:
             },
             **self._notes,
         }
+
+    def costs(self, grids: Mapping[str, float]) -> Iterator[tuple[str, str]]:
+        for column, index in zip(self.plan.columns, self.source, strict=True):
+            std, grid = self.values[index].std, grids[column.name]
+            yield (
+                "noise",
+                f"± {half_width(float(std[0]), grid)} on {column.name} at a window's first trigger, "
+                f"± {half_width(float(std[-1]), grid)} at its last (95 %)",
+            )
+        if self.selector is None:
+            return  # nothing but declared keys
+        first = self.selector.level[0]
+        weights = self.bounding.weights
+        if weights is None:
+            yield (
+                "new keys",
+                f"appear from about {first:,.0f} users on at the first trigger, "
+                f"{self.selector.matched_level[-1]:,.0f} (who came steadily) to {self.selector.level[-1]:,.0f} at the last",
+            )
+        else:
+            yield (
+                "new keys",
+                f"appear from about {first / weights[0, 0] * WEIGHT_ONE:,.0f} users on at the first trigger, if it is the "
+                "first key of each" + ("" if self.bounding.lag is None else " that is not published yet"),
+            )
+
+
+def counts_users(column: Column, plan: Plan) -> bool:
+    """Whether a column is the number of distinct users: then it costs nothing beside the selection statistic."""
+    return column.kind == "users" or (column.kind == "count" and plan.max_records_per_key == 1)
+
+
+def split_delta(plan: Plan) -> Guarantee:
+    """delta = delta_G(mu, epsilon) + delta_selection, which is the sum of beta over a user's keys; 0 without discovery."""
+    gaussian = plan.delta * plan.gaussian_delta_fraction if plan.discover else plan.delta
+    mu = gaussian_mu(plan.epsilon, gaussian)
+    return Guarantee(
+        epsilon=plan.epsilon,
+        delta=plan.delta,
+        mu=mu,
+        delta_gaussian=delta_gaussian(mu, plan.epsilon),
+        delta_selection=(plan.delta - gaussian) * (1 - 1e-12),
+    )
+
+
+def value_mechanisms(
+    plan: Plan, *, users_cost: float | None, column_cost: float
+) -> tuple[tuple[Values, ...], tuple[int, ...]]:
+    """(values, source) of a `Design`: one mechanism for all columns that count users, and one for each other column.
+
+    users_cost: of mu^2, for one record in the number of users; None: nothing counts them. column_cost: for one record of
+    the largest size in any other column.
+    """
+    values = [] if users_cost is None else [_value_mechanism(USERS, plan.triggers, 1, users_cost)]
+    source = []
+    for column in plan.columns:
+        if counts_users(column, plan):
+            source.append(0)
+        else:
+            source.append(len(values))
+            values.append(_value_mechanism("column/" + column.name, plan.triggers, column.bound, column_cost))
+    return tuple(values), tuple(source)
+
+
+def _value_mechanism(name: str, triggers: int, bound: int, cost: float) -> Values:
+    """The mechanism whose noise makes one record of size `bound` cost `cost` of mu^2: sigma^2 = bound^2 col2 / cost."""
+    factorization = power(triggers, 0.5, 20)
+    bits = coefficient_bits(_sigma(factorization, bound, cost))
+    if bits != 20:
+        factorization = power(triggers, 0.5, bits)
+    return Values(name, factorization, _sigma(factorization, bound, cost) * (1 + 1e-12))
+
+
+def _sigma(factorization: Factorization, bound: int, cost: float) -> float:
+    return bound * math.sqrt(factorization.col2 / cost)
+
+
+def coefficient_bits(sigma: float) -> int:
+    """Fractional bits of C and z: as fine as 2^-20, coarser for large noise so that draws stay below 2^34 or so."""
+    return max(8, min(20, 30 - math.ceil(math.log2(sigma))))
 
 
 def _append(

@@ -1,4 +1,4 @@
-"""The default strategy: one square-root Toeplitz mechanism per key for selection and counts.
+"""One square-root Toeplitz mechanism per key for selection and counts.
 
 With COUNT and distinct users at one record per user and key, selection and values are one mechanism and get the whole
 budget. Otherwise the number of users is measured once (for selection and for a users column), each other column gets a
@@ -10,15 +10,11 @@ import math
 
 import numpy as np
 
-from susurrus.mechanisms.accounting import Caps, delta_gaussian, gaussian_mu, joint_cost
-from susurrus.mechanisms.guarantee import Guarantee
+from susurrus.mechanisms.accounting import Caps, joint_cost
 from susurrus.mechanisms.histogram.bounding import Bounding
-from susurrus.mechanisms.histogram.factored import Factored, Values
-from susurrus.mechanisms.histogram.factorization import Factorization, power
+from susurrus.mechanisms.histogram.factored import USERS, Design, Factored, counts_users, split_delta, value_mechanisms
+from susurrus.mechanisms.histogram.plan import Plan
 from susurrus.mechanisms.histogram.selection import Selector
-from susurrus.mechanisms.histogram.strategy import Column, Plan
-
-USERS = "users"
 
 
 class Toeplitz(Factored):
@@ -27,25 +23,26 @@ class Toeplitz(Factored):
     Privacy: (epsilon, delta) per (user, window), neighbours add or remove; see `guarantee`.
     """
 
+    name = "toeplitz"
+    summary = "one mechanism for selection and values"
+
     def __init__(self, plan: Plan) -> None:
-        keys = most_keys(plan)
-        budget = split_delta(plan, keys)
-        measured = [column for column in plan.columns if not counts_users(column, plan)]
-        needs_users = plan.discover or len(measured) < len(plan.columns)
-        share = share_of_users(plan, needs_users, len(measured))
+        keys = plan.max_records if plan.max_keys is None else min(plan.max_keys, plan.max_records)
+        budget = split_delta(plan)
+        measured = sum(not counts_users(column, plan) for column in plan.columns)
+        needs_users = plan.discover or measured < len(plan.columns)
+        share = share_of_users(plan, needs_users, measured)
         scale, mu = scale_to_budget(plan, share, keys, budget.mu)
-        users = value_mechanism(USERS, plan.triggers, 1, scale * share / keys) if needs_users else None
-        squares_share = (1 - share) / len(measured) if measured else 0.0
-        squares = joint_cost(user_caps(plan), per_square=1.0)
-        values = [users] if users else []
-        values += [
-            value_mechanism("column/" + column.name, plan.triggers, column.bound, scale * squares_share / squares)
-            for column in measured
-        ]
-        names = [value.mechanism for value in values]
-        source = [0 if counts_users(column, plan) else names.index("column/" + column.name) for column in plan.columns]
+        values, source = value_mechanisms(
+            plan,
+            users_cost=scale * share / keys if needs_users else None,
+            column_cost=scale
+            * ((1 - share) / measured if measured else 0.0)
+            / joint_cost(caps_of(plan), per_square=1.0),
+        )
         selector = None
-        if plan.discover and users:
+        if plan.discover:
+            users = values[0]
             selector = Selector(
                 users.factorization,
                 sigma=users.sigma,
@@ -54,9 +51,7 @@ class Toeplitz(Factored):
                 minimum_users=plan.minimum_users,
                 beta=budget.delta_selection / keys,
             )
-        super().__init__(
-            plan,
-            guarantee=budget,
+        design = Design(
             bounding=Bounding(
                 max_records=plan.max_records,
                 max_records_per_key=plan.max_records_per_key,
@@ -68,34 +63,12 @@ class Toeplitz(Factored):
             source=source,
             notes={"keys_per_user": keys, "mu": mu},
         )
+        super().__init__(plan, budget, design)
 
 
-def counts_users(column: Column, plan: Plan) -> bool:
-    """Whether a column is the number of distinct users: then it costs nothing beside the selection statistic."""
-    return column.kind == "users" or (column.kind == "count" and plan.max_records_per_key == 1)
-
-
-def user_caps(plan: Plan) -> Caps:
+def caps_of(plan: Plan) -> Caps:
     """The caps as accounting sees them."""
     return Caps(records=plan.max_records, records_per_key=plan.max_records_per_key, keys=plan.max_keys)
-
-
-def most_keys(plan: Plan) -> int:
-    """Distinct keys one user can bring."""
-    return plan.max_records if plan.max_keys is None else min(plan.max_keys, plan.max_records)
-
-
-def split_delta(plan: Plan, keys: int) -> Guarantee:
-    """delta = delta_G(mu, epsilon) + keys * beta; without discovery beta is 0."""
-    gaussian = plan.delta * plan.gaussian_delta_fraction if plan.discover else plan.delta
-    mu = gaussian_mu(plan.epsilon, gaussian)
-    return Guarantee(
-        epsilon=plan.epsilon,
-        delta=plan.delta,
-        mu=mu,
-        delta_gaussian=delta_gaussian(mu, plan.epsilon),
-        delta_selection=(plan.delta - gaussian) * (1 - 1e-12),
-    )
 
 
 def share_of_users(plan: Plan, needs_users: bool, measured: int) -> float:
@@ -113,26 +86,8 @@ def scale_to_budget(plan: Plan, share: float, keys: int, mu: float) -> tuple[flo
     A user cannot both bring the most distinct keys and put the most records on one key, so the joint worst case is
     below the sum of the two.
     """
-    caps = user_caps(plan)
+    caps = caps_of(plan)
     squares = joint_cost(caps, per_square=1.0)
     joint = joint_cost(caps, per_key=share / keys, per_square=(1 - share) / squares)
     factor = mu**2 / joint * (1 - 1e-12)
     return factor, math.sqrt(factor * joint)
-
-
-def value_mechanism(name: str, triggers: int, bound: int, cost: float, exponent: float = 0.5) -> Values:
-    """The mechanism whose noise makes one record of size `bound` cost `cost` of mu^2: sigma^2 = bound^2 col2 / cost."""
-    factorization = power(triggers, exponent, 20)
-    bits = coefficient_bits(bound * math.sqrt(factorization.col2 / cost))
-    if bits != 20:
-        factorization = power(triggers, exponent, bits)
-    return Values(name, factorization, _sigma(factorization, bound, cost))
-
-
-def _sigma(factorization: Factorization, bound: int, cost: float) -> float:
-    return bound * math.sqrt(factorization.col2 / cost) * (1 + 1e-12)
-
-
-def coefficient_bits(sigma: float) -> int:
-    """Fractional bits of C and z: as fine as 2^-20, coarser for large noise so that draws stay below 2^34 or so."""
-    return max(8, min(20, 30 - math.ceil(math.log2(sigma))))

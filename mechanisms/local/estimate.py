@@ -1,8 +1,8 @@
 r"""The server's plain estimator: exact integer totals of the reports, and sums, means and their errors from them.
 
-An interval's state is integers only, so that it does not depend on the order or the batching of the reports, and a restart
-repeats it exactly. Unbiased for the sum of the values CLIPPED at theta; what truncation costs is outside the standard
-error.
+An interval's state consists of integers, so it does not depend on the order or the batching of the reports, and a
+restart repeats it exactly. The estimate is unbiased for the sum of the values CLIPPED at theta. The standard error does
+not cover what clipping cuts off.
 """
 
 import math
@@ -79,9 +79,9 @@ def estimate(totals: Totals, theta: float, perturber: Hybrid) -> Estimate:
     """The unbiased estimate of the clipped sum and its standard error, in the values' unit.
 
     The error is that of the noise: sum of Var(f_i), a quadratic in the unknown fractions f_i. Their mean is
-    estimated; their mean square from the piecewise reports, where there are some, kept within what the mean allows
-    (its square, and itself). From bits alone it cannot be known: then the mean's square is used, which makes the
-    error an upper bound, for few reports as for many.
+    estimated. Their mean square is estimated from the piecewise reports, where there are some, and kept between the
+    mean's square and the mean. Bits alone do not tell it: then the mean's square is used, which makes the error an
+    upper bound, for few reports as for many.
     """
     count = totals.count
     if count == 0:

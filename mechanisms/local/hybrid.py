@@ -10,9 +10,8 @@ A value is a fraction in [0, 1] of the public threshold theta. With t = 2 x - 1 
     piecewise             t^2 / (e^(eps/2) - 1) + (e^(eps/2) + 3) / (3 (e^(eps/2) - 1)^2)
     hybrid                alpha * piecewise + (1 - alpha) * rounding
 
-(a quarter of them in units of x). alpha = 1 - e^(-eps/2) above eps* = 0.61 and 0 below makes the worst case over t
-smallest; where the distribution is known roughly, alpha 0 or 1 does better, and which one is public: it is part of
-the threshold.
+(a quarter of them in units of x). alpha = 1 - e^(-eps/2) above eps* = 0.61, and 0 below, makes the worst case over t
+smallest. Where the distribution is known roughly, alpha 0 or 1 does better. alpha is public: it is part of the threshold.
 
 One integer per report: 0..2**32-1 are the piecewise codes, 2**32 and 2**32 + 1 the two of stochastic rounding. The coin
 between them does not look at the value, so showing its outcome is free.
@@ -28,8 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from susurrus.mechanisms.errors import ConfigurationError
-from susurrus.mechanisms.local.exact import check_epsilon, exp_below
-from susurrus.mechanisms.local.randomness import WORD, Words, secure_word, secure_words
+from susurrus.mechanisms.local.randomness import WORD, Words, check_epsilon, exp_below, secure_word, secure_words
 from susurrus.mechanisms.local.window import GRID, GRID_BITS, Window
 
 EPSILON_STAR = 0.61  # [WXY+19] eq. 7: ln((-5 + 2 (6353 - 405 sqrt 241)^(1/3) + 2 (6353 + 405 sqrt 241)^(1/3)) / 27)
@@ -59,11 +57,6 @@ class StochasticRounding:
         step = (WORD - 2 * smallest) >> GRID_BITS
         step -= step & 1
         return (WORD - (step << GRID_BITS)) // 2, step
-
-    def exact_probability(self, index: int) -> Fraction:
-        """Pr[1 | value index / 2**32], exactly."""
-        base, step = self._integers
-        return Fraction(base + index * step, WORD)
 
     def randomise(self, fraction: npt.NDArray[np.float64], words: Words = secure_words) -> npt.NDArray[np.int64]:
         base, step = self._integers
@@ -115,11 +108,6 @@ class Hybrid:
         if not 0 <= self.alpha <= 1:
             raise ConfigurationError(f"alpha={self.alpha!r} must be in [0, 1]: it is the share of piecewise reports")
 
-    @classmethod
-    def paper(cls, epsilon: float) -> "Hybrid":
-        """The hybrid mechanism with the paper's alpha."""
-        return cls(epsilon, hybrid_alpha(epsilon))
-
     @cached_property
     def rounding(self) -> StochasticRounding:
         return StochasticRounding(self.epsilon)
@@ -127,10 +115,6 @@ class Hybrid:
     @cached_property
     def window(self) -> Window:
         return piecewise(self.epsilon)
-
-    @property
-    def codes(self) -> int:
-        return GRID + 2
 
     def allowed(self, code: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
         """Which codes this mechanism can produce at all; the others were not made by it."""

@@ -1,19 +1,46 @@
-"""Where a device's randomness comes from: 64-bit words of the operating system.
+"""What an exactly private report is drawn from: 64-bit words of the operating system, and probabilities over 2**64.
 
 Local privacy has no key to address noise by: each report is drawn once, on the device, and never again.
 Every randomiser takes its words from a `Words` function, so that tests can replay; the default is `secure_words`.
 Nothing is buffered between calls: a forked process must not repeat its parent's words.
+
+Probabilities are integers over 2**64, rounded so that the ratio bound e**epsilon holds exactly.  A probability held in a
+double can exceed its bound in the last place; an integer compared with a 64-bit word cannot.
 """
 
+import math
 import os
 from collections.abc import Callable
+from decimal import ROUND_FLOOR, Context, Decimal
+from fractions import Fraction
 
 import numpy as np
 import numpy.typing as npt
 
+from susurrus.mechanisms.errors import ConfigurationError
+
 WORD = 1 << 64
+MAXIMUM_EPSILON = 16.0
+MINIMUM_EPSILON = 2.0**-10
+_CONTEXT = Context(prec=60, rounding=ROUND_FLOOR)
 Words = Callable[[int], npt.NDArray[np.uint64]]
 """`words(n)` returns n independent uniform uint64."""
+
+
+def check_epsilon(epsilon: float) -> float:
+    """`epsilon` if it is a usable per-report budget, else ConfigurationError."""
+    if not (math.isfinite(epsilon) and MINIMUM_EPSILON <= epsilon <= MAXIMUM_EPSILON):
+        raise ConfigurationError(
+            f"epsilon={epsilon!r} is outside [{MINIMUM_EPSILON}, {MAXIMUM_EPSILON}]: "
+            "set the per-report epsilon of local privacy to a number in that range"
+        )
+    return float(epsilon)
+
+
+def exp_below(epsilon: float) -> Fraction:
+    """A rational number at most e**epsilon, and within 1e-50 of it relatively."""
+    value = _CONTEXT.exp(Decimal(epsilon))  # correctly rounded to 60 digits: half a unit in the last place away
+    return Fraction(value) * (1 - Fraction(1, 10**55))
 
 
 def secure_words(count: int) -> npt.NDArray[np.uint64]:

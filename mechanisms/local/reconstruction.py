@@ -10,7 +10,6 @@ exchanged.
 """
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -81,15 +80,6 @@ class Transition:
         return np.stack([self.forward(row) for row in np.eye(self.inputs)], axis=1)
 
 
-@dataclass(frozen=True)
-class Reconstruction:
-    """An estimated distribution: frequencies float64[d] (sum 1), and how it was reached."""
-
-    frequencies: Floats
-    iterations: int
-    log_likelihood: float
-
-
 def smooth(frequencies: Floats) -> Floats:
     """One binomial smoothing [1 2 1] / 4, the rows at both ends renormalised; then the total restored to 1."""
     padded = np.concatenate(([0.0], frequencies, [0.0]))
@@ -107,7 +97,7 @@ def maximise(
     smoothing: bool = False,
     tolerance: float = 1e-3,
     max_iterations: int = 10_000,
-) -> Reconstruction:
+) -> Floats:
     """EM (or, with `smoothing`, EMS) from the uniform distribution, until the log-likelihood gains less than
     `tolerance`.
 
@@ -121,9 +111,7 @@ def maximise(
     frequencies = np.full(transition.inputs, 1.0 / transition.inputs)
     expected = transition.forward(frequencies)
     likelihood = float(observed @ np.log(expected))
-    iteration = 0
-    while iteration < max_iterations:
-        iteration += 1
+    for _ in range(max_iterations):
         frequencies = frequencies * transition.adjoint(observed / expected)
         np.maximum(frequencies, 0.0, out=frequencies)
         frequencies /= frequencies.sum()
@@ -133,16 +121,16 @@ def maximise(
         previous, likelihood = likelihood, float(observed @ np.log(expected))
         if abs(likelihood - previous) < tolerance:
             break
-    return Reconstruction(frequencies, iteration, likelihood)
+    return frequencies
 
 
-def em(wave: SquareWave, codes: npt.NDArray[np.int64], *, buckets: int = 1024, outputs: int = 1024) -> Reconstruction:
+def em(wave: SquareWave, codes: npt.NDArray[np.int64], *, buckets: int = 1024, outputs: int = 1024) -> Floats:
     """EM on `buckets` equal input buckets of the wave's own scale."""
     transition = Transition(wave, np.linspace(0.0, 1.0, buckets + 1), outputs)
     return maximise(transition, wave.bucket_counts(codes, outputs), tolerance=1e-3 * math.exp(wave.epsilon))
 
 
-def ems(wave: SquareWave, codes: npt.NDArray[np.int64], *, buckets: int = 1024, outputs: int = 1024) -> Reconstruction:
+def ems(wave: SquareWave, codes: npt.NDArray[np.int64], *, buckets: int = 1024, outputs: int = 1024) -> Floats:
     """EMS on `buckets` equal input buckets of the wave's own scale."""
     transition = Transition(wave, np.linspace(0.0, 1.0, buckets + 1), outputs)
     return maximise(transition, wave.bucket_counts(codes, outputs), smoothing=True)

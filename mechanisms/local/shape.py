@@ -1,18 +1,18 @@
 r"""A distribution with a believable tail: penalised likelihood for Square Wave reports on the log scale.
 
-EM puts spurious atoms where it sees least: thousands of bounds away from the data a handful of reports too many,
-which is noise, become mass, and a threshold that weighs squared excess follows them. Here the distribution is exp(g)
-on d buckets of the wave's own (log) scale, and g maximises
+EM puts spurious atoms where it sees least. Far above the data, a handful of surplus reports is noise, but EM turns them
+into mass, and a threshold that weighs squared excess follows that mass. Here the distribution is exp(g) on d buckets of
+the wave's own (log) scale, and g maximises
 
     log-likelihood of the reports
     - smoothness / 2 * sum (third differences of g)^2      a log-normal distribution has none
     - 100 / 2 * sum (second differences of g + k0)^2       weakly: as curved as a log-normal of log-deviation 0.9
     subject to g concave above the median                  a tail falls ever faster; it does not come back
 
-by Fisher scoring (the constraint as a stiff one-sided penalty, so that scoring is an active-set method). The
-fits of a grid of smoothness are averaged by their evidence (Laplace's approximation, to the power 0.3: the model is not
-the truth). The lowest bucket is free: many series
-are often exactly 0. All of it is post-processing of the reports; the constants only steer how good the threshold is.
+by Fisher scoring. The constraint is a stiff one-sided penalty, so that scoring is an active-set method. Fits over a grid
+of smoothness are averaged by their evidence (Laplace's approximation, to the power 0.3, since the model is not the
+truth). The lowest bucket is free, because many series are often exactly 0. All of it is post-processing of the reports;
+the constants only decide how good the threshold is.
 """
 
 import math

@@ -8,9 +8,9 @@ error of a range sum is
     n/3 * theta^2 * E[Var(clip(x)/theta)]  +  n^2/6 * (E[(x - theta)+])^2  +  a sampling term without theta's square
     in n.
 
-The authors' `exact_mse` has n/3 * (2 theta)^2 * worst variance and n^2/24: the noise of an interval of length 2 theta
-where the mechanism perturbs [0, theta], and the squared length's expectation a fourth of what it is. Together the
-noise is overweighted 16 times, and their theta is too small.
+The authors' `exact_mse` has n/3 * (2 theta)^2 * worst variance and n^2/24. The first is the noise of an interval of
+length 2 theta, although the mechanism perturbs [0, theta]; the second is a fourth of the squared length's expectation.
+Together they weigh the noise 16 times too much, and their theta is too small.
 """
 
 import math

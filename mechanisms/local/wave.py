@@ -4,8 +4,8 @@ Source: [LWL+20] Li, Wang, Lopuhaä-Zwakenberg, Li, Škorić, "Estimating numeri
 privacy", SIGMOD 2020, section 5. Values near the true one are reported e^eps times as often as the others.
 
 The input domain [0, bound] is public. On the "log" scale a value x is placed at log(1 + 1024 x / bound) / log(1025):
-a fixed, public, monotone map before the randomiser, so it costs nothing, and a series that lives in the lowest
-percent of its bound is still resolved.
+a fixed, public, monotone map before the randomiser. It costs no privacy, and it resolves a series whose values lie in the
+lowest percent of its bound.
 """
 
 import math
@@ -18,8 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from susurrus.mechanisms.errors import ConfigurationError
-from susurrus.mechanisms.local.exact import check_epsilon
-from susurrus.mechanisms.local.randomness import Words, secure_word, secure_words
+from susurrus.mechanisms.local.randomness import Words, check_epsilon, secure_word, secure_words
 from susurrus.mechanisms.local.window import GRID, Window
 
 Scale = Literal["linear", "log"]
@@ -58,7 +57,7 @@ def unplace(fraction: npt.NDArray[np.float64], bound: float, scale: Scale) -> np
 class SquareWave:
     """Square Wave on [0, bound].
 
-    Privacy: pure eps-local DP per report, exactly (window.py). NaN is the caller's to refuse; other values are clipped.
+    Privacy: pure eps-local DP per report, exactly (window.py). The caller refuses NaN; other values are clipped.
     Codes are 0..2**32-1.
     """
 

@@ -22,10 +22,11 @@ import numpy as np
 import numpy.typing as npt
 
 from susurrus.mechanisms.errors import ConfigurationError
-from susurrus.mechanisms.local.exact import check_epsilon, exp_below
 from susurrus.mechanisms.local.randomness import (
     WORD,
     Words,
+    check_epsilon,
+    exp_below,
     secure_word,
     secure_words,
     uniform_below,

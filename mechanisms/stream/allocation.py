@@ -1,8 +1,8 @@
 """Adaptive split of epsilon over the layers of a tree: chosen per tree from what the filter has learnt (released only).
 
-Level data are best served by measuring large nodes well; data that move need every layer.  The menu is public, each
-entry spends the whole epsilon, and the choice for the next tree is a function of released numbers, so the composition
-is that of one adaptively chosen pure-epsilon mechanism per tree, on disjoint values.
+For level data it is best to measure large nodes well; data that move need every layer.  The menu is public, and each
+entry spends the whole epsilon.  The choice for the next tree is a function of released numbers.  So the composition is
+that of one adaptively chosen pure-epsilon mechanism per tree, on disjoint values.
 """
 
 from dataclasses import dataclass
@@ -11,9 +11,10 @@ from functools import cached_property
 import numpy as np
 from scipy.linalg import solve_triangular
 
+from susurrus.mechanisms.kalman import Models
 from susurrus.mechanisms.stream.addresses import Floats
-from susurrus.mechanisms.stream.causal_filter import BlockNoise, Deviations, Models
 from susurrus.mechanisms.stream.hierarchy import Hierarchy
+from susurrus.mechanisms.stream.posterior import BlockNoise, Deviations, block_models
 
 RATIOS = (1.0, 1.3, 1.7, 2.4, 4.0)
 """Each menu entry gives a layer this many times the share of the layer below; 1.0 is ToPS's equal split."""
@@ -73,7 +74,7 @@ class Allocation:
     @cached_property
     def models(self) -> Models:
         """Block models of the filter."""
-        return Models.for_block(block_values(self.base), self.epsilon)
+        return block_models(block_values(self.base), self.epsilon)
 
     @cached_property
     def deviations(self) -> tuple[Deviations, ...]:

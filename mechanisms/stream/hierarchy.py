@@ -2,8 +2,8 @@ r"""Noise of range-sum hierarchies: fan-out b, shares of epsilon per layer, onli
 appendix C).
 
 A stream is cut into leaves of b^s values, b leaves make a node, and so on; a *tree* is one top node with everything
-under it.  ToPS's hierarchy for a range limit r is a forest of b such trees, whose top nodes have no parent, so trees
-are independent and an infinite stream is an endless row of them: chunks need no other treatment than fresh addresses.
+under it.  ToPS's hierarchy for a range limit r is a forest of b such trees.  Their top nodes have no parent, so trees
+are independent.  An infinite stream is a sequence of trees, each with noise addresses of its own.
 
 Every node of layer l (1 = leaves) is measured with noise Lap(theta / (epsilon share_l)).  Algorithm 1 of the paper
 omits theta from the scale.  Consistency makes each node equal the sum of its children by least squares.  Least squares
@@ -91,7 +91,7 @@ class Hierarchy:
 
     @classmethod
     def uniform(cls, *, range_limit: int, smoothing: int, fanout: int = 16) -> "Hierarchy":
-        """ToPS's: h - s layers with equal shares."""
+        """Return ToPS's hierarchy: h - s layers with equal shares."""
         height = tree_height(range_limit, fanout)
         if not 0 <= smoothing < height:
             raise ConfigurationError(

@@ -12,7 +12,6 @@ Privacy: (epsilon, delta), event level: neighbours replace the value of one even
 either among the first m, where (epsilon_1, delta) and (epsilon_2, 0) compose, or in exactly one tree, (epsilon, 0).
 """
 
-import math
 import struct
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
@@ -128,7 +127,7 @@ class Pak:
 
     @property
     def holdout(self) -> int:
-        """m."""
+        """Values of the first part, from which theta is released (m)."""
         return self.threshold.holdout
 
     @property
@@ -205,20 +204,6 @@ class Pak:
     def _errors(variances: npt.NDArray[np.floating[Any]], theta: int) -> Floats:
         result: Floats = np.sqrt(variances * theta**2 + 1 / 12)
         return result
-
-    def range_error(self, first: int, last: int, theta: int) -> float:
-        """Return the standard error of the difference of the running sums after last and first leaves of one tree.
-
-        Nodes that both prefixes share cancel: they are the set bits of the common leading part.
-        """
-        shared = 0
-        for level in reversed(range(self.levels)):
-            if first >> (level + 1) << (level + 1) != last >> (level + 1) << (level + 1):
-                break
-            if (first >> level) & 1 and (last >> level) & 1:
-                shared += 1
-        nodes = first.bit_count() + last.bit_count() - 2 * shared
-        return math.sqrt(2 * nodes) * theta * self.levels / self.epsilon
 
 
 def _whole(drawn: Ints) -> Ints:

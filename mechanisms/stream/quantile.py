@@ -94,19 +94,6 @@ def _reach(x: Floats, rank: int, smoothness: float, bound: int) -> int:
     return min(len(x), math.ceil(math.log(max(bound / attained, 1.0)) / smoothness) + 2)
 
 
-def smooth_sensitivity_by_definition(values: Ints, rank: int, smoothness: float, bound: int) -> float:
-    """Return max_k e^{-bk} max_t (x_(P+t) - x_(P+t-k-1)), by brute force: the definition, for tests and readers."""
-    m = len(values)
-    x = np.sort(np.clip(values, 0, bound))
-
-    def at(position: int) -> int:
-        return 0 if position < 1 else bound if position > m else int(x[position - 1])
-
-    return max(
-        math.exp(-smoothness * k) * max(at(rank + t) - at(rank + t - k - 1) for t in range(k + 2)) for k in range(m + 1)
-    )
-
-
 def textbook_smoothness(epsilon: float, delta: float) -> float:
     """Return b = epsilon / (2 ln(2 / delta)): Nissim, Raskhodnikova, Smith (STOC 2007), the default.
 
@@ -176,19 +163,19 @@ class SmoothQuantile:
 
     @property
     def rank(self) -> int:
-        """P."""
+        """Rank of the quantile among the holdout values, from 1 (P)."""
         return quantile_rank(self.holdout, self.tail)
 
     @property
     def smoothness(self) -> float:
-        """b."""
+        """Smoothness of the sensitivity bound (b)."""
         return (
             exact_smoothness(self.epsilon, self.delta) if self.exact else textbook_smoothness(self.epsilon, self.delta)
         )
 
     @property
     def scale_divisor(self) -> float:
-        """a."""
+        """What divides the noise's scale (a)."""
         return self.epsilon / 2
 
     @property

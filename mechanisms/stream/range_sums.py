@@ -1,7 +1,7 @@
 """Range sums over a stream released by ToPS, with standard errors: from released records and public constants alone.
 
 ``plain``: unbiased for the clipped values where a range ends with a leaf; inside a leaf the smoother's guess stands
-in.  Its standard error is the noise's.  ``filtered``: posterior mean under the averaged models of ``causal_filter``,
+in.  Its standard error is the noise's.  ``filtered``: posterior mean under the averaged models of ``posterior``,
 for a range that ends in block k given the blocks up to k only; biased towards what the models expect, standard error
 of the posterior. Both are silent about what clipping at theta has cut off.
 """
@@ -15,9 +15,9 @@ import numpy.typing as npt
 
 from susurrus.mechanisms.stream.addresses import Floats, Ints
 from susurrus.mechanisms.stream.allocation import Allocation, block_layer, block_noise, block_values
-from susurrus.mechanisms.stream.causal_filter import posterior
 from susurrus.mechanisms.stream.hierarchy import Hierarchy
-from susurrus.mechanisms.stream.smoothers import Guesser, Smoother, guess_weights
+from susurrus.mechanisms.stream.posterior import posterior
+from susurrus.mechanisms.stream.smoothers import MEMORY, Smoother, guess_weights, guesses
 
 
 @dataclass(frozen=True)
@@ -41,10 +41,8 @@ class ReleasedStream:
 
     @cached_property
     def _guesses(self) -> Floats:
-        guesser = Guesser(self.smoother, self.leaf * self.theta / 2, memory=max(8, len(self.leaf_sums)))
-        if self.smoother is Smoother.MOVING_AVERAGE:
-            guesser.memory = 8
-        return guesser.extend(self.leaf_sums)
+        memory = MEMORY if self.smoother is Smoother.MOVING_AVERAGE else len(self.leaf_sums)
+        return guesses(self.smoother, self.leaf * self.theta / 2, self.leaf_sums, memory=memory)
 
     def plain(self, first: Ints, last: Ints) -> tuple[Floats, Floats]:
         """Return estimates and standard errors float64[q] of the sums over positions [first, last), value grid."""

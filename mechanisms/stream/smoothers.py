@@ -1,17 +1,19 @@
-"""The five smoothers of ToPS section 4.4: what is published of a value before its leaf is complete.
+"""The five smoothers of ToPS section 4.4: a guess of a leaf's sum from the leaves released before it.
 
-Inside a leaf of g values every value is published as u / g, where u guesses the leaf's sum from the leaves released
-before it, and the leaf's last value is published as node - (u / g)(g - 1), so that the leaf adds up to the released
-node exactly.  The first guess is g * theta / 2.  Algorithm 1 prints the correction as u (16^s - 1), a slip of units.
-Everything here is post-processing of released numbers.
+A range may end inside a leaf of g values.  The guess u then stands for the leaf's sum, and each value counts as u / g.
+The first guess is g * theta / 2.  Everything here is post-processing of released numbers.
 """
 
-from dataclasses import dataclass, field
 from enum import StrEnum
 
 import numpy as np
 
 from susurrus.mechanisms.stream.addresses import Floats, Ints
+
+WEIGHT = 0.6
+"""The exponential smoother's weight of the newest leaf, as in the authors' program."""
+MEMORY = 8
+"""Released leaves that the moving average uses."""
 
 
 class Smoother(StrEnum):
@@ -24,56 +26,30 @@ class Smoother(StrEnum):
     EXPONENTIAL = "exponential"
 
 
-@dataclass
-class Guesser:
-    """Guesses of one stream, leaf by leaf.
+def guesses(smoother: Smoother, first: float, released: Ints | Floats, *, memory: int) -> Floats:
+    """Return float64[n + 1]: the guess before each of n released leaf sums, and the one after the last.
 
-    ``memory``: how many released leaves the moving average uses and the median remembers; recent, mean and exponential
-    need none.  ``weight``: the exponential smoother's weight of the newest leaf (0.6 in the authors' program).
+    first: the first guess.  memory: how many released leaves the moving average and the median use.
     """
-
-    smoother: Smoother
-    guess: float
-    memory: int = 8
-    weight: float = 0.6
-    count: int = 0
-    total: float = 0.0
-    history: list[float] = field(default_factory=list)
-
-    def extend(self, released: Ints | Floats) -> Floats:
-        """Take in released leaf sums [n]; return float64[n + 1].
-
-        The guess held before each, and the one after the last.
-        """
-        guesses = np.empty(len(released) + 1)
-        guesses[0] = self.guess
-        for i, leaf in enumerate(np.asarray(released, dtype=np.float64).tolist()):
-            self.count += 1
-            self.total += leaf
-            if self.smoother is Smoother.RECENT:
-                self.guess = leaf
-            elif self.smoother is Smoother.MEAN:
-                self.guess = self.total / self.count
-            elif self.smoother is Smoother.EXPONENTIAL:
-                self.guess = leaf if self.count == 1 else (1 - self.weight) * self.guess + self.weight * leaf
-            else:
-                self.history = [*self.history, leaf][-self.memory :]
-                average = np.mean if self.smoother is Smoother.MOVING_AVERAGE else np.median
-                self.guess = float(average(self.history))
-            guesses[i + 1] = self.guess
-        return guesses
+    result = np.empty(len(released) + 1)
+    result[0] = guess = first
+    leaves, total = np.asarray(released, dtype=np.float64).tolist(), 0.0
+    for i, leaf in enumerate(leaves):
+        total += leaf
+        if smoother is Smoother.RECENT:
+            guess = leaf
+        elif smoother is Smoother.MEAN:
+            guess = total / (i + 1)
+        elif smoother is Smoother.EXPONENTIAL:
+            guess = leaf if i == 0 else (1 - WEIGHT) * guess + WEIGHT * leaf
+        else:
+            average = np.mean if smoother is Smoother.MOVING_AVERAGE else np.median
+            guess = float(average(leaves[max(0, i + 1 - memory) : i + 1]))
+        result[i + 1] = guess
+    return result
 
 
-def published_values(released: Ints | Floats, guess: Floats, leaf: int) -> Floats:
-    """Return float64[n * leaf]: what is published of every value of n complete leaves."""
-    n = len(released)
-    inside = np.asarray(guess[:n], dtype=np.float64) / leaf
-    result = np.repeat(inside[:, None], leaf, axis=1)
-    result[:, -1] = np.asarray(released, dtype=np.float64) - inside * (leaf - 1)
-    return result.reshape(-1)
-
-
-def guess_weights(smoother: Smoother, index: int, leaves: int, *, memory: int = 8, weight: float = 0.6) -> Floats:
+def guess_weights(smoother: Smoother, index: int, leaves: int) -> Floats:
     """Return float64[leaves]: weights of the released leaves in the guess for leaf ``index``; the median counts as a
     mean.
 
@@ -86,9 +62,9 @@ def guess_weights(smoother: Smoother, index: int, leaves: int, *, memory: int = 
         result[index - 1] = 1.0
     elif smoother is Smoother.EXPONENTIAL:
         age = np.arange(index - 1, -1, -1)
-        result[:index] = weight * (1 - weight) ** age
-        result[0] = (1 - weight) ** (index - 1)
+        result[:index] = WEIGHT * (1 - WEIGHT) ** age
+        result[0] = (1 - WEIGHT) ** (index - 1)
     else:
-        start = 0 if smoother is Smoother.MEAN else max(0, index - memory)
+        start = 0 if smoother is Smoother.MEAN else max(0, index - MEMORY)
         result[start:index] = 1 / (index - start)
     return result

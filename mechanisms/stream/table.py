@@ -14,7 +14,6 @@ from susurrus.mechanisms.stream.pak import Pak, PakState, RunningSums
 from susurrus.mechanisms.stream.tops import LeafReleases, StreamState, Tops
 
 _HOT = struct.Struct("<qqq")
-HOT_BYTES = _HOT.size
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,14 +37,14 @@ class TopsTable:
     changed. ``addresses`` are the streams' noise addresses; how streams are batched changes no released bit.
     """
 
-    law: Tops
+    mechanism: Tops
     addresses: list[bytes] = field(default_factory=list)
     hot: Ints = field(default_factory=lambda: np.zeros((0, 3), dtype=np.int64))
     cold: list[StreamState] = field(default_factory=list)
 
     def add(self, address: bytes, hot: bytes | None, cold: bytes | None) -> int:
         """Take in a stream, from its stored bytes or as new; return its row."""
-        state = self.law.start() if cold is None else StreamState.unpack(cold, self.law)
+        state = self.mechanism.start() if cold is None else StreamState.unpack(cold, self.mechanism)
         if len(self.cold) == len(self.hot):
             self.hot = np.concatenate([self.hot, np.zeros((max(64, len(self.hot)), 3), dtype=np.int64)])
         row = len(self.cold)
@@ -67,21 +66,21 @@ class TopsTable:
 
         Return what was released, the rows touched, and the rows whose cold part has changed.
         """
-        law, leaf = self.law, self.law.base.leaf
+        mechanism, leaf = self.mechanism, self.mechanism.base.leaf
         order = np.argsort(rows, kind="stable")
         touched, starts, counts = np.unique(rows[order], return_index=True, return_counts=True)
         ordered = values[order]
         position, theta = self.hot[touched, 0], self.hot[touched, 1]
-        quiet = (theta > 0) & ((position - law.holdout) % leaf + counts < leaf)
+        quiet = (theta > 0) & ((position - mechanism.holdout) % leaf + counts < leaf)
         clipped = np.clip(ordered, 0, np.repeat(np.maximum(theta, 0), counts))
         sums = np.add.reduceat(clipped, starts) if len(ordered) else np.zeros(0, dtype=np.int64)
         self.hot[touched[quiet], 0] += counts[quiet]
         self.hot[touched[quiet], 2] += sums[quiet]
         pieces, rest, opening = [], {}, []
         changed = touched[~quiet].tolist()
-        collecting = (theta == 0) & (position + counts < law.holdout)
+        collecting = (theta == 0) & (position + counts < mechanism.holdout)
         if collecting.any():
-            ranks = law.threshold.ranks(ordered)
+            ranks = mechanism.threshold.ranks(ordered)
             for index in np.flatnonzero(collecting).tolist():
                 self.cold[int(touched[index])].held.append(ranks[starts[index] : starts[index] + counts[index]])
             self.hot[touched[collecting], 0] += counts[collecting]
@@ -92,16 +91,16 @@ class TopsTable:
             began = state.position
             mine = ordered[starts[index] : starts[index] + counts[index]]
             if not state.theta:
-                mine = law.collect(state, mine)
-                if state.position == law.holdout:
+                mine = mechanism.collect(state, mine)
+                if state.position == mechanism.holdout:
                     opening.append(row)
             rest[row] = (began, mine)
         if opening:
-            law.open([self.cold[row] for row in opening], noise, [self.addresses[row] for row in opening])
+            mechanism.open([self.cold[row] for row in opening], noise, [self.addresses[row] for row in opening])
         for row, (began, mine) in rest.items():
             state = self.cold[row]
             if state.theta and len(mine):
-                released = law.advance(state, mine, noise, self.addresses[row])
+                released = mechanism.advance(state, mine, noise, self.addresses[row])
                 if len(released):
                     pieces.append(Piece(row, state.theta, began, released))
             self.hot[row] = (state.position, state.theta, state.partial)
@@ -117,13 +116,13 @@ class TopsTable:
 class PakTable:
     """Open streams of one partition under PAK, which releases after every value: each stream is stepped on its own."""
 
-    law: Pak
+    mechanism: Pak
     addresses: list[bytes] = field(default_factory=list)
     states: list[PakState] = field(default_factory=list)
 
     def add(self, address: bytes, hot: bytes | None, cold: bytes | None) -> int:
         """Take in a stream; the hot part is everything but the held-out values."""
-        self.states.append(self.law.start() if hot is None else PakState.unpack(hot + (cold or b"")))
+        self.states.append(self.mechanism.start() if hot is None else PakState.unpack(hot + (cold or b"")))
         self.addresses.append(address)
         return len(self.states) - 1
 
@@ -146,12 +145,14 @@ class PakTable:
             began = state.position
             if not state.theta:
                 changed.append(row)
-                mine = self.law.collect(state, mine)
-                if state.position == self.law.holdout:
-                    block = self.law.open(state, noise, self.addresses[row])
+                mine = self.mechanism.collect(state, mine)
+                if state.position == self.mechanism.holdout:
+                    block = self.mechanism.open(state, noise, self.addresses[row])
                     pieces.append(Piece(row, state.theta, began, block))
             if state.theta and len(mine):
-                pieces.append(Piece(row, state.theta, began, self.law.advance(state, mine, noise, self.addresses[row])))
+                pieces.append(
+                    Piece(row, state.theta, began, self.mechanism.advance(state, mine, noise, self.addresses[row]))
+                )
         return pieces, touched, changed
 
 

@@ -22,11 +22,11 @@ import numpy as np
 import numpy.typing as npt
 
 from susurrus.mechanisms.errors import ConfigurationError
+from susurrus.mechanisms.kalman import BlockBank, mixture_weights
 from susurrus.mechanisms.stream.addresses import AddressedNoise, Floats, Ints
 from susurrus.mechanisms.stream.allocation import Allocation, block_layer, block_noise
-from susurrus.mechanisms.stream.causal_filter import BlockFilter, FilterState, mixture_weights
 from susurrus.mechanisms.stream.hierarchy import Hierarchy, choose_smoothing
-from susurrus.mechanisms.stream.smoothers import Guesser, Smoother, published_values
+from susurrus.mechanisms.stream.smoothers import Smoother
 from susurrus.mechanisms.stream.threshold import NoisyMax
 
 STATE_VERSION = 1
@@ -34,7 +34,7 @@ MOST_HELD = 512
 """Held-out values kept as they came; more are kept as a histogram."""
 _NO_INTS = np.zeros(0, dtype=np.int64)
 _NO_FLOATS = np.zeros((0, 0))
-_HEAD = struct.Struct("<BqqqqdBqddIIIIIII")
+_HEAD = struct.Struct("<BqqqqdBIIIIII")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +78,7 @@ class StreamState:
     counts: Ints = field(default_factory=lambda: _NO_INTS)
     open_leaves: Ints = field(default_factory=lambda: _NO_INTS)
     evidence: Floats = field(default_factory=lambda: _NO_FLOATS)
-    filter: FilterState | None = None
-    guesser: Guesser | None = None
+    filter: BlockBank | None = None
 
     def fold(self) -> None:
         """Merge what is held: as it came while there is little, as a histogram beyond.
@@ -102,12 +101,10 @@ class StreamState:
         self.fold()
         held = self.held[0] if self.held else _NO_INTS
         if not self.theta:
-            sizes = (len(held), len(self.counts), 0, 0, 0, 0, 0)
-            head = _HEAD.pack(STATE_VERSION, self.position, 0, 0, 0, 0.0, 0, 0, 0.0, 0.0, *sizes)
+            sizes = (len(held), len(self.counts), 0, 0, 0, 0)
+            head = _HEAD.pack(STATE_VERSION, self.position, 0, 0, 0, 0.0, 0, *sizes)
             return head + b"".join(a.astype("<u4").tobytes() for a in (held, self.ranks, self.counts) if len(a))
         kalman = self.filter.pack() if self.filter is not None else b""
-        guess = self.guesser or Guesser(Smoother.RECENT, 0.0)
-        history = np.array(guess.history, dtype="<f8")
         head = _HEAD.pack(
             STATE_VERSION,
             self.position,
@@ -116,30 +113,21 @@ class StreamState:
             self.running,
             self.variance,
             self.entry,
-            guess.count,
-            guess.total,
-            guess.guess,
             0,
             0,
             len(self.open_leaves),
             *self.evidence.shape,
             len(kalman),
-            len(history),
         )
-        arrays = (
-            self.open_leaves.astype("<i8"),
-            self.evidence.astype("<f8"),
-            history,
-        )
-        return b"".join([head, *(array.tobytes() for array in arrays), kalman])
+        return head + self.open_leaves.astype("<i8").tobytes() + self.evidence.astype("<f8").tobytes() + kalman
 
     @classmethod
-    def unpack(cls, data: bytes, law: "Tops") -> Self:
+    def unpack(cls, data: bytes, mechanism: "Tops") -> Self:
         """Return the state packed by ``pack``.  Raises ValueError for another version."""
         if data[0] != STATE_VERSION:
             raise ValueError(f"state version={data[0]}: expected {STATE_VERSION}")
-        (_, position, theta, partial, running, variance, entry, seen, total, guess, *sizes) = _HEAD.unpack_from(data)
-        waiting, counts, leaves, rows, columns, kalman, remembered = sizes
+        (_, position, theta, partial, running, variance, entry, *sizes) = _HEAD.unpack_from(data)
+        waiting, counts, leaves, rows, columns, kalman = sizes
         place = _HEAD.size
 
         def take(count: int, kind: str) -> npt.NDArray[np.generic]:
@@ -158,12 +146,8 @@ class StreamState:
             return state
         state.open_leaves = take(leaves, "<i8").astype(np.int64)
         state.evidence = take(rows * columns, "<f8").astype(np.float64).reshape(rows, columns)
-        history = take(remembered, "<f8").astype(np.float64).tolist()
-        state.guesser = law.guesser(theta)
-        state.guesser.count, state.guesser.total, state.guesser.guess = seen, total, guess
-        state.guesser.history = history
         if kalman:
-            state.filter = FilterState.unpack(data[place : place + kalman], law.allocation.models.count)
+            state.filter = BlockBank.unpack(data[place : place + kalman], mechanism.allocation.models)
         return state
 
 
@@ -196,10 +180,10 @@ class Tops:
     ) -> Self:
         """ToPS as published."""
         base = _base(range_limit, epsilon, fanout, smoothing)
-        law = NoisyMax.paper(
+        threshold = NoisyMax.paper(
             bound=bound, epsilon=epsilon, holdout=_checked(holdout), range_limit=range_limit, fanout=fanout
         )
-        return cls(law, epsilon, holdout, base, smoother, adaptive=False)
+        return cls(threshold, epsilon, holdout, base, smoother, adaptive=False)
 
     @classmethod
     def default(
@@ -215,10 +199,10 @@ class Tops:
     ) -> Self:
         """ToPS with the causal filter, the adaptive split and the sharper threshold."""
         base = _base(range_limit, epsilon, fanout, smoothing)
-        law = NoisyMax.geometric(
+        threshold = NoisyMax.geometric(
             bound=bound, epsilon=epsilon, holdout=_checked(holdout), range_limit=range_limit, fanout=fanout
         )
-        return cls(law, epsilon, holdout, base, smoother, adaptive=True)
+        return cls(threshold, epsilon, holdout, base, smoother, adaptive=True)
 
     @cached_property
     def allocation(self) -> Allocation:
@@ -233,10 +217,6 @@ class Tops:
     @cached_property
     def _prefix_variances(self) -> list[Floats]:
         return [hierarchy.prefix_variances() for hierarchy in self.menu]
-
-    @cached_property
-    def _filter(self) -> BlockFilter:
-        return BlockFilter(self.allocation.models)
 
     # --- phase 1 ------------------------------------------------------------------------------------------------------
 
@@ -267,17 +247,11 @@ class Tops:
         for state, theta in zip(states, thetas.tolist(), strict=True):
             state.theta = theta
             state.held, state.ranks, state.counts = [], _NO_INTS, _NO_INTS
-            state.guesser = self.guesser(theta)
             if self.adaptive:
                 state.entry = self.allocation.first
-                state.filter = self._filter.start(1)
+                state.filter = BlockBank(self.allocation.models)
                 layers = self.allocation.deviations
                 state.evidence = np.zeros((len(layers), len(layers[0].scale) if layers else 0))
-
-    def guesser(self, theta: int) -> Guesser:
-        """Return the smoother of a stream whose theta has just been released."""
-        memory = 8 if self.smoother is Smoother.MOVING_AVERAGE else self.base.leaves * self.base.fanout
-        return Guesser(self.smoother, self.base.leaf * theta / 2, memory=memory)
 
     # --- phase 2 ------------------------------------------------------------------------------------------------------
 
@@ -341,7 +315,7 @@ class Tops:
             state.variance += float(prefix[-1])
             if self.adaptive and state.filter is not None:
                 weights = [mixture_weights(row) for row in state.evidence]
-                state.entry = self.allocation.choose(state.filter.weights()[0], weights)
+                state.entry = self.allocation.choose(state.filter.weights(), weights)
         return part
 
     def _filter_blocks(
@@ -366,24 +340,11 @@ class Tops:
                 squares = ((groups - nodes[:, None] / hierarchy.fanout) ** 2).sum()
                 freedom = (hierarchy.fanout - 1) * len(nodes)
                 state.evidence[below] += deviations.evidence(squares, freedom, variances[below])
-            seen = self._filter.step(state.filter, nodes, noise, opens_tree=first_block + block == 0)
+            common = noise.common if first_block + block == 0 else None
+            seen = state.filter.step(float(nodes[0]), own=noise.own, new_common=common)
             place = (block + 1) * size - waiting - 1
-            part.filtered[place] = seen.running[0] / unit
-            part.filtered_error[place] = seen.running_std[0] / unit
-
-    def publish_values(self, state: StreamState, releases: LeafReleases, taken: int) -> Floats:
-        """Return float64[taken]: what is published of each of the last ``taken`` values (ToPS's own output stream).
-
-        Call once after ``advance``; keeps the smoother's state.
-        """
-        assert state.guesser is not None
-        leaf = self.base.leaf
-        end = state.position - self.holdout
-        guesses = state.guesser.extend(releases.leaf_sum)
-        whole = published_values(releases.leaf_sum, guesses, leaf)
-        open_values = np.full(end % leaf, guesses[-1] / leaf)
-        published: Floats = np.concatenate([whole, open_values])[-taken:] if taken else np.zeros(0)
-        return published
+            part.filtered[place] = seen.sum / unit
+            part.filtered_error[place] = seen.standard_error / unit
 
 
 def _checked(holdout: int) -> int:

@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 from confluent_kafka import Producer
 
-from susurrus.agents.config.settings import Settings, settings_from
+from susurrus.agents.config.kafka_properties import librdkafka
+from susurrus.agents.config.settings import Settings
+from susurrus.agents.pipelines import settings_from
 from susurrus.topics import histogram, progress
 from susurrus.topics.histogram import ColumnRows, Release
 
@@ -86,7 +88,7 @@ def publish(
     of: Settings, latest: Mapping[int, list[tuple[bytes, bytes]]], announced: list[tuple[bytes, bytes]]
 ) -> None:
     """Write rows by partition, then announcements."""
-    producer = Producer({**of.librdkafka(), "log_level": 2})
+    producer = Producer({**librdkafka(of.kafka), "log_level": 2})
     for partition, records in latest.items():
         for key, value in records:
             producer.produce(of.topic("latest"), value, key, partition=partition)

@@ -7,15 +7,16 @@ from types import SimpleNamespace
 from typing import Any
 
 from susurrus.agents.config.settings import Settings
-from susurrus.agents.histogram.published_keys import PublishedKeys
+from susurrus.agents.histogram.feedback import NEW_EPOCH, PublishedKeys
+from susurrus.agents.histogram.services import HistogramServices
+from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.runtime.commit import Commit, Output
-from susurrus.agents.runtime.ledger import NEW_EPOCH, Ledger
+from susurrus.agents.runtime.ledger import Ledger
 from susurrus.agents.runtime.services import Services
 from susurrus.agents.runtime.stage import Stage
 from susurrus.agents.runtime.store import FIRST_STATE_KEY, Store
 from susurrus.agents.runtime.transport import Batch
-from susurrus.agents.runtime.worker import calendar_of
-from susurrus.mechanisms.histogram.strategy import build_strategy
+from susurrus.mechanisms.histogram.registry import build_strategy
 from susurrus.topics import ledger as ledger_codec
 from susurrus.topics import tick as tick_codec
 from susurrus.topics.packing import Kind, kind_of
@@ -32,7 +33,7 @@ class MemoryLedger:
     def __init__(self, settings: Settings, *, sources: int = 2, charged: bool = True) -> None:
         self.epoch, self.epoch_number = EPOCH, 1
         self.way_out = NEW_EPOCH
-        self.first_window = calendar_of(settings).window_at(settings.start.first_window or WINDOW)
+        self.first_window = settings.calendar.window_at(settings.start.first_window or WINDOW)
         self.start = SimpleNamespace(
             offsets=dict.fromkeys(range(sources), 0), topic_id="raw-1", first_window=settings.start.first_window
         )
@@ -108,7 +109,7 @@ class MemoryClients:
         return 0, self.ends.get(partition, 0)
 
 
-def services_of(settings: Settings, *, sources: int = 2, charged: bool = True) -> Services:
+def services_of(settings: HistogramSettings, *, sources: int = 2, charged: bool = True) -> HistogramServices:
     plan = settings.plan()
     digest = hashlib.blake2b(settings.config_digest() + plan.digest(), digest_size=32).digest()
     index = None
@@ -117,15 +118,15 @@ def services_of(settings: Settings, *, sources: int = 2, charged: bool = True) -
         index = PublishedKeys(
             settings.topic("published-keys"),
             partitions=settings.topics.bounded_partitions,
-            calendar=calendar_of(settings),
+            calendar=settings.calendar,
             config_digest=digest,
         )
         index.epoch = bytes.fromhex(EPOCH)
-    return Services(
+    return HistogramServices(
         settings=settings,
         clients=MemoryClients(),  # type: ignore[arg-type]
         ledger=MemoryLedger(settings, sources=sources, charged=charged),  # type: ignore[arg-type]
-        calendar=calendar_of(settings),
+        calendar=settings.calendar,
         config_digest=digest,
         secret=SECRET,
         strategy=strategy,

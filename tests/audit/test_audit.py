@@ -134,16 +134,16 @@ def test_reports_stand_and_fall(name, defect):
 
 
 @pytest.mark.parametrize("name", [name for name, case in audit_local.CASES.items() if case.calls == (2,)])
-def test_the_enumerated_law_is_the_one_the_window_states(name):
+def test_the_enumerated_distribution_is_the_one_the_window_states(name):
     """Every code with the probability that exact_probabilities says: nothing is left out, nothing comes twice."""
     with audit_local.small_machine():
-        law = audit_local.Window(audit_local.EPSILON, audit_local._WIDTH, audit_local._CELLS)
-        inner, outer = law.exact_probabilities()
-        for position in range(law.positions + 1):
-            found = audit_local.exact_law(audit_local.CASES[name].report, position / law.positions, (2,))
+        window = audit_local.Window(audit_local.EPSILON, audit_local._WIDTH, audit_local._CELLS)
+        inner, outer = window.exact_probabilities()
+        for position in range(window.positions + 1):
+            found = audit_local.exact_distribution(audit_local.CASES[name].report, position / window.positions, (2,))
             total = sum(found.values())
-            for code in range(law.cells):
-                wanted = inner if position <= code < position + law.width else outer
+            for code in range(window.cells):
+                wanted = inner if position <= code < position + window.width else outer
                 assert Fraction(found[code], total) == wanted
 
 

@@ -15,8 +15,8 @@ import pytest
 from campaign_events import EVENTS, Crew, World, schedule, wipe
 from campaign_pipelines import TARGETS, Compared, Feeder, Histogram, compare, until_window
 
-from susurrus.agents.config.settings import settings_from
-from susurrus.mechanisms.histogram.strategy import build_strategy
+from susurrus.agents.pipelines import settings_from
+from susurrus.mechanisms.histogram.registry import build_strategy
 from susurrus.topics.timestamps import format_time
 from tests.broker import wait_for
 from tests.pipeline import DEFAULTS, merged
@@ -74,7 +74,7 @@ def test_an_unknown_pipeline_is_refused(capsys: pytest.CaptureFixture[str]) -> N
     with pytest.raises(SystemExit):
         campaign.parse(["--only", "toeplitz,laplace"])
     assert "no such pipeline: laplace" in capsys.readouterr().err
-    assert campaign.parse([]).only == list(TARGETS)
+    assert campaign.parse([]).only == [*TARGETS, campaign.TESTS]
 
 
 HISTOGRAMS = [name for name, kind in TARGETS.items() if issubclass(kind, Histogram)]
@@ -113,7 +113,7 @@ def crew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Crew]:
         return Short(next(codes, "import time; time.sleep(600)"))
 
     monkeypatch.setattr(campaign_events, "RESTART_SECONDS", 0.01)
-    monkeypatch.setattr(campaign_events, "stages_of", lambda settings: [])
+    monkeypatch.setattr(campaign_events, "pipeline_of", lambda settings: SimpleNamespace(stages=[]))
     monkeypatch.setattr(campaign_events.subprocess, "run", lambda *_, **__: SimpleNamespace(returncode=1))
     pipeline: Any = SimpleNamespace(directory=tmp_path, settings=None, start=start)
     with Crew(pipeline, 1) as crew:

@@ -1,4 +1,4 @@
-"""The offline harness: its shortcuts change nothing, its workload follows the law, its rows hold what they promise."""
+"""The offline harness: its shortcuts change nothing, its workload follows its distribution, its rows hold what they promise."""
 
 import gzip
 import json
@@ -11,7 +11,10 @@ from offline import StateTable, checkpoints, run, spool, window_noise
 from workload import DAY_MS, FileWorkload, Records, ZipfMandelbrotDay, read_pairs, sort_records, zipf_mandelbrot
 
 from susurrus.mechanisms.histogram.bounding import UserKeys
-from susurrus.mechanisms.histogram.strategy import Column, Increments, ListSums, Plan, build_strategy
+from susurrus.mechanisms.histogram.plan import Column, Plan
+from susurrus.mechanisms.histogram.registry import build_strategy, plan_of
+from susurrus.mechanisms.histogram.strategy import Increments
+from susurrus.mechanisms.histogram.user_lists import ListSums
 
 STRATEGIES = ["toeplitz", "weighted", "adaptive", "closing", "dp-sqlp"]
 ONE = 1 << 20
@@ -25,7 +28,7 @@ def make_plan(strategy: str, triggers: int = 12, **changes) -> Plan:
         "max_records": 5,
         **changes,
     }
-    return Plan(strategy=strategy, triggers=triggers, **fields)
+    return plan_of(strategy=strategy, triggers=triggers, **fields)
 
 
 def small_day(seed: int = 1, users: int = 4000, keys: int = 200) -> ZipfMandelbrotDay:
@@ -97,9 +100,9 @@ def slow_list_sums(lists: list[list[int]], units: dict[int, int], plan: Plan, ke
     needed = set()
     for mine in lists:
         unknown = [key for key in mine if key not in units]
-        if len(unknown) > plan.closing_keys:
+        if len(unknown) > plan.parameters.keys:
             needed.add("too many keys")
-        unknown = unknown[: plan.closing_keys]
+        unknown = unknown[: plan.parameters.keys]
         each = ONE
         if len(unknown) > 2:
             needed.add("unknown scaled")
@@ -132,7 +135,7 @@ def slow_list_sums(lists: list[list[int]], units: dict[int, int], plan: Plan, ke
             3,
             2000,
             {"unknown scaled", "too many keys", "public scaled"},
-            {"max_records": 16, "closing_keys": 3},
+            {"max_records": 16, "keys": 3},
         ),
         ("closing", 3, 300, {"public scaled", "popular"}, {"max_records": 16}),
         ("closing", 11, 250, {"unknown scaled", "public scaled"}, {"max_records": 16, "minimum_users": 2}),
@@ -145,7 +148,7 @@ def test_a_run_whose_ranks_wait_equals_bounding_each_trigger_with_its_state_and_
 ):
     """And with `closing`, whose last trigger measures the users' lists, weighing every list by itself."""
     T = 12
-    mechanism = build_strategy(make_plan(strategy, T, lag=lag, max_keys=3, **changes))
+    mechanism = build_strategy(make_plan(strategy, T, lag=lag, ranked_keys=3, **changes))
     monkeypatch.setattr("workload.CHUNK_USERS", 1500)
     monkeypatch.setattr("offline.LIST_USERS", 700)
     day = small_day(keys=keys)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import scale
 
-from susurrus.agents.histogram.state_keys import ordered
+from susurrus.agents.histogram.intervals import ordered
 
 
 def test_stages_hand_every_event_on_and_fan_out_makes_more_records():

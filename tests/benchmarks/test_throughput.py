@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.throughput import Measured, measure, rows, run_peer
 from benchmarks.workers import DAY_MS, Feed, pipeline_toml, stream_toml
-from susurrus.agents.config.settings import load_settings
+from susurrus.agents.pipelines import load_settings
 
 FEED = Feed("localhost:1", "raw", 1000, 20_000 * DAY_MS)
 

@@ -17,7 +17,7 @@ from susurrus.topics.timestamps import format_time as format_instant
 from tests.broker import Broker
 from tests.pipeline import Pipeline
 
-pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.chaos, pytest.mark.campaign]
 
 YEARS = 5 * 365 * 86_400_000
 

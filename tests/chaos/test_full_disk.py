@@ -17,7 +17,7 @@ from tests import broker
 from tests.broker import Broker, wait_for
 from tests.pipeline import Pipeline, Public, Worker
 
-pytestmark = [pytest.mark.chaos, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.chaos
 
 SMALL_DISK = "4m"
 """Room for the look at the start, and no more than that beside the first files of the stores."""
@@ -65,12 +65,13 @@ def in_group(worker: Worker) -> bool:
     return "of the group" in worker.log.read_text(errors="replace")
 
 
+@pytest.mark.campaign
 def test_a_full_disk_ends_its_worker_and_the_other_publishes_the_same_bytes(
-    kafka: Broker, raw: str, undisturbed: Public, tmp_path: Path
+    kafka: Broker, loaded_raw: str, loaded_undisturbed: Public, tmp_path: Path
 ) -> None:
     with (
         small_disk(tmp_path / "disk") as disk,
-        Pipeline(kafka, tmp_path, raw, {"worker": {"fetch_bytes": 65_536}}) as pipeline,
+        Pipeline(kafka, tmp_path, loaded_raw, {"worker": {"fetch_bytes": 65_536}}) as pipeline,
     ):
         [port] = free_ports(1)
         healthy = pipeline.start()
@@ -81,17 +82,17 @@ def test_a_full_disk_ends_its_worker_and_the_other_publishes_the_same_bytes(
             said.append(health(port))
             return (said[-1].startswith("503") and "ENOSPC" in said[-1]) or sick.process.poll() is not None
 
-        wait_for(lambda: in_group(sick), "the worker on the small disk joins", seconds=90)
+        wait_for(lambda: in_group(sick), "the worker on the small disk joins", seconds=60)
         fill(disk)
-        wait_for(unhealthy, "the health page says what is wrong", seconds=120)
+        wait_for(unhealthy, "the health page says what is wrong", seconds=60)
         assert "errno=ENOSPC" in said[-1], said
         assert str(disk) in said[-1]
-        assert sick.process.wait(180) == DISK_UNUSABLE, sick.tail()
+        assert sick.process.wait(60) == DISK_UNUSABLE, sick.tail()
         assert "No space left on device" in sick.tail()
         assert "the worker ends, exit code 74" in sick.log.read_text()
-        pipeline.wait(seconds=300)
+        pipeline.wait(seconds=90)
         assert healthy.process.poll() is None
-        assert pipeline.public() == undisturbed
+        assert pipeline.public() == loaded_undisturbed
 
 
 def test_why_a_worker_gave_up_is_in_the_status_while_nobody_has_its_partitions(
@@ -99,13 +100,9 @@ def test_why_a_worker_gave_up_is_in_the_status_while_nobody_has_its_partitions(
 ) -> None:
     """The limit of file sizes needs no root; a file that would exceed it cannot be written (EFBIG)."""
     with Pipeline(kafka, tmp_path, raw) as pipeline:
-        worker = pipeline.start()
-        try:
-            wait_for(lambda: in_group(worker), "the worker joins", seconds=90)
+        with pipeline.held() as worker:
             resource.prlimit(worker.process.pid, resource.RLIMIT_FSIZE, (1, 1))
-            assert worker.process.wait(240) == DISK_UNUSABLE, worker.tail()
-        finally:
-            worker.stop()
+        assert worker.process.wait(90) == DISK_UNUSABLE, worker.tail()
         found = pipeline.trouble()
         assert "refused, errno=EFBIG" in found
         assert "worker-0" in found
@@ -118,7 +115,7 @@ def test_a_disk_that_is_full_at_the_start_is_no_defect(kafka: Broker, raw: str, 
     with small_disk(tmp_path / "disk") as disk, Pipeline(kafka, tmp_path, raw) as pipeline:
         fill(disk)
         worker = pipeline.start(SUSURRUS__WORKER__DATA_DIRECTORY=str(disk / "state"))
-        assert worker.process.wait(120) == FAILED, worker.tail()
+        assert worker.process.wait(60) == FAILED, worker.tail()
         assert "No space left on device" in worker.tail()
         assert "worker.data_directory" in worker.tail()
         assert not in_group(worker)

@@ -10,16 +10,17 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import NewPartitions
 
-from susurrus.agents.histogram.sources import Sources
 from susurrus.agents.kafka.topics import create_topics
 from susurrus.agents.operations.status import collect
+from susurrus.agents.pipelines import pipeline_of
+from susurrus.agents.runtime.ticks import Sources
 from susurrus.topics import by_user, ledger, tick
 from susurrus.topics.packing import Kind, kind_of
 from susurrus.topics.timestamps import format_time
 from tests.broker import Broker, wait_for
 from tests.pipeline import Pipeline
 
-pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.chaos, pytest.mark.campaign]
 
 EVERY = 2_000
 LENGTH = 600_000
@@ -86,7 +87,9 @@ def test_a_new_raw_partition_is_taken_up_at_the_next_trigger_while_data_flows(ka
 
             def third() -> Any:
                 rows = [
-                    row for row in collect(pipeline.settings).partitions if (row.stage, row.partition) == ("route", 2)
+                    row
+                    for row in collect(pipeline_of(pipeline.settings)).partitions
+                    if (row.stage, row.partition) == ("route", 2)
                 ]
                 return (
                     rows

@@ -11,9 +11,9 @@ from random import Random
 import pytest
 
 from tests.broker import Broker
-from tests.pipeline import Pipeline, Public
+from tests.pipeline import CRASHING, SEEDS, Pipeline, Public
 
-pytestmark = [pytest.mark.chaos, pytest.mark.timeout(1500)]
+pytestmark = pytest.mark.chaos
 
 
 def test_the_undisturbed_run_publishes_something(undisturbed: Public) -> None:
@@ -21,29 +21,33 @@ def test_the_undisturbed_run_publishes_something(undisturbed: Public) -> None:
     assert sum(map(len, undisturbed["progress"].values())) == 4 * 24
 
 
+@pytest.mark.parametrize("stage", ["route", "bound", "release"])
 def test_a_worker_killed_between_every_two_steps_changes_no_byte(
-    kafka: Broker, raw: str, undisturbed: Public, tmp_path: Path
+    kafka: Broker, raw: str, undisturbed: Public, tmp_path: Path, stage: str
 ) -> None:
-    with Pipeline(kafka, tmp_path, raw) as pipeline:
-        pipeline.crash_everywhere(["route", "bound", "release"], 2)
+    with Pipeline(kafka, tmp_path, raw, CRASHING) as pipeline:
+        pipeline.crash_everywhere(stage, 2)
         pipeline.start()
         pipeline.wait()
         assert pipeline.public() == undisturbed
 
 
+@pytest.mark.campaign
+@pytest.mark.parametrize("seed", SEEDS)
 def test_workers_killed_at_random_and_replaced_with_empty_disks_change_no_byte(
-    kafka: Broker, raw: str, undisturbed: Public, tmp_path: Path
+    kafka: Broker, loaded_raw: str, loaded_undisturbed: Public, tmp_path: Path, seed: int
 ) -> None:
-    with Pipeline(kafka, tmp_path, raw) as pipeline:
-        pipeline.replace_at_random(Random(7), 6.0)
+    with Pipeline(kafka, tmp_path, loaded_raw) as pipeline:
+        pipeline.replace_at_random(Random(seed), 6.0)
         pipeline.wait()
-        assert pipeline.public() == undisturbed
+        assert pipeline.public() == loaded_undisturbed
 
 
+@pytest.mark.campaign
 def test_three_workers_publish_what_one_does_while_they_come_and_go(
-    kafka: Broker, raw: str, undisturbed: Public, tmp_path: Path
+    kafka: Broker, loaded_raw: str, loaded_undisturbed: Public, tmp_path: Path
 ) -> None:
-    with Pipeline(kafka, tmp_path, raw) as pipeline:
+    with Pipeline(kafka, tmp_path, loaded_raw) as pipeline:
         first = pipeline.start()
         time.sleep(4)
         second, third = pipeline.start(), pipeline.start()
@@ -53,4 +57,4 @@ def test_three_workers_publish_what_one_does_while_they_come_and_go(
         assert third.stop() == 0, third.tail()
         pipeline.wait()
         assert second.process.poll() is None
-        assert pipeline.public() == undisturbed
+        assert pipeline.public() == loaded_undisturbed

@@ -6,7 +6,6 @@ All is there when the worker looks at the start (tests/agents/operations/test_pr
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from confluent_kafka.admin import (
@@ -21,10 +20,11 @@ from confluent_kafka.admin import (
 from deploy.kafka import KafkaCluster, Node, free_ports
 from susurrus.agents.kafka.topics import create_topics
 from tests.broker import Broker, started, wait_for
+from tests.chaos.conftest import Once, published_in_peace
 from tests.chaos.test_refusals import PATIENCE, SMALL, raw_topic, refused, wait_until_refused
-from tests.pipeline import Pipeline
+from tests.pipeline import Pipeline, Public
 
-pytestmark = [pytest.mark.chaos, pytest.mark.broker, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.chaos, pytest.mark.broker]
 
 USER = "User:susurrus"
 PASSWORD = "hunter2"
@@ -34,7 +34,7 @@ class GuardedCluster(KafkaCluster):
     """A broker that lets everybody do everything on its own listener, and asks for a name and for rights on a second one."""
 
     def __init__(self, port: int) -> None:
-        super().__init__(1)
+        super().__init__(1, short_lived=True)
         self.port = port
 
     def _server_properties(self, node: Node) -> dict[str, str]:
@@ -90,21 +90,34 @@ def guarded() -> Iterator[tuple[Broker, str]]:
         yield Broker(cluster.bootstrap_servers, description="a broker with rights"), f"127.0.0.1:{port}"
 
 
-def undisturbed(broker: Broker, tmp_path: Path, raw: str) -> Any:
-    with Pipeline(broker, tmp_path, raw, SMALL) as pipeline:
-        pipeline.start()
-        pipeline.wait()
-        return pipeline.public()
+Calm = tuple[str, Public]
+"""A raw topic, and what is published of it when nothing is missing."""
+
+
+def calm_on(broker: Broker, directory: Path) -> Calm:
+    raw = raw_topic(broker)
+    return raw, published_in_peace(broker, directory, raw, SMALL)
+
+
+@pytest.fixture(scope="module")
+def calm(kafka: Broker, once: Once, tmp_path_factory: pytest.TempPathFactory) -> Calm:
+    """On the broker of all tests."""
+    return once("mended", lambda: calm_on(kafka, tmp_path_factory.mktemp("mended")))
+
+
+@pytest.fixture(scope="module")
+def guarded_calm(guarded: tuple[Broker, str], tmp_path_factory: pytest.TempPathFactory) -> Calm:
+    """On the broker with rights."""
+    return calm_on(guarded[0], tmp_path_factory.mktemp("guarded"))
 
 
 @pytest.mark.parametrize(
     ("missing", "who"), [("release-changelog", "release"), ("histogram", "release"), ("ledger", "route")]
 )
 def test_a_topic_that_is_missing_is_named_and_once_created_the_worker_goes_on(
-    kafka: Broker, tmp_path: Path, missing: str, who: str
+    kafka: Broker, calm: Calm, tmp_path: Path, missing: str, who: str
 ) -> None:
-    raw = raw_topic(kafka)
-    wanted = undisturbed(kafka, tmp_path, raw)
+    raw, wanted = calm
     [port] = free_ports(1)
     with Pipeline(kafka, tmp_path, raw, {**SMALL, "worker": {"web_port": port}}) as pipeline:
         topic = pipeline.settings.topic(missing)
@@ -129,6 +142,7 @@ def test_a_topic_that_is_missing_is_named_and_once_created_the_worker_goes_on(
         wait_for(lambda: not refused(pipeline), "nothing is refused any more", seconds=PATIENCE)
 
 
+@pytest.mark.xdist_group("guarded broker")
 @pytest.mark.parametrize(
     ("kind", "name", "operation", "said", "way_out"),
     [
@@ -147,6 +161,7 @@ def test_a_topic_that_is_missing_is_named_and_once_created_the_worker_goes_on(
 )
 def test_a_right_that_is_missing_is_named_and_once_granted_the_worker_goes_on(
     guarded: tuple[Broker, str],
+    guarded_calm: Calm,
     tmp_path: Path,
     kind: ResourceType,
     name: str,
@@ -154,9 +169,8 @@ def test_a_right_that_is_missing_is_named_and_once_granted_the_worker_goes_on(
     said: str,
     way_out: str,
 ) -> None:
-    broker, address = guarded
-    rights, raw = Rights(broker), raw_topic(broker)
-    wanted = undisturbed(broker, tmp_path, raw)
+    (broker, address), (raw, wanted) = guarded, guarded_calm
+    rights = Rights(broker)
     properties = {
         "security.protocol": "SASL_PLAINTEXT",
         "sasl.mechanism": "PLAIN",

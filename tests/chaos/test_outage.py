@@ -1,6 +1,5 @@
 """All of Kafka is away for longer than sessions, transactions and most time-outs last: the workers stay, and go on after it."""
 
-import os
 import random
 import signal
 import time
@@ -9,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from tests.broker import Broker
-from tests.pipeline import Pipeline, Public
+from tests.chaos.conftest import LOAD, same_archive
+from tests.pipeline import SEEDS, Pipeline, Public
 
-pytestmark = [pytest.mark.chaos, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.chaos, pytest.mark.campaign]
 
 AWAY_SECONDS = 40.0
-FLAPPING_SEED = int(os.environ.get("SUSURRUS_TEST_SEED", 1))
 
 
 @pytest.mark.parametrize("outage", ["killed", "paused"])
@@ -41,17 +40,18 @@ def test_an_outage_of_kafka_changes_no_byte_and_needs_nobody(
             lone_broker.resume(1)
         last = pipeline.settings.topics.bounded_partitions * pipeline.settings.triggers
         assert published < last, "the outage came too late to matter"
-        pipeline.wait(seconds=300)
+        pipeline.wait(seconds=90)
         assert [worker.process.poll() for worker in workers] == [None, None]
         assert pipeline.public() == undisturbed
 
 
+@pytest.mark.parametrize("seed", SEEDS)
 def test_kafka_that_comes_and_goes_changes_no_byte(
-    lone_broker: Broker, lone_raw: str, undisturbed: Public, tmp_path: Path
+    lone_broker: Broker, loaded_raw: str, loaded_undisturbed: Public, tmp_path: Path, seed: int
 ) -> None:
     """Away at any moment of starting, recovering and committing; workers that start meanwhile are started again by their keeper."""
-    dice = random.Random(FLAPPING_SEED)
-    with Pipeline(lone_broker, tmp_path, lone_raw, {"worker": {"fetch_bytes": 65_536}}) as pipeline:
+    dice, raw = random.Random(seed), same_archive(lone_broker, loaded_raw, LOAD)
+    with Pipeline(lone_broker, tmp_path, raw, {"worker": {"fetch_bytes": 65_536}}) as pipeline:
         workers = [pipeline.start(), pipeline.start()]
         for turn in range(5):
             time.sleep(dice.uniform(0.5, 6.0))
@@ -67,5 +67,5 @@ def test_kafka_that_comes_and_goes_changes_no_byte(
                 if (code := worker.process.poll()) is not None:
                     assert code == 1, worker.tail()
                     workers[place] = pipeline.start()
-        pipeline.wait(seconds=300)
-        assert pipeline.public() == undisturbed
+        pipeline.wait(seconds=90)
+        assert pipeline.public() == loaded_undisturbed

@@ -12,17 +12,17 @@ from susurrus.topics.timestamps import format_time as format_instant
 from tests.broker import Broker
 from tests.pipeline import Pipeline, Public
 
-pytestmark = [pytest.mark.chaos, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.chaos, pytest.mark.campaign]
 
 SESSION_SECONDS = 6.0
 
 
 def test_frozen_workers_that_wake_up_change_no_byte(
-    kafka: Broker, raw: str, undisturbed: Public, tmp_path: Path
+    kafka: Broker, loaded_raw: str, loaded_undisturbed: Public, tmp_path: Path
 ) -> None:
     """A waking zombie fences the healthy owner for a moment; both must survive it."""
     # Small fetches make the run last longer than the pauses.
-    with Pipeline(kafka, tmp_path, raw) as pipeline:
+    with Pipeline(kafka, tmp_path, loaded_raw) as pipeline:
         workers = [pipeline.start(), pipeline.start()]
         for frozen in workers:
             time.sleep(3)
@@ -31,7 +31,7 @@ def test_frozen_workers_that_wake_up_change_no_byte(
             frozen.signal(signal.SIGCONT)
         pipeline.wait()
         assert [worker.process.poll() for worker in workers] == [None, None]
-        assert pipeline.public() == undisturbed
+        assert pipeline.public() == loaded_undisturbed
 
 
 def test_workers_that_were_down_across_triggers_publish_what_they_would_have(kafka: Broker, tmp_path: Path) -> None:

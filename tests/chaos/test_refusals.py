@@ -14,17 +14,19 @@ import pytest
 from confluent_kafka import KafkaException, TopicPartition
 
 from susurrus.agents.operations.status import PartitionStatus, collect
+from susurrus.agents.pipelines import pipeline_of
 from susurrus.topics import tick
 from susurrus.topics.packing import Kind, kind_of
 from susurrus.topics.timestamps import format_time
 from tests.broker import Broker, wait_for
+from tests.chaos.conftest import published_in_peace
 from tests.pipeline import EPOCH, SECRET, Pipeline, Worker, archive_topic, produce
 
-pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.chaos
 
 WINDOW = 807_235_200_000  # 1995-08-01T00:00:00Z
 HOUR = 3_600_000
-PATIENCE = 90.0
+PATIENCE = 60.0
 SMALL: dict[str, Any] = {
     "clock": {"until": format_time(WINDOW + HOUR)},
     "window": {"length": "1h", "trigger_every": "15m"},
@@ -48,7 +50,11 @@ def raw_topic(kafka: Broker, *, number: int = 400) -> str:
 
 
 def refused(pipeline: Pipeline) -> dict[tuple[str, int], PartitionStatus]:
-    return {(row.stage, row.partition): row for row in collect(pipeline.settings).partitions if row.state == "refused"}
+    return {
+        (row.stage, row.partition): row
+        for row in collect(pipeline_of(pipeline.settings)).partitions
+        if row.state == "refused"
+    }
 
 
 def wait_until_refused(pipeline: Pipeline, *places: tuple[str, int]) -> list[PartitionStatus]:
@@ -62,11 +68,13 @@ def wait_until_refused(pipeline: Pipeline, *places: tuple[str, int]) -> list[Par
 
 
 def row_of(pipeline: Pipeline, stage: str, partition: int) -> PartitionStatus:
-    return next(r for r in collect(pipeline.settings).partitions if (r.stage, r.partition) == (stage, partition))
+    return next(
+        r for r in collect(pipeline_of(pipeline.settings)).partitions if (r.stage, r.partition) == (stage, partition)
+    )
 
 
 def running(pipeline: Pipeline) -> int:
-    return sum(row.state == "running" for row in collect(pipeline.settings).partitions)
+    return sum(row.state == "running" for row in collect(pipeline_of(pipeline.settings)).partitions)
 
 
 def one_line(text: str) -> str:
@@ -76,7 +84,7 @@ def one_line(text: str) -> str:
 
 def last_words(worker: Worker) -> str:
     """What a worker says that ends with the exit code of a refusal."""
-    assert worker.process.wait(120) == 2
+    assert worker.process.wait(PATIENCE) == 2
     return one_line(worker.tail())
 
 
@@ -124,8 +132,7 @@ def test_retention_that_ate_the_beginning_is_refused_too_and_nothing_is_publishe
 ) -> None:
     raw = raw_topic(kafka)
     with Pipeline(kafka, tmp_path, raw, SMALL) as pipeline:
-        worker = pipeline.start(SUSURRUS_CRASH_AT="route:before-begin:1")  # founded, but nothing is read
-        assert worker.process.wait(120) == -9
+        pipeline.crash("route:before-begin:1")  # there is a ledger, but nothing is read
         delete_records(kafka, raw, 0, 1)
         pipeline.start()
         [row] = wait_until_refused(pipeline, ("route", 0))
@@ -160,13 +167,9 @@ def test_a_worker_with_a_changed_configuration_does_not_start_and_the_old_one_go
     kafka: Broker, tmp_path: Path
 ) -> None:
     raw = raw_topic(kafka)
-    with Pipeline(kafka, tmp_path, raw, SMALL) as undisturbed:
-        undisturbed.start()
-        undisturbed.wait()
-        wanted = undisturbed.public()
+    wanted = published_in_peace(kafka, tmp_path, raw, SMALL)
     with Pipeline(kafka, tmp_path, raw, SMALL) as pipeline:
-        worker = pipeline.start(SUSURRUS_CRASH_AT="release:after-commit:2")
-        assert worker.process.wait(120) == -9
+        pipeline.crash("release:after-commit:2")
         pipeline.data["bounds"] = {"max_records_per_user": 5}
         pipeline.write_config()
         said = last_words(pipeline.start())
@@ -236,8 +239,7 @@ def test_a_lost_changelog_of_a_partition_that_has_committed_is_no_beginning(
 def test_internal_records_deleted_before_they_were_read_are_refused(kafka: Broker, tmp_path: Path) -> None:
     raw = raw_topic(kafka)
     with Pipeline(kafka, tmp_path, raw, SMALL) as pipeline:
-        worker = pipeline.start(SUSURRUS_CRASH_AT="bound:before-begin:1")
-        assert worker.process.wait(120) == -9
+        pipeline.crash("bound:before-begin:1")
         topic = pipeline.settings.topic("by-user")
         wait_for(lambda: len(kafka.read_all(topic)) > 2, "route has committed")
         delete_records(kafka, topic, 0)

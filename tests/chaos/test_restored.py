@@ -18,13 +18,14 @@ from typing import Any
 import pytest
 
 from susurrus.agents.operations.status import collect
+from susurrus.agents.pipelines import pipeline_of
 from susurrus.topics import charges, histogram
 from susurrus.topics.timestamps import format_time
 from tests.broker import Broker, wait_for
 from tests.chaos.test_refusals import command_line, one_line, wait_until_refused
 from tests.pipeline import SECRET, Pipeline, Worker, archive_topic, produce
 
-pytestmark = [pytest.mark.chaos, pytest.mark.timeout(400)]
+pytestmark = pytest.mark.chaos
 
 EVERY = 4_000
 LENGTH = 600_000
@@ -98,6 +99,7 @@ def live_pipeline(broker: Broker, directory: Path) -> Pipeline:
         "window": {"length": f"{LENGTH}ms", "trigger_every": f"{EVERY}ms", "origin": format_time(began)},
         "keys": {"declared": ["/page"], "discover": False},
         "topics": {"by_user_partitions": 2, "bounded_partitions": 1},
+        "worker": {"session_timeout": "2s"},
     }
     return Pipeline(broker, directory, raw, live)
 
@@ -157,7 +159,7 @@ def command(pipeline: Pipeline, *arguments: str, **environ: str) -> subprocess.C
         text=True,
         env={"SUSURRUS_SECRET": SECRET, "COLUMNS": "200", "PATH": "/usr/bin:/bin", **environ},
         check=False,
-        timeout=120,
+        timeout=60,
     )
 
 
@@ -165,7 +167,7 @@ def wait_until_alone(pipeline: Pipeline) -> None:
     """Until the group has forgotten workers that ended, or froze, without leaving it."""
     group, admin = f"{pipeline.settings.pipeline.prefix}.web", pipeline.broker.admin()
     wait_for(
-        lambda: not admin.describe_consumer_groups([group])[group].result().members, "the group is empty", seconds=90
+        lambda: not admin.describe_consumer_groups([group])[group].result().members, "the group is empty", seconds=60
     )
 
 
@@ -177,7 +179,7 @@ def charged(pipeline: Pipeline) -> list[tuple[str, int]]:
 
 
 def epoch_of(pipeline: Pipeline) -> str:
-    return collect(pipeline.settings).epoch
+    return collect(pipeline_of(pipeline.settings)).epoch
 
 
 def test_an_older_copy_of_the_internal_topics_is_refused_and_a_new_charged_epoch_is_the_way_out(life: Life) -> None:
@@ -215,7 +217,7 @@ def test_an_older_copy_of_the_internal_topics_is_refused_and_a_new_charged_epoch
     life.start()
     wanted = interval_of(pipeline, int(time.time() * 1000))
     begun = format_time(pipeline.settings.window.origin)
-    wait_for(lambda: (new, begun, wanted) in estimates(pipeline), "the new epoch publishes", seconds=120)
+    wait_for(lambda: (new, begun, wanted) in estimates(pipeline), "the new epoch publishes", seconds=60)
     after = estimates(pipeline)
     assert {place: values for place, values in after.items() if place[0] == old} == before
     assert all(len(values) == 1 for values in after.values())
@@ -249,7 +251,7 @@ def test_a_copy_from_before_the_beginning_founds_nothing_and_what_its_charges_ha
     assert "the epoch that the ledger has lost ends, epoch 2 begins" in said.stdout
     assert "The log of charges has lost 1 that progress tells of" in said.stdout
     life.start()
-    wait_for(lambda: len(charged(pipeline)) == 2, "the new epoch is charged, too", seconds=120)
+    wait_for(lambda: len(charged(pipeline)) == 2, "the new epoch is charged, too", seconds=60)
     assert charged(pipeline) == [(epoch, pipeline.settings.window.origin) for epoch in (old, epoch_of(pipeline))]
 
 
@@ -276,9 +278,10 @@ def test_a_command_that_dies_leaves_one_epoch_or_the_other(kafka: Broker, tmp_pa
         "window": {"length": "1h", "trigger_every": "15m"},
         "keys": {"declared": ["/page"], "discover": False},
         "topics": {"by_user_partitions": 2, "bounded_partitions": 2},
+        "worker": {"session_timeout": "2s"},
     }
     with Pipeline(kafka, tmp_path, raw, small) as pipeline:
-        assert pipeline.start(SUSURRUS_CRASH_AT="release:after-commit:3").process.wait(120) == -9
+        pipeline.crash("release:after-commit:3")
         old = epoch_of(pipeline)
         wait_until_alone(pipeline)
         arguments = ("--yes", "--first-window", "current", "--from", "earliest")
@@ -292,7 +295,7 @@ def test_a_command_that_dies_leaves_one_epoch_or_the_other(kafka: Broker, tmp_pa
                 and (new or (pipeline.progress() and min(pipeline.progress().values()) == 4))
             ),
             f"all is published {'again' if new else 'by the old epoch'}\n{pipeline.trouble()}",
-            seconds=120,
+            seconds=60,
         )
         found = estimates(pipeline)
         assert all(len(values) == 1 for values in found.values())
@@ -331,7 +334,7 @@ def test_a_frozen_worker_that_wakes_up_in_another_epoch_writes_nothing_of_the_ol
         new = epoch_of(pipeline)
         wanted = interval_of(pipeline, int(time.time() * 1000))
         begun = format_time(pipeline.settings.window.origin)
-        wait_for(lambda: (new, begun, wanted) in estimates(pipeline), "the new epoch publishes", seconds=120)
+        wait_for(lambda: (new, begun, wanted) in estimates(pipeline), "the new epoch publishes", seconds=60)
         after = estimates(pipeline)
         assert {place: values for place, values in after.items() if place[0] == old} == before
         assert sum(pipeline.counters()[name] for name in ("kept", "capped")) == 45

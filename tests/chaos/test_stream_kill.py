@@ -12,10 +12,10 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from tests.broker import Broker, wait_for
-from tests.pipeline import Pipeline, archive_topic
+from tests.pipeline import SEEDS, Pipeline, archive_topic
 from tests.stream_pipeline import TOPS, stream_pipeline
 
-pytestmark = [pytest.mark.chaos, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.chaos, pytest.mark.campaign]
 
 PARTITIONS = 4
 STREAMS = 24
@@ -45,8 +45,9 @@ def committed(kafka: Broker, pipeline: Pipeline, raw: str) -> bool:
         return [place.offset for place in consumer.committed(places, timeout=10)] == ends
 
 
-def test_workers_that_are_killed_join_and_leave_change_no_byte(kafka: Broker, tmp_path: Path) -> None:
-    dice = random.Random(11)
+@pytest.mark.parametrize("seed", SEEDS)
+def test_workers_that_are_killed_join_and_leave_change_no_byte(kafka: Broker, tmp_path: Path, seed: int) -> None:
+    dice = random.Random(seed)
     raw = archive_topic(kafka, PARTITIONS)
     stop = threading.Event()
     feeder = threading.Thread(target=feed, args=(kafka, raw, stop))
@@ -77,7 +78,7 @@ def test_workers_that_are_killed_join_and_leave_change_no_byte(kafka: Broker, tm
             feeder.join()
         undisturbed.start()
         for pipeline in (disturbed, undisturbed):
-            wait_for(lambda pipeline=pipeline: committed(kafka, pipeline, raw), "all is read", seconds=120)
+            wait_for(lambda pipeline=pipeline: committed(kafka, pipeline, raw), "all is read", seconds=60)
         wanted = undisturbed.public(["private-stream"])
         rows = Counter(key for partition in wanted["private-stream"].values() for key, _, _ in partition)
         assert len(rows) == STREAMS

@@ -12,9 +12,10 @@ import pytest
 from susurrus.agents.runtime.changelog import Facts
 from susurrus.topics import changelog
 from tests.broker import Broker
+from tests.chaos.conftest import published_in_peace
 from tests.pipeline import Pipeline, archive_topic, produce
 
-pytestmark = [pytest.mark.chaos, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.chaos, pytest.mark.campaign]
 
 START = 807_235_200_000  # 1995-08-01T00:00:00Z
 HOUR = 3_600_000
@@ -32,13 +33,15 @@ CALENDAR = {
 }
 WINDOWS = 3
 TRIGGERS = 11
+LAST_TRIGGER = 9
+"""Of the window that the clock's end cuts off: six hours, and the lateness."""
 
 
-def events() -> Iterable[tuple[int, bytes, int]]:
+def events(records: int = RECORDS) -> Iterable[tuple[int, bytes, int]]:
     """Sorted by stamp; event times up to ten hours back and nine ahead."""
     dice = random.Random(3)
-    for number in range(RECORDS):
-        stamp = START + number * 29 * HOUR // RECORDS
+    for number in range(records):
+        stamp = START + number * 29 * HOUR // records
         event = {
             "host": f"h{int(dice.expovariate(1 / 2000))}",
             "url": f"/{int(dice.expovariate(1 / 40))}",
@@ -46,6 +49,19 @@ def events() -> Iterable[tuple[int, bytes, int]]:
             "bytes": dice.randrange(-2000, 2000),
         }
         yield dice.randrange(PARTITIONS), json.dumps(event).encode(), stamp
+
+
+def archive_of(kafka: Broker, records: Iterable[tuple[int, bytes, int]]) -> str:
+    """A raw topic of such records."""
+    topic = archive_topic(kafka, PARTITIONS)
+    produce(kafka, topic, records)
+    return topic
+
+
+def wait_for_all(pipeline: Pipeline) -> None:
+    """Until everything is published, also of the window that is cut off."""
+    pipeline.wait(TRIGGERS, windows=WINDOWS)
+    pipeline.wait(LAST_TRIGGER, windows=WINDOWS + 1)
 
 
 def spills(pipeline: Pipeline) -> int:
@@ -58,12 +74,8 @@ def spills(pipeline: Pipeline) -> int:
 
 
 def test_spills_and_old_disks_change_no_byte_of_overlapping_windows(kafka: Broker, tmp_path: Path) -> None:
-    raw = archive_topic(kafka, PARTITIONS)
-    produce(kafka, raw, events())
-    with Pipeline(kafka, tmp_path, raw, CALENDAR) as quiet:
-        quiet.start()
-        quiet.wait(TRIGGERS, windows=WINDOWS)
-        expected = quiet.public()
+    raw = archive_of(kafka, events())
+    expected = published_in_peace(kafka, tmp_path, raw, CALENDAR, wait_for_all)
     assert sum(map(len, expected["histogram"].values())) > 200
     dice = random.Random(11)
     with Pipeline(kafka, tmp_path, raw, CALENDAR | {"worker": {"max_open_records": 1000}}) as pipeline:
@@ -76,7 +88,7 @@ def test_spills_and_old_disks_change_no_byte_of_overlapping_windows(kafka: Broke
             # The disk of whoever died a while ago: behind the changelog, ahead of nobody.
             disks[victim], spare = spare, disks[victim]
             workers[victim] = pipeline.start(SUSURRUS__WORKER__DATA_DIRECTORY=disks[victim])
-        pipeline.wait(TRIGGERS, windows=WINDOWS)
+        wait_for_all(pipeline)
         assert pipeline.public() == expected
         counters = pipeline.counters()
         assert spills(pipeline) > 10

@@ -7,7 +7,9 @@ from types import ModuleType
 import pytest
 import yaml
 
-from susurrus.agents.config.settings import load_settings
+from susurrus.agents.histogram.settings import HistogramSettings
+from susurrus.agents.pipelines import load_settings
+from susurrus.topics.payloads import JsonReader
 from susurrus.topics.raw import RawDecoder
 from susurrus.topics.reason import Reason
 
@@ -25,17 +27,18 @@ def producer() -> ModuleType:
 
 
 def test_the_pipeline_is_valid_and_reads_what_the_producer_writes(producer: ModuleType) -> None:
-    settings = load_settings(COMPOSE / "pipeline.toml", {})
+    settings = HistogramSettings.of(load_settings(COMPOSE / "pipeline.toml", {}))
     assert settings.input.topic == producer.TOPIC
     assert settings.clock.kind == "broker"  # the producer creates the topic with LogAppendTime
     events = [visit.encode() for visit in producer.WebLog().visits[:1000]]
-    decoded = RawDecoder(settings.raw_schema()).decode(events)
+    decoder = RawDecoder(settings.raw_schema())
+    decoded = decoder.decode(JsonReader(decoder.paths).read(events))
     assert set(decoded.reason.tolist()) == {Reason.OK}
     assert len(decoded.keys) > 50
 
 
 def test_silence_is_waited_for_longer_than_a_replica_may_lag() -> None:
-    settings = load_settings(COMPOSE / "pipeline.toml", {})
+    settings = HistogramSettings.of(load_settings(COMPOSE / "pipeline.toml", {}))
     assert settings.clock.idle_grace > 30_000  # replica.lag.time.max.ms of the official image
 
 

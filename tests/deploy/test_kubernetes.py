@@ -15,8 +15,8 @@ import yaml
 from typer.testing import CliRunner
 
 from susurrus.agents.cli.main import app
-from susurrus.agents.config.settings import settings_from
 from susurrus.agents.operations.web import Pages
+from susurrus.agents.pipelines import settings_from
 from tests.broker import Broker
 from tests.deploy.manifests import CHECKS, Document, configuration, load, of_kind, pod, problems
 from tests.pipeline import _toml
@@ -238,5 +238,6 @@ def test_probes_ask_for_pages_that_a_worker_serves() -> None:
     healthy: Any = SimpleNamespace(unhealthy=lambda: None, unready=lambda: None)
     paths = re.findall(r"httpGet: \{path: (\S+), port: web\}", TEXT)
     assert paths == ["/readyz", "/healthz"]
+    settings = settings_from(settings_data(), environ={})
     for path in paths:
-        assert Pages(healthy, None, pipeline="p").page(path) == (200, "text/plain; charset=utf-8", "ok\n")
+        assert Pages(healthy, settings.calendar, pipeline="p").page(path) == (200, "text/plain; charset=utf-8", "ok\n")

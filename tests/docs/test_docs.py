@@ -8,7 +8,8 @@ import pytest
 from typer.testing import CliRunner
 
 from susurrus.agents.cli.main import app
-from susurrus.agents.config.settings import settings_from
+from susurrus.agents.config.kafka_properties import librdkafka
+from susurrus.agents.pipelines import settings_from
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
@@ -40,7 +41,7 @@ def test_every_configuration_shown_is_valid(block: str, tmp_path: Path) -> None:
         if isinstance(value, dict):
             properties[name] = {"file": "password"}
     settings = settings_from(data, directory=tmp_path, environ={})
-    assert settings.librdkafka()["bootstrap.servers"]
+    assert librdkafka(settings.kafka)["bootstrap.servers"]
     if settings.pipeline.kind == "histogram":
         assert settings.plan().epsilon == settings.privacy.epsilon
 

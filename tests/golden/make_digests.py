@@ -9,8 +9,8 @@ import json
 import sys
 from typing import Any
 
-from susurrus.agents.config.settings import Settings, settings_from
-from susurrus.agents.runtime.worker import digest_of
+from susurrus.agents.config.settings import Settings
+from susurrus.agents.pipelines import pipeline_of, settings_from
 
 INPUT = {"topic": "requests", "user": "host", "key": ["url"]}
 PROMISE = {"epsilon": 6.0, "delta": 1e-9}
@@ -71,7 +71,7 @@ def configurations() -> dict[str, Settings]:
 
 def digests() -> dict[str, str]:
     """What the ledger would say of each configuration, hexadecimal."""
-    return {name: digest_of(settings).hex() for name, settings in configurations().items()}
+    return {name: pipeline_of(settings).digest().hex() for name, settings in configurations().items()}
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from scipy.special import ndtri
 from susurrus.mechanisms import noise as module
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.mechanisms.noise import NoiseSource, WindowNoise, exponential_tail, normal_tail, round_quantile
+from tests.samples import samples
 
 GOLDEN: dict[str, Any] = json.loads((Path(__file__).parents[1] / "golden" / "noise.json").read_text())
 
@@ -209,7 +210,7 @@ class TestLaw:
 
     def sample(self, law: str) -> tuple[npt.NDArray[np.float64], Any, float]:
         noise = window(secret=b"statistics" * 4)
-        labels = noise.labels("m", [b"%d" % i for i in range(2000)])
+        labels = noise.labels("m", [b"%d" % i for i in range(samples(2000))])
         if law == "normal":
             return noise.normal(labels, 1, 100, sigma=17.0, bits=20) * 2.0**-20, stats.norm, 17.0
         return noise.laplace(labels, 1, 100, scale=3.0, bits=20) * 2.0**-20, stats.laplace, 3.0

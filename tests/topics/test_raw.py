@@ -9,6 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from susurrus.topics.payloads import JsonReader, chunk_of_objects
 from susurrus.topics.raw import RawDecoder, RawSchema, Reason, ValueField
 from susurrus.topics.refusal import MAX_DEPTH
 
@@ -25,6 +26,14 @@ FULL = RawDecoder(
     )
 )
 GOOD = b'{"u":"ann","k":"/"}'
+
+
+def from_json(decoder, payloads):
+    return decoder.decode(JsonReader(decoder.paths).read(payloads))
+
+
+def from_objects(decoder, objects):
+    return decoder.decode([chunk_of_objects(objects, decoder.paths)])
 
 
 def rows(columns):
@@ -44,7 +53,7 @@ def rows(columns):
 
 
 def one(payload, decoder=SIMPLE):
-    return rows(decoder.decode([payload]))[0]
+    return rows(from_json(decoder, [payload]))[0]
 
 
 def full(**changes):
@@ -108,7 +117,7 @@ class TestReasons:
         ids=lambda x: x.name if isinstance(x, Reason) else repr(x[:30]) if x is not None else "null",
     )
     def test_bad_input_has_its_reason_and_leaves_its_neighbours_alone(self, payload, reason):
-        columns = SIMPLE.decode([GOOD, payload, b'{"u":"bob","k":"/"}'])
+        columns = from_json(SIMPLE, [GOOD, payload, b'{"u":"bob","k":"/"}'])
         assert [Reason(r) for r in columns.reason] == [Reason.OK, reason, Reason.OK]
         assert columns.user.tolist() == [0, -1, 1]
         assert columns.key.tolist() == [0, -1, 0]
@@ -187,12 +196,12 @@ class TestCanonical:
         ],
     )
     def test_spellings_of_one_scalar_share_their_bytes(self, spellings, canonical):
-        columns = SIMPLE.decode([f'{{"u":{s},"k":{s}}}'.encode() for s in spellings])
+        columns = from_json(SIMPLE, [f'{{"u":{s},"k":{s}}}'.encode() for s in spellings])
         assert (columns.users, columns.keys) == ([canonical], [canonical])
 
     def test_scalars_that_differ_stay_apart(self):
         scalars = [b"1", b"true", b'"1"', b"0", b"false", b'"true"', b'""', b'"null"', b"1.5", b'"1.5"', b"-1"]
-        columns = SIMPLE.decode([b'{"u":%b,"k":%b}' % (s, s) for s in scalars])
+        columns = from_json(SIMPLE, [b'{"u":%b,"k":%b}' % (s, s) for s in scalars])
         assert columns.users == columns.keys == scalars
 
     def test_null_as_a_value_is_a_user_and_key_of_its_own(self):
@@ -202,7 +211,7 @@ class TestCanonical:
     def test_composite_keys_do_not_run_together(self):
         decoder = RawDecoder(RawSchema(user="u", key=("a", "b")))
         pairs = [("a,b", "c"), ("a", "b,c"), ('a","b', "c"), ("a", 'b","c'), ("", "abc"), ("abc", "")]
-        columns = decoder.decode([json.dumps({"u": 1, "a": a, "b": b}).encode() for a, b in pairs])
+        columns = from_json(decoder, [json.dumps({"u": 1, "a": a, "b": b}).encode() for a, b in pairs])
         assert [tuple(json.loads(key)) for key in columns.keys] == pairs
 
     def test_the_last_of_duplicate_names_wins(self):
@@ -239,7 +248,7 @@ class TestNumbers:
     )
     def test_values_are_rounded_to_the_grid_and_clamped(self, value, steps):
         assert one(full(v=value), FULL)[3] == (steps, 2)
-        mixed = FULL.decode([full(v=value), full(v=0.5), full(v=3)])
+        mixed = from_json(FULL, [full(v=value), full(v=0.5), full(v=3)])
         assert mixed.values[:, 0].tolist() == [steps, 1, 6]
 
     @pytest.mark.parametrize(
@@ -267,7 +276,7 @@ class TestNumbers:
         payload = json.dumps({"u": 1, "k": 1, "t": stamp}).encode()
         assert one(payload, decoder)[4] == milliseconds
         other = b'{"u":1,"k":1,"t":"x"}'  # a batch with several types goes value by value
-        assert rows(decoder.decode([payload, other]))[0][4] == milliseconds
+        assert rows(from_json(decoder, [payload, other]))[0][4] == milliseconds
 
     @pytest.mark.parametrize(
         "stamp",
@@ -360,7 +369,7 @@ def expected(record):
 @given(st.lists(RECORDS, max_size=8))
 @example([{"u": 1, "k": True, "v": -0.0, "t": 0}, {"u": 1.0, "k": 1, "v": 1e308, "t": -0.5}])
 def test_the_columns_are_what_an_obvious_reader_finds(records):
-    found = rows(CHECKED.decode([json.dumps(r, ensure_ascii=False).encode() for r in records]))
+    found = rows(from_json(CHECKED, [json.dumps(r, ensure_ascii=False).encode() for r in records]))
     for record, (reason, user, key, values, time) in zip(records, found, strict=True):
         want = expected(record)
         if reason is Reason.TOO_LARGE:
@@ -389,14 +398,14 @@ PAYLOADS = st.lists(
 @given(PAYLOADS)
 @pytest.mark.parametrize("decoder", [SIMPLE, CHECKED], ids=["simple", "checked"])
 def test_a_record_is_the_same_alone_and_in_any_batch(decoder, payloads):
-    assert rows(decoder.decode(payloads)) == [one(payload, decoder) for payload in payloads]
+    assert rows(from_json(decoder, payloads)) == [one(payload, decoder) for payload in payloads]
 
 
 @given(PAYLOADS)
 def test_without_the_bad_records_the_columns_of_the_others_are_the_same(payloads):
-    columns = SIMPLE.decode(payloads)
+    columns = from_json(SIMPLE, payloads)
     good = columns.reason == 0
-    alone = SIMPLE.decode([p for p, ok in zip(payloads, good, strict=True) if ok])
+    alone = from_json(SIMPLE, [p for p, ok in zip(payloads, good, strict=True) if ok])
     assert not alone.reason.any()
     assert (alone.users, alone.keys) == (columns.users, columns.keys)
     assert alone.user.tolist() == columns.user[good].tolist()
@@ -410,7 +419,7 @@ def test_batches_longer_than_a_chunk_keep_their_rows():
     payloads = [b'{"u":%d,"k":"%d"}' % (i % 977, i % 13) for i in range(n)]
     for bad in (0, 8191, 8192, n - 1):
         payloads[bad] = b"x"
-    columns = SIMPLE.decode(payloads)
+    columns = from_json(SIMPLE, payloads)
     assert np.flatnonzero(columns.reason).tolist() == [0, 8191, 8192, n - 1]
     for row in (1, 8190, 8193, n - 2):
         assert columns.users[columns.user[row]] == b"%d" % (row % 977)
@@ -419,7 +428,7 @@ def test_batches_longer_than_a_chunk_keep_their_rows():
 
 def test_an_empty_batch_and_a_batch_of_nothing_good():
     for payloads in ([], [None, b"x"]):
-        columns = FULL.decode(payloads)
+        columns = from_json(FULL, payloads)
         assert (columns.users, columns.keys) == ([], [])
         assert columns.values.shape == (len(payloads), 2)
         assert columns.event_time.shape == (len(payloads),)
@@ -445,7 +454,7 @@ class TestObjects:
             Reason.UNDECODABLE,
             {},
         ]
-        found = rows(FULL.decode_objects(records))
+        found = rows(from_objects(FULL, records))
         assert found[0] == (Reason.OK, b"1", b'["a",null]', (7, 1), 2000)
         assert [r[0] for r in found[1:]] == [
             Reason.TOMBSTONE,
@@ -456,7 +465,7 @@ class TestObjects:
 
     def test_hold_what_json_cannot(self):
         records = [{"u": math.nan, "k": 1}, {"u": b"x", "k": 1}, {"u": 1, "k": math.inf}]
-        assert [r[0] for r in rows(SIMPLE.decode_objects(records))] == [
+        assert [r[0] for r in rows(from_objects(SIMPLE, records))] == [
             Reason.NOT_FINITE, Reason.WRONG_TYPE, Reason.NOT_FINITE,
         ]  # fmt: skip
 
@@ -466,14 +475,14 @@ class TestObjects:
             {"u": 1, "k": 1, "t": datetime(2023, 11, 14, 22, 13, 20, 123_456, UTC)},
             {"u": 1, "k": 1, "t": datetime(2023, 1, 1)},
         ]
-        found = rows(decoder.decode_objects(records))
+        found = rows(from_objects(decoder, records))
         assert [(r[0], r[4]) for r in found] == [(Reason.OK, 1_700_000_000_123), (Reason.BAD_TIME, 0)]
 
     @given(st.lists(RECORDS, max_size=6))
     def test_agree_with_the_json_decoder(self, records):
         text = [json.dumps(r).encode() for r in records]
         finite = [not any(isinstance(x, float) and math.isinf(x) for x in r.values()) for r in records]
-        by_object, by_text = rows(CHECKED.decode_objects(records)), rows(CHECKED.decode(text))
+        by_object, by_text = rows(from_objects(CHECKED, records)), rows(from_json(CHECKED, text))
         assert [a for a, ok in zip(by_object, finite, strict=True) if ok] == [
             b for b, ok in zip(by_text, finite, strict=True) if ok
         ]

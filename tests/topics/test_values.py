@@ -6,11 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from susurrus.topics.payloads import JsonReader
 from susurrus.topics.raw import Reason
 from susurrus.topics.values import ValuesDecoder, ValuesSchema
 
 BY_FIELD = ValuesDecoder(ValuesSchema(value="v", bound=10.0, grid=0.5, stream="id", time="t"))
 BY_KEY = ValuesDecoder(ValuesSchema(value="v", bound=10.0, grid=0.5))
+
+
+def from_json(decoder, payloads, keys=()):
+    return decoder.decode(JsonReader(decoder.paths).read(payloads), keys)
 
 
 def record(**fields):
@@ -45,7 +50,7 @@ def rows(columns):
     ],
 )
 def test_values_are_clamped_to_zero_and_the_bound(value, steps):
-    assert rows(BY_FIELD.decode([record(v=value)])) == [(Reason.OK, b'"a"', steps, 5)]
+    assert rows(from_json(BY_FIELD, [record(v=value)])) == [(Reason.OK, b'"a"', steps, 5)]
 
 
 @pytest.mark.parametrize(
@@ -67,7 +72,7 @@ def test_values_are_clamped_to_zero_and_the_bound(value, steps):
 )
 def test_bad_input_leaves_its_neighbours_alone(payload, reason):
     good = record(id=1), record(id=2.0)
-    found = rows(BY_FIELD.decode([good[0], payload, good[1]]))
+    found = rows(from_json(BY_FIELD, [good[0], payload, good[1]]))
     assert found == [(Reason.OK, b"1", 2, 5), (reason, None, 0, 0), (Reason.OK, b"2", 2, 5)]
 
 
@@ -81,7 +86,7 @@ def test_a_bound_that_was_meant_to_be_a_multiple_of_the_grid_is_one(bound, grid,
 def test_the_kafka_key_is_the_stream_id():
     keys = [b"meter-7", None, "é".encode(), b"\xff", b"meter-7", b"gone", b""]
     payloads = [record()] * 5 + [b"x", record()]
-    columns = BY_KEY.decode(payloads, keys)
+    columns = from_json(BY_KEY, payloads, keys)
     assert [r[:2] for r in rows(columns)] == [
         (Reason.OK, b'"meter-7"'),
         (Reason.OK, b"null"),
@@ -97,7 +102,7 @@ def test_the_kafka_key_is_the_stream_id():
 
 def test_missing_kafka_keys_are_an_error_of_the_caller():
     with pytest.raises(ValueError, match="Kafka key"):
-        BY_KEY.decode([record()])
+        from_json(BY_KEY, [record()])
 
 
 @pytest.mark.parametrize("bounds", [{"bound": 0}, {"grid": 0}, {"bound": 1, "grid": 2}, {"bound": float("nan")}])
@@ -115,5 +120,5 @@ def test_a_bound_that_cannot_be_is_refused(bounds):
 )
 def test_a_record_is_the_same_alone_and_in_any_batch(pairs):
     keys, payloads = [k for k, _ in pairs], [p for _, p in pairs]
-    alone = [rows(BY_KEY.decode([p], [k]))[0] for k, p in pairs]
-    assert rows(BY_KEY.decode(payloads, keys)) == alone
+    alone = [rows(from_json(BY_KEY, [p], [k]))[0] for k, p in pairs]
+    assert rows(from_json(BY_KEY, payloads, keys)) == alone

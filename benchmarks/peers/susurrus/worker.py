@@ -8,10 +8,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from susurrus.agents.config.settings import load_settings
 from susurrus.agents.histogram.route import Route
+from susurrus.agents.operations.worker import run_worker
+from susurrus.agents.pipelines import load_settings, pipeline_of
 from susurrus.agents.runtime.transport import Batch
-from susurrus.agents.runtime.worker import run_worker
 from susurrus.agents.stream.stage import Stream
 
 CONFIGURATION, FIRST_READ = Path(sys.argv[1]), Path(sys.argv[2])
@@ -29,4 +29,4 @@ def timed_take(self: Any, batch: Batch) -> None:
 
 
 FIRST.take = timed_take  # type: ignore[method-assign]
-run_worker(SETTINGS, loglevel="warning")
+run_worker(pipeline_of(SETTINGS), loglevel="warning")

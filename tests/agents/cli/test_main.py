@@ -13,10 +13,11 @@ from typer.testing import CliRunner
 
 from susurrus.agents.cli import main as cli
 from susurrus.agents.cli.console import DEFECT, FAILED
-from susurrus.agents.config.settings import load_settings
+from susurrus.agents.config.kafka_properties import librdkafka
 from susurrus.agents.kafka.embedded import EmbeddedBroker
+from susurrus.agents.pipelines import load_settings
 from susurrus.mechanisms.errors import ReplayMismatch
-from susurrus.mechanisms.histogram.strategy import build_strategy
+from susurrus.mechanisms.histogram.registry import build_strategy
 from tests.agents.released import publish, rows, said, settings
 
 CONFIG = """
@@ -113,7 +114,7 @@ class TestFailure:
         def unreachable() -> None:
             from confluent_kafka.admin import AdminClient
 
-            AdminClient({**load_settings(config, {}).librdkafka(), "log_level": 2}).list_topics(timeout=0.5)
+            AdminClient({**librdkafka(load_settings(config, {}).kafka), "log_level": 2}).list_topics(timeout=0.5)
 
         app = typer.Typer(cls=cli.Guarded)
         app.command()(unreachable)

@@ -4,20 +4,27 @@ from pathlib import Path
 
 import pytest
 
-from susurrus.agents.cli.reference import EXAMPLE, fixed, markdown
-from susurrus.agents.config.sections import Section
-from susurrus.agents.config.settings import Settings, load_settings
+from susurrus.agents.cli.reference import EXAMPLE, markdown
+from susurrus.agents.config.settings import Settings
+from susurrus.agents.pipelines import KINDS, load_settings
+from susurrus.agents.types.section import Section
 
 PAGE = Path(__file__).parents[3] / "docs" / "configuration.md"
+
+
+SECTIONS = sorted(
+    (model for model in Section.__subclasses__() if model.__module__.startswith("susurrus")),
+    key=lambda model: model.__name__,
+)
 
 
 def test_the_page_is_up_to_date() -> None:
     assert PAGE.read_text(encoding="utf-8") == markdown(), "run: susurrus config reference > docs/configuration.md"
 
 
-@pytest.mark.parametrize("section", sorted(Section.__subclasses__(), key=lambda model: model.__name__))
+@pytest.mark.parametrize("section", SECTIONS)
 def test_no_field_is_missing(section: type[Section]) -> None:
-    if section is Settings:
+    if issubclass(section, Settings):
         return
     page = markdown()
     for name, field in section.model_fields.items():
@@ -35,8 +42,18 @@ def test_the_example_is_a_configuration(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "is_fixed"),
-    [("input.topic", True), ("privacy.epsilon", True), ("privacy.secret_file", False), ("clock.grace", False)],
+    ("kind", "path", "is_published"),
+    [
+        ("histogram", "input.topic", True),
+        ("histogram", "input.registry.url", False),
+        ("histogram", "privacy.epsilon", True),
+        ("histogram", "privacy.secret_file", False),
+        ("histogram", "keys.declared_file", True),
+        ("histogram", "clock.grace", False),
+        ("stream", "stream.bound", True),
+        ("stream", "stream.secret_file", False),
+        ("local", "local.interval", True),
+    ],
 )
-def test_fixed_follows_the_digest(path: str, is_fixed: bool) -> None:
-    assert fixed(path) == is_fixed
+def test_fixed_follows_the_digest(kind: str, path: str, is_published: bool) -> None:
+    assert KINDS[kind].settings_class.is_published(path) == is_published

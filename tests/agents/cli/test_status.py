@@ -7,9 +7,9 @@ import pytest
 from rich.console import Console
 
 from susurrus.agents.cli.status import picture, start
-from susurrus.agents.config.settings import settings_from
 from susurrus.agents.operations.probe import Trouble
 from susurrus.agents.operations.status import PartitionStatus, PipelineStatus
+from susurrus.agents.pipelines import pipeline_of, settings_from
 from tests.agents.released import settings
 
 RUNNING = [
@@ -28,7 +28,7 @@ MISSING = [
 
 def shown(found: PipelineStatus, width: int, *, every: bool = False) -> str:
     console = Console(file=io.StringIO(), width=width, color_system=None)
-    console.print(picture(found, settings(), every=every, width=width))
+    console.print(picture(found, pipeline_of(settings()), every=every, width=width))
     assert isinstance(console.file, io.StringIO)
     text = console.file.getvalue()
     assert max(map(len, text.splitlines())) <= width
@@ -93,6 +93,6 @@ def test_no_windows_are_charged_where_there_are_none() -> None:
     found = PipelineStatus(epoch="ab" * 16, first_window=0, partitions=(collect,))
     console = Console(file=io.StringIO(), width=100, color_system=None)
     with console.capture() as capture:
-        console.print(picture(found, local, every=False, width=100))
+        console.print(picture(found, pipeline_of(local), every=False, width=100))
     assert "collect" in capture.get()
     assert "window" not in capture.get()

@@ -13,11 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from susurrus.agents.config import kafka_properties, secrets
-from susurrus.agents.config.durations import format_duration, parse_duration, parse_instant
-from susurrus.agents.config.sections import Section
-from susurrus.agents.config.settings import DIGEST_VERSION, PUBLISHED_FIELDS, Settings, load_settings, settings_from
+from susurrus.agents.config.sections import KafkaSettings
+from susurrus.agents.config.settings import DIGEST_VERSION, Settings
+from susurrus.agents.local.settings import LocalSettings
+from susurrus.agents.pipelines import KINDS, load_settings, settings_from
+from susurrus.agents.types.durations import format_duration, parse_duration, parse_instant
+from susurrus.agents.types.section import Section
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.mechanisms.histogram import adaptive, closing
+from susurrus.topics.payloads import JsonReader
 from susurrus.topics.raw import RawDecoder
 
 DAY = 86_400_000
@@ -217,7 +221,9 @@ class TestErrorsNameTheFieldAndTheFix:
         assert f"privacy.{field}" in problems(tmp_path, text)[0]
 
     def test_the_promise_is_required(self, tmp_path: Path) -> None:
-        assert problems(tmp_path, MINIMAL.split("[privacy]")[0])[0].startswith("privacy: is missing; state the promise")
+        assert problems(tmp_path, MINIMAL.split("[privacy]")[0])[0].startswith(
+            "privacy: is missing; add it, for example [privacy] eps"
+        )
 
     def test_a_missing_file_is_named(self, tmp_path: Path) -> None:
         with pytest.raises(ConfigurationError, match="no such file"):
@@ -226,8 +232,26 @@ class TestErrorsNameTheFieldAndTheFix:
     def test_other_kinds_state_their_promise_in_their_own_section(self, tmp_path: Path) -> None:
         text = MINIMAL.replace('name = "page-views"', 'name = "p"\nkind = "stream"')
         found = problems(tmp_path, text)
-        assert found[0].startswith("stream: is missing")
-        assert found[1].startswith('privacy: belongs to kind "histogram"')
+        assert found[0] == "stream: is missing; add it, for example [stream] bound = 100.0, epsilon = 1.0"
+        assert found[1].startswith('privacy: belongs to kind "histogram"; leave it out')
+
+    @pytest.mark.parametrize("kind", ["stream", "local"])
+    def test_the_section_of_another_kind_is_refused(self, tmp_path: Path, kind: str) -> None:
+        [line] = problems(tmp_path, MINIMAL + f"[{kind}]\nbound = 1.0\nepsilon = 1.0\n")
+        assert line == f'{kind}: belongs to kind "{kind}"; leave it out, or set pipeline.kind = "{kind}"'
+
+    def test_an_unknown_kind_is_told_with_all_the_rest(self, tmp_path: Path) -> None:
+        text = MINIMAL.replace('"page-views"', '"p"\nkind = "wall"').replace("epsilon = 6.0", "epsilon = 0")
+        found = problems(tmp_path, text)
+        assert found[0] == "pipeline.kind = \"wall\": use 'histogram', 'stream' or 'local'"
+        assert found[1].startswith("privacy.epsilon = 0")
+        assert len(found) == 2
+
+    def test_code_of_one_kind_refuses_the_settings_of_another(self) -> None:
+        with pytest.raises(
+            ConfigurationError, match=r'pipeline\.kind = "histogram": this needs a pipeline of kind "local"'
+        ):
+            LocalSettings.of(changed())
 
 
 class TestEnvironment:
@@ -249,7 +273,7 @@ class TestEnvironment:
         assert settings.privacy.epsilon == 2.5
         assert settings.declared_keys == (b'"a"', b'"b"')
         assert not settings.keys.discover
-        assert settings.librdkafka() == {"bootstrap.servers": "broker:9093", "client.id": "me"}
+        assert kafka_properties.librdkafka(settings.kafka) == {"bootstrap.servers": "broker:9093", "client.id": "me"}
 
     def test_a_file_is_not_needed(self) -> None:
         environ = {
@@ -281,20 +305,20 @@ class TestColumns:
         settings = changed(columns=list(self.COLUMNS))  # type: ignore[arg-type]
         assert [column.name for column in settings.measured_columns] == ["visits", "people", "bytes", "slow/sum"]
         assert [column.bound for column in settings.measured_columns] == [1, 1, 100, 1024]
-        published = {column.name: (column.source, column.divisor) for column in settings.published_columns}
+        published = {column.column.name: column.sources for column in settings.layout.published}
         assert published == {
-            "visits": (0, None),
-            "people": (1, None),
+            "visits": (0,),
+            "people": (1,),
             "average": (2, 0),
-            "bytes": (2, None),
+            "bytes": (2,),
             "slow": (3, 0),
         }
-        assert [value.path for value in settings.value_fields] == ["bytes", "time"]
+        assert [value.path for value in settings.layout.values] == ["bytes", "time"]
 
     def test_a_mean_alone_brings_its_own_count(self) -> None:
         settings = changed(columns=[self.COLUMNS[4]])  # type: ignore[arg-type]
-        assert [(c.name, c.kind, c.value) for c in settings.measured_columns] == [
-            ("slow/sum", "sum", 0),
+        assert [(c.name, c.measures, c.field) for c in settings.measured_columns] == [
+            ("slow/sum", "sum", settings.layout.values[0]),
             ("slow/count", "count", None),
         ]
 
@@ -324,7 +348,6 @@ class TestDigest:
         {"privacy": {"epsilon": 5.0}},
         {"privacy": {"delta": 1e-8}},
         {"privacy": {"strategy": "weighted"}},
-        {"privacy": {"weighted": {"gamma": 0.5}}},
         {"privacy": {"strategy": "adaptive"}},
         {"privacy": {"strategy": "closing"}},
         {"privacy": {"gaussian_delta_fraction": 0.6}},
@@ -338,6 +361,7 @@ class TestDigest:
         {"clock": {"grace": "1s", "idle_grace": "1m"}},
         {"window": {"publication_pad": "1s"}},
         {"privacy": {"secret_file": "elsewhere"}},
+        {"privacy": {"weighted": {"gamma": 0.5}}},
         {"privacy": {"adaptive": {"lag": 3}}},  # where the strategy is another one
         {"privacy": {"closing": {"lag": 3, "unknown_share": 0.2, "keys": 4}}},
         {"budget": {"epsilon": 50, "delta": 1e-6}},
@@ -386,28 +410,30 @@ class TestDigest:
         assert other.plan().digest() == plain.plan().digest()
 
     @pytest.mark.parametrize("strategy", ["adaptive", "closing"])
-    def test_the_law_of_the_weights_is_in_the_digest_and_not_only_its_name(
+    def test_the_values_of_the_default_prior_are_in_the_digest(
         self, strategy: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         before = changed(privacy={"strategy": strategy}).config_digest()
         monkeypatch.setattr(adaptive, "DECAY", 0.8)
         assert changed(privacy={"strategy": strategy}).config_digest() != before
 
-    def test_the_law_of_the_lists_is_in_the_digest_of_the_plan(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_what_no_parameter_changes_is_in_the_digest_of_the_plan(self, monkeypatch: pytest.MonkeyPatch) -> None:
         strategies = ("closing", "adaptive")
         before = {name: changed(privacy={"strategy": name}).plan().digest() for name in strategies}
-        monkeypatch.setattr(closing, "LAW", (*closing.LAW[:-1], 0.5))
+        monkeypatch.setattr(closing, "CONSTANTS", (*closing.CONSTANTS[:-1], 0.5))
         after = {name: changed(privacy={"strategy": name}).plan().digest() for name in strategies}
         assert after["closing"] != before["closing"]
         assert after["adaptive"] == before["adaptive"]
 
     def test_every_section_is_judged(self) -> None:
-        covered = {path.split(".")[0] for path in PUBLISHED_FIELDS}
-        assert covered | {"kafka", "start", "budget", "worker"} == set(Settings.model_fields)
+        for pipeline in KINDS.values():
+            settings = pipeline.settings_class
+            covered = {path.split(".")[0] for path in settings.published}
+            assert covered | {"kafka", "start", "budget", "worker"} == set(settings.model_fields)
 
     def test_it_is_pinned(self) -> None:
         # A new default or field changes what runs under an existing epoch: raise DIGEST_VERSION on purpose.
-        assert changed().config_digest().hex() == "4f1c43ede2c7844a4b3d453bad1d3ae801456b4111d0dfcb3c48fdc36be57519"
+        assert changed().config_digest().hex() == "eb270e2e291a10a7009fbedf291ae07eda7cee90d261bc0d329a91acaaae1214"
         assert json.loads(changed().published_json())["version"] == DIGEST_VERSION == 1
 
     def test_where_the_declared_list_is_kept_does_not_matter(self, tmp_path: Path) -> None:
@@ -423,7 +449,8 @@ class TestDigest:
         )
         records = [b'{"host":1,"a":"x/\\u00fc","b":1}', b'{"host":1,"a":true,"b":0}', b'{"host":1,"a":1.0,"b":25e-1}']
         records.append(b'{"host":1,"a":false,"b":1e0}')
-        assert sorted(RawDecoder(settings.raw_schema()).decode(records).keys) == list(settings.declared_keys)
+        decoder = RawDecoder(settings.raw_schema())
+        assert sorted(decoder.decode(JsonReader(decoder.paths).read(records)).keys) == list(settings.declared_keys)
 
     @pytest.mark.parametrize("line", ["a", "{}", '["a", "b"]', "[[1]]", "NaN"])
     def test_a_bad_line_of_declared_keys_is_named_but_not_shown(self, tmp_path: Path, line: str) -> None:
@@ -443,21 +470,24 @@ class TestPlan:
             for name in ("toeplitz", "weighted", "adaptive", "closing")
         }
         ranks = {"toeplitz": None, "weighted": 5, "adaptive": 7, "closing": 9}
-        assert {name: plan.max_keys for name, plan in found.items()} == ranks
-        assert (found["weighted"].gamma, found["adaptive"].gamma, found["adaptive"].lag) == (0.5, 0.65, 3)
-        assert (found["closing"].gamma, found["closing"].lag, found["closing"].prior) == (0.7, 4, (3.0, 1.0))
-        assert found["adaptive"].prior is None
+        assert {name: getattr(plan.parameters, "ranked_keys", None) for name, plan in found.items()} == ranks
+        own = {name: plan.parameters for name, plan in found.items()}
+        assert (own["weighted"].gamma, own["adaptive"].gamma, own["adaptive"].lag) == (0.5, 0.65, 3)
+        assert (own["closing"].gamma, own["closing"].lag, own["closing"].prior) == (0.7, 4, (3.0, 1.0))
+        assert own["adaptive"].prior is None
 
     def test_closing_divides_the_budget_by_its_own_shares(self) -> None:
         shares = {"unknown_share": 0.2, "public_share": 0.15, "keys": 6}
         plan = changed(privacy={"strategy": "closing", "selection_share": 0.7, "closing": shares}).plan()
         assert plan.selection_share == 0.7
-        assert (plan.closing_unknown_share, plan.closing_public_share, plan.closing_keys) == (0.2, 0.15, 6)
+        own = plan.parameters
+        assert (own.unknown_share, own.public_share, own.keys) == (0.2, 0.15, 6)
 
     def test_closing_has_these_defaults(self) -> None:
         plan = changed(privacy={"strategy": "closing"}).plan()
-        assert (plan.lag, plan.max_keys, plan.gamma, plan.prior, plan.selection_share) == (1, 8, 0.65, None, 0.5)
-        assert (plan.closing_unknown_share, plan.closing_public_share, plan.closing_keys) == (0.3, 0.1, 16)
+        own = plan.parameters
+        assert (own.lag, own.ranked_keys, own.gamma, own.prior, plan.selection_share) == (1, 8, 0.65, None, 0.5)
+        assert (own.unknown_share, own.public_share, own.keys) == (0.3, 0.1, 16)
 
     @pytest.mark.parametrize(
         ("field", "value"),
@@ -515,7 +545,7 @@ class TestSecrets:
         path = tmp_path / "noise"
         secrets.create(path)
         assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
-        assert len(secrets.load(path, {})) == 32
+        assert len(secrets.load(path, {}, "privacy.secret_file")) == 32
         with pytest.raises(ConfigurationError, match="exists"):
             secrets.create(path)
 
@@ -526,7 +556,7 @@ class TestSecrets:
             'sasl.username = "me"\nsasl.password = { file = "password" }\n'
         )
         settings = load(tmp_path, text)
-        assert settings.librdkafka()["sasl.password"] == "hunter2"
+        assert kafka_properties.librdkafka(settings.kafka)["sasl.password"] == "hunter2"
         assert "hunter2" not in repr(settings)
         assert "hunter2" not in "\n".join(problems(tmp_path, text.replace('"SCRAM-SHA-512"', '"NONE"')))
 
@@ -581,6 +611,10 @@ class TestSecrets:
         assert settings.kafka.properties == {"ssl.key.password": ""}
 
 
+def kafka(servers: str, properties: dict[str, Any]) -> KafkaSettings:
+    return KafkaSettings(bootstrap_servers=servers, properties=properties)
+
+
 class TestTranslation:
     SASL = {  # noqa: RUF012
         "security.protocol": "SASL_PLAINTEXT",
@@ -592,7 +626,7 @@ class TestTranslation:
     }
 
     def test_sasl_for_aiokafka(self) -> None:
-        assert kafka_properties.aiokafka("a:1, b:2", self.SASL) == {
+        assert kafka_properties.aiokafka(kafka("a:1, b:2", self.SASL)) == {
             "bootstrap_servers": ["a:1", "b:2"],
             "security_protocol": "SASL_PLAINTEXT",
             "sasl_mechanism": "SCRAM-SHA-256",
@@ -608,17 +642,18 @@ class TestTranslation:
 
         known = inspect.signature(AIOKafkaConsumer.__init__).parameters
         properties = dict.fromkeys(kafka_properties._INTEGERS, "1") | {"client.id": "c", "client.rack": "r"}
-        sasl = kafka_properties.aiokafka("a:1", {**self.SASL, **properties, "security.protocol": "SASL_SSL"})
+        sasl = kafka_properties.aiokafka(kafka("a:1", {**self.SASL, **properties, "security.protocol": "SASL_SSL"}))
         assert set(sasl) <= set(known)
 
     def test_faust_credentials_say_the_same(self) -> None:
         from faust.transport.drivers.aiokafka import credentials_to_aiokafka_auth
 
-        assert kafka_properties.faust_credentials({}) is None
+        assert kafka_properties.faust(kafka("a:1", {}))["broker_credentials"] is None
         for protocol in ("SASL_PLAINTEXT", "SASL_SSL"):
             properties = {**self.SASL, "security.protocol": protocol}
-            ours = kafka_properties.aiokafka("a:1", properties)
-            theirs = dict(credentials_to_aiokafka_auth(kafka_properties.faust_credentials(properties)))
+            ours = kafka_properties.aiokafka(kafka("a:1", properties))
+            credentials = kafka_properties.faust(kafka("a:1", properties))["broker_credentials"]
+            theirs = dict(credentials_to_aiokafka_auth(credentials))
             assert isinstance(theirs.pop("ssl_context"), ssl.SSLContext if protocol == "SASL_SSL" else type(None))
             assert theirs == {name: ours[name] for name in theirs}
 
@@ -638,4 +673,16 @@ class TestTranslation:
         from confluent_kafka import Producer
 
         settings = changed(kafka={"properties": {"client.id": "me", "linger.ms": 5}})
-        Producer(settings.librdkafka()).flush(0)
+        Producer(kafka_properties.librdkafka(settings.kafka)).flush(0)
+
+
+@pytest.mark.parametrize("given", [{"format": "avro"}, {"format": "json"}, {"message": "module:Class"}])
+def test_local_reports_have_no_input_format(given: dict[str, str]) -> None:
+    (field,) = given
+    data = {
+        "pipeline": {"name": "p", "kind": "local"},
+        "input": {"topic": "t", **given},
+        "local": {"bound": 10.0, "epsilon": 1.0},
+    }
+    with pytest.raises(ConfigurationError, match=rf'^input\.{field}: has no meaning for kind "local"'):
+        settings_from(data, environ={})

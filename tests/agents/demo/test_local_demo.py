@@ -13,7 +13,7 @@ def test_the_demo_runs_from_end_to_end_and_leaves_nothing(tmp_path: Path) -> Non
         env={**os.environ, "TMPDIR": str(tmp_path), "COLUMNS": "100"},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=150,
         check=False,
         cwd=tmp_path,
     )

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from susurrus.agents.config.settings import load_settings
-from susurrus.agents.demo.histogram import CONFIGURATION
-from susurrus.agents.demo.outcome import compare, picture
+from susurrus.agents.demo.histogram import HistogramDemo, compare, picture
+from susurrus.agents.demo.machinery import configured
 from susurrus.agents.demo.weblog import WebLog
 from susurrus.agents.kafka.embedded import MAX_PARTITION_BYTES, MAX_PARTITION_RECORDS, PARTITIONS
 from tests.agents.cli.test_tables import snapshot
@@ -52,23 +51,13 @@ def test_compare_counts_kept_missed_and_covered() -> None:
     assert (found.published, found.urls) == (2, 4)
     assert found.covered == 1  # a is within 1.96 * 2 of what was kept of it, c is not
     assert found.mean_error == pytest.approx((8 + 41) / 2)
-    assert (found.missed, found.missed_true, found.all_above) == ("b", 50, 51)
+    assert (found.missed, found.missed_true) == ("b", 50)
     assert found.dropped == pytest.approx(10 / 200)
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 120, 200])
 def test_the_picture_fits_every_terminal(width: int, tmp_path: Path) -> None:
-    text = CONFIGURATION.format(
-        servers="x:1",
-        raw="raw",
-        day="1995-08-01T00:00:00Z",
-        next_day="1995-08-02T00:00:00Z",
-        epsilon=6.0,
-        partitions=4,
-        state="s",
-    )
-    (tmp_path / "demo.toml").write_text(text, encoding="utf-8")
-    settings = load_settings(tmp_path / "demo.toml", {})
+    settings = configured(HistogramDemo(epsilon=6.0, rows=15), tmp_path, "x:1")
     console = Console(file=io.StringIO(), width=width, color_system=None)
     found = snapshot({b'"/images/NASA-logosmall.gif"': 1_320, b'"/"': 470})
     console.print(picture(found, LOG, settings, rows=15, width=width))

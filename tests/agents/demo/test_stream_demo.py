@@ -20,7 +20,7 @@ def run_demo(tmp_path: Path, *options: str) -> str:
         env={**os.environ, "TMPDIR": str(tmp_path), "COLUMNS": "100"},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=150,
         check=False,
         cwd=tmp_path,
     )

@@ -15,10 +15,13 @@ from uuid import UUID
 import pytest
 
 from deploy.kafka import free_ports
-from susurrus.agents.config.settings import settings_from
-from susurrus.agents.formats import decoders as formats
-from susurrus.agents.formats.decoders import AvroDecoder, ProtobufDecoder, decoder_of
+from susurrus.agents.formats import avro as avro_module
+from susurrus.agents.formats.avro import Avro, RegistrySettings
+from susurrus.agents.formats.format import Format, Overdue
+from susurrus.agents.formats.protobuf import Protobuf, message_fields
+from susurrus.agents.pipelines import pipeline_of, settings_from
 from susurrus.mechanisms.errors import ConfigurationError
+from susurrus.topics.payloads import chunk_of_objects
 from susurrus.topics.raw import RawColumns, RawDecoder, RawSchema, Reason, ValueField
 
 fastavro = pytest.importorskip("fastavro")
@@ -86,9 +89,14 @@ def registry() -> Iterator[dict[str, str]]:
 
 
 @pytest.fixture
-def avro(registry: dict[str, str]) -> Iterator[AvroDecoder]:
-    with contextlib.closing(AvroDecoder(RAW, registry)) as decoder:
-        yield decoder
+def avro(registry: dict[str, str]) -> Iterator[Avro]:
+    with contextlib.closing(avro_of(registry)) as form:
+        yield form
+
+
+def avro_of(properties: dict[str, str]) -> Avro:
+    others = {name: value for name, value in properties.items() if name != "url"}
+    return Avro(RAW.paths, RegistrySettings(url=properties["url"], properties=others))
 
 
 def framed(record, schema=1):
@@ -110,12 +118,23 @@ def early(row: int) -> bool:
     return False
 
 
-def decoded(decoder: AvroDecoder | ProtobufDecoder, payloads: Sequence[bytes | None]) -> RawColumns:
+def read(form: Format, payloads: Sequence[bytes | None], is_overdue: Overdue, decoder: RawDecoder = RAW) -> RawColumns:
+    """Columns of a batch up to the first payload that waits."""
+    return decoder.decode(form.read(payloads, is_overdue))
+
+
+def decoded(form: Format, payloads: Sequence[bytes | None], decoder: RawDecoder = RAW) -> RawColumns:
     """Columns of a batch in which nothing waits."""
-    found = decoder.decode(payloads, overdue)
-    assert found.waits is None
-    assert len(found.columns) == len(payloads)
-    return found.columns
+    columns = read(form, payloads, overdue, decoder)
+    assert form.waits is None
+    assert len(columns) == len(payloads)
+    return columns
+
+
+def by_label(*key: str) -> tuple[Protobuf, RawDecoder]:
+    """Reads the messages below as events of the user `name`."""
+    decoder = RawDecoder(RawSchema(user="name", key=key))
+    return Protobuf(decoder.paths, FIELD_OPTIONS), decoder
 
 
 def reasons(columns: RawColumns) -> list[Reason]:
@@ -180,34 +199,34 @@ def test_that_an_id_was_unknown_says_nothing_about_the_next_batch(avro, monkeypa
 
 
 def test_a_batch_ends_before_a_record_that_may_wait_for_its_schema(avro):
-    found = avro.decode([GOOD, b"?", UNKNOWN, GOOD], early)
-    assert reasons(found.columns) == [Reason.OK, Reason.UNDECODABLE]
-    assert "schema id=9999: register that schema" in found.waits
-    second_only = avro.decode([UNKNOWN, GOOD, UNKNOWN], lambda row: row == 0)
-    assert reasons(second_only.columns) == [Reason.UNDECODABLE, Reason.OK]
-    assert second_only.waits
+    found = read(avro, [GOOD, b"?", UNKNOWN, GOOD], early)
+    assert reasons(found) == [Reason.OK, Reason.UNDECODABLE]
+    assert "schema id=9999: register that schema" in avro.waits
+    second_only = read(avro, [UNKNOWN, GOOD, UNKNOWN], lambda row: row == 0)
+    assert reasons(second_only) == [Reason.UNDECODABLE, Reason.OK]
+    assert avro.waits
 
 
 @pytest.mark.parametrize("schema", [2**31, 2**32 - 1])
 def test_a_number_that_is_no_schema_id_is_bad_input_without_a_question(avro, schema):
     """Registries answer these with a 404 of their web server, which says nothing about schemas: one record would wait for ever."""
-    found = avro.decode([GOOD, framed(event(), schema), GOOD], early)
-    assert reasons(found.columns) == [Reason.OK, Reason.UNDECODABLE, Reason.OK]
-    assert found.waits is None
+    found = read(avro, [GOOD, framed(event(), schema), GOOD], early)
+    assert reasons(found) == [Reason.OK, Reason.UNDECODABLE, Reason.OK]
+    assert avro.waits is None
     assert sorted(Registry.requests) == ["/schemas/ids/1", "/subjects/page/versions/1"]
 
 
 def test_a_batch_does_not_ask_for_longer_than_a_task_may_be_silent(avro, monkeypatch):
     seconds = iter(range(0, 1000, 2))
-    monkeypatch.setattr(formats, "time", SimpleNamespace(monotonic=lambda: next(seconds)))
+    monkeypatch.setattr(avro_module, "time", SimpleNamespace(monotonic=lambda: next(seconds)))
     payloads = [b"\0" + number.to_bytes(4, "big") + GOOD[5:] for number in range(100, 120)]
     rest = payloads
     rounds = 0
     while rest:
-        found = avro.decode(rest, overdue)
-        assert found.waits is None
-        assert len(found.columns) > 0
-        rest = rest[len(found.columns) :]
+        found = read(avro, rest, overdue)
+        assert avro.waits is None
+        assert len(found) > 0
+        rest = rest[len(found) :]
         rounds += 1
     assert rounds > 3
     assert len(Registry.requests) == len(payloads)
@@ -215,23 +234,24 @@ def test_a_batch_does_not_ask_for_longer_than_a_task_may_be_silent(avro, monkeyp
 
 def test_a_registry_that_does_not_answer_is_no_fault_of_the_record(avro):
     Registry.broken = True
-    found = avro.decode([b"?", GOOD], overdue)
-    assert reasons(found.columns) == [Reason.UNDECODABLE]
-    assert "HTTP 500" in found.waits
+    found = read(avro, [b"?", GOOD], overdue)
+    assert reasons(found) == [Reason.UNDECODABLE]
+    assert "HTTP 500" in avro.waits
     Registry.broken = False
     assert reasons(decoded(avro, [GOOD])) == [Reason.OK]
     (port,) = free_ports(1)
-    nowhere = AvroDecoder(RAW, {"url": f"http://127.0.0.1:{port}", "max.retries": 0})
+    nowhere = avro_of({"url": f"http://127.0.0.1:{port}", "max.retries": 0})
     with contextlib.closing(nowhere):
-        assert "does not answer (ConnectError)" in nowhere.decode([GOOD], overdue).waits
+        assert len(read(nowhere, [GOOD], overdue)) == 0
+        assert "does not answer (ConnectError)" in nowhere.waits
 
 
 def test_a_404_that_is_not_the_registrys_own_says_nothing_about_a_schema(registry):
-    elsewhere = AvroDecoder(RAW, {**registry, "url": registry["url"] + "/wrong/path"})
+    elsewhere = avro_of({**registry, "url": registry["url"] + "/wrong/path"})
     with contextlib.closing(elsewhere):
-        found = elsewhere.decode([GOOD], overdue)
-    assert len(found.columns) == 0
-    assert "HTTP 404 (code 404)" in found.waits
+        found = read(elsewhere, [GOOD], overdue)
+    assert len(found) == 0
+    assert "HTTP 404 (code 404)" in elsewhere.waits
 
 
 @pytest.mark.parametrize(
@@ -239,7 +259,7 @@ def test_a_404_that_is_not_the_registrys_own_says_nothing_about_a_schema(registr
 )
 def test_what_the_client_refuses_is_a_configuration_error_without_its_values(registry, properties):
     with pytest.raises(ConfigurationError, match=next(iter(properties))) as refused:
-        AvroDecoder(RAW, registry | properties)
+        avro_of(registry | properties)
     assert "hunter2" not in str(refused.value)
 
 
@@ -253,19 +273,18 @@ def test_a_missing_package_is_a_configuration_error(monkeypatch, format):
         "privacy": {"epsilon": 1.0, "delta": 1e-9},
     }
     with pytest.raises(ConfigurationError, match=rf"{format}.*install susurrus\[registry\]"):
-        decoder_of(settings_from(data, environ={}))
+        pipeline_of(settings_from(data, environ={})).services()
 
 
 def test_what_only_schemas_know_becomes_json():
     decoder = RawDecoder(RawSchema(user="u", key=("k",)))
-    found = decoder.decode_objects(
-        [
-            {"u": UUID(int=5), "k": Decimal("2.00")},
-            {"u": Decimal("1.50"), "k": Decimal("1E+30")},
-            {"u": Decimal("NaN"), "k": 1},
-            {"u": Decimal("1E+999999"), "k": 1},
-        ]
-    )
+    objects = [
+        {"u": UUID(int=5), "k": Decimal("2.00")},
+        {"u": Decimal("1.50"), "k": Decimal("1E+30")},
+        {"u": Decimal("NaN"), "k": 1},
+        {"u": Decimal("1E+999999"), "k": 1},
+    ]
+    found = decoder.decode([chunk_of_objects(objects, decoder.paths)])
     assert reasons(found) == [Reason.OK, Reason.INTEGER_TOO_LARGE, Reason.NOT_FINITE, Reason.NOT_FINITE]
     assert (found.users, found.keys) == ([b'"00000000-0000-0000-0000-000000000005"'], [b"2"])
 
@@ -281,18 +300,16 @@ def protobuf(**fields):
 
 
 def test_protobuf_messages_are_read_by_field_name():
-    decoder = ProtobufDecoder(RawDecoder(RawSchema(user="name", key=("label", "options.ctype"))), FIELD_OPTIONS)
+    form, decoder = by_label("label", "options.ctype")
     payload = protobuf(name="ann", number=3, label="LABEL_REPEATED", options={"ctype": "CORD"})
     nested = payload[:5] + b"\x04\x02\x00" + payload[6:]  # message indexes [1, 0] instead of the short [0]
-    columns = decoded(decoder, [payload, nested, protobuf(label="LABEL_OPTIONAL"), protobuf(name="bob")])
+    columns = decoded(form, [payload, nested, protobuf(label="LABEL_OPTIONAL"), protobuf(name="bob")], decoder)
     assert reasons(columns) == [Reason.OK, Reason.OK, Reason.MISSING_USER, Reason.MISSING_KEY]
     assert (columns.users, columns.keys) == ([b'"ann"'], [b'["LABEL_REPEATED","CORD"]'])
 
 
 def test_protobuf_timestamps_and_wrappers_are_scalars():
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, timestamp_pb2, wrappers_pb2  # noqa: F401  (they register the types used below)
-
-    from susurrus.agents.formats.decoders import message_fields
 
     file = descriptor_pb2.FileDescriptorProto(name="susurrus_test.proto", package="susurrus_test", syntax="proto3")
     file.dependency.extend(["google/protobuf/timestamp.proto", "google/protobuf/wrappers.proto"])
@@ -321,14 +338,14 @@ def test_protobuf_timestamps_and_wrappers_are_scalars():
     ],
 )
 def test_bad_protobuf_is_undecodable(payload):
-    decoder = ProtobufDecoder(RawDecoder(RawSchema(user="name", key=("label",))), FIELD_OPTIONS)
-    assert reasons(decoded(decoder, [payload])) == [Reason.UNDECODABLE]
+    form, decoder = by_label("label")
+    assert reasons(decoded(form, [payload], decoder)) == [Reason.UNDECODABLE]
 
 
 @pytest.mark.parametrize("message", ["", "module", "no.such.module:Message", "google.protobuf.descriptor_pb2:Nothing"])
 def test_a_message_that_cannot_be_found_is_a_configuration_error(message):
     with pytest.raises(ConfigurationError, match=r"package\.module:Message|PYTHONPATH"):
-        ProtobufDecoder(RAW, message)
+        Protobuf(RAW.paths, message)
 
 
 def test_with_a_real_registry_and_confluents_own_serializer(schema_registry):
@@ -342,7 +359,7 @@ def test_with_a_real_registry_and_confluents_own_serializer(schema_registry):
         serialize = AvroSerializer(client, schema)
         payload = serialize(event(), SerializationContext("web", MessageField.VALUE))
         assert payload[:1] == b"\0"
-        with contextlib.closing(AvroDecoder(RAW, {"url": schema_registry})) as decoder:
+        with contextlib.closing(avro_of({"url": schema_registry})) as decoder:
             ids = (0, 2**31 - 1, 2**31, 2**32 - 1)
             columns = decoded(decoder, [payload, *(b"\0" + number.to_bytes(4, "big") + payload[5:] for number in ids)])
             assert reasons(columns) == [Reason.OK] + [Reason.UNDECODABLE] * len(ids)
@@ -350,8 +367,10 @@ def test_with_a_real_registry_and_confluents_own_serializer(schema_registry):
             # A number that nobody has registered, until somebody does.
             later = client.register_schema("some", Schema(json.dumps(PAGE | {"doc": "some"}), "AVRO")) + 1
             late = b"\0" + later.to_bytes(4, "big") + b"\x02x"
-            assert "does not know schema id" in decoder.decode([late], early).waits
+            assert len(read(decoder, [late], early)) == 0
+            assert "does not know schema id" in decoder.waits
             assert client.register_schema("more", Schema(json.dumps(PAGE | {"doc": "more"}), "AVRO")) == later
             assert reasons(decoded(decoder, [late])) == [Reason.MISSING_USER]
-        with contextlib.closing(AvroDecoder(RAW, {"url": schema_registry + "/wrong"})) as elsewhere:
-            assert "HTTP 404" in elsewhere.decode([payload], overdue).waits
+        with contextlib.closing(avro_of({"url": schema_registry + "/wrong"})) as elsewhere:
+            assert len(read(elsewhere, [payload], overdue)) == 0
+            assert "HTTP 404" in elsewhere.waits

@@ -5,16 +5,12 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from susurrus.topics import dead_letter
 from susurrus.topics.dead_letter import decode_headers
 from susurrus.topics.reason import Reason
 from susurrus.topics.timestamps import format_time
 from tests.broker import Broker
 from tests.pipeline import Pipeline, Public
-
-pytestmark = pytest.mark.timeout(300)
 
 WINDOW = 807_235_200_000  # 1995-08-01T00:00:00Z
 HOUR = 3_600_000

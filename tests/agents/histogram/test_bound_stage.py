@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from susurrus.agents.histogram import bound, open_intervals, user_lists
+from susurrus.agents.histogram import bound, intervals, user_lists
 from susurrus.agents.histogram.bound import Bound
-from susurrus.agents.histogram.state_keys import number_of
+from susurrus.agents.histogram.intervals import number_of
 from susurrus.agents.runtime.services import Services
 from susurrus.agents.runtime.stage import NotYet
 from susurrus.agents.runtime.store import Store
@@ -203,7 +203,11 @@ def slow(
         brought[name] = brought.get(name, 0) + 1
         known = plan.strategy in ("adaptive", "closing") and (
             key in services.settings.declared_keys
-            or any(key in keys.get(start, []) for s in range(interval - plan.lag + 1) for keys in published(s).values())
+            or any(
+                key in keys.get(start, [])
+                for s in range(interval - plan.parameters.lag + 1)
+                for keys in published(s).values()
+            )
         )
         if first and not known:
             ranked[start, user] += 1
@@ -220,8 +224,8 @@ def slow(
 def slow_lists(services: Services, events: list[Event]) -> Increments:
     """(last interval, window start, key) -> users, weight, public weight: one user after the other, in integers."""
     one = 1 << 20
-    lag, most = services.strategy.plan.lag, services.strategy.plan.max_records
-    counted = min(services.strategy.plan.closing_keys, most)
+    lag, most = services.strategy.plan.parameters.lag, services.strategy.plan.max_records
+    counted = min(services.strategy.plan.parameters.keys, most)
     norm = min(6, most) * one * one
     lists: Lists = defaultdict(dict)
     slow(services, events, lists=lists)
@@ -475,9 +479,9 @@ def test_a_restart_after_any_commit_writes_the_same_bytes(seed: int, tmp_path: P
 
     assert block_bytes(disturbed) == block_bytes(undisturbed)
     assert disturbed.stage.counters == undisturbed.stage.counters
-    for intervals in ticks(disturbed).values():
-        assert intervals == sorted(set(intervals))
-        assert intervals[-1] == ticks(undisturbed)[0][-1]
+    for closed in ticks(disturbed).values():
+        assert closed == sorted(set(closed))
+        assert closed[-1] == ticks(undisturbed)[0][-1]
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -495,14 +499,14 @@ def test_spilling_an_open_interval_changes_nothing_and_bounds_the_memory(
 
 
 def test_few_rows_with_long_keys_are_spilled_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(open_intervals, "_WAITING_BYTES", 5_000)
+    monkeypatch.setattr(intervals, "_WAITING_BYTES", 5_000)
     runner = Runner(Bound, services(), tmp_path / "s", BY_USER_PARTITION)
     log = [block_of([(0, n, 0, WINDOW, b'"u"', b'"%s"' % (b"%d" % n * 4000), 1)]) for n in range(1, 3)]
     for end in (1, 2):
         runner.feed(log, end)
         runner.commit()
     assert [commit.meta["spilled"] for commit in runner.commits] == [{0: 2}]
-    assert runner.stage._open.size == 0  # type: ignore[attr-defined]
+    assert runner.stage._intervals.size == 0  # type: ignore[attr-defined]
     runner.close()
 
 

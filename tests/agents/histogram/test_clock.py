@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.histogram.clock import CREATE_TIME, LOG_APPEND_TIME, Clock
+from susurrus.mechanisms.calendar import Calendar
 from susurrus.mechanisms.errors import ConfigurationError, Refusal
-from susurrus.mechanisms.histogram.calendar import Calendar
 from tests.agents.released import settings
 
 EVERY = 1_000
@@ -96,7 +96,7 @@ def test_places_and_cuts_do_not_depend_on_how_the_log_was_fetched(log: Any) -> N
         for told in (True, False):
             clock = clock_of(kind, closed=closed)
             for interval, at in cuts:
-                clock.asked(interval, at)
+                clock.cuts.asked(interval, at)
             intervals: list[int] = []
             far: list[bool] = []
             for start, end in itertools.pairwise(bounds):
@@ -117,7 +117,7 @@ def test_no_record_is_put_into_an_interval_that_was_closed_before_it(log: Any) -
     kind, stamps, offsets, cuts, splits, closed = log
     clock = clock_of(kind, closed=closed)
     for interval, at in cuts:
-        clock.asked(interval, at)
+        clock.cuts.asked(interval, at)
     for start, end in zip([0, *splits], [*splits, len(stamps)], strict=True):
         before = clock.closed
         placed = clock.place(np.array(stamps[start:end], np.int64), np.array(offsets[start:end], np.int64), **PLACE)
@@ -163,7 +163,7 @@ def test_producer_stamps_years_ahead_are_too_far_and_move_nobody_else() -> None:
 def ask(clock: Clock, now: int, offset: int) -> None:
     wanted = clock.wants_cut(now)
     if wanted is not None:
-        clock.asked(wanted, offset)
+        clock.cuts.asked(wanted, offset)
 
 
 @given(
@@ -210,7 +210,7 @@ def test_a_cut_is_asked_for_once_an_interval_after_boundary_and_idle_grace() -> 
         clock = clock_of(kind, closed=4)
         assert clock.wants_cut(6_000 + IDLE_GRACE - 1) is None
         assert clock.wants_cut(6_000 + IDLE_GRACE) == 5
-        clock.asked(5, 100)
+        clock.cuts.asked(5, 100)
         assert clock.wants_cut(6_999 + IDLE_GRACE) is None
         assert clock.wants_cut(7_000 + IDLE_GRACE) == 6
         assert clock.closed == 4
@@ -218,8 +218,8 @@ def test_a_cut_is_asked_for_once_an_interval_after_boundary_and_idle_grace() -> 
 
 def test_an_interval_stays_open_until_the_position_has_reached_its_cut() -> None:
     clock = clock_of("producer", closed=4)
-    clock.asked(5, 100)
-    clock.asked(6, 250)
+    clock.cuts.asked(5, 100)
+    clock.cuts.asked(6, 250)
     clock.moved(99)
     assert clock.closed == 4
     clock.moved(100)
@@ -239,11 +239,11 @@ def test_an_idle_partition_closes_intervals_at_the_cut_alone() -> None:
 
 def test_what_stalls_at_a_cut_is_named_with_the_interval_the_offset_and_what_to_do() -> None:
     clock = clock_of("producer", closed=4)
-    assert clock.stall(7) is None
-    clock.asked(5, 100)
-    assert "interval=5" in str(clock.stall(7))
-    assert "read up to offset=7; interval=5 closes at offset=100" in str(clock.stall(7))
-    assert "find-hanging" in str(clock.stall(7))
+    assert clock.cuts.stall(7) is None
+    clock.cuts.asked(5, 100)
+    assert "interval=5" in str(clock.cuts.stall(7))
+    assert "read up to offset=7; interval=5 closes at offset=100" in str(clock.cuts.stall(7))
+    assert "find-hanging" in str(clock.cuts.stall(7))
 
 
 @given(st.lists(st.integers(0, 60_000), min_size=2, max_size=12), st.integers(1, 11))

@@ -1,6 +1,7 @@
 """The whole pipeline on a real broker against the slow reference: every published number, for every strategy."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -8,17 +9,14 @@ import pytest
 
 from susurrus.topics import histogram
 from tests.broker import Broker
-from tests.pipeline import EPOCH, SECRET, Pipeline, archive_topic, produce, web_log
+from tests.chaos.conftest import archive
+from tests.pipeline import EPOCH, SECRET, Pipeline
 from tests.reference import Event, canonical, expected
-
-RAW_PARTITIONS = 3
 
 
 @pytest.fixture(scope="module")
-def raw(kafka: Broker) -> str:
-    topic = archive_topic(kafka, RAW_PARTITIONS)
-    produce(kafka, topic, web_log(RAW_PARTITIONS))
-    return topic
+def raw(kafka: Broker, once: Callable[[str, Callable[[], str]], str]) -> str:
+    return once("end-to-end", lambda: archive(kafka, 1))
 
 
 def events_of(kafka: Broker, raw: str) -> list[Event]:
@@ -68,13 +66,16 @@ def test_every_published_number_is_the_references(kafka: Broker, raw: str, tmp_p
         pipeline.start()
         pipeline.wait()
         settings = pipeline.settings
-        grids = {column.name: settings.measured_columns[column.source].grid for column in settings.published_columns}
+        grids = {
+            column.column.name: settings.measured_columns[column.sources[0]].grid
+            for column in settings.layout.published
+        }
         published = {}
         for message in kafka.read_all(settings.topic("histogram")):
             row = histogram.decode_row(message.value())
             numbers = [round(row.values[name].estimate / grid) for name, grid in grids.items()]
             published[(row.window, row.trigger, canonical(row.key))] = numbers
         wanted = expected(settings, events_of(kafka, raw), secret=bytes.fromhex(SECRET), epoch=EPOCH)
-        order = [column.source for column in settings.published_columns]
+        order = [column.sources[0] for column in settings.layout.published]
         assert len(wanted) > 20
         assert published == {key: [numbers[i] for i in order] for key, numbers in wanted.items()}

@@ -1,19 +1,18 @@
 """What the public has seen against what a state knows: an older state is refused, a healthy one never is."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from susurrus.agents.histogram import public_progress as module
 from susurrus.agents.histogram.public_progress import PublicProgress
 from susurrus.agents.histogram.release import Release
+from susurrus.agents.kafka.clients import Record
 from susurrus.agents.runtime.stage import NotYet
 from susurrus.agents.runtime.store import Store
 from susurrus.mechanisms.errors import Refusal
+from susurrus.topics import progress as codec
 from tests.agents.histogram.test_release_stage import FAR, LAST, log_of, random_rows, services
 from tests.agents.released import EPOCHS, WINDOW, said
 from tests.agents.stages import EPOCH, Runner
@@ -30,22 +29,17 @@ class Topic:
     def watermarks(self, topic: str, partition: int) -> tuple[int, int]:
         return self.start, len(self.records)
 
-    def reader(self, group: str) -> Any:
-        return SimpleNamespace(close=lambda: None)
-
-    def read(self, consumer: Any, topic: str, partition: int, start: int, *, until: int) -> Iterator[list[Any]]:
-        assert until == len(self.records)  # an end that only shows would hide what an older copy has lost
-        self.reads.append(start)
-        for offset in range(start, len(self.records)):
-            value = self.records[offset]
-            yield [SimpleNamespace(offset=lambda offset=offset: offset, value=lambda value=value: value)]
+    def read(self, topic: str, start: int, *, group: str) -> list[Record]:
+        """Complete: an end that only shows would hide what an older copy has lost."""
+        start = max(start, self.start)
+        if start < len(self.records):
+            self.reads.append(start)
+        return [Record(b"", value, offset) for offset, value in enumerate(self.records) if offset >= start]
 
 
 @pytest.fixture
-def topic(monkeypatch: pytest.MonkeyPatch) -> Topic:
-    topic = Topic()
-    monkeypatch.setattr(module, "read_to_end", topic.read)
-    return topic
+def topic() -> Topic:
+    return Topic()
 
 
 @pytest.fixture
@@ -173,10 +167,8 @@ def test_what_a_refusal_says_names_the_triggers_and_the_way_out(topic: Topic, tm
     plain = services()
     seen = PublicProgress(topic, "progress", plain.calendar)  # type: ignore[arg-type]
     topic.records = [
-        module.codec.encode(
-            module.codec.Progress(
-                window=WINDOW, trigger=2, of_triggers=6, partition=0, of_partitions=1, rows=3, epoch=EPOCH
-            )
+        codec.encode(
+            codec.Progress(window=WINDOW, trigger=2, of_triggers=6, partition=0, of_partitions=1, rows=3, epoch=EPOCH)
         )[1]
     ]
     stage, store = Release(replace(plain, public_progress=seen), 0), Store(tmp_path / "s")

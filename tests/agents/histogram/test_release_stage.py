@@ -13,12 +13,13 @@ import numpy as np
 import pytest
 
 from susurrus.agents.histogram import release as release_module
+from susurrus.agents.histogram.intervals import number_of, ordered
 from susurrus.agents.histogram.release import Release
-from susurrus.agents.histogram.state_keys import number_of, ordered
 from susurrus.agents.histogram.table import chain_key
 from susurrus.agents.runtime.services import Services
 from susurrus.mechanisms.errors import Refusal, ReplayMismatch
-from susurrus.mechanisms.histogram.strategy import Increments, ListSums
+from susurrus.mechanisms.histogram.strategy import Increments
+from susurrus.mechanisms.histogram.user_lists import ListSums
 from susurrus.mechanisms.noise import NoiseSource
 from susurrus.topics import bounded, histogram, progress, published_keys
 from susurrus.topics import ledger as ledger_codec
@@ -221,7 +222,7 @@ def slow(
                 states[key] = strategy.pack(step.states)[0]
                 if step.published[0]:
                     result[start, trigger, key] = step.estimates[0].tolist()
-                    if strategy.lists is not None and trigger == TRIGGERS - strategy.plan.lag:
+                    if strategy.lists is not None and trigger == TRIGGERS - strategy.plan.parameters.lag:
                         told[start, key] = slow_unit(int(step.estimates[0, 0]))
                     if errors is not None and trigger == TRIGGERS:
                         errors[start, key] = float(step.std_errors[0, 0])

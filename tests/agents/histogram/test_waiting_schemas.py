@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from susurrus.agents.formats import waiting
 from susurrus.agents.histogram import route as route_module
 from susurrus.agents.histogram.route import Route
 from susurrus.topics import by_user
@@ -86,7 +87,8 @@ class Played:
             SimpleNamespace(references=[], schema_str=json.dumps(VISIT)), since, lambda: self.clock.now
         )
         monkeypatch.setattr(schema_registry, "SchemaRegistryClient", self.registry)
-        monkeypatch.setattr(route_module, "time", self.clock)
+        for module in (route_module, waiting):
+            monkeypatch.setattr(module, "time", self.clock)
         ours = services_of(
             settings(
                 input={

@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from susurrus.agents.config.settings import Settings, settings_from
-from susurrus.agents.kafka.topics import check_topics, create_topics, specs_of
+from susurrus.agents.config.settings import Settings
+from susurrus.agents.kafka.topics import create_topics
+from susurrus.agents.pipelines import pipeline_of, settings_from
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.topics.charges import topic_name
 from tests.broker import Broker
@@ -46,11 +47,11 @@ def test_what_is_missing_is_named_and_what_was_created_is_in_order(
 ) -> None:
     raw = kafka.create_topic(f"raw-{kafka.new_prefix()}", 3, {"message.timestamp.type": "LogAppendTime"})
     settings = pipeline(kafka, kind, raw)
-    names = {settings.topic(spec.name) for spec in specs_of(settings)} | {topic_name(settings.pipeline.prefix)}
-    before = [line.split() for line in check_topics(settings, admin)]
+    names = {settings.topic(spec.name) for spec in settings.topic_specs} | {topic_name(settings.pipeline.prefix)}
+    before = [line.split() for line in pipeline_of(settings).check_topics(admin)]
     assert {name.rstrip(":") for word, name, *_ in before if word == "missing"} == names
     create_topics(settings, admin)
-    after = [line.split() for line in check_topics(settings, admin)]
+    after = [line.split() for line in pipeline_of(settings).check_topics(admin)]
     assert {word for word, *_ in after} == {"ok"}
     assert {name for _, name, *_ in after} >= names - {topic_name(settings.pipeline.prefix)}
 
@@ -59,12 +60,14 @@ def test_what_is_missing_is_named_and_what_was_created_is_in_order(
 def test_published_keys_have_a_topic_where_bound_is_told_about_them(kafka: Broker, strategy: str) -> None:
     settings = pipeline(kafka, "histogram", "raw")
     telling = settings.model_copy(update={"privacy": settings.privacy.model_copy(update={"strategy": strategy})})
-    assert {spec.name for spec in specs_of(telling)} - {spec.name for spec in specs_of(settings)} == {"published-keys"}
+    assert {spec.name for spec in telling.topic_specs} - {spec.name for spec in settings.topic_specs} == {
+        "published-keys"
+    }
 
 
 def test_only_a_histogram_cares_who_stamps_the_raw_topic(kafka: Broker, admin: AdminClient) -> None:
     raw = kafka.create_topic(f"raw-{kafka.new_prefix()}", 1, {"message.timestamp.type": "CreateTime"})
-    lines = {kind: check_topics(pipeline(kafka, kind, raw), admin) for kind in ("histogram", "stream")}
+    lines = {kind: pipeline_of(pipeline(kafka, kind, raw)).check_topics(admin) for kind in ("histogram", "stream")}
     assert sum("clock.kind" in line for line in lines["histogram"]) == 1
     assert not any("clock.kind" in line for line in lines["stream"])
 
@@ -80,5 +83,7 @@ def test_a_compacted_raw_topic_is_wrong_for_one_users_record_removes_anothers(
     kafka: Broker, admin: AdminClient
 ) -> None:
     raw = kafka.create_topic(f"raw-{kafka.new_prefix()}", 1, {"cleanup.policy": "compact,delete"})
-    [line] = [line for line in check_topics(pipeline(kafka, "histogram", raw), admin) if "cleanup.policy" in line]
+    [line] = [
+        line for line in pipeline_of(pipeline(kafka, "histogram", raw)).check_topics(admin) if "cleanup.policy" in line
+    ]
     assert line.startswith(f"wrong    {raw}: cleanup.policy=compact,delete")

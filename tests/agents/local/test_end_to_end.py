@@ -120,7 +120,7 @@ def test_rows_are_what_the_topic_document_says(kafka: Broker, tmp_path: Path) ->
         until(lambda: len(estimates(kafka, pipeline)) > 0, pipeline)
         [message, *_] = kafka.read_all(pipeline.settings.topic("estimate"))
         row = json.loads(message.value())
-        assert json.loads(message.key()) == {"interval": row["interval_start"]}
+        assert json.loads(message.key()) == {"slot": row["slot_start"]}
         assert row["filtered_sum"] is not None
         assert row["mean"]["estimate"] == pytest.approx(row["sum"]["estimate"] / row["count"])
         assert message.timestamp()[1] % SLOT == 0

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from susurrus.agents.local.reader import filtered_sum, range_sum
-from susurrus.topics.estimate import Estimate, interval_text
+from susurrus.topics.estimate import Estimate
 from susurrus.topics.histogram import Measured
+from susurrus.topics.timestamps import format_time
 
 SLOT = 60_000
 START = 1_767_225_600_000
@@ -18,8 +19,8 @@ def rows(means: np.ndarray, error: float, versions: list[int] | None = None, cou
         variance += (error * count) ** 2
         found.append(
             Estimate(
-                interval_start=interval_text(START + index * SLOT),
-                interval_end=interval_text(START + (index + 1) * SLOT),
+                interval_start=format_time(START + index * SLOT),
+                interval_end=format_time(START + (index + 1) * SLOT),
                 count=count,
                 sum=Measured(mean * count, error * count),
                 mean=Measured(mean, error),

@@ -1,6 +1,6 @@
 """What a new epoch costs and where it begins, without a broker; doing it is in tests/chaos/test_restored.py."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,12 +11,15 @@ from typer.testing import CliRunner
 
 from susurrus.agents.cli.ledger import told
 from susurrus.agents.cli.main import app
+from susurrus.agents.histogram.services import HistogramServices
+from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.operations import new_epoch as module
 from susurrus.agents.operations.new_epoch import FirstWindow, NewEpoch, Plan
-from susurrus.agents.runtime.worker import calendar_of
+from susurrus.agents.pipelines import pipeline_of
+from susurrus.agents.runtime.services import Services
 from susurrus.mechanisms.accounting import delta_gaussian
 from susurrus.mechanisms.errors import BudgetExhausted, ConfigurationError, Refusal
-from susurrus.mechanisms.histogram.strategy import build_strategy
+from susurrus.mechanisms.histogram.registry import build_strategy
 from susurrus.topics import charges, ledger
 from susurrus.topics.progress import Progress
 from tests.agents.released import DAY, EPOCHS, WINDOW, settings
@@ -64,16 +67,6 @@ def charge(window: int, *, epoch: int = 1, pipeline: str = "page-views") -> char
     )  # fmt: skip
 
 
-class Work(NewEpoch):
-    """Reads lists."""
-
-    log: list[Progress]
-    charged: list[charges.Charge]
-
-    def _charges(self) -> Iterator[charges.Charge]:
-        return iter(self.charged)
-
-
 @pytest.fixture
 def work(monkeypatch: pytest.MonkeyPatch) -> Any:
     def work(
@@ -85,22 +78,30 @@ def work(monkeypatch: pytest.MonkeyPatch) -> Any:
         first_window: FirstWindow = "next",
         origin: Any = None,
         **sections: Any,
-    ) -> Work:
+    ) -> NewEpoch:
+        def read(*, complete: bool) -> list[charges.Charge]:
+            assert complete
+            return [charge(p.window, epoch=p.epoch_number) for p in log] if charged is None else charged
+
         configured = settings(**{**OTHERS, **sections})
         records = {} if not number else {"epoch": ledger.Epoch(epoch=EPOCHS[number], number=number, created=0)}
-        histogram = configured.pipeline.kind == "histogram"
-        services: Any = SimpleNamespace(
-            settings=configured,
-            clients=clients or Clients(),
-            calendar=calendar_of(configured),
-            strategy=build_strategy(configured.plan()) if histogram else None,
-            published_keys=None,
-            ledger=SimpleNamespace(refresh=lambda **_: None, records=lambda: records),
+        common: Any = {
+            "settings": configured,
+            "clients": clients or Clients(),
+            "ledger": SimpleNamespace(
+                refresh=lambda **_: None, records=lambda: records, charges=SimpleNamespace(topic="c", read=read)
+            ),
+            "calendar": configured.calendar,
+            "config_digest": bytes(32),
+            "secret": b"",
+        }
+        services: Services = (
+            HistogramServices(**common, strategy=build_strategy(configured.plan()))
+            if isinstance(configured, HistogramSettings)
+            else Services(**common)
         )
-        made = Work(services, first_window=first_window, origin=origin)
         monkeypatch.setattr(module, "read_progress", lambda clients, topic: enumerate(log))
-        made.charged = [charge(p.window, epoch=p.epoch_number) for p in log] if charged is None else charged
-        return made
+        return NewEpoch(pipeline_of(configured), services, first_window=first_window, origin=origin)
 
     return work
 

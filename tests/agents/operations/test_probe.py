@@ -23,9 +23,10 @@ from confluent_kafka.admin import (
 
 from deploy.kafka import KafkaCluster, Node, free_ports
 from susurrus.agents.cli.status import _found as what_runs
-from susurrus.agents.config.settings import Settings, settings_from
+from susurrus.agents.config.settings import Settings
 from susurrus.agents.kafka.topics import create_topics
 from susurrus.agents.operations import probe
+from susurrus.agents.pipelines import pipeline_of, settings_from
 from susurrus.mechanisms.errors import ConfigurationError
 from tests.agents.operations.test_web import get
 from tests.agents.runtime.test_security import certificate
@@ -106,14 +107,14 @@ def settings_for(servers: str, properties: Mapping[str, Any], **sections: Any) -
 
 
 def seen(settings: Settings) -> tuple[str, bool]:
-    found = probe.look(settings)
+    found = probe.look(pipeline_of(settings))
     assert isinstance(found, probe.Trouble)
     assert PASSWORD not in found.text
     return found.text, found.waits
 
 
 def said_now(settings: Settings) -> str:
-    found = probe.look(settings)
+    found = probe.look(pipeline_of(settings))
     return found.text if isinstance(found, probe.Trouble) else ""
 
 
@@ -211,7 +212,9 @@ def test_topics_that_are_missing_are_waited_for(guarded: Guarded) -> None:
     assert "run `susurrus topics create --config ...`" in text
     assert waits
     create_topics(settings, admin)
-    wait_for(lambda: probe.look(settings) == probe.Fit(brokers=1, partitions=1 + 2 + 2), "nothing is missing")
+    wait_for(
+        lambda: probe.look(pipeline_of(settings)) == probe.Fit(brokers=1, partitions=1 + 2 + 2), "nothing is missing"
+    )
 
 
 TOPIC, GROUP, TRANSACTION = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.TRANSACTIONAL_ID
@@ -249,7 +252,7 @@ def test_a_missing_right_is_named_with_the_command_that_gives_it(guarded: Guarde
     admin.create_topics([NewTopic("raw", 2, 1)])["raw"].result(20)
     create_topics(settings, admin)
     grant(guarded, RIGHTS)
-    wait_for(lambda: isinstance(probe.look(settings), probe.Fit), "all rights are there")
+    wait_for(lambda: isinstance(probe.look(pipeline_of(settings)), probe.Fit), "all rights are there")
     command = f"    kafka-acls.sh --bootstrap-server {guarded.password} --add --allow-principal User:susurrus"
     read, prefixed = "--operation Read --operation Describe", "--resource-pattern-type prefixed"
     all_topics = f"--operation All {prefixed} --topic s."
@@ -263,7 +266,7 @@ def test_a_missing_right_is_named_with_the_command_that_gives_it(guarded: Guarde
         (RIGHTS[7], 'Write on transactional-id="s.p-..."', transactional),
     ):
         grant(guarded, [right for right in RIGHTS if right != missing])
-        wait_for(lambda: isinstance(probe.look(settings), probe.Trouble), "the right is gone")
+        wait_for(lambda: isinstance(probe.look(pipeline_of(settings)), probe.Trouble), "the right is gone")
         text, waits = seen(settings)
         assert text.splitlines()[0].startswith(f"the right {says}"), missing
         assert text.splitlines()[1] == f"{command} {gives}"
@@ -271,7 +274,7 @@ def test_a_missing_right_is_named_with_the_command_that_gives_it(guarded: Guarde
     # `susurrus status` says the same, beside what it can show.
     grant(guarded, [right for right in RIGHTS if right != RIGHTS[5]])
     wait_for(lambda: "right Delete" in said_now(settings), "Delete is gone")
-    found, trouble = what_runs(settings)
+    found, trouble = what_runs(pipeline_of(settings))
     assert trouble is not None
     assert found.workers == 0
     assert {row.state for row in found.partitions} == {"missing"}
@@ -285,17 +288,17 @@ def test_a_missing_right_is_named_with_the_command_that_gives_it(guarded: Guarde
 
 def test_what_passes_by_itself_is_said_and_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     found = [probe.Trouble("no broker", waits=True), probe.Trouble("no topics", waits=True), probe.Fit(3, 8)]
-    monkeypatch.setattr(probe, "look", lambda settings: found.pop(0))
+    monkeypatch.setattr(probe, "look", lambda pipeline: found.pop(0))
     monkeypatch.setattr(probe, "_PAUSE_SECONDS", (0.0,))
     told: list[str] = []
-    assert probe.wait_until_fit(settings_for("localhost:9092", {}), told.append) == probe.Fit(3, 8)
+    assert probe.wait_until_fit(pipeline_of(settings_for("localhost:9092", {})), told.append) == probe.Fit(3, 8)
     assert told == ["no broker", "no topics", ""]
 
 
 def test_what_somebody_must_mend_ends_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probe, "look", lambda settings: probe.Trouble("no right", waits=False))
+    monkeypatch.setattr(probe, "look", lambda pipeline: probe.Trouble("no right", waits=False))
     with pytest.raises(ConfigurationError, match="no right"):
-        probe.wait_until_fit(settings_for("localhost:9092", {}), lambda text: None)
+        probe.wait_until_fit(pipeline_of(settings_for("localhost:9092", {})), lambda text: None)
 
 
 CONFIGURATION = """

@@ -1,13 +1,9 @@
 """status: every partition has a row, and every row that is not well says why and what to do."""
 
-from typing import Any
-
 import pytest
 
-from susurrus.agents.operations.status import PartitionStatus, inputs, judge
-from susurrus.agents.runtime.worker import stages_of
+from susurrus.agents.operations.status import PartitionStatus, judge
 from susurrus.topics.ledger import Refusal, Status
-from tests.agents.released import settings
 
 NOW = 1_800_000_000_000
 ENDS = {("route", 0): 100, ("bound", 0): 10}
@@ -55,20 +51,6 @@ def test_a_new_owner_is_starting_until_it_reports() -> None:
     assert judge([report(state="stopped")], {("route", 0): 100}, None)[0].state == "stopped"
 
 
-@pytest.mark.parametrize(
-    "sections",
-    [
-        {},
-        {"pipeline": {"name": "p", "kind": "stream"}, "stream": {"bound": 1.0, "epsilon": 1.0}, "privacy": None},
-        {"pipeline": {"name": "p", "kind": "local"}, "local": {"bound": 1.0, "epsilon": 1.0}, "privacy": None},
-    ],
-    ids=["histogram", "stream", "local"],
-)
-def test_the_stages_are_those_that_run(sections: dict[str, Any]) -> None:
-    made = settings(**sections)
-    assert list(inputs(made)) == [(stage.name, stage.input_topic) for stage in stages_of(made)]
-
-
 def test_a_stall_is_split_into_cause_and_action() -> None:
     row = one(report(stalled="interval=7 waits for offset=9, position=3: find the open transaction"))
     assert row.state == "stalled"
@@ -88,6 +70,6 @@ def test_a_refusal_of_an_unknown_partition_is_shown() -> None:
     assert [row.partition for row in judge([refusal], {("route", 0): 1}, None)] == [0, 7]
 
 
-@pytest.mark.parametrize("state", ["moved", "refused", "something-new"])
+@pytest.mark.parametrize("state", ["fenced", "refused", "something-new"])
 def test_every_other_state_needs_somebody(state: str) -> None:
     assert one(report(state=state)).state not in ("running", "starting")

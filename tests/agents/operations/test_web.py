@@ -23,7 +23,6 @@ from deploy.kafka import free_ports
 from susurrus.agents.operations.web import CONNECTIONS, Pages, WebServer
 from susurrus.agents.runtime.supervisor import Supervisor
 from susurrus.agents.runtime.task import PartitionTask
-from susurrus.agents.runtime.worker import calendar_of
 from susurrus.mechanisms.errors import ConfigurationError
 from tests.agents.config.test_settings import changed
 from tests.broker import Broker, wait_for
@@ -118,7 +117,7 @@ def serve() -> Iterator[Any]:
     servers = []
 
     def start(supervisor: Any) -> int:
-        pages = Pages(supervisor, calendar_of(changed()), pipeline="susurrus.page-views")
+        pages = Pages(supervisor, changed().calendar, pipeline="susurrus.page-views")
         servers.append(WebServer(pages, host="127.0.0.1", port=0))
         return int(servers[-1].server_port)
 

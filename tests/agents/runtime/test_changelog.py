@@ -1,7 +1,7 @@
 """The changelog: from whatever is left of the log and of the disk, the state of the last commit and nothing else."""
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -62,16 +62,15 @@ class Log:
             self.start = before
             self.records = [(offset, value) for offset, value in self.records if offset >= before]
 
-    def read(self, consumer: Any, topic: str, partition: int, start: int, *, until: int) -> Iterator[list[Any]]:
+    def read(
+        self, consumer: Any, place: tuple[str, int], start: int, *, until: int, mark_alive: Callable[[], None]
+    ) -> Iterator[Any]:
         assert until == self.end  # an earlier end would be taken for the last commit, and its input be read twice
-        found = [
+        yield from [
             SimpleNamespace(value=lambda value=value: value, offset=lambda offset=offset: offset)
             for offset, value in self.records
             if offset >= start
         ]
-        for at in range(0, len(found), 3):
-            yield found[at : at + 3]
-        yield []
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from susurrus.agents.runtime import host
+from susurrus.agents.runtime.store import OPEN_TABLES
 from susurrus.mechanisms.errors import ConfigurationError
 from tests.agents.operations.test_probe import CONFIGURATION
 
@@ -82,6 +83,7 @@ def limited(soft: int, hard: int, *command: str, **more: Any) -> "subprocess.Com
 RAISE = """
 import logging, resource
 from susurrus.agents.runtime import host
+from susurrus.agents.runtime.store import OPEN_TABLES
 logging.basicConfig(format="%(message)s", level="INFO")
 host.raise_file_limit(24, stages=3, brokers=3)
 print(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
@@ -89,7 +91,7 @@ print(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
 
 
 def test_the_soft_limit_is_raised_as_far_as_needed() -> None:
-    needed = host.files_needed(24, 3, tables=host.OPEN_TABLES)
+    needed = host.files_needed(24, 3, tables=OPEN_TABLES)
     found = limited(256, needed + 100, "-c", RAISE)
     assert found.stdout == f"{needed}\n", found.stderr
     assert found.stderr == f"ulimit -n raised from 256 to {needed}\n"

@@ -7,8 +7,10 @@ from typing import Any, ClassVar
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
+from susurrus.agents.histogram.pipeline import Histogram
+from susurrus.agents.kafka.clients import Record
+from susurrus.agents.pipelines import pipeline_of
 from susurrus.agents.runtime.ledger import Ledger
-from susurrus.agents.runtime.worker import calendar_of
 from susurrus.mechanisms.errors import Refusal
 from susurrus.topics.ledger import Epoch, Sources, Start, encode
 from susurrus.topics.progress import Progress
@@ -20,11 +22,14 @@ Row = tuple[bytes, bytes | None]
 
 
 class Clients:
-    """One raw topic of two partitions."""
+    """One raw topic of two partitions, and a ledger. shown: how much of that a hasty look sees."""
 
     policy = "delete"
     embedded = False
     ends: ClassVar[dict[str, int]] = {}
+
+    def __init__(self, log: list[Row], shown: int | None) -> None:
+        self.log, self.shown = log, shown
 
     def cleanup_policy(self, topic: str) -> str:
         return self.policy
@@ -37,6 +42,10 @@ class Clients:
 
     def watermarks(self, topic: str, partition: int) -> tuple[int, int]:
         return 0, self.ends.get(topic, 7)
+
+    def read(self, topic: str, start: int, *, group: str, complete: bool) -> list[Record]:
+        seen = self.log if complete else self.log[: self.shown]
+        return [Record(key, value, offset) for offset, (key, value) in enumerate(seen) if offset >= start]
 
 
 class Producer:
@@ -59,12 +68,6 @@ class Listed(Ledger):
     """A ledger over a list."""
 
     log: list[Row]
-    shown: int | None = None
-    """How much of it a hasty look sees."""
-
-    def _read(self, topic: str, start: int, *, complete: bool = False) -> list[tuple[bytes, bytes | None, int]]:
-        seen = self.log if complete else self.log[: self.shown]
-        return [(key, value, offset) for offset, (key, value) in enumerate(seen) if offset >= start]
 
 
 class Public:
@@ -103,16 +106,20 @@ def join() -> Callable[..., Listed]:
     ) -> Listed:
         start = {"from": "earliest", "first_window": WINDOW, **sections.pop("start", {})}
         configured = settings(start=start, **sections)
+        clients, pipeline = Clients(log, shown), pipeline_of(configured)
+        if isinstance(pipeline, Histogram):
+            pipeline._progress = lambda clients: public or Public()  # type: ignore
         ledger = Listed(
             configured,
-            Clients(),  # type: ignore[arg-type]
-            calendar_of(configured),
+            clients,  # type: ignore[arg-type]
+            configured.calendar,
             config_digest=digest,
             secret=secret,
             initializer=("release", 0),
-            public_progress=public,  # type: ignore[arg-type]
+            way_out=pipeline.way_out,
+            published_before=lambda: pipeline.published_before(clients),  # type: ignore[arg-type]
         )
-        ledger.log, ledger.shown = log, shown
+        ledger.log = log
         if only_ask:
             ledger.admit()
             return ledger
@@ -256,7 +263,7 @@ def test_who_asks_before_joining_hears_the_same_and_nothing_while_there_is_no_pi
     def away(*_: object, **__: object) -> None:
         raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
 
-    monkeypatch.setattr(Listed, "_read", away)
+    monkeypatch.setattr(Clients, "read", away)
     join(only_ask=True, secret=b"\x5b" * 32)  # the tasks will ask again
 
 

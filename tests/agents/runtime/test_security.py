@@ -22,10 +22,12 @@ from cryptography.x509.oid import NameOID
 
 from deploy.kafka import KafkaCluster, Node, free_ports
 from susurrus.agents.config import secrets
-from susurrus.agents.config.settings import Settings, load_settings, settings_from
+from susurrus.agents.config.kafka_properties import aiokafka, librdkafka
+from susurrus.agents.config.settings import Settings
 from susurrus.agents.histogram.reader import HistogramReader
 from susurrus.agents.kafka.topics import create_topics
 from susurrus.agents.operations.status import collect
+from susurrus.agents.pipelines import load_settings, pipeline_of, settings_from
 from tests.broker import started
 
 pytestmark = pytest.mark.broker
@@ -152,7 +154,7 @@ def pipeline(servers: str, authority: Path, directory: Path, **properties: Any) 
 async def read(settings: Settings, topic: str) -> bytes:
     from aiokafka import AIOKafkaConsumer
 
-    consumer = AIOKafkaConsumer(topic, **settings.aiokafka(), auto_offset_reset="earliest")
+    consumer = AIOKafkaConsumer(topic, **aiokafka(settings.kafka), auto_offset_reset="earliest")
     try:
         await consumer.start()
         return bytes((await asyncio.wait_for(consumer.getone(), 20)).value)
@@ -162,9 +164,9 @@ async def read(settings: Settings, topic: str) -> bytes:
 
 def test_one_set_of_properties_opens_every_client(secure: tuple[str, Path], tmp_path: Path) -> None:
     settings = pipeline(*secure, tmp_path)
-    admin = AdminClient(settings.librdkafka())
+    admin = AdminClient(librdkafka(settings.kafka))
     admin.create_topics([NewTopic("events", 1, 1)])["events"].result(20)
-    producer = Producer(settings.librdkafka())
+    producer = Producer(librdkafka(settings.kafka))
     producer.produce("events", b"1")
     assert producer.flush(20) == 0
     assert asyncio.run(read(settings, "events")) == b"1"
@@ -189,14 +191,14 @@ def test_the_wrong_key_opens_none(secure: tuple[str, Path], tmp_path: Path, wron
 
 def test_a_worker_runs_behind_tls_and_a_password(secure: tuple[str, Path], tmp_path: Path) -> None:
     servers, authority = secure
-    admin = AdminClient(pipeline(servers, authority, tmp_path).librdkafka())
+    admin = AdminClient(librdkafka(pipeline(servers, authority, tmp_path).kafka))
     forever = {"retention.ms": "-1"}  # the stamps are of 1970
     admin.create_topics([NewTopic("raw", 2, 1, config=forever)])["raw"].result(20)
     secrets.create(tmp_path / "noise")
     (tmp_path / "p.toml").write_text(PIPELINE.format(servers=servers, authority=authority), encoding="utf-8")
     settings = load_settings(tmp_path / "p.toml", {})
     create_topics(settings, admin)
-    producer = Producer(settings.librdkafka())
+    producer = Producer(librdkafka(settings.kafka))
     for user in range(400):
         producer.produce("raw", f'{{"u":{user},"k":"a"}}'.encode(), partition=user % 2, timestamp=1_000 + user // 2)
     assert producer.flush(20) == 0
@@ -216,4 +218,4 @@ def test_a_worker_runs_behind_tls_and_a_password(secure: tuple[str, Path], tmp_p
     [row] = found.rows
     assert row.key == "a"
     assert abs(row.values["count"].estimate - 400) < 6 * row.values["count"].std_error
-    assert {row.state for row in collect(settings).partitions} <= {"running", "stopped", "missing"}
+    assert {row.state for row in collect(pipeline_of(settings)).partitions} <= {"running", "stopped", "missing"}

@@ -94,8 +94,8 @@ def test_a_task_that_starts_has_longer_for_kafka_may_be_away(monkeypatch: pytest
 
 
 @pytest.mark.parametrize(("closing", "expected"), [(False, [TP("raw", 0)]), (True, [])])
-@pytest.mark.parametrize("state", ["moved", "running", "starting"])
-def test_a_task_that_moved_or_died_starts_again_unless_the_worker_is_stopping(
+@pytest.mark.parametrize("state", ["fenced", "running", "starting"])
+def test_a_task_that_was_fenced_or_died_starts_again_unless_the_worker_is_stopping(
     closing: bool, expected: list[TP], state: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found, started = watch(monkeypatch, [0.5] * 8, state=state, alive=False)

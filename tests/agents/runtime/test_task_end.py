@@ -8,7 +8,9 @@ import pytest
 from confluent_kafka import KafkaError
 
 from susurrus.agents.runtime import task as task_module
-from susurrus.agents.runtime.task import Fenced, PartitionTask
+from susurrus.agents.runtime import transaction
+from susurrus.agents.runtime.task import PartitionTask
+from susurrus.agents.runtime.transaction import Fenced
 from susurrus.agents.runtime.transport import Batch
 from susurrus.mechanisms.errors import Refusal
 
@@ -32,7 +34,7 @@ def task_that(monkeypatch: pytest.MonkeyPatch, work: Any) -> PartitionTask:
     return task
 
 
-def moved(task: PartitionTask) -> None:
+def fenced(task: PartitionTask) -> None:
     raise Fenced
 
 
@@ -49,7 +51,7 @@ def died(task: PartitionTask) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-@pytest.mark.parametrize("work", [moved, refused, stopped, died])
+@pytest.mark.parametrize("work", [fenced, refused, stopped, died])
 def test_what_a_task_was_fed_is_given_back_when_it_ends(monkeypatch: pytest.MonkeyPatch, work: Any) -> None:
     task = task_that(monkeypatch, work)
     closed: list[None] = []
@@ -67,20 +69,20 @@ def test_what_a_task_was_fed_is_given_back_when_it_ends(monkeypatch: pytest.Monk
 
 def test_a_producer_that_does_not_close_does_not_keep_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
     """confluent-kafka's close aborts without a time-out: with the coordinator gone it never returned."""
-    monkeypatch.setattr(task_module, "_ABORT_SECONDS", 0.1)
-    monkeypatch.setattr(task_module, "_CLOSE_SECONDS", 0.1)
+    monkeypatch.setattr(transaction, "_ABORT_SECONDS", 0.1)
+    monkeypatch.setattr(transaction, "_CLOSE_SECONDS", 0.1)
     answered = threading.Event()
     hanging = SimpleNamespace(purge=lambda: None, abort_transaction=lambda _: None, close=lambda: answered.wait(60))
     closed: list[None] = []
     task = task_that(monkeypatch, stopped)
-    task._producer = hanging  # type: ignore[assignment]
+    task._transactions._producer = hanging  # type: ignore[assignment]
     task._store = SimpleNamespace(close=lambda: closed.append(None))  # type: ignore[assignment]
     try:
         task.start()
         task.join(30)
         assert not task.is_alive()
         assert closed
-        assert task_module._LEFT_BEHIND.pop() is hanging
+        assert transaction._LEFT_BEHIND.pop() is hanging
     finally:
         answered.set()
 

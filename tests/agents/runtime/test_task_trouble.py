@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
+from susurrus.agents.runtime import stall
 from susurrus.agents.runtime import task as task_module
 from susurrus.agents.runtime.stage import NotYet
 from susurrus.agents.runtime.task import PartitionTask
@@ -28,16 +29,16 @@ FULL = StoreUnusable(errno.ENOSPC, Path("/disk/route-0"), "No space left on devi
 
 
 class Ledger:
-    """What a task tells it."""
+    """Keeps the refusals that a task records."""
 
     def __init__(self) -> None:
-        self.told: list[str] = []
+        self.recorded: list[str] = []
 
     def refuse(self, stage: str, partition: int, reason: str) -> None:
-        self.told.append(reason)
+        self.recorded.append(reason)
 
     def clear_refusal(self, stage: str, partition: int) -> None:
-        self.told.append("")
+        self.recorded.append("")
 
 
 class World:
@@ -67,7 +68,9 @@ class World:
             self.pauses.append(seconds)
             self.now += seconds
 
-        monkeypatch.setattr(task_module, "time", SimpleNamespace(monotonic=lambda: self.now, time=lambda: self.now))
+        clock = SimpleNamespace(monotonic=lambda: self.now, time=lambda: self.now)
+        for module in (task_module, stall):
+            monkeypatch.setattr(module, "time", clock)
         monkeypatch.setattr(self.task, "_pause", pause)
         monkeypatch.setattr(self.task, "_start_up", lambda: start(self.task) if start else None)
         monkeypatch.setattr(self.task, "_work", lambda: work(self.task) if work else self.task.stop())
@@ -105,7 +108,7 @@ def test_what_cannot_be_mended_from_outside_is_not_tried_again(
     world.task.run()
     assert (len(attempts), world.pauses) == (1, [])
     assert (world.task.state, world.task.stall()) == ("refused", "topic=x was recreated: restore it")
-    assert world.ledger.told == ["topic=x was recreated: restore it"]
+    assert world.ledger.recorded == ["topic=x was recreated: restore it"]
     assert not world.task.died
 
 
@@ -129,7 +132,7 @@ def test_a_refusal_is_withdrawn_when_the_task_really_runs_and_not_when_it_only_s
     world.task.run()
     assert states == ["running", "refused", "refused", "running"]
     assert world.pauses == [5, 10]
-    assert world.ledger.told == ["", "budget: spent: raise it", "budget: spent: raise it", ""]
+    assert world.ledger.recorded == ["", "budget: spent: raise it", "budget: spent: raise it", ""]
     assert world.task.state == "stopped"
 
 
@@ -195,7 +198,7 @@ def test_a_disk_that_stays_unusable_makes_the_worker_give_up_and_says_why(monkey
     assert sum(world.pauses) == task_module._DISK_SECONDS
     assert seen[1:] == [str(FULL)] * (len(seen) - 1)
     assert world.given_up == [f"route-0: {FULL}"]
-    assert world.ledger.told == [str(FULL)]
+    assert world.ledger.recorded == [str(FULL)]
     assert (world.task.state, world.task.stall()) == ("refused", str(FULL))
 
 
@@ -209,7 +212,7 @@ def test_a_disk_that_has_room_again_in_time_is_no_reason(monkeypatch: pytest.Mon
 
     world = World(monkeypatch, start=start, work=lambda task: task.stop())
     world.task.run()
-    assert (world.given_up, world.ledger.told, world.task.disk_trouble) == ([], [""], "")
+    assert (world.given_up, world.ledger.recorded, world.task.disk_trouble) == ([], [""], "")
 
 
 def test_a_disk_that_fails_again_and_again_while_the_task_works_is_the_same_trouble(
@@ -260,7 +263,7 @@ def test_a_missing_right_is_a_refusal_that_names_it(monkeypatch: pytest.MonkeyPa
 
     world = World(monkeypatch, start=start)
     world.task.run()
-    refusal = world.ledger.told[0]
+    refusal = world.ledger.recorded[0]
     assert re.match(named, refusal)
     assert "grant" in refusal.rpartition(": ")[2]
     assert world.pauses == [5]
@@ -276,7 +279,7 @@ def test_an_error_of_another_kind_starts_again_as_before(monkeypatch: pytest.Mon
 
     world = World(monkeypatch, start=start)
     world.task.run()
-    assert world.ledger.told == [""]
+    assert world.ledger.recorded == [""]
     assert world.pauses == [2.0]
 
 
@@ -289,8 +292,8 @@ def test_what_went_wrong_first_is_told_where_the_transaction_cannot_even_be_abor
     def abort_transaction(seconds: float) -> None:
         raise KafkaException(KafkaError(KafkaError.INVALID_TXN_STATE, "fatal", fatal=True))
 
-    task._producer = SimpleNamespace(abort_transaction=abort_transaction)  # type: ignore[assignment]
+    task._transactions._producer = SimpleNamespace(abort_transaction=abort_transaction)  # type: ignore[assignment]
     cause = KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
     with pytest.raises(KafkaException) as raised:
-        task._abort(cause)
+        task._transactions._abort(cause)
     assert raised.value is cause

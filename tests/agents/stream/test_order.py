@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from susurrus.agents.runtime.services import Services
-from susurrus.agents.runtime.worker import calendar_of
 from susurrus.agents.stream.stage import Stream
 from susurrus.topics import private_stream
 from tests.agents.released import WINDOW, settings
@@ -36,10 +35,9 @@ def services(method: str) -> Services:
         settings=configured,
         clients=MemoryClients(),  # type: ignore[arg-type]
         ledger=MemoryLedger(configured),  # type: ignore[arg-type]
-        calendar=calendar_of(configured),
+        calendar=configured.calendar,
         config_digest=bytes(32),
         secret=SECRET,
-        strategy=None,
     )
 
 

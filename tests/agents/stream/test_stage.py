@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from susurrus.agents.runtime.crash_points import POINTS
-from susurrus.agents.stream.mechanism import grid_of, law_of
+from susurrus.agents.stream.mechanism import grid_of, mechanism_of
 from susurrus.mechanisms.noise import NoiseSource
 from susurrus.mechanisms.stream.pak import Pak
 from susurrus.mechanisms.stream.table import stream_address
@@ -16,7 +15,7 @@ from susurrus.topics import ledger, private_stream
 from susurrus.topics.dead_letter import decode_headers
 from susurrus.topics.private_stream import StreamRow
 from tests.broker import Broker
-from tests.pipeline import EPOCH, SECRET, Pipeline, archive_topic
+from tests.pipeline import CRASHING, EPOCH, SECRET, Pipeline, archive_topic
 from tests.stream_pipeline import TOPS, stream_pipeline
 
 PARTITIONS = 2
@@ -79,19 +78,19 @@ def expected(pipeline: Pipeline, number: int, stream: str, values: np.ndarray) -
     """theta and releases of one stream by the mechanism alone."""
     settings = pipeline.settings
     assert settings.stream is not None
-    law = law_of(settings.stream)
+    mechanism = mechanism_of(settings.stream)
     source = NoiseSource(
         bytes.fromhex(SECRET), epoch=bytes.fromhex(EPOCH), config=settings.config_digest(), pipeline="meters"
     )
     noise, address = source.window(0), stream_address(number % PARTITIONS, json.dumps(stream).encode())
     steps = np.rint(values / grid_of(settings.stream)).astype(np.int64)
-    state = law.start()
-    rest = law.collect(state, steps)
-    if isinstance(law, Pak):
-        law.open(state, noise, address)
+    state = mechanism.start()
+    rest = mechanism.collect(state, steps)
+    if isinstance(mechanism, Pak):
+        mechanism.open(state, noise, address)
     else:
-        law.open([state], noise, [address])
-    return state.theta, law.advance(state, rest, noise, address)
+        mechanism.open([state], noise, [address])
+    return state.theta, mechanism.advance(state, rest, noise, address)
 
 
 @pytest.fixture(scope="module")
@@ -135,18 +134,13 @@ def test_workers_killed_between_every_two_steps_change_no_byte(kafka, raw, value
         messages = kafka.read_all(pipeline.settings.topic("private-stream"))
         return sorted((m.partition(), m.key(), m.value(), m.timestamp()[1]) for m in messages)
 
-    with stream_pipeline(kafka, tmp_path, raw, TOPS) as calm, stream_pipeline(kafka, tmp_path, raw, TOPS) as wild:
+    with (
+        stream_pipeline(kafka, tmp_path, raw, TOPS) as calm,
+        stream_pipeline(kafka, tmp_path, raw, TOPS, CRASHING) as wild,
+    ):
         calm.start()
         wait(kafka, calm, 3 * 350)
-        for point in POINTS:
-            worker = wild.start(SUSURRUS_CRASH_AT=f"stream:{point}:1")
-            time.sleep(0.1)
-            deadline = time.monotonic() + 60
-            while worker.process.poll() is None and time.monotonic() < deadline:
-                if sum(map(len, rows(kafka, wild).values())) >= 3 * 350:
-                    break
-                time.sleep(0.3)
-            worker.kill()
+        wild.crash_everywhere("stream", 1)
         wild.start(SUSURRUS__WORKER__DATA_DIRECTORY=str(wild.directory / "empty"))
         wait(kafka, wild, 3 * 350)
         assert public(wild) == public(calm)

@@ -12,10 +12,8 @@ from susurrus.mechanisms.histogram.bounding import WEIGHT_ONE, Bounded, Bounding
 WEIGHTS = np.array([[100, 200, 300], [70, 140, 210], [50, 100, 150]], np.int64)
 
 
-def loop(
-    rows: list[tuple[int, int]], history: list[dict[int, int]], caps: dict[str, Any]
-) -> list[tuple[bool, bool, int]]:
-    """(kept, first, rank) of each row; `history` maps key to kept records, in order, and is updated."""
+def loop(rows: list[tuple[int, int]], history: list[dict[int, int]], caps: dict[str, Any]) -> list[tuple[bool, bool]]:
+    """(kept, first) of each row; `history` maps key to kept records, in order, and is updated."""
     out = []
     for user, key in rows:
         seen = history[user]
@@ -25,7 +23,7 @@ def loop(
             and (key in seen or caps["max_keys"] is None or len(seen) < caps["max_keys"])
         )
         first = kept and key not in seen
-        out.append((kept, first, len(seen) if first else 0))
+        out.append((kept, first))
         if kept:
             seen[key] = seen.get(key, 0) + 1
     return out
@@ -62,8 +60,8 @@ def test_equals_the_rule_written_as_a_loop(batches: list[list[tuple[int, int]]],
         rows = sorted(batch, key=lambda row: row[0])
         expected = loop(rows, history, caps)
         got = close(rows, state, caps)
-        assert list(zip(got.kept.tolist(), got.first.tolist(), got.rank.tolist(), strict=True)) == expected
-        assert got.weight.tolist() == [WEIGHT_ONE * first for _, first, _ in expected]
+        assert list(zip(got.kept.tolist(), got.first.tolist(), strict=True)) == expected
+        assert got.weight.tolist() == [WEIGHT_ONE * first for _, first in expected]
         state = got.state
         want = as_state(history)
         for field in ("indptr", "key", "count", "kept"):
@@ -78,7 +76,7 @@ def test_removing_a_user_leaves_every_other_record_as_it_was(
     others = [row for row in rows if row[0] != gone]
     everyone, without = close(rows, UserKeys.empty(4), caps), close(others, UserKeys.empty(4), caps)
     stay = np.array([user != gone for user, _ in rows], np.bool_)
-    for field in ("kept", "first", "rank", "weight"):
+    for field in ("kept", "first", "weight"):
         assert getattr(everyone, field)[stay].tolist() == getattr(without, field).tolist()
 
 
@@ -105,13 +103,13 @@ def test_public_keys_take_no_rank_as_in_the_rule_written_as_a_loop(
     for trigger, batch in enumerate(batches[:3], start=1):
         rows = sorted(batch, key=lambda row: row[0])
         got = close_with_public(rows, state, caps, public[trigger], trigger)
-        for i, ((user, key), (kept, first, _)) in enumerate(zip(rows, loop(rows, history, caps), strict=True)):
-            rank = weight = 0
+        for i, ((user, key), (kept, first)) in enumerate(zip(rows, loop(rows, history, caps), strict=True)):
+            weight = 0
             if first and key not in public[trigger]:
                 rank = ranks[user][key] = len(ranks[user])
                 weight = int(WEIGHTS[rank, trigger - 1]) if rank < len(WEIGHTS) else 0
-            outcome = (bool(got.kept[i]), bool(got.first[i]), int(got.rank[i]), int(got.weight[i]))
-            assert outcome == (kept, first, rank, weight)
+            outcome = (bool(got.kept[i]), bool(got.first[i]), int(got.weight[i]))
+            assert outcome == (kept, first, weight)
         state = got.state
         want = as_state(history)
         for field in ("indptr", "key", "count", "kept"):
@@ -130,7 +128,7 @@ def test_once_the_public_keys_are_fixed_a_user_leaves_every_other_record_as_it_w
         others = [row for row in rows if row[0] != gone]
         everyone = close_with_public(rows, states[0], caps, public[trigger], trigger)
         without = close_with_public(others, states[1], caps, public[trigger], trigger)
-        for field in ("kept", "first", "rank", "weight"):
+        for field in ("kept", "first", "weight"):
             assert getattr(everyone, field)[stay].tolist() == getattr(without, field).tolist()
         states = [everyone.state, without.state]
 
@@ -162,8 +160,7 @@ def test_weighing_apart_from_the_caps_gives_the_same(batch: list[tuple[int, int]
     taken = np.bincount(owner[~half.state.unranked], minlength=4)
     ranked = got.first & ~np.isin(key, sorted(public))
     bounding = Bounding(**caps, weights=WEIGHTS, lag=1)
-    rank, weight = bounding.weigh(ranked, user, np.full(len(user), 2, np.int32), taken)
-    assert rank.tolist() == got.rank.tolist()
+    weight = bounding.weigh(ranked, user, np.full(len(user), 2, np.int32), taken)
     assert weight.tolist() == got.weight.tolist()
 
 
@@ -196,7 +193,6 @@ def test_keys_unknown_to_the_batch_may_be_negative() -> None:
     )
     got = close([(0, 4), (0, 4)], state, {"max_records": 5, "max_records_per_key": 1, "max_keys": None})
     assert got.kept.tolist() == [True, False]
-    assert got.rank.tolist() == [2, 0]
     assert got.state.key.tolist() == [-7, -3, 4]
     assert got.state.count.tolist() == [1, 2, 1]
 

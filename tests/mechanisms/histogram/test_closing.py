@@ -20,11 +20,13 @@ from scipy import stats
 from susurrus.mechanisms.accounting import delta_gaussian
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.mechanisms.histogram import closing as module
-from susurrus.mechanisms.histogram.adaptive import RANKED_KEYS, geometric
 from susurrus.mechanisms.histogram.bounding import UserKeys
-from susurrus.mechanisms.histogram.closing import KNEE, ListWeights, units
-from susurrus.mechanisms.histogram.strategy import Column, Increments, ListSums, Plan, Step, build_strategy
-from susurrus.mechanisms.histogram.weighted import Weighted
+from susurrus.mechanisms.histogram.factored import Factored
+from susurrus.mechanisms.histogram.plan import Column, Plan
+from susurrus.mechanisms.histogram.ranked import ranked_design
+from susurrus.mechanisms.histogram.registry import build_strategy, plan_of
+from susurrus.mechanisms.histogram.strategy import Increments, Step
+from susurrus.mechanisms.histogram.user_lists import KNEE, ListSums, ListWeights, public_units
 from susurrus.mechanisms.noise import NoiseSource, WindowNoise
 
 VISITS = Column(name="visits", kind="count")
@@ -39,7 +41,7 @@ Ints = npt.NDArray[np.int64]
 
 def plan(columns: tuple[Column, ...] = (VISITS,), strategy: Any = "closing", **changes: Any) -> Plan:
     fields: dict[str, Any] = {"triggers": 3, "epsilon": 2.0, "delta": 1e-6, "max_records": 8} | changes
-    return Plan(strategy=strategy, columns=columns, **fields)
+    return plan_of(strategy=strategy, columns=columns, **fields)
 
 
 def closing(columns: tuple[Column, ...] = (VISITS,), **changes: Any) -> Any:
@@ -196,25 +198,25 @@ class TestUnits:
     def test_fall_with_the_cube_root_of_the_estimate(self) -> None:
         """In exact integers: u = floor(2^20 (60 / estimate)^(1/3)). A unit that differs by one would not replay."""
         estimates = np.concatenate([np.arange(1, 20_000), 60 * np.arange(1, 400) ** 3])
-        got = units(estimates)
+        got = public_units(estimates)
         for estimate, unit in zip(np.maximum(estimates, KNEE).tolist(), got.tolist(), strict=True):
             assert unit**3 * estimate <= KNEE * ONE**3 < (unit + 1) ** 3 * estimate
 
     def test_are_one_up_to_the_knee_whatever_noise_made_of_the_estimate(self) -> None:
         low = np.array([-(1 << 62), -1_000_000, -1, 0, 1, KNEE - 1, KNEE])
-        assert units(low).tolist() == [ONE] * len(low)
-        assert units(np.array([KNEE + 1]))[0] < ONE
+        assert public_units(low).tolist() == [ONE] * len(low)
+        assert public_units(np.array([KNEE + 1]))[0] < ONE
 
     def test_never_rise_and_never_vanish(self) -> None:
         """A unit of 0 would turn a public key into one that is not."""
         estimates = np.unique(np.concatenate([np.arange(-50, 5000), np.geomspace(5000, 2**62, 3000).astype(np.int64)]))
-        got = units(estimates)
+        got = public_units(estimates)
         assert (np.diff(got) <= 0).all()
         assert got[0] == ONE
-        assert got[-1] == units(np.array([2**63 - 1]))[0] >= 1
+        assert got[-1] == public_units(np.array([2**63 - 1]))[0] >= 1
 
     def test_no_key(self) -> None:
-        assert units(np.zeros(0, np.int64)).tolist() == []
+        assert public_units(np.zeros(0, np.int64)).tolist() == []
 
 
 # Accounting
@@ -223,12 +225,12 @@ class TestUnits:
 PLANS = {
     "defaults": plan(),
     "one record": plan(max_records=1),
-    "few keys": plan(max_records=3, closing_keys=2, triggers=5),
-    "many keys": plan(max_records=100, closing_keys=64, closing_unknown_share=0.6, closing_public_share=0.3),
+    "few keys": plan(max_records=3, keys=2, triggers=5),
+    "many keys": plan(max_records=100, keys=64, unknown_share=0.6, public_share=0.3),
     "gate": plan((USERS,), max_records=20, minimum_users=5, delta=1e-9, epsilon=6.0),
     "columns": plan((USERS, PAID), max_records=20, max_records_per_key=3, minimum_users=2, lag=2, selection_share=0.3),
-    "loose": plan(epsilon=8.0, delta=0.4, closing_keys=1),
-    "unequal delta": plan(gaussian_delta_fraction=0.9, closing_unknown_share=0.01, closing_public_share=0.01),
+    "loose": plan(epsilon=8.0, delta=0.4, keys=1),
+    "unequal delta": plan(gaussian_delta_fraction=0.9, unknown_share=0.01, public_share=0.01),
 }
 
 
@@ -277,7 +279,7 @@ def closing_costs(strategy: Any) -> tuple[Fraction, Fraction]:
     """Squared shifts of both closing measurements by the costliest lists, over sigma^2."""
     p = strategy.plan
     lists = [
-        slowly([0] * length, keys=p.closing_keys, max_keys=p.max_records)[0] for length in range(p.max_records + 1)
+        slowly([0] * length, keys=p.parameters.keys, max_keys=p.max_records)[0] for length in range(p.max_records + 1)
     ]
     squares = max(sum(w * w for w in weight) for weight in lists), min(6, p.max_records) * ONE**2
     sigmas = Fraction(strategy.unknown_sigma), Fraction(strategy.public_sigma)
@@ -289,7 +291,7 @@ class TestAccounting:
         mu2, p = Fraction(strategy.guarantee.mu) ** 2, strategy.plan
         stream, (unknown, public) = stream_cost(strategy), closing_costs(strategy)
         assert mu2 * Fraction(999, 1000) <= stream + unknown + public <= mu2
-        for cost, share in ((unknown, p.closing_unknown_share), (public, p.closing_public_share)):
+        for cost, share in ((unknown, p.parameters.unknown_share), (public, p.parameters.public_share)):
             assert mu2 * Fraction(share) * (1 - Fraction(1, 10**6)) <= cost <= mu2 * Fraction(share)
         assert Fraction(strategy.describe()["mu"]) ** 2 >= (stream + unknown + public) * (1 - Fraction(1, 10**9))
         assert strategy.describe()["mu"] <= strategy.guarantee.mu
@@ -297,9 +299,9 @@ class TestAccounting:
     def test_described_is_what_is_used(self, strategy: Any) -> None:
         p, described = strategy.plan, strategy.describe()["closing"]
         assert described == {
-            "unknown_share": p.closing_unknown_share,
-            "public_share": p.closing_public_share,
-            "keys": min(p.closing_keys, p.max_records),
+            "unknown_share": p.parameters.unknown_share,
+            "public_share": p.parameters.public_share,
+            "keys": min(p.parameters.keys, p.max_records),
             "unknown_sigma": strategy.unknown_sigma,
             "public_sigma": strategy.public_sigma,
             "unknown_square": strategy.lists.unknown_square / 2.0**40,
@@ -333,7 +335,7 @@ class TestAccounting:
     def test_known_thresholds(self) -> None:
         """Users a key needs at the last of a hundred triggers, by the share of mu^2 that is kept for them."""
         p = {"triggers": 100, "epsilon": 6.0, "delta": 1e-9, "max_records": 40}
-        levels = [closing(closing_unknown_share=share, **p).level for share in (0.15, 0.3, 0.6)]
+        levels = [closing(unknown_share=share, **p).level for share in (0.15, 0.3, 0.6)]
         assert levels == pytest.approx([26.31, 18.89, 13.65], abs=0.01)
 
 
@@ -424,7 +426,7 @@ class TestSelection:
     @pytest.mark.statistical
     @pytest.mark.parametrize("minimum_users", [0, 3])
     def test_a_boundary_key_is_named_at_most_beta(self, minimum_users: int) -> None:
-        strategy = closing(epsilon=8.0, delta=4 * BETA, closing_keys=1, minimum_users=minimum_users)
+        strategy = closing(epsilon=8.0, delta=4 * BETA, keys=1, minimum_users=minimum_users)
         hits = self.boundary(strategy)
         assert exceeds(hits) > DOUBT
         assert hits > BETA * KEYS * 0.9, "one test, so the bound is tight"
@@ -432,14 +434,14 @@ class TestSelection:
     @pytest.mark.statistical
     def test_without_the_boundary_height_beta_is_exceeded(self) -> None:
         """Forgetting the +1: a threshold made for a key without the user."""
-        strategy = closing(epsilon=8.0, delta=4 * BETA, closing_keys=1)
+        strategy = closing(epsilon=8.0, delta=4 * BETA, keys=1)
         strategy._threshold -= ONE
         assert exceeds(self.boundary(strategy)) < CERTAIN
 
     @pytest.mark.statistical
     def test_without_the_share_of_each_key_beta_is_exceeded(self) -> None:
         """Eight keys of a user count, and each would be given what is there for all of them."""
-        strategy = closing(epsilon=8.0, delta=0.8, closing_keys=8)
+        strategy = closing(epsilon=8.0, delta=0.8, keys=8)
         beta = strategy.guarantee.delta_selection / 2 / 8
         assert exceeds(self.boundary(strategy), beta) > DOUBT
         strategy._threshold = math.ceil((1 + stats.norm.isf(8 * beta) * strategy.unknown_sigma) * ONE)
@@ -510,12 +512,12 @@ def test_stream_and_lists_hold_their_delta_together_and_broken_weights_do_not(pr
     strategy = closing(
         triggers=8,
         delta=0.2,
-        max_keys=1,
+        ranked_keys=1,
         max_records=64,
         selection_share=0.9,
-        closing_unknown_share=0.4,
-        closing_public_share=0.3,
-        closing_keys=6,
+        unknown_share=0.4,
+        public_share=0.3,
+        keys=6,
     )
     mu = math.sqrt(rank_cost(strategy, 1) + sum(closing_costs(strategy)))
     epsilon = 1.0
@@ -543,12 +545,12 @@ class Scene:
 
     def __init__(self, columns: tuple[Column, ...] = (USERS, PAID), **changes: Any) -> None:
         generator = np.random.default_rng(8)
-        fields = {"triggers": 4, "epsilon": 6.0, "delta": 1e-4, "max_records": 24, "closing_keys": 5} | changes
+        fields = {"triggers": 4, "epsilon": 6.0, "delta": 1e-4, "max_records": 24, "keys": 5} | changes
         self.strategy = closing(columns, max_records_per_key=1 if VISITS in columns else 3, **fields)
         self.keys = [b"key-%d" % i for i in range(self.SIZE)]
         self.declared = np.arange(self.SIZE) % 3 < 2
         popular = generator.integers(-5, 5000, self.SIZE)
-        self.unit = np.where(np.arange(self.SIZE) % 3 == 1, units(popular), 0)
+        self.unit = np.where(np.arange(self.SIZE) % 3 == 1, public_units(popular), 0)
         self.unit[1] = 1  # the least there is, and not none
         # The last thirty keys nobody brings.
         lists = [generator.permutation(self.SIZE - 30)[: generator.integers(0, 25)] for _ in range(3000)]
@@ -576,15 +578,16 @@ class Scene:
 
     def stream(self) -> Any:
         """The stream by itself, with the same constants and the same noise."""
-        p = self.strategy.plan
-        return Weighted(
+        p, budget = self.strategy.plan, self.strategy.guarantee
+        own = p.parameters
+        design = ranked_design(
             p,
-            lag=p.lag,
-            ranked_keys=RANKED_KEYS,
-            prior=geometric,
-            stream_share=1 - p.closing_unknown_share - p.closing_public_share,
-            selection_delta_share=0.5,
+            own,
+            mu_square=budget.mu**2 * (1 - own.unknown_share - own.public_share),
+            delta_selection=budget.delta_selection / 2,
+            lag=own.lag,
         )
+        return Factored(p, budget, design)
 
 
 class TestEstimates:
@@ -655,7 +658,7 @@ class TestEstimates:
     def test_spread_as_their_standard_errors_say_around_the_truth(self) -> None:
         """Keys of users with short lists: many alike, by unit, some brought by nobody."""
         strategy, each = closing((VISITS, PAID), epsilon=1.0, triggers=4), 4000
-        unit = np.repeat([0, *units(np.array([0, 700, 200_000])).tolist()], each)
+        unit = np.repeat([0, *public_units(np.array([0, 700, 200_000])).tolist()], each)
         truth = np.tile([0, 1, 60, 5000], each)
         step = strategy.step(
             4,
@@ -731,7 +734,7 @@ class TestStream:
                     assert scene.strategy.pack(part.states) == packed
 
     def test_another_plan_and_another_window_have_other_noise(self) -> None:
-        scene, other = Scene(), Scene(closing_keys=6)
+        scene, other = Scene(), Scene(keys=6)
         shown = scene.declared & (scene.unit > 0)
         results = [
             s.step(noise=window(name)).estimates[shown, 0] for s, name in ((scene, "p"), (scene, "q"), (other, "p"))
@@ -749,17 +752,17 @@ class TestErrors:
         assert closing((*columns, USERS), **changes).counting == (len(columns),)
 
     def test_something_must_be_left_for_the_stream(self) -> None:
-        with pytest.raises(ConfigurationError, match=r"closing_unknown_share=0.75.*closing_public_share=0.25"):
-            closing(closing_unknown_share=0.75, closing_public_share=0.25)
-        closing(closing_unknown_share=0.75, closing_public_share=0.2)
+        with pytest.raises(ConfigurationError, match=r"unknown_share=0.75.*public_share=0.25"):
+            closing(unknown_share=0.75, public_share=0.25)
+        closing(unknown_share=0.75, public_share=0.2)
 
     @pytest.mark.parametrize(
         ("field", "value"),
         [
-            ("closing_keys", 0),
-            ("closing_keys", (1 << 20) + 1),
-            ("closing_unknown_share", 0.0),
-            ("closing_public_share", 1.0),
+            ("keys", 0),
+            ("keys", (1 << 20) + 1),
+            ("unknown_share", 0.0),
+            ("public_share", 1.0),
         ],
     )
     def test_refusals_name_the_field(self, field: str, value: Any) -> None:
@@ -772,7 +775,7 @@ class TestErrors:
 
     def test_noise_that_cannot_be_drawn_is_refused_at_the_start(self) -> None:
         with pytest.raises(ConfigurationError, match="noise: scale="):
-            closing(epsilon=0.001, delta=1e-9, closing_public_share=1e-14)
+            closing(epsilon=0.001, delta=1e-9, public_share=1e-14)
 
     def test_the_last_trigger_wants_lists(self) -> None:
         strategy = closing()
@@ -782,25 +785,11 @@ class TestErrors:
 
 
 class TestDigest:
-    OTHERS = {  # noqa: RUF012
-        "toeplitz": "9a6f064317cd08266e09c02a759a98dc6beba3a6730da66222a322da7bf6a3b4",
-        "weighted": "4e37795efb318dd29ec1fb104d1e366c223c6644989175032ee446cd38cacc87",
-        "adaptive": "fc9d6ac2e31f59a761c193db7bcc71ca8d30775a36ef5f289d9f9534bb3eeda7",
-        "dp-sqlp": "26e040f5b8f223024340a37067a582610e775afdf0dd7f3d2bb0d09d26783edc",
-    }
-    CHANGES = ({"closing_unknown_share": 0.31}, {"closing_public_share": 0.11}, {"closing_keys": 17})
+    CHANGES = ({"unknown_share": 0.31}, {"public_share": 0.11}, {"keys": 17})
 
-    @pytest.mark.parametrize("strategy", OTHERS)
-    def test_pipelines_older_than_the_fields_go_on(self, strategy: str) -> None:
-        """As they were before there was anything to close; with other fields, other noise would be drawn."""
-        fields: dict[str, Any] = {"strategy": strategy, "triggers": 7, "max_records": 6}
-        assert plan(**fields).digest().hex() == self.OTHERS[strategy]
-        for change in self.CHANGES:
-            assert plan(**fields, **change).digest() == plan(**fields).digest()
-
-    def test_every_closing_field_and_the_law_change_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_every_parameter_and_every_fixed_constant_change_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
         digests = [plan(**change).digest() for change in ({}, *self.CHANGES, {"lag": 2}, {"strategy": "adaptive"})]
         assert plan().digest() == digests[0]
-        monkeypatch.setattr(module, "LAW", (*module.LAW[:-1], 0.5))
+        monkeypatch.setattr(module, "CONSTANTS", (*module.CONSTANTS[:-1], 0.5))
         digests.append(plan().digest())
         assert len(set(digests)) == len(digests)

@@ -12,8 +12,11 @@ from scipy import stats
 
 from susurrus.mechanisms.histogram import tree
 from susurrus.mechanisms.histogram.dp_sqlp import GRID, DpSqlp, nearest_prefix
-from susurrus.mechanisms.histogram.strategy import Column, Increments, Plan, build_strategy
+from susurrus.mechanisms.histogram.plan import Column, Plan
+from susurrus.mechanisms.histogram.registry import build_strategy, plan_of
+from susurrus.mechanisms.histogram.strategy import Increments
 from susurrus.mechanisms.noise import NoiseSource
+from tests.samples import samples
 
 COUNT = (Column(name="visits", kind="count"),)
 
@@ -28,7 +31,7 @@ def make_plan(**changes) -> Plan:
         "max_records": 4,
         **changes,
     }
-    return Plan(**fields)
+    return plan_of(**fields)
 
 
 def noise_of(plan: Plan, number: int = 0):
@@ -214,7 +217,7 @@ def test_near_ties_are_decided_exactly():
 def test_published_noise_has_the_stated_size(t):
     """Three-sided: the stated standard error fits, 10 % less or more does not."""
     mechanism = DpSqlp(make_plan(triggers=16))
-    names = [b"%d" % key for key in range(20_000)]
+    names = [b"%d" % key for key in range(samples(20_000))]
     declared = np.ones(len(names), bool)
     step = mechanism.step(
         t, names, mechanism.empty(len(names)), increments(np.zeros(len(names))), noise_of(mechanism.plan), declared

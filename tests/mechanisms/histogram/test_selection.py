@@ -16,8 +16,9 @@ from susurrus.mechanisms.accounting import tail_quantile
 from susurrus.mechanisms.histogram.factorization import power
 from susurrus.mechanisms.histogram.selection import Selector
 from susurrus.mechanisms.noise import NoiseSource, WindowNoise
+from tests.samples import samples
 
-TRIGGERS, BETA, SIGMA, KEYS = 16, 0.05, 2.0, 20_000
+TRIGGERS, BETA, SIGMA, KEYS = 16, 0.05, 2.0, samples(20_000)
 SHAPES = {"toeplitz": (0.5, 20, 0), "weighted": (0.65, 16, 12)}
 
 

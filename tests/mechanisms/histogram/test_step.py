@@ -13,8 +13,11 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from susurrus.mechanisms.histogram.plan import Column
+from susurrus.mechanisms.histogram.registry import build_strategy, plan_of
 from susurrus.mechanisms.histogram.states import UNKNOWN, FactoredStates
-from susurrus.mechanisms.histogram.strategy import Column, Increments, ListSums, Plan, Strategy, build_strategy
+from susurrus.mechanisms.histogram.strategy import Increments, Strategy
+from susurrus.mechanisms.histogram.user_lists import ListSums
 from susurrus.mechanisms.noise import NoiseSource, WindowNoise
 
 VISITS = Column(name="visits", kind="count")
@@ -22,10 +25,10 @@ USERS = Column(name="users", kind="users")
 BYTES = Column(name="bytes", kind="sum", bound=1000)
 # Loose budgets, so that small numbers of users already give every outcome.
 PLANS = {
-    "toeplitz": Plan(
+    "toeplitz": plan_of(
         strategy="toeplitz", triggers=12, epsilon=8.0, delta=0.02, columns=(VISITS,), max_records=3, minimum_users=0
     ),
-    "toeplitz, several columns": Plan(
+    "toeplitz, several columns": plan_of(
         strategy="toeplitz",
         triggers=9,
         epsilon=9.0,
@@ -36,32 +39,32 @@ PLANS = {
         max_keys=3,
         minimum_users=2,
     ),
-    "weighted": Plan(
-        strategy="weighted", triggers=12, epsilon=8.0, delta=0.02, columns=(VISITS, BYTES), max_records=5, max_keys=4
+    "weighted": plan_of(
+        strategy="weighted", triggers=12, epsilon=8.0, delta=0.02, columns=(VISITS, BYTES), max_records=5, ranked_keys=4
     ),
-    "weighted, gate": Plan(
+    "weighted, gate": plan_of(
         strategy="weighted", triggers=12, epsilon=7.0, delta=0.02, columns=(USERS,), max_records=3, minimum_users=3
     ),
-    "adaptive": Plan(
+    "adaptive": plan_of(
         strategy="adaptive",
         triggers=12,
         epsilon=8.0,
         delta=0.02,
         columns=(VISITS, BYTES),
         max_records=5,
-        max_keys=3,
+        ranked_keys=3,
         minimum_users=1,
     ),
-    "closing": Plan(
+    "closing": plan_of(
         strategy="closing",
         triggers=12,
         epsilon=8.0,
         delta=0.02,
         columns=(VISITS, BYTES),
         max_records=5,
-        max_keys=3,
+        ranked_keys=3,
         minimum_users=1,
-        closing_keys=4,
+        keys=4,
     ),
 }
 SEED = 11
@@ -432,7 +435,7 @@ def test_the_gate_wants_strictly_more_users(name: str) -> None:
 
 
 def test_columns_that_count_the_same_users_share_one_mechanism() -> None:
-    plan = Plan(
+    plan = plan_of(
         strategy="toeplitz", triggers=5, epsilon=1.0, delta=1e-6, columns=(VISITS, USERS), max_records=4, discover=False
     )
     strategy = build_strategy(plan)
@@ -443,7 +446,7 @@ def test_columns_that_count_the_same_users_share_one_mechanism() -> None:
 
 
 class TestWithoutDiscovery:
-    PLAN = Plan(
+    PLAN = plan_of(
         strategy="toeplitz", triggers=5, epsilon=1.0, delta=1e-6, columns=(VISITS,), max_records=4, discover=False
     )
 
@@ -508,7 +511,7 @@ def test_triggers_outside_the_window_are_refused(trigger: int) -> None:
 @pytest.mark.parametrize(("name", "records"), [("toeplitz", 32), ("weighted", 40), ("adaptive", 40), ("closing", 40)])
 def test_a_thousand_triggers(name: Any, records: int) -> None:
     """The last trigger of a long window, against the full rational decoder."""
-    plan = Plan(strategy=name, triggers=1000, epsilon=6.0, delta=1e-9, columns=(VISITS,), max_records=records)
+    plan = plan_of(strategy=name, triggers=1000, epsilon=6.0, delta=1e-9, columns=(VISITS,), max_records=records)
     strategy: Any = build_strategy(plan)
     keys, noise = [b"%d" % i for i in range(5)], window()
     many = np.full(5, 1000)

@@ -7,11 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from susurrus.mechanisms.kalman import IntervalBank, filter_ranges
 from susurrus.mechanisms.local.estimate import Estimate, Totals, combine, estimate
-from susurrus.mechanisms.local.filter import Bank, filter_ranges
 from susurrus.mechanisms.local.hybrid import Hybrid
 from susurrus.mechanisms.local.randomness import Words
 from susurrus.mechanisms.local.window import GRID
+from tests.samples import samples
 
 
 def seeded(seed: int) -> Words:
@@ -52,7 +53,7 @@ def test_standard_errors_cover(alpha: float, slack: float) -> None:
     hybrid, theta = Hybrid(1.0, alpha), 10.0
     values = np.random.default_rng(2).beta(1, 4, 2000) * theta
     scores = []
-    for k in range(400):
+    for k in range(samples(400)):
         found = estimate(Totals.of(hybrid.randomise(values / theta, seeded(k))), theta, hybrid)
         scores.append((found.sum - values.sum()) / found.standard_error)
     deviation = float(np.std(scores))
@@ -68,7 +69,10 @@ def test_standard_errors_cover(alpha: float, slack: float) -> None:
 def test_the_error_of_few_reports_is_no_smaller_than_it_is(epsilon: float, reports: int, alpha: float) -> None:
     """The mean of a single bit is 0 or 1, where the next bit would seem to be sure."""
     hybrid = Hybrid(epsilon, alpha)
-    found = [estimate(Totals.of(hybrid.randomise(np.full(reports, 0.3), seeded(k))), 1.0, hybrid) for k in range(3_000)]
+    found = [
+        estimate(Totals.of(hybrid.randomise(np.full(reports, 0.3), seeded(k))), 1.0, hybrid)
+        for k in range(samples(3_000))
+    ]
     true = float(np.mean([(e.sum - 0.3 * reports) ** 2 for e in found]))
     assert true < 1.1 * float(np.mean([e.variance for e in found]))
 
@@ -121,7 +125,7 @@ class TestFilter:
         assert 0.5 < np.std(scores) < 1.2
 
     def test_a_single_interval_is_the_plain_estimate(self) -> None:
-        bank = Bank()
+        bank = IntervalBank()
         first = bank.open()
         bank.step(4.0, 2.5, 1.0)
         assert bank.read(first).sum == pytest.approx(10.0, rel=1e-3)

@@ -1,8 +1,9 @@
-"""Stochastic rounding, piecewise and their hybrid: law, unbiasedness, variances, and a leaking variant that is
+"""Stochastic rounding, piecewise and their hybrid: distribution, unbiasedness, variances, and a leaking variant that is
 caught.
 """
 
 import math
+from fractions import Fraction
 
 import mpmath
 import numpy as np
@@ -13,8 +14,9 @@ from hypothesis import strategies as st
 
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.mechanisms.local.hybrid import EPSILON_STAR, Hybrid, StochasticRounding, hybrid_alpha
-from susurrus.mechanisms.local.randomness import Words
+from susurrus.mechanisms.local.randomness import WORD, Words
 from susurrus.mechanisms.local.window import GRID
+from tests.samples import samples
 
 EPSILONS = (0.05, 0.2, 0.61, 1.0, 2.0, 6.0)
 
@@ -24,11 +26,17 @@ def seeded(seed: int) -> Words:
     return lambda n: rng.integers(0, 2**64, n, dtype=np.uint64)
 
 
+def probability(rounding: StochasticRounding, index: int) -> Fraction:
+    """Pr[1 | value index / 2**32], exactly."""
+    base, step = rounding._integers
+    return Fraction(base + index * step, WORD)
+
+
 class TestStochasticRounding:
     @pytest.mark.parametrize("epsilon", EPSILONS)
     def test_every_probability_keeps_the_bound_exactly(self, epsilon: float) -> None:
         rounding = StochasticRounding(epsilon)
-        least, most = rounding.exact_probability(0), rounding.exact_probability(GRID)
+        least, most = probability(rounding, 0), probability(rounding, GRID)
         assert least + most == 1
         with mpmath.workdps(80):
             bound = mpmath.exp(mpmath.mpf(epsilon))
@@ -40,9 +48,8 @@ class TestStochasticRounding:
     def test_the_decoded_mean_is_the_value(self, index: int, epsilon: float) -> None:
         rounding = StochasticRounding(epsilon)
         scale, offset = rounding.decoder
-        assert scale * float(rounding.exact_probability(index)) + offset == pytest.approx(
-            index / GRID, abs=1e-12 * scale
-        )
+        decoded = scale * float(probability(rounding, index)) + offset
+        assert decoded == pytest.approx(index / GRID, abs=1e-12 * scale)
 
     @pytest.mark.parametrize("epsilon", EPSILONS)
     def test_the_variance_is_the_papers(self, epsilon: float) -> None:
@@ -68,7 +75,7 @@ class TestHybrid:
     @pytest.mark.parametrize("epsilon", [0.7, 1.0, 2.0, 6.0])
     def test_the_papers_alpha_makes_the_variance_constant(self, epsilon: float) -> None:
         """[WXY+19]: with alpha = 1 - e^(-eps/2) the t^2 terms cancel; the worst case is then every case."""
-        _, _, square = Hybrid.paper(epsilon).variance_coefficients()
+        _, _, square = Hybrid(epsilon, hybrid_alpha(epsilon)).variance_coefficients()
         assert square == pytest.approx(0, abs=1e-6)
 
     @pytest.mark.parametrize("alpha", [0.0, 0.4, 1.0])
@@ -82,7 +89,7 @@ class TestHybrid:
     @pytest.mark.parametrize("alpha", [0.0, 0.4, 1.0])
     @pytest.mark.parametrize("fraction", [0.0, 0.2, 0.77, 1.0])
     def test_decoded_reports_are_unbiased_with_the_stated_variance(self, alpha: float, fraction: float) -> None:
-        hybrid, n = Hybrid(1.0, alpha), 200_000
+        hybrid, n = Hybrid(1.0, alpha), samples(200_000)
         decoded = hybrid.decode(hybrid.randomise(np.full(n, fraction), seeded(3)))
         variance = float(hybrid.variance(np.array([fraction]))[0])
         assert decoded.mean() == pytest.approx(fraction, abs=5 * math.sqrt(variance / n))
@@ -153,7 +160,7 @@ class TestLeak:
     @pytest.mark.parametrize(("mechanism", "leaks"), [("ours", False), ("rescaling", True)])
     def test_the_last_users_own_ratio(self, mechanism: str, leaks: bool) -> None:
         """Audit: the mean of everybody's outputs identifies the last user's value beyond e^epsilon."""
-        epsilon, n, rounds = 1.0, 2000, 400
+        epsilon, n, rounds = 1.0, 2000, samples(400)
 
         def means(last: float, seed: int) -> npt.NDArray[np.float64]:
             out = np.empty(rounds)
@@ -176,7 +183,7 @@ class TestLeak:
 
     @pytest.mark.statistical
     def test_an_unbiased_mean_tells_them_apart_too(self) -> None:
-        values = np.full(50_000, 0.3)
+        values = np.full(samples(50_000), 0.3)
         hybrid = Hybrid(1.0, 1.0)
         assert hybrid.decode(hybrid.randomise(values, seeded(5))).mean() == pytest.approx(0.3, abs=0.03)
         assert abs(rescaling_piecewise(values, 1.0, seeded(5)).mean() - 0.3) > 0.3

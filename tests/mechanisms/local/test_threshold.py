@@ -17,6 +17,7 @@ from susurrus.mechanisms.local.threshold import (
     round_up,
 )
 from susurrus.mechanisms.local.wave import SquareWave
+from tests.samples import samples
 
 
 def seeded(seed: int) -> Words:
@@ -49,7 +50,7 @@ class TestObjective:
         """Simulated from raw values to decoded reports; the authors' weights miss it by far."""
         rng = np.random.default_rng(1)
         n, hybrid, errors = 4000, Hybrid(1.0, alpha), []
-        for k in range(150):
+        for k in range(samples(150)):
             values = rng.exponential(20.0, n).clip(0, 200)
             decoded = theta * hybrid.decode(hybrid.randomise(values / theta, seeded(k)))
             gap = np.concatenate(([0.0], np.cumsum(decoded - values)))
@@ -117,7 +118,14 @@ class TestFit:
             "uniform": (rng.uniform(0, 100, n), 100.0),
         }[case]
 
-    @pytest.mark.parametrize("case", CASES)
+    # Seconds for each case; these two are the smoothest, and the one with a point mass.
+    @pytest.mark.parametrize(
+        "case",
+        [
+            case if case in ("exponential", "zeros") else pytest.param(case, marks=pytest.mark.campaign)
+            for case in CASES
+        ],
+    )
     @pytest.mark.parametrize(("epsilon", "factor"), [(0.6, 4.0), (2.0, 2.5)])
     def test_the_threshold_costs_little_over_the_best_one(self, case: str, epsilon: float, factor: float) -> None:
         """Expected error under the TRUE distribution of the chosen (theta, alpha), against the true optimum."""

@@ -14,6 +14,7 @@ from susurrus.mechanisms.local.randomness import Words
 from susurrus.mechanisms.local.reconstruction import Transition, em, ems, maximise, smooth
 from susurrus.mechanisms.local.wave import SquareWave, half_width, place, unplace
 from susurrus.mechanisms.local.window import GRID
+from tests.samples import samples
 
 Floats = npt.NDArray[np.float64]
 
@@ -83,7 +84,7 @@ class TestTransition:
     @pytest.mark.statistical
     def test_reports_fall_where_the_matrix_says(self) -> None:
         wave = SquareWave(1.0, 10.0)
-        values = np.random.default_rng(1).uniform(2.0, 4.0, 200_000)
+        values = np.random.default_rng(1).uniform(2.0, 4.0, samples(200_000))
         counts = wave.bucket_counts(wave.randomise(values, seeded(2)), 25)
         expected = Transition(wave, np.linspace(0, 1, 6), 25).dense()[:, 1] * values.size
         assert ((counts - expected) ** 2 / expected).sum() < 70  # 24 degrees of freedom, p about 2e-6
@@ -93,12 +94,12 @@ class TestTransition:
             Transition(SquareWave(1.0, 1.0), np.array([0.0, 0.5, 0.5, 1.0]), 8)
 
 
-def dense_em(matrix: Floats, counts: Floats, smoothing: bool, tolerance: float) -> tuple[Floats, int]:
+def dense_em(matrix: Floats, counts: Floats, smoothing: bool, tolerance: float) -> Floats:
     """Textbook EM with matrix products."""
     d = matrix.shape[1]
     f = np.full(d, 1 / d)
     before = counts @ np.log(matrix @ f)
-    for iteration in range(1, 10_001):
+    for _ in range(10_000):
         f = f * (matrix.T @ (counts / (matrix @ f)))
         f /= f.sum()
         if smoothing:
@@ -107,9 +108,9 @@ def dense_em(matrix: Floats, counts: Floats, smoothing: bool, tolerance: float) 
             f /= f.sum()
         after = counts @ np.log(matrix @ f)
         if abs(after - before) < tolerance:
-            return f, iteration
+            break
         before = after
-    return f, iteration
+    return f
 
 
 class TestMaximise:
@@ -121,9 +122,8 @@ class TestMaximise:
         counts = wave.bucket_counts(wave.randomise(values, seeded(4)), 96)
         edges = np.linspace(0, 1, 65)
         found = maximise(Transition(wave, edges, 96), counts, smoothing=smoothing)
-        reference, iterations = dense_em(direct(wave, edges, 96), counts.astype(float), smoothing, 1e-3)
-        assert abs(found.iterations - iterations) <= 1 + iterations // 100
-        np.testing.assert_allclose(found.frequencies, reference, atol=2e-4)
+        reference = dense_em(direct(wave, edges, 96), counts.astype(float), smoothing, 1e-3)
+        np.testing.assert_allclose(found, reference, atol=2e-4)
 
     @pytest.mark.statistical
     def test_the_distribution_comes_back(self) -> None:
@@ -132,9 +132,9 @@ class TestMaximise:
         truth = np.histogram(values, 64, (0, 100))[0] / values.size
         for method in (em, ems):
             found = method(wave, wave.randomise(values, seeded(6)), buckets=64, outputs=256)
-            assert np.abs(np.cumsum(found.frequencies) - np.cumsum(truth)).max() < 0.04
+            assert np.abs(np.cumsum(found) - np.cumsum(truth)).max() < 0.04
         wrong = em(SquareWave(1.0, 100.0), wave.randomise(values, seeded(6)), buckets=64, outputs=256)
-        assert np.abs(np.cumsum(wrong.frequencies) - np.cumsum(truth)).max() > 0.04
+        assert np.abs(np.cumsum(wrong) - np.cumsum(truth)).max() > 0.04
 
     def test_smoothing_keeps_the_total_and_spreads_a_spike(self) -> None:
         spike = np.zeros(9)

@@ -24,7 +24,7 @@ def seeded(seed: int) -> Words:
     return lambda n: rng.integers(0, 2**64, n, dtype=np.uint64)
 
 
-def law(window: Window) -> list[list[Fraction]]:
+def distribution(window: Window) -> list[list[Fraction]]:
     """The exact distribution of the code for every position, from the definition."""
     inner, outer = window.exact_probabilities()
     return [
@@ -49,7 +49,7 @@ class TestExactLaw:
     def test_probabilities_sum_to_one_and_keep_the_bound_on_the_whole_support(
         self, epsilon: float, cells: int, width: int
     ) -> None:
-        rows = law(Window(epsilon, width, cells))
+        rows = distribution(Window(epsilon, width, cells))
         assert all(sum(row) == 1 for row in rows)
         ratio = worst_ratio(rows)
         assert ratio_holds(ratio, epsilon)
@@ -72,7 +72,7 @@ class TestExactLaw:
         width = data.draw(st.integers(1, cells - 1))
         window = Window(epsilon, width, cells)
         scale, offset = window.decoder
-        for s, row in enumerate(law(window)):
+        for s, row in enumerate(distribution(window)):
             mean = sum(p * code for code, p in enumerate(row))
             assert scale * float(mean) + offset == pytest.approx(s / window.positions, abs=1e-6)
 
@@ -81,7 +81,7 @@ class TestExactLaw:
     def test_the_closed_form_variance_is_the_enumerated_one(self, epsilon: float, cells: int, width: int) -> None:
         window = Window(epsilon, width, cells)
         scale, _ = window.decoder
-        for s, row in enumerate(law(window)):
+        for s, row in enumerate(distribution(window)):
             mean = sum(p * code for code, p in enumerate(row))
             expected = float(sum(p * (code - mean) ** 2 for code, p in enumerate(row))) * scale**2
             assert window.variance(np.array([s / window.positions]))[0] == pytest.approx(expected, rel=1e-9)
@@ -98,7 +98,7 @@ class TestExactLaw:
 class TestSampling:
     @staticmethod
     def p_value(window: Window, position: int, codes: np.ndarray, bins: int = 40) -> float:
-        """Chi-square of codes against the exact law, in bins of equal width."""
+        """Chi-square of codes against the exact distribution, in bins of equal width."""
         edges = np.linspace(0, window.cells, bins + 1)
         inner, outer = (float(p) for p in window.exact_probabilities())
         covered = np.clip(edges[1:], position, position + window.width) - np.clip(
@@ -124,7 +124,7 @@ class TestSampling:
 
     def test_a_small_grid_is_hit_cell_by_cell(self) -> None:
         window = Window(1.0, 5, 12)
-        rows = law(window)
+        rows = distribution(window)
         for s in (0, 3, 7):
             observed = np.bincount(window.randomise(np.full(120_000, s), seeded(s)), minlength=12)
             expected = np.array([float(p) for p in rows[s]]) * 120_000

@@ -12,6 +12,7 @@ from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.mechanisms.noise import NoiseSource, WindowNoise
 from susurrus.mechanisms.stream.addresses import GRID
 from susurrus.mechanisms.stream.hierarchy import Hierarchy, choose_smoothing, smoothing_for_mean
+from tests.samples import samples
 
 
 def noise() -> WindowNoise:
@@ -127,7 +128,7 @@ class TestNoiseScale:
 
     hierarchy = Hierarchy(fanout=16, layers=2, leaf=16, shares=(0.25, 0.75))
 
-    def leaf_scales(self, theta: int, trees: int = 200) -> np.ndarray:
+    def leaf_scales(self, theta: int, trees: int = samples(200)) -> np.ndarray:
         drawn = [self.hierarchy.draw(noise(), [b"s"], tree, theta, 0.5)[0] for tree in range(trees)]
         return np.concatenate(drawn, axis=None) / GRID
 

@@ -22,9 +22,10 @@ from susurrus.mechanisms.stream.pak_parameters import (
     tree_error,
 )
 from susurrus.mechanisms.stream.quantile import SmoothQuantile
+from tests.samples import samples
 
 THRESHOLD = SmoothQuantile(bound=200, epsilon=0.8, delta=1e-5, holdout=300, tail=0.02, beta_tail=0.05, inflation=1.2)
-LAW = Pak(threshold=THRESHOLD, epsilon=1.0, horizon=300 + 100)
+MECHANISM = Pak(threshold=THRESHOLD, epsilon=1.0, horizon=300 + 100)
 
 
 def noise(name: str = "p") -> WindowNoise:
@@ -35,16 +36,18 @@ def series(length: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).integers(0, 50, length)
 
 
-def run(batches: list[np.ndarray], source: WindowNoise, law: Pak = LAW) -> tuple[PakState, np.ndarray, np.ndarray]:
-    state, running, errors = law.start(), [], []
+def run(
+    batches: list[np.ndarray], source: WindowNoise, mechanism: Pak = MECHANISM
+) -> tuple[PakState, np.ndarray, np.ndarray]:
+    state, running, errors = mechanism.start(), [], []
     for batch in batches:
-        rest = law.collect(state, batch)
-        if state.position == law.holdout and not state.theta:
-            first = law.open(state, source, b"s")
+        rest = mechanism.collect(state, batch)
+        if state.position == mechanism.holdout and not state.theta:
+            first = mechanism.open(state, source, b"s")
             running.append(first.running)
             errors.append(first.error)
         if state.theta:
-            part = law.advance(state, rest, source, b"s")
+            part = mechanism.advance(state, rest, source, b"s")
             running.append(part.running)
             errors.append(part.error)
         state = PakState.unpack(state.pack())
@@ -90,7 +93,7 @@ def test_each_tree_of_a_long_stream_has_noise_of_its_own():
 @pytest.mark.statistical
 def test_error_bars_hold_across_trees_and_include_theta():
     ratios, planted = [], []
-    for number in range(80):
+    for number in range(samples(80)):
         values = series(800, seed=number)
         state, running, errors = run([values], noise(f"s{number}"))
         clipped = np.minimum(values, state.theta)
@@ -106,11 +109,11 @@ def test_error_bars_hold_across_trees_and_include_theta():
 @pytest.mark.statistical
 def test_the_initial_block_must_be_clipped_at_theta():
     """With theta fixed, replacing one held-out value by B moves the block by at most theta; unclipped, by B."""
-    law = dataclasses.replace(LAW, threshold=dataclasses.replace(THRESHOLD, bound=10_000, inflation=0.05))
+    mechanism = dataclasses.replace(MECHANISM, threshold=dataclasses.replace(THRESHOLD, bound=10_000, inflation=0.05))
     values = series(300)
     loud = values.copy()
     loud[0] = 10_000
-    state, running, _ = run([values], noise(), law)
+    state, running, _ = run([values], noise(), mechanism)
     clipped = int(np.minimum(values, state.theta).sum())
     drawn = int(running[0]) - clipped
     assert abs(int(np.minimum(loud, state.theta).sum()) + drawn - int(running[0])) <= state.theta
@@ -119,31 +122,22 @@ def test_the_initial_block_must_be_clipped_at_theta():
 
 def test_levels_cover_powers_of_two():
     for leaves in (1, 2, 3, 4, 127, 128, 129):
-        law = Pak(threshold=THRESHOLD, epsilon=1.0, horizon=300 + leaves)
-        assert law.levels == max(math.floor(math.log2(i)) + 1 for i in range(1, leaves + 1))
-
-
-@given(st.integers(0, 127), st.integers(0, 127))
-def test_range_error_counts_the_nodes_that_differ(a, b):
-    first, last = min(a, b), max(a, b)
-
-    def nodes(i: int) -> set[tuple[int, int]]:
-        return {(level, (i >> level) - 1) for level in range(7) if i >> level & 1}
-
-    law = Pak(threshold=THRESHOLD, epsilon=1.0, horizon=300 + 100)
-    expected = math.sqrt(2 * len(nodes(first) ^ nodes(last))) * 10 * 7
-    assert law.range_error(first, last, 10) == pytest.approx(expected)
+        mechanism = Pak(threshold=THRESHOLD, epsilon=1.0, horizon=300 + leaves)
+        assert mechanism.levels == max(math.floor(math.log2(i)) + 1 for i in range(1, leaves + 1))
 
 
 def test_steps_and_their_errors():
-    state = LAW.start()
-    rest = LAW.collect(state, series(600))
-    LAW.open(state, noise(), b"s")
-    released = LAW.advance(state, rest, noise(), b"s")
+    state = MECHANISM.start()
+    rest = MECHANISM.collect(state, series(600))
+    MECHANISM.open(state, noise(), b"s")
+    released = MECHANISM.advance(state, rest, noise(), b"s")
     np.testing.assert_array_equal(np.diff(released.running), released.step[1:])
     np.testing.assert_array_equal(released.last_position, np.arange(300, 600))
     for i in (1, 2, 3, 8, 64, 100):
-        expected = math.sqrt(LAW.range_error(i - 1, i, state.theta) ** 2 + 1 / 12)
+        # Two prefixes share the nodes of one level that end at the same leaf.
+        before, after = ({(level, j >> level) for level in range(7) if j >> level & 1} for j in (i - 1, i))
+        scale = state.theta * MECHANISM.levels / MECHANISM.epsilon
+        expected = math.sqrt(2 * len(before ^ after) * scale**2 + 1 / 12)
         assert released.step_error[i - 1] == pytest.approx(expected)
 
 
@@ -157,12 +151,12 @@ def test_accounting_of_the_parts_with_dp_accounting():
     from dp_accounting.pld import PLDAccountant
 
     accountant = PLDAccountant()
-    accountant.compose(dp_event.LaplaceDpEvent(LAW.levels / LAW.epsilon), LAW.levels)
-    assert accountant.get_epsilon(1e-12) <= LAW.epsilon + 1e-3
-    assert LAW.threshold.epsilon + (LAW.epsilon - LAW.threshold.epsilon) <= LAW.epsilon
+    accountant.compose(dp_event.LaplaceDpEvent(MECHANISM.levels / MECHANISM.epsilon), MECHANISM.levels)
+    assert accountant.get_epsilon(1e-12) <= MECHANISM.epsilon + 1e-3
+    assert MECHANISM.threshold.epsilon + (MECHANISM.epsilon - MECHANISM.threshold.epsilon) <= MECHANISM.epsilon
     block = PLDAccountant()
-    block.compose(dp_event.LaplaceDpEvent(1 / (LAW.epsilon - LAW.threshold.epsilon)))
-    assert block.get_epsilon(1e-12) == pytest.approx(LAW.epsilon - LAW.threshold.epsilon, rel=1e-2)
+    block.compose(dp_event.LaplaceDpEvent(1 / (MECHANISM.epsilon - MECHANISM.threshold.epsilon)))
+    assert block.get_epsilon(1e-12) == pytest.approx(MECHANISM.epsilon - MECHANISM.threshold.epsilon, rel=1e-2)
 
 
 class TestParameters:
@@ -187,9 +181,9 @@ class TestParameters:
     @pytest.mark.statistical
     def test_bounds_hold_as_often_as_they_say(self):
         rng = np.random.default_rng(0)
-        sums = np.abs(rng.laplace(0, 7 / 0.5, (4000, 7)).sum(axis=1))
+        sums = np.abs(rng.laplace(0, 7 / 0.5, (samples(4000), 7)).sum(axis=1))
         assert (sums > tree_error(100, 0.5, 0.1)).mean() < 0.1
-        excess = np.maximum(rng.exponential(size=(400, 5000)) - 2 * math.log(20), 0).sum(axis=1)
+        excess = np.maximum(rng.exponential(size=(samples(400), 5000)) - 2 * math.log(20), 0).sum(axis=1)
         assert (excess > tail_error(5000, 1 / 20, 2.0, 0.1)).mean() < 0.1
         assert excess.mean() == pytest.approx(5000 / 400, rel=0.1)  # n p^r: what the paper's bound leaves out
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from susurrus.mechanisms.noise import NoiseSource, WindowNoise
 from susurrus.mechanisms.stream.pak import Pak
 from susurrus.mechanisms.stream.quantile import SmoothQuantile
-from susurrus.mechanisms.stream.table import HOT_BYTES, PakTable, TopsTable, stream_address
+from susurrus.mechanisms.stream.table import PakTable, TopsTable, stream_address
 from susurrus.mechanisms.stream.tops import Tops
 
 TOPS = Tops.default(bound=100, epsilon=0.5, holdout=20, range_limit=1024, fanout=4, smoothing=1)
@@ -61,4 +61,4 @@ def test_addresses_of_partitions_and_streams_differ():
     assert len(TopsTable(TOPS).pack_hot(np.arange(0))) == 0
     table = TopsTable(TOPS)
     table.add(b"s", None, None)
-    assert len(table.pack_hot(np.array([0]))[0]) == HOT_BYTES
+    assert len(table.pack_hot(np.array([0]))[0]) == 24

@@ -18,11 +18,11 @@ from susurrus.mechanisms.stream.quantile import (
     exact_smoothness,
     quantile_rank,
     smooth_sensitivity,
-    smooth_sensitivity_by_definition,
     textbook_smoothness,
     unit_laplace,
 )
 from susurrus.mechanisms.stream.threshold import NoisyMax, squared_error_slope
+from tests.samples import samples
 
 
 def noise(name: str = "p") -> WindowNoise:
@@ -36,8 +36,8 @@ def streams(n: int) -> list[bytes]:
 # --- Noisy Max ---------------------------------------------------------------------------------------------------
 
 
-def brute_scores(values: list[int], law: NoisyMax) -> list[int]:
-    return [-sum(v > t for v in values) * GRID - round(t * law.slope * GRID) for t in law.candidates]
+def brute_scores(values: list[int], mechanism: NoisyMax) -> list[int]:
+    return [-sum(v > t for v in values) * GRID - round(t * mechanism.slope * GRID) for t in mechanism.candidates]
 
 
 values_list = st.lists(st.integers(0, 12), min_size=1, max_size=8)
@@ -45,22 +45,24 @@ values_list = st.lists(st.integers(0, 12), min_size=1, max_size=8)
 
 @given(values_list, st.sampled_from([0.0, 0.4, 1.7]))
 def test_scores_are_the_corrected_query(values, slope):
-    law = NoisyMax(bound=10, epsilon=1.0, slope=slope, candidates=(1, 2, 4, 7, 10))
+    mechanism = NoisyMax(bound=10, epsilon=1.0, slope=slope, candidates=(1, 2, 4, 7, 10))
     clipped = [min(v, 10) for v in values]
-    assert law.scores(law.count(np.array(values))).tolist() == brute_scores(clipped, law)
+    assert mechanism.scores(mechanism.count(np.array(values))).tolist() == brute_scores(clipped, mechanism)
 
 
 @given(values_list, st.data())
 def test_replacing_one_value_moves_all_scores_one_way_by_at_most_one(values, data):
-    law = NoisyMax(bound=10, epsilon=1.0, slope=0.4, candidates=tuple(range(1, 11)))
+    mechanism = NoisyMax(bound=10, epsilon=1.0, slope=0.4, candidates=tuple(range(1, 11)))
     other = list(values)
     other[data.draw(st.integers(0, len(values) - 1))] = data.draw(st.integers(0, 12))
-    change = (law.scores(law.count(np.array(other))) - law.scores(law.count(np.array(values)))) / GRID
+    change = (
+        mechanism.scores(mechanism.count(np.array(other))) - mechanism.scores(mechanism.count(np.array(values)))
+    ) / GRID
     assert set(change.tolist()) <= {0.0, 1.0} or set(change.tolist()) <= {0.0, -1.0}
 
 
 def winning_probabilities(scores: list[float], epsilon: float, one_sided: bool) -> np.ndarray:
-    """Exact law of the argmax, by quadrature over the winner's noise."""
+    """Exact mechanism of the argmax, by quadrature over the winner's noise."""
 
     def density(x: float) -> float:
         if one_sided:
@@ -90,7 +92,7 @@ class TestNoisyMaxPrivacy:
     EPSILON = 0.8
 
     @staticmethod
-    def law(one_sided: bool) -> NoisyMax:
+    def mechanism(one_sided: bool) -> NoisyMax:
         return NoisyMax(bound=6, epsilon=0.8, slope=0.3, candidates=(1, 2, 3, 4, 6), one_sided=one_sided)
 
     def loss(self, scores: list[float], neighbour: list[float], one_sided: bool) -> float:
@@ -100,28 +102,28 @@ class TestNoisyMaxPrivacy:
         return float(np.abs(np.log(p / q)).max())
 
     def test_no_pair_of_neighbours_loses_more_than_epsilon(self, one_sided):
-        law = self.law(one_sided)
+        mechanism = self.mechanism(one_sided)
         worst = 0.0
         for low in range(0, 6, 2):
             for high in range(low + 1, 7, 2):
-                one = law.scores(law.count(np.array([low, 2, 3, 5]))) / GRID
-                two = law.scores(law.count(np.array([high, 2, 3, 5]))) / GRID
+                one = mechanism.scores(mechanism.count(np.array([low, 2, 3, 5]))) / GRID
+                two = mechanism.scores(mechanism.count(np.array([high, 2, 3, 5]))) / GRID
                 worst = max(worst, self.loss(list(one), list(two), one_sided))
         assert 0.1 < worst <= self.EPSILON + 1e-6
 
     def test_half_the_noise_would_be_caught(self, one_sided):
-        """The same law with scores doubled is noise of scale 1 / (2 epsilon): some pair loses more than epsilon."""
+        """The same mechanism with scores doubled is noise of scale 1 / (2 epsilon): some pair loses more than epsilon."""
         assert self.loss([0.0, 0, 0, 0, -20], [0.0, 0, -2, -2, -20], one_sided) > self.EPSILON
 
 
 @pytest.mark.statistical
 def test_release_follows_the_exact_law():
-    law = NoisyMax(bound=6, epsilon=0.8, slope=0.3, candidates=(1, 2, 3, 4, 6), one_sided=True)
-    counts = law.count(np.array([0, 2, 3, 5]))
-    n = 20_000
-    thetas = law.release(np.tile(counts, (n, 1)), noise(), streams(n))
-    seen = np.array([(thetas == t).mean() for t in law.candidates])
-    expected = winning_probabilities(list(law.scores(counts) / GRID), 0.8, True)
+    mechanism = NoisyMax(bound=6, epsilon=0.8, slope=0.3, candidates=(1, 2, 3, 4, 6), one_sided=True)
+    counts = mechanism.count(np.array([0, 2, 3, 5]))
+    n = samples(20_000)
+    thetas = mechanism.release(np.tile(counts, (n, 1)), noise(), streams(n))
+    seen = np.array([(thetas == t).mean() for t in mechanism.candidates])
+    expected = winning_probabilities(list(mechanism.scores(counts) / GRID), 0.8, True)
     assert np.abs(seen - expected).max() < 5 * math.sqrt(0.25 / n)
 
 
@@ -143,8 +145,10 @@ def test_theta_from_the_unclipped_maximum_is_caught():
     quiet = np.full(500, 3)
     loud = quiet.copy()
     loud[0] = 1000
-    law = NoisyMax.geometric(bound=1000, epsilon=1.0, holdout=500, range_limit=4096, fanout=16)
-    ours = [law.release(np.tile(law.count(v), (n, 1)), noise(), streams(n)).astype(float) for v in (loud, quiet)]
+    mechanism = NoisyMax.geometric(bound=1000, epsilon=1.0, holdout=500, range_limit=4096, fanout=16)
+    ours = [
+        mechanism.release(np.tile(mechanism.count(v), (n, 1)), noise(), streams(n)).astype(float) for v in (loud, quiet)
+    ]
     assert not distinguished(*ours, 1.0)
     assert distinguished(planted(loud, n), planted(quiet, n), 1.0)
 
@@ -155,15 +159,28 @@ def test_the_slope_is_the_papers():
 
 
 def test_a_stream_keeps_its_theta_whoever_it_is_batched_with():
-    law = NoisyMax.geometric(bound=100, epsilon=0.5, holdout=50, range_limit=4096, fanout=16)
+    mechanism = NoisyMax.geometric(bound=100, epsilon=0.5, holdout=50, range_limit=4096, fanout=16)
     rng = np.random.default_rng(0)
-    counts = np.stack([law.count(rng.integers(0, 100, 50)) for _ in range(4)])
-    together = law.release(counts, noise(), streams(4))
-    alone = [int(law.release(counts[i : i + 1], noise(), [s])[0]) for i, s in enumerate(streams(4))]
+    counts = np.stack([mechanism.count(rng.integers(0, 100, 50)) for _ in range(4)])
+    together = mechanism.release(counts, noise(), streams(4))
+    alone = [int(mechanism.release(counts[i : i + 1], noise(), [s])[0]) for i, s in enumerate(streams(4))]
     assert together.tolist() == alone
 
 
 # --- Smooth sensitivity -------------------------------------------------------------------------------------------
+
+
+def smooth_sensitivity_by_definition(values: np.ndarray, rank: int, smoothness: float, bound: int) -> float:
+    """Return max_k e^{-bk} max_t (x_(P+t) - x_(P+t-k-1)), by brute force."""
+    m = len(values)
+    x = np.sort(np.clip(values, 0, bound))
+
+    def at(position: int) -> int:
+        return 0 if position < 1 else bound if position > m else int(x[position - 1])
+
+    return max(
+        math.exp(-smoothness * k) * max(at(rank + t) - at(rank + t - k - 1) for t in range(k + 2)) for k in range(m + 1)
+    )
 
 
 @settings(max_examples=300)
@@ -251,65 +268,67 @@ class TestDilation:
         assert dilation_delta(60, 60 / (2 * math.log(2 / delta))) > delta
 
     def test_the_textbooks_smoothness_is_broken_by_an_input_and_ours_is_not(self):
-        """P zeros, a run of values falling as e^-bd, the rest at the bound; a zero becomes the bound. Both theta's laws are
+        """P zeros, a run of values falling as e^-bd, the rest at the bound; a zero becomes the bound. Both theta's mechanisms are
         known here, so the delta that an event needs is a difference of two numbers."""
         delta, holdout, bound, epsilon = 2.0**-20, 65_536, 1 << 20, 51.0  # a total of 60
 
         def needed(b: float) -> float:
-            law = SmoothQuantile(bound=bound, epsilon=epsilon, delta=delta, holdout=holdout, tail=0.005, beta_tail=0.3)
+            mechanism = SmoothQuantile(
+                bound=bound, epsilon=epsilon, delta=delta, holdout=holdout, tail=0.005, beta_tail=0.3
+            )
             run = np.floor(bound * np.exp(-b * np.arange(1, 200))).astype(np.int64)[::-1]
-            before = np.concatenate([np.zeros(law.rank, np.int64), run[run > 0]])
+            before = np.concatenate([np.zeros(mechanism.rank, np.int64), run[run > 0]])
             before = np.concatenate([before, np.full(holdout - len(before), bound)])
             after = before.copy()
             after[0] = bound
-            kappa = 1 / (1 - math.expm1(b) * law.offset / law.scale_divisor)
-            laws = []
+            kappa = 1 / (1 - math.expm1(b) * mechanism.offset / mechanism.scale_divisor)
+            mechanisms = []
             for values in (before, after):
-                spread = kappa * smooth_sensitivity(values, law.rank, b, bound) / law.scale_divisor
-                laws.append((float(np.sort(values)[law.rank - 1]) + spread * law.offset, spread))
+                spread = kappa * smooth_sensitivity(values, mechanism.rank, b, bound) / mechanism.scale_divisor
+                mechanisms.append((float(np.sort(values)[mechanism.rank - 1]) + spread * mechanism.offset, spread))
 
             def beyond(x: float, centre: float, scale: float) -> float:
                 z = (x - centre) / scale
                 return math.exp(-z) / 2 if z >= 0 else 1 - math.exp(z) / 2
 
-            points = np.linspace(laws[1][0], laws[1][0] + 60 * laws[1][1], 4000).tolist()
-            return max(beyond(x, *laws[1]) - math.exp(epsilon) * beyond(x, *laws[0]) for x in points)
+            points = np.linspace(mechanisms[1][0], mechanisms[1][0] + 60 * mechanisms[1][1], 4000).tolist()
+            return max(beyond(x, *mechanisms[1]) - math.exp(epsilon) * beyond(x, *mechanisms[0]) for x in points)
 
         assert needed(epsilon / (2 * math.log(2 / delta))) > 100 * delta
         assert needed(textbook_smoothness(epsilon, delta)) <= delta
 
 
 class TestSmoothQuantile:
-    def law(self, **changes) -> SmoothQuantile:
+    def mechanism(self, **changes) -> SmoothQuantile:
         given = {"bound": 100, "epsilon": 1.0, "delta": 2.0**-20, "holdout": 400, "tail": 0.05, "beta_tail": 0.01}
         return SmoothQuantile(**(given | changes))
 
     def test_kappa_times_smooth_sensitivity_bounds_the_shifted_quantile(self):
         """Local sensitivity of x_(P) + kappa SS Q / a, over all replacements of one value, is at most kappa SS."""
-        law = self.law(bound=6, holdout=8, tail=0.3, epsilon=4.0)
+        mechanism = self.mechanism(bound=6, holdout=8, tail=0.3, epsilon=4.0)
         rng = np.random.default_rng(0)
         for _ in range(20):
             values = rng.integers(0, 7, 8)
 
             def shifted(v: np.ndarray) -> tuple[float, float]:
-                spread = smooth_sensitivity(v, law.rank, law.smoothness, 6)
-                centre = float(np.sort(v)[law.rank - 1])
-                return centre + law.kappa * spread * law.offset / law.scale_divisor, spread
+                spread = smooth_sensitivity(v, mechanism.rank, mechanism.smoothness, 6)
+                centre = float(np.sort(v)[mechanism.rank - 1])
+                return centre + mechanism.kappa * spread * mechanism.offset / mechanism.scale_divisor, spread
 
             here, spread = shifted(values)
             for i in range(8):
                 for v in range(7):
                     other = values.copy()
                     other[i] = v
-                    assert abs(shifted(other)[0] - here) <= law.kappa * spread * (1 + 1e-9)
+                    assert abs(shifted(other)[0] - here) <= mechanism.kappa * spread * (1 + 1e-9)
 
     @pytest.mark.statistical
     def test_tau_stays_below_the_quantile_as_often_as_beta_says(self):
-        law = self.law(beta_tail=0.1)
+        mechanism = self.mechanism(beta_tail=0.1)
         values = np.random.default_rng(1).integers(0, 60, 400)
-        centre = float(np.sort(values)[law.rank - 1])
-        n = 2000
-        below = np.mean([law.tau(values, noise(), s) < centre for s in streams(n)])
+        centre = float(np.sort(values)[mechanism.rank - 1])
+        n = samples(2000)
+        below = np.mean([mechanism.tau(values, noise(), s) < centre for s in streams(n)])
         assert abs(below - 0.1) < 5 * math.sqrt(0.1 * 0.9 / n)
 
     def test_unit_laplace_has_the_law_of_its_bits(self):
@@ -321,8 +340,8 @@ class TestSmoothQuantile:
 
     def test_impossible_constants_are_refused(self):
         with pytest.raises(ConfigurationError, match="kappa"):
-            self.law(epsilon=0.2, delta=0.5, beta_tail=1e-9)
+            self.mechanism(epsilon=0.2, delta=0.5, beta_tail=1e-9)
         with pytest.raises(ConfigurationError, match="tail"):
-            self.law(tail=0.001)
+            self.mechanism(tail=0.001)
         with pytest.raises(ConfigurationError, match="holdout"):
-            self.law().tau(np.zeros(3, dtype=np.int64), noise(), b"s")
+            self.mechanism().tau(np.zeros(3, dtype=np.int64), noise(), b"s")

@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 
 from susurrus.mechanisms.noise import NoiseSource, WindowNoise
 from susurrus.mechanisms.stream.range_sums import ReleasedStream
-from susurrus.mechanisms.stream.smoothers import Guesser, Smoother, guess_weights, published_values
+from susurrus.mechanisms.stream.smoothers import Smoother, guess_weights, guesses
 from susurrus.mechanisms.stream.tops import LeafReleases, StreamState, Tops
 
 SETTINGS = {"bound": 100, "epsilon": 0.5, "holdout": 64, "range_limit": 4096, "fanout": 4, "smoothing": 1}
-LAWS = {"default": Tops.default(**SETTINGS), "paper": Tops.paper(**SETTINGS)}
+MECHANISMS = {"default": Tops.default(**SETTINGS), "paper": Tops.paper(**SETTINGS)}
 
 
 def noise(name: str = "p") -> WindowNoise:
@@ -22,84 +22,78 @@ def series(length: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).integers(0, 40, length)
 
 
-def run(law: Tops, batches: list[np.ndarray], source: WindowNoise, *, repack: bool = False) -> tuple:
-    state, parts, values = law.start(), [], []
+def run(mechanism: Tops, batches: list[np.ndarray], source: WindowNoise, *, repack: bool = False) -> tuple:
+    state, parts = mechanism.start(), []
     for batch in batches:
-        rest = law.collect(state, batch)
-        if state.position == law.holdout and not state.theta:
-            law.open([state], source, [b"s"])
+        rest = mechanism.collect(state, batch)
+        if state.position == mechanism.holdout and not state.theta:
+            mechanism.open([state], source, [b"s"])
         if state.theta:
-            part = law.advance(state, rest, source, b"s")
+            part = mechanism.advance(state, rest, source, b"s")
             parts.append(part)
-            values.append(law.publish_values(state, part, len(rest)))
         if repack:
-            state = StreamState.unpack(state.pack(), law)
+            state = StreamState.unpack(state.pack(), mechanism)
     columns = {
         name: np.concatenate([getattr(part, name) for part in parts]) for name in LeafReleases.__dataclass_fields__
     }
-    return state, columns, np.concatenate(values)
+    return state, columns
 
 
-@pytest.mark.parametrize("law", LAWS.values(), ids=LAWS)
+@pytest.mark.parametrize("mechanism", MECHANISMS.values(), ids=MECHANISMS)
 class TestStateMachine:
     @settings(max_examples=15, deadline=None)
     @given(cuts=st.lists(st.integers(1, 1499), max_size=12))
-    def test_batches_and_restarts_do_not_change_a_bit(self, law, cuts):
+    def test_batches_and_restarts_do_not_change_a_bit(self, mechanism, cuts):
         values = series(1500)
-        whole_state, whole, published = run(law, [values], noise())
-        state, columns, again = run(law, np.split(values, sorted(set(cuts))), noise(), repack=True)
+        whole_state, whole = run(mechanism, [values], noise())
+        state, columns = run(mechanism, np.split(values, sorted(set(cuts))), noise(), repack=True)
         for name, column in whole.items():
             np.testing.assert_array_equal(columns[name], column)
-        np.testing.assert_array_equal(again, published)
         assert state.pack() == whole_state.pack()
 
-    def test_leaves_are_clipped_sums_plus_the_trees_noise(self, law):
+    def test_leaves_are_clipped_sums_plus_the_trees_noise(self, mechanism):
         values = series(64 + 4096)
-        state, columns, _ = run(law, [values], noise())
+        state, columns = run(mechanism, [values], noise())
         clipped = np.minimum(values[64:], state.theta).reshape(-1, 4).sum(axis=1)
         drawn = []
-        for tree, entry in enumerate(columns["entry"][:: law.base.leaves].tolist()):
-            hierarchy = law.menu[entry]
-            drawn.append(hierarchy.rounded(hierarchy.draw(noise(), [b"s"], tree, state.theta, law.epsilon))[0])
+        for tree, entry in enumerate(columns["entry"][:: mechanism.base.leaves].tolist()):
+            hierarchy = mechanism.menu[entry]
+            drawn.append(hierarchy.rounded(hierarchy.draw(noise(), [b"s"], tree, state.theta, mechanism.epsilon))[0])
         np.testing.assert_array_equal(columns["leaf_sum"], clipped + np.concatenate(drawn))
         np.testing.assert_array_equal(columns["running"], np.cumsum(columns["leaf_sum"]))
         np.testing.assert_array_equal(columns["last_position"], 64 + 4 * np.arange(1, 1025) - 1)
 
-    def test_every_menu_entry_spends_epsilon_once(self, law):
-        for hierarchy in law.menu:
+    def test_every_menu_entry_spends_epsilon_once(self, mechanism):
+        for hierarchy in mechanism.menu:
             assert 1 - 1e-9 < sum(hierarchy.shares) <= 1
 
-    def test_published_values_add_up_to_the_leaves(self, law):
-        _, columns, published = run(law, [series(64 + 1000)], noise())
-        np.testing.assert_allclose(published.reshape(-1, 4).sum(axis=1), columns["leaf_sum"])
-
-    def test_values_outside_the_bound_are_clamped(self, law):
+    def test_values_outside_the_bound_are_clamped(self, mechanism):
         values = series(500)
         wild = np.where(values > 35, values + 10**6, values)
         wild = np.where(values < 2, -(10**9), wild)
         tame = np.clip(wild, 0, 100)
-        assert run(law, [wild], noise())[0].pack() == run(law, [tame], noise())[0].pack()
+        assert run(mechanism, [wild], noise())[0].pack() == run(mechanism, [tame], noise())[0].pack()
 
 
 @given(cuts=st.lists(st.integers(1, 1999), max_size=6))
 def test_what_is_held_of_a_long_holdout_is_its_histogram(cuts):
-    law = Tops.default(bound=100, epsilon=0.5, holdout=3000, range_limit=4096)
-    state, values = law.start(), series(2000)
+    mechanism = Tops.default(bound=100, epsilon=0.5, holdout=3000, range_limit=4096)
+    state, values = mechanism.start(), series(2000)
     for batch in np.split(values, sorted(set(cuts))):
-        law.collect(state, batch)
-        state = StreamState.unpack(state.pack(), law)
-    np.testing.assert_array_equal(law.histogram(state), law.threshold.count(values))
+        mechanism.collect(state, batch)
+        state = StreamState.unpack(state.pack(), mechanism)
+    np.testing.assert_array_equal(mechanism.histogram(state), mechanism.threshold.count(values))
     assert len(state.pack()) < 1200  # 40 distinct values, not 2000
 
 
 def test_a_value_of_the_holdout_changes_theta_only_and_a_later_one_its_tree_only():
     """The parallel composition the guarantee rests on, checked on the noise actually added."""
-    law = LAWS["paper"]
+    mechanism = MECHANISMS["paper"]
     values = series(64 + 2048)
     other = values.copy()
     other[64 + 700] += 5
-    state, one, _ = run(law, [values], noise())
-    _, two, _ = run(law, [other], noise())
+    state, one = run(mechanism, [values], noise())
+    _, two = run(mechanism, [other], noise())
     changed = np.flatnonzero(one["leaf_sum"] != two["leaf_sum"])
     assert changed.tolist() == [700 // 4]
     moved = two["leaf_sum"] - one["leaf_sum"]
@@ -111,20 +105,22 @@ class TestErrorBars:
     """Plain and filtered standard errors against the errors seen, over many streams."""
 
     @staticmethod
-    def collected(law: Tops, streams: int, length: int = 64 + 2048) -> list[tuple[ReleasedStream, np.ndarray, dict]]:
+    def collected(
+        mechanism: Tops, streams: int, length: int = 64 + 2048
+    ) -> list[tuple[ReleasedStream, np.ndarray, dict]]:
         result = []
         for number in range(streams):
             values = series(length, seed=number)
-            state, columns, _ = run(law, [values], noise(f"stream-{number}"))
-            trees = [law.menu[entry] for entry in columns["entry"][:: law.base.leaves].tolist()]
-            released = ReleasedStream(state.theta, law.epsilon, columns["leaf_sum"], trees, law.smoother)
+            state, columns = run(mechanism, [values], noise(f"stream-{number}"))
+            trees = [mechanism.menu[entry] for entry in columns["entry"][:: mechanism.base.leaves].tolist()]
+            released = ReleasedStream(state.theta, mechanism.epsilon, columns["leaf_sum"], trees, mechanism.smoother)
             result.append((released, np.minimum(values[64:], state.theta), columns))
         return result
 
     def test_plain_running_sums_and_ranges(self):
         first, last = np.array([0, 128, 400, 1024]), np.array([64, 132, 1600, 2048])
         ratios, running = [], []
-        for released, truth, columns in self.collected(LAWS["paper"], 60):
+        for released, truth, columns in self.collected(MECHANISMS["paper"], 60):
             estimate, error = released.plain(first, last)
             exact = np.array([truth[a:b].sum() for a, b in zip(first, last, strict=True)])
             ratios.append((estimate - exact) / error)
@@ -135,20 +131,20 @@ class TestErrorBars:
     def test_filtered_sums(self):
         first, last = np.array([0, 128, 400, 1024]), np.array([64, 640, 1600, 2048])
         ratios, gains = [], []
-        for released, truth, columns in self.collected(LAWS["default"], 40):
+        for released, truth, columns in self.collected(MECHANISMS["default"], 40):
             estimate, error = released.filtered(first, last)
             exact = np.array([truth[a:b].sum() for a, b in zip(first, last, strict=True)])
             ratios.append((estimate - exact) / error)
             gains.append([np.square(estimate - exact).mean(), np.square(released.plain(first, last)[0] - exact).mean()])
             at = np.flatnonzero(~np.isnan(columns["filtered"]))
-            assert len(at) == 2048 // (4 * 4 ** (LAWS["default"].base.layers - 2))
+            assert len(at) == 2048 // (4 * 4 ** (MECHANISMS["default"].base.layers - 2))
         assert 0.5 < np.std(np.array(ratios)) < 1.4
         better, plain = np.mean(gains, axis=0)
         assert better < plain
 
     def test_an_error_bar_without_theta_is_caught(self):
         ratios = []
-        for released, truth, _ in self.collected(LAWS["paper"], 20):
+        for released, truth, _ in self.collected(MECHANISMS["paper"], 20):
             estimate, error = released.plain(np.array([0]), np.array([2048]))
             ratios.append((estimate - truth.sum()) / (error / released.theta))
         assert np.std(ratios) > 3
@@ -156,11 +152,11 @@ class TestErrorBars:
 
 def test_filtered_running_sum_of_the_agent_is_the_readers():
     """The Kalman form (``advance``) and the dense form (``ReleasedStream``) agree with no layer below the blocks."""
-    law = Tops.default(bound=100, epsilon=0.5, holdout=64, range_limit=64, fanout=4, smoothing=1)
-    assert law.base.layers == 2
-    state, columns, _ = run(law, [series(64 + 64)], noise())
-    trees = [law.menu[entry] for entry in columns["entry"][:: law.base.leaves].tolist()]
-    released = ReleasedStream(state.theta, law.epsilon, columns["leaf_sum"], trees, law.smoother)
+    mechanism = Tops.default(bound=100, epsilon=0.5, holdout=64, range_limit=64, fanout=4, smoothing=1)
+    assert mechanism.base.layers == 2
+    state, columns = run(mechanism, [series(64 + 64)], noise())
+    trees = [mechanism.menu[entry] for entry in columns["entry"][:: mechanism.base.leaves].tolist()]
+    released = ReleasedStream(state.theta, mechanism.epsilon, columns["leaf_sum"], trees, mechanism.smoother)
     last = np.arange(4, 65, 4)
     mean, error = released.filtered(np.zeros(16, dtype=np.int64), last)
     np.testing.assert_allclose(columns["filtered"], mean, rtol=1e-6)
@@ -168,13 +164,15 @@ def test_filtered_running_sum_of_the_agent_is_the_readers():
 
 
 def test_reading_later_records_does_not_change_an_answer():
-    law = LAWS["default"]
-    state, columns, _ = run(law, [series(64 + 4096)], noise())
-    trees = [law.menu[entry] for entry in columns["entry"][:: law.base.leaves].tolist()]
+    mechanism = MECHANISMS["default"]
+    state, columns = run(mechanism, [series(64 + 4096)], noise())
+    trees = [mechanism.menu[entry] for entry in columns["entry"][:: mechanism.base.leaves].tolist()]
 
     def answer(leaves: int) -> np.ndarray:
-        part = trees[: -(-leaves // law.base.leaves)]
-        released = ReleasedStream(state.theta, law.epsilon, columns["leaf_sum"][:leaves], part, law.smoother)
+        part = trees[: -(-leaves // mechanism.base.leaves)]
+        released = ReleasedStream(
+            state.theta, mechanism.epsilon, columns["leaf_sum"][:leaves], part, mechanism.smoother
+        )
         return released.filtered(np.array([10, 100]), np.array([1000, 777]))[0]
 
     np.testing.assert_allclose(answer(256), answer(1024), rtol=1e-9)
@@ -195,15 +193,11 @@ class TestSmoothers:
     )
     def test_guesses(self, smoother, expected):
         memory = 3 if smoother is Smoother.MOVING_AVERAGE else 100
-        np.testing.assert_allclose(Guesser(smoother, 5.0, memory=memory).extend(self.LEAVES), expected)
+        np.testing.assert_allclose(guesses(smoother, 5.0, self.LEAVES, memory=memory), expected)
 
     @pytest.mark.parametrize("smoother", [s for s in Smoother if s is not Smoother.MEDIAN])
     def test_guess_weights_are_the_guess(self, smoother):
-        guesses = Guesser(smoother, 0.0).extend(self.LEAVES)
+        guessed = guesses(smoother, 0.0, self.LEAVES, memory=8)
         for index in range(5):
             weights = guess_weights(smoother, index, 4)
-            assert weights @ self.LEAVES == pytest.approx(guesses[index])
-
-    def test_a_leaf_publishes_its_guess_and_closes_with_the_rest(self):
-        published = published_values(np.array([8.0, 2.0]), np.array([4.0, 8.0]), 4)
-        np.testing.assert_allclose(published, [1, 1, 1, 5, 2, 2, 2, -4])
+            assert weights @ self.LEAVES == pytest.approx(guessed[index])

@@ -1,0 +1,100 @@
+"""Reads a configuration: a TOML file, the variables of the environment that override it, and secrets kept elsewhere.
+
+pydantic-settings would not do for the variables: it ignores a misspelt section, and it cannot name a client's property, which has
+dots in its name.
+"""
+
+import json
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from susurrus.agents.config import kafka_properties, secrets
+from susurrus.mechanisms.errors import ConfigurationError
+
+ENVIRONMENT_PREFIX: Final = "SUSURRUS__"
+_WITH_SECRETS: Final = (("kafka",), ("input", "registry"))
+"""Sections with properties of a client, whose values may be secrets kept elsewhere."""
+
+
+def read(path: Path | None, environ: Mapping[str, str]) -> dict[str, Any]:
+    """The tables of a TOML file with ``SUSURRUS__SECTION__FIELD`` of the environment laid over them.
+
+    Without a path everything comes from the environment. Raises ConfigurationError for a file that is none.
+    """
+    if path is None:
+        return _overlaid({}, environ)
+    try:
+        return _overlaid(tomllib.loads(path.read_text(encoding="utf-8")), environ)
+    except FileNotFoundError:
+        raise ConfigurationError(f'config="{path}": no such file; give the path of a TOML file') from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(
+            f'config="{path}": cannot be read ({error}); check its permissions and encoding'
+        ) from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigurationError(f'config="{path}": not valid TOML: {error}; correct that line') from None
+
+
+def resolved(
+    data: Mapping[str, Any], directory: Path, environ: Mapping[str, str], problems: list[str]
+) -> dict[str, Any]:
+    """A copy of the tables with the secrets that files and variables keep. ``problems`` takes what is wrong with them."""
+    copied = dict(data)
+    for section in _WITH_SECRETS:
+        _resolve_properties(copied, section, directory, environ, problems)
+    return copied
+
+
+def _resolve_properties(
+    data: dict[str, Any],
+    section: tuple[str, ...],
+    directory: Path,
+    environ: Mapping[str, str],
+    problems: list[str],
+) -> None:
+    """Put the values of files and variables at ``<section>.properties``, copying the tables on the way there."""
+    table: dict[str, Any] = data
+    for name in section:
+        if not isinstance(table.get(name), Mapping):
+            return
+        table[name] = dict(table[name])
+        table = table[name]
+    if isinstance(table.get("properties"), Mapping):
+        place = ".".join((*section, "properties"))
+        table["properties"] = properties = kafka_properties.flatten(table["properties"])
+        for name, value in properties.items():
+            try:
+                properties[name] = secrets.resolve(value, f'{place}."{name}"', directory, environ)
+            except ConfigurationError as problem:
+                problems.append(str(problem))
+                properties[name] = ""
+
+
+def _overlaid(data: dict[str, Any], environ: Mapping[str, str]) -> dict[str, Any]:
+    """The file's tables with ``SUSURRUS__A__B=value`` put at a.b; lists and tables are written as JSON."""
+    for variable in sorted(environ):
+        if not variable.upper().startswith(ENVIRONMENT_PREFIX):
+            continue
+        parts = [part.lower() for part in variable[len(ENVIRONMENT_PREFIX) :].split("__")]
+        if tuple(parts[:-2]) in _WITH_SECRETS and parts[-2] == "properties":
+            parts[-1] = parts[-1].replace("_", ".")  # clients' names have dots, which a shell does not allow
+        table = data
+        for depth, part in enumerate(parts[:-1]):
+            table = table.setdefault(part, {})
+            if not isinstance(table, dict):
+                raise ConfigurationError(
+                    f"{variable}: {'.'.join(parts[: depth + 1])} is not a section; name a field of one"
+                )
+        text = environ[variable]
+        if text.lstrip()[:1] in ("[", "{"):
+            try:
+                table[parts[-1]] = json.loads(text)
+                continue
+            except json.JSONDecodeError as error:
+                raise ConfigurationError(
+                    f"{variable}: not valid JSON ({error.msg}); write lists and tables as JSON"
+                ) from None
+        table[parts[-1]] = text
+    return data

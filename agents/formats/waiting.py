@@ -1,0 +1,140 @@
+"""Records whose schema is not known (yet): held with all behind them, and for how long.
+
+How long follows from public instants and a record's own stamp only.
+
+A record is bad input once its id is still unknown at ``patience`` after the record was stamped or appended, whichever came
+first. Nobody says when a record was appended, and stamps can be forged ahead; but whoever looks at the log's end knows that
+all below it had been appended by then. So a schema registered within ``patience`` is always found, and what is looked at
+once a second while a record waits adds no waits up: see docs/guarantees/membership.md.
+"""
+
+import contextlib
+import logging
+import time
+from bisect import bisect_right
+from collections.abc import Callable, Iterable
+from typing import Any, Generic, Protocol, TypeVar
+
+from confluent_kafka import KafkaException
+
+from susurrus.agents.formats.format import Format
+from susurrus.topics.payloads import Chunk
+
+log = logging.getLogger(__name__)
+
+_ASK_AGAIN_SECONDS = 1.0
+
+
+class Columns(Protocol):
+    """What a batch is decoded to: a column per field."""
+
+    def __len__(self) -> int:
+        """Rows."""
+
+
+C = TypeVar("C", bound=Columns)
+
+
+class Patience:
+    """Of one partition. patience: ms. Instants are ms of the wall clock."""
+
+    def __init__(self, patience: int) -> None:
+        self._patience = patience
+        self._ends: list[int] = []
+        self._instants: list[int] = []
+        """When the log was seen to end at each of ``_ends``, which increase."""
+
+    def saw(self, end: int, now: int) -> None:
+        """All records below ``end`` had been appended by ``now``. What was seen earlier of the same records says more."""
+        if not self._ends or end > self._ends[-1]:
+            self._ends.append(end)
+            self._instants.append(now)
+
+    def passed(self, position: int) -> None:
+        """Records below ``position`` are asked for no more."""
+        number = bisect_right(self._ends, position)
+        del self._ends[:number], self._instants[:number]
+
+    def over(self, offset: int, stamp: int, now: int) -> bool:
+        """Whether a record whose schema is unknown at ``now`` has waited long enough."""
+        number = bisect_right(self._ends, offset)
+        appended = self._instants[number] if number < len(self._ends) else now
+        return now >= min(stamp, appended) + self._patience
+
+
+class Intake(Generic[C]):
+    """What was fetched of one raw partition, decoded in its order; a record that waits holds up all behind it.
+
+    decode: columns of records, from their payloads' chunks. owner: who says in the log that it waits. place: of the partition, for
+    messages. end_of_log: the partition's end offset; may raise KafkaException.
+    """
+
+    def __init__(
+        self,
+        form: Format,
+        decode: Callable[[Iterable[Chunk], list[Any]], C],
+        *,
+        owner: str,
+        place: str,
+        end_of_log: Callable[[], int],
+    ) -> None:
+        self._form, self._decode_chunks, self._owner, self._place = form, decode, owner, place
+        self._end_of_log = end_of_log
+        self._patience = Patience(form.patience)
+        self.restart(-1)
+
+    def restart(self, position: int) -> None:
+        """Forget what was fetched, and go on at ``position``."""
+        self.held: list[Any] = []
+        """Fetched, but not decoded: the first of them waits, but for between `take` and `decode`."""
+        self.waits: str | None = None
+        """What the first record held waits for, and where it is."""
+        self._fetched, self._again_at = position, 0.0
+
+    def take(self, records: list[Any], end: int) -> None:
+        """Take a fetch, which ends before offset ``end``."""
+        self.held = self.held + records if self.held else records
+        self._fetched = end
+
+    @property
+    def position(self) -> int:
+        """The input offset up to which all is decoded."""
+        return self.held[0].offset if self.held else self._fetched
+
+    @property
+    def due(self) -> bool:
+        """Whether records are held and it is time to try again."""
+        return bool(self.held) and (self.waits is None or time.monotonic() >= self._again_at)
+
+    def decode(self, now: int, below: int | None = None) -> tuple[list[Any], C, int]:
+        """The records held, up to the first that waits, with their columns. now: ms of the wall clock.
+
+        below: leave out records from this offset on, once all before them are decoded. The last item says how many these are.
+        """
+        records = self.held if below is None else [record for record in self.held if record.offset < below]
+
+        def overdue(row: int) -> bool:
+            return self._patience.over(records[row].offset, records[row].timestamp, now)
+
+        columns = self._decode_chunks(self._form.read([record.value for record in records], overdue), records)
+        taken, left_out = len(columns), 0
+        if self._form.waits is None:
+            self.waits = None
+        else:
+            self._wait(f"{self._place} offset={records[taken].offset}: {self._form.waits}")
+        if taken < len(records):
+            self.held = self.held[taken:]
+        else:
+            left_out = len(self.held) - taken
+            self.held = []
+        self._patience.passed(self.position)
+        return records[:taken], columns, left_out
+
+    def _wait(self, waits: str) -> None:
+        if waits != self.waits:
+            self.waits = waits
+            log.warning("%s waits: %s", self._owner, waits)
+        self._again_at = time.monotonic() + _ASK_AGAIN_SECONDS
+        # While the broker does not answer, what was seen before has to do.
+        with contextlib.suppress(KafkaException):
+            self._patience.saw(self._end_of_log(), int(time.time() * 1000))

@@ -1,0 +1,264 @@
+"""The feedback from release to bound: which keys are published already, for strategies that need it.
+
+    release ──published-keys──▶ one reader per worker ──▶ bound: ranks and weights of the next intervals
+
+A record's rank depends on all that was published up to `lag` triggers before its own, and on nothing else. So the reader knows how
+far it is complete, over all bounded partitions, and bound waits for that. What was published later does not count.
+
+The index is in memory, made from the topic alone, and made again from the topic's start after any doubt. A lost record would change
+ranks. So every interval says how many keys there are, and a window that has fewer is refused.
+"""
+
+import contextlib
+import logging
+import threading
+import time
+from typing import NoReturn
+
+import numpy as np
+import numpy.typing as npt
+from confluent_kafka import KafkaException, Message
+
+from susurrus.agents.kafka.clients import Clients
+from susurrus.agents.kafka.follow import Follower
+from susurrus.agents.logs import describe
+from susurrus.agents.runtime.stage import NotYet
+from susurrus.mechanisms.calendar import Calendar, Interval, WindowStart
+from susurrus.mechanisms.errors import Refusal
+from susurrus.topics import published_keys as codec
+from susurrus.topics.packing import MalformedRecord
+
+log = logging.getLogger(__name__)
+
+NEW_EPOCH = "run `susurrus ledger new-epoch`, which charges again what it publishes again"
+"""The way out of lost state."""
+
+_RETRY_SECONDS = 2.0
+_LOOK_AT_LOG_SECONDS = 30.0
+_NEVER = 1 << 62
+
+
+class PublishedKeys:
+    """Thread-safe index of the keys published in the open windows. partitions: of bounded, all of which publish."""
+
+    def __init__(self, topic: str, *, partitions: int, calendar: Calendar, config_digest: bytes) -> None:
+        self.topic = topic
+        self._partitions = partitions
+        self._calendar = calendar
+        self._digest = config_digest
+        self._lock = threading.Lock()
+        self._refusal = ""
+        self.epoch = b""
+        """The life of the pipeline whose records are ours; known before the first is read."""
+        self.unreadable = ""
+        """Why the topic cannot be read at present, for the operator."""
+        self._clear()
+
+    def _clear(self) -> None:
+        self._closed: dict[int, Interval] = {}
+        self._since: dict[WindowStart, dict[bytes, Interval]] = {}
+        self._units: dict[WindowStart, dict[bytes, int]] = {}
+        self._counted: dict[tuple[WindowStart, int], int] = {}
+        self._incomplete: set[WindowStart] = set()
+        self._offsets: dict[Interval, int] = {}
+
+    # ---- questions ---------------------------------------------------------------------------------------------------
+
+    def complete(self, interval: Interval) -> bool:
+        """Whether everything published up to this interval is known. Raises Refusal where it never will be."""
+        with self._lock:
+            return self._complete(interval)
+
+    def _complete(self, interval: Interval) -> bool:
+        if self._refusal:
+            raise Refusal(self._refusal)
+        return len(self._closed) == self._partitions and min(self._closed.values()) >= interval
+
+    def behind(self, interval: Interval) -> list[int]:
+        """The bounded partitions that have not completed this interval, as far as is known."""
+        with self._lock:
+            return [number for number in range(self._partitions) if self._closed.get(number, -_NEVER) < interval]
+
+    def known(self, window: WindowStart, interval: Interval, keys: list[bytes]) -> npt.NDArray[np.bool_]:
+        """bool[n]: which keys were published in the window that starts at ``window``, at an interval up to ``interval``.
+
+        Raises NotYet while that interval is not complete: half an answer would give other ranks. That can follow a complete answer,
+        when the topic is being read again. Raises Refusal where records of the topic are missing.
+        """
+        with self._lock:
+            since = self._published_in(window, interval)
+            return np.array([since.get(key, _NEVER) <= interval for key in keys], np.bool_)
+
+    def units(self, window: WindowStart, interval: Interval, keys: list[bytes]) -> npt.NDArray[np.int64]:
+        """int64[n]: what a record of each key weighs at the last trigger, as release wrote at ``interval``; 0: not public then.
+
+        Raises as `known` does.
+        """
+        with self._lock:
+            since, units = self._published_in(window, interval), self._units.get(window, {})
+            if len(units) != sum(first <= interval for first in since.values()):
+                self._lack(window)
+            return np.array([units.get(key, 0) for key in keys], np.int64)
+
+    def _published_in(self, window: WindowStart, interval: Interval) -> dict[bytes, Interval]:
+        if not self._complete(interval):
+            raise NotYet("the published keys are being read again")
+        if window in self._incomplete:
+            self._lack(window)
+        return self._since.get(window, {})
+
+    def _lack(self, window: WindowStart) -> NoReturn:
+        raise Refusal(
+            f"topic={self.topic} lacks keys that were published in window={window}, on which its users' ranks depend: "
+            f"restore the topic as it was at the last commit, or {NEW_EPOCH}"
+        )
+
+    def purge_before(self) -> int:
+        """The topic's records below this offset are not needed by anybody; -1 while that is unknown.
+
+        Release closes an interval only after every bound has. So no bound asks for windows that were over by then.
+        """
+        with self._lock:
+            return min(self._offsets.values(), default=-1)
+
+    # ---- records -----------------------------------------------------------------------------------------------------
+
+    def clear(self) -> None:
+        """Forget everything: the topic is about to be read from its start."""
+        with self._lock:
+            self._clear()
+
+    def take(self, value: bytes, offset: int) -> None:
+        """One record, in the order of the log. Raises Refusal for what release of this configuration did not write."""
+        try:
+            block = codec.decode(value)
+        except MalformedRecord as error:
+            raise Refusal(f"topic={self.topic} offset={offset}: {error}; find out who else writes to it") from error
+        if block.config_digest != self._digest:
+            raise Refusal(
+                f"topic={self.topic} offset={offset} is of another configuration: run every worker with the same configuration"
+            )
+        if block.epoch != self.epoch:
+            raise Refusal(
+                f"topic={self.topic} offset={offset} is of another epoch of the pipeline: restore the topic as it was at the last "
+                f"commit, or {NEW_EPOCH}"
+            )
+        with self._lock:
+            self._take(block, offset)
+
+    def _take(self, block: codec.PublishedKeysBlock, offset: int) -> None:
+        partition, interval = block.partition, Interval(block.interval)
+        if interval <= self._closed.get(partition, -_NEVER):
+            return
+        self._offsets.setdefault(interval, offset)
+        units = [0] * len(block) if block.units is None else block.units.tolist()
+        windows = map(WindowStart, block.window.tolist())
+        for window, key, unit in zip(windows, block.keys, units, strict=True):
+            if unit:
+                self._units.setdefault(window, {})[key] = unit
+            since = self._since.setdefault(window, {})
+            if since.setdefault(key, interval) == interval:
+                self._counted[window, partition] = self._counted.get((window, partition), 0) + 1
+        if not block.last:
+            return
+        # The record with the units repeats every key. It would hide that an earlier record of them is lost.
+        gap = block.units is not None and self._closed.get(partition) != interval - 1
+        self._closed[partition] = interval
+        for start, total in block.totals.items():
+            window = WindowStart(start)
+            begun = self._calendar.first_interval(self._calendar.window_at(window)) < interval
+            if (gap and begun) or self._counted.get((window, partition), 0) != total:
+                self._incomplete.add(window)
+        self._forget()
+
+    def _forget(self) -> None:
+        """Drop windows that every bound has closed, and offsets that no bound needs."""
+        newest = max(self._closed.values())
+        oldest_open = self._calendar.window_start(self._calendar.oldest_open(Interval(newest + 1)))
+        for window in [window for window in self._since if window < oldest_open]:
+            del self._since[window]
+            self._units.pop(window, None)
+        self._counted = {place: n for place, n in self._counted.items() if place[0] >= oldest_open}
+        self._incomplete = {window for window in self._incomplete if window >= oldest_open}
+        oldest = newest - self._calendar.triggers
+        self._offsets = {interval: offset for interval, offset in self._offsets.items() if interval > oldest}
+
+    def refuse(self, reason: str) -> None:
+        """Answer every question with this Refusal from now on."""
+        with self._lock:
+            self._refusal = reason
+
+
+class _Foreign(Exception):
+    """The topic holds what this pipeline did not write: reading it again would not help."""
+
+
+class PublishedKeysReader(threading.Thread):
+    """Keeps a PublishedKeys up to date; started by the first bound task of a worker."""
+
+    def __init__(self, clients: Clients, index: PublishedKeys) -> None:
+        super().__init__(name="published-keys", daemon=True)
+        self._clients = clients
+        self._index = index
+        self._stopping = threading.Event()
+        self._starting = threading.Lock()
+        self._begins = 0
+
+    def ensure_started(self, epoch: bytes, begins: int = 0) -> None:
+        """Start it, unless it has been. begins: the epoch's first offset in the topic."""
+        with self._starting:
+            if self.ident is None:
+                self._index.epoch, self._begins = epoch, begins
+                self.start()
+
+    def close(self) -> None:
+        """End it."""
+        self._stopping.set()
+        if self.is_alive():
+            self.join(10.0)
+
+    def run(self) -> None:
+        """Read until closed; whatever goes wrong with Kafka ends in reading the topic from its start."""
+        while not self._stopping.is_set():
+            try:
+                self._read()
+            except _Foreign:
+                return
+            except Exception as error:
+                # Also a topic that is not there: a broker that has just come back may not know it yet.
+                reason = str(error)
+                if not isinstance(error, Refusal):
+                    reason = (
+                        f"topic={self._index.topic} cannot be read ({describe(error)}): look at brokers and permissions"
+                    )
+                self._index.unreadable = reason
+                log.warning("published keys are read again: %s", reason)
+                self._stopping.wait(_RETRY_SECONDS)
+
+    def _read(self) -> None:
+        topic = self._index.topic
+        topic_id = self._clients.topic_id(topic)
+        start, _ = self._clients.watermarks(topic, 0)
+        self._index.clear()
+        looked_at = time.monotonic()
+        with contextlib.closing(self._clients.reader("published-keys")) as consumer:
+            follower = Follower(consumer, {(topic, 0): max(start, self._begins)})
+            while not self._stopping.is_set():
+                messages = follower.read()
+                if messages or follower.caught_up:
+                    self._index.unreadable = ""
+                for message in messages:
+                    self._accept(message)
+                if time.monotonic() > looked_at + _LOOK_AT_LOG_SECONDS:
+                    looked_at = time.monotonic()
+                    with contextlib.suppress(KafkaException):
+                        if self._clients.topic_id(topic) != topic_id:
+                            return  # another topic of the same name
+
+    def _accept(self, message: Message) -> None:
+        try:
+            self._index.take(message.value() or b"", message.offset())
+        except Refusal as refusal:
+            log.error("published keys are refused: %s", refusal)
+            self._index.refuse(str(refusal))
+            raise _Foreign from refusal

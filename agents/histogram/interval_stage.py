@@ -1,0 +1,129 @@
+"""What bound and release share: blocks wait for their interval, sources tick, and a closed interval makes a commit."""
+
+from abc import abstractmethod
+from typing import Any, ClassVar, Generic, TypeVar
+
+from susurrus.agents.histogram.intervals import Intervals
+from susurrus.agents.kafka.offset import Offset
+from susurrus.agents.runtime.commit import Commit
+from susurrus.agents.runtime.services import Services
+from susurrus.agents.runtime.stage import Stage
+from susurrus.agents.runtime.store import Store
+from susurrus.agents.runtime.ticks import Incoming
+from susurrus.agents.runtime.transport import Batch
+from susurrus.mechanisms.calendar import Interval
+from susurrus.topics import tick as tick_codec
+from susurrus.topics.packing import Kind, kind_of
+
+B = TypeVar("B")
+
+
+class IntervalStage(Stage, Generic[B]):
+    """One partition of a topic whose records are blocks and ticks."""
+
+    input: ClassVar[str]
+    """Name of the topic that is read."""
+    source: ClassVar[str]
+    """Name of the stage that writes it; the input's sources are partitions of that stage."""
+
+    def __init__(self, services: Services, partition: int) -> None:
+        super().__init__(services, partition)
+        self._calendar = services.calendar
+        self._max_rows = services.settings.worker.max_open_records
+        self._incoming: Incoming
+        self._intervals: Intervals[B]
+        self._store: Store
+        self._taken = Offset(-1)
+        self._waiting = ""
+        """What the next interval waits for, apart from ticks."""
+
+    @staticmethod
+    @abstractmethod
+    def encode(block: B) -> bytes:
+        """A block as a record, for a spill."""
+
+    @staticmethod
+    @abstractmethod
+    def decode(data: bytes) -> B:
+        """The block of a record. Raises MalformedRecord."""
+
+    @abstractmethod
+    def take_block(self, block: B, offset: Offset, size: int) -> None:
+        """Hand a block of ``size`` encoded bytes to ``_incoming`` and to ``_intervals``."""
+
+    @abstractmethod
+    def first_sources(self) -> int:
+        """How many sources there are at the first window."""
+
+    # ---- input -------------------------------------------------------------------------------------------------------
+
+    @property
+    def _first_interval(self) -> Interval:
+        """The first interval that publishes anything."""
+        return self._calendar.first_interval(self.services.ledger.first_window)
+
+    def begin(self, start: Offset) -> tuple[dict[str, Any], Offset]:
+        """No interval of the first window is closed, and the log is read from where the epoch begins."""
+        closed = Interval(self._first_interval - 1)
+        sources = ((Interval(closed + 1), self.first_sources()),)
+        meta = {"closed": closed, "ticks": {}, "sources": sources, "spilled": {}, "spills": 0, "received": {}}
+        # Records are deleted from the input only behind commits: a log that begins later is refused.
+        return meta, self.services.ledger.begins(self.services.topic(self.input), self.partition)
+
+    def resume(self, store: Store, meta: dict[str, Any], position: Offset) -> None:
+        """Ticks and spilled blocks of the last commit; other blocks that waited are read again."""
+        services = self.services
+        self._store, self._taken, self._waiting = store, position, ""
+        self._incoming = Incoming(
+            f"topic={services.topic(self.input)} partition={self.partition}",
+            config_digest=services.config_digest,
+            way_out=services.ledger.way_out,
+            ticks=meta["ticks"],
+            sources=meta["sources"],
+            received=meta["received"],
+        )
+        self._intervals = Intervals(store, encode=self.encode, decode=self.decode, meta=meta)
+
+    def take(self, batch: Batch) -> None:
+        """Blocks wait for their interval; ticks are noted."""
+        for record in batch.records:
+            if kind_of(record.value) is Kind.TICK:
+                self._incoming.tick(tick_codec.decode(record.value), record.offset)
+            else:
+                self.take_block(self.decode(record.value), record.offset, len(record.value))
+        self._taken = batch.end
+
+    # ---- output ------------------------------------------------------------------------------------------------------
+
+    @property
+    def _ready(self) -> Interval:
+        """The last interval that every source it counts for has closed."""
+        return self._incoming.now.ready(self._intervals.closed)
+
+    def _meta(self, position: Offset) -> dict[str, Any]:
+        closed = self._intervals.closed
+        ticks, sources, received = self._incoming.claim(position, closed)
+        return {
+            "closed": closed,
+            "ticks": ticks,
+            "sources": sources,
+            **self._intervals.to_meta(),
+            "received": received,
+        }
+
+    def _claim(self) -> tuple[Offset, dict[str, Any]]:
+        """Position and meta record of a commit that is made now."""
+        position = self._intervals.position(self._taken)
+        return position, self._meta(position)
+
+    def _spill(self) -> Commit:
+        puts = self._intervals.spill()
+        return Commit(*self._claim(), puts=puts)
+
+    def stall(self, now: int) -> str | None:
+        """What the next interval waits for."""
+        return self._waiting or self._incoming.stall(self._intervals.closed, self.source)
+
+    def report(self) -> dict[str, Any]:
+        """Counters and the last closed interval."""
+        return {**super().report(), "interval": self._intervals.closed}

@@ -1,0 +1,141 @@
+"""Blocks of the intervals that are not closed yet, for bound and release: in memory, and in the state where they were too many.
+
+An interval is closed when every source has ticked it (runtime/ticks.py). Its blocks wait until then, with their input offsets: the
+position that a commit may claim is the smallest offset that still waits, and a crash reads from there again. Blocks of a closed
+interval that are read again are dropped, for they were counted.
+
+If more waits than memory should hold, a spill moves everything that waits into the state, so that the commit it is part of may
+claim all that was read. State key: ``o`` interval sequence -> one block. The sequence keeps an interval's blocks in log order.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+from susurrus.agents.kafka.offset import Offset
+from susurrus.agents.runtime.store import Store, prefix_end
+from susurrus.mechanisms.calendar import Interval
+
+B = TypeVar("B")
+
+_SPILLED = b"o"
+_ORDERED_OFFSET = 1 << 63
+_WAITING_BYTES = 128 << 20
+"""Encoded bytes of waiting blocks per partition; a row may hold two strings of input.max_key_bytes."""
+
+
+def ordered(number: int) -> bytes:
+    """An int64 as 8 bytes of a state key: RocksDB sorts them as the numbers are sorted."""
+    return (number + _ORDERED_OFFSET).to_bytes(8, "big")
+
+
+def number_of(data: bytes) -> int:
+    """The number that ``ordered`` wrote."""
+    return int.from_bytes(data[:8], "big") - _ORDERED_OFFSET
+
+
+@dataclass(slots=True)
+class _Waiting(Generic[B]):
+    """Blocks of one interval in memory, in log order, with the input offset each came from."""
+
+    blocks: list[B] = field(default_factory=list)
+    offsets: list[Offset] = field(default_factory=list)
+    rows: int = 0
+    size: int = 0
+
+
+class Intervals(Generic[B]):
+    """The open intervals of one input partition; ``closed`` is the last interval that was closed."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        encode: Callable[[B], bytes],
+        decode: Callable[[bytes], B],
+        meta: dict[str, Any],
+    ) -> None:
+        """meta: of the last commit, with ``closed`` and what ``to_meta`` wrote."""
+        self._store = store
+        self._encode, self._decode = encode, decode
+        self._waiting: dict[Interval, _Waiting[B]] = defaultdict(_Waiting)
+        self._spilled = {Interval(int(interval)): int(number) for interval, number in meta["spilled"].items()}
+        self._sequence = int(meta["spills"])
+        self.closed = Interval(int(meta["closed"]))
+        self.rows = 0
+        """Rows in memory."""
+        self.size = 0
+        """Encoded bytes of the blocks in memory."""
+
+    def to_meta(self) -> dict[str, Any]:
+        """What the next owner needs to find the spilled blocks."""
+        return {"spilled": dict(self._spilled), "spills": self._sequence}
+
+    # ---- input -------------------------------------------------------------------------------------------------------
+
+    def add(self, interval: Interval, block: B, rows: int, offset: Offset, size: int = 0) -> None:
+        """A block of one interval waits until the interval closes; one of a closed interval was counted before a crash."""
+        if interval <= self.closed:
+            return
+        waiting = self._waiting[interval]
+        waiting.blocks.append(block)
+        waiting.offsets.append(offset)
+        waiting.rows += rows
+        waiting.size += size
+        self.rows += rows
+        self.size += size
+
+    def position(self, taken: Offset) -> Offset:
+        """The input offset a successor must read from when everything below ``taken`` was read."""
+        return min((offset for waiting in self._waiting.values() for offset in waiting.offsets), default=taken)
+
+    # ---- closing -----------------------------------------------------------------------------------------------------
+
+    def next_with_rows(self, ready: Interval) -> Interval | None:
+        """The earliest interval, up to ``ready``, that has blocks."""
+        return min((interval for interval in [*self._waiting, *self._spilled] if interval <= ready), default=None)
+
+    def take(self, interval: Interval) -> tuple[list[B], list[tuple[bytes, bytes]]]:
+        """(blocks in log order, range of state keys to drop) of an interval that is about to close."""
+        blocks: list[B] = []
+        drops: list[tuple[bytes, bytes]] = []
+        if self._spilled.pop(interval, None) is not None:
+            start = _SPILLED + ordered(interval)
+            drops = [(start, prefix_end(start))]
+            blocks = [self._decode(value) for _, value in self._store.scan(*drops[0])]
+        if interval in self._waiting:
+            blocks += self._waiting[interval].blocks
+        return blocks, drops
+
+    def close(self, interval: Interval) -> None:
+        """Everything up to ``interval`` is closed; its blocks go."""
+        for number in [number for number in self._waiting if number <= interval]:
+            gone = self._waiting.pop(number)
+            self.rows -= gone.rows
+            self.size -= gone.size
+        self.closed = interval
+
+    # ---- memory ------------------------------------------------------------------------------------------------------
+
+    @property
+    def spilled(self) -> bool:
+        """Whether any blocks are in the state."""
+        return bool(self._spilled)
+
+    def outgrows(self, rows: int) -> bool:
+        """Whether more waits than memory should hold: that many rows, or fewer with long users and keys."""
+        return self.rows > rows or self.size > _WAITING_BYTES
+
+    def spill(self) -> list[tuple[bytes, bytes]]:
+        """What to put into the state for all blocks in memory, which are gone from there then."""
+        puts = []
+        for interval in sorted(self._waiting):
+            blocks = self._waiting[interval].blocks
+            for block in blocks:
+                puts.append((_SPILLED + ordered(interval) + ordered(self._sequence), self._encode(block)))
+                self._sequence += 1
+            self._spilled[interval] = self._spilled.get(interval, 0) + len(blocks)
+        self._waiting.clear()
+        self.rows = self.size = 0
+        return puts

@@ -1,0 +1,159 @@
+"""The kind `histogram`: private counts, sums and means per key.
+
+raw ──route──▶ by-user ──bound──▶ bounded ──release──▶ histogram, latest, progress
+"""
+
+import hashlib
+from collections.abc import Iterator
+
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+
+from susurrus.agents.histogram.bound import Bound
+from susurrus.agents.histogram.feedback import NEW_EPOCH, PublishedKeys, PublishedKeysReader
+from susurrus.agents.histogram.public_progress import PublicProgress
+from susurrus.agents.histogram.reader import HistogramReader
+from susurrus.agents.histogram.release import Release
+from susurrus.agents.histogram.route import Route
+from susurrus.agents.histogram.services import HistogramServices
+from susurrus.agents.histogram.settings import HistogramSettings
+from susurrus.agents.kafka.clients import REQUEST_SECONDS, Clients
+from susurrus.agents.runtime.pipeline import Pipeline, StageSpec
+from susurrus.agents.types.durations import format_duration
+from susurrus.mechanisms.calendar import WindowStart
+from susurrus.mechanisms.histogram.registry import build_strategy
+from susurrus.mechanisms.histogram.strategy import Need
+from susurrus.topics.spec import HISTOGRAM
+from susurrus.topics.timestamps import format_time
+
+
+class Histogram(Pipeline[HistogramSettings]):
+    """Windows of raw events by user, published at public triggers."""
+
+    description = "Private counts, sums and means per key."
+    settings_class = HistogramSettings
+    output = HISTOGRAM
+    way_out = NEW_EPOCH
+    initializer = ("release", 0)
+
+    @property
+    def stages(self) -> tuple[StageSpec, ...]:
+        """route on every raw partition, bound by user, release by key."""
+        topic = self.settings.topic
+        return (
+            StageSpec("route", self.settings.input.topic, "route-changelog", Route, purge=False),
+            StageSpec("bound", topic("by-user"), "bound-changelog", Bound, purge=True),
+            StageSpec("release", topic("bounded"), "release-changelog", Release, purge=True),
+        )
+
+    def digest(self) -> bytes:
+        """The configuration's and the plan's digest together."""
+        both = super().digest() + self.settings.plan().digest()
+        return hashlib.blake2b(both, digest_size=32, person=b"susurrus-digest").digest()
+
+    def services(self) -> HistogramServices:
+        """As for every kind, and the strategy."""
+        settings = self.settings
+        strategy = build_strategy(settings.plan())
+        common = super().services()
+        published_keys = reader = None
+        if Need.PUBLISHED_KEYS in strategy.needs:
+            published_keys = PublishedKeys(
+                settings.topic("published-keys"),
+                partitions=settings.topics.bounded_partitions,
+                calendar=common.calendar,
+                config_digest=common.config_digest,
+            )
+            reader = PublishedKeysReader(common.clients, published_keys)
+        return HistogramServices(
+            settings,
+            common.clients,
+            common.ledger,
+            common.calendar,
+            common.config_digest,
+            common.secret,
+            strategy=strategy,
+            public_progress=self._progress(common.clients),
+            published_keys=published_keys,
+            published_keys_reader=reader,
+        )
+
+    def published_before(self, clients: Clients) -> str:
+        """The newest trigger in the topic of progress."""
+        progress = self._progress(clients)
+        progress.refresh()
+        said = progress.newest()
+        if said is None:
+            return ""
+        return f"topic={progress.topic} shows trigger={said.trigger} of window={format_time(said.window)}"
+
+    def _progress(self, clients: Clients) -> PublicProgress:
+        return PublicProgress(clients, self.settings.topic("progress"), self.settings.calendar)
+
+    def guarantee(self) -> str:
+        """Per user and window."""
+        return build_strategy(self.settings.plan()).guarantee.sentence()
+
+    def summary(self) -> Iterator[tuple[str, str]]:
+        """User, key, columns, calendar, bounds, beginning, promise and what it costs."""
+        settings = self.settings
+        window, start, bounds, privacy = settings.window, settings.start, settings.bounds, settings.privacy
+        yield "user, key", f"{settings.input.user}, {' × '.join(settings.input.key)}"
+        columns = (
+            f"{c.name} ({c.kind}" + (f" of {c.field} in ±{c.bound:g})" if c.field else ")") for c in settings.columns
+        )
+        yield "columns", ", ".join(columns)
+        yield (
+            "windows",
+            f"{format_duration(window.length)} from {format_time(window.origin)}, "
+            f"{settings.triggers} triggers {format_duration(window.trigger_every)} apart",
+        )
+        yield (
+            "per user",
+            f"at most {bounds.max_records_per_user} records, {bounds.max_records_per_key} per key and window",
+        )
+        begins = start.from_ if isinstance(start.from_, str) else format_time(start.from_)
+        first = "" if start.first_window is None else f", first window {format_time(start.first_window)}"
+        yield "begins", f"{begins}{first} (clock: {settings.clock.kind})"
+        yield "privacy", f"epsilon {privacy.epsilon:g}, delta {privacy.delta:g}, strategy {privacy.strategy}"
+        grids = {column.name: column.grid for column in settings.measured_columns}
+        yield from build_strategy(settings.plan()).costs(grids)
+
+    def progress(self, first_window: int | None, charged: int, charged_all: int) -> str:
+        """The first window, and the windows charged."""
+        first = "" if first_window is None else f" · first window {format_time(first_window)}"
+        others = f", {charged_all - charged:,} more by others on this topic" if charged_all > charged else ""
+        return f"{first} · {charged:,} window{'' if charged == 1 else 's'} charged{others}"
+
+    def check_topics(self, admin: AdminClient) -> list[str]:
+        """The raw topic as well: does it stamp its records as the clock expects?"""
+        own = super().check_topics(admin)  # first, for it says where the raw topic is missing
+        return [*_raw_topic(self.settings, admin), *own]
+
+    def reader(self, window: WindowStart | None = None) -> HistogramReader:
+        """Of the released rows."""
+        return HistogramReader(self.settings, window=window)
+
+
+def _raw_topic(settings: HistogramSettings, admin: AdminClient) -> Iterator[str]:
+    topic = settings.input.topic
+    [future] = admin.describe_configs([ConfigResource(ResourceType.TOPIC, topic)]).values()
+    config = future.result(timeout=REQUEST_SECONDS)
+    stamped = config["message.timestamp.type"].value
+    if "compact" in config["cleanup.policy"].value.split(","):
+        yield (
+            f"wrong    {topic}: cleanup.policy={config['cleanup.policy'].value}, and one user's record could remove another's, "
+            "which no noise hides: feed the pipeline from a topic with cleanup.policy=delete"
+        )
+    if settings.clock.kind == "replay" and config["retention.ms"].value != "-1":
+        yield (
+            f"wrong    {topic}: retention.ms={config['retention.ms'].value}, and an archive's old records would be deleted on "
+            "arrival: set it to -1"
+        )
+    expected = {"broker": "LogAppendTime", "producer": "CreateTime"}.get(settings.clock.kind)
+    if expected is not None and stamped != expected:
+        yield (
+            f'wrong    {topic}: message.timestamp.type={stamped}, but clock.kind="{settings.clock.kind}" needs {expected}: '
+            "change the topic or clock.kind"
+        )
+    else:
+        yield f"ok       {topic} (raw, {stamped})"

@@ -1,0 +1,47 @@
+"""The sections that only a histogram has: bounds and keys. columns.py and privacy.py have the others."""
+
+import math
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field, WithJsonSchema
+
+from susurrus.agents.types.section import Positive, Section
+
+
+class BoundSettings(Section):
+    """How much one user may contribute to one window. Public constants: choose them without looking at the data."""
+
+    max_records_per_user: Positive = 32
+    """C: records kept per user and window, the first ones by trigger and position. More keeps more data, at more
+    noise."""
+    max_records_per_key: Positive = 1
+    """m: records kept per user and key; 1 counts each user at most once per key."""
+    max_keys_per_user: Positive | None = None
+    """Optional cap on distinct keys per user and window; lowers the noise where users have few keys but many records.
+    Strategies that rank a user's keys have a parameter for that instead."""
+
+
+def _key(value: Any) -> Any:
+    scalars = value if isinstance(value, list | tuple) else [value]
+    finite = (not isinstance(item, float) or math.isfinite(item) for item in scalars)
+    if not all(finite) or not all(item is None or isinstance(item, str | bool | int | float) for item in scalars):
+        raise ValueError("write each key as a JSON scalar, or as a list of scalars for a composite key")
+    return tuple(value) if isinstance(value, list) else value
+
+
+class KeySettings(Section):
+    """Keys that are public knowledge, and whether others may be discovered."""
+
+    declared: tuple[
+        Annotated[Any, BeforeValidator(_key), WithJsonSchema({"description": "a JSON scalar, or a list of them"})], ...
+    ] = ()
+    """Keys published from the first trigger on without selection, also without data, at no cost in delta. The list
+    must not come from the data being protected, other than through published outputs."""
+    declared_file: Path | None = None
+    """The same list from a file, one JSON scalar or array a line; a relative path starts at the configuration file."""
+    discover: bool = True
+    """Whether keys that are not declared may be published, after selection. `false` needs declared keys and spends all
+    of delta on the values."""
+    minimum_users: Annotated[int, Field(ge=0)] = 0
+    """Never publish an undeclared key with this many distinct users or fewer, whatever the noise says."""

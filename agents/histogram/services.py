@@ -1,0 +1,34 @@
+"""What the stages of a histogram share beyond what all stages share."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from susurrus.agents.histogram.feedback import PublishedKeys, PublishedKeysReader
+from susurrus.agents.histogram.public_progress import PublicProgress
+from susurrus.agents.histogram.settings import HistogramSettings
+from susurrus.agents.runtime.services import Services
+from susurrus.mechanisms.histogram.strategy import Strategy
+
+
+@dataclass(frozen=True, slots=True)
+class HistogramServices(Services[HistogramSettings]):
+    """Read-only collaborators of route, bound and release."""
+
+    strategy: Strategy[Any]
+    """Its key states are its own, so whoever holds them knows no more of their type."""
+    public_progress: PublicProgress | None = None
+    """What has been published: no state may be older."""
+    published_keys: PublishedKeys | None = None
+    """Where the strategy takes feedback on what is published already."""
+    published_keys_reader: PublishedKeysReader | None = None
+
+    def superseded(self) -> Iterator[tuple[str, int, int]]:
+        """Published keys that no window needs any more."""
+        if self.published_keys is not None and (offset := self.published_keys.purge_before()) > 0:
+            yield self.published_keys.topic, 0, offset
+
+    def close(self) -> None:
+        """End the thread that reads published keys."""
+        if self.published_keys_reader is not None:
+            self.published_keys_reader.close()

@@ -1,0 +1,90 @@
+"""The one loop that reads topics outside the consumer group: partitions assigned by hand, read on and on, or to their end.
+
+Whether only committed records are seen is the consumer's setting (``isolation.level``). Every consumer given to this module must
+report ends (``enable.partition.eof``).
+
+The client mends most errors by itself: it looks for a new leader, and connects again when a broker comes back. So an error that
+is retriable, and one that says that brokers are away, is passed over here. Every other error (a missing topic, a missing right, an
+offset that does not exist) is raised, after the records that were read before it have been handed out.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+_BATCH = 5_000
+_CONSUME_SECONDS = 0.02
+"""The event of a partition's end does not end a consume call, its time-out does."""
+_SILENCE_SECONDS = 60.0
+_PASSING = (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN)
+
+Place = tuple[str, int]
+"""Topic and partition."""
+
+
+class Follower:
+    """Reads partitions from given offsets on, for as long as it is asked. Not thread-safe; the consumer stays the caller's."""
+
+    def __init__(self, consumer: Consumer, starts: Mapping[Place, int]) -> None:
+        self._consumer = consumer
+        self._places = set(starts)
+        self._error: KafkaError | None = None
+        self.ends: dict[Place, int] = {}
+        """The end of each partition where it was last met. A replica that lags shows an earlier one than its leader."""
+        consumer.assign([TopicPartition(topic, partition, offset) for (topic, partition), offset in starts.items()])
+
+    @property
+    def caught_up(self) -> bool:
+        """Whether every partition has been read to its end once."""
+        return self.ends.keys() >= self._places
+
+    def read(self, seconds: float = _CONSUME_SECONDS) -> list[Message]:
+        """The records that arrive within so many seconds. Raises KafkaException for what the client does not mend by itself."""
+        records = []
+        if self._error is None:
+            for message in self._consumer.consume(_BATCH, timeout=seconds):
+                error: Any = message.error()
+                if error is None:
+                    records.append(message)
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    place: Any = (message.topic(), message.partition())
+                    self.ends[place] = message.offset()
+                elif not error.retriable() and error.code() not in _PASSING:
+                    self._error = error
+        if self._error is not None and not records:
+            error, self._error = self._error, None
+            raise KafkaException(error)
+        return records
+
+
+def read_to_end(
+    consumer: Consumer,
+    place: Place,
+    start: int,
+    *,
+    until: int = 0,
+    mark_alive: Callable[[], None] = lambda: None,
+) -> Iterator[Message]:
+    """The records of one partition from ``start`` to its end as met.
+
+    until: the end that must be reached. A leader just elected, and a follower that ``client.rack`` makes us read from, do not know
+    yet how much is committed, and show an earlier end. mark_alive: called before every wait. Raises KafkaException for what the
+    client does not mend by itself, and where nothing comes for a minute.
+    """
+    follower = Follower(consumer, {place: start})
+    heard = time.monotonic()
+    try:
+        while True:
+            mark_alive()
+            records = follower.read()
+            yield from records
+            if follower.ends.get(place, -1) >= until:
+                return
+            if records:
+                heard = time.monotonic()
+            elif time.monotonic() > heard + _SILENCE_SECONDS:
+                raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+    finally:
+        consumer.unassign()

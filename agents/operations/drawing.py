@@ -1,0 +1,54 @@
+"""Estimates for a terminal: numbers, 95 % error bars as numbers and as bars, keys as people read them.
+
+A bar is solid up to the lower end of the error bar and shaded up to its upper end: what is solid is as good as certain.
+"""
+
+import json
+import math
+from typing import Any, Final
+
+from rich.text import Text
+
+from susurrus.topics.histogram import Measured
+
+Z95: Final = 1.96
+"""Half-width of a 95 % error bar in standard errors; the noise is normal but for its rounding."""
+NARROW: Final = 70
+"""Terminals with fewer columns get no bars."""
+GREY: Final = "bright_black"
+
+
+def key_text(key: Any) -> str:
+    """A key as a person reads it: texts without quotes, composite keys joined; control characters never reach the
+    terminal."""
+    parts = key if isinstance(key, list) else [key]
+    texts = [part if isinstance(part, str) else json.dumps(part) for part in parts]
+    return " · ".join("".join(c if c.isprintable() else "�" for c in text) for text in texts)
+
+
+def number(value: float) -> str:
+    """A number with thousands separators and no more digits than mean something."""
+    if isinstance(value, int) or abs(value) >= 1000 or float(value).is_integer():
+        return f"{value:,.0f}"
+    return f"{value:,.3g}"
+
+
+def margin(measured: Measured) -> str:
+    """The 95 % half-width, in whole numbers where the estimate is one."""
+    half = Z95 * measured.std_error
+    return number(math.ceil(half) if isinstance(measured.estimate, int) else half)
+
+
+def upper(measured: Measured) -> float:
+    """The upper end of the 95 % error bar."""
+    return measured.estimate + Z95 * measured.std_error
+
+
+def bar(measured: Measured, largest: float, width: int) -> Text:
+    """Solid to estimate - 1.96 standard errors, shaded to estimate + 1.96 standard errors; ``largest`` fills the
+    width."""
+    scale = width / largest if largest > 0 else 0.0
+    low = round(max(0.0, measured.estimate - Z95 * measured.std_error) * scale)
+    high = round(max(0.0, upper(measured)) * scale)
+    solid, shaded = min(low, width), max(0, min(high, width) - min(low, width))
+    return Text.assemble(("█" * solid, "cyan"), ("░" * shaded, GREY))

@@ -1,0 +1,56 @@
+"""One worker process: looks whether Kafka has what it needs, serves pages, and runs the pipeline."""
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from susurrus.agents import logs
+from susurrus.agents.config.settings import Settings
+from susurrus.agents.operations.probe import wait_until_fit
+from susurrus.agents.operations.web import Pages, WebServer
+from susurrus.agents.runtime import host
+from susurrus.agents.runtime.pipeline import Pipeline
+from susurrus.agents.runtime.supervisor import Supervisor
+from susurrus.agents.runtime.worker import build_app, run
+
+log = logging.getLogger(__name__)
+
+
+def run_worker(
+    pipeline: Pipeline[Any], *, loglevel: str | None = None, ready: Callable[[Supervisor], None] | None = None
+) -> None:
+    """Run one worker process until SIGTERM or SIGINT; ends with SystemExit, whose code is 0 after an orderly stop
+    (agents/runtime/ending.py has the others).
+
+    Must be called from the main thread of its process. ``ready`` is called with the supervisor before the worker
+    starts. Waits, in sight, for brokers and topics (agents/operations/probe.py). Raises ConfigurationError for what
+    somebody must mend first, and Refusal where the pipeline exists with another configuration or secret.
+    """
+    settings = pipeline.settings
+    level = (loglevel or settings.worker.log_level).upper()
+    logs.configure(level)
+    stages = len(pipeline.stages)
+    host.raise_file_limit(stages, stages=stages, brokers=1)
+    with host.data_directory(settings.worker.data_directory):
+        app, supervisor = build_app(pipeline)
+    web = _web_server(settings, supervisor)
+    try:
+        fit = wait_until_fit(pipeline, supervisor.wait_for)
+        host.raise_file_limit(fit.partitions, stages=stages, brokers=fit.brokers)
+        supervisor.admit()
+        if ready is not None:
+            ready(supervisor)
+        run(app, supervisor, level)
+    finally:
+        if web is not None:
+            web.close()
+
+
+def _web_server(settings: Settings, supervisor: Supervisor) -> WebServer | None:
+    """The worker's pages, where a port is configured."""
+    host, port = settings.worker.web_host, settings.worker.web_port
+    if not port:
+        return None
+    if host not in ("127.0.0.1", "::1", "localhost"):
+        log.warning("pages on %s:%d show exact totals: keep them inside, they are not for the public", host, port)
+    return WebServer(Pages(supervisor, settings.calendar, pipeline=settings.application), host=host, port=port)

@@ -1,0 +1,91 @@
+"""All kinds of pipelines, and the way from a configuration to one of them. A new kind is its folder and one line here."""
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from pydantic import ValidationError
+
+from susurrus.agents.config import load
+from susurrus.agents.config.explain import explain
+from susurrus.agents.config.settings import Settings
+from susurrus.agents.histogram.pipeline import Histogram
+from susurrus.agents.local.pipeline import Local
+from susurrus.agents.runtime.pipeline import Pipeline
+from susurrus.agents.stream.pipeline import Stream
+from susurrus.mechanisms.errors import ConfigurationError
+
+KINDS: Final[Mapping[str, type[Pipeline[Any]]]] = {p.settings_class.kind: p for p in (Histogram, Stream, Local)}
+
+
+def pipeline_of(settings: Settings) -> Pipeline[Any]:
+    """The pipeline that runs with these settings."""
+    return KINDS[settings.kind](settings)
+
+
+def load_settings(
+    path: Path | None, environ: Mapping[str, str] = os.environ, *, unresolved: list[str] | None = None
+) -> Settings:
+    """Read ``path`` (TOML), lay ``SUSURRUS__SECTION__FIELD`` of the environment over it, resolve secrets, and check.
+
+    Raises ConfigurationError with one line per problem, each naming the field and the fix. Without a path everything
+    comes from the environment. unresolved: as for ``settings_from``.
+    """
+    directory = Path() if path is None else path.parent
+    return settings_from(load.read(path, environ), directory=directory, environ=environ, unresolved=unresolved)
+
+
+def settings_from(
+    data: Mapping[str, Any],
+    *,
+    directory: Path = Path(),
+    environ: Mapping[str, str] = os.environ,
+    unresolved: list[str] | None = None,
+) -> Settings:
+    """Settings of an already parsed configuration; file names in it are relative to ``directory``.
+
+    unresolved: takes what is wrong with passwords kept elsewhere, which is otherwise an error like any other.
+    """
+    problems: list[str] = []
+    tables = load.resolved(data, directory, environ, problems if unresolved is None else unresolved)
+    chosen = _class_of(tables, problems)
+    of_other_kinds = list(_of_other_kinds(tables, chosen))
+    try:
+        settings = chosen.model_validate(tables)
+    except ValidationError as error:
+        problems += explain(error, chosen)
+    if problems := [*problems, *of_other_kinds]:
+        raise ConfigurationError("\n".join(problems))
+    settings.read_files(directory)
+    return settings
+
+
+def _class_of(tables: dict[str, Any], problems: list[str]) -> type[Settings]:
+    """The settings of ``pipeline.kind``; a histogram's, so that all the rest is checked too, where there is no such kind."""
+    section = tables.get("pipeline")
+    kind = section.get("kind") if isinstance(section, Mapping) else None
+    if isinstance(kind, str) and kind not in KINDS:
+        *most, last = (f"'{name}'" for name in KINDS)
+        problems.append(f'pipeline.kind = "{kind}": use {", ".join(most)} or {last}')
+    return KINDS.get(str(kind), Histogram).settings_class
+
+
+def _of_other_kinds(tables: dict[str, Any], chosen: type[Settings]) -> Iterator[str]:
+    """Take the sections of other kinds out of the tables; one line for each."""
+    for kind, pipeline in KINDS.items():
+        for name in pipeline.settings_class.model_fields:
+            if name in tables and name not in chosen.model_fields:
+                del tables[name]
+                yield f'{name}: belongs to kind "{kind}"; leave it out, or set pipeline.kind = "{kind}"'
+
+
+def json_schema() -> dict[str, Any]:
+    """The JSON schema of the configuration: one object with the sections of all kinds, of which each kind requires its own."""
+    schemas = [pipeline.settings_class.model_json_schema(by_alias=True) for pipeline in KINDS.values()]
+    merged: dict[str, Any] = {**schemas[0], "title": "Settings", "description": "The configuration of one pipeline."}
+    for part in ("properties", "$defs"):
+        merged[part] = {name: text for schema in schemas for name, text in schema[part].items()}
+    merged["required"] = sorted(set.intersection(*(set(schema["required"]) for schema in schemas)))
+    merged["$defs"]["PipelineSettings"]["properties"]["kind"]["enum"] = list(KINDS)
+    return merged

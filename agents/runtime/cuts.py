@@ -1,0 +1,48 @@
+"""The cut: how a source that nobody else closes learns that it has read everything of an interval, for every kind.
+
+Some time after an interval is over, ask for the log's end (read_uncommitted, so that open transactions count) and wait until the
+position has reached it. A cut is a moment, never a count: however long a worker was away, nothing is late because of that.
+"""
+
+from dataclasses import dataclass
+
+from susurrus.agents.kafka.offset import Offset
+from susurrus.mechanisms.calendar import Interval
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Everything below ``offset`` had been appended when ``interval`` was over: once it is read, the interval is closed."""
+
+    interval: Interval
+    offset: Offset
+
+
+class Cuts:
+    """The cuts ahead of a source's position, in order: intervals increase, offsets do not decrease."""
+
+    def __init__(self) -> None:
+        self.ahead: list[Cut] = []
+
+    def wanted(self, over: Interval, closed: Interval) -> bool:
+        """Whether the log's end should be asked for, now that interval ``over`` has ended: it is open, and no cut covers it."""
+        return over > max([closed, *(cut.interval for cut in self.ahead[-1:])])
+
+    def asked(self, interval: Interval, offset: Offset) -> None:
+        """The log ended at ``offset`` when ``interval`` was over."""
+        self.ahead.append(Cut(interval, offset))
+
+    def passed(self, position: Offset, closed: Interval) -> Interval:
+        """The last interval that is closed once everything below ``position`` is read; ``closed`` or later."""
+        while self.ahead and position >= self.ahead[0].offset:
+            closed = max(closed, self.ahead.pop(0).interval)
+        return closed
+
+    def stall(self, position: Offset) -> str | None:
+        """What holds the source back."""
+        for cut in self.ahead[:1]:  # a copy: the task's thread goes on meanwhile
+            return (
+                f"read up to offset={position}; interval={cut.interval} closes at offset={cut.offset}: a producer's transaction is "
+                "open there, or there is much to read; if it stays, end it (kafka-transactions.sh find-hanging, then abort)"
+            )
+        return None

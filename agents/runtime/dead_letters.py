@@ -1,0 +1,52 @@
+"""Records that a stage has refused, gathered until the commit that has read them, for every kind."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from susurrus.agents.runtime.commit import Output
+from susurrus.agents.runtime.services import Services
+from susurrus.topics.dead_letter import DeadLetter, Headers, encode_headers
+from susurrus.topics.reason import Reason
+
+
+class DeadLetters:
+    """The dead letters of one partition of a raw topic. keep: with key and value, where they fit into a record."""
+
+    def __init__(self, services: Services, partition: int, *, stage: str, topic: str, keep: bool) -> None:
+        self._target = services.topic("dead-letter")
+        self._limit = services.max_record_bytes
+        self._partition, self._stage, self._topic, self._keep = partition, stage, topic, keep
+        self._messages: list[dict[str, Any]] = []
+        self._headers: list[Headers] = []
+
+    def __len__(self) -> int:
+        return len(self._messages)
+
+    def refuse(self, records: list[Any], reason: npt.NDArray[np.integer]) -> int:
+        """Note the records whose reason is not OK; how many there are. reason: of each record."""
+        bad = np.flatnonzero(reason).tolist()
+        for row in bad:
+            record = records[row]
+            value, key = (record.value, record.key) if self._keep else (None, None)
+            if len(value or b"") + len(key or b"") > self._limit:
+                value = key = None
+            self._messages.append({"value": value, "key": key})
+            letter = DeadLetter(
+                Reason(int(reason[row])), self._topic, self._partition, record.offset, stage=self._stage
+            )
+            self._headers.append(encode_headers(letter))
+        return len(bad)
+
+    def clear(self) -> None:
+        """Forget them: their records will be read again."""
+        self._messages, self._headers = [], []
+
+    def outputs(self) -> list[Output]:
+        """What a commit writes of them; they are gone then."""
+        if not self._messages:
+            return []
+        output = Output(self._target, self._partition, self._messages, self._headers)
+        self.clear()
+        return [output]

@@ -1,0 +1,134 @@
+"""What a kind of pipeline is: its configuration, its stages, what they share, and what it promises.
+
+One folder holds each kind (agents/{histogram,stream,local}/), and agents/pipelines.py lists them. The worker and the commands ask
+a Pipeline and never which kind it is.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar, Generic
+
+from confluent_kafka.admin import AdminClient
+from typing_extensions import TypeVar
+
+from susurrus.agents.config.settings import Settings
+from susurrus.agents.formats import decoder_of
+from susurrus.agents.kafka.clients import Clients, clients_of
+from susurrus.agents.kafka.topics import check_topics
+from susurrus.agents.runtime.ledger import Ledger
+from susurrus.agents.runtime.services import Services
+from susurrus.agents.runtime.stage import Stage
+from susurrus.mechanisms.calendar import WindowStart
+from susurrus.mechanisms.errors import ConfigurationError
+from susurrus.topics.spec import TopicSpec
+
+S = TypeVar("S", bound=Settings, default=Settings)
+
+
+@dataclass(frozen=True, slots=True)
+class StageSpec:
+    """One stage and the topic that it reads. ``purge``: the topic is ours and may be deleted below the committed position."""
+
+    name: str
+    input_topic: str
+    changelog: str
+    make: Callable[[Any, int], Stage]
+    """From the services of the stage's own kind of pipeline, and the partition."""
+    purge: bool
+
+
+class Pipeline(ABC, Generic[S]):
+    """One pipeline with its configuration."""
+
+    description: ClassVar[str]
+    """One line for the page of all settings."""
+    settings_class: ClassVar[type[Settings]]
+    output: ClassVar[TopicSpec]
+    """The topic with what the pipeline publishes."""
+    way_out: ClassVar[str] = "give the pipeline a new name to start over"
+    """What an operator can do where internal topics are lost, or an older copy."""
+
+    def __init__(self, settings: S) -> None:
+        self.settings = settings
+
+    # ---- for the worker ----------------------------------------------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def stages(self) -> tuple[StageSpec, ...]:
+        """The stages in the order of the flow."""
+
+    @property
+    def initializer(self) -> tuple[str, int]:
+        """(stage, partition) of the task that writes a new pipeline's first records to the ledger."""
+        return self.stages[0].name, 0
+
+    def digest(self) -> bytes:
+        """32 bytes that change with whatever changes what is published.
+
+        Raises ConfigurationError where the mechanism refuses its numbers.
+        """
+        return self.settings.config_digest()
+
+    def services(self) -> Services[S]:
+        """What the tasks share. Raises ConfigurationError, also where a noise secret is needed and there is none."""
+        settings = self.settings
+        if settings.reads_raw:
+            decoder_of(settings.input, ()).close()  # what it lacks is said now, not by every task
+        digest, secret = self.digest(), settings.secret()
+        clients = clients_of(settings)
+        ledger = Ledger(
+            settings,
+            clients,
+            settings.calendar,
+            config_digest=digest,
+            secret=secret,
+            initializer=self.initializer,
+            way_out=self.way_out,
+            published_before=partial(self.published_before, clients),
+        )
+        return Services(settings, clients, ledger, settings.calendar, digest, secret)
+
+    def published_before(self, clients: Clients) -> str:
+        """What shows, beside the ledger, that this pipeline has published something; the empty text if nothing does."""
+        return ""
+
+    # ---- for the commands --------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def guarantee(self) -> str:
+        """The promise in a sentence. Raises ConfigurationError where the mechanism refuses its numbers."""
+
+    def summary(self) -> Iterator[tuple[str, str]]:
+        """(name, text) of what `susurrus config check` shows beyond what every kind has, such as what the promise costs."""
+        return iter(())
+
+    def missing(self) -> str | None:
+        """What this machine lacks to run the pipeline, such as an optional package; None where it lacks nothing."""
+        if self.settings.reads_raw:
+            try:
+                decoder_of(self.settings.input, ()).close()
+            except ConfigurationError as error:
+                return f"input: {error}"
+        return None
+
+    def progress(self, first_window: int | None, charged: int, charged_all: int) -> str:
+        """What `susurrus status` says after the epoch. first_window: its start in ms; charged, charged_all: windows charged by
+        this pipeline, and by all on its raw topic."""
+        return ""
+
+    def check_topics(self, admin: AdminClient) -> list[str]:
+        """One line per topic: ok, or what is wrong and what to do."""
+        return check_topics(self.settings, admin)
+
+    def reader(self, window: WindowStart | None = None) -> Any:
+        """What `susurrus watch` reads of one window (its start in ms), or of the newest: agents/histogram/reader.py.
+
+        Raises ConfigurationError where there is nothing to watch.
+        """
+        raise ConfigurationError(
+            f'pipeline.kind="{self.settings.kind}": watch shows histograms; read topic={self.settings.topic(self.output.name)} '
+            "instead"
+        )

@@ -1,0 +1,57 @@
+"""What holds a running task back, in words for an operator: one cause at a time, the one to mend first."""
+
+import time
+
+from susurrus.agents.runtime.stage import Stage
+
+MANY_ABORTS = 5
+"""So many aborted transactions in a row are taken for something that does not pass by itself."""
+_STALL_SECONDS = 10.0
+"""What a stage waits for is a stall once it has waited for so long."""
+_UNREADABLE_SECONDS = 20.0
+"""A partition that cannot be read is reported every few seconds. A report that is not repeated has been mended."""
+
+
+class StallReport:
+    """The causes of one task, as they are noted. Thread-safe: every cause is replaced as a whole."""
+
+    def __init__(self) -> None:
+        self._aborts = 0
+        self._abort_cause = ""
+        self._unreadable = ("", 0.0)
+        self._waits: tuple[str | None, float] = (None, 0.0)
+
+    def aborted(self, cause: str) -> int:
+        """A transaction was aborted; how many there were in a row."""
+        self._aborts += 1
+        self._abort_cause = cause
+        return self._aborts
+
+    def committed(self) -> None:
+        """A transaction was committed."""
+        self._aborts = 0
+
+    def cannot_read(self, reason: str) -> None:
+        """Why no batches come; forgotten when one comes, or when it is not noted again."""
+        self._unreadable = (reason, time.monotonic())
+
+    def fed(self) -> None:
+        """A batch has come."""
+        self._unreadable = ("", 0.0)
+
+    def of(self, stage: Stage) -> str | None:
+        """What holds a running stage back, or None."""
+        if self._aborts >= MANY_ABORTS:
+            return (
+                f"the last {self._aborts} transactions were aborted ({self._abort_cause}): compare the limits of the topics it "
+                "writes (`susurrus topics check`), and look at the brokers"
+            )
+        now = time.monotonic()
+        unreadable, noted_at = self._unreadable
+        if unreadable and now - noted_at < _UNREADABLE_SECONDS:
+            return unreadable
+        waits_for, since = stage.stall(int(time.time() * 1000)), now
+        if waits_for == self._waits[0]:
+            since = self._waits[1]
+        self._waits = (waits_for, since)
+        return waits_for if now - since > _STALL_SECONDS else None

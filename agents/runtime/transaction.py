@@ -1,0 +1,236 @@
+"""How one step of a partition task becomes durable: outputs, changelog and input position in one Kafka transaction, then
+the store.
+
+librdkafka's transactional producer hangs in places where it should give up. Two calls are therefore made in threads that can be
+left behind: sending the offsets, and closing. The next producer with the same transactional id fences a producer left behind.
+"""
+
+import contextlib
+import logging
+import queue
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
+
+from susurrus.agents.kafka.clients import is_fenced
+from susurrus.agents.runtime import crash_points
+from susurrus.agents.runtime.changelog import Changelog
+from susurrus.agents.runtime.commit import Commit, Output
+from susurrus.agents.runtime.services import Services
+from susurrus.agents.runtime.store import Store
+from susurrus.mechanisms.errors import Refusal
+
+log = logging.getLogger(__name__)
+
+_OFFSETS_SECONDS = 8.0
+_ABORT_SECONDS = 5.0
+_CLOSE_SECONDS = 5.0
+_LEFT_BEHIND: list[Producer] = []
+"""Producers that hang inside librdkafka. They are kept, because destroying them would hang as well."""
+
+
+class Fenced(Exception):
+    """Another owner has fenced this one. This is no error: the partition lives on elsewhere."""
+
+
+class Aborted(Exception):
+    """The transaction was aborted; nothing of it happened."""
+
+
+@dataclass(eq=False)
+class Transactions:
+    """The transactional producer of one task and its commits. ``mark_alive`` is called in everything that may take long."""
+
+    services: Services
+    changelog: Changelog
+    stage_name: str
+    partition: int
+    input_topic: str
+    mark_alive: Callable[[], None]
+    _producer: Producer | None = field(default=None, init=False)
+    _group_metadata: Any = field(default=None, init=False)
+
+    @property
+    def _name(self) -> str:
+        return f"{self.stage_name}-{self.partition}"
+
+    @property
+    def producer(self) -> Producer:
+        """The producer in use. Raises RuntimeError before `open`."""
+        if self._producer is None:
+            raise RuntimeError("the task has no producer before it has started")
+        return self._producer
+
+    def open(self) -> None:
+        """Make a producer, which fences the previous owner's. Raises Fenced, KafkaException."""
+        clients = self.services.clients
+        self._producer = clients.transactional_producer(f"{clients.application}-{self._name}")
+        self._call(lambda: self.producer.init_transactions(30.0))
+        self.mark_alive()
+        self._group_metadata = clients.group_metadata()
+
+    def commit(self, commit: Commit, store: Store, topic_id: str) -> None:
+        """Make one step durable.
+
+        1. begin the transaction
+        2. produce outputs and ticks
+        3. produce the changelog record: state, next position, topic id
+        4. send the position to the consumer group, for tools
+        5. commit the transaction (librdkafka flushes first); from here on the step has happened
+        6. write state, meta record and changelog position to the store in one batch
+        A crash before 5 leaves nothing behind. A crash after 5 is mended by replaying the changelog.
+
+        Raises Aborted where nothing of it happened, Fenced, and KafkaException where only the changelog knows.
+        """
+        stage, producer = self.stage_name, self.producer
+        step = self.changelog.prepare(store, commit, topic_id, self.services.ledger.epoch)
+        for output in commit.outputs:
+            self._check_sizes(output)
+        crash_points.reach(stage, "before-begin")
+        try:
+            producer.begin_transaction()
+            crash_points.reach(stage, "after-begin")
+            for output in commit.outputs:
+                self._produce(output)
+            crash_points.reach(stage, "after-outputs")
+            self.changelog.produce(producer, step)
+            crash_points.reach(stage, "after-changelog")
+            self._send_offsets(commit.position)
+            crash_points.reach(stage, "after-offsets")
+            self._call(lambda: producer.commit_transaction(30.0))
+        except KafkaException as error:
+            self._abort(error)
+        crash_points.reach(stage, "after-commit")
+        self.changelog.apply(store, step)
+        crash_points.reach(stage, "after-store")
+
+    def close(self) -> None:
+        """Let go of the producer. Never raises: whoever gives up must be able to start again."""
+        producer, self._producer = self._producer, None
+        if producer is None:
+            return
+
+        # A producer that goes away with an open transaction leaves it to time out; abort what can be aborted. Closing
+        # aborts once more, and waits for ever if the coordinator does not answer: the store must not wait with it.
+        def end() -> None:
+            # Of a fenced producer they raise whatever a callback was interrupted by, see deliver.
+            for step in (producer.purge, lambda: producer.abort_transaction(_ABORT_SECONDS), producer.close):
+                with contextlib.suppress(Exception, KafkaError):
+                    step()
+
+        try:
+            _in_time(end, seconds=_ABORT_SECONDS + _CLOSE_SECONDS, name=f"{self._name}-close")
+        except TimeoutError:
+            log.warning("%s: its producer does not close and is left behind; the next one fences it", self._name)
+            _LEFT_BEHIND.append(producer)
+
+    def _abort(self, cause: KafkaException) -> None:
+        """Abort what can be aborted and raise Aborted; raise Fenced for a fenced producer, the cause for anything worse."""
+        if is_fenced(cause.args[0]):
+            raise Fenced from cause
+        if cause.args[0].retriable():
+            raise cause
+        # A delivery that failed does not say why; the abort does: it is refused to a producer that has been fenced.
+        try:
+            self._call(lambda: self.producer.abort_transaction(30.0))
+        except KafkaException as failed:
+            # What went wrong first says more: a transaction whose partitions were all refused never began, so cannot be ended.
+            raise cause from failed
+        raise Aborted from cause
+
+    def _send_offsets(self, position: int) -> None:
+        """Step 4, in a thread that can be left behind: librdkafka heeds no time-out here, and hangs for good when the group's
+        coordinator has left the metadata meanwhile (its issues 5456 and 5511; seen with a broker away for half a minute).
+        """
+        producer, group = self.producer, self._group_metadata
+        offsets = [TopicPartition(self.input_topic, self.partition, position)]
+        try:
+            error = _in_time(
+                lambda: producer.send_offsets_to_transaction(offsets, group, _OFFSETS_SECONDS),
+                seconds=_OFFSETS_SECONDS + 2.0,
+                name=f"{self._name}-offsets",
+            )
+        except TimeoutError:
+            log.warning("%s: Kafka's answer is overdue; a new producer takes over", self._name)
+            # Whoever closed this producer would wait for that call, too. The next one fences it.
+            _LEFT_BEHIND.append(producer)
+            self._producer = None
+            raise
+        if isinstance(error, KafkaException) and is_fenced(error.args[0]):
+            raise Fenced from error
+        if error is not None:
+            raise error
+
+    def _call(self, call: Callable[[], object]) -> None:
+        """One transactional call, once. Raises Fenced for a fenced producer, KafkaException for the rest.
+
+        librdkafka asks to repeat what has timed out until it is definite. A new producer ends the doubt at once instead: it
+        fences this one, and the changelog shows whether the transaction was committed.
+        """
+        try:
+            call()
+        except KafkaException as error:
+            if is_fenced(error.args[0]):
+                raise Fenced from error
+            raise
+
+    def _produce(self, output: Output) -> None:
+        producer = self.producer
+        if output.headers is not None or (output.messages and "timestamp" in output.messages[0]):
+            # produce_batch knows neither headers nor time stamps.
+            for row, message in enumerate(output.messages):
+                fields = message if output.headers is None else {**message, "headers": output.headers[row]}
+                while True:
+                    try:
+                        producer.produce(output.topic, partition=output.partition, **fields)
+                        break
+                    except BufferError:
+                        self.mark_alive()
+                        producer.poll(0.1)
+            return
+        messages = output.messages
+        while messages:
+            # librdkafka takes what fits its queue and marks the rest, in order of failure.
+            producer.produce_batch(output.topic, messages, partition=output.partition)
+            failed = [message for message in messages if "_error" in message]
+            for message in failed:
+                error = message.pop("_error")
+                if error.code() != KafkaError._QUEUE_FULL:
+                    raise KafkaException(error)
+            messages = failed
+            self.mark_alive()
+            producer.poll(0.1 if failed else 0)
+
+    def _check_sizes(self, output: Output) -> None:
+        """An oversized record would abort every retry for ever, so it is refused before it is sent."""
+        limit = self.services.max_record_bytes + 50_000
+        largest = max(
+            (len(message["value"] or b"") + len(message.get("key") or b"") for message in output.messages), default=0
+        )
+        if largest > limit:
+            raise Refusal(
+                f"topic={output.topic}: a record of {largest} bytes exceeds {limit} bytes: lower input.max_key_bytes, or "
+                "report this as a bug"
+            )
+
+
+def _in_time(call: Callable[[], object], *, seconds: float, name: str) -> BaseException | None:
+    """What a call raised, or None; made in a thread that is left behind, with TimeoutError, when it takes longer."""
+    answer: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
+
+    def run() -> None:
+        try:
+            call()
+        except (Exception, KafkaError) as error:
+            answer.put(error)
+        else:
+            answer.put(None)
+
+    threading.Thread(target=run, name=name, daemon=True).start()
+    try:
+        return answer.get(timeout=seconds)
+    except queue.Empty:
+        raise TimeoutError from None

@@ -1,0 +1,140 @@
+r"""The posterior of released block sums in dense form: any weighted sum of blocks, as a reader of the records computes it.
+
+In units of theta / epsilon the released sums of consecutive blocks are z = x + n, where n has a known covariance (the
+hierarchy's, ``BlockNoise``).  Under the prior of one model (white, drift)
+
+.. math:: \mathrm{Cov}(x_i, x_j) = v_0 + \text{drift}\cdot\min(i, j) + \text{white}\cdot 1\{i=j\}
+
+the posterior of x given z_1..z_k is Gaussian.  A hundred models are averaged by their likelihood on the released sums.
+``BlockBank`` (susurrus.mechanisms.kalman) computes the same posterior of the running sum block by block.
+
+Privacy: post-processing of released sums.  The answers are biased and cover the values clipped at theta.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from scipy.linalg import solve_triangular
+
+from susurrus.mechanisms.kalman import Models, mixture_weights
+from susurrus.mechanisms.stream.addresses import Floats
+
+WHITE_STEPS = 9
+DRIFT_STEPS = 9
+
+
+@dataclass(frozen=True, slots=True)
+class BlockNoise:
+    """Covariance of one tree's released block sums: within (I - J/b) + total J / b^2, for b blocks.
+
+    Unit (theta/epsilon)^2.
+    """
+
+    blocks: int
+    within: float
+    total: float
+
+    @property
+    def own(self) -> float:
+        """Variance of what a block does not share with its tree's other blocks."""
+        return self.within if self.blocks > 1 else self.total
+
+    @property
+    def common(self) -> float:
+        """Covariance of two blocks of a tree: what they have in common, usually negative."""
+        return self.total / self.blocks**2 - self.within / self.blocks if self.blocks > 1 else 0.0
+
+    def matrix(self) -> Floats:
+        """Return float64[b, b]."""
+        return self.own * np.eye(self.blocks) + self.common
+
+
+def block_models(values: int, epsilon: float) -> Models:
+    """Return the models of blocks of ``values`` values, unit theta / epsilon.
+
+    A block of g values clipped to [0, theta] sums to g * epsilon units at most, so the level starts in the middle with
+    a standard deviation of half the range, and no component needs to be larger than that.
+    """
+    span = values * epsilon
+    level = span**2 / 4
+    white = np.repeat(_scale(level, 5e-2, WHITE_STEPS), DRIFT_STEPS + 1)
+    return Models(white, np.tile(_scale(level, 1e-3, DRIFT_STEPS), WHITE_STEPS + 1), mean=span / 2, level=level)
+
+
+def _scale(top: float, bottom: float, steps: int) -> Floats:
+    """Return 0 and a geometric scale from ``bottom`` (far below the noise) to ``top``."""
+    return np.concatenate(([0.0], np.geomspace(min(bottom, top / 16), top, steps)))
+
+
+def posterior(
+    models: Models, blocks: Floats, noise: list[BlockNoise], weights: Floats, known: np.ndarray
+) -> tuple[Floats, Floats]:
+    """Return mean and standard deviation float64[q] of weighted sums of blocks, unit theta / epsilon.
+
+    blocks float64[n]: released sums; noise: one entry per tree, in order; weights float64[q, n]; known int64[q]: how
+    many blocks each answer may use (>= 1).  Dense form: S = prior covariance, L = chol(S + C), A = S L^-T, y = L^-1 z;
+    the posterior after k blocks is sum_{j<k} A_j y_j and the variance w'Sw - sum_{j<k} (w'A_j)^2.
+    """
+    n = len(blocks)
+    C = np.zeros((n, n))
+    place = 0
+    for tree in noise:
+        size = min(tree.blocks, n - place)
+        C[place : place + size, place : place + size] = tree.matrix()[:size, :size]
+        place += size
+    last = np.asarray(known) - 1
+    rows = np.arange(len(weights))
+    means, variances, evidence = [], [], []
+    for model in range(models.count):
+        S = models.covariance(model, n)
+        L = np.linalg.cholesky(S + C)
+        y = solve_triangular(L, blocks - models.mean, lower=True, check_finite=False)
+        projected = solve_triangular(L, S @ weights.T, lower=True, check_finite=False).T
+        means.append(np.cumsum(projected * y, axis=1)[rows, last] + weights.sum(axis=1) * models.mean)
+        prior = np.einsum("qi,ij,qj->q", weights, S, weights, optimize=True)
+        variances.append(prior - np.cumsum(projected**2, axis=1)[rows, last])
+        evidence.append(np.cumsum(-0.5 * y**2 - np.log(np.diag(L)))[last])
+    p = mixture_weights(np.array(evidence).T)
+    mean = (p * np.array(means).T).sum(axis=1)
+    second = (p * (np.array(variances).T + np.array(means).T ** 2)).sum(axis=1)
+    return mean, np.sqrt(np.maximum(second - mean**2, 0.0))
+
+
+@dataclass(frozen=True)
+class Deviations:
+    """How far nodes of a lower layer stray from an equal share of their parent; averaged over variances like the
+    blocks.
+
+    ``scale`` float64[v] are the variances tried, unit (theta / epsilon)^2.  State: one log-likelihood per variance.
+    """
+
+    span: float
+
+    @classmethod
+    def for_node(cls, values: int, epsilon: float) -> "Deviations":
+        """Return the variances tried for nodes of ``values`` values."""
+        return cls(span=values * epsilon)
+
+    @cached_property
+    def scale(self) -> Floats:
+        """float64[v]."""
+        return _scale(self.span**2 / 4, 1e-3, 24)
+
+    def evidence(self, squares: Floats, freedom: Floats | int, noise: Floats | float) -> Floats:
+        """Return float64[..., v].
+
+        Log-likelihood of deviations with sum of squares ``squares`` and ``freedom`` degrees.
+        """
+        variance = self.scale + np.asarray(noise, dtype=np.float64)[..., None]
+        result: Floats = -0.5 * (
+            np.asarray(freedom)[..., None] * np.log(variance) + np.asarray(squares)[..., None] / variance
+        )
+        return result
+
+    def shrinkage(self, log_likelihood: Floats, noise: Floats | float) -> tuple[Floats, Floats]:
+        """Return (factor on a released deviation, posterior variance per degree of freedom)."""
+        p = mixture_weights(log_likelihood)
+        variance = np.asarray(noise, dtype=np.float64)[..., None]
+        ratio = self.scale / (self.scale + variance)
+        return (p * ratio).sum(axis=-1), (p * ratio * variance).sum(axis=-1)

@@ -1,0 +1,74 @@
+"""From grid units to readers' units: scaling, means from noisy sums and counts, their errors."""
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from susurrus.topics.histogram import ColumnRows
+from tests.agents.released import settings
+
+BOUND, GRID = 100.0, 0.5
+CONFIGURED = settings(
+    bounds={"max_records_per_user": 4, "max_records_per_key": 4},
+    columns=[
+        {"name": "visits", "kind": "count"},
+        {"name": "people", "kind": "users"},
+        {"name": "paid", "kind": "sum", "field": "amount", "bound": BOUND, "grid": GRID},
+        {"name": "average", "kind": "mean", "field": "amount", "bound": BOUND, "grid": GRID},
+    ],
+)
+KINDS = [column.kind for column in CONFIGURED.measured_columns]
+COUNT, USERS, SUM = KINDS.index("count"), KINDS.index("users"), KINDS.index("sum")
+
+
+def published_rows(estimates: npt.NDArray[np.int64], std_errors: npt.NDArray[np.float64]) -> list[ColumnRows]:
+    return [column.rows(estimates, std_errors) for column in CONFIGURED.layout.published]
+
+
+def published(
+    count: int, users: int, total: int, errors: tuple[float, float, float] = (2.0, 1.0, 8.0)
+) -> dict[str, ColumnRows]:
+    estimates, std_errors = np.zeros((1, len(KINDS)), np.int64), np.zeros((1, len(KINDS)))
+    for at, value, error in zip((COUNT, USERS, SUM), (count, users, total), errors, strict=True):
+        estimates[0, at], std_errors[0, at] = value, error
+    return {column.name: column for column in published_rows(estimates, std_errors)}
+
+
+def test_a_mean_shares_the_sum_and_the_count_that_are_measured_anyway() -> None:
+    assert sorted(KINDS) == ["count", "sum", "users"]
+
+
+def test_columns_come_in_the_order_of_the_configuration_and_sums_in_the_fields_unit() -> None:
+    found = published(40, 10, 600)
+    assert list(found) == ["visits", "people", "paid", "average"]
+    assert (found["visits"].estimate[0], found["visits"].std_error[0]) == (40, 2.0)
+    assert (found["people"].estimate[0], found["people"].std_error[0]) == (10, 1.0)
+    assert (found["paid"].estimate[0], found["paid"].std_error[0]) == (300.0, 4.0)
+
+
+def test_a_mean_is_the_noisy_sum_over_the_noisy_count_with_the_error_of_a_ratio() -> None:
+    mean = published(40, 10, 600)["average"]
+    assert mean.estimate[0] == 300.0 / 40
+    # Delta method: the derivative by the sum is 1 / count, by the count -mean / count.
+    assert mean.std_error[0] == pytest.approx(np.sqrt((4.0 / 40) ** 2 + (7.5 * 2.0 / 40) ** 2))
+
+
+@pytest.mark.parametrize(
+    ("count", "total", "mean"), [(0, 20, 10.0), (-7, 20, 10.0), (1, 10**9, BOUND), (1, -(10**9), -BOUND)]
+)
+def test_a_mean_never_divides_by_less_than_one_and_never_leaves_its_bound(count: int, total: int, mean: float) -> None:
+    found = published(count, 1, total)["average"]
+    assert found.estimate[0] == mean
+    assert np.isfinite(found.std_error[0])
+    assert found.std_error[0] > 0
+
+
+def test_the_simulated_spread_of_a_mean_is_what_its_error_bar_says() -> None:
+    dice = np.random.default_rng(5)
+    n, count, total = 20_000, 400, 24_000
+    estimates, errors = np.zeros((n, len(KINDS)), np.int64), np.zeros((n, len(KINDS)))
+    estimates[:, COUNT] = np.rint(count + 10 * dice.standard_normal(n))
+    estimates[:, SUM] = np.rint(total + 300 * dice.standard_normal(n))
+    errors[:, COUNT], errors[:, SUM] = 10, 300
+    mean = {column.name: column for column in published_rows(estimates, errors)}["average"]
+    assert np.std(mean.estimate) == pytest.approx(np.median(mean.std_error), rel=0.05)

@@ -1,0 +1,152 @@
+"""Source 0 looks for new raw partitions at public instants, and ticks no interval that it has not looked for."""
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+from hypothesis import given
+from hypothesis import strategies as st
+
+from susurrus.agents.histogram.growth import Growth
+from susurrus.agents.histogram.route import Route
+from susurrus.agents.runtime.services import Services
+from susurrus.mechanisms.calendar import Calendar
+from susurrus.mechanisms.errors import Refusal
+from susurrus.topics import ledger, tick
+from susurrus.topics.packing import Kind, kind_of
+from tests.agents.released import settings
+from tests.agents.stages import WINDOW, MemoryClients, Runner, services_of
+
+EVERY = 1_000
+MARGIN = 300
+CALENDAR = Calendar(origin=0, window=10 * EVERY, trigger_every=EVERY, allowed_lateness=0)
+
+
+@given(
+    st.lists(st.integers(0, 40 * EVERY), min_size=1, max_size=30).map(sorted),
+    st.lists(st.integers(0, 40 * EVERY), max_size=5).map(sorted),
+)
+def test_no_interval_in_which_a_new_partition_may_have_records_comes_before_it_counts(
+    looks: list[int], created: list[int]
+) -> None:
+    """Whenever it is looked, and whenever partitions are made: none counts too late, none from an interval that was looked for."""
+    growth = Growth(CALENDAR, margin=MARGIN, looked=-1, sources=((0, 2),))
+    for now in looks:
+        before = growth.looked
+        interval = growth.due(now)
+        assert (interval is not None) == (CALENDAR.interval_at(now - MARGIN) - 1 > before)
+        if interval is None:
+            continue
+        grown = growth.saw(2 + sum(made <= now for made in created), interval)
+        assert growth.looked == interval
+        if grown is not None:
+            assert grown[0] == before + 1
+    for partition, made in enumerate(created, start=2):
+        counts_from = next((at for at, number in growth.sources.schedule if number > partition), growth.looked + 1)
+        assert counts_from <= CALENDAR.interval_at(made)
+
+
+HOUR = 3_600_000
+GRACE = 5_000
+
+
+class Growing(MemoryClients):
+    """A raw topic whose number of partitions the test sets; None: nobody answers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.number: int | None = 2
+
+    def partitions(self, topic: str) -> int:
+        if self.number is None:
+            raise KafkaException(KafkaError(KafkaError._TRANSPORT))
+        return self.number
+
+
+def live(kind: str = "broker") -> tuple[Services, Growing]:
+    ours = services_of(
+        settings(
+            input={"topic": "raw", "user": "user", "key": ["key"]},
+            start={"from": "earliest", "first_window": WINDOW},
+            clock={"kind": kind, "grace": GRACE, "idle_grace": "10m"}
+            if kind == "broker"
+            else {"kind": kind, "until": WINDOW + 24 * HOUR},
+            window={"length": 24 * HOUR, "trigger_every": HOUR, "origin": WINDOW},
+        ),
+        sources=2,
+    )
+    clients = Growing()
+    object.__setattr__(ours, "clients", clients)
+    return ours, clients
+
+
+def record(offset: int, stamp: int) -> Any:
+    value = json.dumps({"user": f"u{offset}", "key": "k"}).encode()
+    return SimpleNamespace(offset=offset, timestamp=stamp, timestamp_type=1, value=value, key=None)
+
+
+def ticks(runner: Runner) -> list[tick.Tick]:
+    """Source 0's ticks, as one partition of by-user has them."""
+    values = [value for topic, partition, _, value, _ in runner.written if topic.endswith("by-user") and not partition]
+    return [tick.decode(value) for value in values if value is not None and kind_of(value) is Kind.TICK]
+
+
+def announced(runner: Runner) -> list[ledger.Sources]:
+    found = [ledger.decode(key or b"", value) for topic, _, key, value, _ in runner.written if topic == "ledger"]
+    return [row for row in found if isinstance(row, ledger.Sources)]
+
+
+def test_a_record_closes_no_interval_of_source_0_before_its_public_instant(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours, clients = live()
+    first = ours.calendar.first_interval(ours.ledger.first_window)
+    runner = Runner(Route, ours, tmp_path / "r")
+    runner.feed([record(0, WINDOW + HOUR + GRACE)], 1)
+    runner.commit(now=WINDOW + HOUR + GRACE - 1)  # the worker's clock is behind the broker's
+    assert ticks(runner) == []
+    assert runner.stage.report()["interval"] == first - 1
+    clients.number = None
+    runner.commit(now=WINDOW + HOUR + GRACE)
+    assert ticks(runner) == []
+    assert "how many partitions topic=raw has" in str(runner.stage.stall(0))
+    clients.number = 2
+    runner.commit(now=WINDOW + HOUR + GRACE)
+    assert [(row.interval, row.sources) for row in ticks(runner)] == [(first, ((first, 2),))]
+    assert runner.stage.stall(0) is None
+    assert runner.stage.report()["interval"] == first
+
+
+def test_what_was_seen_is_committed_at_once_and_survives_a_restart(tmp_path: Path) -> None:
+    ours, clients = live()
+    first = ours.calendar.first_interval(ours.ledger.first_window)
+    runner = Runner(Route, ours, tmp_path / "r")
+    assert runner.commit(now=WINDOW + HOUR + GRACE) == 1  # a look, no tick: the idle grace is not over
+    clients.number = 4
+    runner.restart()
+    assert runner.commit(now=WINDOW + HOUR + 2 * GRACE) == 0  # it has been looked for this interval
+    assert announced(runner) == []
+    assert runner.commit(now=WINDOW + 2 * HOUR + GRACE) == 1
+    [grown] = announced(runner)
+    assert (grown.number, grown.from_interval) == (4, first + 1)
+    runner.restart()
+    runner.commit(now=WINDOW + 30 * HOUR)
+    assert [row.sources for row in ticks(runner)] == [((first, 2), (first + 1, 4)), ((first + 1, 4),)]
+    assert len(announced(runner)) == 1
+    joined = Runner(Route, ours, tmp_path / "j", 3)
+    assert joined.stage.report()["interval"] == first
+
+
+def test_an_archive_does_not_grow(tmp_path: Path) -> None:
+    ours, clients = live("replay")
+    runner = Runner(Route, ours, tmp_path / "r")
+    clients.number = 3
+    runner.feed([record(0, WINDOW + 5 * HOUR)], 1)
+    runner.commit(now=WINDOW + 100 * HOUR)
+    assert [row.sources for row in ticks(runner)] == [()]
+    assert announced(runner) == []
+    with pytest.raises(Refusal, match="partition=2 was added when the archive had begun to be read"):
+        Runner(Route, ours, tmp_path / "j", 2)

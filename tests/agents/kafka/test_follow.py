@@ -1,0 +1,101 @@
+"""Following partitions, and reading one to its end. A broker does not always show the end that the leader knows."""
+
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from susurrus.agents.kafka import follow
+from susurrus.agents.kafka.follow import Follower, read_to_end
+
+
+def record(offset: int) -> Any:
+    return SimpleNamespace(error=lambda: None, offset=lambda: offset)
+
+
+def end(offset: int, partition: int = 0) -> Any:
+    return event(KafkaError._PARTITION_EOF, offset, partition)
+
+
+def event(code: int, offset: int = 0, partition: int = 0) -> Any:
+    return SimpleNamespace(
+        error=lambda: KafkaError(code), offset=lambda: offset, topic=lambda: "log", partition=lambda: partition
+    )
+
+
+class Consumer:
+    """Answers in order; then nothing more comes."""
+
+    def __init__(self, answers: Sequence[Sequence[Any]]) -> None:
+        self.answers = list(answers)
+        self.assigned: list[Any] | None = None
+
+    def assign(self, partitions: list[Any]) -> None:
+        self.assigned = partitions
+
+    def unassign(self) -> None:
+        self.assigned = None
+
+    def consume(self, number: int, timeout: float) -> Sequence[Any]:
+        return self.answers.pop(0) if self.answers else []
+
+
+def offsets(consumer: Any, **options: Any) -> list[int | None]:
+    return [message.offset() for message in read_to_end(consumer, ("log", 0), 3, **options)]
+
+
+def test_reading_stops_at_the_end_as_met() -> None:
+    consumer = Consumer([[record(3)], [], [record(4), end(5)], [record(5)]])
+    assert offsets(consumer) == [3, 4]
+    assert consumer.assigned is None
+
+
+def test_an_end_before_the_one_that_the_leader_knows_is_a_replica_that_lags() -> None:
+    consumer = Consumer([[record(3), end(4)], [], [record(4), record(5)], [end(7)], [record(7)]])
+    assert offsets(consumer, until=7) == [3, 4, 5]
+
+
+def test_waiting_gives_signs_of_life() -> None:
+    alive: list[None] = []
+    consumer = Consumer([[], [], [record(3), end(4)]])
+    assert offsets(consumer, mark_alive=lambda: alive.append(None)) == [3]
+    assert len(alive) == 3
+
+
+@pytest.mark.parametrize("answers", [[], [[record(3), end(4)]]])
+def test_a_broker_that_stays_silent_is_an_error_and_not_a_hang(
+    answers: list[list[Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follow, "_SILENCE_SECONDS", -1.0)
+    consumer = Consumer(answers)
+    with pytest.raises(KafkaException):
+        offsets(consumer, until=9)
+    assert consumer.assigned is None
+
+
+def test_what_the_client_mends_by_itself_is_passed_over() -> None:
+    away = [event(KafkaError._TRANSPORT), event(KafkaError._ALL_BROKERS_DOWN)]
+    assert offsets(Consumer([away, [record(3)], [end(4)]])) == [3]
+
+
+def test_another_error_is_raised_once_and_no_record_beside_it_is_lost() -> None:
+    consumer: Any = Consumer([[record(3), event(KafkaError.UNKNOWN_TOPIC_OR_PART), record(4)], [record(5)]])
+    follower = Follower(consumer, {("log", 0): 3})
+    assert [message.offset() for message in follower.read()] == [3, 4]
+    with pytest.raises(KafkaException, match="UNKNOWN_TOPIC_OR_PART"):
+        follower.read()
+    assert [message.offset() for message in follower.read()] == [5]
+
+
+def test_a_follower_has_caught_up_when_every_partition_has_been_read_to_its_end_once() -> None:
+    consumer: Any = Consumer([[end(3)], [record(3)], [end(0, partition=1)]])
+    follower = Follower(consumer, {("log", 0): 3, ("log", 1): 0})
+    assert [place.partition for place in consumer.assigned] == [0, 1]
+    seen = []
+    for _ in range(3):
+        follower.read()
+        seen.append(follower.caught_up)
+    assert seen == [False, False, True]
+    assert follower.ends == {("log", 0): 3, ("log", 1): 0}

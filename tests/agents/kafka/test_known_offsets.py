@@ -1,0 +1,75 @@
+"""Offsets that no broker knew: librdkafka's placeholders must never pass for the ends of a log."""
+
+from concurrent.futures import Future
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from confluent_kafka import OFFSET_END, OFFSET_INVALID, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import OffsetSpec
+
+from susurrus.agents.kafka.clients import Clients, known_offset
+
+
+class StubAdmin:
+    """Answers list_offsets with given offsets, without an error."""
+
+    def __init__(self, earliest: int, latest: int) -> None:
+        self.answers = {OffsetSpec.earliest: earliest, OffsetSpec.latest: latest}
+
+    def list_offsets(self, specs: dict[TopicPartition, Any], **options: Any) -> dict[TopicPartition, Any]:
+        futures = {}
+        for tp, spec in specs.items():
+            futures[tp] = Future[Any]()
+            earliest = type(spec) is type(OffsetSpec.earliest())
+            futures[tp].set_result(
+                SimpleNamespace(offset=self.answers[OffsetSpec.earliest if earliest else OffsetSpec.latest])
+            )
+        return futures
+
+
+def clients_with(monkeypatch: pytest.MonkeyPatch, *, earliest: int = 0, latest: int = 0, found: Any = None) -> Clients:
+    clients = Clients({"bootstrap.servers": "127.0.0.1:1"}, application="web")
+    consumer = SimpleNamespace(offsets_for_times=lambda *_, **__: [found], close=lambda: None)
+    monkeypatch.setattr(clients, "admin", lambda: StubAdmin(earliest, latest))
+    monkeypatch.setattr(clients, "reader", lambda group: consumer)
+    return clients
+
+
+def test_ends_are_what_the_broker_knew(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert clients_with(monkeypatch, earliest=3, latest=9).watermarks("raw", 0) == (3, 9)
+    assert clients_with(monkeypatch).watermarks("raw", 0) == (0, 0)
+
+
+@pytest.mark.parametrize("ends", [{"latest": OFFSET_INVALID}, {"earliest": OFFSET_INVALID, "latest": 9}])
+def test_a_broker_that_goes_away_in_the_midst_of_the_answer_is_an_error(
+    monkeypatch: pytest.MonkeyPatch, ends: dict[str, int]
+) -> None:
+    """Seen with a broker killed at that moment: a full topic that ended at -1001, and a task that refused it as truncated."""
+    with pytest.raises(KafkaException) as raised:
+        clients_with(monkeypatch, **ends).watermarks("raw", 0)
+    assert raised.value.args[0].code() == KafkaError._TRANSPORT
+
+
+def test_an_instant_behind_the_last_record_is_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = SimpleNamespace(error=None, offset=OFFSET_END)
+    assert clients_with(monkeypatch, latest=9, found=found).offset_at("raw", 0, 5) == 9
+    assert clients_with(monkeypatch, latest=9, found=SimpleNamespace(error=None, offset=4)).offset_at("raw", 0, 5) == 4
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        SimpleNamespace(error=KafkaError(KafkaError.NOT_LEADER_FOR_PARTITION), offset=OFFSET_END),
+        SimpleNamespace(error=None, offset=OFFSET_INVALID),
+    ],
+)
+def test_an_instant_nobody_could_look_up_is_not_the_end(monkeypatch: pytest.MonkeyPatch, found: Any) -> None:
+    with pytest.raises(KafkaException):
+        clients_with(monkeypatch, latest=9, found=found).offset_at("raw", 0, 5)
+
+
+def test_a_placeholder_is_no_offset() -> None:
+    assert known_offset(0) == 0
+    with pytest.raises(KafkaException):
+        known_offset(OFFSET_INVALID)

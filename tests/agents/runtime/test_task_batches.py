@@ -1,0 +1,138 @@
+"""What a task takes of a batch: everything from its position on, once, whatever the batch says of itself; and how it goes on
+when commits are aborted, batches never end, or the disk is full.
+"""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from susurrus.agents.runtime.task import PartitionTask
+from susurrus.agents.runtime.transaction import Aborted
+from susurrus.agents.runtime.transport import Batch
+
+
+class Taking:
+    """A stage that only remembers offsets."""
+
+    def __init__(self) -> None:
+        self.offsets: list[int] = []
+
+    def take(self, batch: Batch) -> None:
+        self.offsets += [record.offset for record in batch.records]
+
+
+@pytest.fixture
+def task() -> Any:
+    """A task without Kafka, at position 2037 of its input."""
+    made = PartitionTask(
+        input_topic="reports",
+        partition=0,
+        make_stage=lambda services, partition: Taking(),  # type: ignore[arg-type,return-value]
+        stage_name="collect",
+        changelog_topic="collect-changelog",
+        services=SimpleNamespace(clients=None, max_record_bytes=1),  # type: ignore[arg-type]
+        open_store=lambda stage, partition: None,  # type: ignore[arg-type,return-value]
+        rewind=lambda offset: None,
+        give_up=lambda reason: None,
+    )
+    made.next = 2037
+    made._input.look = lambda position, after: None  # type: ignore[method-assign]
+    return made
+
+
+def batch(start: int, end: int, first: int) -> Batch:
+    return Batch(start, end, [SimpleNamespace(offset=offset) for offset in range(first, end)], 1)
+
+
+@pytest.mark.parametrize("start", [687, 2037], ids=["overlapping", "a seek fell into the fetch"])
+def test_records_below_the_position_are_not_taken_twice(task: Any, start: int) -> None:
+    task._accept(batch(start, 2087, first=687), 1)
+    assert task._stage.offsets == list(range(2037, 2087))
+    assert task.next == 2087
+
+
+def test_a_batch_ahead_of_the_position_is_not_taken(task: Any) -> None:
+    task._accept(batch(2040, 2087, first=2040), 1)
+    assert task._stage.offsets == []
+    assert task.next == 2037
+
+
+def test_holes_move_the_position(task: Any) -> None:
+    task._accept(batch(2037, 2050, first=2050), 1)
+    assert task._stage.offsets == []
+    assert task.next == 2050
+
+
+def working(task: Any, rounds: int, commits: Any) -> None:
+    """The task's loop, for as many rounds as the stage is asked for commits."""
+    left = [rounds]
+
+    def asked(now: int) -> Any:
+        left[0] -= 1
+        if not left[0]:
+            task._stopping.set()
+        return commits()
+
+    task._stage.commits = asked
+    task._work()
+
+
+def test_a_stage_is_asked_for_commits_however_much_waits_for_it(task: Any) -> None:
+    """Otherwise a partition with a backlog would read all of it before it may spill."""
+    refill = task._stage.take
+
+    def take(taken: Batch) -> None:
+        refill(taken)
+        task.offer(batch(task.next + 50, task.next + 100, first=task.next + 50))  # the next one is there already
+
+    task._stage.take = take
+    task.assigned(1)
+    task._inbox.generation()
+    task.offer(batch(2037, 2087, first=2037))
+    working(task, 3, lambda: iter(()))
+    assert len(task._stage.offsets) == 3 * 4 * 50
+
+
+def test_transactions_that_are_aborted_again_and_again_are_told_and_slowed_down(
+    task: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paused: list[int] = []
+    monkeypatch.setattr(task, "_pause", lambda: paused.append(task._stalls._aborts))
+    monkeypatch.setattr(task, "_require_store", lambda: None)
+    task._changelog = SimpleNamespace(meta=lambda store: None)
+    task._stage.restore = lambda store, meta, position: 2037
+    task._stage.stall = lambda now: None
+    task._stage.counters = {}
+    task._set_state("running", "")
+
+    def refused(commit: object) -> None:
+        raise Aborted from KafkaException(KafkaError(KafkaError.INVALID_TIMESTAMP))
+
+    task._commit = refused
+    working(task, 4, lambda: iter([object()]))
+    assert paused == []
+    assert task.stall() is None
+    task._stopping.clear()
+    working(task, 3, lambda: iter([object()]))
+    assert paused == [5, 6, 7]
+    assert "the last 7 transactions were aborted (KafkaException INVALID_TIMESTAMP)" in task.stall()
+    task._stopping.clear()
+    task._commit = lambda commit: None
+    working(task, 1, lambda: iter([object()]))
+    assert task.stall() is None
+
+
+def test_a_store_that_cannot_be_written_does_not_end_the_task(task: Any) -> None:
+    class Full:
+        closed = False
+
+        def close(self) -> None:
+            self.closed = True
+            raise OSError("No space left on device")
+
+    task._store = full = Full()
+    task._close()
+    assert full.closed
+    assert task._store is None

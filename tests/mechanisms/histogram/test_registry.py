@@ -1,0 +1,178 @@
+"""A strategy is its file and its line in the registry: everything else derives, and nothing else names it."""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from susurrus.agents.cli.reference import markdown
+from susurrus.agents.pipelines import json_schema, pipeline_of, settings_from
+from susurrus.mechanisms.errors import ConfigurationError
+from susurrus.mechanisms.histogram.plan import Column, Constants, Plan
+from susurrus.mechanisms.histogram.registry import DEFAULT, STRATEGIES, build_strategy, plan_of
+from susurrus.mechanisms.histogram.strategy import Increments, Need
+from susurrus.mechanisms.noise import NoiseSource
+from tests.toys.strategy import Frugal, registered
+
+ROOT = Path(__file__).parents[3]
+COMMON: dict[str, Any] = {
+    "triggers": 4,
+    "epsilon": 4.0,
+    "delta": 1e-3,
+    "columns": (Column(name="visits", kind="count"),),
+    "max_records": 8,
+}
+
+
+def settings(**privacy: Any) -> Any:
+    return settings_from(
+        {
+            "pipeline": {"name": "p", "kind": "histogram"},
+            "input": {"topic": "t", "user": "u", "key": ["k"]},
+            "privacy": {"epsilon": 4.0, "delta": 1e-3, **privacy},
+        },
+        environ={},
+    )
+
+
+@pytest.fixture
+def toy() -> Iterator[None]:
+    with registered(Frugal):
+        yield
+
+
+@pytest.mark.usefixtures("toy")
+class TestOneRegistration:
+    def test_gives_a_section_with_defaults_and_limits(self) -> None:
+        given = settings(strategy=Frugal.name, **{Frugal.name: {"spent": 0.5}})
+        assert given.plan().parameters == Frugal.Parameters(spent=0.5)
+        assert settings(strategy=Frugal.name).plan().parameters == Frugal.Parameters()
+        for wrong, message in (
+            ({"spent": 0}, rf"privacy\.{Frugal.name}\.spent = 0: must be greater than 0"),
+            ({"spend": 1}, rf'privacy\.{Frugal.name}\.spend: unknown field; did you mean "spent"'),
+            ({"prior": [1.0, 2.0]}, "prior: must be positive and not increasing"),
+        ):
+            with pytest.raises(ConfigurationError, match=message):
+                settings(**{Frugal.name: wrong})
+
+    def test_gives_checks_across_sections(self) -> None:
+        with pytest.raises(ConfigurationError, match=rf"use privacy\.{Frugal.name}\.ranked_keys instead"):
+            settings_from(
+                {
+                    "pipeline": {"name": "p", "kind": "histogram"},
+                    "input": {"topic": "t", "user": "u", "key": ["k"]},
+                    "privacy": {"epsilon": 1.0, "delta": 1e-6, "strategy": Frugal.name},
+                    "bounds": {"max_keys_per_user": 3},
+                },
+                environ={},
+            )
+
+    def test_gives_a_schema_and_a_page(self) -> None:
+        schema = json_schema()
+        assert schema["$defs"]["FrugalSettings"]["properties"]["spent"]["exclusiveMinimum"] == 0
+        assert Frugal.name in schema["$defs"]["PrivacySettings"]["properties"]["strategy"]["enum"]
+        page = markdown()
+        assert f"`[privacy.{Frugal.name}]`" in page
+        assert "| `spent` | number | `0.9` | yes | Share of the squared budget that is used. |" in page
+        assert f"`{Frugal.name}`: {Frugal.summary}." in page
+
+    def test_gives_digests_that_its_section_alone_changes(self) -> None:
+        plain, other = settings(strategy=Frugal.name), settings(strategy=Frugal.name, **{Frugal.name: {"spent": 0.5}})
+        assert plain.config_digest() != other.config_digest()
+        assert plain.plan().digest() != other.plan().digest()
+        assert json.loads(plain.published_json())[f"privacy.{Frugal.name}"] == {
+            "gamma": 0.65,
+            "prior": [1.0, 0.5, 0.25, 0.125],
+            "ranked_keys": 4,
+            "spent": 0.9,
+        }
+        unused = settings(**{Frugal.name: {"spent": 0.5}})
+        assert unused.config_digest() == settings().config_digest()
+        assert unused.plan().digest() == settings().plan().digest()
+
+    def test_gives_the_topics_it_needs(self) -> None:
+        assert "published-keys" in {spec.name for spec in settings(strategy=Frugal.name).topic_specs}
+        assert "published-keys" not in {spec.name for spec in settings().topic_specs}
+
+    def test_gives_a_mechanism_that_promises_and_publishes(self) -> None:
+        strategy = build_strategy(settings(strategy=Frugal.name).plan())
+        assert strategy.guarantee.epsilon == 4.0
+        assert strategy.describe()["mu"] < strategy.guarantee.mu
+        assert [subject for subject, _ in strategy.costs({"count": 1.0})] == ["noise", "new keys"]
+        noise = NoiseSource(b"s" * 32, epoch=b"e", config=b"c", pipeline="p").window(0)
+        many = np.array([10_000, 0])
+        news = Increments(users=many, weight=many << 20, sums=many[:, None])
+        step = strategy.step(1, [b"a", b"b"], strategy.empty(2), news, noise, np.zeros(2, np.bool_))
+        assert step.published.tolist() == [True, False]
+
+
+def test_a_toy_is_gone_with_its_registration() -> None:
+    with pytest.raises(ConfigurationError, match=r"privacy\.strategy"):
+        settings(strategy=Frugal.name)
+
+
+class TestEveryStrategy:
+    @pytest.mark.parametrize("name", STRATEGIES)
+    def test_needs_what_it_uses(self, name: str) -> None:
+        strategy = build_strategy(plan_of(name, **COMMON))
+        assert strategy.name == name
+        assert (strategy.bounding.lag is not None) == (Need.PUBLISHED_KEYS in strategy.needs)
+        assert (strategy.lists is not None) == (Need.USER_LISTS in strategy.needs)
+        assert Need.USER_LISTS not in strategy.needs or Need.PUBLISHED_KEYS in strategy.needs
+
+    @pytest.mark.parametrize("name", STRATEGIES)
+    def test_documents_its_parameters_and_shares_no_name_with_the_plan(self, name: str) -> None:
+        own = STRATEGIES[name].Parameters.__dataclass_fields__
+        assert all(field.metadata["description"].endswith(".") for field in own.values())
+        assert not set(own) & set(Plan.__dataclass_fields__)
+        assert STRATEGIES[name].ranked_by in {"", *own}
+        assert STRATEGIES[name].summary
+
+    @pytest.mark.parametrize("name", STRATEGIES)
+    def test_refuses_the_parameters_of_another(self, name: str) -> None:
+        class Foreign(Constants):
+            pass
+
+        with pytest.raises(ConfigurationError, match=f"strategy={name}"):
+            build_strategy(Plan(strategy=name, parameters=Foreign(), **COMMON))
+
+    @pytest.mark.parametrize("name", STRATEGIES)
+    def test_ranks_keys_or_caps_them(self, name: str) -> None:
+        plan = plan_of(name, **COMMON, max_keys=3)
+        if STRATEGIES[name].ranked_by:
+            with pytest.raises(ConfigurationError, match=rf"max_keys=3.*{STRATEGIES[name].ranked_by}"):
+                build_strategy(plan)
+        else:
+            assert build_strategy(plan).bounding.max_keys == 3
+
+    def test_the_default_is_one_of_them(self) -> None:
+        assert settings().privacy.strategy == DEFAULT in STRATEGIES
+
+    def test_an_unknown_name_is_refused(self) -> None:
+        with pytest.raises(ConfigurationError, match=r"strategy='laplace': choose one of"):
+            plan_of("laplace", **COMMON)
+
+
+def test_the_worker_knows_strategies_by_their_needs(toy: None) -> None:
+    assert pipeline_of(settings(strategy=Frugal.name)).settings.privacy.chosen is Frugal
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_no_strategy_is_named_outside_its_file_and_the_registry(name: str) -> None:
+    """In quotes, as a section, as a class or as an imported module; but for strategies that extend its parameters."""
+    kind = STRATEGIES[name]
+    module = kind.__module__.rpartition(".")[2]
+    homes = {"registry", module}
+    if kind.Parameters is not Constants:
+        extended = (other for other in STRATEGIES.values() if issubclass(other.Parameters, kind.Parameters))
+        homes |= {other.__module__.rpartition(".")[2] for other in extended}
+    word = re.escape(name)
+    pattern = re.compile(rf"""["'`]{word}["'`]|privacy\.{word}\b|histogram\.{module}\b|\b{kind.__name__}(?=[.(\]`])""")
+    files = [file for file in (ROOT / "mechanisms").rglob("*.py") if file.stem not in homes]
+    # Demonstrations hold configurations.
+    files += [file for file in (ROOT / "agents").rglob("*.py") if file.parent.name != "demo"]
+    assert [f"{file.relative_to(ROOT)}: {hit}" for file in files for hit in pattern.findall(file.read_text())] == []

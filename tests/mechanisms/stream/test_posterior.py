@@ -1,0 +1,116 @@
+"""The Kalman and the dense form are one posterior; the mixture is the weighted posterior; state survives packing."""
+
+import numpy as np
+import pytest
+
+from susurrus.mechanisms.kalman import BlockBank, Filtered, mixture_weights
+from susurrus.mechanisms.stream.posterior import BlockNoise, Deviations, block_models, posterior
+
+MODELS = block_models(256, 0.1)
+TREES = [BlockNoise(4, 18.0, 30.0), BlockNoise(4, 9.0, 60.0), BlockNoise(1, 1.0, 5.0), BlockNoise(4, 18.0, 30.0)]
+
+
+def released(seed: int) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    return 12 + np.cumsum(rng.normal(size=13)) + rng.normal(scale=4, size=13)
+
+
+def step(bank: BlockBank, block: float, tree: BlockNoise, *, opens_tree: bool) -> Filtered:
+    return bank.step(block, own=tree.own, new_common=tree.common if opens_tree else None)
+
+
+def kalman(z: np.ndarray) -> tuple[list[Filtered], BlockBank]:
+    bank, seen = BlockBank(MODELS), []
+    for tree in TREES:
+        for block in range(tree.blocks):
+            seen.append(step(bank, float(z[len(seen)]), tree, opens_tree=block == 0))
+    return seen, bank
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_kalman_equals_the_dense_posterior_of_every_running_sum(seed):
+    z = released(seed)
+    seen, _ = kalman(z)
+    prefix = np.tril(np.ones((13, 13)))
+    mean, std = posterior(MODELS, z, TREES, prefix, np.arange(1, 14))
+    np.testing.assert_allclose([f.sum for f in seen], mean, rtol=1e-8)
+    np.testing.assert_allclose([f.standard_error for f in seen], std, rtol=1e-6)
+
+
+def test_the_dense_posterior_is_gaussian_conditioning():
+    """One model at a time, against S (S + C)^-1 written out."""
+    z = released(0)
+    C = np.zeros((13, 13))
+    place = 0
+    for tree in TREES:
+        C[place : place + tree.blocks, place : place + tree.blocks] = tree.matrix()
+        place += tree.blocks
+    k, w = 9, np.arange(13.0)
+    means, variances, evidence = [], [], []
+    for model in range(MODELS.count):
+        S = MODELS.covariance(model, 13)
+        G = (S + C)[:k, :k]
+        gain = S[:, :k] @ np.linalg.inv(G)
+        centred = z[:k] - MODELS.mean
+        means.append(w @ (MODELS.mean + gain @ centred))
+        variances.append(w @ (S - gain @ S[:k]) @ w)
+        evidence.append(-0.5 * centred @ np.linalg.solve(G, centred) - 0.5 * np.linalg.slogdet(G)[1])
+    p = mixture_weights(np.array(evidence))
+    mean, std = posterior(MODELS, z, TREES, w[None], np.array([k]))
+    assert mean[0] == pytest.approx(p @ means)
+    assert std[0] ** 2 == pytest.approx(p @ (np.array(variances) + np.array(means) ** 2) - (p @ means) ** 2, rel=1e-6)
+
+
+def test_later_blocks_do_not_change_an_earlier_answer():
+    z = released(1)
+    changed = z.copy()
+    changed[9:] += 1000
+    w = np.ones((1, 13))
+    assert posterior(MODELS, z, TREES, w, np.array([9]))[0] == posterior(MODELS, changed, TREES, w, np.array([9]))[0]
+
+
+def test_state_survives_packing():
+    _, state = kalman(released(1))
+    again = BlockBank.unpack(state.pack(), MODELS)
+    for name in ("mean", "covariance", "log_likelihood"):
+        np.testing.assert_allclose(getattr(again, name), getattr(state, name), rtol=1e-12, atol=1e-12)
+    assert again.pack() == state.pack()
+
+
+@pytest.mark.statistical
+def test_level_data_are_averaged_and_the_error_bar_holds():
+    rng = np.random.default_rng(0)
+    tree = BlockNoise(16, 40.0, 30.0)
+    root = np.linalg.cholesky(tree.matrix())
+    errors, claimed = [], []
+    for _ in range(40):
+        z = 10.0 + np.concatenate([root @ rng.normal(size=16) for _ in range(4)])
+        w = np.zeros((1, 64))
+        w[0, 20:27] = 1
+        mean, std = posterior(MODELS, z, [tree] * 4, w, np.array([64]))
+        errors.append(mean[0] - 70)
+        claimed.append(std[0])
+    plain = w[0] @ np.kron(np.eye(4), tree.matrix()) @ w[0]
+    assert np.mean(np.square(errors)) < plain / 4
+    assert 0.4 < np.mean(np.square(errors)) / np.mean(np.square(claimed)) < 2.0
+
+
+def test_shrinkage_follows_the_data():
+    deviations = Deviations.for_node(256, 0.1)
+    quiet = deviations.evidence(np.array(100 * 20.0), 100, 20.0)
+    loud = deviations.evidence(np.array(100 * 120.0), 100, 20.0)
+    assert deviations.shrinkage(quiet, 20.0)[0] < 0.3
+    assert 0.7 < deviations.shrinkage(loud, 20.0)[0] < 0.95
+
+
+def test_the_error_of_a_long_running_sum_keeps_its_digits():
+    """After thousands of large blocks the sum's square has no digits left for a variance."""
+    models = block_models(65_536, 100.0)
+    tree = BlockNoise(16, 40.0, 30.0)
+    bank, level = BlockBank(models), models.mean
+    stds = []
+    for number in range(3_000):
+        block = level + float(np.random.default_rng(number).normal()) * 6
+        stds.append(step(bank, block, tree, opens_tree=number % 16 == 0).standard_error)
+    # A tree's blocks share their noise, and trees are independent: the sum's error grows like the root of their number.
+    assert stds[-1] == pytest.approx(stds[749] * 2, rel=0.1)
