@@ -92,7 +92,9 @@ secret_file = "/run/secrets/susurrus"
 def markdown() -> str:
     """The whole page."""
     parts = [PREFACE.format(example=EXAMPLE), "## Sections of every kind", ""]
-    parts += _sections(Settings, Settings.model_fields)
+    # As the first kind has them: it may know more of a section than all kinds do.
+    first = next(iter(KINDS.values())).settings_class
+    parts += _sections(first, {n: f for n, f in first.model_fields.items() if n in Settings.model_fields})
     for kind, pipeline in KINDS.items():
         own = {n: f for n, f in pipeline.settings_class.model_fields.items() if n not in Settings.model_fields}
         parts += [f"## Kind `{kind}`", "", pipeline.description, "", *_sections(pipeline.settings_class, own)]

@@ -58,10 +58,9 @@ class StartSettings(Section):
 class ClockSettings(Section):
     """Which clock decides that a trigger interval is over."""
 
-    kind: Literal["broker", "producer", "replay"] = "broker"
-    """`broker`: the raw topic is stamped by the broker (LogAppendTime). `producer`: stamps are the producers'
-    (CreateTime) and not trusted. `replay`: an archive sorted by time in each partition; its end closes everything.
-    Its topic needs retention.ms = -1, for old stamps would expire at once."""
+    # The digest of every kind of pipeline covers it. Only a histogram has a choice: agents/histogram/clock.py.
+    kind: str = "broker"
+    """Which clock decides that a trigger interval is over."""
     grace: Duration = 5_000
     """Clock `broker`: a partition passes a boundary when a record stamped this much later is read."""
     idle_grace: Duration = 60_000

@@ -1,30 +1,40 @@
-"""The clock of one source: which interval a raw record belongs to, and when the source has passed a boundary.
+"""The kinds of clocks: one class a kind, which knows all that is particular to it. A clock follows one source of the raw topic: it
+says which interval a record belongs to, and when the source has passed a boundary.
 
-Three kinds (configuration ``clock.kind``), one per way a raw topic is stamped; each is checked against every batch's time stamp
-type. A record's interval depends on its own stamp and on public instants only. The source has passed boundary g
-- ``broker`` (LogAppendTime): when a record stamped >= boundary + grace is read, or by the cut;
-- ``producer`` (CreateTime, which anyone can forge): by the cut only; a record's interval = max(interval(stamp), first open);
-- ``replay`` (archives, sorted by time): when a record stamped >= boundary is read; the end of the input closes everything.
+A record's interval depends on its own stamp and on public instants only. A kind says
+- how the raw topic is stamped (``accepts``), which is checked against every batch's time stamp type
+- what of the settings does not fit it (``problems``)
+- which intervals the stamps themselves close (``_closing``), and which stamps are too far ahead (``_too_far``)
+- whether it wants a cut (``wants_cut``) and how long after a boundary a source passes it at the earliest (``margin``).
 
 The cut (runtime/cuts.py) is asked for after boundary + idle_grace. A fetch that spans one is split there. Several may lie ahead of
 a source that has much to read: each closes its intervals where it stands, and says what "now" was for the records before it.
+
+A new kind is one class and its place in ``CLOCKS``.
 """
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Annotated, ClassVar, Final
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import Field
 
-from susurrus.agents.config.settings import Settings
+from susurrus.agents.config import sections
 from susurrus.agents.kafka.offset import Offset
 from susurrus.agents.runtime.cuts import Cuts
+from susurrus.agents.types.one_of import OneOf, meanings
 from susurrus.mechanisms.calendar import Calendar, Interval
 from susurrus.mechanisms.errors import Refusal
+from susurrus.topics.timestamps import format_time
 
 Int64 = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
 
 CREATE_TIME, LOG_APPEND_TIME = 0, 1
-_ACCEPTED = {"broker": (LOG_APPEND_TIME,), "producer": (CREATE_TIME,), "replay": (CREATE_TIME, LOG_APPEND_TIME)}
+_STAMPED: Final = {CREATE_TIME: "CreateTime", LOG_APPEND_TIME: "LogAppendTime"}
+"""The topic's message.timestamp.type, by the type in its batches."""
 _NEVER = -(1 << 62)
 
 
@@ -35,44 +45,66 @@ class Placed:
 
     interval: Int64
     clamped: int
-    too_far: npt.NDArray[np.bool_]
+    too_far: Bools
     closed: Interval
 
 
 class Clock:
-    """Follows one source. ``closed`` is the last interval it has passed."""
+    """Follows one source. What a kind does not say is as for a live topic whose intervals are closed by the cut alone."""
 
-    def __init__(self, settings: Settings, calendar: Calendar, *, closed: Interval, end: int | None = None) -> None:
-        self.kind = settings.clock.kind
+    kind: ClassVar[str]
+    meaning: ClassVar[str]
+    """For the reference of settings."""
+    accepts: ClassVar[tuple[int, ...]]
+    """The time stamp types of batches; the first is that of the usual batch."""
+    live: ClassVar[bool] = True
+    """Whether records arrive while they happen. Otherwise the topic is an archive, which ends and may not grow."""
+    forgeable: ClassVar[bool] = False
+    """Whether producers choose the stamps, so that a stamp may not decide where everybody's records begin."""
+    cut_first: ClassVar[bool] = False
+    """Whether a cut that is due must be asked for before records are placed, because it says what "now" is."""
+
+    def __init__(
+        self, settings: sections.ClockSettings, calendar: Calendar, *, closed: Interval, end: int | None = None
+    ) -> None:
         self.closed = closed
+        """The last interval that the source has passed."""
         self.end = end
-        """Replay only: the offset at which the archive ends."""
-        self.cuts = Cuts()
-        self.accepted_type = _ACCEPTED[self.kind][0]
-        """The time stamp type of the usual batch; others go through ``check_type``."""
-        self._calendar = calendar
-        self._grace = settings.clock.grace if self.kind == "broker" else 0
-        self._idle_grace = settings.clock.idle_grace
-        self.margin = self._grace if self.kind == "broker" else self._idle_grace
-        """How long after a boundary, in ms, a source passes it at the earliest."""
-        every = calendar.trigger_every
-        self._ahead = -(-(settings.clock.max_ahead + self._idle_grace) // every) + 1
+        """Of an archive: the offset at which it ends."""
         self.last_stamp = _NEVER
-        until = settings.clock.until
-        self.last_interval = (
-            None
-            if until is None
-            else Interval(calendar.interval_at(until - 1) + -(-calendar.allowed_lateness // every))
-        )
-        """Replay only: the interval that the end of the input closes."""
+        """Of an archive: the stamp of the last record placed."""
+        self.cuts = Cuts()
+        self._settings = settings
+        self._calendar = calendar
+
+    @classmethod
+    def problems(cls, clock: sections.ClockSettings, start: sections.StartSettings) -> Iterator[str]:
+        """What of the settings does not fit the clock, one line each that ends with the fix."""
+        if clock.until is not None:
+            yield f'clock.until: has no meaning for clock.kind = "{cls.kind}"; leave it out'
+        if cls.forgeable and isinstance(start.from_, int):
+            yield (
+                f'start.from = "{format_time(start.from_)}": is looked up by time stamps, and producers choose these with '
+                f'clock.kind = "{cls.kind}", so one forged stamp could decide which of everybody\'s records count; use "latest", '
+                'or "earliest" with start.first_window'
+            )
+
+    @classmethod
+    def topic_type(cls) -> str | None:
+        """The message.timestamp.type that the raw topic needs; None where any will do."""
+        return _STAMPED[cls.accepts[0]] if len(cls.accepts) == 1 else None
+
+    @property
+    def margin(self) -> int:
+        """How long after a boundary, in ms, a source passes it at the earliest."""
+        return self._settings.idle_grace
 
     def check_type(self, timestamp_type: int, *, topic: str, partition: int, offset: int) -> None:
         """Raise Refusal where the topic stamps its records otherwise than the configuration says."""
-        if timestamp_type not in _ACCEPTED[self.kind]:
-            names = {CREATE_TIME: "CreateTime", LOG_APPEND_TIME: "LogAppendTime"}
-            fits = "producer" if timestamp_type == CREATE_TIME else "broker"
+        if timestamp_type not in self.accepts:
+            fits = next((kind for kind, clock in CLOCKS.items() if clock.accepts == (timestamp_type,)), Broker.kind)
             raise Refusal(
-                f"topic={topic} partition={partition} offset={offset} is stamped by {names.get(timestamp_type, 'nobody')}, but "
+                f"topic={topic} partition={partition} offset={offset} is stamped by {_STAMPED.get(timestamp_type, 'nobody')}, but "
                 f'clock.kind="{self.kind}": set clock.kind="{fits}" in a pipeline of a new name, or restore the topic\'s '
                 "message.timestamp.type"
             )
@@ -80,51 +112,138 @@ class Clock:
     def place(self, stamps: Int64, offsets: Int64, *, topic: str, partition: int) -> Placed:
         """Intervals of the records of one batch, in log order; moves ``closed`` as the records themselves close intervals."""
         interval = self._calendar.interval(stamps)
-        n = len(stamps)
-        too_far = np.zeros(n, np.bool_)
-        if not n:
-            return Placed(interval, 0, too_far, self.closed)
-        closing = np.full(n, _NEVER, np.int64)
-        if self.kind == "broker":
-            closing = self._calendar.interval(stamps - self._grace) - 1
-        elif self.kind == "replay":
-            # Running maximum of what came before: an archive that goes back in time is no archive.
-            before = np.maximum.accumulate(np.concatenate(([self.last_stamp], stamps[:-1])))
-            if (stamps < before).any():
-                at = int(offsets[int(np.argmax(stamps < before))])
-                raise Refusal(
-                    f"topic={topic} partition={partition} offset={at} is older than the record before it, but "
-                    'clock.kind="replay" needs every partition sorted by time: sort the archive, or use another clock'
-                )
-            closing = interval - 1
-            if self.last_interval is not None:
-                closing = np.minimum(closing, self.last_interval)
-            self.last_stamp = int(stamps[-1])
+        if not len(stamps):
+            return Placed(interval, 0, np.zeros(0, np.bool_), self.closed)
+        closing = self._closing(stamps, offsets, place=f"topic={topic} partition={partition}")
         first_behind = [int(np.searchsorted(offsets, cut.offset)) for cut in self.cuts.ahead]
         for cut, at in zip(self.cuts.ahead, first_behind, strict=True):
             closing[at:] = np.maximum(closing[at:], cut.interval)
         # A record can close intervals for those behind it and, being itself beyond the boundary, is not touched by its own close.
         passed = np.maximum.accumulate(np.maximum(closing, self.closed))
-        if self.kind == "producer":
-            # What is before a cut had been appended when that cut was asked for; the caller asks for one before it places.
-            known = passed.copy()
-            for cut, at in zip(reversed(self.cuts.ahead), reversed(first_behind), strict=True):
-                known[:at] = np.maximum(passed[:at], cut.interval)
-            too_far = interval > known + 1 + self._ahead
+        too_far = self._too_far(interval, passed, first_behind)
         clamped = interval <= passed
         interval = np.where(clamped, passed + 1, interval)
         self.closed = Interval(int(passed[-1]))
         return Placed(interval, int(clamped.sum()), too_far, self.closed)
 
+    def _closing(self, stamps: Int64, offsets: Int64, *, place: str) -> Int64:
+        """int64[n]: the last interval that each record closes by its stamp. place: the partition, for messages."""
+        return np.full(len(stamps), _NEVER, np.int64)
+
+    def _too_far(self, interval: Int64, passed: Int64, first_behind: Sequence[int]) -> Bools:
+        """bool[n]: stamps too far ahead. passed: int64[n], closed at each record. first_behind: of each cut ahead, the first record
+        behind it."""
+        return np.zeros(len(interval), np.bool_)
+
     def moved(self, position: Offset) -> None:
         """The position has reached ``position``: a cut may be passed, an archive may be at its end."""
         self.closed = self.cuts.passed(position, self.closed)
-        if self.kind == "replay" and self.end is not None and self.last_interval is not None and position >= self.end:
-            self.closed = max(self.closed, self.last_interval)
 
     def wants_cut(self, now: int) -> Interval | None:
         """The interval for which the log's end should be asked now, if any: boundary + idle_grace is over, and no cut covers it."""
-        if self.kind == "replay":
-            return None
-        over = Interval(self._calendar.interval_at(now - self._idle_grace) - 1)
+        over = Interval(self._calendar.interval_at(now - self._settings.idle_grace) - 1)
         return over if self.cuts.wanted(over, self.closed) else None
+
+
+class Broker(Clock):
+    """A source passes a boundary when a record stamped >= boundary + grace is read, or by the cut."""
+
+    kind = "broker"
+    meaning = "the raw topic is stamped by the broker (LogAppendTime)"
+    accepts = (LOG_APPEND_TIME,)
+
+    @property
+    def margin(self) -> int:
+        """The grace."""
+        return self._settings.grace
+
+    def _closing(self, stamps: Int64, offsets: Int64, *, place: str) -> Int64:
+        return self._calendar.interval(stamps - self.margin) - 1
+
+
+class Producer(Clock):
+    """Anyone can forge a stamp, so a source passes a boundary by the cut only; interval = max(interval(stamp), first open)."""
+
+    kind = "producer"
+    meaning = "stamps are the producers' (CreateTime) and not trusted"
+    accepts = (CREATE_TIME,)
+    forgeable = True
+    cut_first = True
+
+    def _too_far(self, interval: Int64, passed: Int64, first_behind: Sequence[int]) -> Bools:
+        # What is before a cut had been appended when that cut was asked for; the caller asks for one before it places.
+        known = passed.copy()
+        for cut, at in zip(reversed(self.cuts.ahead), reversed(first_behind), strict=True):
+            known[:at] = np.maximum(passed[:at], cut.interval)
+        ahead = -(-(self._settings.max_ahead + self._settings.idle_grace) // self._calendar.trigger_every) + 1
+        return interval > known + 1 + ahead
+
+
+class Replay(Clock):
+    """A source passes a boundary when a record stamped >= boundary is read. The archive's end closes every interval before
+    ``until``, and those of the allowed lateness."""
+
+    kind = "replay"
+    meaning = (
+        "an archive sorted by time in each partition; its end closes everything. Its topic needs retention.ms = -1, for old "
+        "stamps would expire at once"
+    )
+    accepts = (CREATE_TIME, LOG_APPEND_TIME)
+    live = False
+
+    @classmethod
+    def problems(cls, clock: sections.ClockSettings, start: sections.StartSettings) -> Iterator[str]:
+        """An archive must say where it begins and ends."""
+        if clock.until is None:
+            yield (
+                f'clock.until: is missing; with clock.kind = "{cls.kind}" say where the archive ends, so that nobody\'s last '
+                "record decides which triggers are published"
+            )
+        elif start.first_window is not None and clock.until <= start.first_window:
+            yield f'clock.until = "{format_time(clock.until)}": is not after start.first_window; correct one of them'
+        if start.first_window is None and start.from_ != "earliest":  # which needs a first window with every clock
+            yield f'start.first_window: is missing; with clock.kind = "{cls.kind}" say where the archive begins'
+
+    @property
+    def last_interval(self) -> Interval:
+        """The interval that the end of the archive closes."""
+        assert self._settings.until is not None  # see ``problems``
+        late = -(-self._calendar.allowed_lateness // self._calendar.trigger_every)
+        return Interval(self._calendar.interval_at(self._settings.until - 1) + late)
+
+    def _closing(self, stamps: Int64, offsets: Int64, *, place: str) -> Int64:
+        # Running maximum of what came before: an archive that goes back in time is no archive.
+        before = np.maximum.accumulate(np.concatenate(([self.last_stamp], stamps[:-1])))
+        if (stamps < before).any():
+            at = int(offsets[int(np.argmax(stamps < before))])
+            raise Refusal(
+                f"{place} offset={at} is older than the record before it, but "
+                f'clock.kind="{self.kind}" needs every partition sorted by time: sort the archive, or use another clock'
+            )
+        self.last_stamp = int(stamps[-1])
+        return np.minimum(self._calendar.interval(stamps) - 1, self.last_interval)
+
+    def moved(self, position: Offset) -> None:
+        """At the end of the archive everything is closed."""
+        super().moved(position)
+        if self.end is not None and position >= self.end:
+            self.closed = max(self.closed, self.last_interval)
+
+    def wants_cut(self, now: int) -> Interval | None:
+        """No wall clock closes an archive's intervals."""
+        return None
+
+
+CLOCKS: Final[dict[str, type[Clock]]] = {clock.kind: clock for clock in (Broker, Producer, Replay)}
+"""Every kind by its name in the configuration."""
+
+
+class ClockSettings(sections.ClockSettings):
+    """Which clock decides that a trigger interval is over."""
+
+    kind: Annotated[str, OneOf(CLOCKS)] = Field(default=Broker.kind, description=meanings(CLOCKS))
+
+    @property
+    def chosen(self) -> type[Clock]:
+        """The class of this kind."""
+        return CLOCKS[self.kind]

@@ -144,15 +144,15 @@ def _raw_topic(settings: HistogramSettings, admin: AdminClient) -> Iterator[str]
             f"wrong    {topic}: cleanup.policy={config['cleanup.policy'].value}, and one user's record could remove another's, "
             "which no noise hides: feed the pipeline from a topic with cleanup.policy=delete"
         )
-    if settings.clock.kind == "replay" and config["retention.ms"].value != "-1":
+    clock = settings.clock.chosen
+    if not clock.live and config["retention.ms"].value != "-1":
         yield (
             f"wrong    {topic}: retention.ms={config['retention.ms'].value}, and an archive's old records would be deleted on "
             "arrival: set it to -1"
         )
-    expected = {"broker": "LogAppendTime", "producer": "CreateTime"}.get(settings.clock.kind)
-    if expected is not None and stamped != expected:
+    if clock.topic_type() not in (stamped, None):
         yield (
-            f'wrong    {topic}: message.timestamp.type={stamped}, but clock.kind="{settings.clock.kind}" needs {expected}: '
+            f'wrong    {topic}: message.timestamp.type={stamped}, but clock.kind="{clock.kind}" needs {clock.topic_type()}: '
             "change the topic or clock.kind"
         )
     else:

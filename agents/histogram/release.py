@@ -70,7 +70,7 @@ class Release(IntervalStage[BoundedBlock]):
         self._strategy = services.strategy
         self._triggers = services.calendar.triggers
         self._pad = settings.window.publication_pad
-        self._live = settings.clock.kind != "replay"
+        self._live = settings.clock.chosen.live
         self._declared = [
             key
             for key, target in zip(

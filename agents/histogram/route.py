@@ -63,8 +63,8 @@ class Route(Stage):
         )
         self._partitions = services.settings.topics.by_user_partitions
         self._max_future = services.settings.clock.max_future
-        self._live = services.settings.clock.kind != "replay"
-        self._until = None if self._live else services.settings.clock.until
+        self._live = services.settings.clock.chosen.live
+        self._until = services.settings.clock.until
         plan = services.strategy.plan
         self._limits: Bounding | None = None
         if services.strategy.bounding.max_keys is None:
@@ -133,7 +133,8 @@ class Route(Stage):
             self.partition, services.topic("by-user"), meta["written"], config_digest=services.config_digest
         )
         closed = Interval(int(meta["closed"]))
-        self._clock = Clock(services.settings, self._calendar, closed=closed, end=meta["end"])
+        settings = services.settings.clock
+        self._clock = settings.chosen(settings, self._calendar, closed=closed, end=meta["end"])
         if meta["last_stamp"] is not None:
             self._clock.last_stamp = int(meta["last_stamp"])
         if self._live and self.partition == 0:
@@ -155,7 +156,7 @@ class Route(Stage):
     def _go_on(self, now: int) -> None:
         """Take what is held, up to the first record that waits."""
         clock, intake = self._clock, self._intake
-        if clock.kind == "producer" and intake.held:
+        if clock.cut_first and intake.held:
             # What "too far ahead" means depends on now: after a pause the last cut is long ago. Unknown is no option here,
             # so a broker that does not answer makes the task start again.
             self._ask_for_cut(int(time.time() * 1000))
@@ -176,7 +177,7 @@ class Route(Stage):
         n = len(records)
         offsets = np.fromiter(map(_OFFSET, records), np.int64, n)
         stamps = np.fromiter(map(_TIMESTAMP, records), np.int64, n)
-        if set(map(_TIMESTAMP_TYPE, records)) != {self._clock.accepted_type}:
+        if set(map(_TIMESTAMP_TYPE, records)) != {self._clock.accepts[0]}:
             for record in records:
                 self._clock.check_type(
                     record.timestamp_type, topic=self._topic, partition=self.partition, offset=record.offset

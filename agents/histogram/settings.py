@@ -9,6 +9,7 @@ from pydantic import Field, PrivateAttr
 from susurrus.agents import formats
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.histogram import declared
+from susurrus.agents.histogram.clock import ClockSettings
 from susurrus.agents.histogram.columns import Column, ColumnSettings, Layout, layout, problems
 from susurrus.agents.histogram.privacy import PrivacySettings
 from susurrus.agents.histogram.sections import BoundSettings, KeySettings
@@ -40,6 +41,8 @@ class HistogramSettings(Settings):
     as its parameters' ``published`` values."""
     secret_field = "privacy.secret_file"
 
+    clock: ClockSettings = ClockSettings()
+    """Which clock decides that a trigger interval is over."""
     bounds: BoundSettings = BoundSettings()
     """How much one user may contribute to one window."""
     columns: tuple[ColumnSettings, ...] = (ColumnSettings(name="count"),)
@@ -139,30 +142,13 @@ class HistogramSettings(Settings):
 
 def _start(settings: HistogramSettings) -> Iterator[str]:
     window, start = settings.window, settings.start
-    until = settings.clock.until
-    if until is not None and settings.clock.kind != "replay":
-        yield f'clock.until: has no meaning for clock.kind = "{settings.clock.kind}"; leave it out'
-    if until is None and settings.clock.kind == "replay":
-        yield (
-            'clock.until: is missing; with clock.kind = "replay" say where the archive ends, so that nobody\'s last record '
-            "decides which triggers are published"
-        )
-    if until is not None and start.first_window is not None and until <= start.first_window:
-        yield f'clock.until = "{format_time(until)}": is not after start.first_window; correct one of them'
-    if isinstance(start.from_, int) and settings.clock.kind == "producer":
-        yield (
-            f'start.from = "{format_time(start.from_)}": is looked up by time stamps, and producers choose these with '
-            'clock.kind = "producer", so one forged stamp could decide which of everybody\'s records count; use "latest", or '
-            '"earliest" with start.first_window'
-        )
+    yield from settings.clock.chosen.problems(settings.clock, start)
     if start.first_window is None:
         if start.from_ == "earliest":
             yield (
                 'start.first_window: is missing; with start.from = "earliest" say where the first window starts, '
                 "so that no old record can decide it"
             )
-        elif settings.clock.kind == "replay":
-            yield ('start.first_window: is missing; with clock.kind = "replay" say where the archive begins')
     elif offset := (start.first_window - window.origin) % window.length:
         yield (
             f'start.first_window = "{format_time(start.first_window)}": is not the start of a window; '

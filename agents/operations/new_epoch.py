@@ -96,18 +96,18 @@ class NewEpoch:
         first_window: FirstWindow = "next",
         origin: Origin | None = None,
     ) -> None:
-        settings = services.settings
         if not isinstance(services, HistogramServices):
             raise Refusal(
-                f'pipeline.kind="{settings.pipeline.kind}": only histograms have epochs that are charged: '
+                f'pipeline.kind="{services.settings.pipeline.kind}": only histograms have epochs that are charged: '
                 f"{pipeline.way_out}"
             )
+        settings = services.settings
         if settings.kafka.embedded:
             raise ConfigurationError("kafka.embedded=true: the embedded broker fences nobody; use a real one")
-        if isinstance(origin, int) and settings.clock.kind == "producer":
+        if isinstance(origin, int) and settings.clock.chosen.forgeable:
             raise ConfigurationError(
-                f'--from {format_time(origin)}: producers choose the stamps with clock.kind="producer", so one forged stamp could '
-                'decide which of everybody\'s records count; use "latest" or "earliest"'
+                f'--from {format_time(origin)}: producers choose the stamps with clock.kind="{settings.clock.kind}", so '
+                'one forged stamp could decide which of everybody\'s records count; use "latest" or "earliest"'
             )
         self._stages = pipeline.stages
         self._services = services
@@ -196,7 +196,7 @@ class NewEpoch:
     def _beginning(self, now: int, newest: int | None) -> tuple[int, Origin]:
         """(first window, first record). newest: the last window of which anything was published."""
         calendar, clock = self._calendar, self._settings.clock
-        replay = clock.kind == "replay"
+        live = clock.chosen.live
         wanted = self._first_window
         if isinstance(wanted, int):
             first: int = calendar.window_start(calendar.window_at(wanted))
@@ -207,25 +207,25 @@ class NewEpoch:
         else:
             current: int = calendar.window_start(calendar.window_at(now))
             following = current + calendar.window
-            if replay:
+            if not live:
                 current = newest if newest is not None else self._settings.start.first_window or 0
                 following = current if newest is None else newest + calendar.window
             elif newest is not None:
                 following = max(following, newest + calendar.window)
             first = following if wanted == "next" else current
-        if replay and clock.until is not None and first >= clock.until:
+        if clock.until is not None and first >= clock.until:
             raise ConfigurationError(
                 f"--first-window: nothing of the archive is left, the last published window begins at {format_time(newest or 0)}; "
                 "name a window before clock.until"
             )
         if self._origin is not None:
             return first, self._origin
-        if replay:
+        if not live:
             return first, self._settings.start.from_
         if first > now:
             return first, "latest"
         # A producer's stamp must not decide where everybody's records begin.
-        return first, first - clock.max_future if clock.kind == "broker" else "earliest"
+        return first, "earliest" if clock.chosen.forgeable else first - clock.max_future
 
     def _published(self) -> dict[int, dict[int, Progress]]:
         """Window start in ms -> number of the epoch -> the newest trigger that any partition has published."""

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from susurrus.agents.config.settings import Settings
 from susurrus.agents.histogram.clock import CREATE_TIME, LOG_APPEND_TIME, Clock
+from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.mechanisms.calendar import Calendar
 from susurrus.mechanisms.errors import ConfigurationError, Refusal
 from tests.agents.released import settings
@@ -21,12 +21,13 @@ PLACE = {"topic": "raw", "partition": 3}
 GRACE, IDLE_GRACE, MAX_AHEAD = 300, 700, 4_000
 
 
-def configured(kind: str, **clock: Any) -> Settings:
-    return settings(
+def configured(kind: str, **clock: Any) -> HistogramSettings:
+    found = settings(
         start={"from": "earliest", "first_window": "1970-01-01T00:00:00Z"},
         clock={"kind": kind, "grace": GRACE, "idle_grace": IDLE_GRACE, "max_ahead": MAX_AHEAD, **clock},
         window={"length": 10 * EVERY, "trigger_every": EVERY},
     )
+    return HistogramSettings.of(found)
 
 
 SETTINGS = {
@@ -38,7 +39,8 @@ LAST_REPLAY_SLOT = 49
 
 
 def clock_of(kind: str, *, closed: int = -1, end: int | None = None) -> Clock:
-    return Clock(SETTINGS[kind], CALENDAR, closed=closed, end=end)
+    clock = SETTINGS[kind].clock
+    return clock.chosen(clock, CALENDAR, closed=closed, end=end)
 
 
 @dataclass
