@@ -13,11 +13,11 @@ from typing import Any
 from susurrus.agents.histogram.bound import Bound
 from susurrus.agents.histogram.release import Release
 from susurrus.agents.histogram.route import Route
+from susurrus.agents.runtime.batch import Batch
 from susurrus.agents.runtime.commit import Commit
 from susurrus.agents.runtime.ledger import Ledger
 from susurrus.agents.runtime.services import Services
 from susurrus.agents.runtime.stage import NotYet, Stage
-from susurrus.agents.runtime.transport import Batch
 from susurrus.topics import ledger as ledger_codec
 
 FETCH = 500

@@ -36,9 +36,9 @@ from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.kafka.offset import Offset
 from susurrus.agents.kafka.topics import create_topics
 from susurrus.agents.pipelines import settings_from
+from susurrus.agents.runtime.batch import Batch
 from susurrus.agents.runtime.store import Store
 from susurrus.agents.runtime.task import PartitionTask
-from susurrus.agents.runtime.transport import Batch
 from susurrus.mechanisms.calendar import Interval
 from susurrus.topics import bounded, tick
 

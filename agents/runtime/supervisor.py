@@ -21,12 +21,12 @@ from confluent_kafka import KafkaException, TopicPartition
 from faust.types import TP
 
 from susurrus.agents.logs import describe
+from susurrus.agents.runtime.batch import Batch
 from susurrus.agents.runtime.ending import DISK_UNUSABLE, ENDING, FAILED
 from susurrus.agents.runtime.pipeline import StageSpec
 from susurrus.agents.runtime.services import Services
 from susurrus.agents.runtime.store import Store, usable
 from susurrus.agents.runtime.task import PartitionTask
-from susurrus.agents.runtime.transport import Batch
 from susurrus.topics.ledger import Status
 
 log = logging.getLogger(__name__)

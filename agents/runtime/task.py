@@ -21,6 +21,7 @@ from confluent_kafka import KafkaError, KafkaException
 from susurrus.agents.kafka.clients import no_topic
 from susurrus.agents.kafka.offset import Offset
 from susurrus.agents.logs import describe
+from susurrus.agents.runtime.batch import Batch
 from susurrus.agents.runtime.changelog import Changelog
 from susurrus.agents.runtime.commit import Commit
 from susurrus.agents.runtime.inbox import Inbox
@@ -31,7 +32,6 @@ from susurrus.agents.runtime.stage import NotYet, Stage
 from susurrus.agents.runtime.stall import MANY_ABORTS, StallReport
 from susurrus.agents.runtime.store import Store, is_corrupt
 from susurrus.agents.runtime.transaction import Aborted, Fenced, Transactions
-from susurrus.agents.runtime.transport import Batch
 from susurrus.mechanisms.errors import PrivacyError, Refusal, StoreUnusable
 from susurrus.topics.packing import MalformedRecord
 

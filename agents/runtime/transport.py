@@ -19,7 +19,6 @@ import logging
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Set
-from dataclasses import dataclass, field
 from itertools import chain
 from types import SimpleNamespace
 from typing import Any
@@ -33,6 +32,7 @@ from faust.transport.drivers import aiokafka as driver
 from faust.types import TP
 
 from susurrus.agents.kafka.offset import Offset
+from susurrus.agents.runtime.batch import Batch
 
 log = logging.getLogger(__name__)
 
@@ -44,25 +44,6 @@ _ASIDE_SECONDS = 5.0
 _BATCHES_UNDER_WAY = 2
 _LOST_SECONDS = 30.0
 """A batch no agent has seen for so long was dropped in a rebalance, whoever still refers to it. The task sees the gap."""
-
-
-@dataclass(eq=False, slots=True, weakref_slot=True)
-class Batch:
-    """What one fetch brought of one partition: every committed record with start <= offset < end."""
-
-    start: Offset
-    end: Offset
-    records: list[Any] = field(repr=False)  # raw data: must not be told by somebody's log message
-    generation: int
-    finished: bool = False
-    offered: bool = False
-    """Whether an agent has handed it to a task, which then finishes it, come what may."""
-    born: float = field(default_factory=time.monotonic)
-
-    def finish(self) -> None:
-        """Give the records back; called once the task has turned them into columns."""
-        self.records = []
-        self.finished = True
 
 
 class BatchConsumerThread(driver.AIOKafkaConsumerThread):

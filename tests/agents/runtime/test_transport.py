@@ -25,7 +25,8 @@ from faust.transport.drivers import aiokafka as driver
 from faust.types import TP
 
 from susurrus.agents.runtime import transport
-from susurrus.agents.runtime.transport import Batch, BatchConsumer, BatchConsumerThread, _flat, take_whole_batches
+from susurrus.agents.runtime.batch import Batch
+from susurrus.agents.runtime.transport import BatchConsumer, BatchConsumerThread, _flat, take_whole_batches
 
 TPS = [TP("raw", 0), TP("raw", 1), TP("by-user", 0)]
 
