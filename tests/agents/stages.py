@@ -213,3 +213,8 @@ class Runner:
 
     def close(self) -> None:
         self.store.close()
+
+
+def number_of(name: bytes) -> int:
+    """The number that `ordered` wrote at the start of a state key."""
+    return int.from_bytes(name[:8], "big") - (1 << 63)

@@ -14,7 +14,6 @@ import pytest
 
 from susurrus.agents.histogram import bound, intervals, user_lists
 from susurrus.agents.histogram.bound import Bound
-from susurrus.agents.histogram.intervals import number_of
 from susurrus.agents.runtime.services import Services
 from susurrus.agents.runtime.stage import NotYet
 from susurrus.agents.runtime.store import Store
@@ -24,7 +23,7 @@ from susurrus.topics.by_user import ByUserBlock
 from susurrus.topics.packing import Kind, kind_of
 from susurrus.topics.partitioner import partition as partition_of
 from tests.agents.released import settings
-from tests.agents.stages import EPOCH, WINDOW, Runner, services_of, tick_behind
+from tests.agents.stages import EPOCH, WINDOW, Runner, number_of, services_of, tick_behind
 
 HOUR = 3_600_000
 SLOTS = 4  # a window, and two intervals more for late records

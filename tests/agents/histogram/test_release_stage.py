@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from susurrus.agents.histogram import release as release_module
-from susurrus.agents.histogram.intervals import number_of, ordered
+from susurrus.agents.histogram.intervals import ordered
 from susurrus.agents.histogram.release import Release
 from susurrus.agents.histogram.table import chain_key
 from susurrus.agents.runtime.services import Services
@@ -27,7 +27,7 @@ from susurrus.topics.bounded import BoundedBlock
 from susurrus.topics.packing import Kind, kind_of
 from susurrus.topics.partitioner import partition as partition_of
 from tests.agents.released import settings
-from tests.agents.stages import EPOCH, SECRET, WINDOW, Runner, Written, services_of, tick_behind
+from tests.agents.stages import EPOCH, SECRET, WINDOW, Runner, Written, number_of, services_of, tick_behind
 
 HOUR = 3_600_000
 SLOTS, LATE = 4, 2
