@@ -201,8 +201,8 @@ def main() -> int:
             print(f"{size:,} keys", file=sys.stderr, flush=True)
             command = [sys.executable, __file__, "--keys", str(size), "--touched", str(options.touched)]
             command += ["--bootstrap-servers", cluster.bootstrap_servers]
-            told = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True).stdout
-            rows += [json.loads(line) for line in told.splitlines() if line.startswith("{")]
+            printed = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True).stdout
+            rows += [json.loads(line) for line in printed.splitlines() if line.startswith("{")]
     first = next(row for row in rows if row["what"] == "trigger")
     for row in rows:
         if row["what"] == "trigger":

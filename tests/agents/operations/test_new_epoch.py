@@ -117,7 +117,7 @@ def test_by_default_it_begins_behind_everything_published_and_costs_nothing_twic
     assert [(p.window, p.trigger) for p in plan.unfinished] == [(TODAY, 3)]
     lines = " ".join(plan_lines(plan, "page-views"))
     assert "epoch 1 (abababab) ends, epoch 2 begins" in lines
-    assert "Left unfinished, at the trigger they have reached: 1995-08-04T00:00:00Z (3 of 4)" in lines
+    assert "Left unfinished at the trigger reached so far: 1995-08-04T00:00:00Z (3 of 4)" in lines
     assert "nothing is charged twice" in lines
     # Also where something was published of windows that are still to come: another calendar, another clock.
     assert work([said(TODAY + 5 * DAY, 1)]).plan(NOW).first_window == TODAY + 6 * DAY
@@ -168,7 +168,7 @@ def test_charges_that_the_log_has_lost_are_entered_again(work: Any) -> None:
     assert (plan.before, plan.number) == ("", 3)  # higher than anything that readers have seen
     lines = " ".join(plan_lines(plan, "page-views"))
     assert "the epoch that the ledger has lost ends, epoch 3 begins" in lines
-    assert "The log of charges has lost 2 that progress tells of" in lines
+    assert "The log of charges has lost 2 windows that the progress topic shows" in lines
 
 
 def test_the_number_is_higher_than_any_that_was_seen_also_where_the_ledger_is_older(work: Any) -> None:
