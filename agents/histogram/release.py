@@ -148,7 +148,7 @@ class Release(IntervalStage[BoundedBlock]):
     # ---- output ------------------------------------------------------------------------------------------------------
 
     def commits(self, now: int) -> Iterator[Commit]:
-        """One commit per closed interval, for every interval has its public results."""
+        """One commit per closed interval, because every interval has its own public results."""
         self._waiting = ""
         while (ready := self._ready) > self._intervals.closed:
             interval = Interval(self._intervals.closed + 1)

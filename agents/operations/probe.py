@@ -1,12 +1,12 @@
 """Checks what a worker needs of Kafka before it joins the group: the brokers, the credentials, the topics, the rights.
 
-One sentence names what is missing, by setting or by right, and what to do. Otherwise every client and every task would report it in
-its own way. What may still come by itself is waited for, in sight: Kubernetes starts workers before names, brokers and topics are
-there. What somebody must mend ends the worker with exit code 2. ``susurrus status`` checks, too, and shows the same sentence.
+One sentence names the missing setting or right and what to do. Otherwise every client and every task would report it in its own
+way. The worker waits, with a log line, for what can still appear: Kubernetes starts workers before names, brokers and topics
+exist. What an operator must fix ends the worker with exit code 2. ``susurrus status`` shows the same sentence.
 
-Rights are what the brokers say they are: metadata, with the operations that this principal may do. Nothing is written, but for one
-entry of the transaction coordinator under an id that no task has. Brokers that do not list them are believed, and so is
-the embedded one.
+Rights come from the brokers' metadata, which lists the operations that this principal may do. The probe writes nothing except one
+entry of the transaction coordinator, under an id that no task has. Where brokers list no operations, as the embedded one, no right
+counts as missing.
 """
 
 import logging
@@ -320,7 +320,7 @@ def _rights(settings: Settings, admin: AdminClient) -> list[str]:
 
 
 def _transactions(settings: Settings, application: str) -> list[str]:
-    """Begins no transaction, and fences nobody but another worker's probe, which has then what it wants to know."""
+    """Begins no transaction. Fences only another worker's probe, which has its answer by then."""
     producer = Producer(
         {
             **librdkafka(settings.kafka),

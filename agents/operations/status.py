@@ -2,7 +2,7 @@
 
 Nothing here is for the public: positions and lags are exact figures. Rows come from the status and refusal records that
 the tasks write, compared with the ends of their input topics and with what the consumer group has assigned; a partition
-that nobody has is a row too.
+without a worker is a row too.
 """
 
 from collections.abc import Iterable, Mapping, Set

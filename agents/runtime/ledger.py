@@ -171,7 +171,7 @@ class Ledger:
     def admit(self) -> None:
         """Raise Refusal if the pipeline, where it exists already, has another configuration or secret than this worker.
 
-        Asked before the worker joins the group: whoever joins takes partitions from those that could run them. Where there is
+        Asked before the worker joins the group, because a member takes partitions from workers that could run them. Where there is
         no ledger yet, or no broker that answers, the tasks ask again (``join``).
         """
         try:
@@ -190,7 +190,7 @@ class Ledger:
 
         Raises Refusal for another configuration under the same epoch.
         """
-        # To the very end: `susurrus ledger new-epoch` counts on it that whoever starts while it is at work waits for its outcome,
+        # To the very end: `susurrus ledger new-epoch` relies on a task that starts meanwhile to wait for its outcome,
         # and an epoch that does not show yet must not be initialized a second time.
         self.refresh(complete=True)
         if self._get("epoch") is None and (member.stage_name, member.partition) == self._initializer:

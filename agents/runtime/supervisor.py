@@ -245,7 +245,7 @@ class Supervisor:
             self._services.ledger.publish(*records)
 
     def _purge(self) -> None:
-        """Delete what nobody will read again: internal input below the committed position, superseded changelog records."""
+        """Delete what is never read again: internal input below the committed position, superseded changelog records."""
         if self._services.clients.embedded:
             return
         targets = []
@@ -307,7 +307,7 @@ class Supervisor:
 
     async def stop(self) -> None:
         """End the task threads, each after the commit it is in; must come before Faust stops the consumer."""
-        ENDING.begin(FAILED)  # nobody asked it to stop, so Faust has failed: that end may hang as well
+        ENDING.begin(FAILED)  # no signal came, so Faust has failed, and its end may hang as well
         with self._lock:
             self._closing = True
             tasks = list(self._tasks.values())

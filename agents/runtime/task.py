@@ -3,9 +3,9 @@
 An agent feeds it batches. The task gives them to its stage and commits what the stage has ready (transaction.py). Authority is
 the changelog: each commit writes the next input position there; the consumer group's offset is for tools.
 
-States: starting -> running -> (refused | fenced | stopped). Whatever goes wrong with Kafka that an abort does not mend ends in
-starting again from the changelog, which shows what was committed and what was not. A refusal that somebody can mend from outside
-is tried again with growing pauses and stays visible until the task really runs. A disk that cannot be used is tried for a few
+States: starting -> running -> (refused | fenced | stopped). After a Kafka error that an abort does not fix, the
+task starts again from the changelog, which shows what was committed. A refusal that an operator can fix from outside is
+retried with growing pauses and stays visible until the task really runs. A disk that cannot be used is tried for a few
 seconds; then the worker gives up, so that others take over (supervisor.py).
 """
 
@@ -163,8 +163,8 @@ class PartitionTask(threading.Thread):
         self._inbox.wake()
 
     def silent_for(self, limit: float) -> float | None:
-        """Seconds without a sign of life, if they are more than the limit: ten times as many while it starts, for every step
-        of that has a time-out of its own and many tasks may wait for one ledger."""
+        """Seconds without a sign of life, if they are more than the limit. The limit is ten times as long while it starts:
+        every step of the start has its own time-out, and many tasks may wait for one ledger."""
         silent = time.monotonic() - self.alive_at
         return silent if self.is_alive() and silent > limit * (1 if self.state == "running" else 10) else None
 
@@ -462,7 +462,7 @@ class PartitionTask(threading.Thread):
         return self._store
 
     def _close(self, *, wipe: bool = False) -> None:
-        """Let go of producer and store; never raises, for whoever gives up must be able to start again."""
+        """Close producer and store. Never raises: a task that gives up must be able to start again."""
         store, self._store = self._store, None
         self._transactions.close()
         if store is not None:
