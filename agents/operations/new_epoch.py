@@ -171,7 +171,7 @@ class NewEpoch:
             hosts = ", ".join(sorted({str(member.host).lstrip("/") for member in found.members}))
             raise Refusal(
                 f"group={group} has members={len(found.members)} at {hosts}, but no worker may run while an epoch ends: stop every "
-                "worker, or wait until the session of one that died is over (worker.session_timeout)"
+                "worker, or wait until the session of a dead worker ends (worker.session_timeout)"
             )
 
     def _check_topics(self) -> None:
@@ -266,7 +266,7 @@ class NewEpoch:
     # ---- doing it ----------------------------------------------------------------------------------------------------
 
     def begin(self, plan: Plan, now: int) -> str:
-        """Make it so; the new epoch's id. Raises Refusal where something has changed since the plan was made."""
+        """Begin the epoch, and return its id. Raises Refusal where something has changed since the plan was made."""
         ledger, settings, clients = self._services.ledger, self._settings, self._clients
         crash_points.reach(_POINTS, "before-fence")
         try:
@@ -333,7 +333,7 @@ class NewEpoch:
         initializer.commit_transaction(_TRANSACTION_SECONDS)
 
     def _tasks(self) -> list[str]:
-        """Every task that there is, or was: a topic that was lost may have fewer partitions than the one it belongs to."""
+        """Every present and former task: a topic that replaces a lost one may have fewer partitions."""
         clients = self._clients
         return [
             f"{stage.name}-{partition}"

@@ -56,7 +56,7 @@ class Supervisor:
         self._stopping = threading.Event()
         self._closing = False
         self._gave_up = ""
-        """Why this worker ends by itself."""
+        """Why this worker ends without a signal."""
         self._directory, self._directory_lock = _take_directory(services.settings.worker.data_directory)
         self.worker = f"{socket.gethostname()}-{os.getpid()}"
         self.waits_for = ""
@@ -89,7 +89,7 @@ class Supervisor:
         self._services.ledger.admit()
 
     def wait_for(self, what: str) -> None:
-        """Not ready before this, in words, is there; the empty text where it is (agents/operations/probe.py)."""
+        """What the worker still waits for before it is ready; empty if nothing (agents/operations/probe.py)."""
         self.waits_for = what
 
     # ---- the group ---------------------------------------------------------------------------------------------------
@@ -185,7 +185,7 @@ class Supervisor:
                 log.warning("housekeeping is put off: %s", describe(error))
 
     def _watch(self) -> None:
-        """End the process if a task hangs: its heartbeats would go on and keep the partition from everybody else."""
+        """End the process if a task hangs: its heartbeats would go on and keep the partition from the other workers."""
         limit = self._services.settings.worker.watchdog / 1000
         for tp, task in list(self._tasks.items()):
             if (silent := task.silent_for(limit)) is not None:

@@ -54,7 +54,7 @@ _BATCHES_PER_COMMIT = 4
 
 
 class Stopped(Exception):
-    """The task was asked to stop in the midst of its start."""
+    """The task was asked to stop during its start."""
 
 
 class PartitionTask(threading.Thread):
@@ -84,7 +84,7 @@ class PartitionTask(threading.Thread):
         self._rewind = rewind
         self._give_up = give_up
         self._phase = "starting"
-        """What the thread does; ``state`` is what is shown of it."""
+        """The state of the thread; ``state`` is what status shows."""
         self.reason = ""
         self.refusal = ""
         """Why the task refused, until it really runs again."""
@@ -127,7 +127,7 @@ class PartitionTask(threading.Thread):
 
     @property
     def state(self) -> str:
-        """What is shown: a task that was refused is refused until it really runs again, whatever it tries meanwhile."""
+        """The state that status shows: a refused task stays refused until it really runs again, even while it retries."""
         return "refused" if self.refusal and self._phase in ("starting", "running") else self._phase
 
     @property
@@ -145,11 +145,11 @@ class PartitionTask(threading.Thread):
         self._inbox.assigned(generation)
 
     def take_after(self, before: "PartitionTask") -> None:
-        """This worker's task that had the partition before was refused: so is this one, until it really runs."""
+        """The worker's previous task of this partition was refused, so this one counts as refused until it really runs."""
         self.refusal, self._refused_times = before.refusal, before._refused_times
 
     def offer(self, batch: Batch) -> None:
-        """Hand over a batch; never blocks. A task that has ended gives it back, or its successor here would never be fed."""
+        """Hand over a batch; never blocks. A task that has ended finishes it, or its successor would get no batches."""
         self._stalls.fed()
         self._inbox.offer(batch)
 
@@ -179,7 +179,7 @@ class PartitionTask(threading.Thread):
         return not self._stopping.is_set()
 
     def stall(self) -> str | None:
-        """Why nothing moves, or None. What a running stage waits for is a stall once it has waited for a while."""
+        """Why the task makes no progress, or None. A running stage stalls if it has waited for a while."""
         if self.state == "refused":
             return self.refusal or self.reason
         if self.state == "starting":
@@ -257,7 +257,7 @@ class PartitionTask(threading.Thread):
                 self._pause()
 
     def _refused(self, refusal: Refusal | PrivacyError) -> bool:
-        """Record why; whether to try again, after a pause that grows, because somebody can mend it from outside."""
+        """Record why. Returns whether to try again, after a growing pause, because an operator can fix it from outside."""
         self.refusal = str(refusal)
         log.error("%s refuses: %s", self.name, self.refusal)
         self._record_refusal()
@@ -275,7 +275,7 @@ class PartitionTask(threading.Thread):
             self.services.ledger.refuse(self.stage_name, self.partition, self.refusal)
 
     def _really_runs(self) -> None:
-        """Nothing is refused any more."""
+        """Withdraw the refusal."""
         if self.refusal:
             log.info("%s goes on after it had refused", self.name)
         self.refusal, self._refused_times = "", 0
@@ -301,7 +301,7 @@ class PartitionTask(threading.Thread):
         return False
 
     def _lack(self, error: BaseException) -> Refusal | None:
-        """The right or the topic that is missing, where that is what Kafka says."""
+        """The missing right or topic, if Kafka reports one."""
         try:
             return lack(error, self)
         except (Exception, KafkaError):
@@ -448,7 +448,7 @@ class PartitionTask(threading.Thread):
         self._stage.committed(commit)
 
     def _go_on(self) -> None:
-        """Sign of life in a long start, which ends where the task is to stop."""
+        """A sign of life in a long start; ends the start if the task must stop."""
         self._mark_alive()
         if self._stopping.is_set():
             raise Stopped

@@ -176,7 +176,7 @@ def test_a_certificate_that_nobody_vouches_for_ends_the_worker(guarded: Guarded)
         ("secure", "PLAINTEXT", "speaks TLS"),
         ("secure", "SASL_PLAINTEXT", "speaks TLS"),
         ("password", "PLAINTEXT", "closes the connection; use the protocol of this listener (SASL_PLAINTEXT?)"),
-        ("open", "SASL_PLAINTEXT", "wants no user and no password"),
+        ("open", "SASL_PLAINTEXT", "takes no user and no password"),
     ],
 )
 def test_the_protocol_of_another_listener_is_reported(

@@ -241,7 +241,7 @@ def test_another_configuration_is_refused_by_the_names_of_its_fields(join: Calla
 
 def test_another_secret_is_refused_and_neither_secret_is_shown(join: Callable[..., Listed]) -> None:
     ledger = join()
-    with pytest.raises(Refusal, match="the secret is another one") as refused:
+    with pytest.raises(Refusal, match="the secret differs from the one") as refused:
         join(secret=b"\x5b" * 32)
     shown = str(refused.value).encode() + b"".join(value or b"" for _, value in ledger.log)
     assert SECRET not in shown
@@ -255,7 +255,7 @@ def test_who_asks_before_joining_hears_the_same_and_nothing_while_there_is_no_pi
     assert not join(only_ask=True, secret=b"\x5b" * 32).log  # asking founds nothing
     join()
     join(only_ask=True)
-    with pytest.raises(Refusal, match="the secret is another one"):
+    with pytest.raises(Refusal, match="the secret differs from the one"):
         join(only_ask=True, secret=b"\x5b" * 32)
     with pytest.raises(Refusal, match=r"\(fields: bounds\)"):
         join(only_ask=True, digest=b"e" * 32, bounds={"max_records_per_user": 3})
