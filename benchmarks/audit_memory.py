@@ -13,11 +13,11 @@ from typing import Any
 from susurrus.agents.histogram.bound import Bound
 from susurrus.agents.histogram.release import Release
 from susurrus.agents.histogram.route import Route
+from susurrus.agents.runtime.batch import Batch
 from susurrus.agents.runtime.commit import Commit
 from susurrus.agents.runtime.ledger import Ledger
 from susurrus.agents.runtime.services import Services
 from susurrus.agents.runtime.stage import NotYet, Stage
-from susurrus.agents.runtime.transport import Batch
 from susurrus.topics import ledger as ledger_codec
 
 FETCH = 500
@@ -62,7 +62,7 @@ class Memory:
 
 
 class MemoryLedger(Ledger):
-    """The ledger over a list, founded by its own code; every window counts as charged."""
+    """The ledger over a list, begun by its own code; every window counts as charged."""
 
     rows: list[tuple[bytes, bytes | None]]
 
@@ -235,12 +235,12 @@ class Runner:
 
     def apply(self, commit: Commit) -> None:
         services = self.services
-        told = services.topic("published-keys")
+        feedback = services.topic("published-keys")
         for output in commit.outputs:
             log = self.logs.setdefault((output.topic, output.partition), [])
             for message in output.messages:
                 log.append(SimpleNamespace(offset=len(log), value=message["value"]))
                 if output.topic == services.ledger.topic:
                     services.ledger.rows.append((message["key"], message["value"]))  # type: ignore[attr-defined]
-                if output.topic == told and services.published_keys is not None:
+                if output.topic == feedback and services.published_keys is not None:
                     services.published_keys.take(message["value"], len(log) - 1)

@@ -1,7 +1,7 @@
 """The audit's inputs through the whole pipeline: JSON or Avro records in raw partitions, all the way to published rows.
 
 Flow: audit_scenarios.Scenario → raw records → route → by-user → bound → bounded → release → rows, run by audit_memory.Runner.
-Bound learns what is published as in a worker, from the published-keys topic, and the ledger is founded by its own code. Most
+Bound learns what is published as in a worker, from the published-keys topic, and the ledger is begun by its own code. Most
 scenarios are archives (clock `replay`); those with `live` run moment by moment under clock `broker`.
 """
 
@@ -54,7 +54,7 @@ def play_pipeline(
 ) -> Outputs:
     """Like `audit_scenarios.play`, through route, bound and release.
 
-    With two inputs, the pipeline is founded a second time: its topics are deleted, its name and secret stay.
+    With two inputs, the pipeline is begun a second time: its topics are deleted, its name and secret stay.
     """
     seen = []
     for number in range(scenario.inputs):

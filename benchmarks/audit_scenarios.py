@@ -44,7 +44,7 @@ DEFECTS = {
     "list not scaled": "closing: a key weighs the same however long its user's list is",
     "closing unpaid": "closing: the stream uses the whole budget, and the last trigger measures on top of that",
     "noise by prefix": "remembered noise is found by the first 32 bytes of a key",
-    "epoch by name": "the epoch is made from the pipeline's name, so a pipeline founded again has its noise again",
+    "epoch by name": "the epoch is made from the pipeline's name, so a pipeline begun again has its noise again",
     "dropped too early": "route drops what exceeds the caps in one fetch also where distinct keys are capped",
     "growth at a tick": "a new raw partition counts from behind wherever source 0 stands when it sees it",
     "unknown id kept": "a schema id that was unknown once stays unknown to the worker",

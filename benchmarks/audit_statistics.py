@@ -32,7 +32,7 @@ def epsilon_bound(hits: int, trials: int, other_hits: int, other_trials: int, de
 
 
 class Sample(Protocol):
-    """N independent outputs. `features`: numbers of each; `flags`: events that may be told apart; `names`: what those are."""
+    """N independent outputs. `features`: numbers of each; `flags`: events that may be distinguished; `names`: what those are."""
 
     def features(self) -> npt.NDArray[np.float64]:
         """float64[N, features]."""

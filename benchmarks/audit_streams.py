@@ -18,8 +18,8 @@ from audit_memory import Clients, Memory, MemoryLedger
 
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.pipelines import settings_from
+from susurrus.agents.runtime.batch import Batch
 from susurrus.agents.runtime.services import Services
-from susurrus.agents.runtime.transport import Batch
 from susurrus.agents.stream.mechanism import mechanism_of
 from susurrus.agents.stream.stage import Stream
 from susurrus.mechanisms.stream.addresses import AddressedNoise, Ints, address

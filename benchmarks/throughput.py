@@ -160,8 +160,8 @@ def run_peer(what: str, command: Sequence[str], records: int) -> Measured:
     lines = done.stdout.strip().splitlines()
     if not lines or not lines[-1].startswith("{"):
         raise RuntimeError(f"{what} ended with status {done.returncode}:\n{(done.stdout + done.stderr)[-3000:]}")
-    told = json.loads(lines[-1])
-    return Measured(what, told["records"], told["seconds"])
+    reported = json.loads(lines[-1])
+    return Measured(what, reported["records"], reported["seconds"])
 
 
 def run_bare(feed: Feed) -> Iterator[Measured]:
@@ -216,7 +216,7 @@ RUNS: dict[str, Callable[[Feed], Iterator[Measured]]] = {
 
 
 def measure(feed: Feed, names: Sequence[str]) -> list[Measured]:
-    """Every run asked for, one after the other; a peer that fails is told and left out."""
+    """Every run asked for, one after the other; a peer that fails is reported and left out."""
     results: list[Measured] = []
     for name in names:
         try:

@@ -30,18 +30,18 @@ from susurrus.mechanisms.kalman import filter_ranges
 from susurrus.mechanisms.local.estimate import Totals, estimate
 from susurrus.mechanisms.local.hybrid import EPSILON_STAR, Hybrid, hybrid_alpha
 from susurrus.mechanisms.local.randomness import Words
-from susurrus.mechanisms.local.reconstruction import em, ems
-from susurrus.mechanisms.local.shape import OUTPUTS, fit_distribution
+from susurrus.mechanisms.local.reconstruction import Transition, maximise
+from susurrus.mechanisms.local.shape import fit_distribution
 from susurrus.mechanisms.local.threshold import (
     Distribution,
     choose_threshold,
     expected_squared_error,
-    remove_trailing_zeros,
 )
 from susurrus.mechanisms.local.wave import SquareWave
 
 Floats = npt.NDArray[np.float64]
 EPSILONS = (0.2, 0.6, 1.0, 2.0)
+BUCKETS = 1024
 PAPER = {"hm": None, "pm": 1.0, "sr": 0.0}
 METHODS = (
     "topl",
@@ -127,6 +127,20 @@ def authors_objective(distribution: Distribution, thetas: Floats, epsilon: float
     return worst * thetas**2 * values / 3 + values**2 / 24 * distribution.excess(thetas) ** 2
 
 
+def remove_trailing_zeros(frequencies: Floats, *, share: float = 1e-4, run: int = 5) -> Floats:
+    """Cut an EM estimate's spurious tail: buckets below `share` count as empty, all from the first `run` empty ones
+    on go to 0.
+
+    The paper's post-processing; kept for comparison, it also cuts a real second mode. The rest is scaled to sum 1.
+    """
+    kept = np.where(frequencies < share * frequencies.sum(), 0.0, frequencies)
+    empty = np.convolve(kept == 0, np.ones(run), mode="valid") == run
+    if empty.any():
+        kept[int(np.argmax(empty)) :] = 0.0
+    total = kept.sum()
+    return kept / total if total > 0 else np.asarray(frequencies / frequencies.sum())
+
+
 def paper_threshold(name: str, setting: Setting, epsilon: float, words: Words) -> tuple[float, Hybrid]:
     """theta and perturber of one of the paper's variants."""
     parts = name.split("-")[1:]
@@ -134,7 +148,13 @@ def paper_threshold(name: str, setting: Setting, epsilon: float, words: Words) -
     perturber = Hybrid(epsilon, hybrid_alpha(epsilon) if alpha is None else alpha)
     wave = SquareWave(epsilon, setting.bound)
     codes = wave.randomise(setting.one, words)
-    frequencies = (ems if "ems" in parts else em)(wave, codes)
+    smoothing = "ems" in parts
+    frequencies = maximise(
+        Transition(wave, np.linspace(0.0, 1.0, BUCKETS + 1), BUCKETS),
+        wave.bucket_counts(codes, BUCKETS),
+        smoothing=smoothing,
+        tolerance=1e-3 if smoothing else 1e-3 * math.exp(epsilon),
+    )
     if "untrimmed" not in parts:
         frequencies = remove_trailing_zeros(frequencies)
     edges = np.linspace(0.0, setting.bound, frequencies.size + 1)
@@ -149,7 +169,7 @@ def paper_threshold(name: str, setting: Setting, epsilon: float, words: Words) -
 def our_threshold(setting: Setting, epsilon: float, words: Words) -> tuple[float, Hybrid]:
     """theta and perturber of the default."""
     wave = SquareWave(epsilon, setting.bound, "log")
-    counts = wave.bucket_counts(wave.randomise(setting.one, words), OUTPUTS)
+    counts = wave.bucket_counts(wave.randomise(setting.one, words), 256)
     chosen = choose_threshold(fit_distribution(wave, counts), epsilon, setting.two.size)
     return chosen.theta, Hybrid(epsilon, chosen.alpha)
 

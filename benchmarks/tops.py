@@ -81,12 +81,12 @@ class Runner:
         self.method, self.epsilon, self.holdout, self.range_limit = method, epsilon, holdout, range_limit
         common = {"bound": bound, "epsilon": epsilon, "holdout": holdout, "range_limit": range_limit}
         if method == "tops":
-            self.mechanism = Tops.default(**common, smoothing=smoothing)
+            self.mechanism = Tops.of(**common, smoothing=smoothing)
         elif method == "tops-paper":
             s = smoothing_for_mean(range_limit=range_limit, epsilon=epsilon) if smoothing is None else smoothing
-            self.mechanism = Tops.paper(**common, smoothing=s, smoother=Smoother.MEAN)
+            self.mechanism = Tops.of(**common, smoothing=s, smoother=Smoother.MEAN, adaptive=False)
         else:
-            self.mechanism = Tops.paper(**common, smoothing=smoothing, smoother=Smoother.RECENT)
+            self.mechanism = Tops.of(**common, smoothing=smoothing, smoother=Smoother.RECENT, adaptive=False)
         if method in ("ss-hierarchy", "pak"):
             # The constants of the authors' comparison: p = 0.5 %, lambda = 0.85, beta_tail = 0.3 * 0.02, delta = n^-2.
             self.quantile = SmoothQuantile(

@@ -36,9 +36,9 @@ from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.kafka.offset import Offset
 from susurrus.agents.kafka.topics import create_topics
 from susurrus.agents.pipelines import settings_from
+from susurrus.agents.runtime.batch import Batch
 from susurrus.agents.runtime.store import Store
 from susurrus.agents.runtime.task import PartitionTask
-from susurrus.agents.runtime.transport import Batch
 from susurrus.mechanisms.calendar import Interval
 from susurrus.topics import bounded, tick
 
@@ -201,8 +201,8 @@ def main() -> int:
             print(f"{size:,} keys", file=sys.stderr, flush=True)
             command = [sys.executable, __file__, "--keys", str(size), "--touched", str(options.touched)]
             command += ["--bootstrap-servers", cluster.bootstrap_servers]
-            told = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True).stdout
-            rows += [json.loads(line) for line in told.splitlines() if line.startswith("{")]
+            printed = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True).stdout
+            rows += [json.loads(line) for line in printed.splitlines() if line.startswith("{")]
     first = next(row for row in rows if row["what"] == "trigger")
     for row in rows:
         if row["what"] == "trigger":

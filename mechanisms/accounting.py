@@ -1,4 +1,4 @@
-"""Exact accounting of the Gaussian mechanism, and the worst thing one user can do to several of them at once.
+"""Exact accounting of the Gaussian mechanism, and the largest effect of one user on several of them at once.
 
 Everything a histogram publishes is post-processing of one multivariate Gaussian with a worst-case shift of mu standard
 deviations, so delta(epsilon) is a closed form and nothing is lost to composition theorems.

@@ -5,8 +5,8 @@ record's place is a function of its own stamps and of nothing else (docs/guarant
 milliseconds since the Unix epoch; used by the route, bound and release agents.
 
 A window has two numbers, its index and its first millisecond. Noise and charges are addressed by a window, so a mix-up of
-the two would draw noise twice or charge nobody. Each number has a type of its own here, and mypy refuses the wrong one. The
-types cost nothing at run time. Columns (arrays) and records of a topic hold plain integers: whoever reads one names its type.
+the two would draw noise twice or leave a window uncharged. Each number has its own type, and mypy refuses the wrong one. The
+types cost nothing at run time. Columns (arrays) and records of a topic hold plain integers; the code that reads one names its type.
 """
 
 from collections.abc import Iterator

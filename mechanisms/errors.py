@@ -1,16 +1,16 @@
 """The one hierarchy of errors; every message says name=value and ends with what the operator should do.
 
     SusurrusError
-    ├── ConfigurationError     a setting cannot be right                 (agents/config/settings.py and mechanisms)
+    ├── ConfigurationError     a setting is wrong                        (agents/config/settings.py and mechanisms)
     ├── PrivacyError           going on would break the guarantee
     │   ├── BudgetExhausted    the total (epsilon, delta) is spent
     │   └── ReplayMismatch     an already published trigger would be published differently
     ├── Refusal                a partition must not go on                (agents/)
-    │   └── MendableRefusal    ... until somebody mends what is outside of it: topics, rights
+    │   └── MendableRefusal    ... until an operator fixes what is outside of it: topics, rights
     └── StoreUnusable          the local disk cannot be used: the worker ends, others take over (agents/runtime/store.py)
 
-What is ``mendable`` is tried again by itself: its cause can go away without a change of data, configuration or secret.
-Everything else would fail in the same way for ever, or would look mended because data has changed.
+A ``mendable`` error is retried automatically: its cause can go away without a change of data, configuration or secret.
+Every other error would fail again in the same way, or would seem fixed because data has changed.
 
 No message identifies a user or a key.
 """
@@ -24,7 +24,7 @@ class SusurrusError(Exception):
     """Base of every error this project raises on purpose."""
 
     mendable: ClassVar[bool] = False
-    """Whether a partition that refuses for it tries again by itself."""
+    """Whether a partition that it stops retries automatically."""
 
 
 class ConfigurationError(SusurrusError):

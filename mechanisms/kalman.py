@@ -1,4 +1,4 @@
-r"""Banks of Kalman filters over released numbers: levels that do not move are averaged, levels that move are not.
+r"""Banks of Kalman filters over released numbers: steady levels are averaged, moving levels are not.
 
 One model (drift q, white w) says of the true numbers x_k that
 

@@ -1,4 +1,4 @@
-"""Addressed noise: every draw has a name, so a replay draws it again and nothing else ever does.
+"""Addressed noise: every draw has an address, so a replay draws it again and nothing else does.
 
     secret ──HKDF(epoch, config, pipeline, window)──▶ WindowNoise
     WindowNoise.labels(mechanism, keys) ──AES(label xor index)──▶ 128 bits ──▶ normal | laplace on a dyadic grid
@@ -87,7 +87,7 @@ class WindowNoise:
         self._memory: dict[str, RowMemory] = {}
         self._label_key = label_key
         self._context = context
-        # ECB is no encryption scheme; as a pseudorandom permutation of distinct addresses it is what we want.
+        # ECB does not hide equal blocks. Here it is only a pseudorandom permutation of distinct addresses.
         self._cipher = Cipher(algorithms.AES(cipher_key), modes.ECB())
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""What has been spent on one user, and the refusal to spend more than the total.
+"""The privacy spent on one user, and the refusal to spend more than the total.
 
 The unit of one histogram is (user, window). A user who is active in several windows, or whose records feed several
 pipelines or epochs, is exposed to all of them: Gaussian shifts add in squares, selection failures add. Charge before

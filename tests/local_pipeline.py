@@ -12,7 +12,7 @@ from susurrus.topics import estimate as estimate_codec
 from tests.broker import Broker
 from tests.pipeline import Pipeline, merged
 
-SLOT = 2_000
+INTERVAL = 2_000
 LOCAL: dict[str, Any] = {
     "bound": 1000.0,
     "epsilon": 2.0,
@@ -50,7 +50,7 @@ def client_of(pipeline: Pipeline, **options: Any) -> ToplClient:
         pipeline=settings.pipeline.name,
         epsilon=LOCAL["epsilon"],
         bound=LOCAL["bound"],
-        interval=SLOT,
+        interval=INTERVAL,
         **options,
     )
 

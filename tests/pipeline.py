@@ -283,7 +283,7 @@ class Pipeline:
         )
 
     def public(self, topics: Sequence[str] = ("histogram", "latest", "progress")) -> Public:
-        """Every byte a read_committed reader can see. Progress has one partition fed by several: told apart by key."""
+        """Every byte a read_committed reader can see. Progress has one partition fed by several: distinguished by key."""
         found: Public = {}
         for name in topics:
             partitions: dict[int, list[tuple[bytes, bytes, int]]] = {}

@@ -22,7 +22,6 @@ _ENCODER = msgspec.json.Encoder()
 _FAST = ({str}, {int}, {str, int})
 _EXACT = 2.0**53
 """Below it a float is the very integer that was written."""
-_TOO_LARGE = 1 << 256  # stands for every integer outside 64 bits, so that none is kept
 
 
 class Categories:

@@ -15,7 +15,7 @@ NAME = "charges"
 
 
 class Charge(msgspec.Struct, frozen=True, kw_only=True):
-    """What one window costs whoever is in it. window: start in ms.
+    """What one window costs a user in it. window: start in ms.
 
     mu: of Gaussian DP, all mechanisms of the pipeline together. delta_selection: the share of delta that adds up
     instead of composing. Neighbours: one user's records of the window.

@@ -49,7 +49,7 @@ class Start(_Record, frozen=True, kw_only=True):
 
     first_window: start in ms. origin: "earliest", "latest" or the time asked for. topic_id: of the raw topic. offsets:
     first raw offset by partition. internal: full name of an internal topic -> first offset by partition; what is below
-    belongs to an earlier epoch and is read by nobody. A topic or partition that is not named begins at 0.
+    belongs to an earlier epoch and is never read. A topic or partition that is not named begins at 0.
     """
 
     name: ClassVar[str] = "start"

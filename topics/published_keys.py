@@ -18,7 +18,6 @@ from susurrus.topics.packing import Int64s, Kind, as_column, blobs_size, column_
 from susurrus.topics.tick import DIGEST_SIZE
 
 VERSION, VERSION_WITH_UNITS = 1, 2
-EPOCH_SIZE = 16
 
 Start = TypeVar("Start", bound=int)
 """The start of a window in ms, by whatever type the caller tells it from other numbers."""

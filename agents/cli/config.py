@@ -20,10 +20,10 @@ app = typer.Typer(no_args_is_help=True, help="Check a configuration, print its s
 
 @app.command()
 def check(file: Annotated[Path, typer.Argument(help="TOML file of the pipeline.")]) -> None:
-    """Check a configuration and say in plain words what it promises, publishes and costs."""
-    from susurrus.agents.pipelines import load_settings, pipeline_of
+    """Check a configuration and explain what it promises, publishes and costs."""
+    from susurrus.agents.pipelines import load_settings, pipeline_of  # slow to load
 
-    elsewhere: list[str] = []  # reported, not raised: the file can be checked where no secret is mounted
+    elsewhere: list[str] = []  # reported, not raised: a file can be checked where no secret is mounted
     settings = load_settings(file, unresolved=elsewhere)
     pipeline = pipeline_of(settings)
     try:
@@ -51,7 +51,7 @@ def check(file: Annotated[Path, typer.Argument(help="TOML file of the pipeline."
 @app.command()
 def schema() -> None:
     """Print the JSON schema of the configuration, for editors."""
-    from susurrus.agents.pipelines import json_schema
+    from susurrus.agents.pipelines import json_schema  # slow to load
 
     typer.echo(json.dumps(json_schema(), indent=2))
 
@@ -59,14 +59,14 @@ def schema() -> None:
 @app.command()
 def reference() -> None:
     """Print every setting with its meaning, as Markdown."""
-    from susurrus.agents.cli.reference import markdown
+    from susurrus.agents.cli.reference import markdown  # slow to load
 
     typer.echo(markdown(), nl=False)
 
 
 @app.command()
 def secret(file: Annotated[Path, typer.Argument(help="File to write; never replaced.")]) -> None:
-    """Make a noise secret. All workers of a pipeline need the same one; whoever has it can undo the noise."""
+    """Make a noise secret. All workers of a pipeline need the same one. Anyone who has it can remove the noise."""
     secrets.create(file)
     out().print(f"wrote a new noise secret to {file}, readable by its owner only")
 

@@ -1,8 +1,9 @@
 """What all commands share: the consoles, the ``--config`` option, and one way to fail.
 
-Results go to standard output, everything said about them to standard error, so that output can be piped.
+Results go to standard output and everything else to standard error, so that output can be piped.
 """
 
+import os
 import sys
 import traceback
 from pathlib import Path
@@ -19,9 +20,9 @@ from susurrus.agents.runtime.ending import DISK_UNUSABLE
 from susurrus.mechanisms.errors import ConfigurationError, StoreUnusable, SusurrusError
 
 FAILED = 2
-"""Exit code of everything an operator can mend."""
+"""Exit code of every failure that an operator can fix."""
 DEFECT = 70
-"""Exit code of what only we can mend (EX_SOFTWARE of sysexits.h)."""
+"""Exit code of a defect in this program (EX_SOFTWARE of sysexits.h)."""
 
 ConfigOption = Annotated[
     Path | None,
@@ -41,12 +42,9 @@ def err() -> Console:
 
 def settings_of(config: Path | None) -> Settings:
     """The settings of a command's ``--config``. Raises ConfigurationError when there is nothing to read."""
-    import os
-
     if config is None and not any(name.upper().startswith("SUSURRUS__") for name in os.environ):
         raise ConfigurationError("--config: is missing; give the pipeline's TOML file")
-    # Here, not above: it brings every kind's stages, Faust and the mechanisms, for which `--help` should not wait.
-    from susurrus.agents.pipelines import load_settings
+    from susurrus.agents.pipelines import load_settings  # slow to load
 
     return load_settings(config)
 
@@ -95,14 +93,14 @@ def fail(title: str, message: str, code: int, *, verbose: bool) -> None:
 
 
 def message_and_commands(message: str) -> tuple[list[str], list[str]]:
-    """The lines of a message, and those among them that are commands to copy: indented ones, which no frame may break."""
+    """The lines of a message, and the indented ones among them: commands to copy, which a frame must not break."""
     lines = message.splitlines()
     commands = [line for line in lines if line.startswith("    ")]
     return [line for line in lines if line not in commands], commands
 
 
 def title_of(error: SusurrusError) -> str:
-    """The kind of error as a person would say it."""
+    """The title of the panel for this kind of error."""
     names = {
         "ConfigurationError": "The configuration needs a change",
         "BudgetExhausted": "The privacy budget is spent",

@@ -1,4 +1,4 @@
-"""``susurrus demo``: the whole thing on this machine, without Kafka, Docker or configuration."""
+"""``susurrus demo``: a whole pipeline on this machine, without Kafka, Docker or configuration."""
 
 from pathlib import Path
 from typing import Annotated
@@ -21,21 +21,21 @@ def demo(
     rows: Annotated[int, typer.Option(min=3, max=200, help="Rows to show.")] = 15,
     stream: Annotated[bool, typer.Option("--stream", help="A real-valued stream instead of a histogram.")] = False,
     local: Annotated[
-        bool, typer.Option("--local", help="Locally private meters, which send nothing true, instead of a histogram.")
+        bool,
+        typer.Option("--local", help="Meters that perturb every reading before they send it, instead of a histogram."),
     ] = False,
     data: Annotated[
         Path | None, typer.Option(help="With --stream: an npz file with `values` instead of a made-up smart meter.")
     ] = None,
     bound: Annotated[float, typer.Option(help="With --data: the public upper bound of a value.")] = 1638.0,
     keep: Annotated[
-        bool, typer.Option("--keep", help="Keep configuration, secret, state and log, and say where.")
+        bool, typer.Option("--keep", help="Keep configuration, secret, state and log, and print their folder.")
     ] = False,
 ) -> None:
-    """Run a pipeline on a shipped web log, or on a meter, and compare what is private with the truth; under a
-    minute.
+    """Run a pipeline on a shipped web log, or on a meter, and compare the private results with the truth; takes
+    less than a minute.
     """
-    # Here, because the demonstrations import brokers and mechanisms, for which no other command should wait.
-    from susurrus.agents.demo import histogram, machinery, meter
+    from susurrus.agents.demo import histogram, machinery, meter  # slow to load
     from susurrus.agents.demo import local as local_demo
     from susurrus.agents.demo import stream as stream_demo
 

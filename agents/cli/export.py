@@ -2,7 +2,7 @@
 installed.
 
 One row per key, at the newest complete trigger. ``key`` is canonical JSON, which is lossless; the fields it is made
-of follow under their own names, as texts that people read. Every estimate is followed by its standard error.
+of follow under their own names, as text. Every estimate is followed by its standard error.
 """
 
 import csv
@@ -85,8 +85,8 @@ def _csv(rows: list[dict[str, Any]]) -> bytes:
 
 
 def _parquet(rows: list[dict[str, Any]]) -> bytes:
-    try:  # optional
-        import pyarrow as arrow
+    try:
+        import pyarrow as arrow  # optional
         from pyarrow import parquet
     except ImportError:
         raise SusurrusError(

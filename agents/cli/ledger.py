@@ -1,4 +1,4 @@
-"""``susurrus ledger``: what may be done to the record of what a pipeline is and has charged."""
+"""``susurrus ledger``: changes to the record of what a pipeline is and has charged."""
 
 import time
 from collections.abc import Iterator
@@ -11,18 +11,20 @@ from susurrus.agents.types.durations import parse_instant
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.topics.timestamps import format_time
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # slow to load, so the command does it itself
     from susurrus.agents.operations.new_epoch import FirstWindow, Plan
     from susurrus.agents.runtime.initial_offsets import Origin
 
-app = typer.Typer(no_args_is_help=True, help="Begin a new epoch where internal topics are lost or an older copy.")
+app = typer.Typer(
+    no_args_is_help=True, help="Begin a new epoch after internal topics were lost or restored from an older copy."
+)
 
 _SHOWN = 5
 
 
 @app.callback()
 def group() -> None:
-    """Begin a new epoch where internal topics are lost or an older copy."""
+    """Begin a new epoch after internal topics were lost or restored from an older copy."""
 
 
 @app.command("new-epoch")
@@ -31,8 +33,8 @@ def new_epoch(
     first_window: Annotated[
         str,
         typer.Option(
-            help="First window to publish: `next`, after everything that was published, which costs nothing twice; `current`, the "
-            "window of now (clock replay: the last one published); or the start of a window."
+            help="First window to publish: `next`, after everything that was published, so that nothing is charged twice; "
+            "`current`, the window of the present time (clock replay: the last one published); or the start of a window."
         ),
     ] = "next",
     origin: Annotated[
@@ -47,10 +49,10 @@ def new_epoch(
     """End the pipeline's epoch and begin another, with fresh noise and empty state. All workers must be stopped.
 
     For internal topics that are lost, or were restored from a copy older than the last published trigger. What the new epoch
-    publishes of a window that was published before is charged again; the costs are told before anything is done.
+    publishes of a window that was published before is charged again; the command shows the costs before it does anything.
     """
     settings = settings_of(config)
-    from susurrus.agents.operations.new_epoch import NewEpoch
+    from susurrus.agents.operations.new_epoch import NewEpoch  # slow to load
     from susurrus.agents.pipelines import pipeline_of
 
     pipeline = pipeline_of(settings)
@@ -60,7 +62,7 @@ def new_epoch(
         work = NewEpoch(pipeline, services, first_window=_first_window(first_window), origin=_origin(origin))
         now = int(time.time() * 1000)
         plan = work.plan(now)
-        for line in told(plan, settings.pipeline.name):
+        for line in plan_lines(plan, settings.pipeline.name):
             console.print(line, soft_wrap=True, markup=False)
         if not yes:
             typer.confirm("Begin the new epoch?", abort=True)
@@ -92,7 +94,7 @@ def _instant(option: str, text: str) -> int:
         raise ConfigurationError(f"{option} {text}: {error}") from None
 
 
-def told(plan: "Plan", name: str) -> Iterator[str]:
+def plan_lines(plan: "Plan", name: str) -> Iterator[str]:
     """What the new epoch is and costs, line by line."""
     before = f"epoch {plan.number - 1} ({plan.before[:8]})" if plan.before else "the epoch that the ledger has lost"
     origin = plan.origin if isinstance(plan.origin, str) else format_time(plan.origin)
@@ -100,7 +102,7 @@ def told(plan: "Plan", name: str) -> Iterator[str]:
     yield f"First window {format_time(plan.first_window)}; the raw topic is read from {origin}."
     if plan.unfinished:
         windows = _listed([f"{format_time(p.window)} ({p.trigger} of {p.of_triggers})" for p in plan.unfinished])
-        yield f"Left unfinished, at the trigger they have reached: {windows}."
+        yield f"Left unfinished at the trigger reached so far: {windows}."
     g = plan.guarantee
     if not plan.again:
         yield "Nothing is published a second time, so nothing is charged twice."
@@ -110,16 +112,16 @@ def told(plan: "Plan", name: str) -> Iterator[str]:
         yield f"Published a second time, and charged {cost} each once more: {windows}."
         worst = max(plan.again, key=lambda a: a.spend.mu)
         yield (
-            f"Who was in such a window has then spent up to mu={worst.spend.mu:.4g} in {worst.epochs} epochs: "
+            f"A user in such a window has then spent up to mu={worst.spend.mu:.4g} in {worst.epochs} epochs: "
             f"epsilon={worst.spend.epsilon_total(worst.delta):.4g} at delta={worst.delta:g}."
         )
     if plan.forgotten:
         yield (
-            f"The log of charges has lost {len(plan.forgotten)} that progress tells of; they are entered again, at what the "
-            "configuration says now."
+            f"The log of charges has lost {len(plan.forgotten)} windows that the progress topic shows. They are entered again, "
+            "at the cost that the configuration gives now."
         )
     if plan.windows_left is None:
-        yield "There is no [budget] that could forbid it."
+        yield "No [budget] is set, so nothing limits it."
     else:
         yield f"The budget allows it, and {plan.windows_left:,} more windows after that."
 

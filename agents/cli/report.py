@@ -70,7 +70,7 @@ def _client(
     scale: Literal["log", "linear"],
 ) -> ToplClient:
     if bootstrap_servers is None:
-        from susurrus.agents.local.settings import LocalSettings
+        from susurrus.agents.local.settings import LocalSettings  # slow to load
 
         settings = LocalSettings.of(settings_of(config))
         local = settings.local

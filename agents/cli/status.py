@@ -23,8 +23,8 @@ if TYPE_CHECKING:  # slow to load, so the command does it itself
     from susurrus.agents.operations.status import PartitionStatus, PipelineStatus
     from susurrus.agents.runtime.pipeline import Pipeline
 
-NEEDS_SOMEBODY = 1
-"""Exit code while any partition is refused, stalled, stopped or without a worker, or the configuration is another one."""
+NEEDS_OPERATOR = 1
+"""Exit code while any partition is refused, stalled, stopped or without a worker, or the configuration differs."""
 _STYLES = {"running": "green", "starting": "yellow", "fenced": "yellow", "stalled": "yellow"}
 
 
@@ -34,9 +34,9 @@ def status(
         bool, typer.Option("--all", "-a", help="List every partition, not only those that stall.")
     ] = False,
 ) -> None:
-    """Say per stage and partition what is running, what stalls and why; exit code 1 while something needs somebody."""
+    """Show per stage and partition what runs, what stalls and why; exit code 1 while something needs an operator."""
     settings = settings_of(config)
-    from susurrus.agents.pipelines import pipeline_of
+    from susurrus.agents.pipelines import pipeline_of  # slow to load
 
     pipeline = pipeline_of(settings)
     found, trouble = _found(pipeline)
@@ -47,15 +47,15 @@ def status(
         for command in message_and_commands(trouble.text)[1]:
             console.print(Text(command), soft_wrap=True)
     if found.problems or found.changed:
-        raise typer.Exit(NEEDS_SOMEBODY)
+        raise typer.Exit(NEEDS_OPERATOR)
 
 
 def _found(pipeline: "Pipeline[Any]") -> "tuple[PipelineStatus, Trouble | None]":
-    """What runs, and, where something does not, what a worker would meet that starts now.
+    """What runs and, where something does not run, what would stop a worker that starts now.
 
-    Raises ConfigurationError where nothing can be told because of that.
+    Raises ConfigurationError where that trouble hides the status as well.
     """
-    from susurrus.agents.operations.probe import Trouble, look, reach
+    from susurrus.agents.operations.probe import Trouble, look, reach  # slow to load
     from susurrus.agents.operations.status import collect
 
     reach(pipeline.settings)
@@ -80,7 +80,7 @@ def start(trouble: "Trouble", found: "PipelineStatus") -> Panel:
 
 
 def picture(found: "PipelineStatus", pipeline: "Pipeline[Any]", *, every: bool, width: int) -> Group:
-    """Everything as one renderable; as many columns as the width allows."""
+    """The whole status as one renderable, with as many columns as the width allows."""
     settings = pipeline.settings
     parts: list[RenderableType] = [_head(found, pipeline), _stages(found, settings)]
     if every:

@@ -9,9 +9,9 @@ app = typer.Typer(no_args_is_help=True, help="Create or check the topics of a pi
 
 @app.command()
 def create(config: ConfigOption = None) -> None:
-    """Create what is missing, and add partitions that follow a grown raw topic; otherwise what exists stays as it is."""
+    """Create missing topics, and add partitions where the raw topic has grown; nothing else is changed."""
     settings = settings_of(config)
-    from susurrus.agents.cli.kafka import admin
+    from susurrus.agents.cli.kafka import admin  # slow to load
     from susurrus.agents.kafka.topics import create_topics
 
     for line in create_topics(settings, admin(settings)):
@@ -22,7 +22,7 @@ def create(config: ConfigOption = None) -> None:
 def check(config: ConfigOption = None) -> None:
     """Check partitions, retention, cleanup, replication and limits of every topic; exit code 1 if anything is wrong."""
     settings = settings_of(config)
-    from susurrus.agents.cli.kafka import admin
+    from susurrus.agents.cli.kafka import admin  # slow to load
     from susurrus.agents.pipelines import pipeline_of
 
     lines = pipeline_of(settings).check_topics(admin(settings))

@@ -1,4 +1,4 @@
-"""``susurrus worker``: run the stages of a pipeline until it is told to stop."""
+"""``susurrus worker``: run the stages of a pipeline until SIGTERM or SIGINT."""
 
 import signal
 from typing import Annotated, Literal
@@ -16,13 +16,13 @@ def worker(
     ] = None,
 ) -> None:
     """Run one worker of a pipeline; start as many as you like, on any machine."""
-    # Until Faust has its own handler, being told to stop is an orderly end too: nothing has begun.
+    # Until Faust has its own handler, SIGTERM is an orderly end too: nothing has begun.
     signal.signal(signal.SIGTERM, ENDING.leave)
     settings = settings_of(config)
     ENDING.seconds = settings.worker.stop_timeout / 1000
-    settings.secret()  # a worker that needs a secret and has none must refuse at once
+    settings.secret()  # a worker without the secret it needs must fail at once
     ENDING.listen()
-    from susurrus.agents.operations.worker import run_worker
+    from susurrus.agents.operations.worker import run_worker  # slow to load
     from susurrus.agents.pipelines import pipeline_of
 
     run_worker(pipeline_of(settings), loglevel=log_level or settings.worker.log_level)

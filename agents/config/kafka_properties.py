@@ -163,7 +163,7 @@ def _faust_credentials(properties: Mapping[str, Any]) -> Any:
     protocol = _protocol(properties)
     if protocol == "PLAINTEXT":
         return None
-    from faust import auth  # here, not above: reading a configuration must not start Faust
+    from faust import auth  # slow to load
 
     context = ssl_context(properties) if protocol.endswith("SSL") else None
     if protocol == "SSL":

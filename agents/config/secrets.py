@@ -1,6 +1,6 @@
 """Secrets come from files or the environment, never from the configuration itself: passwords, and the noise secret.
 
-A configuration file ends up in repositories, tickets and logs. Whoever holds the noise secret can subtract the noise
+A configuration file ends up in repositories, tickets and logs. Anyone who has the noise secret can subtract the noise
 from everything published under it, so it is never printed, never logged and never part of an error message.
 """
 
@@ -75,7 +75,7 @@ def decode(data: bytes, origin: str) -> bytes:
 def load(secret_file: Path | None, environ: Mapping[str, str], field: str) -> bytes:
     """The noise secret, from the file that ``field`` names or from the variable SUSURRUS_SECRET (hex or base64).
 
-    Raises ConfigurationError when there is none: without a secret, whoever knows the configuration could recompute
+    Raises ConfigurationError when there is none: without a secret, anyone who knows the configuration could recompute
     the noise.
     """
     if secret_file is not None:

@@ -31,7 +31,7 @@ class KafkaSettings(Section):
     bootstrap_servers: Annotated[str, Field(min_length=1)] = "localhost:9092"
     """Comma-separated `host:port` list of brokers."""
     embedded: bool = False
-    """The broker is librdkafka's own, inside the process: for demonstrations and tests only, it keeps no promise."""
+    """The broker is librdkafka's own, inside the process: for demonstrations and tests only. It does not keep data."""
     properties: dict[str, str | int | float | bool] = Field(default_factory=dict, repr=False)
     """Raw librdkafka properties for producers, consumers and admin, translated for Faust's consumer too (SASL, TLS,
     timeouts). A value may be `{ file = "/path" }` or `{ env = "NAME" }`."""
@@ -52,7 +52,7 @@ class StartSettings(Section):
     "earliest"` and with the clock `replay`; otherwise the window of the start."""
     epoch: Annotated[str, Field(pattern=r"^[0-9a-f]{2,64}$")] | None = None
     """Epoch of a new pipeline, hexadecimal; random by default. Only for repeating a run exactly, in tests: the same
-    epoch and secret over different data give the difference of the data away."""
+    epoch and secret over different data reveal the difference of the data."""
 
 
 class ClockSettings(Section):
@@ -122,38 +122,38 @@ class TopicSettings(Section):
     min_insync_replicas: Annotated[int, Field(ge=1, le=100)] = 2
     """Replicas that must have a record before it counts."""
     retention: Duration | None = None
-    """How long `histogram` and `progress` are kept; for ever by default. `latest` and the outputs of other kinds stay for
-    ever, dead letters and reports as long as the brokers' default says."""
+    """How long `histogram` and `progress` are kept; without a limit by default. `latest` and the outputs of other kinds have
+    no limit. Dead letters and reports follow the brokers' default."""
 
 
 class WorkerSettings(Section):
     """One worker process. Nothing here changes what is published."""
 
     data_directory: Path = Path("susurrus-data")
-    """Local state (RocksDB); can be lost, it is restored from the changelogs."""
+    """Local state (RocksDB). A lost directory is restored from the changelogs."""
     max_open_records: Annotated[int, Field(ge=1000)] = 2_000_000
     """Records of the open trigger held in memory per partition before they are spilled to disk."""
     dead_letter_values: bool = False
-    """Copy the raw value of bad records to the dead-letter topic, instead of only where they are. They are raw data."""
+    """Copy the raw value of bad records to the dead-letter topic, not only their position. The values are raw data."""
     transaction_timeout: Annotated[Duration, Field(ge=1000, le=900_000)] = 30_000
-    """After this the broker aborts the transaction of a dead worker; until then its readers wait."""
+    """After this time the broker aborts the transaction of a dead worker. Readers wait until then."""
     cache_bytes: Annotated[int, Field(ge=8 << 20, le=1 << 40)] = 256 << 20
     """RocksDB's block cache, one for the whole worker. Raise it where a worker keeps tens of millions of keys or users."""
     fetch_bytes: Annotated[int, Field(ge=65_536, le=1 << 28)] = 4 << 20
-    """Most bytes that one fetch brings of one partition; a record larger than that is still read, alone."""
+    """Most bytes that one fetch reads from one partition; a larger record is read alone."""
     session_timeout: Annotated[Duration, Field(ge=1000, le=300_000)] = 10_000
-    """After this without a heartbeat the group gives a dead worker's partitions to others."""
+    """After this time without a heartbeat the group gives the worker's partitions to others."""
     watchdog: Annotated[Duration, Field(ge=1000)] = 120_000
     """A worker whose task gives no sign of life for this long (ten times as long while it starts) ends itself, so that
     others take over."""
     stop_timeout: Annotated[Duration, Field(ge=1000, le=3_600_000)] = 45_000
-    """A worker that is told to stop (SIGTERM, SIGINT) has ended after this, in order or not; nothing is lost or doubled either
-    way. Let whoever stops it wait longer before it kills."""
+    """After SIGTERM or SIGINT a worker ends within this time, if need be without finishing its work; nothing is lost or
+    doubled. A service manager must wait longer than this before it kills the process."""
     web_host: str = "127.0.0.1"
     """Address of the worker's pages. They show exact totals, without users and keys: for operators, never for the
     public."""
     web_port: Annotated[int, Field(ge=0, le=65_535)] = 0
-    """Port of the worker's pages: `/metrics` for Prometheus, `/healthz` and `/readyz` for Kubernetes, `/` in words. Each
-    worker of a machine needs its own; 0 serves none."""
+    """Port of the worker's pages: `/metrics` for Prometheus, `/healthz` and `/readyz` for Kubernetes, `/` for people. Each
+    worker of a machine needs its own; 0 turns the pages off."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """Least severe messages to log."""

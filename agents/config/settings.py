@@ -54,14 +54,14 @@ class Settings(Section):
         "topics.by_user_partitions",
         "topics.bounded_partitions",
     )
-    """Sections and fields that change published data, hence the noise's address: they may not change within an epoch.
+    """Sections and fields that change published data and so the addresses of the noise. They may not change in an epoch.
 
     All others may change in a rolling upgrade (except pipeline.prefix, which makes it another pipeline): brokers and their
     properties, grace periods (they move public cuts, which are then in the log), publication_pad, secret_file (the secret
     itself must stay), budget, replication, retention, worker.
     """
     not_published: ClassVar[tuple[str, ...]] = ("input.registry",)
-    """Fields inside ``published`` that change nothing. An id of a schema means one schema for ever, wherever it is found."""
+    """Fields inside ``published`` that change nothing. A schema id always means the same schema, in every registry."""
     secret_field: ClassVar[str | None] = None
     """The field that names the file with the noise secret; None where the pipeline draws no noise."""
     reads_raw: ClassVar[bool] = True

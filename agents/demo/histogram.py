@@ -1,7 +1,7 @@
 """The demonstration of private histograms: a web log as an archive, and the released histogram beside the exact one.
 
-Only a demonstration may show the true counts. The error bars speak of the noise; what the cap on urls per host leaves out is told
-apart.
+Only a demonstration may show the true counts. The error bars cover the noise. What the cap on urls per host leaves out is shown
+separately.
 """
 
 from collections import Counter
@@ -65,7 +65,7 @@ class HistogramDemo:
         self.sections = _SECTIONS.format(day=DAY, next_day=NEXT_DAY, epsilon=epsilon)
         self.title = (
             f"[bold]One day of a web server[/bold]: {len(self.log):,} requests by {len(self.log.urls_of_host):,} hosts, "
-            "as a Kafka topic.\nWhich pages did they visit? Published is a histogram that hides what any one host did.\n"
+            "as a Kafka topic.\nWhich pages did they visit? The published histogram hides what any one host did.\n"
         )
 
     def play(self, run: Run) -> Group:
@@ -148,7 +148,7 @@ def picture(snapshot: Snapshot, log: WebLog, settings: HistogramSettings, *, row
         *promise(
             build_strategy(settings.plan()).guarantee.sentence(),
             "Here a user is a host, and the window is the day. The demo made its own secret for the noise; a real "
-            "pipeline is given one and keeps it, for whoever has it can take the noise away.",
+            "pipeline gets one from its operator and keeps it: anyone who has it can remove the noise.",
         ),
     )
 

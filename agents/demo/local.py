@@ -70,8 +70,8 @@ class LocalDemo:
         self._epsilon, self._town = epsilon, Town()
         self.sections = _SECTIONS.format(epsilon=epsilon)
         self.title = (
-            f"[bold]{METERS:,} electricity meters[/bold], none of which sends a true reading: each perturbs it on the spot.\n"
-            "How much does the town draw? Published is the mean of every interval, with its error.\n"
+            f"[bold]{METERS:,} electricity meters[/bold], each of which perturbs its readings before it sends them.\n"
+            "How much does the town draw? The mean of every interval is published, with its error.\n"
         )
 
     def play(self, run: Run) -> Group:
@@ -167,7 +167,7 @@ def picture(
         ),
         *promise(
             f"Every report is {epsilon:g}-locally private by itself: whatever a meter measured, each possible report is at most "
-            f"e^{epsilon:g} times as likely as for any other reading, whoever runs the server. A meter that reports k times has "
-            f"spent k times {epsilon:g}."
+            f"e^{epsilon:g} times as likely as for any other reading. The server need not be trusted. A meter that reports k "
+            f"times has spent k times {epsilon:g}."
         ),
     )

@@ -53,8 +53,8 @@ class StreamDemo:
         self._series = series
         self.sections = _SECTIONS.format(bound=series.bound, grid=series.grid, epsilon=epsilon)
         self.title = (
-            f"[bold]{series.name}[/bold]: {len(series.values):,} readings as a Kafka topic.\nHow much was it, when? Published "
-            "is a stream of sums that hides the value of any one reading.\n"
+            f"[bold]{series.name}[/bold]: {len(series.values):,} readings as a Kafka topic.\nHow much was it, when? The "
+            "published stream of sums hides the value of any one reading.\n"
         )
 
     def play(self, run: Run) -> Group:

@@ -4,8 +4,8 @@ Schemas come through confluent-kafka's registry client; payloads go to fastavro 
 deserializers look up associations and rules for every record (measured: 11 to 17 us against 5 us). Rules and encryption of data
 contracts are therefore not applied. Needs the optional dependencies ``susurrus[registry]``.
 
-A schema that was found is kept for ever, for an id never means another one; that an id was unknown is forgotten with the batch,
-or one user's record would decide about all later ones of that id.
+A schema that was found is kept: an id never means another schema. That an id was unknown is forgotten with the batch. Otherwise
+one user's record would decide about all later ones of that id.
 """
 
 import json
@@ -34,7 +34,7 @@ _NOT_FOUND: Final = (40401, 40402, 40403)
 """The registry's own codes for an unknown subject, version or schema. Any other 404 comes from something that is no
 registry, or from a wrong path, and says nothing about the schema."""
 _REGISTRY_DEFAULTS: Final = {"timeout": 10, "max.retries": 0}
-"""The client waits for ever otherwise, and would repeat; the stage repeats, and says so in between."""
+"""By default the client has no time-out and retries. Here the stage retries, and reports each attempt."""
 _NUMBERS: Final = (
     "timeout", "max.retries", "retries.wait.ms", "retries.max.wait.ms", "cache.capacity", "cache.latest.ttl.sec"
 )  # fmt: skip
@@ -160,7 +160,7 @@ class Avro(ConfluentFormat):
 
 def _unknown(schema_id: int) -> UnknownSchema:
     return UnknownSchema(
-        f"the schema registry does not know schema id={schema_id}: register that schema, or stop whoever writes such "
+        f"the schema registry does not know schema id={schema_id}: register that schema, or stop the producer of such "
         "records; this one becomes bad input if it stays so for input.registry.patience"
     )
 

@@ -1,8 +1,8 @@
-"""What an input format is to whoever reads raw events: payloads in, the fields at some paths out, chunk by chunk.
+"""The interface of an input format: payloads in, the fields at some paths out, chunk by chunk.
 
-What a payload holds never raises: one that does not follow the format is refused as UNDECODABLE. One whose schema cannot be had
-ends the batch before it, and the caller offers it again: while the registry does not answer, for an outage must not send good
-records to the dead-letter topic; and while it does not know the id, until the caller says that this has lasted long enough.
+The content of a payload never raises: a payload that does not follow the format is refused as UNDECODABLE. A payload without a
+schema ends the batch before it, and the caller offers it again. It does so while the registry does not answer, because an outage
+must not send good records to the dead-letter topic, and while the registry does not know the id, until the patience is over.
 """
 
 from abc import ABC, abstractmethod

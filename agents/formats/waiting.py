@@ -1,10 +1,10 @@
-"""Records whose schema is not known (yet): held with all behind them, and for how long.
+"""Records whose schema is not known (yet): held together with all records behind them.
 
 How long follows from public instants and a record's own stamp only.
 
 A record is bad input once its id is still unknown at ``patience`` after the record was stamped or appended, whichever came
-first. Nobody says when a record was appended, and stamps can be forged ahead; but whoever looks at the log's end knows that
-all below it had been appended by then. So a schema registered within ``patience`` is always found, and what is looked at
+first. No field says when a record was appended, and stamps can be forged ahead. But all records below the log's end had been
+appended when the end was read. So a schema registered within ``patience`` is always found, and what is looked at
 once a second while a record waits adds no waits up: see docs/guarantees/membership.md.
 """
 

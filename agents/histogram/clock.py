@@ -165,7 +165,7 @@ class Producer(Clock):
     """Anyone can forge a stamp, so a source passes a boundary by the cut only; interval = max(interval(stamp), first open)."""
 
     kind = "producer"
-    meaning = "stamps are the producers' (CreateTime) and not trusted"
+    meaning = "the producers stamp the records (CreateTime), and their stamps are not trusted"
     accepts = (CREATE_TIME,)
     forgeable = True
     cut_first = True
@@ -185,8 +185,8 @@ class Replay(Clock):
 
     kind = "replay"
     meaning = (
-        "an archive sorted by time in each partition; its end closes everything. Its topic needs retention.ms = -1, for old "
-        "stamps would expire at once"
+        "an archive sorted by time in each partition; its end closes everything. Its topic needs retention.ms = -1, because records "
+        "with old stamps would expire at once"
     )
     accepts = (CREATE_TIME, LOG_APPEND_TIME)
     live = False

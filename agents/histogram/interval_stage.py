@@ -5,12 +5,12 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from susurrus.agents.histogram.intervals import Intervals
 from susurrus.agents.kafka.offset import Offset
+from susurrus.agents.runtime.batch import Batch
 from susurrus.agents.runtime.commit import Commit
 from susurrus.agents.runtime.services import Services
 from susurrus.agents.runtime.stage import Stage
 from susurrus.agents.runtime.store import Store
 from susurrus.agents.runtime.ticks import Incoming
-from susurrus.agents.runtime.transport import Batch
 from susurrus.mechanisms.calendar import Interval
 from susurrus.topics import tick as tick_codec
 from susurrus.topics.packing import Kind, kind_of

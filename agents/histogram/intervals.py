@@ -30,11 +30,6 @@ def ordered(number: int) -> bytes:
     return (number + _ORDERED_OFFSET).to_bytes(8, "big")
 
 
-def number_of(data: bytes) -> int:
-    """The number that ``ordered`` wrote."""
-    return int.from_bytes(data[:8], "big") - _ORDERED_OFFSET
-
-
 @dataclass(slots=True)
 class _Waiting(Generic[B]):
     """Blocks of one interval in memory, in log order, with the input offset each came from."""

@@ -106,14 +106,8 @@ class Release(IntervalStage[BoundedBlock]):
         """The intervals, and what the ledger and the public topics say has been published. Raises as below."""
         super().resume(store, meta, position)
         services = self.services
-        epoch = bytes.fromhex(services.ledger.epoch)
-        self._chain_key = chain_key(services.secret, epoch)
-        self._noise = NoiseSource(
-            services.secret,
-            epoch=epoch,
-            config=services.config_digest,
-            pipeline=services.settings.pipeline.name,
-        )
+        self._chain_key = chain_key(services.secret, bytes.fromhex(services.ledger.epoch))
+        self._noise = services.noise_source()
         self._window_noise = {}
         self._published_digests = services.ledger.digests(self.partition)
         self._charges_sent = set(map(WindowIndex, meta["charges_sent"]))
@@ -154,7 +148,7 @@ class Release(IntervalStage[BoundedBlock]):
     # ---- output ------------------------------------------------------------------------------------------------------
 
     def commits(self, now: int) -> Iterator[Commit]:
-        """One commit per closed interval, for every interval has its public results."""
+        """One commit per closed interval, because every interval has its own public results."""
         self._waiting = ""
         while (ready := self._ready) > self._intervals.closed:
             interval = Interval(self._intervals.closed + 1)

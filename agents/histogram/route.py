@@ -22,12 +22,12 @@ from susurrus.agents.histogram.clock import Clock
 from susurrus.agents.histogram.growth import Growth
 from susurrus.agents.histogram.services import HistogramServices
 from susurrus.agents.kafka.offset import Offset
+from susurrus.agents.runtime.batch import Batch
 from susurrus.agents.runtime.commit import Commit, Output
 from susurrus.agents.runtime.dead_letters import DeadLetters
 from susurrus.agents.runtime.stage import NotYet, Stage, pinned_start
 from susurrus.agents.runtime.store import Store
 from susurrus.agents.runtime.ticks import Written
-from susurrus.agents.runtime.transport import Batch
 from susurrus.mechanisms.calendar import Interval, WindowIndex
 from susurrus.mechanisms.errors import Refusal
 from susurrus.mechanisms.histogram.bounding import Bounding, UserKeys

@@ -13,8 +13,8 @@ class BoundSettings(Section):
     """How much one user may contribute to one window. Public constants: choose them without looking at the data."""
 
     max_records_per_user: Positive = 32
-    """C: records kept per user and window, the first ones by trigger and position. More keeps more data, at more
-    noise."""
+    """C: records kept per user and window, the first ones by trigger and position. A higher cap keeps more data and adds
+    more noise."""
     max_records_per_key: Positive = 1
     """m: records kept per user and key; 1 counts each user at most once per key."""
     max_keys_per_user: Positive | None = None
@@ -44,4 +44,4 @@ class KeySettings(Section):
     """Whether keys that are not declared may be published, after selection. `false` needs declared keys and spends all
     of delta on the values."""
     minimum_users: Annotated[int, Field(ge=0)] = 0
-    """Never publish an undeclared key with this many distinct users or fewer, whatever the noise says."""
+    """Never publish an undeclared key with this many distinct users or fewer, for any noise."""

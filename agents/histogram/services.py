@@ -16,7 +16,7 @@ class HistogramServices(Services[HistogramSettings]):
     """Read-only collaborators of route, bound and release."""
 
     strategy: Strategy[Any]
-    """Its key states are its own, so whoever holds them knows no more of their type."""
+    """Only the strategy knows the type of its key states."""
     public_progress: PublicProgress | None = None
     """What has been published: no state may be older."""
     published_keys: PublishedKeys | None = None

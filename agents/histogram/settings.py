@@ -71,7 +71,7 @@ class HistogramSettings(Settings):
 
     @property
     def topic_specs(self) -> tuple[TopicSpec, ...]:
-        """The topics of a histogram; one more where the strategy is told which keys are published already."""
+        """The topics of a histogram; one more where the strategy takes feedback on published keys."""
         feedback = Need.PUBLISHED_KEYS in self.privacy.chosen.needs
         return (*HISTOGRAM_TOPICS, PUBLISHED_KEYS) if feedback else HISTOGRAM_TOPICS
 

@@ -24,7 +24,6 @@ from susurrus.topics.bounded import BoundedBlock
 
 NUMBERS, KEYS = b"k", b"i"
 _CHUNK = 50_000
-_NUMBER = "<u8"
 
 Int64 = npt.NDArray[np.int64]
 

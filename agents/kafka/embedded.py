@@ -15,8 +15,6 @@ from susurrus.mechanisms.errors import SusurrusError
 
 PARTITIONS: Final = 4
 """Partitions of every topic; the broker's own default, which it does not let us choose."""
-MAX_PARTITION_BYTES: Final = 5 << 20
-MAX_PARTITION_RECORDS: Final = 100_000
 _START_SECONDS: Final = 10.0
 
 

@@ -1,6 +1,6 @@
 """Creates and checks a pipeline's topics from their contracts in topics/spec.py.
 
-Internal topics live for ever by retention and are purged below the committed position by the workers; changelogs must
+Internal topics have unlimited retention, and the workers purge them below the committed position. Changelogs must
 not lose a record to an unclean election. Creating never changes a topic that exists, except that partitions which
 follow a grown raw topic are added.
 """
@@ -126,7 +126,7 @@ def _wait(futures: dict[str, Any]) -> None:
         try:
             future.result(timeout=_REQUEST_SECONDS)
         except KafkaException as error:
-            # Two operators at once: whoever was first has made the same topic.
+            # Two operators at once: the first one has made the same topic.
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise
 

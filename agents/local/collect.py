@@ -17,6 +17,7 @@ import numpy as np
 from susurrus.agents.kafka.offset import Offset
 from susurrus.agents.local.parameters import Intervals, Thresholds, wave_of
 from susurrus.agents.local.settings import LocalSettings
+from susurrus.agents.runtime.batch import Batch
 from susurrus.agents.runtime.commit import Commit, Output
 from susurrus.agents.runtime.cuts import Cuts
 from susurrus.agents.runtime.dead_letters import DeadLetters
@@ -24,7 +25,6 @@ from susurrus.agents.runtime.services import Services
 from susurrus.agents.runtime.stage import Stage
 from susurrus.agents.runtime.store import Store
 from susurrus.agents.runtime.ticks import Written
-from susurrus.agents.runtime.transport import Batch
 from susurrus.mechanisms.calendar import Interval
 from susurrus.mechanisms.local.estimate import Totals
 from susurrus.topics import ledger as ledger_codec

@@ -29,6 +29,6 @@ class Local(Pipeline[LocalSettings]):
     def guarantee(self) -> str:
         """Per report."""
         return (
-            f"Every report is {self.settings.local.epsilon:g}-locally private by itself, whoever runs the server; a device that "
+            f"Every report is {self.settings.local.epsilon:g}-locally private by itself, even against the server; a device that "
             "reports k times has spent k times that."
         )

@@ -21,12 +21,12 @@ import numpy as np
 from susurrus.agents.kafka.offset import Offset
 from susurrus.agents.local.parameters import Intervals, wave_of
 from susurrus.agents.local.settings import LocalSettings
+from susurrus.agents.runtime.batch import Batch
 from susurrus.agents.runtime.commit import Commit, Output
 from susurrus.agents.runtime.services import Services
 from susurrus.agents.runtime.stage import Stage
 from susurrus.agents.runtime.store import Store
 from susurrus.agents.runtime.ticks import Incoming
-from susurrus.agents.runtime.transport import Batch
 from susurrus.mechanisms.calendar import Interval
 from susurrus.mechanisms.kalman import Filtered, IntervalBank
 from susurrus.mechanisms.local.estimate import Estimate, Totals, combine, estimate

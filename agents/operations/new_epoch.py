@@ -1,4 +1,4 @@
-"""Begins a new epoch: fresh noise over empty state, charged again. The way out where internal topics are lost, or an older copy.
+"""Begins a new epoch: fresh noise over empty state, charged again. For internal topics that were lost or are an older copy.
 
 One transaction in the ledger decides what the epoch is, where it begins in the raw topic, and which offsets of the internal topics
 belong to the epoch before. Everything before that transaction is harmless; after it nothing is left to do. Order of events:
@@ -6,11 +6,11 @@ belong to the epoch before. Everything before that transaction is harmless; afte
 1. refuse while the consumer group has members
 2. fence every task of the pipeline, running, frozen or yet to start, by initialising its transactional producer
 3. read what was published and charged, and where the internal topics end: all of it is final now
-4. write the new epoch into an open transaction of the initializer. Whoever starts from here on waits for its outcome (Ledger.join)
-5. fence everybody once more, and refuse if anything was written since 3: a task may have started between 2 and 4
+4. write the new epoch into an open transaction of the initializer. A task that starts later waits for its outcome (Ledger.join)
+5. fence every task once more, and refuse if anything was written since 3: a task may have started between 2 and 4
 6. commit
 
-The new epoch's tasks read nothing of what is below the offsets that the transaction names. Old records are deleted by the workers.
+The new epoch's tasks read nothing below the offsets that the transaction names. The workers delete the old records.
 """
 
 import contextlib
@@ -53,8 +53,8 @@ FirstWindow = Literal["next", "current"] | int
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Again:
-    """A window that is published a second time. spend: of whoever is in it, by this pipeline, the new epoch included; delta:
-    the sum of what each epoch promised."""
+    """A window that is published a second time. spend: of a user in it, in this pipeline, with the new epoch; delta:
+    the sum over the epochs."""
 
     window: int
     trigger: int
@@ -103,7 +103,7 @@ class NewEpoch:
             )
         settings = services.settings
         if settings.kafka.embedded:
-            raise ConfigurationError("kafka.embedded=true: the embedded broker fences nobody; use a real one")
+            raise ConfigurationError("kafka.embedded=true: the embedded broker cannot fence; use a real one")
         if isinstance(origin, int) and settings.clock.chosen.forgeable:
             raise ConfigurationError(
                 f'--from {format_time(origin)}: producers choose the stamps with clock.kind="{settings.clock.kind}", so '
@@ -170,8 +170,8 @@ class NewEpoch:
         if found.members:
             hosts = ", ".join(sorted({str(member.host).lstrip("/") for member in found.members}))
             raise Refusal(
-                f"group={group} has members={len(found.members)} at {hosts}, and nobody may run while an epoch ends: stop every "
-                "worker, or wait until the session of one that died is over (worker.session_timeout)"
+                f"group={group} has members={len(found.members)} at {hosts}, but no worker may run while an epoch ends: stop every "
+                "worker, or wait until the session of a dead worker ends (worker.session_timeout)"
             )
 
     def _check_topics(self) -> None:
@@ -266,7 +266,7 @@ class NewEpoch:
     # ---- doing it ----------------------------------------------------------------------------------------------------
 
     def begin(self, plan: Plan, now: int) -> str:
-        """Make it so; the new epoch's id. Raises Refusal where something has changed since the plan was made."""
+        """Begin the epoch, and return its id. Raises Refusal where something has changed since the plan was made."""
         ledger, settings, clients = self._services.ledger, self._settings, self._clients
         crash_points.reach(_POINTS, "before-fence")
         try:
@@ -333,7 +333,7 @@ class NewEpoch:
         initializer.commit_transaction(_TRANSACTION_SECONDS)
 
     def _tasks(self) -> list[str]:
-        """Every task that there is, or was: a topic that was lost may have fewer partitions than the one it belongs to."""
+        """Every present and former task: a topic that replaces a lost one may have fewer partitions."""
         clients = self._clients
         return [
             f"{stage.name}-{partition}"
@@ -344,7 +344,7 @@ class NewEpoch:
         ]
 
     def _fence(self, tasks: list[str]) -> Producer | None:
-        """Whoever has a producer of these tasks cannot commit any more; what they have open is aborted when this returns.
+        """Fence these tasks: their producers cannot commit any more. Their open transactions are aborted when this returns.
 
         Returns the initializer's producer, if it is among them.
         """

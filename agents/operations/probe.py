@@ -1,12 +1,12 @@
 """Checks what a worker needs of Kafka before it joins the group: the brokers, the credentials, the topics, the rights.
 
-One sentence names what is missing, by setting or by right, and what to do. Otherwise every client and every task would report it in
-its own way. What may still come by itself is waited for, in sight: Kubernetes starts workers before names, brokers and topics are
-there. What somebody must mend ends the worker with exit code 2. ``susurrus status`` checks, too, and shows the same sentence.
+One sentence names the missing setting or right and what to do. Otherwise every client and every task would report it in its own
+way. The worker waits, with a log line, for what can still appear: Kubernetes starts workers before names, brokers and topics
+exist. What an operator must fix ends the worker with exit code 2. ``susurrus status`` shows the same sentence.
 
-Rights are what the brokers say they are: metadata, with the operations that this principal may do. Nothing is written, but for one
-entry of the transaction coordinator under an id that no task has. Brokers that do not list them are believed, and so is
-the embedded one.
+Rights come from the brokers' metadata, which lists the operations that this principal may do. The probe writes nothing except one
+entry of the transaction coordinator, under an id that no task has. Where brokers list no operations, as the embedded one, no right
+counts as missing.
 """
 
 import logging
@@ -51,7 +51,7 @@ _PLACE: Final = re.compile(r"(?:\w+://)?(?P<address>[^/\s]+)/(?P<node>\w+): (?P<
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """Why a worker cannot start. waits: it may pass by itself. reached: a broker has answered."""
+    """Why a worker cannot start. waits: the cause may go away by itself. reached: a broker has answered."""
 
     text: str
     waits: bool
@@ -67,7 +67,7 @@ class Fit:
 
 
 def wait_until_fit(pipeline: Pipeline[Any], show: Callable[[str], None]) -> Fit:
-    """Return what was found when a worker can start. ``show`` is given what it waits for, and the empty text at the end.
+    """Return what was found when a worker can start. ``show`` gets what the worker waits for, and the empty text at the end.
 
     Raises ConfigurationError for what does not pass by itself. A signal's exception ends the wait at once.
     """
@@ -166,7 +166,7 @@ def _reach(settings: Settings, admin: AdminClient, errors: list[KafkaError]) -> 
 
 
 def _said(settings: Settings, errors: list[KafkaError]) -> Iterator[Trouble]:
-    """What the client's errors mean, one after the other."""
+    """The meaning of the client's errors, one after the other."""
     for error in list(errors):
         if error.code() == KafkaError._ALL_BROKERS_DOWN or (place := _PLACE.fullmatch(error.str())) is None:
             continue
@@ -214,7 +214,7 @@ def _authentication(settings: Settings, security: str, where: str, text: str) ->
         )
     if "not valid in current SASL state" in text:
         return _refusal(
-            f"{security}: {where} wants no user and no password; use a protocol without SASL, or the port of a listener with it"
+            f"{security}: {where} takes no user and no password; use a protocol without SASL, or the port of a listener with it"
         )
     if any(word in text for word in ("ransport failure", "imed out", "isconnected")):
         return _wait(f"{security}: {where} goes away while the user is checked; see to the brokers")
@@ -226,7 +226,7 @@ def _authentication(settings: Settings, security: str, where: str, text: str) ->
 
 
 def _looked_at(settings: Settings) -> Trouble:
-    """Where the client says nothing: does anything listen, and does it speak TLS?"""
+    """For a client that reports no error: does anything listen, and does it speak TLS?"""
     servers = f'kafka.bootstrap_servers="{settings.kafka.bootstrap_servers}"'
     protocol = str(settings.kafka.properties.get("security.protocol", "PLAINTEXT")).upper()
     security = f'kafka.properties."security.protocol" = "{protocol}"'
@@ -268,7 +268,7 @@ def _unanswered(settings: Settings, error: KafkaError, errors: list[KafkaError])
 
 
 def _topics(pipeline: Pipeline[Any], admin: AdminClient) -> Trouble | int:
-    """Does every topic exist, and may we do with it what we must? Then: how many partitions there are to run."""
+    """The number of partitions to run, if every topic exists and gives the rights that a worker needs; otherwise the trouble."""
     settings = pipeline.settings
     raw = settings.input.topic if settings.reads_raw else None
     found, missing, short = describe_topics(admin, rights_of(settings), seconds=_ANSWER_SECONDS)
@@ -290,7 +290,7 @@ def _topics(pipeline: Pipeline[Any], admin: AdminClient) -> Trouble | int:
 
 
 def _has_begun(settings: Settings, admin: AdminClient, missing: list[str]) -> bool:
-    """Whether the pipeline has run before: then a topic that is gone is a loss, which its tasks refuse, each for itself."""
+    """Whether the pipeline has run before. If so, a missing topic is a loss, and each task refuses it."""
     ledger = settings.topic("ledger")
     if ledger in missing:
         return False
@@ -300,7 +300,7 @@ def _has_begun(settings: Settings, admin: AdminClient, missing: list[str]) -> bo
 
 
 def _rights(settings: Settings, admin: AdminClient) -> list[str]:
-    """What is missing of those rights that belong to no topic: of the group, and of transactions."""
+    """The missing rights that belong to no topic: those on the group and on transactions."""
     group, right = settings.application, ""
     try:
         found = group_of(admin, group, seconds=_ANSWER_SECONDS, rights=True)
@@ -320,7 +320,7 @@ def _rights(settings: Settings, admin: AdminClient) -> list[str]:
 
 
 def _transactions(settings: Settings, application: str) -> list[str]:
-    """Begins no transaction, and fences nobody but another worker's probe, which has then what it wants to know."""
+    """Begins no transaction. Fences only another worker's probe, which has its answer by then."""
     producer = Producer(
         {
             **librdkafka(settings.kafka),

@@ -2,7 +2,7 @@
 
 Nothing here is for the public: positions and lags are exact figures. Rows come from the status and refusal records that
 the tasks write, compared with the ends of their input topics and with what the consumer group has assigned; a partition
-that nobody has is a row too.
+without a worker is a row too.
 """
 
 from collections.abc import Iterable, Mapping, Set
@@ -60,7 +60,7 @@ class PipelineStatus:
 
     @property
     def problems(self) -> tuple[PartitionStatus, ...]:
-        """The partitions that need somebody."""
+        """The partitions that need an operator."""
         return tuple(row for row in self.partitions if row.state not in HEALTHY)
 
 
@@ -183,7 +183,7 @@ def _assigned(pipeline: Pipeline[Any], clients: Clients) -> tuple[Set[tuple[str,
 
 
 def _ends(pipeline: Pipeline[Any], clients: Clients) -> dict[tuple[str, int], int]:
-    """Ends of all inputs, read_uncommitted: what an open transaction holds back is behind, too."""
+    """Ends of all inputs, read_uncommitted: records of an open transaction count as lag, too."""
     places = [
         (stage.name, TopicPartition(stage.input_topic, partition))
         for stage in pipeline.stages
@@ -207,5 +207,5 @@ def _ledger(clients: Clients, topic: str) -> list[ledger.LedgerRecord]:
 
 
 def _read(clients: Clients, topic: str) -> list[Record]:
-    """A compacted topic as it shows now; empty when there is no such topic."""
+    """The present records of a compacted topic; empty if there is no such topic."""
     return clients.read(topic, group="status", complete=False) if clients.partitions(topic) else []

@@ -1,8 +1,8 @@
-"""A worker's pages for operators: ``/metrics`` for Prometheus, ``/healthz`` and ``/readyz`` for whatever restarts workers, and
-``/`` in words.
+"""A worker's pages for operators: ``/metrics`` for Prometheus, ``/healthz`` and ``/readyz`` for the service that restarts
+workers, and ``/`` for people.
 
-They show exact totals and positions, which nobody outside may see (a total beside a noisy one gives the noise away): internal,
-on loopback unless ``worker.web_host`` says otherwise. No user, no key, and no figure of a single key is among them.
+They show exact totals and positions, which the public must not see: an exact total beside a noisy one reveals the noise. So they
+are on loopback unless ``worker.web_host`` says otherwise. They show no user, no key, and no figure of a single key.
 
 aiohttp serves and prometheus_client writes the text format (decision 16); both read the tasks at the moment of the request. The
 server has a thread and an event loop of its own, so that a page also answers while the worker's loop hangs: that is what /healthz
@@ -176,7 +176,7 @@ class WebServer:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop serving; whoever is connected is cut off."""
+        """Stop serving, and close open connections."""
         self._loop.call_soon_threadsafe(self._closed.set)
         self._thread.join()
 
@@ -187,7 +187,7 @@ class WebServer:
     async def _serve(self) -> None:
         http = web.Server(
             self._answer,
-            access_log=None,  # requests are no news, nor are clients that send no HTTP
+            access_log=None,  # neither requests nor clients that send no HTTP are worth a line
             logger=SILENT,
             keepalive_timeout=0.0,
             lingering_time=0.0,

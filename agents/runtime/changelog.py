@@ -117,7 +117,7 @@ class Changelog:
         begins: int = 0,
         way_out: str = "give the pipeline a new name to start over",
     ) -> State | None:
-        """Replay what the store lacks, up to the end of the log as read now; the state then, None if there was never a commit.
+        """Replay what the store lacks, up to the present end of the log. Returns the state, None if there was never a commit.
 
         begins: the epoch's first offset; what is below was written by an earlier epoch, and may be deleted. way_out: what an
         operator can do who cannot restore the log. The producer is already initialised, so no older owner can append behind that
@@ -245,7 +245,7 @@ class Changelog:
     def _refresh(
         self, store: Store, commit: Commit, cursor: bytes, size: int
     ) -> tuple[list[tuple[bytes, bytes]], bytes]:
-        """Unchanged items from the cursor on, and the new cursor; an empty cursor when the key space has come round."""
+        """Unchanged items from the cursor on, and the new cursor; an empty cursor at the end of the key space."""
         changed = {key for key, _ in commit.puts}
         changed.update(commit.deletes)
         drops = commit.drops

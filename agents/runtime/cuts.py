@@ -1,7 +1,7 @@
-"""The cut: how a source that nobody else closes learns that it has read everything of an interval, for every kind.
+"""The cut: how a source without a source before it learns that it has read everything of an interval, for every kind.
 
 Some time after an interval is over, ask for the log's end (read_uncommitted, so that open transactions count) and wait until the
-position has reached it. A cut is a moment, never a count: however long a worker was away, nothing is late because of that.
+position has reached it. A cut is a moment, never a count, so no record is late because a worker was away.
 """
 
 from dataclasses import dataclass

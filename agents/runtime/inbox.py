@@ -3,7 +3,7 @@
 import queue
 import threading
 
-from susurrus.agents.runtime.transport import Batch
+from susurrus.agents.runtime.batch import Batch
 
 
 class Inbox:

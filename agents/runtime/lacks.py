@@ -16,7 +16,7 @@ from susurrus.agents.runtime.services import Services
 from susurrus.mechanisms.errors import MendableRefusal
 
 NO_ANSWER: Final = (KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN)
-"""Kafka does not answer, so nobody can be asked what is missing."""
+"""Kafka does not answer, so it cannot be asked what is missing."""
 _ACCESS: Final = "docs/operations.md, Access, has the commands"
 
 
@@ -38,17 +38,17 @@ def lack(error: BaseException | KafkaError, task: Task) -> MendableRefusal | Non
     match error.code():
         case KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
             return MendableRefusal(
-                f"transactional.id={application}-{task.name}: Kafka's user lacks Write or Describe, without which nothing can be "
+                f"transactional.id={application}-{task.name}: Kafka's user lacks Write or Describe, so nothing can be "
                 f"committed: grant both on the transactional ids that begin with {prefix} ({_ACCESS})"
             )
         case KafkaError.GROUP_AUTHORIZATION_FAILED:
             return MendableRefusal(
-                f"group={application}: Kafka's user lacks Read, without which it can neither be given partitions nor say how far "
-                f"it is: grant Read and Describe on the groups that begin with {prefix} ({_ACCESS})"
+                f"group={application}: Kafka's user lacks Read, so it cannot get partitions or commit "
+                f"positions: grant Read and Describe on the groups that begin with {prefix} ({_ACCESS})"
             )
         case KafkaError.CLUSTER_AUTHORIZATION_FAILED:
             return MendableRefusal(
-                "cluster: Kafka's user lacks IdempotentWrite, without which a record might be written twice: grant it, or Write "
+                "cluster: Kafka's user lacks IdempotentWrite, so a record might be written twice: grant it, or Write "
                 f"on the topics that begin with {prefix} ({_ACCESS})"
             )
     if services.clients.embedded or error.code() in NO_ANSWER:

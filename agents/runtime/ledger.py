@@ -34,7 +34,7 @@ _START_OVER = "give the pipeline a new [pipeline] name (its windows are charged 
 
 
 def fingerprint(secret: bytes) -> str:
-    """Says nothing about a random secret; it only shows whether two are the same."""
+    """A fingerprint of the secret: it reveals nothing about a random secret and only shows whether two are equal."""
     return blake2b(secret, person=b"susurrus-print", digest_size=16).hexdigest()
 
 
@@ -45,7 +45,7 @@ class Member(Protocol):
     partition: int
 
     def waiting(self) -> bool:
-        """Sign of life while waiting; False when the task is to stop."""
+        """A sign of life while waiting; False if the task must stop."""
 
 
 class Ledger:
@@ -70,9 +70,9 @@ class Ledger:
         self._fingerprint = fingerprint(secret)
         self._initializer = initializer
         self.way_out = way_out
-        """What an operator can do where internal topics are lost, or an older copy."""
+        """What an operator can do after internal topics were lost or restored from an older copy."""
         self._shown_before = published_before
-        """What shows, beside the ledger, that something was published; the empty text if nothing does."""
+        """The evidence outside the ledger that something was published; the empty text if there is none."""
         self._joined = ""
         self.topic = settings.topic("ledger")
         self.charges = Charges(settings, clients)
@@ -126,7 +126,7 @@ class Ledger:
 
     @property
     def start(self) -> codec.Start:
-        """Where the pipeline began."""
+        """The start of the pipeline."""
         record = self._get("start")
         if not isinstance(record, codec.Start):
             raise Refusal(
@@ -136,7 +136,7 @@ class Ledger:
         return record
 
     def begins(self, topic: str, partition: int) -> Offset:
-        """The epoch's first offset in an internal topic (full name): what is below was written in an earlier epoch."""
+        """The epoch's first offset in an internal topic (full name): records below it belong to an earlier epoch."""
         return Offset(self.start.internal.get(topic, {}).get(partition, 0))
 
     @property
@@ -171,7 +171,7 @@ class Ledger:
     def admit(self) -> None:
         """Raise Refusal if the pipeline, where it exists already, has another configuration or secret than this worker.
 
-        Asked before the worker joins the group: whoever joins takes partitions from those that could run them. Where there is
+        Asked before the worker joins the group, because a member takes partitions from workers that could run them. Where there is
         no ledger yet, or no broker that answers, the tasks ask again (``join``).
         """
         try:
@@ -190,7 +190,7 @@ class Ledger:
 
         Raises Refusal for another configuration under the same epoch.
         """
-        # To the very end: `susurrus ledger new-epoch` counts on it that whoever starts while it is at work waits for its outcome,
+        # To the very end: `susurrus ledger new-epoch` relies on a task that starts meanwhile to wait for its outcome,
         # and an epoch that does not show yet must not be initialized a second time.
         self.refresh(complete=True)
         if self._get("epoch") is None and (member.stage_name, member.partition) == self._initializer:
@@ -212,7 +212,7 @@ class Ledger:
         self._joined = self._joined or self.epoch
         if self.epoch != self._joined:
             raise Refusal(
-                f"epoch={self.epoch_number} has begun while this worker was away, and it still knows the one before: restart it"
+                f"epoch={self.epoch_number} has begun while this worker was away, and it still has the epoch before: restart it"
             )
         if self.epoch_number == 1 and self.start.origin != str(self._settings.start.from_):
             log.warning("start.from is ignored: this pipeline began at %s, once and for all", self.start.origin)
@@ -229,7 +229,7 @@ class Ledger:
         if config.fields.get(codec.FINGERPRINT) != self._fingerprint:
             # Other noise over the same data is a second release of it, and bound would no longer know a user's keys again.
             raise Refusal(
-                "the secret is another one than the epoch began with: give every worker the old secret back "
+                "the secret differs from the one that the epoch began with: give every worker the old secret back "
                 f"(privacy.secret_file or SUSURRUS_SECRET), or {_START_OVER}"
             )
 
@@ -249,7 +249,7 @@ class Ledger:
         epoch = settings.start.epoch or os.urandom(16).hex()
         if settings.start.epoch is not None:
             log.warning(
-                "start.epoch is set: the same epoch and secret over different data give the difference away; tests only"
+                "start.epoch is set: the same epoch and secret over different data reveal the difference; use it in tests only"
             )
         records: list[codec.LedgerRecord] = [
             codec.Start(first_window=first_window, origin=str(origin), topic_id=topic_id, offsets=offsets),
@@ -264,7 +264,7 @@ class Ledger:
         log.info("began epoch %s with %d raw partitions", epoch, len(offsets))
 
     def _published_before(self) -> str:
-        """What shows that there was an earlier life, whose windows were charged and whose noise was drawn; empty if nothing."""
+        """The evidence that the pipeline ran before, with windows charged and noise drawn; empty if there is none."""
         shown = self._shown_before()
         return shown and (
             f"{shown}, but topic={self.topic} is empty, so the ledger was lost, or is a copy from before the beginning: restore "
@@ -273,7 +273,7 @@ class Ledger:
 
     @property
     def configuration(self) -> codec.Config:
-        """What this worker's configuration and secret are, as the ledger keeps them."""
+        """This worker's configuration and secret, as the ledger keeps them."""
         return codec.Config(
             digest=self._digest, fields={**self._settings.published_fields(), codec.FINGERPRINT: self._fingerprint}
         )
@@ -322,7 +322,7 @@ class Ledger:
         )
 
     def clear_refusal(self, stage: str, partition: int) -> None:
-        """Withdraw a refusal that no longer holds; blindly, for one behind an open transaction cannot be seen yet."""
+        """Withdraw a refusal that no longer holds. It is not read first: one in an open transaction is not visible yet."""
         self._plain_producer().produce(self.topic, None, f"refusal/{stage}/{partition}".encode(), partition=0)
 
     def publish(self, *records: codec.LedgerRecord) -> None:

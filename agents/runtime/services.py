@@ -13,6 +13,7 @@ from susurrus.agents.config.settings import Settings
 from susurrus.agents.kafka.clients import Clients
 from susurrus.agents.runtime.ledger import Ledger
 from susurrus.mechanisms.calendar import Calendar
+from susurrus.mechanisms.noise import NoiseSource
 
 S = TypeVar("S", bound=Settings, default=Settings, covariant=True)
 
@@ -27,6 +28,15 @@ class Services(Generic[S]):
     calendar: Calendar
     config_digest: bytes
     secret: bytes
+
+    def noise_source(self) -> NoiseSource:
+        """The noise of this pipeline in this epoch, under this configuration."""
+        return NoiseSource(
+            self.secret,
+            epoch=bytes.fromhex(self.ledger.epoch),
+            config=self.config_digest,
+            pipeline=self.settings.pipeline.name,
+        )
 
     def topic(self, name: str) -> str:
         """Full name of one of the pipeline's topics."""

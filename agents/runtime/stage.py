@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from typing import Any, ClassVar
 
 from susurrus.agents.kafka.offset import Offset
+from susurrus.agents.runtime.batch import Batch
 from susurrus.agents.runtime.commit import Commit
 from susurrus.agents.runtime.services import Services
 from susurrus.agents.runtime.store import Store
-from susurrus.agents.runtime.transport import Batch
 from susurrus.mechanisms.errors import Refusal
 
 

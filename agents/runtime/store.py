@@ -108,7 +108,7 @@ class Store:
                 return Rdict(str(self.directory), _options())
             except Exception as error:
                 if is_corrupt(error):
-                    # A cache that cannot be read is no cache; whoever has it open holds the lock and is not met here.
+                    # An unreadable cache is useless. Another process that has it open holds the lock, so it is not the cause.
                     if wiped == _WIPES:
                         raise StoreUnusable(errno.EIO, self.directory, "a new store is corrupt at once") from error
                     wiped += 1

@@ -21,12 +21,12 @@ from confluent_kafka import KafkaException, TopicPartition
 from faust.types import TP
 
 from susurrus.agents.logs import describe
+from susurrus.agents.runtime.batch import Batch
 from susurrus.agents.runtime.ending import DISK_UNUSABLE, ENDING, FAILED
 from susurrus.agents.runtime.pipeline import StageSpec
 from susurrus.agents.runtime.services import Services
 from susurrus.agents.runtime.store import Store, usable
 from susurrus.agents.runtime.task import PartitionTask
-from susurrus.agents.runtime.transport import Batch
 from susurrus.topics.ledger import Status
 
 log = logging.getLogger(__name__)
@@ -56,7 +56,7 @@ class Supervisor:
         self._stopping = threading.Event()
         self._closing = False
         self._gave_up = ""
-        """Why this worker ends by itself."""
+        """Why this worker ends without a signal."""
         self._directory, self._directory_lock = _take_directory(services.settings.worker.data_directory)
         self.worker = f"{socket.gethostname()}-{os.getpid()}"
         self.waits_for = ""
@@ -89,7 +89,7 @@ class Supervisor:
         self._services.ledger.admit()
 
     def wait_for(self, what: str) -> None:
-        """Not ready before this, in words, is there; the empty text where it is (agents/operations/probe.py)."""
+        """What the worker still waits for before it is ready; empty if nothing (agents/operations/probe.py)."""
         self.waits_for = what
 
     # ---- the group ---------------------------------------------------------------------------------------------------
@@ -185,7 +185,7 @@ class Supervisor:
                 log.warning("housekeeping is put off: %s", describe(error))
 
     def _watch(self) -> None:
-        """End the process if a task hangs: its heartbeats would go on and keep the partition from everybody else."""
+        """End the process if a task hangs: its heartbeats would go on and keep the partition from the other workers."""
         limit = self._services.settings.worker.watchdog / 1000
         for tp, task in list(self._tasks.items()):
             if (silent := task.silent_for(limit)) is not None:
@@ -245,7 +245,7 @@ class Supervisor:
             self._services.ledger.publish(*records)
 
     def _purge(self) -> None:
-        """Delete what nobody will read again: internal input below the committed position, superseded changelog records."""
+        """Delete what is never read again: internal input below the committed position, superseded changelog records."""
         if self._services.clients.embedded:
             return
         targets = []
@@ -307,7 +307,7 @@ class Supervisor:
 
     async def stop(self) -> None:
         """End the task threads, each after the commit it is in; must come before Faust stops the consumer."""
-        ENDING.begin(FAILED)  # nobody asked it to stop, so Faust has failed: that end may hang as well
+        ENDING.begin(FAILED)  # no signal came, so Faust has failed, and its end may hang as well
         with self._lock:
             self._closing = True
             tasks = list(self._tasks.values())

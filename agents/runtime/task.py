@@ -3,9 +3,9 @@
 An agent feeds it batches. The task gives them to its stage and commits what the stage has ready (transaction.py). Authority is
 the changelog: each commit writes the next input position there; the consumer group's offset is for tools.
 
-States: starting -> running -> (refused | fenced | stopped). Whatever goes wrong with Kafka that an abort does not mend ends in
-starting again from the changelog, which shows what was committed and what was not. A refusal that somebody can mend from outside
-is tried again with growing pauses and stays visible until the task really runs. A disk that cannot be used is tried for a few
+States: starting -> running -> (refused | fenced | stopped). After a Kafka error that an abort does not fix, the
+task starts again from the changelog, which shows what was committed. A refusal that an operator can fix from outside is
+retried with growing pauses and stays visible until the task really runs. A disk that cannot be used is tried for a few
 seconds; then the worker gives up, so that others take over (supervisor.py).
 """
 
@@ -21,6 +21,7 @@ from confluent_kafka import KafkaError, KafkaException
 from susurrus.agents.kafka.clients import no_topic
 from susurrus.agents.kafka.offset import Offset
 from susurrus.agents.logs import describe
+from susurrus.agents.runtime.batch import Batch
 from susurrus.agents.runtime.changelog import Changelog
 from susurrus.agents.runtime.commit import Commit
 from susurrus.agents.runtime.inbox import Inbox
@@ -31,7 +32,6 @@ from susurrus.agents.runtime.stage import NotYet, Stage
 from susurrus.agents.runtime.stall import MANY_ABORTS, StallReport
 from susurrus.agents.runtime.store import Store, is_corrupt
 from susurrus.agents.runtime.transaction import Aborted, Fenced, Transactions
-from susurrus.agents.runtime.transport import Batch
 from susurrus.mechanisms.errors import PrivacyError, Refusal, StoreUnusable
 from susurrus.topics.packing import MalformedRecord
 
@@ -54,7 +54,7 @@ _BATCHES_PER_COMMIT = 4
 
 
 class Stopped(Exception):
-    """The task was asked to stop in the midst of its start."""
+    """The task was asked to stop during its start."""
 
 
 class PartitionTask(threading.Thread):
@@ -84,7 +84,7 @@ class PartitionTask(threading.Thread):
         self._rewind = rewind
         self._give_up = give_up
         self._phase = "starting"
-        """What the thread does; ``state`` is what is shown of it."""
+        """The state of the thread; ``state`` is what status shows."""
         self.reason = ""
         self.refusal = ""
         """Why the task refused, until it really runs again."""
@@ -127,7 +127,7 @@ class PartitionTask(threading.Thread):
 
     @property
     def state(self) -> str:
-        """What is shown: a task that was refused is refused until it really runs again, whatever it tries meanwhile."""
+        """The state that status shows: a refused task stays refused until it really runs again, even while it retries."""
         return "refused" if self.refusal and self._phase in ("starting", "running") else self._phase
 
     @property
@@ -145,11 +145,11 @@ class PartitionTask(threading.Thread):
         self._inbox.assigned(generation)
 
     def take_after(self, before: "PartitionTask") -> None:
-        """This worker's task that had the partition before was refused: so is this one, until it really runs."""
+        """The worker's previous task of this partition was refused, so this one counts as refused until it really runs."""
         self.refusal, self._refused_times = before.refusal, before._refused_times
 
     def offer(self, batch: Batch) -> None:
-        """Hand over a batch; never blocks. A task that has ended gives it back, or its successor here would never be fed."""
+        """Hand over a batch; never blocks. A task that has ended finishes it, or its successor would get no batches."""
         self._stalls.fed()
         self._inbox.offer(batch)
 
@@ -163,8 +163,8 @@ class PartitionTask(threading.Thread):
         self._inbox.wake()
 
     def silent_for(self, limit: float) -> float | None:
-        """Seconds without a sign of life, if they are more than the limit: ten times as many while it starts, for every step
-        of that has a time-out of its own and many tasks may wait for one ledger."""
+        """Seconds without a sign of life, if they are more than the limit. The limit is ten times as long while it starts:
+        every step of the start has its own time-out, and many tasks may wait for one ledger."""
         silent = time.monotonic() - self.alive_at
         return silent if self.is_alive() and silent > limit * (1 if self.state == "running" else 10) else None
 
@@ -179,7 +179,7 @@ class PartitionTask(threading.Thread):
         return not self._stopping.is_set()
 
     def stall(self) -> str | None:
-        """Why nothing moves, or None. What a running stage waits for is a stall once it has waited for a while."""
+        """Why the task makes no progress, or None. A running stage stalls if it has waited for a while."""
         if self.state == "refused":
             return self.refusal or self.reason
         if self.state == "starting":
@@ -257,7 +257,7 @@ class PartitionTask(threading.Thread):
                 self._pause()
 
     def _refused(self, refusal: Refusal | PrivacyError) -> bool:
-        """Record why; whether to try again, after a pause that grows, because somebody can mend it from outside."""
+        """Record why. Returns whether to try again, after a growing pause, because an operator can fix it from outside."""
         self.refusal = str(refusal)
         log.error("%s refuses: %s", self.name, self.refusal)
         self._record_refusal()
@@ -275,7 +275,7 @@ class PartitionTask(threading.Thread):
             self.services.ledger.refuse(self.stage_name, self.partition, self.refusal)
 
     def _really_runs(self) -> None:
-        """Nothing is refused any more."""
+        """Withdraw the refusal."""
         if self.refusal:
             log.info("%s goes on after it had refused", self.name)
         self.refusal, self._refused_times = "", 0
@@ -301,7 +301,7 @@ class PartitionTask(threading.Thread):
         return False
 
     def _lack(self, error: BaseException) -> Refusal | None:
-        """The right or the topic that is missing, where that is what Kafka says."""
+        """The missing right or topic, if Kafka reports one."""
         try:
             return lack(error, self)
         except (Exception, KafkaError):
@@ -448,7 +448,7 @@ class PartitionTask(threading.Thread):
         self._stage.committed(commit)
 
     def _go_on(self) -> None:
-        """Sign of life in a long start, which ends where the task is to stop."""
+        """A sign of life in a long start; ends the start if the task must stop."""
         self._mark_alive()
         if self._stopping.is_set():
             raise Stopped
@@ -462,7 +462,7 @@ class PartitionTask(threading.Thread):
         return self._store
 
     def _close(self, *, wipe: bool = False) -> None:
-        """Let go of producer and store; never raises, for whoever gives up must be able to start again."""
+        """Close producer and store. Never raises: a task that gives up must be able to start again."""
         store, self._store = self._store, None
         self._transactions.close()
         if store is not None:

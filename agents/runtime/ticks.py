@@ -1,13 +1,14 @@
-"""What a source says it has closed and written, and what of it has come: the ticks between two stages, for every kind.
+"""The ticks between two stages, for every kind: what a source has closed and written, and how much of it has arrived.
 
-A source is a partition of the stage before. A tick says up to which interval the source has closed, and how many records it has
-written to this very partition. So whoever closes an interval has all of it. Two things can go wrong, and both are refused:
+A source is a partition of the stage before. A tick says up to which interval the source has closed, and how many records it
+has written to this very partition. So a stage that closes an interval has all of its records.
+Two things can go wrong, and both are refused:
 - Kafka loses records that it had acknowledged (seen once: docs/known-limits.md);
 - the source's changelog is an older copy, so the source writes again what it had written.
-Route's blocks also carry raw offsets, which each raw partition takes once and in order: there a repetition shows at once.
+Route's blocks also carry raw offsets. Each raw partition takes them once and in order, so a repetition shows at once.
 
 Records that are read again after a restart are no repetition. A commit carries what came before the position it claims, and
-nothing behind that: otherwise a successor would close intervals whose blocks it has yet to read.
+nothing behind that: otherwise a successor would close intervals before it has read their blocks.
 """
 
 from collections import deque

@@ -108,13 +108,13 @@ class Transactions:
         crash_points.reach(stage, "after-store")
 
     def close(self) -> None:
-        """Let go of the producer. Never raises: whoever gives up must be able to start again."""
+        """Close the producer. Never raises: a task that gives up must be able to start again."""
         producer, self._producer = self._producer, None
         if producer is None:
             return
 
         # A producer that goes away with an open transaction leaves it to time out; abort what can be aborted. Closing
-        # aborts once more, and waits for ever if the coordinator does not answer: the store must not wait with it.
+        # aborts once more, and waits without end if the coordinator does not answer: the store must not wait with it.
         def end() -> None:
             # Of a fenced producer they raise whatever a callback was interrupted by, see deliver.
             for step in (producer.purge, lambda: producer.abort_transaction(_ABORT_SECONDS), producer.close):
@@ -155,7 +155,7 @@ class Transactions:
             )
         except TimeoutError:
             log.warning("%s: Kafka's answer is overdue; a new producer takes over", self._name)
-            # Whoever closed this producer would wait for that call, too. The next one fences it.
+            # Closing this producer would wait for that call, too. The next producer fences it.
             _LEFT_BEHIND.append(producer)
             self._producer = None
             raise
@@ -205,7 +205,7 @@ class Transactions:
             producer.poll(0.1 if failed else 0)
 
     def _check_sizes(self, output: Output) -> None:
-        """An oversized record would abort every retry for ever, so it is refused before it is sent."""
+        """An oversized record would abort every retry, so it is refused before it is sent."""
         limit = self.services.max_record_bytes + 50_000
         largest = max(
             (len(message["value"] or b"") + len(message.get("key") or b"") for message in output.messages), default=0

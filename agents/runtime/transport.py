@@ -5,7 +5,7 @@ This subclass of its aiokafka consumer delivers what one fetch brought of a part
 
 - A batch carries the fetch positions [start, end) read in the consumer's own thread. Control records and aborted transactions
   leave holes in the offsets, so only the positions can show that nothing is missing; a fetch that brought only holes is
-  delivered as a batch without records, for the clocks must see the position move.
+  delivered as a batch without records, because the clocks must see the new position.
 - Offsets, acknowledgements and lag are not Faust's: acks are off, messages are numbered with a counter of our own far above
   any real offset, so that Faust's check for old messages never drops a batch after a rewind.
 - Back-pressure is per partition: only partitions whose task has room are asked for. If there is none, we sleep: aiokafka
@@ -19,7 +19,6 @@ import logging
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Set
-from dataclasses import dataclass, field
 from itertools import chain
 from types import SimpleNamespace
 from typing import Any
@@ -33,6 +32,7 @@ from faust.transport.drivers import aiokafka as driver
 from faust.types import TP
 
 from susurrus.agents.kafka.offset import Offset
+from susurrus.agents.runtime.batch import Batch
 
 log = logging.getLogger(__name__)
 
@@ -43,26 +43,7 @@ _ROUND_SECONDS = 0.02
 _ASIDE_SECONDS = 5.0
 _BATCHES_UNDER_WAY = 2
 _LOST_SECONDS = 30.0
-"""A batch no agent has seen for so long was dropped in a rebalance, whoever still refers to it. The task sees the gap."""
-
-
-@dataclass(eq=False, slots=True, weakref_slot=True)
-class Batch:
-    """What one fetch brought of one partition: every committed record with start <= offset < end."""
-
-    start: Offset
-    end: Offset
-    records: list[Any] = field(repr=False)  # raw data: must not be told by somebody's log message
-    generation: int
-    finished: bool = False
-    offered: bool = False
-    """Whether an agent has handed it to a task, which then finishes it, come what may."""
-    born: float = field(default_factory=time.monotonic)
-
-    def finish(self) -> None:
-        """Give the records back; called once the task has turned them into columns."""
-        self.records = []
-        self.finished = True
+"""A batch no agent has seen for so long was dropped in a rebalance, even if something still refers to it. The task sees the gap."""
 
 
 class BatchConsumerThread(driver.AIOKafkaConsumerThread):
@@ -145,7 +126,7 @@ class BatchConsumerThread(driver.AIOKafkaConsumerThread):
         for tp, start in starts.items():
             end, place = position(tp), TP(tp.topic, tp.partition)
             if self._aside.get(place, ("", 0.0))[1] > now:
-                continue  # its position may have moved without a record
+                continue  # its position may have advanced without a record
             last = self.sought.get(place)
             if last is not None and last is not sought[tp]:
                 # Sent elsewhere while we waited. What was fetched came after that: a fetch that brings something ends the wait.

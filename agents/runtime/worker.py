@@ -123,7 +123,7 @@ class _Worker(faust.Worker):
 
 
 def run(app: faust.App, supervisor: Supervisor, level: str) -> None:
-    """Join the group, and serve until told to stop; ends with SystemExit. level: of the log, in capitals."""
+    """Join the group, and serve until SIGTERM or SIGINT; ends with SystemExit. level: of the log, in capitals."""
     worker = _Worker(
         app,
         loglevel=level,

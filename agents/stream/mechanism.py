@@ -26,9 +26,9 @@ class Promise:
         """Return the promise in one sentence."""
         delta = f", delta = {self.delta:.2g}" if self.delta else ""
         return (
-            f"Whoever reads everything published learns almost nothing about the value of any one event: replacing it changes "
+            f"A reader of everything published learns almost nothing about the value of any one event: replacing it changes "
             f"the odds of any conclusion by at most a factor of e^{self.epsilon:g}{delta}.  That an event took place, and when, "
-            "is not hidden; nor is what many events of one person have in common."
+            "is not hidden. What many events of one person have in common is not hidden either."
         )
 
 
@@ -53,8 +53,7 @@ def mechanism_of(stream: StreamSection) -> Tops | Pak:
     if stream.method == "pak":
         if stream.horizon is None:
             raise ConfigurationError("stream.horizon: pak needs the planned number of values per stream; add it")
-        # scipy's optimiser and distributions take half a second to load, and nothing but PAK needs them.
-        from susurrus.mechanisms.stream.pak_parameters import build
+        from susurrus.mechanisms.stream.pak_parameters import build  # slow to load: SciPy's optimiser, half a second
 
         return build(
             bound=steps,
@@ -64,8 +63,7 @@ def mechanism_of(stream: StreamSection) -> Tops | Pak:
             horizon=stream.horizon,
             tail_start=stream.tail_start,
         )
-    make = Tops.default if stream.method == "tops" else Tops.paper
-    return make(
+    return Tops.of(
         bound=steps,
         epsilon=stream.epsilon,
         holdout=stream.holdout,
@@ -73,6 +71,7 @@ def mechanism_of(stream: StreamSection) -> Tops | Pak:
         fanout=stream.fanout,
         smoothing=stream.smoothing,
         smoother=Smoother(stream.smoother),
+        adaptive=stream.method == "tops",
     )
 
 

@@ -28,7 +28,7 @@ class StreamSection(Section):
     holdout: Positive = 65_536
     """m: values read for the threshold before the first release."""
     range_limit: Annotated[int, Field(ge=2, le=2**32)] = 1 << 20
-    """`tops`: the longest range of values that sums will be asked for."""
+    """`tops`: the longest range of values whose sum a reader needs."""
     fanout: Annotated[int, Field(ge=2, le=256)] = 16
     """`tops`: children per node of the hierarchy."""
     smoothing: Annotated[int, Field(ge=0, le=16)] | None = None

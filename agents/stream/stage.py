@@ -16,16 +16,16 @@ import numpy.typing as npt
 from susurrus.agents.formats import decoder_of
 from susurrus.agents.formats.waiting import Intake
 from susurrus.agents.kafka.offset import Offset
+from susurrus.agents.runtime.batch import Batch
 from susurrus.agents.runtime.commit import Commit, Output
 from susurrus.agents.runtime.dead_letters import DeadLetters
 from susurrus.agents.runtime.services import Services
 from susurrus.agents.runtime.stage import Stage, pinned_start
 from susurrus.agents.runtime.store import Store
-from susurrus.agents.runtime.transport import Batch
 from susurrus.agents.stream.mechanism import grid_of, mechanism_of, promise_of, table_of
 from susurrus.agents.stream.settings import StreamSettings
 from susurrus.mechanisms.calendar import WindowIndex
-from susurrus.mechanisms.noise import NoiseSource, WindowNoise
+from susurrus.mechanisms.noise import WindowNoise
 from susurrus.mechanisms.stream.pak import RunningSums
 from susurrus.mechanisms.stream.table import Piece, stream_address
 from susurrus.mechanisms.stream.tops import LeafReleases, Tops
@@ -96,17 +96,11 @@ class Stream(Stage):
 
     def resume(self, store: Store, meta: dict[str, Any], position: Offset) -> None:
         """Streams are loaded from the store when an event of theirs comes."""
-        services = self.services
-        ledger = services.ledger
         self._store = store
         self._forget()
-        source = NoiseSource(
-            services.secret,
-            epoch=bytes.fromhex(ledger.epoch),
-            config=services.config_digest,
-            pipeline=services.settings.pipeline.name,
-        )
-        self._noise = source.window(WindowIndex(0))  # streams have no windows; trees have addresses of their own
+        self._noise = self.services.noise_source().window(
+            WindowIndex(0)
+        )  # streams have no windows; trees have addresses of their own
         self._announced = bool(meta["announced"])
         self._taken = self._committed = position
         self._intake.restart(position)

@@ -1,8 +1,8 @@
-"""The strategy that asks only about keys nobody knows yet: ranked weights (ranked.py) for keys that are not public.
+"""The strategy that selects only among keys that are not published yet, with ranked weights (ranked.py).
 
 A key that was published at a trigger up to t - lag is public at trigger t: its records need no selection, so they use no
-weight, and a user who brings it first then spends no rank on it. What a user has for selection goes to the keys that
-the output does not name yet, so each of them is found with fewer users. The published keys come back to where users are
+weight, and a user who brings it first then spends no rank on it. So a user's whole selection weight goes to
+unpublished keys, and each of them is found with fewer users. The published keys come back to where users are
 bounded: `Bounding.close` gets which keys are public. Values are measured without regard to that.
 Argument and the price: docs/guarantees/adaptive.md.
 """

@@ -1,6 +1,6 @@
 """The strategy that looks once more at the end: `adaptive`, and one measurement of whole lists at the last trigger.
 
-What a stream of T releases pays for again and again, a single release pays for once. So a share of the budget is kept for the last
+A stream of T releases pays for each of them, a single release pays once. So a share of the budget is kept for the last
 trigger: users put weight on those of their keys that are still not public, which finds keys with half as many users as the stream
 needs, and measure the public ones again (user_lists.py). Rows of the last trigger are means of both measurements, by inverse
 variance. Argument and the price: docs/guarantees/closing.md.

@@ -67,9 +67,7 @@ class Values:
         """Public constants; std in grid units of the column."""
         return {
             "sigma": self.sigma,
-            "col2": self.factorization.col2,
-            "exponent": self.factorization.exponent,
-            "coefficient_bits": self.factorization.bits,
+            **self.factorization.describe(),
             "std_first": float(self.std[0]),
             "std_last": float(self.std[-1]),
         }

@@ -90,6 +90,10 @@ class Factorization:
             out.append(running)
         return tuple(out)
 
+    def describe(self) -> dict[str, float | int]:
+        """Public constants."""
+        return {"col2": self.col2, "exponent": self.exponent, "coefficient_bits": self.bits}
+
     @cached_property
     def row2(self) -> npt.NDArray[np.float64]:
         """Squared norm of row t = 1..T of B: the variance of (B z)_t for unit noise. Rounded up by 1e-12."""

@@ -229,9 +229,7 @@ class Selector:
         """Public constants of the tests, thresholds in units of weight (toeplitz: users)."""
         return {
             "sigma": self.sigma,
-            "col2": self.factorization.col2,
-            "exponent": self.factorization.exponent,
-            "coefficient_bits": self.factorization.bits,
+            **self.factorization.describe(),
             "quantile": self.quantile,
             "threshold_first": float(self.level[0]),
             "threshold_mean": float(self.level.mean()),

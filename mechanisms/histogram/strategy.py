@@ -27,7 +27,7 @@ from susurrus.mechanisms.noise import WindowNoise
 
 
 class Need(Enum):
-    """A flow of data that a strategy needs beside the common one; whoever runs the strategy provides it."""
+    """A flow of data that a strategy needs beside the common one; the pipeline that runs the strategy provides it."""
 
     PUBLISHED_KEYS = "published keys"
     """Bounding must know which keys are public: `Bounding.lag` is set."""

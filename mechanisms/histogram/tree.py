@@ -19,7 +19,6 @@ import numpy as np
 import numpy.typing as npt
 
 Float = npt.NDArray[np.float64]
-Integer = npt.NDArray[np.int64]
 
 
 def levels(leaves: int) -> int:

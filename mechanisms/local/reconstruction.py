@@ -9,8 +9,6 @@ So a product costs two cumulative sums and a gather, and the transposed one is t
 exchanged.
 """
 
-import math
-
 import numpy as np
 import numpy.typing as npt
 
@@ -122,15 +120,3 @@ def maximise(
         if abs(likelihood - previous) < tolerance:
             break
     return frequencies
-
-
-def em(wave: SquareWave, codes: npt.NDArray[np.int64], *, buckets: int = 1024, outputs: int = 1024) -> Floats:
-    """EM on `buckets` equal input buckets of the wave's own scale."""
-    transition = Transition(wave, np.linspace(0.0, 1.0, buckets + 1), outputs)
-    return maximise(transition, wave.bucket_counts(codes, outputs), tolerance=1e-3 * math.exp(wave.epsilon))
-
-
-def ems(wave: SquareWave, codes: npt.NDArray[np.int64], *, buckets: int = 1024, outputs: int = 1024) -> Floats:
-    """EMS on `buckets` equal input buckets of the wave's own scale."""
-    transition = Transition(wave, np.linspace(0.0, 1.0, buckets + 1), outputs)
-    return maximise(transition, wave.bucket_counts(codes, outputs), smoothing=True)

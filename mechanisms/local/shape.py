@@ -30,7 +30,6 @@ from susurrus.mechanisms.local.wave import LOG_STEPS, SquareWave, unplace
 Floats = npt.NDArray[np.float64]
 
 BUCKETS = 64
-OUTPUTS = 256
 SMOOTHNESS = tuple(10.0**k for k in range(6, -1, -1))
 CURVATURE_WEIGHT = 100.0
 LOG_DEVIATION = 0.9

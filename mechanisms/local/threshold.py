@@ -102,20 +102,6 @@ def choose_threshold(
     return best
 
 
-def remove_trailing_zeros(frequencies: Floats, *, share: float = 1e-4, run: int = 5) -> Floats:
-    """Cut an EM estimate's spurious tail: buckets below `share` count as empty, all from the first `run` empty ones
-    on go to 0.
-
-    The paper's post-processing; kept for comparison, it also cuts a real second mode. The rest is scaled to sum 1.
-    """
-    kept = np.where(frequencies < share * frequencies.sum(), 0.0, frequencies)
-    empty = np.convolve(kept == 0, np.ones(run), mode="valid") == run
-    if empty.any():
-        kept[int(np.argmax(empty)) :] = 0.0
-    total = kept.sum()
-    return kept / total if total > 0 else np.asarray(frequencies / frequencies.sum())
-
-
 def round_up(theta: float, digits: int = 4) -> float:
     """theta to a few significant digits, so that the published number is short; upwards, since truncation costs
     more.

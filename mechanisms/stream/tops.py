@@ -2,7 +2,7 @@
 
     values 1..m ──NoisyMax──▶ theta        values m+1.. ──clip──▶ leaves ──Hierarchy──▶ released leaf sums ──▶ filter
 
-``Tops.paper`` is the published algorithm with its slips corrected; ``Tops.default`` adds, all argued in
+``adaptive=False`` is the published algorithm with its slips corrected; the default adds, all argued in
 docs/guarantees/tops.md and tops-filter.md: one-sided noise on a geometric grid for theta, an adaptive split of epsilon
 over the layers, and the causal filter.  Algorithm 1 with smoothing: leaves are sums of b^s values and h - s layers
 remain.
@@ -167,7 +167,7 @@ class Tops:
     adaptive: bool
 
     @classmethod
-    def paper(
+    def of(
         cls,
         *,
         bound: int,
@@ -177,32 +177,15 @@ class Tops:
         fanout: int = 16,
         smoothing: int | None = None,
         smoother: Smoother = Smoother.MEAN,
+        adaptive: bool = True,
     ) -> Self:
-        """ToPS as published."""
+        """ToPS with the causal filter, the adaptive split and the sharper threshold; as published if not `adaptive`."""
         base = _base(range_limit, epsilon, fanout, smoothing)
-        threshold = NoisyMax.paper(
-            bound=bound, epsilon=epsilon, holdout=_checked(holdout), range_limit=range_limit, fanout=fanout
-        )
-        return cls(threshold, epsilon, holdout, base, smoother, adaptive=False)
-
-    @classmethod
-    def default(
-        cls,
-        *,
-        bound: int,
-        epsilon: float,
-        holdout: int,
-        range_limit: int,
-        fanout: int = 16,
-        smoothing: int | None = None,
-        smoother: Smoother = Smoother.MEAN,
-    ) -> Self:
-        """ToPS with the causal filter, the adaptive split and the sharper threshold."""
-        base = _base(range_limit, epsilon, fanout, smoothing)
-        threshold = NoisyMax.geometric(
-            bound=bound, epsilon=epsilon, holdout=_checked(holdout), range_limit=range_limit, fanout=fanout
-        )
-        return cls(threshold, epsilon, holdout, base, smoother, adaptive=True)
+        if not 1 <= holdout < 2**32:
+            raise ConfigurationError(f"holdout={holdout}: between 1 and 2^32 values are needed for the threshold")
+        threshold_of = NoisyMax.geometric if adaptive else NoisyMax.paper
+        threshold = threshold_of(bound=bound, epsilon=epsilon, holdout=holdout, range_limit=range_limit, fanout=fanout)
+        return cls(threshold, epsilon, holdout, base, smoother, adaptive)
 
     @cached_property
     def allocation(self) -> Allocation:
@@ -345,12 +328,6 @@ class Tops:
             place = (block + 1) * size - waiting - 1
             part.filtered[place] = seen.sum / unit
             part.filtered_error[place] = seen.standard_error / unit
-
-
-def _checked(holdout: int) -> int:
-    if not 1 <= holdout < 2**32:
-        raise ConfigurationError(f"holdout={holdout}: between 1 and 2^32 values are needed for the threshold")
-    return holdout
 
 
 def _base(range_limit: int, epsilon: float, fanout: int, smoothing: int | None) -> Hierarchy:

@@ -10,12 +10,12 @@ from susurrus.agents.config.settings import Settings
 from susurrus.agents.histogram.feedback import NEW_EPOCH, PublishedKeys
 from susurrus.agents.histogram.services import HistogramServices
 from susurrus.agents.histogram.settings import HistogramSettings
+from susurrus.agents.runtime.batch import Batch
 from susurrus.agents.runtime.commit import Commit, Output
 from susurrus.agents.runtime.ledger import Ledger
 from susurrus.agents.runtime.services import Services
 from susurrus.agents.runtime.stage import Stage
 from susurrus.agents.runtime.store import FIRST_STATE_KEY, Store
-from susurrus.agents.runtime.transport import Batch
 from susurrus.mechanisms.histogram.registry import build_strategy
 from susurrus.topics import ledger as ledger_codec
 from susurrus.topics import tick as tick_codec
@@ -213,3 +213,8 @@ class Runner:
 
     def close(self) -> None:
         self.store.close()
+
+
+def number_of(name: bytes) -> int:
+    """The number that `ordered` wrote at the start of a state key."""
+    return int.from_bytes(name[:8], "big") - (1 << 63)

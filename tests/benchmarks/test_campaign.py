@@ -138,7 +138,7 @@ def test_a_wiped_disk_is_empty_and_its_worker_another_one(crew: Crew) -> None:
     assert place.worker is not before
 
 
-def test_what_goes_wrong_while_feeding_is_told() -> None:
+def test_what_goes_wrong_while_feeding_is_reported() -> None:
     def feed() -> None:
         raise KeyError("a full queue")
 

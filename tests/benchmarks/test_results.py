@@ -1,4 +1,4 @@
-"""What docs/results.md shows is what the JSON beside it holds, and the deployments' thresholds beat the printed ones."""
+"""What docs/results.md shows is what the JSON beside it holds, and the deployments' thresholds are better than the printed ones."""
 
 import results
 import thresholds

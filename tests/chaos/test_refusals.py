@@ -203,7 +203,7 @@ def test_a_worker_that_differs_takes_no_partition_from_those_that_run(
             pipeline.write_config()
             other, said = pipeline.start(), "configuration changed under the same epoch (fields: privacy"
         else:
-            other, said = pipeline.start(SUSURRUS_SECRET="5b" * 32), "the secret is another one"
+            other, said = pipeline.start(SUSURRUS_SECRET="5b" * 32), "the secret differs from the one"
         assert said in last_words(other)
         time.sleep(3)
         assert worker.log.read_text().count("of the group: ") == generations

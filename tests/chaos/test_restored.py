@@ -326,7 +326,7 @@ def test_a_frozen_worker_that_wakes_up_in_another_epoch_writes_nothing_of_the_ol
         # Those that have something to commit notice it first; nothing of what the others hold in memory can be committed either.
         rows = wait_until_refused(pipeline, ("route", 0), ("route", 1))
         assert {row.reason for row in rows} == {
-            "epoch=2 has begun while this worker was away, and it still knows the one before"
+            "epoch=2 has begun while this worker was away, and it still has the epoch before"
         }
         assert {row.action for row in rows} == {"restart it"}
         frozen.stop()

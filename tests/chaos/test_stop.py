@@ -94,7 +94,7 @@ def test_while_its_tasks_are_refused_and_about_to_try_again(kafka: Broker, tmp_p
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_under_load_in_order_however_often_it_is_told(
+def test_under_load_in_order_however_often_it_is_signalled(
     kafka: Broker, raw: str, undisturbed: Public, tmp_path: Path, number: signal.Signals
 ) -> None:
     with Pipeline(kafka, tmp_path, raw, {"worker": {"fetch_bytes": 65_536}}) as pipeline:

@@ -138,7 +138,7 @@ def test_ports_are_below_the_ephemeral_range() -> None:
     assert max(ports) < lowest_ephemeral
 
 
-def test_without_java_the_reason_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_java_the_reason_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(script.KafkaUnavailableError, match="no Java found"):
         script.find_java()

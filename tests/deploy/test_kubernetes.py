@@ -181,16 +181,16 @@ def test_every_check_is_shown_what_breaks_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("check", "kind", "path", "value", "told"),
+    ("check", "kind", "path", "value", "reported"),
     [(check, *change) for check, changes in BROKEN.items() for change in changes],
 )
-def test_a_broken_manifest_is_told(check: str, kind: str, path: str, value: object, told: str) -> None:
+def test_a_broken_manifest_is_reported(check: str, kind: str, path: str, value: object, reported: str) -> None:
     (asked,) = (each for each in CHECKS if each.__name__ == check)
     sentences = list(asked(changed(kind, path, value), TEXT))
-    assert any(told in sentence for sentence in sentences), sentences
+    assert any(reported in sentence for sentence in sentences), sentences
 
 
-def test_a_resource_that_stands_twice_is_told() -> None:
+def test_a_resource_that_stands_twice_is_reported() -> None:
     assert any("stands 2 times" in each for each in problems([*load(TEXT), *of_kind(load(TEXT), "Service")], TEXT))
 
 

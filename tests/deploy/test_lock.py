@@ -67,7 +67,7 @@ def test_the_lock_fits_what_is_asked_for(name: str) -> None:
     assert list(missing(LOCKS[name], locked)) == []
 
 
-def test_a_lock_that_does_not_fit_is_told() -> None:
+def test_a_lock_that_does_not_fit_is_reported() -> None:
     hashes = f"    --hash=sha256:{'0' * 64}\n"
     locked = read(f"# made\nfirst==1.2 \\\n{hashes}second==2.0 ; sys_platform == 'linux' \\\n{hashes}")
     assert list(missing(["first>=1", "second ; sys_platform == 'linux'"], locked)) == []

@@ -41,11 +41,11 @@ def quantile(u: mpmath.mpf) -> mpmath.mpf:
     return low
 
 
-def rounded(block: bytes, scale: mpmath.mpf, law: str) -> int:
+def rounded(block: bytes, scale: mpmath.mpf, distribution: str) -> int:
     high, low = struct.unpack("<QQ", block)  # the first word is the more significant one
     negative, k = high >> 63, ((high & ((1 << 63) - 1)) << 64) | low
     u = mpmath.mpf(2 * k + 1) / mpmath.mpf(1 << 129)
-    value = quantile(u) if law == "normal" else -mpmath.log(2 * u)
+    value = quantile(u) if distribution == "normal" else -mpmath.log(2 * u)
     magnitude = int(mpmath.floor(value * scale + mpmath.mpf("0.5")))
     return -magnitude if negative else magnitude
 

@@ -1,4 +1,4 @@
-"""Addressed noise: golden vectors from independent code, exact rounding, addresses that do not collide, and its law.
+"""Addressed noise: golden vectors from independent code, exact rounding, addresses that do not collide, and its distribution.
 
 The statistical tests are three-sided: the right scale passes, 10 % less and 10 % more are rejected, and a sampler that
 repeats itself is rejected too. Seeds are fixed, so an outcome is the same on every run.
@@ -49,8 +49,8 @@ class TestGolden:
         labels = golden_window().labels(GOLDEN["mechanism"], keys)
         assert [bytes(label).hex() for label in labels] == [row["label"] for row in GOLDEN["rows"]]
 
-    @pytest.mark.parametrize("law", ["normal", "normal_fine", "laplace"])
-    def test_draws(self, law: str) -> None:
+    @pytest.mark.parametrize("distribution", ["normal", "normal_fine", "laplace"])
+    def test_draws(self, distribution: str) -> None:
         noise = golden_window()
         labels = noise.labels(GOLDEN["mechanism"], [row["key"].encode() for row in GOLDEN["rows"]])
         for column, index in enumerate(GOLDEN["indices"]):
@@ -58,8 +58,8 @@ class TestGolden:
                 "normal": lambda i: noise.normal(labels, i, i, sigma=17.25, bits=20),
                 "normal_fine": lambda i: noise.normal(labels, i, i, sigma=3.7, bits=28),
                 "laplace": lambda i: noise.laplace(labels, i, i, scale=2.5, bits=20),
-            }[law](index)
-            assert drawn[:, 0].tolist() == [row[law][column] for row in GOLDEN["rows"]]
+            }[distribution](index)
+            assert drawn[:, 0].tolist() == [row[distribution][column] for row in GOLDEN["rows"]]
 
     def test_normal_tail_to_forty_digits(self) -> None:
         for x, digits in GOLDEN["normal_tail"].items():
@@ -83,12 +83,12 @@ class TestRounding:
                 allowed = module._RELATIVE_ERROR * exponential + module._ABSOLUTE_ERROR
                 assert abs(exponential + mpmath.log(2 * mpmath.mpf(value))) < allowed / 2
 
-    @pytest.mark.parametrize("law", ["normal", "laplace"])
-    def test_near_ties_go_to_the_exact_side(self, law: str) -> None:
+    @pytest.mark.parametrize("distribution", ["normal", "laplace"])
+    def test_near_ties_go_to_the_exact_side(self, distribution: str) -> None:
         """Bits chosen just above and just below the tail of a half-integer, where float64 cannot tell."""
         unit = 1234567.0
-        tail = normal_tail if law == "normal" else exponential_tail
-        magnitude = module._normal_magnitude if law == "normal" else module._exponential_magnitude
+        tail = normal_tail if distribution == "normal" else exponential_tail
+        magnitude = module._normal_magnitude if distribution == "normal" else module._exponential_magnitude
         words, want = [], []
         for half in range(0, 2_000_000, 99_991):
             with mpmath.workdps(60):
@@ -197,38 +197,38 @@ class TestMemory:
         assert memory.find([b"a"]).tolist() == [-1]
 
 
-def chi_square(sample: npt.NDArray[np.float64], law: Any) -> float:
-    """p-value of 60 cells of equal probability under the law."""
-    edges = law.ppf(np.linspace(0, 1, 61)[1:-1])
+def chi_square(sample: npt.NDArray[np.float64], distribution: Any) -> float:
+    """p-value of 60 cells of equal probability under the distribution."""
+    edges = distribution.ppf(np.linspace(0, 1, 61)[1:-1])
     observed = np.bincount(np.searchsorted(edges, sample), minlength=60)
     return float(stats.chisquare(observed).pvalue)
 
 
 @pytest.mark.statistical
 class TestLaw:
-    LAWS = ("normal", "laplace")
+    DISTRIBUTIONS = ("normal", "laplace")
 
-    def sample(self, law: str) -> tuple[npt.NDArray[np.float64], Any, float]:
+    def sample(self, distribution: str) -> tuple[npt.NDArray[np.float64], Any, float]:
         noise = window(secret=b"statistics" * 4)
         labels = noise.labels("m", [b"%d" % i for i in range(samples(2000))])
-        if law == "normal":
+        if distribution == "normal":
             return noise.normal(labels, 1, 100, sigma=17.0, bits=20) * 2.0**-20, stats.norm, 17.0
         return noise.laplace(labels, 1, 100, scale=3.0, bits=20) * 2.0**-20, stats.laplace, 3.0
 
-    @pytest.mark.parametrize("law", LAWS)
-    def test_right_scale_passes_and_ten_percent_off_fails(self, law: str) -> None:
-        drawn, family, scale = self.sample(law)
+    @pytest.mark.parametrize("distribution", DISTRIBUTIONS)
+    def test_right_scale_passes_and_ten_percent_off_fails(self, distribution: str) -> None:
+        drawn, family, scale = self.sample(distribution)
         p = {factor: chi_square(drawn.reshape(-1), family(scale=factor * scale)) for factor in (0.9, 1.0, 1.1)}
         assert p[1.0] > 1e-3 > 1e-9 > max(p[0.9], p[1.1]), p
 
-    @pytest.mark.parametrize("law", LAWS)
-    def test_recycled_noise_is_caught(self, law: str) -> None:
-        drawn, family, scale = self.sample(law)
+    @pytest.mark.parametrize("distribution", DISTRIBUTIONS)
+    def test_recycled_noise_is_caught(self, distribution: str) -> None:
+        drawn, family, scale = self.sample(distribution)
         assert chi_square(np.tile(drawn.reshape(-1)[:1000], 200), family(scale=scale)) < 1e-9
 
-    @pytest.mark.parametrize("law", LAWS)
-    def test_triggers_and_keys_are_uncorrelated(self, law: str) -> None:
-        drawn, _, _ = self.sample(law)
+    @pytest.mark.parametrize("distribution", DISTRIBUTIONS)
+    def test_triggers_and_keys_are_uncorrelated(self, distribution: str) -> None:
+        drawn, _, _ = self.sample(distribution)
         centred = drawn - drawn.mean()
         n, spread = centred.size, centred.var()
         for a, b in ((centred[:, :-1], centred[:, 1:]), (centred[:-1], centred[1:]), (centred[:-7], centred[7:])):

@@ -39,8 +39,8 @@ def test_the_second_version_is_read_as_ever(codec):
 
 def test_what_the_second_versions_add_is_read_as_ever():
     assert bounded.decode(STORED["bounded version 2"]).lists.tolist() == [[3, 3 << 20, 0], [0, 0, 741_455]]
-    told = published_keys.decode(STORED["published-keys version 2"])
-    assert (told.keys, told.units.tolist()) == ([b'"/"', b"true", b"7"], [741_455, 1 << 20, 0])
+    feedback = published_keys.decode(STORED["published-keys version 2"])
+    assert (feedback.keys, feedback.units.tolist()) == ([b'"/"', b"true", b"7"], [741_455, 1 << 20, 0])
 
 
 def test_a_commit_is_read_as_ever():

@@ -11,7 +11,7 @@ from typing import Any
 from susurrus.agents.histogram.route import Route
 from susurrus.agents.operations.worker import run_worker
 from susurrus.agents.pipelines import load_settings, pipeline_of
-from susurrus.agents.runtime.transport import Batch
+from susurrus.agents.runtime.batch import Batch
 from susurrus.agents.stream.stage import Stream
 
 CONFIGURATION, FIRST_READ = Path(sys.argv[1]), Path(sys.argv[2])

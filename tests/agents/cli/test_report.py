@@ -32,7 +32,7 @@ def test_each_line_becomes_a_report_and_bad_lines_are_only_counted(embedded: Bro
     ("options", "says"),
     [(["--interval", "soon"], "--interval"), (["--scale", "cubic"], "scale"), (["--epsilon", "0"], "epsilon=0")],
 )
-def test_wrong_options_are_told(options: list[str], says: str) -> None:
+def test_wrong_options_are_reported(options: list[str], says: str) -> None:
     result = run("127.0.0.1:1", "t", "1\n", *options)
     assert result.exit_code == 2
     assert says in result.output

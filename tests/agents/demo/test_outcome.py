@@ -10,7 +10,7 @@ from rich.console import Console
 from susurrus.agents.demo.histogram import HistogramDemo, compare, picture
 from susurrus.agents.demo.machinery import configured
 from susurrus.agents.demo.weblog import WebLog
-from susurrus.agents.kafka.embedded import MAX_PARTITION_BYTES, MAX_PARTITION_RECORDS, PARTITIONS
+from susurrus.agents.kafka.embedded import PARTITIONS
 from tests.agents.cli.test_tables import snapshot
 
 LOG = WebLog()
@@ -41,8 +41,8 @@ def test_every_partition_is_sorted_by_time_holds_whole_hosts_and_fits_the_embedd
         size[partition] += len(visit.encode()) + len(visit.host) + 80
         number[partition] += 1
     assert len(number) == PARTITIONS
-    assert max(size.values()) < MAX_PARTITION_BYTES
-    assert max(number.values()) < MAX_PARTITION_RECORDS
+    assert max(size.values()) < 5 << 20  # the embedded broker holds no more in a partition
+    assert max(number.values()) < 100_000
 
 
 def test_compare_counts_kept_missed_and_covered() -> None:

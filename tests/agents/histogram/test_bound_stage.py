@@ -14,7 +14,6 @@ import pytest
 
 from susurrus.agents.histogram import bound, intervals, user_lists
 from susurrus.agents.histogram.bound import Bound
-from susurrus.agents.histogram.intervals import number_of
 from susurrus.agents.runtime.services import Services
 from susurrus.agents.runtime.stage import NotYet
 from susurrus.agents.runtime.store import Store
@@ -24,15 +23,15 @@ from susurrus.topics.by_user import ByUserBlock
 from susurrus.topics.packing import Kind, kind_of
 from susurrus.topics.partitioner import partition as partition_of
 from tests.agents.released import settings
-from tests.agents.stages import EPOCH, WINDOW, Runner, services_of, tick_behind
+from tests.agents.stages import EPOCH, WINDOW, Runner, number_of, services_of, tick_behind
 
 HOUR = 3_600_000
-SLOTS = 4  # a window, and two intervals more for late records
-TRIGGERS = SLOTS + 2
+INTERVALS = 4  # a window, and two intervals more for late records
+TRIGGERS = INTERVALS + 2
 SOURCES = 2
 BY_USER_PARTITION = 3
 PARTITIONS = 3
-LAST_SLOT = 3 * SLOTS + 1
+LAST_INTERVAL = 3 * INTERVALS + 1
 
 Event = tuple[int, int, int, int, bytes, bytes, int]
 """(source, raw offset, interval, window start, user, key, value)."""
@@ -48,7 +47,7 @@ def services(
     ranks = {"lag": lag, "ranked_keys": 3}
     configured = settings(
         start={"from": "earliest", "first_window": WINDOW},
-        window={"length": SLOTS * HOUR, "trigger_every": HOUR, "allowed_lateness": 2 * HOUR, "origin": WINDOW},
+        window={"length": INTERVALS * HOUR, "trigger_every": HOUR, "allowed_lateness": 2 * HOUR, "origin": WINDOW},
         bounds={"max_records_per_user": 4, "max_records_per_key": 2, **bounds},
         columns=[
             {"name": "visits", "kind": "count"},
@@ -70,23 +69,25 @@ def services(
 
 def published(interval: int) -> dict[int, dict[int, list[bytes]]]:
     """What release of the tests publishes at an interval: bounded partition -> window start -> keys."""
-    starts = [WINDOW + w * SLOTS * HOUR for w in range(interval // SLOTS + 1) if interval < (w + 1) * SLOTS + 2]
+    starts = [
+        WINDOW + w * INTERVALS * HOUR for w in range(interval // INTERVALS + 1) if interval < (w + 1) * INTERVALS + 2
+    ]
     partition = interval % PARTITIONS
     keys = [b'"k%d"' % (partition + PARTITIONS * (interval // PARTITIONS % 2))]
     return {p: dict.fromkeys(starts, keys) if p == partition else {} for p in range(PARTITIONS)}
 
 
 def unit_of(start: int, key: bytes) -> int:
-    """The unit that release of the tests tells of a key: another one for every key and window."""
+    """The unit of a key in the feedback of the tests: another one for every key and window."""
     return (1 << 20) - 30_001 * (sum(key) % 11) - (start - WINDOW) // HOUR
 
 
-def told(services: Services, interval: int) -> dict[int, dict[int, dict[bytes, int]]]:
+def feedback_of(services: Services, interval: int) -> dict[int, dict[int, dict[bytes, int]]]:
     """What the tests' release tells at an interval of strategy `closing`: bounded partition -> window start -> unit by key."""
     found: dict[int, dict[int, dict[bytes, int]]] = {partition: {} for partition in range(PARTITIONS)}
     if services.strategy.lists is None:
         return found
-    for start in range(WINDOW, WINDOW + (interval + 1) * HOUR, SLOTS * HOUR):
+    for start in range(WINDOW, WINDOW + (interval + 1) * HOUR, INTERVALS * HOUR):
         if interval - (start - WINDOW) // HOUR + 1 == TRIGGERS - (services.strategy.bounding.lag or 0):
             for partition in range(PARTITIONS):
                 keys = {k for earlier in range(interval + 1) for k in published(earlier)[partition].get(start, [])}
@@ -104,7 +105,7 @@ def publish(services: Services, interval: int, partitions: Iterable[int] = range
         news = {
             start: [k for k in keys if k not in totals[start]] for start, keys in published(interval)[partition].items()
         }
-        units = told(services, interval)[partition]
+        units = feedback_of(services, interval)[partition]
         news = {**{start: [] for start in units}, **news}
         numbers = {start: len(totals[start]) + len(keys) for start, keys in news.items()}
         digest = services.config_digest
@@ -138,7 +139,7 @@ def ticked(log: Sequence[bytes], source: int, interval: int, digest: bytes) -> b
 def random_log(seed: int, digest: bytes, *, sizes: int = 12, users: int = 6) -> tuple[list[bytes], list[Event]]:
     """by-user as two routes write it in turn: blocks of intervals that are still open, then perhaps a tick."""
     dice = random.Random(seed)
-    last = LAST_SLOT
+    last = LAST_INTERVAL
     closed, offset = [-1] * SOURCES, [0] * SOURCES
     log: list[bytes] = []
     events: list[Event] = []
@@ -151,13 +152,21 @@ def random_log(seed: int, digest: bytes, *, sizes: int = 12, users: int = 6) -> 
             window = dice.choice(
                 [
                     w
-                    for w in range(interval // SLOTS, interval // SLOTS - 2, -1)
-                    if w >= 0 and interval < (w + 1) * SLOTS + 2
+                    for w in range(interval // INTERVALS, interval // INTERVALS - 2, -1)
+                    if w >= 0 and interval < (w + 1) * INTERVALS + 2
                 ]
             )
             who, what = b'"u%d"' % dice.randrange(users), b'"k%d"' % int(dice.expovariate(0.4))
             wrote.append(
-                (source, offset[source], interval, WINDOW + window * SLOTS * HOUR, who, what, dice.randrange(-50, 51))
+                (
+                    source,
+                    offset[source],
+                    interval,
+                    WINDOW + window * INTERVALS * HOUR,
+                    who,
+                    what,
+                    dice.randrange(-50, 51),
+                )
             )
         if wrote:
             log.append(block_of(wrote))
@@ -233,8 +242,8 @@ def slow_lists(services: Services, events: list[Event]) -> Increments:
     for (start, _user), mine in lists.items():
         last = (start - WINDOW) // HOUR + TRIGGERS - 1
         units = dict.fromkeys(services.settings.declared_keys, one)
-        if last <= LAST_SLOT:
-            for of_partition in told(services, last - lag).values():
+        if last <= LAST_INTERVAL:
+            for of_partition in feedback_of(services, last - lag).values():
                 units |= of_partition.get(start, {})
         unknown, public = [k for k in mine if k not in units], [k for k in mine if k in units]
         length = min(len(unknown), counted)
@@ -245,7 +254,7 @@ def slow_lists(services: Services, events: list[Event]) -> Increments:
         for key in public:
             unit = units[key]
             result[last, start, key][2] += unit if square <= norm else math.isqrt(unit * unit * norm // square)
-    return {place: row for place, row in result.items() if place[0] <= LAST_SLOT}
+    return {place: row for place, row in result.items() if place[0] <= LAST_INTERVAL}
 
 
 def blocks(runner: Runner) -> list[tuple[int, bounded.BoundedBlock]]:
@@ -518,7 +527,9 @@ def test_state_of_a_window_is_dropped_when_its_last_trigger_has_closed(
     ours = services(strategy, max_records_per_user=20)
     log, events = random_log(seed, ours.config_digest)
     # What the last interval itself brings must go as well.
-    assert {(5, WINDOW), (9, WINDOW + SLOTS * HOUR)} <= {(interval, start) for interval, start, _ in slow(ours, events)}
+    assert {(5, WINDOW), (9, WINDOW + INTERVALS * HOUR)} <= {
+        (interval, start) for interval, start, _ in slow(ours, events)
+    }
     runner = Followed(Bound, ours, tmp_path / "s", BY_USER_PARTITION)
     most = 0
     for end in range(len(log) + 1):
@@ -526,12 +537,12 @@ def test_state_of_a_window_is_dropped_when_its_last_trigger_has_closed(
         while runner.commit(1):
             closed = runner.commits[-1].meta["closed"]
             open_windows = {
-                start for _, _, interval, start, *_ in events if (start - WINDOW) // HOUR + SLOTS + 2 > closed + 1
+                start for _, _, interval, start, *_ in events if (start - WINDOW) // HOUR + INTERVALS + 2 > closed + 1
             }
             tables = defaultdict(set)
             for key in runner.state():
                 if key[:1] != b"o":
-                    tables[key[:1]].add(WINDOW + number_of(key[1:]) * SLOTS * HOUR)
+                    tables[key[:1]].add(WINDOW + number_of(key[1:]) * INTERVALS * HOUR)
             assert set(tables) <= ({b"u", b"k", b"i"} if strategy == "closing" else {b"u"})
             for starts in tables.values():
                 assert starts <= open_windows
@@ -759,7 +770,7 @@ def test_a_last_interval_measures_who_came_whenever_that_was(at: int, tmp_path: 
 
 def test_windows_that_nobody_came_to_are_closed_one_by_one_and_measure_nothing(tmp_path: Path) -> None:
     ours = services("closing")
-    runner = run(ours, closed(ours, [], LAST_SLOT), tmp_path / "s")
+    runner = run(ours, closed(ours, [], LAST_INTERVAL), tmp_path / "s")
     assert block_bytes(runner) == []
     assert set(ticks(runner)[0]) >= {5, 9, 13}
     assert not any(commit.puts for commit in runner.commits)

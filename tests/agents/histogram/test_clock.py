@@ -35,7 +35,7 @@ SETTINGS = {
     "producer": configured("producer"),
     "replay": configured("replay", until="1970-01-01T00:00:50Z"),
 }
-LAST_REPLAY_SLOT = 49
+LAST_REPLAY_INTERVAL = 49
 
 
 def clock_of(kind: str, *, closed: int = -1, end: int | None = None) -> Clock:
@@ -61,7 +61,7 @@ class SlowClock:
             while stamp >= CALENDAR.boundary(self.closed + 1) + GRACE:
                 self.closed += 1
         if self.kind == "replay":
-            self.closed = max(self.closed, min(own - 1, LAST_REPLAY_SLOT))
+            self.closed = max(self.closed, min(own - 1, LAST_REPLAY_INTERVAL))
         too_far = False
         if self.kind == "producer":
             following = [interval for interval, at in self.cuts if offset < at]
@@ -95,7 +95,7 @@ def test_places_and_cuts_do_not_depend_on_how_the_log_was_fetched(log: Any) -> N
     slow = SlowClock(kind, closed, cuts)
     wanted = [slow.place(stamp, offset) for stamp, offset in zip(stamps, offsets, strict=True)]
     for bounds in ([0, len(stamps)], [0, *splits, len(stamps)], list(range(len(stamps) + 1))):
-        for told in (True, False):
+        for known in (True, False):
             clock = clock_of(kind, closed=closed)
             for interval, at in cuts:
                 clock.cuts.asked(interval, at)
@@ -107,7 +107,7 @@ def test_places_and_cuts_do_not_depend_on_how_the_log_was_fetched(log: Any) -> N
                 )
                 intervals += placed.interval.tolist()
                 far += placed.too_far.tolist()
-                if told and end > start:  # the task tells the position after some fetches and not after others
+                if known and end > start:  # the task passes the position after some fetches and not after others
                     clock.moved(offsets[end - 1] + 1)
             assert list(zip(intervals, far, strict=True)) == wanted
             clock.moved(offsets[-1] + 1)
@@ -270,7 +270,7 @@ def test_the_end_of_an_archive_closes_everything_before_until_and_no_wall_clock_
     clock.moved(9)
     assert clock.closed == 7
     clock.moved(10)
-    assert clock.closed == LAST_REPLAY_SLOT
+    assert clock.closed == LAST_REPLAY_INTERVAL
 
 
 def test_an_archive_must_say_where_it_ends_or_somebodys_last_record_would() -> None:
@@ -281,7 +281,7 @@ def test_an_archive_must_say_where_it_ends_or_somebodys_last_record_would() -> N
 def test_stamps_beyond_until_close_no_interval_beyond_it() -> None:
     clock = clock_of("replay", end=2)
     clock.place(np.array([7_500, 10**12]), np.array([0, 1]), **PLACE)
-    assert clock.closed == LAST_REPLAY_SLOT
+    assert clock.closed == LAST_REPLAY_INTERVAL
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What bound is told about published keys: complete or not at all, and never more than was published by then."""
+"""What bound knows about published keys: complete or not at all, and never more than was published by then."""
 
 import threading
 from types import SimpleNamespace
@@ -150,7 +150,7 @@ def test_what_a_purged_topic_still_holds_of_a_window_that_is_over_harms_nobody()
 
 # ---- units: what `closing` tells of the published keys once in a window -------------------------------------------------
 
-TOLD = 3
+KNOWN = 3
 """The interval at which the tests' release tells them of the first window."""
 
 
@@ -159,22 +159,22 @@ def with_units(units: dict[bytes, int], *, first: int = 1, new: tuple[bytes, ...
     publishes anything."""
     index = index_of()
     number = 0
-    for interval in range(TOLD + 1):
-        news = [key for key, since in ((b"1", first), *((key, TOLD) for key in new)) if since == interval]
+    for interval in range(KNOWN + 1):
+        news = [key for key, since in ((b"1", first), *((key, KNOWN) for key in new)) if since == interval]
         number += len(news)
-        told = {FIRST: units} if interval == TOLD else None
-        index.take(record(0, interval, {FIRST: news}, {FIRST: number}, units=told), 2 * interval)
-        index.take(record(1, interval, {FIRST: []}, {FIRST: 0}, units={FIRST: {}} if told else None), 2 * interval + 1)
+        given = {FIRST: units} if interval == KNOWN else None
+        index.take(record(0, interval, {FIRST: news}, {FIRST: number}, units=given), 2 * interval)
+        index.take(record(1, interval, {FIRST: []}, {FIRST: 0}, units={FIRST: {}} if given else None), 2 * interval + 1)
     return index
 
 
 def test_units_are_those_that_were_told_and_0_for_keys_that_are_not_public() -> None:
     index = with_units({b"1": 7, b"2": 1 << 20}, new=(b"2",))
-    found = index.units(FIRST, TOLD, [b"2", b"3", b"1", b""])
+    found = index.units(FIRST, KNOWN, [b"2", b"3", b"1", b""])
     assert found.tolist() == [1 << 20, 0, 7, 0]
     assert found.dtype == np.int64
-    assert index.units(FIRST, TOLD, []).tolist() == []
-    assert index.units(SECOND, TOLD, [b"1"]).tolist() == [0]
+    assert index.units(FIRST, KNOWN, []).tolist() == []
+    assert index.units(SECOND, KNOWN, [b"1"]).tolist() == [0]
 
 
 def test_units_are_not_answered_before_every_partition_has_told_them() -> None:
@@ -207,26 +207,26 @@ def test_units_in_pieces_are_put_together() -> None:
 def test_a_published_key_without_a_unit_is_refused(units: dict[bytes, int], new: tuple[bytes, ...]) -> None:
     index = with_units(units, new=new)
     with pytest.raises(Refusal, match=r"lacks keys that were published in window=0"):
-        index.units(FIRST, TOLD, [b"3"])
-    assert index.known(FIRST, TOLD, [b"1"]).all()
+        index.units(FIRST, KNOWN, [b"3"])
+    assert index.known(FIRST, KNOWN, [b"1"]).all()
 
 
 def test_keys_told_again_with_their_unit_count_once_and_stay_published_since_they_were() -> None:
     index = with_units({b"1": 7})
-    index.take(record(0, TOLD + 1, {FIRST: [b"4"]}, {FIRST: 2}), 8)
-    index.take(record(1, TOLD + 1, {}, {FIRST: 0}), 9)
-    assert index.known(FIRST, TOLD + 1, [b"1", b"4"]).all()
+    index.take(record(0, KNOWN + 1, {FIRST: [b"4"]}, {FIRST: 2}), 8)
+    index.take(record(1, KNOWN + 1, {}, {FIRST: 0}), 9)
+    assert index.known(FIRST, KNOWN + 1, [b"1", b"4"]).all()
     assert index.known(FIRST, 0, [b"1"]).tolist() == [False]
-    for interval in range(1, TOLD + 1):
+    for interval in range(1, KNOWN + 1):
         assert index.known(FIRST, interval, [b"1"]).tolist() == [True]
-    # Published after the units were told: no unit, and none is missing.
-    assert index.units(FIRST, TOLD, [b"1", b"4"]).tolist() == [7, 0]
+    # Published after the units were known: no unit, and none is missing.
+    assert index.units(FIRST, KNOWN, [b"1", b"4"]).tolist() == [7, 0]
 
 
 def test_units_are_forgotten_with_their_window() -> None:
     index = with_units({b"1": 7})
-    for interval in range(TOLD + 1, 2 * CALENDAR.triggers):
-        assert index.units(FIRST, TOLD, [b"1"]).tolist() == [7 if interval <= CALENDAR.last_interval(0) else 0]
+    for interval in range(KNOWN + 1, 2 * CALENDAR.triggers):
+        assert index.units(FIRST, KNOWN, [b"1"]).tolist() == [7 if interval <= CALENDAR.last_interval(0) else 0]
         totals = {FIRST: 1} if interval <= CALENDAR.last_interval(0) else {}
         index.take(record(0, interval, {}, totals), 2 * interval)
         index.take(record(1, interval, {}, dict.fromkeys(totals, 0)), 2 * interval + 1)
@@ -237,17 +237,17 @@ def test_units_are_forgotten_with_their_window() -> None:
 def test_a_lost_record_is_noticed_though_its_keys_are_told_again_with_their_units(lost: int) -> None:
     """Found again they would count as published later than they were, and their records have other ranks."""
     index = index_of()
-    for interval in range(TOLD + 1):
+    for interval in range(KNOWN + 1):
         for partition in range(PARTITIONS):
             mine = partition == 0
-            units = {FIRST: {b"1": 7} if mine else {}} if interval == TOLD else None
+            units = {FIRST: {b"1": 7} if mine else {}} if interval == KNOWN else None
             news = {FIRST: [b"1"] if mine and interval == lost else []}
-            if not (mine and interval >= lost and interval < TOLD):
+            if not (mine and interval >= lost and interval < KNOWN):
                 index.take(
                     record(partition, interval, news, {FIRST: int(mine and interval >= lost)}, units=units), interval
                 )
     with pytest.raises(Refusal, match="lacks keys"):
-        index.known(FIRST, TOLD - 1, [b"1"])
+        index.known(FIRST, KNOWN - 1, [b"1"])
 
 
 @pytest.mark.parametrize(
@@ -379,7 +379,7 @@ def test_another_topic_of_the_same_name_is_read_from_its_start(started: Any) -> 
     wait_for(lambda: index.complete(0))
 
 
-def test_foreign_records_are_told_to_whoever_asks(started: Any) -> None:
+def test_foreign_records_are_raised_to_the_reader(started: Any) -> None:
     log = Log([b"{}"])
     index = started(log)
 

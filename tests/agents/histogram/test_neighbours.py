@@ -100,7 +100,7 @@ def services(kind: str, strategy: str, **bounds: int) -> Services:
 
 
 def raw_logs(seed: int, kind: str) -> list[list[Event]]:
-    """Events of six users, who spell themselves in several ways; keys and amounts are a user's own, so they can be told apart."""
+    """Events of six users, who spell themselves in several ways. Keys and amounts are a user's own, to be distinguishable."""
     dice = random.Random(seed)
     spellings: dict[str, list[Any]] = {
         "u0": [1, 1.0],

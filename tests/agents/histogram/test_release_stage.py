@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from susurrus.agents.histogram import release as release_module
-from susurrus.agents.histogram.intervals import number_of, ordered
+from susurrus.agents.histogram.intervals import ordered
 from susurrus.agents.histogram.release import Release
 from susurrus.agents.histogram.table import chain_key
 from susurrus.agents.runtime.services import Services
@@ -27,14 +27,14 @@ from susurrus.topics.bounded import BoundedBlock
 from susurrus.topics.packing import Kind, kind_of
 from susurrus.topics.partitioner import partition as partition_of
 from tests.agents.released import settings
-from tests.agents.stages import EPOCH, SECRET, WINDOW, Runner, Written, services_of, tick_behind
+from tests.agents.stages import EPOCH, SECRET, WINDOW, Runner, Written, number_of, services_of, tick_behind
 
 HOUR = 3_600_000
-SLOTS, LATE = 4, 2
-TRIGGERS = SLOTS + LATE
+INTERVALS, LATE = 4, 2
+TRIGGERS = INTERVALS + LATE
 SOURCES = 2
 WINDOWS = 3
-LAST = WINDOWS * SLOTS + LATE - 1
+LAST = WINDOWS * INTERVALS + LATE - 1
 FAR = WINDOW + 1000 * HOUR
 
 Row = tuple[int, int, int, bytes, int, int]
@@ -49,7 +49,7 @@ def services(*, charged: bool = True, **sections: Any) -> Services:
     configured = settings(
         start={"from": "earliest", "first_window": WINDOW, "epoch": EPOCH},
         window={
-            "length": SLOTS * HOUR, "trigger_every": HOUR, "allowed_lateness": LATE * HOUR, "origin": WINDOW,
+            "length": INTERVALS * HOUR, "trigger_every": HOUR, "allowed_lateness": LATE * HOUR, "origin": WINDOW,
             **sections.pop("window", {}),
         },
         bounds={"max_records_per_user": 2},
@@ -72,8 +72,8 @@ def random_rows(seed: int, *, keys: int = 12) -> list[Row]:
         window = dice.choice(
             [
                 w
-                for w in (interval // SLOTS, interval // SLOTS - 1)
-                if 0 <= w < WINDOWS and interval - w * SLOTS < TRIGGERS
+                for w in (interval // INTERVALS, interval // INTERVALS - 1)
+                if 0 <= w < WINDOWS and interval - w * INTERVALS < TRIGGERS
             ]
         )
         key = b'"k%d"' % int(dice.expovariate(4 / keys))
@@ -121,7 +121,7 @@ def log_of(rows: list[Row], digest: bytes, seed: int = 0, last: int = LAST, list
                     BoundedBlock(
                         partition=source,
                         interval=interval,
-                        window=np.array([WINDOW + row[2] * SLOTS * HOUR for row in mine], np.int64),
+                        window=np.array([WINDOW + row[2] * INTERVALS * HOUR for row in mine], np.int64),
                         keys=[row[3] for row in mine],
                         users=users,
                         weight=users << 20,
@@ -131,12 +131,12 @@ def log_of(rows: list[Row], digest: bytes, seed: int = 0, last: int = LAST, list
             )
         for window in range(WINDOWS):
             found = {key: row for (of, w, key), row in (lists or {}).items() if (of, w) == (source, window)}
-            if found and interval == window * SLOTS + TRIGGERS - 1:
+            if found and interval == window * INTERVALS + TRIGGERS - 1:
                 zeros = np.zeros(len(found), np.int64)
                 block = BoundedBlock(
                     partition=source,
                     interval=interval,
-                    window=zeros + WINDOW + window * SLOTS * HOUR,
+                    window=zeros + WINDOW + window * INTERVALS * HOUR,
                     keys=list(found),
                     users=zeros,
                     weight=zeros,
@@ -176,7 +176,7 @@ def slow(
 ) -> Published:
     """Every key at every trigger.
 
-    units, errors: where given, they are filled with the units told and the standard errors of visits at last triggers.
+    units, errors: where given, they are filled with the units known and the standard errors of visits at last triggers.
     """
     strategy, columns = services.strategy, len(services.strategy.plan.columns)
     source = NoiseSource(
@@ -184,7 +184,7 @@ def slow(
     )
     result: Published = {}
     declared = set(services.settings.declared_keys)
-    told: Units = {} if units is None else units
+    known: Units = {} if units is None else units
     for window in range(WINDOWS + 1):
         noise = source.window(window)
         states: dict[bytes, bytes] = {}
@@ -192,10 +192,10 @@ def slow(
             users: dict[bytes, int] = defaultdict(int)
             sums: dict[bytes, int] = defaultdict(int)
             for _, interval, of, key, number, paid in rows:
-                if of == window and interval - window * SLOTS + 1 == trigger:
+                if of == window and interval - window * INTERVALS + 1 == trigger:
                     users[key] += number
                     sums[key] += paid
-            start, closing = WINDOW + window * SLOTS * HOUR, None
+            start, closing = WINDOW + window * INTERVALS * HOUR, None
             measured: dict[bytes, list[int]] = defaultdict(lambda: [0, 0, 0])
             if trigger == TRIGGERS and strategy.lists is not None:
                 for (_, of, key), row in (lists or {}).items():
@@ -204,7 +204,7 @@ def slow(
             for key in sorted({*states, *users, *declared, *measured}):
                 if trigger == TRIGGERS and strategy.lists is not None:
                     public = (1 << 20) * (key in declared)
-                    numbers = np.array([[*measured[key], told.get((start, key), public)]], np.int64).T
+                    numbers = np.array([[*measured[key], known.get((start, key), public)]], np.int64).T
                     closing = ListSums(users=numbers[0], weight=numbers[1], public_weight=numbers[2], unit=numbers[3])
                 step = strategy.step(
                     trigger,
@@ -223,7 +223,7 @@ def slow(
                 if step.published[0]:
                     result[start, trigger, key] = step.estimates[0].tolist()
                     if strategy.lists is not None and trigger == TRIGGERS - strategy.plan.parameters.lag:
-                        told[start, key] = slow_unit(int(step.estimates[0, 0]))
+                        known[start, key] = slow_unit(int(step.estimates[0, 0]))
                     if errors is not None and trigger == TRIGGERS:
                         errors[start, key] = float(step.std_errors[0, 0])
     return result
@@ -247,8 +247,8 @@ def said(runner: Runner) -> list[tuple[int, int, int]]:
 
 
 # The last window has begun when the one before it takes its last late records.
-PLACES = [(w, t) for w in range(WINDOWS + 1) for t in range(1, TRIGGERS + 1) if w * SLOTS + t - 1 <= LAST]
-ALL_TRIGGERS = {(WINDOW + w * SLOTS * HOUR, t) for w, t in PLACES}
+PLACES = [(w, t) for w in range(WINDOWS + 1) for t in range(1, TRIGGERS + 1) if w * INTERVALS + t - 1 <= LAST]
+ALL_TRIGGERS = {(WINDOW + w * INTERVALS * HOUR, t) for w, t in PLACES}
 
 
 def run(
@@ -348,11 +348,11 @@ def test_increments_that_are_lost_or_come_twice_are_refused_before_their_interva
 
 @pytest.mark.parametrize("seed", range(2))
 def test_every_interval_tells_bound_which_keys_are_new_and_how_many_there_are(seed: int, tmp_path: Path) -> None:
-    """In the transaction that publishes them, also at an interval that publishes nothing; and nobody is told without a lag."""
+    """In the transaction that publishes them, also at an interval that publishes nothing; and without a lag nothing is written."""
     ours = services(privacy={"strategy": "adaptive"}, keys={"declared": ["k3", "nobody"]})
     rows = random_rows(seed)
     runner = run(ours, log_of(rows, ours.config_digest), tmp_path / "s", seed=seed)
-    index, told = ours.published_keys, []
+    index, known = ours.published_keys, []
     assert index is not None
     index.clear()
     since: dict[tuple[int, bytes], int] = {}
@@ -361,7 +361,7 @@ def test_every_interval_tells_bound_which_keys_are_new_and_how_many_there_are(se
     assert len(since) > 10
     for offset, (_, partition, _, value, _) in enumerate(runner.to("published-keys")):
         block = published_keys.decode(value or b"")
-        told += [(window, key, block.interval) for window, key in zip(block.window.tolist(), block.keys, strict=True)]
+        known += [(window, key, block.interval) for window, key in zip(block.window.tolist(), block.keys, strict=True)]
         assert (partition, block.partition) == (0, 0)
         index.take(value or b"", offset)
         for window in block.totals:  # refuses where its keys are not as many as it should have
@@ -371,7 +371,7 @@ def test_every_interval_tells_bound_which_keys_are_new_and_how_many_there_are(se
                 or block.interval == (window - WINDOW) // HOUR + TRIGGERS - 1
             )
         assert index.complete(block.interval)
-    assert sorted(told) == sorted((*place, interval) for place, interval in since.items())
+    assert sorted(known) == sorted((*place, interval) for place, interval in since.items())
     assert sum(name.endswith("published-keys") for name, *_ in runner.written) == LAST + 1
     for commit in runner.commits:
         topics = [output.topic for output in commit.outputs]
@@ -406,7 +406,7 @@ def test_closing_tells_a_unit_of_every_key_published_when_the_last_trigger_looks
                 assert block.interval == (start - WINDOW) // HOUR + TRIGGERS - 1 - lag
                 found[start, key] = unit
         index.take(value or b"", offset)
-        for start in range(WINDOW, WINDOW + LAST * HOUR, SLOTS * HOUR):
+        for start in range(WINDOW, WINDOW + LAST * HOUR, INTERVALS * HOUR):
             # What bound asks once release has got as far; refused where keys lack a unit.
             if block.interval == (start - WINDOW) // HOUR + TRIGGERS - 1 - lag:
                 keys = [b'"nobody"', b'"unheard of"', *sorted({key for _, key in since})]
@@ -419,10 +419,10 @@ def test_closing_tells_a_unit_of_every_key_published_when_the_last_trigger_looks
     if lag == TRIGGERS - 1:
         assert {key for _, key in wanted} >= {b'"nobody"', b'"k3"'}
     # Each window's last trigger was measured with these units: the slow reference keeps its own.
-    told: Units = {}
+    known: Units = {}
     errors: dict[tuple[int, bytes], float] = {}
-    assert rows_of == slow(ours, rows, lists, units=told, errors=errors)
-    assert told == wanted
+    assert rows_of == slow(ours, rows, lists, units=known, errors=errors)
+    assert known == wanted
     last = {
         (row.window, json.dumps(row.key).encode()): row.values["visits"].std_error
         for row in (histogram.decode_row(value or b"") for _, _, _, value, _ in runner.to("histogram"))
@@ -457,7 +457,7 @@ def test_units_are_kept_from_when_they_are_told_until_the_last_trigger(tmp_path:
     while runner.commit(1, now=FAR):
         closed = runner.commits[-1].meta["closed"]
         stored = {
-            (WINDOW + number_of(name[1:]) * SLOTS * HOUR, name[9:]): int.from_bytes(value, "little")
+            (WINDOW + number_of(name[1:]) * INTERVALS * HOUR, name[9:]): int.from_bytes(value, "little")
             for name, value in runner.state().items()
             if name[:1] == b"w"
         }
@@ -557,7 +557,7 @@ def test_a_replay_with_other_lists_is_refused_before_anything_is_published(
     log = log_of(rows, ours.config_digest, lists=lists)
     runner.feed(log, len(log))
     runner.commit(TRIGGERS, now=FAR)
-    assert said(runner)[-1][:2] == (WINDOW + SLOTS * HOUR, TRIGGERS - SLOTS)
+    assert said(runner)[-1][:2] == (WINDOW + INTERVALS * HOUR, TRIGGERS - INTERVALS)
     before: Written = list(runner.written)
     place = next(place for place in lists if place[1] == 0)
     numbers = list(lists.pop(place))
@@ -573,9 +573,9 @@ def test_a_replay_with_other_lists_is_refused_before_anything_is_published(
         ReplayMismatch, match=rf"trigger={TRIGGERS} of window={WINDOW} was published from different data"
     ):
         runner.commit(now=FAR)
-    # The replay tells bound again what it told before, and publishes nothing.
-    told = [row for row in runner.written[len(before) :] if row[0] != ours.topic("published-keys")]
-    assert told == []
+    # The replay sends bound the same feedback again, and publishes nothing.
+    known = [row for row in runner.written[len(before) :] if row[0] != ours.topic("published-keys")]
+    assert known == []
     runner.close()
 
 
@@ -708,7 +708,7 @@ def test_a_windows_state_is_gone_when_its_last_trigger_is_published(strategy: st
     while runner.commit(1, now=FAR):
         windows = {int.from_bytes(key[1:9], "big") - (1 << 63) for key in runner.state()}
         closed = runner.commits[-1].meta["closed"]
-        assert all(w * SLOTS + TRIGGERS - 1 > closed for w in windows)
+        assert all(w * INTERVALS + TRIGGERS - 1 > closed for w in windows)
         most = max(most, len(windows))
     assert most == 2
     assert {key[1:9] for key in runner.state()} == {ordered(WINDOWS)}

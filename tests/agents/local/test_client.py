@@ -202,7 +202,7 @@ class TestBoundedAndOrderly:
         counts = client.counts
         assert (counts.accepted, counts.waiting, counts.dropped) == (10, 10, 7)
         assert client.close(0.0) == 10
-        # Taken back: a report that arrived after its device was told it had failed would be made twice.
+        # Taken back: a report that arrived after its device had been notified of its failure would be made twice.
         assert (client.counts.failed, client.counts.waiting) == (10, 0)
 
     def test_or_waits_for_room(self, embedded: Broker) -> None:

@@ -13,7 +13,7 @@ from susurrus.topics import threshold as threshold_codec
 from susurrus.topics.dead_letter import decode_headers
 from susurrus.topics.reports import Reports, encode, encode_one
 from tests.broker import Broker
-from tests.local_pipeline import SLOT, client_of, estimates, local_pipeline, until, values
+from tests.local_pipeline import INTERVAL, client_of, estimates, local_pipeline, until, values
 
 
 def test_clients_switch_and_every_report_counts_once(kafka: Broker, tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ def test_rows_are_what_the_topic_document_says(kafka: Broker, tmp_path: Path) ->
         assert json.loads(message.key()) == {"slot": row["slot_start"]}
         assert row["filtered_sum"] is not None
         assert row["mean"]["estimate"] == pytest.approx(row["sum"]["estimate"] / row["count"])
-        assert message.timestamp()[1] % SLOT == 0
+        assert message.timestamp()[1] % INTERVAL == 0
 
 
 def test_codes_of_reports_survive_the_wire() -> None:

@@ -8,7 +8,7 @@ from susurrus.topics.estimate import Estimate
 from susurrus.topics.histogram import Measured
 from susurrus.topics.timestamps import format_time
 
-SLOT = 60_000
+INTERVAL = 60_000
 START = 1_767_225_600_000
 
 
@@ -19,8 +19,8 @@ def rows(means: np.ndarray, error: float, versions: list[int] | None = None, cou
         variance += (error * count) ** 2
         found.append(
             Estimate(
-                interval_start=format_time(START + index * SLOT),
-                interval_end=format_time(START + (index + 1) * SLOT),
+                interval_start=format_time(START + index * INTERVAL),
+                interval_end=format_time(START + (index + 1) * INTERVAL),
                 count=count,
                 sum=Measured(mean * count, error * count),
                 mean=Measured(mean, error),
@@ -37,7 +37,7 @@ def rows(means: np.ndarray, error: float, versions: list[int] | None = None, cou
 
 def test_a_range_is_the_difference_of_running_sums() -> None:
     published = rows(np.array([1.0, 2.0, 4.0, 8.0]), 0.5)
-    found = range_sum(published, START + SLOT, START + 3 * SLOT)
+    found = range_sum(published, START + INTERVAL, START + 3 * INTERVAL)
     assert (found.count, found.sum) == (200, 600.0)
     assert found.sum == published[2].running_sum.estimate - published[0].running_sum.estimate
     difference = published[2].running_sum.std_error ** 2 - published[0].running_sum.std_error ** 2
@@ -47,7 +47,7 @@ def test_a_range_is_the_difference_of_running_sums() -> None:
 def test_a_steady_level_is_averaged_and_its_error_is_smaller() -> None:
     rng = np.random.default_rng(0)
     published = rows(5.0 + rng.normal(0, 1.0, 200), 1.0)
-    start, end = START + 150 * SLOT, START + 200 * SLOT
+    start, end = START + 150 * INTERVAL, START + 200 * INTERVAL
     plain, filtered = range_sum(published, start, end), filtered_sum(published, start, end)
     assert filtered.standard_error < 0.8 * plain.standard_error
     assert abs(filtered.sum - 5.0 * 50 * 100) < 4 * filtered.standard_error
@@ -55,7 +55,7 @@ def test_a_steady_level_is_averaged_and_its_error_is_smaller() -> None:
 
 def test_intervals_of_an_older_threshold_enter_by_their_plain_sums() -> None:
     published = rows(np.array([100.0, 100.0, 7.0, 7.0]), 0.001, [1, 1, 2, 2])
-    found = filtered_sum(published, START, START + 4 * SLOT)
+    found = filtered_sum(published, START, START + 4 * INTERVAL)
     assert found.sum == pytest.approx(21_400, rel=1e-3)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from susurrus.agents.cli.ledger import told
+from susurrus.agents.cli.ledger import plan_lines
 from susurrus.agents.cli.main import app
 from susurrus.agents.histogram.services import HistogramServices
 from susurrus.agents.histogram.settings import HistogramSettings
@@ -115,9 +115,9 @@ def test_by_default_it_begins_behind_everything_published_and_costs_nothing_twic
     assert begins(plan) == (TODAY + DAY, "latest")
     assert (plan.number, plan.again, plan.forgotten, plan.windows_left) == (2, (), (), None)
     assert [(p.window, p.trigger) for p in plan.unfinished] == [(TODAY, 3)]
-    lines = " ".join(told(plan, "page-views"))
+    lines = " ".join(plan_lines(plan, "page-views"))
     assert "epoch 1 (abababab) ends, epoch 2 begins" in lines
-    assert "Left unfinished, at the trigger they have reached: 1995-08-04T00:00:00Z (3 of 4)" in lines
+    assert "Left unfinished at the trigger reached so far: 1995-08-04T00:00:00Z (3 of 4)" in lines
     assert "nothing is charged twice" in lines
     # Also where something was published of windows that are still to come: another calendar, another clock.
     assert work([said(TODAY + 5 * DAY, 1)]).plan(NOW).first_window == TODAY + 6 * DAY
@@ -141,7 +141,7 @@ def test_the_current_window_is_read_again_from_its_beginning_and_charged_again(
     assert again.delta == pytest.approx(2e-9)
     epsilon = again.spend.epsilon_total(again.delta)
     assert delta_gaussian(again.spend.mu, epsilon) + again.spend.delta_selection <= again.delta
-    lines = " ".join(told(plan, "page-views"))
+    lines = " ".join(plan_lines(plan, "page-views"))
     assert "Published a second time, and charged epsilon=6, delta=1e-09" in lines
     assert f"in 2 epochs: epsilon={epsilon:.4g} at delta=2e-09" in lines
 
@@ -153,7 +153,7 @@ def test_every_window_from_the_first_on_is_listed_and_counted_with_all_its_epoch
     assert [a.epochs for a in plan.again] == [2] * 6 + [3, 2]
     assert plan.again[6].trigger == 2  # of the newest epoch, which readers show
     assert (plan.number, begins(plan)[1]) == (3, "earliest")
-    assert " and 3 more" in " ".join(told(plan, "page-views"))
+    assert " and 3 more" in " ".join(plan_lines(plan, "page-views"))
 
 
 def test_charges_that_the_log_has_lost_are_entered_again(work: Any) -> None:
@@ -166,9 +166,9 @@ def test_charges_that_the_log_has_lost_are_entered_again(work: Any) -> None:
     ]
     assert {(c.epsilon, c.mu) for c in plan.forgotten} == {(plan.guarantee.epsilon, plan.guarantee.mu)}
     assert (plan.before, plan.number) == ("", 3)  # higher than anything that readers have seen
-    lines = " ".join(told(plan, "page-views"))
+    lines = " ".join(plan_lines(plan, "page-views"))
     assert "the epoch that the ledger has lost ends, epoch 3 begins" in lines
-    assert "The log of charges has lost 2 that progress tells of" in lines
+    assert "The log of charges has lost 2 windows that the progress topic shows" in lines
 
 
 def test_the_number_is_higher_than_any_that_was_seen_also_where_the_ledger_is_older(work: Any) -> None:
@@ -181,7 +181,7 @@ def test_a_budget_that_does_not_allow_it_forbids_it_before_anything_is_done(work
     budget = {"budget": {"epsilon": 12.0, "delta": 1e-8}}
     allowed = work(log, first_window="current", **budget).plan(NOW)
     assert allowed.windows_left is not None
-    assert f"The budget allows it, and {allowed.windows_left} more" in " ".join(told(allowed, "p"))
+    assert f"The budget allows it, and {allowed.windows_left} more" in " ".join(plan_lines(allowed, "p"))
     assert work(log, **budget).plan(NOW).windows_left == allowed.windows_left + 1
     many = [said(TODAY - n * DAY) for n in range(allowed.windows_left + 2)]
     with pytest.raises(BudgetExhausted, match="would be exceeded"):

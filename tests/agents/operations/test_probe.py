@@ -176,10 +176,10 @@ def test_a_certificate_that_nobody_vouches_for_ends_the_worker(guarded: Guarded)
         ("secure", "PLAINTEXT", "speaks TLS"),
         ("secure", "SASL_PLAINTEXT", "speaks TLS"),
         ("password", "PLAINTEXT", "closes the connection; use the protocol of this listener (SASL_PLAINTEXT?)"),
-        ("open", "SASL_PLAINTEXT", "wants no user and no password"),
+        ("open", "SASL_PLAINTEXT", "takes no user and no password"),
     ],
 )
-def test_the_protocol_of_another_listener_is_told(
+def test_the_protocol_of_another_listener_is_reported(
     guarded: Guarded, listener: str, protocol: str, sentence: str
 ) -> None:
     properties = {**(SASL if protocol.startswith("SASL") else {}), "security.protocol": protocol}
@@ -290,9 +290,9 @@ def test_what_passes_by_itself_is_said_and_waited_for(monkeypatch: pytest.Monkey
     found = [probe.Trouble("no broker", waits=True), probe.Trouble("no topics", waits=True), probe.Fit(3, 8)]
     monkeypatch.setattr(probe, "look", lambda pipeline: found.pop(0))
     monkeypatch.setattr(probe, "_PAUSE_SECONDS", (0.0,))
-    told: list[str] = []
-    assert probe.wait_until_fit(pipeline_of(settings_for("localhost:9092", {})), told.append) == probe.Fit(3, 8)
-    assert told == ["no broker", "no topics", ""]
+    shown: list[str] = []
+    assert probe.wait_until_fit(pipeline_of(settings_for("localhost:9092", {})), shown.append) == probe.Fit(3, 8)
+    assert shown == ["no broker", "no topics", ""]
 
 
 def test_what_somebody_must_mend_ends_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:

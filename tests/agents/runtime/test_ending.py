@@ -1,4 +1,4 @@
-"""The last resort, in processes of its own: whatever hangs, a process that was told to stop ends, with a code that tells how."""
+"""The last resort, in processes of its own: a process ends after a signal even if something hangs, with a code that says how."""
 
 import re
 import signal
@@ -20,7 +20,7 @@ ENDING.seconds = 4.0
 ENDING.listen()
 signal.signal(signal.SIGTERM, ENDING.leave)
 def hang(library):
-    "Inside C for ever, whatever signal comes: a mutex that is locked twice."
+    "Inside C without end, for any signal: a mutex that is locked twice."
     mutex = ctypes.create_string_buffer(64)
     library.pthread_mutex_lock(mutex)
     print("ready", flush=True)

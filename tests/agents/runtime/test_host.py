@@ -28,7 +28,7 @@ def test_a_directory_is_made_and_nothing_is_left_in_it(tmp_path: Path) -> None:
     assert list((tmp_path / "a" / "b").iterdir()) == []
 
 
-def test_a_file_in_the_way_is_told(tmp_path: Path) -> None:
+def test_a_file_in_the_way_is_reported(tmp_path: Path) -> None:
     file = tmp_path / "state"
     file.write_text("")
     assert problem(file) == f'worker.data_directory="{file}": File exists; a file is in the way; name a directory'
@@ -37,7 +37,7 @@ def test_a_file_in_the_way_is_told(tmp_path: Path) -> None:
     )
 
 
-def test_a_directory_that_cannot_be_made_is_told() -> None:
+def test_a_directory_that_cannot_be_made_is_reported() -> None:
     found = problem(Path("/proc/self/susurrus"))
     assert found.startswith('worker.data_directory="/proc/self/susurrus": ')
     assert found.endswith(f"let user {os.getuid()} write there, or name another directory")
@@ -51,7 +51,7 @@ def test_a_directory_that_cannot_be_made_is_told() -> None:
         (fcntl, "flock", errno.ENOLCK, "name a directory on a local file system, with locks (flock)"),
     ],
 )
-def test_a_disk_that_does_not_do_is_told(
+def test_a_disk_that_does_not_do_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: Any, name: str, code: int, advice: str
 ) -> None:
     def fail(*_: Any) -> None:

@@ -1,4 +1,4 @@
-"""The ledger as tasks see it: founding, joining, and what a member with other settings is told."""
+"""The ledger as tasks see it: beginning, joining, and the refusal of a member with other settings."""
 
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -136,7 +136,7 @@ def test_the_second_worker_finds_what_the_initializer_wrote(join: Callable[..., 
     assert again.start.offsets == {0: 0, 1: 0}
 
 
-def test_a_pipeline_that_is_founded_again_under_its_name_gets_another_epoch(
+def test_a_pipeline_that_begins_again_under_its_name_gets_another_epoch(
     join: Callable[..., Listed], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Same name, configuration, secret and even the same millisecond: only an epoch from dice keeps the noise from coming back."""
@@ -150,7 +150,7 @@ def test_a_pipeline_that_is_founded_again_under_its_name_gets_another_epoch(
     assert {len(epoch) for epoch in epochs} == {16}
 
 
-def test_an_epoch_that_does_not_show_yet_is_not_founded_a_second_time(join: Callable[..., Listed]) -> None:
+def test_an_epoch_that_does_not_show_yet_is_not_begun_a_second_time(join: Callable[..., Listed]) -> None:
     epoch = join().epoch
     for shown in range(3):
         assert join(shown=shown).epoch == epoch
@@ -161,7 +161,7 @@ SEEN = Progress(window=WINDOW, trigger=7, of_triggers=9, partition=0, of_partiti
 
 
 @pytest.mark.parametrize("start", [{}, {"epoch": "ab"}, {"epoch": "cd"}])
-def test_a_pipeline_that_has_published_is_not_founded_a_second_time(
+def test_a_pipeline_that_has_published_is_not_begun_a_second_time(
     join: Callable[..., Listed], start: dict[str, str]
 ) -> None:
     """Not with the same epoch either, where the configuration names it: its noise was drawn over other data."""
@@ -169,7 +169,7 @@ def test_a_pipeline_that_has_published_is_not_founded_a_second_time(
         join(public=Public(SEEN), start=start)
     assert not join(only_ask=True).log
     assert join(public=Public()).epoch
-    assert join(public=Public(SEEN)).epoch  # it is founded: release compares
+    assert join(public=Public(SEEN)).epoch  # it has begun: release compares
 
 
 def test_an_initializer_that_another_one_has_overtaken_does_not_take_its_triggers_for_an_earlier_life(
@@ -181,7 +181,7 @@ def test_an_initializer_that_another_one_has_overtaken_does_not_take_its_trigger
 
     class Overtaken(Public):
         def refresh(self) -> None:
-            """Meanwhile the other has founded, and released."""
+            """Meanwhile the other has begun, and released."""
             other.log[:] = records
 
     assert join(public=Overtaken(SEEN)).epoch == other.epoch
@@ -218,7 +218,7 @@ STREAM: dict[str, Any] = {
 }
 
 
-def test_a_stream_that_has_published_is_not_founded_a_second_time_either(
+def test_a_stream_that_has_published_is_not_begun_a_second_time_either(
     join: Callable[..., Listed], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(Refusal, match=r"topic=t\.p\.private-stream has been written, but .* is empty.*a new name"):
@@ -239,13 +239,13 @@ def test_another_configuration_is_refused_by_the_names_of_its_fields(join: Calla
         join(digest=b"e" * 32, bounds={"max_records_per_user": 3})
 
 
-def test_another_secret_is_refused_and_neither_secret_is_told(join: Callable[..., Listed]) -> None:
+def test_another_secret_is_refused_and_neither_secret_is_shown(join: Callable[..., Listed]) -> None:
     ledger = join()
-    with pytest.raises(Refusal, match="the secret is another one") as refused:
+    with pytest.raises(Refusal, match="the secret differs from the one") as refused:
         join(secret=b"\x5b" * 32)
-    told = str(refused.value).encode() + b"".join(value or b"" for _, value in ledger.log)
-    assert SECRET not in told
-    assert SECRET.hex().encode() not in told
+    shown = str(refused.value).encode() + b"".join(value or b"" for _, value in ledger.log)
+    assert SECRET not in shown
+    assert SECRET.hex().encode() not in shown
     join()
 
 
@@ -255,7 +255,7 @@ def test_who_asks_before_joining_hears_the_same_and_nothing_while_there_is_no_pi
     assert not join(only_ask=True, secret=b"\x5b" * 32).log  # asking founds nothing
     join()
     join(only_ask=True)
-    with pytest.raises(Refusal, match="the secret is another one"):
+    with pytest.raises(Refusal, match="the secret differs from the one"):
         join(only_ask=True, secret=b"\x5b" * 32)
     with pytest.raises(Refusal, match=r"\(fields: bounds\)"):
         join(only_ask=True, digest=b"e" * 32, bounds={"max_records_per_user": 3})
@@ -267,7 +267,7 @@ def test_who_asks_before_joining_hears_the_same_and_nothing_while_there_is_no_pi
     join(only_ask=True, secret=b"\x5b" * 32)  # the tasks will ask again
 
 
-def test_a_compacted_raw_topic_is_refused_before_anything_is_founded(
+def test_a_compacted_raw_topic_is_refused_before_anything_is_begun(
     join: Callable[..., Listed], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """There, one user's record deletes another's: no bound on one user's influence could hold."""

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
+from susurrus.agents.runtime.batch import Batch
 from susurrus.agents.runtime.task import PartitionTask
 from susurrus.agents.runtime.transaction import Aborted
-from susurrus.agents.runtime.transport import Batch
 
 
 class Taking:

@@ -9,9 +9,9 @@ from confluent_kafka import KafkaError
 
 from susurrus.agents.runtime import task as task_module
 from susurrus.agents.runtime import transaction
+from susurrus.agents.runtime.batch import Batch
 from susurrus.agents.runtime.task import PartitionTask
 from susurrus.agents.runtime.transaction import Fenced
-from susurrus.agents.runtime.transport import Batch
 from susurrus.mechanisms.errors import Refusal
 
 

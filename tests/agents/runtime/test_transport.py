@@ -25,7 +25,8 @@ from faust.transport.drivers import aiokafka as driver
 from faust.types import TP
 
 from susurrus.agents.runtime import transport
-from susurrus.agents.runtime.transport import Batch, BatchConsumer, BatchConsumerThread, _flat, take_whole_batches
+from susurrus.agents.runtime.batch import Batch
+from susurrus.agents.runtime.transport import BatchConsumer, BatchConsumerThread, _flat, take_whole_batches
 
 TPS = [TP("raw", 0), TP("raw", 1), TP("by-user", 0)]
 
@@ -99,7 +100,7 @@ def test_a_batch_that_faust_dropped_frees_its_place(fetches: Fetches) -> None:
 def test_a_batch_that_faust_dropped_frees_its_place_in_the_end_whoever_refers_to_it(
     fetches: Fetches, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A frame in some traceback does, and the collector is told to look rarely."""
+    """A frame in some traceback does, and the collector is set to look rarely."""
     consumer = consumer_of(set(TPS))
     held = [get(consumer, {TPS[0]}), get(consumer, {TPS[0]})]
     monkeypatch.setattr(transport, "_LOST_SECONDS", 0.0)
@@ -171,7 +172,7 @@ class Aiokafka:
         self.sought_meanwhile: int | None = None
         self.thread: Any = None
         self.asked = 0
-        self.told: list[tuple[TP, str]] = []
+        self.reported: list[tuple[TP, str]] = []
         self.aside: dict[TP, tuple[str, float]] = {}
 
     async def fetched_records(self, partitions: set[Any], **_: Any) -> dict[Any, list[list[Any]]]:
@@ -195,7 +196,7 @@ class Aiokafka:
 
 def fetch(consumer: Aiokafka, active: set[TP]) -> dict[TP, Batch]:
     thread = BatchConsumerThread.__new__(BatchConsumerThread)
-    transport = SimpleNamespace(on_trouble=lambda tp, reason: consumer.told.append((tp, reason)))
+    transport = SimpleNamespace(on_trouble=lambda tp, reason: consumer.reported.append((tp, reason)))
     thread.consumer, thread.sought = SimpleNamespace(flow_active=True, transport=transport), {}
     thread._aside = consumer.aside
     consumer.thread = thread
@@ -259,14 +260,14 @@ def test_a_partition_that_cannot_be_read_is_put_aside_for_a_while_and_said(monke
     consumer = Aiokafka(RAW, 100)
     consumer.brings, consumer.fails = ([read(100)], 101), CorruptRecordException()
     assert fetch(consumer, {TPS[0]}) == {}
-    [(place, reason)] = consumer.told
+    [(place, reason)] = consumer.reported
     assert place == TPS[0]
     assert reason.startswith("topic=raw partition=0 cannot be read (CorruptRecordException): a record batch is damaged")
     assert fetch(consumer, {TPS[0]}) == {}
-    assert consumer.asked == len(consumer.told) == 1
+    assert consumer.asked == len(consumer.reported) == 1
     consumer.aside = {tp: (what, 0.0) for tp, (what, _) in consumer.aside.items()}  # a while later
     assert fetch(consumer, {TPS[0]}) == {}
-    assert consumer.asked == len(consumer.told) == 2
+    assert consumer.asked == len(consumer.reported) == 2
     consumer.aside, consumer.fails = {tp: (what, 0.0) for tp, (what, _) in consumer.aside.items()}, None
     consumer.brings, brings = ([], 100), consumer.brings
     assert fetch(consumer, {TPS[0]}) == {}
@@ -299,7 +300,7 @@ def test_what_concerns_the_whole_consumer_is_no_trouble_of_a_partition(error: ty
     consumer.fails = error("g")
     with pytest.raises(error):
         fetch(consumer, {TPS[0]})
-    assert consumer.told == []
+    assert consumer.reported == []
 
 
 @pytest.mark.parametrize("sought", [40, 100, 160])

@@ -1,7 +1,7 @@
 """Ranks that follow the output: every transcript keeps a user within the norm the noise was made for, a broken rule does not.
 
 The broken rule, here `give_back`, returns a rank to its user once the key is public. Each key by itself would still be
-weighed by the law, only one rank would be given more than once.
+weighed by the distribution, only one rank would be given more than once.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""The closing measurement: whole lists weighed within their norm, accounted beside the stream, and told apart from broken ones.
+"""The closing measurement: whole lists weighed within their norm, accounted beside the stream, and distinguished from broken ones.
 
 Whatever is public, one user's weights may not exceed what the noise at the last trigger was made for. Three broken rules
 do: `unscaled`, every key that counts weighs 1; `uncut`, keys beyond the cut weigh as much as those before it; `unshrunk`,

@@ -378,8 +378,8 @@ def test_no_two_published_numbers_share_their_noise(setting: Any, room: int) -> 
     series = np.stack(rows).reshape(plan.triggers, len(keys), -1)
     measured = sorted({strategy.source.index(source) for source in strategy.source})
     for seen in (series, series[1:]):  # the first trigger draws what the later ones remember
-        told = {tuple(seen[:, key, column].tolist()) for key in range(len(keys)) for column in measured}
-        assert len(told) == len(keys) * len(measured)
+        seen_by_key = {tuple(seen[:, key, column].tolist()) for key in range(len(keys)) for column in measured}
+        assert len(seen_by_key) == len(keys) * len(measured)
 
 
 def test_declared_keys_are_published_from_the_first_trigger_without_data(setting: Any) -> None:

@@ -13,7 +13,6 @@ from susurrus.mechanisms.local.threshold import (
     Distribution,
     choose_threshold,
     expected_squared_error,
-    remove_trailing_zeros,
     round_up,
 )
 from susurrus.mechanisms.local.wave import SquareWave
@@ -89,12 +88,6 @@ class TestChoice:
     def test_no_horizon_is_refused(self) -> None:
         with pytest.raises(ConfigurationError, match="values=0"):
             choose_threshold(Distribution(np.array([0.0, 1.0]), np.array([1.0])), 1.0, 0)
-
-    def test_trailing_zeros_go_and_the_rest_sums_to_one(self) -> None:
-        frequencies = np.array([0.5, 0.3, 0.1, 1e-6, 0, 0, 0, 0, 0.1])
-        np.testing.assert_allclose(remove_trailing_zeros(frequencies), np.array([5, 3, 1, 0, 0, 0, 0, 0, 0]) / 9)
-        short = np.array([0.5, 0, 0, 0.5])
-        np.testing.assert_allclose(remove_trailing_zeros(short), short)
 
     @pytest.mark.parametrize(
         ("theta", "rounded"), [(38.98123, 38.99), (1.0, 1.0), (0.00123456, 0.001235), (99999.0, 100000.0)]

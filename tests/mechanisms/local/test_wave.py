@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.mechanisms.local.randomness import Words
-from susurrus.mechanisms.local.reconstruction import Transition, em, ems, maximise, smooth
+from susurrus.mechanisms.local.reconstruction import Transition, maximise, smooth
 from susurrus.mechanisms.local.wave import SquareWave, half_width, place, unplace
 from susurrus.mechanisms.local.window import GRID
 from tests.samples import samples
@@ -130,10 +130,12 @@ class TestMaximise:
         wave, rng = SquareWave(2.0, 100.0), np.random.default_rng(5)
         values = np.clip(rng.normal(40, 8, 65_536), 0, 100)
         truth = np.histogram(values, 64, (0, 100))[0] / values.size
-        for method in (em, ems):
-            found = method(wave, wave.randomise(values, seeded(6)), buckets=64, outputs=256)
+        counts = wave.bucket_counts(wave.randomise(values, seeded(6)), 256)
+        edges = np.linspace(0.0, 1.0, 65)
+        for smoothing, tolerance in ((False, 1e-3 * math.exp(2.0)), (True, 1e-3)):
+            found = maximise(Transition(wave, edges, 256), counts, smoothing=smoothing, tolerance=tolerance)
             assert np.abs(np.cumsum(found) - np.cumsum(truth)).max() < 0.04
-        wrong = em(SquareWave(1.0, 100.0), wave.randomise(values, seeded(6)), buckets=64, outputs=256)
+        wrong = maximise(Transition(SquareWave(1.0, 100.0), edges, 256), counts, tolerance=1e-3 * math.exp(1.0))
         assert np.abs(np.cumsum(wrong) - np.cumsum(truth)).max() > 0.04
 
     def test_smoothing_keeps_the_total_and_spreads_a_spike(self) -> None:

@@ -11,7 +11,7 @@ from susurrus.mechanisms.stream.quantile import SmoothQuantile
 from susurrus.mechanisms.stream.table import PakTable, TopsTable, stream_address
 from susurrus.mechanisms.stream.tops import Tops
 
-TOPS = Tops.default(bound=100, epsilon=0.5, holdout=20, range_limit=1024, fanout=4, smoothing=1)
+TOPS = Tops.of(bound=100, epsilon=0.5, holdout=20, range_limit=1024, fanout=4, smoothing=1)
 QUANTILE = SmoothQuantile(bound=100, epsilon=0.8, delta=1e-5, holdout=20, tail=0.1, beta_tail=0.05)
 PAK = Pak(threshold=QUANTILE, epsilon=1.0, horizon=20 + 64)
 TABLES = {"tops": lambda: TopsTable(TOPS), "pak": lambda: PakTable(PAK)}

@@ -11,7 +11,7 @@ from susurrus.mechanisms.stream.smoothers import Smoother, guess_weights, guesse
 from susurrus.mechanisms.stream.tops import LeafReleases, StreamState, Tops
 
 SETTINGS = {"bound": 100, "epsilon": 0.5, "holdout": 64, "range_limit": 4096, "fanout": 4, "smoothing": 1}
-MECHANISMS = {"default": Tops.default(**SETTINGS), "paper": Tops.paper(**SETTINGS)}
+MECHANISMS = {"default": Tops.of(**SETTINGS), "paper": Tops.of(**SETTINGS, adaptive=False)}
 
 
 def noise(name: str = "p") -> WindowNoise:
@@ -77,7 +77,7 @@ class TestStateMachine:
 
 @given(cuts=st.lists(st.integers(1, 1999), max_size=6))
 def test_what_is_held_of_a_long_holdout_is_its_histogram(cuts):
-    mechanism = Tops.default(bound=100, epsilon=0.5, holdout=3000, range_limit=4096)
+    mechanism = Tops.of(bound=100, epsilon=0.5, holdout=3000, range_limit=4096)
     state, values = mechanism.start(), series(2000)
     for batch in np.split(values, sorted(set(cuts))):
         mechanism.collect(state, batch)
@@ -152,7 +152,7 @@ class TestErrorBars:
 
 def test_filtered_running_sum_of_the_agent_is_the_readers():
     """The Kalman form (``advance``) and the dense form (``ReleasedStream``) agree with no layer below the blocks."""
-    mechanism = Tops.default(bound=100, epsilon=0.5, holdout=64, range_limit=64, fanout=4, smoothing=1)
+    mechanism = Tops.of(bound=100, epsilon=0.5, holdout=64, range_limit=64, fanout=4, smoothing=1)
     assert mechanism.base.layers == 2
     state, columns = run(mechanism, [series(64 + 64)], noise())
     trees = [mechanism.menu[entry] for entry in columns["entry"][:: mechanism.base.leaves].tolist()]

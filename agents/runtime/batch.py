@@ -1,0 +1,29 @@
+"""One fetch of one partition, as the transport hands it to a task and the task to its stage.
+
+It stands apart from `transport` so that a stage, and with it every configuration, loads without Faust.
+"""
+
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from susurrus.agents.kafka.offset import Offset
+
+
+@dataclass(eq=False, slots=True, weakref_slot=True)
+class Batch:
+    """What one fetch brought of one partition: every committed record with start <= offset < end."""
+
+    start: Offset
+    end: Offset
+    records: list[Any] = field(repr=False)  # raw data: a log message must never show it
+    generation: int
+    finished: bool = False
+    offered: bool = False
+    """Whether an agent has handed it to a task. The task then always finishes it."""
+    born: float = field(default_factory=time.monotonic)
+
+    def finish(self) -> None:
+        """Give the records back; called once the task has turned them into columns."""
+        self.records = []
+        self.finished = True
