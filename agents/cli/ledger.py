@@ -117,8 +117,8 @@ def plan_lines(plan: "Plan", name: str) -> Iterator[str]:
         )
     if plan.forgotten:
         yield (
-            f"The log of charges has lost {len(plan.forgotten)} windows that the progress topic shows. They are entered again, "
-            "at the cost that the configuration gives now."
+            f"The log of charges lacks charged windows: the progress topic shows {len(plan.forgotten)} more. They are entered "
+            "again, at the cost that the configuration gives now."
         )
     if plan.windows_left is None:
         yield "No [budget] is set, so nothing limits it."

@@ -185,8 +185,8 @@ class Replay(Clock):
 
     kind = "replay"
     meaning = (
-        "an archive sorted by time in each partition; its end closes everything. Its topic needs retention.ms = -1, because records "
-        "with old stamps would expire at once"
+        "an archive sorted by time in each partition; its end closes everything. Its topic needs retention.ms = -1, because "
+        "records with old stamps would expire at once"
     )
     accepts = (CREATE_TIME, LOG_APPEND_TIME)
     live = False

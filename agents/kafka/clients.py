@@ -21,6 +21,9 @@ log = logging.getLogger(__name__)
 
 REQUEST_SECONDS = 30.0
 _UNKNOWN_TOPIC_ID = ""
+_COORDINATOR_MOVES = (
+    KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.COORDINATOR_LOAD_IN_PROGRESS
+)  # fmt: skip
 
 
 class Record(NamedTuple):
@@ -256,17 +259,22 @@ def no_topic(*topics: str) -> MendableRefusal:
 def group_of(
     admin: AdminClient, group: str, *, seconds: float = REQUEST_SECONDS, rights: bool = False
 ) -> ConsumerGroupDescription | None:
-    """What the coordinator knows of a consumer group, None where nobody has ever been in it. rights: with what this user may do.
+    """What the coordinator knows of a consumer group; None where nobody has ever been in it. rights: with what this user may do.
 
-    Raises KafkaException for any other answer, or none.
+    Asks again for ``seconds`` while a coordinator starts or moves. Raises KafkaException for any other answer, or none.
     """
-    asked = admin.describe_consumer_groups([group], include_authorized_operations=rights, request_timeout=seconds)
-    try:
-        return asked[group].result()
-    except KafkaException as error:
-        if error.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND:
-            return None
-        raise
+    deadline = time.monotonic() + seconds
+    while True:
+        asked = admin.describe_consumer_groups([group], include_authorized_operations=rights, request_timeout=seconds)
+        try:
+            return asked[group].result()
+        except KafkaException as error:
+            code = error.args[0].code()
+            if code == KafkaError.GROUP_ID_NOT_FOUND:
+                return None
+            if code not in _COORDINATOR_MOVES or time.monotonic() > deadline:
+                raise
+        time.sleep(0.2)
 
 
 def is_fenced(error: KafkaError) -> bool:

@@ -179,7 +179,7 @@ class Tops:
         smoother: Smoother = Smoother.MEAN,
         adaptive: bool = True,
     ) -> Self:
-        """ToPS with the causal filter, the adaptive split and the sharper threshold; as published if not `adaptive`."""
+        """ToPS with the causal filter, the adaptive split and the sharper threshold; as published if not adaptive."""
         base = _base(range_limit, epsilon, fanout, smoothing)
         if not 1 <= holdout < 2**32:
             raise ConfigurationError(f"holdout={holdout}: between 1 and 2^32 values are needed for the threshold")

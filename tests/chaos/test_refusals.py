@@ -325,7 +325,7 @@ def test_pipelines_on_one_raw_topic_share_a_budget_and_the_one_that_exceeds_it_p
             assert "budget: epsilon=6.5, delta=1e-08 would be exceeded" in row.reason
             assert "nothing of it was published" in row.reason
             assert row.action == "raise [budget] in the open, or stop the pipeline"
-        assert row_of(other, "bound", 0).state == "running"
+        wait_for(lambda: row_of(other, "bound", 0).state == "running", "the other stages run", seconds=PATIENCE)
         assert other.public() == {"histogram": {}, "latest": {}, "progress": {}}
         # The first has what it paid for, also after a restart.
         pipeline.start()

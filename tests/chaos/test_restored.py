@@ -196,7 +196,7 @@ def test_an_older_copy_of_the_internal_topics_is_refused_and_a_new_charged_epoch
     # While anybody runs there is no other epoch.
     said = command(pipeline, "--yes")
     assert said.returncode == 2
-    assert "has members=1 at 127.0.0.1, and nobody may run while an epoch ends" in one_line(said.stderr)
+    assert "has members=1 at 127.0.0.1, but no worker may run while an epoch ends" in one_line(said.stderr)
     assert worker.stop() == 0, worker.tail()
     assert estimates(pipeline) == before
 
@@ -249,7 +249,7 @@ def test_a_copy_from_before_the_beginning_founds_nothing_and_what_its_charges_ha
     assert said.returncode == 0, said.stderr
     print(said.stdout)
     assert "the epoch that the ledger has lost ends, epoch 2 begins" in said.stdout
-    assert "The log of charges has lost 1 that progress tells of" in said.stdout
+    assert "The log of charges lacks charged windows: the progress topic shows 1 more" in said.stdout
     life.start()
     wait_for(lambda: len(charged(pipeline)) == 2, "the new epoch is charged, too", seconds=60)
     assert charged(pipeline) == [(epoch, pipeline.settings.window.origin) for epoch in (old, epoch_of(pipeline))]

@@ -168,7 +168,7 @@ def test_charges_that_the_log_has_lost_are_entered_again(work: Any) -> None:
     assert (plan.before, plan.number) == ("", 3)  # higher than anything that readers have seen
     lines = " ".join(plan_lines(plan, "page-views"))
     assert "the epoch that the ledger has lost ends, epoch 3 begins" in lines
-    assert "The log of charges has lost 2 windows that the progress topic shows" in lines
+    assert "The log of charges lacks charged windows: the progress topic shows 2 more" in lines
 
 
 def test_the_number_is_higher_than_any_that_was_seen_also_where_the_ledger_is_older(work: Any) -> None:
