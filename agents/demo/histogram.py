@@ -19,7 +19,7 @@ from susurrus.agents.histogram.reader import HistogramReader, Snapshot
 from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.kafka.embedded import PARTITIONS
 from susurrus.agents.operations.drawing import GREY, Z95, key_text
-from susurrus.mechanisms.histogram.registry import build_strategy
+from susurrus.agents.pipelines import pipeline_of
 from susurrus.topics.histogram import Measured, Row
 
 _SECTIONS: Final = """\
@@ -146,7 +146,7 @@ def picture(snapshot: Snapshot, log: WebLog, settings: HistogramSettings, *, row
             f"count of what was kept; a host counts for its first {limit} urls, so {found.dropped:.1%} is left out.",
         ),
         *promise(
-            build_strategy(settings.plan()).guarantee.sentence(),
+            pipeline_of(settings).guarantee(),
             "Here a user is a host, and the window is the day. The demo made its own secret for the noise; a real "
             "pipeline gets one from its operator and keeps it: anyone who has it can remove the noise.",
         ),

@@ -5,6 +5,8 @@ raw ──route──▶ by-user ──bound──▶ bounded ──release─�
 
 import hashlib
 from collections.abc import Iterator
+from functools import cached_property
+from typing import Any
 
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
@@ -21,7 +23,7 @@ from susurrus.agents.runtime.pipeline import Pipeline, StageSpec
 from susurrus.agents.types.durations import format_duration
 from susurrus.mechanisms.calendar import WindowStart
 from susurrus.mechanisms.histogram.registry import build_strategy
-from susurrus.mechanisms.histogram.strategy import Need
+from susurrus.mechanisms.histogram.strategy import Need, Strategy
 from susurrus.topics.spec import HISTOGRAM
 from susurrus.topics.timestamps import format_time
 
@@ -45,6 +47,11 @@ class Histogram(Pipeline[HistogramSettings]):
             StageSpec("release", topic("bounded"), "release-changelog", Release, purge=True),
         )
 
+    @cached_property
+    def strategy(self) -> Strategy[Any]:
+        """The mechanism. Its accounting is solved once. Raises ConfigurationError where it refuses its numbers."""
+        return build_strategy(self.settings.plan())
+
     def digest(self) -> bytes:
         """The configuration's and the plan's digest together."""
         both = super().digest() + self.settings.plan().digest()
@@ -52,8 +59,7 @@ class Histogram(Pipeline[HistogramSettings]):
 
     def services(self) -> HistogramServices:
         """As for every kind, and the strategy."""
-        settings = self.settings
-        strategy = build_strategy(settings.plan())
+        settings, strategy = self.settings, self.strategy
         common = super().services()
         published_keys = reader = None
         if Need.PUBLISHED_KEYS in strategy.needs:
@@ -91,7 +97,7 @@ class Histogram(Pipeline[HistogramSettings]):
 
     def guarantee(self) -> str:
         """Per user and window."""
-        return build_strategy(self.settings.plan()).guarantee.sentence()
+        return self.strategy.guarantee.sentence()
 
     def summary(self) -> Iterator[tuple[str, str]]:
         """User, key, columns, calendar, bounds, beginning, promise and what it costs."""
@@ -116,7 +122,7 @@ class Histogram(Pipeline[HistogramSettings]):
         yield "begins", f"{begins}{first} (clock: {settings.clock.kind})"
         yield "privacy", f"epsilon {privacy.epsilon:g}, delta {privacy.delta:g}, strategy {privacy.strategy}"
         grids = {column.name: column.grid for column in settings.measured_columns}
-        yield from build_strategy(settings.plan()).costs(grids)
+        yield from self.strategy.costs(grids)
 
     def progress(self, first_window: int | None, charged: int, charged_all: int) -> str:
         """The first window, and the windows charged."""

@@ -71,15 +71,10 @@ class Release(IntervalStage[BoundedBlock]):
         self._triggers = services.calendar.triggers
         self._pad = settings.window.publication_pad
         self._live = settings.clock.chosen.live
-        self._declared = [
-            key
-            for key, target in zip(
-                settings.declared_keys,
-                partition_of(settings.declared_keys, settings.topics.bounded_partitions).tolist(),
-                strict=True,
-            )
-            if target == partition
-        ]
+        self._published = settings.layout.published
+        declared = settings.declared_keys
+        targets = partition_of(declared, settings.topics.bounded_partitions).tolist()
+        self._declared = [key for key, target in zip(declared, targets, strict=True) if target == partition]
         self._declared_set = frozenset(self._declared)
         self._noise: NoiseSource
         self._chain_key = b""
@@ -409,7 +404,7 @@ class Release(IntervalStage[BoundedBlock]):
                 strategy=self._strategy.plan.strategy,
                 epoch=services.ledger.epoch,
             )
-            columns = [column.rows(estimates, std_errors) for column in services.settings.layout.published]
+            columns = [column.rows(estimates, std_errors) for column in self._published]
             encoded_keys, values = histogram_codec.encode_rows(release, keys, columns)
             for topic in ("histogram", "latest"):
                 messages = [
