@@ -15,8 +15,9 @@ import pytest
 from deploy.kafka import KafkaUnavailableError
 from tests import broker, registry, sharing
 from tests.broker import Broker
+from tests.guarded import Guarded, guarded_broker
 
-_ONE_EACH_RUN = {"kafka_cluster": "cluster", "schema_registry": "registry"}
+_ONE_EACH_RUN = {"kafka_cluster": "cluster", "schema_registry": "registry", "guarded": "guarded broker"}
 """Fixtures that only one of xdist's workers shall set up -> the group of tests that it gets."""
 _REAL = {"kafka", "lone_broker", *_ONE_EACH_RUN}
 _HOST = pytest.StashKey[sharing.Host]()
@@ -59,6 +60,13 @@ def lone_broker() -> Iterator[Broker]:
 
 
 @pytest.fixture(scope="session")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
+    """A real broker with TLS, passwords and rights (tests/guarded.py)."""
+    with guarded_broker(tmp_path_factory.mktemp("guarded")) as found:
+        yield found
+
+
+@pytest.fixture(scope="session")
 def embedded() -> Iterator[Broker]:
     """librdkafka's in-process broker; no transactions are filtered, and topics appear when first named."""
     with broker.embedded_broker() as found:
@@ -97,6 +105,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         pytest.skip(_NO_TIME)
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Whoever asks for a real broker or registry is marked ``broker``, so that ``-m "not broker"`` needs no discipline."""
     for item in items:
@@ -124,7 +133,7 @@ def _group(items: list[pytest.Item]) -> None:
         if shared:
             item.add_marker(pytest.mark.xdist_group(shared[0]))
         elif not named and not item.get_closest_marker("broker"):
-            item.add_marker(pytest.mark.xdist_group(str(item.path)))
+            item.add_marker(pytest.mark.xdist_group(item.location[0]))
         (waiting if item.get_closest_marker("broker") else computing).append(item)
     # The first case of every test before the second of any: a campaign may be short of time.
     cases = Counter[str]()

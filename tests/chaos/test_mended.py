@@ -4,7 +4,6 @@ All is there when the worker looks at the start (tests/agents/operations/test_pr
 """
 
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,37 +16,15 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from deploy.kafka import KafkaCluster, Node, free_ports
+from deploy.kafka import free_ports
 from susurrus.agents.kafka.topics import create_topics
-from tests.broker import Broker, started, wait_for
+from tests.broker import Broker, wait_for
 from tests.chaos.conftest import Once, published_in_peace
 from tests.chaos.test_refusals import PATIENCE, SMALL, raw_topic, refused, wait_until_refused
+from tests.guarded import PRINCIPAL, SASL, Guarded
 from tests.pipeline import Pipeline, Public
 
 pytestmark = [pytest.mark.chaos, pytest.mark.broker]
-
-USER = "User:susurrus"
-PASSWORD = "hunter2"
-
-
-class GuardedCluster(KafkaCluster):
-    """A broker that lets everybody do everything on its own listener, and asks for a name and for rights on a second one."""
-
-    def __init__(self, port: int) -> None:
-        super().__init__(1, short_lived=True)
-        self.port = port
-
-    def _server_properties(self, node: Node) -> dict[str, str]:
-        plain = "org.apache.kafka.common.security.plain.PlainLoginModule required"
-        properties = super()._server_properties(node)
-        return properties | {
-            "listeners": f"{properties['listeners']},GUARDED://127.0.0.1:{self.port}",
-            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,GUARDED:SASL_PLAINTEXT",
-            "listener.name.guarded.sasl.enabled.mechanisms": "PLAIN",
-            "listener.name.guarded.plain.sasl.jaas.config": f'{plain} user_susurrus="{PASSWORD}";',
-            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-            "super.users": "User:ANONYMOUS",
-        }
 
 
 class Rights:
@@ -59,7 +36,7 @@ class Rights:
     def _binding(self, kind: ResourceType, name: str, operation: AclOperation, *, deny: bool) -> AclBinding:
         pattern = ResourcePatternType.LITERAL if deny else ResourcePatternType.PREFIXED
         permission = AclPermissionType.DENY if deny else AclPermissionType.ALLOW
-        return AclBinding(kind, name, pattern, USER, "*", operation, permission)
+        return AclBinding(kind, name, pattern, PRINCIPAL, "*", operation, permission)
 
     def allow(self, kind: ResourceType, prefix: str, *operations: AclOperation) -> None:
         """Rights on everything that begins so."""
@@ -75,19 +52,10 @@ class Rights:
     def give_back(self, kind: ResourceType, name: str) -> None:
         """What ``deny`` took away."""
         wanted = AclBindingFilter(
-            kind, name, ResourcePatternType.LITERAL, USER, None, AclOperation.ANY, AclPermissionType.DENY
+            kind, name, ResourcePatternType.LITERAL, PRINCIPAL, None, AclOperation.ANY, AclPermissionType.DENY
         )
         for future in self._broker.admin().delete_acls([wanted]).values():
             assert len(future.result(30)) > 0
-
-
-@pytest.fixture(scope="module")
-def guarded() -> Iterator[tuple[Broker, str]]:
-    """A broker with an authorizer, and the address at which it asks who is there."""
-    [port] = free_ports(1)
-    cluster = GuardedCluster(port)
-    with started(cluster):
-        yield Broker(cluster.bootstrap_servers, description="a broker with rights"), f"127.0.0.1:{port}"
 
 
 Calm = tuple[str, Public]
@@ -105,10 +73,10 @@ def calm(kafka: Broker, once: Once, tmp_path_factory: pytest.TempPathFactory) ->
     return once("mended", lambda: calm_on(kafka, tmp_path_factory.mktemp("mended")))
 
 
-@pytest.fixture(scope="module")
-def guarded_calm(guarded: tuple[Broker, str], tmp_path_factory: pytest.TempPathFactory) -> Calm:
+@pytest.fixture(scope="session")
+def guarded_calm(guarded: Guarded, tmp_path_factory: pytest.TempPathFactory) -> Calm:
     """On the broker with rights."""
-    return calm_on(guarded[0], tmp_path_factory.mktemp("guarded"))
+    return calm_on(guarded.broker, tmp_path_factory.mktemp("guarded"))
 
 
 @pytest.mark.parametrize(
@@ -142,7 +110,6 @@ def test_a_topic_that_is_missing_is_named_and_once_created_the_worker_goes_on(
         wait_for(lambda: not refused(pipeline), "nothing is refused any more", seconds=PATIENCE)
 
 
-@pytest.mark.xdist_group("guarded broker")
 @pytest.mark.parametrize(
     ("kind", "name", "operation", "said", "way_out"),
     [
@@ -160,7 +127,7 @@ def test_a_topic_that_is_missing_is_named_and_once_created_the_worker_goes_on(
     ids=["write", "read", "describe", "transactional id"],
 )
 def test_a_right_that_is_missing_is_named_and_once_granted_the_worker_goes_on(
-    guarded: tuple[Broker, str],
+    guarded: Guarded,
     guarded_calm: Calm,
     tmp_path: Path,
     kind: ResourceType,
@@ -169,14 +136,8 @@ def test_a_right_that_is_missing_is_named_and_once_granted_the_worker_goes_on(
     said: str,
     way_out: str,
 ) -> None:
-    (broker, address), (raw, wanted) = guarded, guarded_calm
+    broker, (raw, wanted) = guarded.broker, guarded_calm
     rights = Rights(broker)
-    properties = {
-        "security.protocol": "SASL_PLAINTEXT",
-        "sasl.mechanism": "PLAIN",
-        "sasl.username": "susurrus",
-        "sasl.password": PASSWORD,
-    }
     with Pipeline(broker, tmp_path, raw, SMALL) as pipeline:
         prefix = f"{pipeline.settings.pipeline.prefix}."
         rights.allow(ResourceType.TOPIC, raw, AclOperation.READ, AclOperation.DESCRIBE, AclOperation.DESCRIBE_CONFIGS)
@@ -185,7 +146,7 @@ def test_a_right_that_is_missing_is_named_and_once_granted_the_worker_goes_on(
         rights.allow(ResourceType.TRANSACTIONAL_ID, prefix, AclOperation.WRITE, AclOperation.DESCRIBE)
         full = pipeline.settings.topic(name)
         full = full if kind is ResourceType.TOPIC else full.replace(".web.", ".web-")
-        pipeline.data["kafka"] = {"bootstrap_servers": address, "properties": properties}
+        pipeline.data["kafka"] = {"bootstrap_servers": guarded.password, "properties": SASL}
         pipeline.write_config()
         pipeline.data["kafka"] = {"bootstrap_servers": broker.bootstrap_servers}  # who asks for the status may see all
         with pipeline.held() as worker:

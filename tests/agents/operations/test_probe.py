@@ -4,8 +4,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +14,12 @@ from confluent_kafka.admin import (
     AclBindingFilter,
     AclOperation,
     AclPermissionType,
-    AdminClient,
     NewTopic,
     ResourcePatternType,
     ResourceType,
 )
 
-from deploy.kafka import KafkaCluster, Node, free_ports
+from deploy.kafka import free_ports
 from susurrus.agents.cli.status import _found as what_runs
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.kafka.topics import create_topics
@@ -29,65 +27,8 @@ from susurrus.agents.operations import probe
 from susurrus.agents.pipelines import pipeline_of, settings_from
 from susurrus.mechanisms.errors import ConfigurationError
 from tests.agents.operations.test_web import get
-from tests.agents.runtime.test_security import certificate
-from tests.broker import started, wait_for
-
-PASSWORD = "hunter2"
-PRINCIPAL = "User:susurrus"
-SASL = {
-    "security.protocol": "SASL_PLAINTEXT",
-    "sasl.mechanism": "PLAIN",
-    "sasl.username": "susurrus",
-    "sasl.password": PASSWORD,
-}
-
-
-class GuardedCluster(KafkaCluster):
-    """A broker with an authorizer and three listeners: whoever comes without a password may do all; ``susurrus`` what it is
-    given."""
-
-    def __init__(self, pem: Path, secure: int, plain: int) -> None:
-        super().__init__(1)
-        self.pem, self.secure, self.plain = pem, secure, plain
-
-    def _server_properties(self, node: Node) -> dict[str, str]:
-        module = "org.apache.kafka.common.security.plain.PlainLoginModule required"
-        properties = super()._server_properties(node)
-        listeners = f"SECURE://127.0.0.1:{self.secure},PASSWORD://127.0.0.1:{self.plain}"
-        properties |= {
-            "listeners": f"{properties['listeners']},{listeners}",
-            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SECURE:SASL_SSL,PASSWORD:SASL_PLAINTEXT",
-            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-            "super.users": "User:ANONYMOUS",
-            "listener.name.secure.ssl.keystore.type": "PEM",
-            "listener.name.secure.ssl.keystore.location": str(self.pem),
-        }
-        for name in ("secure", "password"):
-            properties[f"listener.name.{name}.sasl.enabled.mechanisms"] = "PLAIN"
-            properties[f"listener.name.{name}.plain.sasl.jaas.config"] = f'{module} user_susurrus="{PASSWORD}";'
-        return properties
-
-
-@dataclass(frozen=True)
-class Guarded:
-    """The addresses of the three listeners, and the authority of the secure one."""
-
-    open: str
-    password: str
-    secure: str
-    authority: Path
-
-    def admin(self) -> AdminClient:
-        return AdminClient({"bootstrap.servers": self.open})
-
-
-@pytest.fixture(scope="module")
-def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
-    pem, authority = certificate(tmp_path_factory.mktemp("tls"))
-    secure, plain = free_ports(2)
-    cluster = GuardedCluster(pem, secure, plain)
-    with started(cluster):
-        yield Guarded(cluster.bootstrap_servers, f"127.0.0.1:{plain}", f"127.0.0.1:{secure}", authority)
+from tests.broker import wait_for
+from tests.guarded import PASSWORD, PRINCIPAL, SASL, Guarded
 
 
 def settings_for(servers: str, properties: Mapping[str, Any], **sections: Any) -> Settings:

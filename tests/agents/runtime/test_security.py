@@ -1,9 +1,7 @@
 """SASL and TLS against a real broker: one set of librdkafka properties must open every client's door, and only that door."""
 
 import asyncio
-import datetime
 import gc
-import ipaddress
 import subprocess
 import sys
 import time
@@ -15,10 +13,6 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
 from deploy.kafka import KafkaCluster, Node, free_ports
 from susurrus.agents.config import secrets
@@ -29,10 +23,10 @@ from susurrus.agents.kafka.topics import create_topics
 from susurrus.agents.operations.status import collect
 from susurrus.agents.pipelines import load_settings, pipeline_of, settings_from
 from tests.broker import started
+from tests.guarded import PASSWORD, certificate
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("secure broker")]
 
-PASSWORD = "hunter2"
 PIPELINE = """
 [pipeline]
 name = "p"
@@ -89,32 +83,6 @@ class SecureCluster(KafkaCluster):
             f"{secure}.ssl.keystore.type": "PEM",
             f"{secure}.ssl.keystore.location": str(self.pem),
         }
-
-
-def certificate(directory: Path) -> tuple[Path, Path]:
-    """A self-signed certificate for 127.0.0.1: the broker's PEM with the key, and the authority's without."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "susurrus tests")])
-    now = datetime.datetime.now(datetime.UTC)
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(hours=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    public = made.public_bytes(serialization.Encoding.PEM)
-    private = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    (directory / "broker.pem").write_bytes(private + public)
-    (directory / "authority.pem").write_bytes(public)
-    return directory / "broker.pem", directory / "authority.pem"
 
 
 @pytest.fixture(scope="module")
