@@ -21,7 +21,7 @@ from susurrus.agents.operations.status import collect
 from susurrus.agents.pipelines import pipeline_of, settings_from
 from susurrus.agents.runtime.crash_points import POINTS
 from susurrus.topics import progress
-from tests.broker import Broker
+from tests.broker import Broker, wait_for
 from tests.forked import Child, fork_server
 
 SECRET = "5a" * 32
@@ -308,6 +308,10 @@ class Pipeline:
             for name, value in counters.items():
                 totals[name] = totals.get(name, 0) + value
         return totals
+
+    def wait_for_total(self, total: int, *names: str) -> None:
+        """Wait until these counters add up to the total. They follow the commits every few seconds."""
+        wait_for(lambda: sum(self.counters().get(name, 0) for name in names) == total, f"{names} are {total} in all")
 
 
 def archive_topic(broker: Broker, partitions: int) -> str:

@@ -225,7 +225,7 @@ def test_an_older_copy_of_the_internal_topics_is_refused_and_a_new_charged_epoch
     pairs = [(after[new, window, trigger][0], values[0]) for (_, window, trigger), values in before.items()]
     assert len({late - early for late, early in pairs}) > 3
     assert charged(pipeline) == [(old, pipeline.settings.window.origin), (new, pipeline.settings.window.origin)]
-    assert sum(pipeline.counters()[name] for name in ("kept", "capped")) == 52
+    pipeline.wait_for_total(52, "kept", "capped")
     status = command_line(pipeline)[1]
     assert f"epoch 2 ({new[:8]})" in status
     assert "2 windows charged" in status
@@ -264,7 +264,7 @@ def test_an_older_copy_of_routes_changelog_alone_counts_nobody_twice(life: Life)
         assert "so the changelog of route is an older copy, and records would count twice" in row.reason
         assert "run `susurrus ledger new-epoch`" in row.action
     assert estimates(pipeline) == before
-    assert pipeline.counters()["kept"] == 45
+    pipeline.wait_for_total(45, "kept")
 
 
 @pytest.mark.parametrize("point", ["before-fence", "after-fence", "after-ledger", "after-second-fence", "after-commit"])
@@ -303,7 +303,7 @@ def test_a_command_that_dies_leaves_one_epoch_or_the_other(kafka: Broker, tmp_pa
         mine = {place[2]: values[0] for place, values in found.items() if (place[0] != old) == new}
         assert sorted(mine) == [1, 2, 3, 4]
         assert abs(mine[4] - 200) < 150
-        wait_for(lambda: sum(pipeline.counters().get(name, 0) for name in ("kept", "capped")) == 200, "all are counted")
+        pipeline.wait_for_total(200, "kept", "capped")
         assert len(charged(pipeline)) == 1 + new
 
 
@@ -336,5 +336,4 @@ def test_a_frozen_worker_that_wakes_up_in_another_epoch_writes_nothing_of_the_ol
         wait_for(lambda: (new, begun, wanted) in estimates(pipeline), "the new epoch publishes", seconds=60)
         after = estimates(pipeline)
         assert {place: values for place, values in after.items() if place[0] == old} == before
-        # The counters follow every few seconds.
-        wait_for(lambda: sum(pipeline.counters().get(name, 0) for name in ("kept", "capped")) == 45, "all are counted")
+        pipeline.wait_for_total(45, "kept", "capped")
