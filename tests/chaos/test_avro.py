@@ -127,7 +127,7 @@ def test_a_schema_that_comes_late_is_waited_for_and_one_that_never_comes_is_give
     raw = kafka.create_topic(f"raw-{kafka.new_prefix()}", 1, {"message.timestamp.type": "LogAppendTime"})
     every, origin = 2_000, int(time.time() * 1000)
     live = {
-        "input": {"format": "avro", "registry": {"url": schema_registry, "patience": "30s"}},
+        "input": {"format": "avro", "registry": {"url": schema_registry, "patience": "15s"}},
         "start": {"from": "earliest", "first_window": format_time(origin)},
         "clock": {"kind": "broker", "until": None, "grace": "2s", "idle_grace": "3s"},
         "window": {"length": "10m", "trigger_every": every, "origin": format_time(origin)},
