@@ -68,7 +68,7 @@ class SecureCluster(KafkaCluster):
     """A broker with a second listener that wants TLS and a password."""
 
     def __init__(self, pem: Path, port: int) -> None:
-        super().__init__(1)
+        super().__init__(1, short_lived=True)
         self.pem, self.port = pem, port
 
     def _server_properties(self, node: Node) -> dict[str, str]:
