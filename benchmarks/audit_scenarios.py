@@ -41,12 +41,12 @@ DEFECTS = {
     "no plus one": "threshold at minimum_users instead of minimum_users + 1",
     "noise scale": "noise smaller by the square root of two",
     "rank given back": "adaptive: a user's rank is free again once its key is published",
-    "list not scaled": "closing: a key weighs the same however long its user's list is",
+    "list not scaled": "closing: a key weighs the same in lists of any length",
     "closing unpaid": "closing: the stream uses the whole budget, and the last trigger measures on top of that",
     "noise by prefix": "remembered noise is found by the first 32 bytes of a key",
     "epoch by name": "the epoch is made from the pipeline's name, so a pipeline begun again has its noise again",
     "dropped too early": "route drops what exceeds the caps in one fetch also where distinct keys are capped",
-    "growth at a tick": "a new raw partition counts from behind wherever source 0 stands when it sees it",
+    "growth at a tick": "a new raw partition counts from the current position of source 0, when source 0 sees it",
     "unknown id kept": "a schema id that was unknown once stays unknown to the worker",
 }
 MECHANISM_ONLY = ("rank given back",)
@@ -255,7 +255,7 @@ SCENARIOS: dict[str, Scenario] = {
         exposes=("no plus one",),
     ),
     "boundary, many triggers": Scenario(
-        what="keys that nobody else has, tested at every trigger",
+        what="keys that no other user has, tested at every trigger",
         keys=2,
         users=1,
         build=partial(boundary, others=0, keys=2),

@@ -1,7 +1,7 @@
 """The faults of a campaign, and the keeper that restarts workers. Used by benchmarks/campaign.py.
 
 A ``Crew`` is the workers of one pipeline. Each has a place: a data directory, a port for its pages, and a process that the keeper
-starts again when it ends, whatever its exit code, as Kubernetes would. An event may hold a place for itself meanwhile.
+starts again when it ends, with any exit code, as Kubernetes would. An event may reserve a place while it lasts.
 """
 
 import contextlib

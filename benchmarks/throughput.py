@@ -80,7 +80,7 @@ def fill(bootstrap_servers: str, records: int, triggers: int) -> Feed:
     producer = Producer(
         {
             "bootstrap.servers": bootstrap_servers,
-            "enable.idempotence": True,  # keeps each partition in time order, whatever is retried
+            "enable.idempotence": True,  # keeps each partition in time order, also after retries
             "linger.ms": 20,
             "log_level": 3,  # errors; a new broker's coordinators still loading is no news
             "compression.type": "lz4",
