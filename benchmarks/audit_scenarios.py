@@ -135,7 +135,7 @@ def make(
 
 
 def boundary(present: bool, *, others: int, keys: int) -> Input:
-    """`others` users bring every key, one user too few to open its gate. User 0 opens all gates."""
+    """Each key has `others` users of its own, one too few to open its gate. The user, number 0, opens all gates."""
     rows = [(1 + key * others + other, key, 1) for key in range(keys) for other in range(others)]
     return make(rows + [(0, key, 1) for key in range(keys) if present])
 
@@ -151,7 +151,7 @@ def spread(present: bool, *, records: int) -> Input:
 
 
 def over_the_caps(present: bool, *, cap: int, triggers: int) -> Input:
-    """As many keys as the cap allows, again at every trigger. A worker restarts before each trigger."""
+    """At every trigger the user brings as many new keys as the cap allows. A worker restarts before each trigger."""
     rows = [(0, cap * (t - 1) + key, t) for t in range(1, triggers + 1) for key in range(cap)]
     return make(rows if present else [])
 

@@ -217,7 +217,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def quiet_clients(file: Path) -> None:
-    """librdkafka writes to standard error for every broker that is away. A campaign expects that, so the lines are dropped."""
+    """librdkafka writes to standard error for every broker that is away. A campaign expects that, so these lines go to a file."""
     sys.stderr = os.fdopen(os.dup(2), "w")
     with file.open("ab") as log:
         os.dup2(log.fileno(), 2)
