@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Audit from outside: a lower bound on ε from what neighbouring inputs publish, for the code and for broken code.
+"""Audit from outside: a lower bound on ε from the output for neighbouring inputs, for the real code and for broken code.
 
     python benchmarks/audit.py                     everything: strategies, pipeline, streams, reports; half an hour or so
     python benchmarks/audit.py --through pipeline  one of them: mechanism, pipeline, stream, report (repeatable)
@@ -9,7 +9,7 @@
 Flow: audit_scenarios.play (real bounding and strategy code, thousands of independent trials with and without one user),
 audit_pipeline.play_pipeline (the same inputs as JSON or Avro through route, bound and release, fewer trials) or
 audit_streams.play_streams (values through the stream stage, with one of them replaced)
-→ audit_statistics.lower_bound (Clopper-Pearson, at the claimed δ). audit_local asks what one locally private report tells.
+→ audit_statistics.lower_bound (Clopper-Pearson, at the claimed δ). audit_local measures what one locally private report reveals.
 The exit status is 0 if no bound of the real code exceeds its claim and every planted defect exceeds it. A bound below the
 claim proves nothing; one above refutes it.
 """
@@ -41,7 +41,7 @@ EVERY_DEFECT = DEFECTS | audit_streams.DEFECTS | audit_local.DEFECTS
 
 
 def cases(strategies: tuple[str, ...], *, pipeline: bool = False) -> Iterator[tuple[str, str, str]]:
-    """(strategy, scenario, defect): the real thing in every scenario, each defect in the scenarios made for it."""
+    """(strategy, scenario, defect): the real code in every scenario, and each defect in the scenarios made for it."""
     for strategy in strategies:
         for name, scenario in SCENARIOS.items():
             if (scenario.only and strategy not in scenario.only) or (scenario.pipeline_only and not pipeline):
@@ -53,7 +53,7 @@ def cases(strategies: tuple[str, ...], *, pipeline: bool = False) -> Iterator[tu
 
 
 def audit(strategy: str, name: str, defect: str, *, trials: int, seed: int, pipeline: bool = False) -> dict[str, Any]:
-    """One row: the claim, the bound, and whether that is as it should be."""
+    """One row: the claim, the bound, and whether the bound is on the expected side of the claim."""
     scenario = SCENARIOS[name]
     plan = plan_of(scenario, strategy)
     run = play_pipeline if pipeline else play
@@ -77,7 +77,7 @@ def audit(strategy: str, name: str, defect: str, *, trials: int, seed: int, pipe
 
 
 def audit_stream(method: str, name: str, defect: str, *, trials: int, seed: int) -> dict[str, Any]:
-    """The same for a private stream, whose claim is per event and without δ."""
+    """Like `audit`, for a private stream, whose claim is per event and without δ."""
     begin = time.perf_counter()
     one, other = (
         audit_streams.play_streams(name, method, replaced=replaced, trials=trials, seed=seed, defect=defect)
@@ -98,7 +98,7 @@ def audit_stream(method: str, name: str, defect: str, *, trials: int, seed: int)
 
 
 def audit_report(name: str, defect: str, *, trials: int, seed: int) -> dict[str, Any]:
-    """The same for one locally private report. Where all words are enumerated, the bound is the distribution's ε itself."""
+    """Like `audit`, for one locally private report. Where all words are enumerated, the bound is the distribution's ε itself."""
     begin = time.perf_counter()
     case = audit_local.CASES[name]
     if case.calls:
@@ -130,7 +130,7 @@ def _outcome(verdict: Verdict, claim: float, defect: str, *, refuted: bool | Non
 
 
 def show(row: dict[str, Any]) -> None:
-    """A row for people."""
+    """Print a row as text."""
     sign = "> " if row["refuted"] else "<="
     mark = "" if row["as_expected"] else "   UNEXPECTED"
     what = "real" if row["defect"] == REAL else f"broken: {row['defect']}"
@@ -148,7 +148,7 @@ Run = Callable[[], dict[str, Any]]
 def runs(
     strategies: tuple[str, ...], through: tuple[str, ...], trials: int | None, seed: int, *, short: bool
 ) -> Iterator[tuple[str, Run]]:
-    """(scenario, what makes its row) of all that is asked for. trials: of the mechanism; the others get their share."""
+    """(scenario, function that makes its row) for everything that is asked for. trials: of the mechanism; the others get a part."""
     whole = trials or (SHORT_TRIALS if short else TRIALS)
     share = whole / TRIALS if trials else 1.0
 

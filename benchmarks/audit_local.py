@@ -1,9 +1,9 @@
-"""The audit of local privacy: what one report tells about the value it was made from.
+"""The audit of local privacy: what one report reveals about its value.
 
-Neighbours are any two values of one device; δ is 0. Two ways, on the randomisers themselves:
+Neighbours are any two values of one device; δ is 0. The audit tests the randomisers themselves, in two ways:
 
-- `enumerated`: on a machine whose words have 7 bits and on grids of a few cells, every word is tried for every value. What comes
-  out is the distribution itself, and its ε is a fact: ln of the largest ratio that any report has between any two values.
+- `enumerated`: on a machine whose words have 7 bits and on grids of a few cells, every word is tried for every value. This
+  gives the exact distribution, and its ε: ln of the largest ratio that any report has between any two values.
 - `sampled`: on the real grid of 2^32 cells, reports of two values are drawn; audit_statistics bounds ε from below.
 """
 
@@ -127,7 +127,7 @@ CASES = {
 
 @contextmanager
 def small_machine() -> Iterator[None]:
-    """Words of 7 bits, and grids to fit."""
+    """Words of 7 bits, and grids that fit them."""
     word = 1 << _WORD_BITS
     with ExitStack() as stack:
         for module in (window, randomness, hybrid):
@@ -171,9 +171,9 @@ def planted(defect: str) -> Iterator[None]:
 
 
 def every_word(calls: tuple[int, ...]) -> Words:
-    """Words that go through all sequences there are. calls: how many words a report takes at each call, in order.
+    """Words that go through all possible sequences. calls: how many words a report takes at each call, in order.
 
-    A first call for one word is the coin; what follows it goes to the reports by its outcome, so that each outcome has all
+    A first call for one word is the coin; the words after it go to the reports by the coin's outcome, so that each outcome has all
     sequences of two words behind it, as often as the coin says.
     """
     size, coming = np.uint64(1 << _WORD_BITS), list(calls)
@@ -190,7 +190,7 @@ def every_word(calls: tuple[int, ...]) -> Words:
 
 
 def exact_distribution(report: Report, fraction: float, calls: tuple[int, ...]) -> dict[int, int]:
-    """Code -> how many of all word sequences give it. Call on the `small_machine`."""
+    """Code -> number of word sequences that give it. Call it on the `small_machine`."""
     number = (1 << _WORD_BITS) ** max(2, len(calls))
     codes, counts = np.unique(report(fraction, number, every_word(calls)), return_counts=True)
     return dict(zip(codes.tolist(), counts.tolist(), strict=True))

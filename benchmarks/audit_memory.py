@@ -1,4 +1,4 @@
-"""A whole histogram pipeline in memory: the agents' own stages and ledger, with topics as lists and stores as dictionaries.
+"""A whole histogram pipeline in memory: the agents' own stages and ledger. Topics are lists, stores are dictionaries.
 
 Flow: audit_pipeline makes raw logs and services → `Runner.run` → values of the histogram topic.
 What Kafka does (transactions, fencing, rebalances) is not here: `Runner` hands every stage its batches, applies each commit
@@ -84,7 +84,7 @@ class MemoryLedger(Ledger):
 
 
 class Producer:
-    """Of the initializer."""
+    """The producer of the initializer."""
 
     def __init__(self, rows: list[tuple[bytes, bytes | None]]) -> None:
         self._rows = rows
@@ -98,7 +98,7 @@ class Producer:
 
 
 class WallClock:
-    """What a stage takes for the module `time`. Milliseconds."""
+    """Replaces the module `time` in a stage. Milliseconds."""
 
     def __init__(self, now: int) -> None:
         self.now = now
@@ -111,7 +111,7 @@ class WallClock:
 
 
 class Clients:
-    """The raw topic: whole from the beginning, or as far as it has grown by now (`clock`, `grows_at`)."""
+    """The raw topic: complete from the beginning, or as far as it has grown by now (`clock`, `grows_at`)."""
 
     embedded = True
     """Like the broker inside a process: there was no life before this one."""
@@ -143,7 +143,7 @@ class Clients:
 class Runner:
     """One pipeline over in-memory logs.
 
-    fetch: records that a fetch holds. lasting: no stage is made anew, as in a worker that runs on.
+    fetch: number of records in a fetch. lasting: stages are not made anew, as in a worker that is not restarted.
     """
 
     def __init__(
@@ -163,7 +163,7 @@ class Runner:
         self.tasks: dict[tuple[type[Stage], int], Any] = {}
 
     def run(self, now: int) -> list[bytes]:
-        """All values of the histogram topic, of an archive."""
+        """All values of the histogram topic, from an archive."""
         sources = range(self.services.clients.partitions(self.raw))
         for at in range(0, max(len(self.logs[self.raw, source]) for source in sources) + 1, self.fetch):
             for source in sources:
@@ -171,7 +171,7 @@ class Runner:
         return self.settle(now)
 
     def run_live(self, clock: WallClock, until: int) -> list[bytes]:
-        """The same, of a topic that is read while it is written."""
+        """Like `run`, from a topic that is read while it is written."""
         while clock.now < until:
             clock.now += STEP_MS
             for source in range(self.services.clients.partitions(self.raw)):
@@ -180,7 +180,7 @@ class Runner:
         return self.settle(clock.now)
 
     def settle(self, now: int) -> list[bytes]:
-        """Bound and release in turn, for either may wait for the other."""
+        """Run bound and release in turn, because each may wait for the other."""
         settings, seen = self.services.settings, -1
         while (size := sum(map(len, self.logs.values()))) > seen:
             seen = size

@@ -1,7 +1,7 @@
 """The audit's inputs through the whole pipeline: JSON or Avro records in raw partitions, all the way to published rows.
 
 Flow: audit_scenarios.Scenario → raw records → route → by-user → bound → bounded → release → rows, run by audit_memory.Runner.
-Bound learns what is published as in a worker, from the published-keys topic, and the ledger is begun by its own code. Most
+As in a worker, bound learns from the published-keys topic which keys are published, and the ledger's own code initializes it. Most
 scenarios are archives (clock `replay`); those with `live` run moment by moment under clock `broker`.
 """
 
@@ -54,7 +54,7 @@ def play_pipeline(
 ) -> Outputs:
     """Like `audit_scenarios.play`, through route, bound and release.
 
-    With two inputs, the pipeline is begun a second time: its topics are deleted, its name and secret stay.
+    With two inputs, the pipeline begins a second time: its topics are deleted, its name and secret stay.
     """
     seen = []
     for number in range(scenario.inputs):
@@ -182,7 +182,7 @@ def _services(
 
 @contextmanager
 def _planted(defect: str) -> Iterator[None]:
-    """The defects that are faults of the stages."""
+    """Plants the defects of the stages."""
     with ExitStack() as stack:
         if defect == "by-user order":
             stack.enter_context(
@@ -210,7 +210,7 @@ def _planted(defect: str) -> Iterator[None]:
 
 
 def _looks_when_it_ticks(route: Route, now: int) -> None:
-    """What source 0 must not do: where it stands depends on a record."""
+    """The planted defect: source 0 looks for partitions when it ticks, and a record decides when that is."""
     growth, interval = route._growth, route._clock.closed
     if growth is None or interval <= growth.looked:
         return
@@ -221,7 +221,7 @@ def _looks_when_it_ticks(route: Route, now: int) -> None:
 
 
 class Registry:
-    """Answers for one schema, from a moment on."""
+    """A schema registry with one schema, which it knows from a moment on."""
 
     def __init__(self, clock: WallClock, registered_at: int) -> None:
         self._clock, self._registered_at = clock, registered_at
@@ -233,7 +233,7 @@ class Registry:
 
 
 class Grudges(set[int]):
-    """Ids that were unknown once. They are never forgiven."""
+    """The planted defect: an id that was unknown once stays unknown."""
 
     def clear(self) -> None: ...
 

@@ -1,4 +1,4 @@
-"""Neighbouring inputs chosen to hurt, played through the real bounding and strategy code, whole or with a defect.
+"""Worst-case neighbouring inputs, played through the real bounding and strategy code, with or without a defect.
 
 Flow: `SCENARIOS` (one small input, with and without one user) → `play` (many trials side by side) → audit_statistics.
 A trial is a copy of the input with users and keys of its own; a strategy treats keys independently of each other, so N
@@ -41,12 +41,12 @@ DEFECTS = {
     "no plus one": "threshold at minimum_users instead of minimum_users + 1",
     "noise scale": "noise smaller by the square root of two",
     "rank given back": "adaptive: a user's rank is free again once its key is published",
-    "list not scaled": "closing: a key weighs the same however long its user's list is",
+    "list not scaled": "closing: a key weighs the same in lists of any length",
     "closing unpaid": "closing: the stream uses the whole budget, and the last trigger measures on top of that",
     "noise by prefix": "remembered noise is found by the first 32 bytes of a key",
     "epoch by name": "the epoch is made from the pipeline's name, so a pipeline begun again has its noise again",
     "dropped too early": "route drops what exceeds the caps in one fetch also where distinct keys are capped",
-    "growth at a tick": "a new raw partition counts from behind wherever source 0 stands when it sees it",
+    "growth at a tick": "a new raw partition counts from the current position of source 0, when source 0 sees it",
     "unknown id kept": "a schema id that was unknown once stays unknown to the worker",
 }
 MECHANISM_ONLY = ("rank given back",)
@@ -91,11 +91,11 @@ SCHEMA_ID = 7
 class Scenario:
     """One pair of neighbouring inputs. `plan`: what differs from `plan_of`; `exposes`: the defects it is made for.
 
-    `only`: the strategies it is about; empty: all. `fetch`: rows of a trial that route reads at a time, where that matters.
-    `live`: it needs the wall clock. Where either is given, the scenario is about the pipeline alone. `lasting`: there, one
-    worker runs on with one partition of each topic, for it is about what a worker remembers. `long_keys`: also where there is
-    no pipeline, keys look like addresses of pages. `pipeline_trials`: where a trial has so many records
-    that fewer must do, or a defect shows so little that it takes more.
+    `only`: the strategies that it tests; empty: all. `fetch`: rows of a trial that route reads at a time, where that matters.
+    `live`: it needs the wall clock. A scenario with `fetch` or `live` tests the pipeline only. `lasting`: one worker runs without a
+    restart, with one partition of each topic, because the scenario tests what a worker remembers. `long_keys`: keys look like
+    addresses of pages, also without a pipeline. `pipeline_trials`: the number of trials through the pipeline. It is smaller where
+    a trial has many records, and larger where a defect has a small effect.
     """
 
     what: str
@@ -116,7 +116,7 @@ class Scenario:
 
     @property
     def pipeline_only(self) -> bool:
-        """Whether nothing of it happens in the mechanism."""
+        """Whether the scenario tests the pipeline only."""
         return self.fetch is not None or self.live is not None
 
 
@@ -135,7 +135,7 @@ def make(
 
 
 def boundary(present: bool, *, others: int, keys: int) -> Input:
-    """`others` users bring every key, one record short of opening its gate; the user, number 0, opens all."""
+    """Each key has `others` users of its own, one too few to open its gate. The user, number 0, opens all gates."""
     rows = [(1 + key * others + other, key, 1) for key in range(keys) for other in range(others)]
     return make(rows + [(0, key, 1) for key in range(keys) if present])
 
@@ -151,7 +151,7 @@ def spread(present: bool, *, records: int) -> Input:
 
 
 def over_the_caps(present: bool, *, cap: int, triggers: int) -> Input:
-    """As many keys as the cap, at every trigger again; before each of them a worker restarts."""
+    """At every trigger the user brings as many new keys as the cap allows. A worker restarts before each trigger."""
     rows = [(0, cap * (t - 1) + key, t) for t in range(1, triggers + 1) for key in range(cap)]
     return make(rows if present else [])
 
@@ -170,7 +170,7 @@ def partitions(present: bool, *, others: int) -> Input:
 
 
 def touch(present: bool, *, crowds: tuple[int, ...]) -> Input:
-    """Popular keys get nothing new at trigger 2, except from the user."""
+    """At trigger 2 only the audited user brings popular keys."""
     rows, user = [], 1
     for key, crowd in enumerate(crowds):
         rows += [(user + i, key, 1) for i in range(crowd)]
@@ -179,7 +179,7 @@ def touch(present: bool, *, crowds: tuple[int, ...]) -> Input:
 
 
 def discovered(present: bool, *, crowds: tuple[int, ...]) -> Input:
-    """Key i comes at trigger 2 i + 1 with so many others that one user more tips the scales, and at the next once more.
+    """Key i comes at trigger 2 i + 1 with so many other users that one more user decides, and again at the next trigger.
 
     The user brings every key at its first trigger.
     """
@@ -192,7 +192,7 @@ def discovered(present: bool, *, crowds: tuple[int, ...]) -> Input:
 
 
 def long_list(present: bool, *, others: int, keys: int, halves: bool) -> Input:
-    """The user brings every key, half of them a trigger later if `halves`; of the others, each brings one, first of all."""
+    """The user brings every key (`halves`: half of them a trigger later). Each other user brings one, before the user does."""
     rows = [(1 + key * others + other, key, 1) for key in range(keys) for other in range(others)]
     return make(rows + [(0, key, 1 + (halves and 2 * key >= keys)) for key in range(keys) if present])
 
@@ -203,7 +203,7 @@ def one_of_two(present: bool) -> Input:
 
 
 def shared_fetches(present: bool, *, others: int, cap: int) -> Input:
-    """Each other user has a key, then `cap` records of another and one more of the first, all of which fill one fetch.
+    """Each other user has a record of one key, then `cap` records of another key and one more of the first. These fill one fetch.
 
     The audited user's record is the first of all, so that every later fetch begins one record earlier.
     """
@@ -214,7 +214,7 @@ def shared_fetches(present: bool, *, others: int, cap: int) -> Input:
 
 
 def grown(present: bool, *, others: int) -> Input:
-    """The user's record lets source 0 tick before the topic grows; the others write to the new partition behind that."""
+    """The user's record lets source 0 tick before the topic grows. The others then write to the new partition."""
     rows = [(0, 1, 2)] * present + [(1 + other, 0, 2) for other in range(others)]
     stamps = [66_000] * present + [80_000] * others
     return replace(make(rows, source=[0] * present + [1] * others), stamp=stamps)
@@ -255,7 +255,7 @@ SCENARIOS: dict[str, Scenario] = {
         exposes=("no plus one",),
     ),
     "boundary, many triggers": Scenario(
-        what="keys that nobody else has, tested at every trigger",
+        what="keys that no other user has, tested at every trigger",
         keys=2,
         users=1,
         build=partial(boundary, others=0, keys=2),
@@ -431,9 +431,9 @@ SCENARIOS: dict[str, Scenario] = {
 
 
 def plan_of(scenario: Scenario, strategy: str) -> Plan:
-    """The plan a scenario is played with: δ so large that faults show in thousands of trials, one sum column.
+    """The plan of a scenario: one sum column, and δ so large that faults show in thousands of trials.
 
-    `closing` measures users again, so there it has a column of users besides.
+    `closing` measures users again, so its plan has a column of users in addition.
     """
     columns = [Column(name="amount", kind="sum", bound=L)]
     if strategy == "closing":
@@ -450,7 +450,7 @@ def plan_of(scenario: Scenario, strategy: str) -> Plan:
 
 
 class FlatWeights(ListWeights):
-    """What lists would weigh if every key had a short list's weight."""
+    """The planted defect: every key of a list has the weight of a key of a short list."""
 
     def weigh(
         self, indptr: npt.NDArray[np.int64], unit: npt.NDArray[np.int64]
@@ -459,7 +459,7 @@ class FlatWeights(ListWeights):
 
 
 def build(plan: Plan, defect: str) -> Strategy:
-    """The strategy of a plan; four of the defects are faults of its constants."""
+    """The strategy of a plan. Four of the defects change its constants."""
     changes = {
         "no union bound": lambda given: {**given, "beta": given["beta"] * plan.triggers},
         "no plus one": lambda given: {**given, "minimum_users": given["minimum_users"] - 1},
@@ -500,7 +500,7 @@ def build(plan: Plan, defect: str) -> Strategy:
 
 
 def key_name(trial: int, key: int) -> str:
-    """Long, and the same for all keys of a trial over more than 32 bytes, as addresses of pages are."""
+    """A long key. More than its first 32 bytes are the same for all keys of a trial, as in addresses of pages."""
     return f"{trial:020d}/a/long/page/of/one/site/{key}"
 
 
@@ -519,7 +519,7 @@ def remembered_by_prefix(defect: str) -> Iterator[None]:
 
 
 class QuietNoise(WindowNoise):
-    """A window's noise, too small by the square root of two."""
+    """The planted defect: noise that is too small by a factor of the square root of two."""
 
     def __init__(self, noise: WindowNoise) -> None:
         self.__dict__.update(noise.__dict__)
@@ -531,7 +531,7 @@ class QuietNoise(WindowNoise):
 
 
 def play(scenario: Scenario, strategy: str, *, present: bool, trials: int, seed: int, defect: str = REAL) -> Outputs:
-    """Runs `trials` independent copies and returns what their readers see."""
+    """Run `trials` independent copies and return what their readers see."""
     plan = plan_of(scenario, strategy)
     mechanism = build(plan, defect)
     source = NoiseSource(seed.to_bytes(32, "little"), epoch=b"audit", config=plan.digest(), pipeline="audit")

@@ -76,7 +76,7 @@ class Outputs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """`epsilon`: lower bound on ε at the claimed δ. `event`: what was observed, for people."""
+    """`epsilon`: lower bound on ε at the claimed δ. `event`: the observed event, in words."""
 
     epsilon: float
     event: str

@@ -88,7 +88,7 @@ class Streams:
         return np.concatenate([self.sums, self.theta / BOUND], axis=1)
 
     def flags(self) -> npt.NDArray[np.bool_]:
-        """bool[N, candidates + 1]: the last theta is at least so large; all thetas are one."""
+        """bool[N, candidates + 1]: the last theta is at least that candidate; all thetas are 1."""
         reached = self.theta[:, -1:] >= np.array(self.candidates)
         return np.concatenate([reached, (self.theta == self.theta[:, :1]).all(axis=1)[:, None]], axis=1)
 
@@ -98,7 +98,7 @@ class Streams:
 
 
 def play_streams(name: str, method: str, *, replaced: bool, trials: int, seed: int, defect: str = REAL) -> Streams:
-    """Runs `trials` independent copies and returns what their readers see. replaced: one value is another."""
+    """Run `trials` independent copies and return what their readers see. replaced: one value is replaced."""
     scenario = SCENARIOS[name]
     settings = _settings(method)
     assert settings.stream is not None

@@ -1,19 +1,20 @@
 #!/usr/bin/env python3
-"""A campaign of faults against live pipelines on three real brokers: whatever dies, no byte of what is published may differ.
+"""A campaign of faults against live pipelines on three real brokers: after every fault, each published byte must be the same.
 
     python benchmarks/campaign.py [--events 100] [--only toeplitz,stream,tests] [--minutes 20] [--seed 1] [--json FILE]
 
 Each pipeline (five strategies of a histogram, Avro, a stream, a local server) has two workers under a keeper that restarts what
 ends. Meanwhile records arrive, and events happen in random order, each kind as often as any other: kill -9, death at a crash
 point of the commit, a wiped disk, a pause beyond the session's time-out, a dead broker, a full disk, hundreds of slow clients,
-a schema registry that is away. Then one worker publishes the same raw log in peace, and everything public is compared byte by
-byte (of a local server: every report counted once). The exit status is 0 if nothing differs, 1 if anything does or gets stuck.
+a schema registry that is away. Then one worker publishes the same raw log without faults, and all public output is compared
+byte by byte (for a local server: every report must count once). The exit status is 0 if nothing differs, and 1 if
+anything differs or a pipeline gets stuck.
 
-All events come from the seed; when they hit does not. About 25 minutes for 100 events of two pipelines at a time.
+The seed decides the events, but not the moments at which they happen. About 25 minutes for 100 events of two pipelines at a time.
 
 After the pipelines come the tests that are too long for `make test` (``pytest -m campaign``: random kills with ten seeds, outages,
 clocks), and the statistical tests with ten times the samples. With ``--minutes`` no pipeline begins after half of the time and no
-test after all of it; the end says what was not run.
+test begins after all of it. The last lines say what was not run.
 """
 
 import argparse
@@ -65,7 +66,7 @@ class Result:
 
     @property
     def sound(self) -> bool:
-        """Something was compared, and nothing of it differs; or there was no time to begin."""
+        """Whether something was compared and nothing of it differs, or there was no time to begin."""
         if not self.begun:
             return True
         compared = self.compared
@@ -106,7 +107,7 @@ class Campaign:
                 raise
 
     def _tell(self, bar: TaskID, what: str, advance: int = 0) -> None:
-        """On the bar, and a line each where there is no terminal to show bars."""
+        """Show a message on the progress bar, or print it as a line where there is no terminal."""
         self.progress.update(bar, advance=advance, what=what)
         if not self.progress.console.is_terminal:
             task = next(task for task in self.progress.tasks if task.id == bar)
@@ -216,7 +217,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def quiet_clients(file: Path) -> None:
-    """librdkafka tells the standard error stream of every broker that is away; here that is no news."""
+    """librdkafka writes to standard error for every broker that is away. A campaign expects that, so these lines go to a file."""
     sys.stderr = os.fdopen(os.dup(2), "w")
     with file.open("ab") as log:
         os.dup2(log.fileno(), 2)

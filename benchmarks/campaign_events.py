@@ -1,7 +1,7 @@
-"""What befalls workers in a campaign, and the keeper that brings them back. Used by benchmarks/campaign.py.
+"""The faults of a campaign, and the keeper that restarts workers. Used by benchmarks/campaign.py.
 
 A ``Crew`` is the workers of one pipeline. Each has a place: a data directory, a port for its pages, and a process that the keeper
-starts again when it ends, whatever its exit code, as Kubernetes would. An event may hold a place for itself meanwhile.
+starts again when it ends, with any exit code, as Kubernetes would. An event may reserve a place while it lasts.
 """
 
 import contextlib
@@ -50,7 +50,7 @@ class Place:
         return self.worker
 
     def kill(self) -> None:
-        """SIGKILL, also of a frozen process."""
+        """SIGKILL; it also ends a frozen process."""
         self.worker.kill()
 
 
@@ -121,11 +121,11 @@ class Crew:
 
 
 class Interrupted(Exception):
-    """Somebody wants the campaign to end."""
+    """The campaign was asked to end."""
 
 
 class World:
-    """What pipelines share: the brokers, of which one may be away at a time, and the end of it all."""
+    """What the pipelines share: the brokers, of which at most one is away at a time, and the signal that the campaign ends."""
 
     def __init__(self, kafka: Broker) -> None:
         self.kafka = kafka
@@ -133,7 +133,7 @@ class World:
         self.over = threading.Event()
 
     def rest(self, seconds: float) -> None:
-        """Sleep. Raises Interrupted when it is over."""
+        """Sleep. Raises Interrupted if the campaign ends."""
         if self.over.wait(max(0.0, seconds)):
             raise Interrupted("by a signal")
 
@@ -153,7 +153,7 @@ def kill(crew: Crew, world: World, dice: Random) -> str:
 
 
 def crash(crew: Crew, world: World, dice: Random) -> str:
-    """kill -9 by its own hand between two steps of a commit."""
+    """The worker kills itself with SIGKILL between two steps of a commit."""
     place, target = dice.choice(crew.places), f"{dice.choice(crew.stages)}:{dice.choice(POINTS)}:{dice.randint(1, 3)}"
     with place.held:
         place.kill()
@@ -179,7 +179,7 @@ def wipe(crew: Crew, world: World, dice: Random) -> str:
 
 
 def pause(crew: Crew, world: World, dice: Random) -> str:
-    """Frozen for longer than its session lasts, then awake as a zombie."""
+    """SIGSTOP for longer than the session, then SIGCONT."""
     place = dice.choice(crew.places)
     seconds = crew.pipeline.settings.worker.session_timeout / 1000 + dice.uniform(1.0, 5.0)
     with place.held:
@@ -226,7 +226,7 @@ def fill(directory: Path) -> Path:
 
 
 def full_disk(crew: Crew, world: World, dice: Random) -> str:
-    """No byte left on the disk of one worker, which runs on or has to start there; free again after a while."""
+    """The disk of one worker is full while it runs or starts, and has room again after a while."""
     place, seconds, starts = crew.places[0], dice.uniform(10.0, 25.0), dice.random() < 0.5
     with place.held:
         filler = fill(place.directory)
@@ -299,7 +299,7 @@ EVENTS: dict[str, Event] = {
 
 
 def schedule(kinds: list[str], count: int, dice: Random) -> list[str]:
-    """So many events, of every kind as often as of any other, in random order."""
+    """Events in random order, as many of every kind."""
     order = [kinds[number % len(kinds)] for number in range(count)]
     dice.shuffle(order)
     return order

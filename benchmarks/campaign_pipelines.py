@@ -1,8 +1,9 @@
-"""The pipelines of a campaign: what feeds each, when it has finished, and what of it must not change. For benchmarks/campaign.py.
+"""The pipelines of a campaign: what feeds each, when it has finished, and which output must not change. For benchmarks/campaign.py.
 
 Histograms run live, with clock ``broker``: records arrive while the events happen. What is published is a function of the raw log
-(docs/guarantees/exactly-once.md), so a second pipeline that reads the same log afterwards, in peace, must publish the same bytes.
-So must a stream. A local server publishes by the wall clock: of it every report must be counted once, or be a dead letter.
+(docs/guarantees/exactly-once.md), so a second pipeline that reads the same log afterwards, without faults, must publish the same
+bytes. The same holds for a stream. A local server publishes by the wall clock, so here every report must be counted once or be a
+dead letter.
 """
 
 import contextlib
@@ -48,7 +49,7 @@ class Compared:
 
 
 def compare(wanted: Public, found: Public) -> Compared:
-    """Records at the same place of the same partition; of two that differ, all bytes of the longer one count."""
+    """Compare records at the same place of the same partition. If two differ, all bytes of the longer one count."""
     compared = different = 0
     for topic in wanted.keys() | found.keys():
         ours, theirs = wanted.get(topic, {}), found.get(topic, {})
@@ -65,7 +66,7 @@ def _size(record: tuple[bytes, bytes, int] | None) -> int:
 
 
 def until_window(public: Public, last: int) -> Public:
-    """What is about windows that begin at ``last`` or before."""
+    """Only the records of windows that begin at ``last`` or before."""
     return {
         topic: {
             partition: [row for row in rows if parse_time(json.loads(row[0])["window"]) <= last]
@@ -76,7 +77,7 @@ def until_window(public: Public, last: int) -> Public:
 
 
 class Feeder:
-    """Calls ``feed`` ten times a second until it is closed; what it raises is raised by ``close``."""
+    """Calls ``feed`` ten times a second until it is closed. ``close`` raises the exception that ``feed`` raised."""
 
     def __init__(self, feed: Callable[[], object]) -> None:
         self._feed = feed
@@ -133,15 +134,15 @@ class Target(ABC):
 
     @contextlib.contextmanager
     def surroundings(self) -> Iterator[None]:
-        """What must be there for all of it, such as a schema registry."""
+        """What must run for the whole time, such as a schema registry."""
         yield
 
     @abstractmethod
     def pipeline(self) -> Pipeline:
-        """Made anew on the same raw log."""
+        """A new pipeline on the same raw log."""
 
     def made(self) -> Pipeline:
-        """``pipeline()``, as soon as every broker has heard of the raw topic."""
+        """``pipeline()``, as soon as every broker knows the raw topic."""
         for _ in range(30):
             with contextlib.suppress(ConfigurationError):
                 return self.pipeline()
@@ -150,7 +151,7 @@ class Target(ABC):
 
     @abstractmethod
     def feed(self, pipeline: Pipeline) -> Feeder:
-        """Write to the raw log from now on."""
+        """Begin to write to the raw log."""
 
     @abstractmethod
     def wind_up(self, feeder: Feeder) -> None:
@@ -158,10 +159,10 @@ class Target(ABC):
 
     @abstractmethod
     def finished(self, pipeline: Pipeline) -> bool:
-        """Whether all that will be compared is published."""
+        """Whether everything that will be compared is published."""
 
     def settle(self, pipeline: Pipeline) -> None:
-        """Wait until it has finished. Raises TimeoutError with what holds it up."""
+        """Wait until it has finished. Raises TimeoutError with what it waits for."""
         deadline = time.monotonic() + SETTLE_SECONDS
         while True:
             with contextlib.suppress(KafkaException, TimeoutError):  # brokers that have just come back
@@ -174,10 +175,10 @@ class Target(ABC):
 
     @abstractmethod
     def judge(self, disturbed: Pipeline) -> Compared:
-        """Run what is needed in peace, and compare."""
+        """Run what is needed without faults, and compare."""
 
     def undisturbed(self, topics: Iterable[str]) -> Public:
-        """What one worker publishes of the same raw log that nobody disturbs."""
+        """What one worker publishes from the same raw log without faults."""
         with self.made() as pipeline:
             worker = pipeline.start()
             self.settle(pipeline)
@@ -203,7 +204,7 @@ class Histogram(Target):
         self._number = 0
 
     def configuration(self) -> dict[str, Any]:
-        """What is laid over the tests' defaults."""
+        """The settings that differ from the tests' defaults."""
         live = {
             "input": {"time": "at"},
             "start": {"from": "earliest", "first_window": format_time(self.first)},
@@ -378,7 +379,7 @@ class Stream(Target):
 
 
 class Local(Target):
-    """ToPL: two thousand devices report until a threshold is there, and go on."""
+    """ToPL: two thousand devices report, before a threshold is published and after it."""
 
     name = "local"
     holdout = 2_000

@@ -2,8 +2,8 @@
 
 Flow: workload → `spool` (Bounding.close on every user, compact columns per trigger) → `run` (Strategy.step per trigger,
 states in memory) → checkpoints at a quarter, half, three quarters and the end of the window. The classes are the ones
-the agents call; what differs from a worker is only where state lives and that, by default, keys already published are
-brought up to date at the checkpoints instead of at every trigger, which gives the same rows there (a test compares).
+that the agents call. Two things differ from a worker: where state is kept, and that by default published keys are stepped at the
+checkpoints instead of at every trigger. This gives the same rows at the checkpoints (a test compares them).
 Where ranks wait for the output (adaptive, closing), `spool` applies the caps and `run` weighs, trigger by trigger.
 With closing, users' whole lists are measured at the last trigger (`list_sums`), from the same spool.
 """
@@ -34,7 +34,7 @@ NOISE_MEMORY_BYTES = 1 << 30
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
-    """Errors of everything published so far against the true, uncapped counts; an unpublished key errs by its count."""
+    """Errors of everything published so far against the true, uncapped counts. The error of an unpublished key is its count."""
 
     trigger: int
     keys: int

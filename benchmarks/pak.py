@@ -6,7 +6,7 @@
 
 `trips`: minutes per train trip, B = 1440, mode about 25, n = 25 million.  `baskets`: dollars per shopping basket, B = 3000,
 n = 150,000.  epsilon = 1, delta = 2^-20, m = 50,000, parameters from the optimiser alone.  The plain tree adds Lap(B H / epsilon)
-to every node.  Improvement: mean absolute error of the plain tree's running sum over PAK's, cut-off values included.
+to every node.  Improvement: mean absolute error of the plain tree's running sum over PAK's, with the values that clipping cut off.
 Outlier-error ratio: what clipping cut off, as a share of the mean absolute noise.  The paper reports improvements of 3.5 and 9.
 """
 

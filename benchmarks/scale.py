@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""How far it scales: what each stage costs, what a trigger costs, and what one, two and four worker processes do.
+"""Scaling: what each stage costs, what a trigger costs, and how fast one, two and four worker processes are.
 
     stages    the agents' own route, bound and release over topics in memory, state in RocksDB: microseconds of one core
               per event, bytes per event on every topic, rows and bytes of state. No Kafka: what a broker and its clients
               cost comes on top and shows in `workers`
-    release   one trigger of one release partition, state in RocksDB: against keys touched, keys stored, keys published
+    release   one trigger of one release partition, state in RocksDB: for numbers of keys touched, stored and published
     workers   raw topic to published histogram through a real broker, all runs over the same raw topic
 
     benchmarks/scale.py [--only stages,release,workers] [--quick] [--json]
 
 A trigger is timed from the decoding of its input to the state's write: release stage, changelog encoding, RocksDB. Stored
-keys are not brought one by one: 50,000 keys go through the strategy, and their rows are written as often as it takes under
-other names. docs/scale.md says what follows for a billion keys. Progress goes to stderr.
+keys are not made one by one: 50,000 keys go through the strategy, and copies of their rows are written under other
+names. docs/scale.md says what follows for a billion keys. Progress goes to stderr.
 """
 
 import argparse
@@ -58,12 +58,12 @@ FETCH = 5_000
 
 
 def say(text: str) -> None:
-    """Progress, for a person."""
+    """Print progress to stderr."""
     print(f"{time.strftime('%H:%M:%S')}  {text}", file=sys.stderr, flush=True)
 
 
 class OneWindowLedger:
-    """What stages ask of the ledger of a pipeline of one window, charged, and one partition of everything."""
+    """The part of the ledger that stages use, for a pipeline with one charged window and one partition of each topic."""
 
     epoch = "00" * 8
     epoch_number = 1
@@ -72,23 +72,23 @@ class OneWindowLedger:
     start = SimpleNamespace(offsets={0: 0}, topic_id="raw", first_window=FIRST_WINDOW)
 
     def begins(self, topic: str, partition: int) -> int:
-        """At the log's beginning: this is the first epoch."""
+        """The log's beginning, because this is the first epoch."""
         return 0
 
     def digests(self, partition: int) -> dict[tuple[int, int], str]:
-        """Nothing has been published."""
+        """Empty, because nothing has been published."""
         return {}
 
     def is_charged(self, window: int) -> bool:
-        """It is."""
+        """Always true."""
         return True
 
     def output(self, *records: Any) -> Output:
-        """Nowhere."""
+        """An output that goes nowhere."""
         return Output("ledger", 0, [])
 
     def withdrawn(self, keys: list[bytes]) -> Output:
-        """Nowhere."""
+        """An output that goes nowhere."""
         return Output("ledger", 0, [])
 
 
@@ -186,7 +186,7 @@ def raw_log(records: int) -> tuple[list[Any], int]:
 
 
 def fan_out(records: int, triggers: int = 24) -> Iterator[dict[str, Any]]:
-    """What more by-user partitions do to route: one raw fetch is cut into as many blocks."""
+    """What more by-user partitions cost in route: one raw fetch is cut into one block for each."""
     log, _ = raw_log(records)
     for partitions, fetch in ((1, FETCH), (64, FETCH), (1024, FETCH), (1024, 20 * FETCH)):
         services = services_of(triggers, records, partitions)
@@ -330,7 +330,7 @@ class Loaded:
 
 
 def release(stored: int, published: int, touched: list[int], *, fresh: bool = False) -> Iterator[dict[str, Any]]:
-    """Triggers of one partition with so many keys. fresh: bring keys never seen, which are tested for the first time."""
+    """Time triggers of one partition with these numbers of keys. fresh: the keys are new, and are tested for the first time."""
     generator = np.random.default_rng(1)
     with tempfile.TemporaryDirectory(prefix="susurrus-scale-") as directory:
         loaded = Loaded(stored, published, Path(directory))
@@ -363,7 +363,7 @@ def release(stored: int, published: int, touched: list[int], *, fresh: bool = Fa
 
 
 def workers(records: int, counts: list[int]) -> Iterator[dict[str, Any]]:
-    """Worker processes on one broker and one raw topic, each time a new pipeline."""
+    """Time worker processes on one broker and one raw topic, with a new pipeline each time."""
     from benchmarks.throughput import fill
     from benchmarks.workers import PARTITIONS, seconds_to_publish
     from deploy.kafka import KafkaCluster

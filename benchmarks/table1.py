@@ -139,7 +139,7 @@ def measure(
 
 
 def print_table(row: dict[str, Any]) -> None:
-    """The quarters of a row for people."""
+    """Print the quarters of a row as text."""
     print(
         f"{row['strategy']} on {row['workload']}: {row['users']:,} users, {row['records']:,} records, T = "
         f"{row['micro_batches']}, C = {row['max_records']}, ε = {row['epsilon']:g}, δ = {row['delta']:g}"

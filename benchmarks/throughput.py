@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Events per second, raw topic to counts, beside what else could do the job: the same records, one broker, one run.
+"""Events per second, raw topic to counts, beside other stream processors: the same records, one broker, one run.
 
     bare consumer        confluent-kafka, msgspec, a dict: no state, no output; the ceiling for Python
     faust                a plain Faust agent with a RocksDB table; at least once, no re-keying
@@ -62,7 +62,7 @@ class Measured:
 
 
 def say(text: str) -> None:
-    """Progress, for a person."""
+    """Print progress to stderr."""
     print(f"{time.strftime('%H:%M:%S')}  {text}", file=sys.stderr, flush=True)
 
 
@@ -80,7 +80,7 @@ def fill(bootstrap_servers: str, records: int, triggers: int) -> Feed:
     producer = Producer(
         {
             "bootstrap.servers": bootstrap_servers,
-            "enable.idempotence": True,  # keeps each partition in time order, whatever is retried
+            "enable.idempotence": True,  # keeps each partition in time order, also after retries
             "linger.ms": 20,
             "log_level": 3,  # errors; a new broker's coordinators still loading is no news
             "compression.type": "lz4",

@@ -1,4 +1,4 @@
-"""ToPL: how well range sums come out of locally private reports, beside the paper's variants.
+"""ToPL: the error of range sums from locally private reports, beside the paper's variants.
 
     python benchmarks/topl.py                                       a synthetic series shaped like basket sizes
     python benchmarks/topl.py --data pos.npz --bound 1638 --json    one JSON object a line

@@ -2,11 +2,11 @@
 
     python benchmarks/tops.py                                       a synthetic series shaped like basket sizes
     python benchmarks/tops.py --data pos.npz --bound 1638 --json    one JSON object a line
-    python benchmarks/tops.py --structured                          trends, shifts, bursts, alternation: `tops` over
-    plain ToPS python benchmarks/tops.py --plot tops.png
+    python benchmarks/tops.py --structured                          trends, shifts, bursts, alternation: `tops` over plain ToPS
+    python benchmarks/tops.py --plot tops.png                       the errors over epsilon, as a plot
 
-The setting of the paper's section 5: the first m values give theta, the next r are released, 200 random ranges are
-asked, a short series is reflected as the authors' program does it.  Errors are against sums of the raw (unclipped)
+The setting of the paper's section 5: the first m values give theta, the next r are released, and 200 random ranges are
+asked. A short series is reflected as the authors' program does it. Errors are against sums of the raw (unclipped)
 values.
 
     tops            filter, adaptive split, sharper threshold (the default of pipelines)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What a trigger costs when ten times more keys are stored, and how long a lost disk takes to come back.
+"""What a trigger costs when ten times more keys are stored, and how long it takes to restore a lost disk.
 
 One release partition, run by its own task against a real broker: transaction, changelog and RocksDB included. Keys are
 stored by a few triggers; then triggers that touch the same number of keys are timed, from the moment the interval's tick is

@@ -1,6 +1,6 @@
-"""What goes in: the synthetic day of DP-SQLP's section 5.1, or any file of (user, key) pairs, as compact columns.
+"""The workload: the synthetic day of DP-SQLP's section 5.1, or a file of (user, key) pairs, as compact columns.
 
-Flow: workload → offline (bounding, increments, strategy) → table1, sweep, real_data.
+Flow: workload → offline (bounding, increments, strategy) → table1, sweep.
 A workload is handed out in chunks of users, each a `Records` sorted by (user, time of day). Chunk i depends on
 (seed, i) alone, so nothing has to be kept in memory, and the data are the same for every number of triggers.
 """
