@@ -9,7 +9,7 @@ mechanism per query, all T together are one Gaussian mechanism, so exact Gaussia
 repeated     a user's C records (one per key) are in up to T queries: μ_G = √(CT)/σ, C·T tests can err
 incremental  every record is in exactly one query:                    μ_G = √C/σ,    C tests can err
 
-Both include what the paper's own baselines lack, so they are upper bounds on those.
+This accounting is tighter than the paper's, so the paper's own baselines can publish no more than these.
 """
 
 import numpy as np
