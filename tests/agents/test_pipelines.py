@@ -56,6 +56,15 @@ def test_a_kind_is_consistent(kind: str) -> None:
     assert pipeline.description.endswith(".")
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_misspelt_clock_is_refused_by_every_kind(kind: str) -> None:
+    data = {"pipeline": {"name": "p", "kind": kind}, **CONFIGURATIONS[kind]}
+    with pytest.raises(ConfigurationError) as refused:
+        settings_from({**data, "clock": {"kind": "broqer"}})
+    assert str(refused.value) == "clock.kind = \"broqer\": use 'broker', 'producer' or 'replay'"
+    assert settings_from({**data, "clock": {"kind": "producer"}}).clock.kind == "producer"
+
+
 class ToySection(Section):
     """What a toy needs."""
 
