@@ -24,10 +24,12 @@ from susurrus.topics.packing import (
     Kind,
     MalformedRecord,
     Reader,
-    Writer,
     as_column,
     blobs_size,
     column_size,
+    pack_blobs,
+    pack_column,
+    pack_scalar,
 )
 
 Heights = dict[str, int]
@@ -81,6 +83,16 @@ class Bytes(Part):
 
     def read(self, reader: Reader, heights: Heights) -> bytes:
         return reader.raw(_number(self.height, heights))
+
+
+@dataclass(frozen=True)
+class Rest(Part):
+    """The bytes up to the record's end."""
+
+    height: int | str = "rest"
+
+    def read(self, reader: Reader, heights: Heights) -> bytes:
+        return reader.raw(reader.left)
 
 
 @dataclass(frozen=True)
@@ -139,6 +151,11 @@ class Pairs(Part):
 
 def _number(height: int | str, heights: Heights) -> int:
     return height if isinstance(height, int) else heights[height]
+
+
+_PACK: dict[type, Callable[[Any], bytes]] = {bytes: bytes, list: pack_blobs, np.ndarray: pack_column}
+_SIZE: dict[type, Callable[[Any], int]] = {bytes: len, list: blobs_size, np.ndarray: column_size}
+"""How each type of piece is written, and how many bytes it takes."""
 
 
 def _pieces(value: Any) -> list[Any]:
@@ -255,14 +272,11 @@ class Codec(Generic[Declared]):
         for problem in (*problems, *(count.problem(heights) for count in self._counts), self._impossible(block)):
             if problem is not None:
                 raise ValueError(problem)
-        writer = Writer(self._kind, max(self._versions[0], *(self._parts[name].since for name in fields)))
-        for number in (*scalars.values(), *(heights[count.name] for count in self._counts)):
-            writer.scalar(int(number))
-        write: dict[type, Callable[[Any], None]] = {bytes: writer.raw, list: writer.blobs, np.ndarray: writer.column}
-        for value in fields.values():
-            for piece in _pieces(value):
-                write[type(piece)](piece)
-        return writer.finish()
+        version = max(self._versions[0], *(self._parts[name].since for name in fields))
+        numbers = (*scalars.values(), *(heights[count.name] for count in self._counts))
+        pieces = (piece for value in fields.values() for piece in _pieces(value))
+        packed = (*map(pack_scalar, map(int, numbers)), *(_PACK[type(piece)](piece) for piece in pieces))
+        return bytes((self._kind, version)) + b"".join(packed)
 
     def decode(self, data: bytes) -> Declared:
         """The block of one record, its arrays fresh and writable. Raises MalformedRecord."""
@@ -286,8 +300,7 @@ class Codec(Generic[Declared]):
     def size(self, block: Declared) -> int:
         """len(encode(block)), at a fraction of the cost."""
         pieces = [piece for value in self._fields(block).values() for piece in _pieces(value)]
-        sizes: dict[type, Callable[[Any], int]] = {bytes: len, list: blobs_size, np.ndarray: column_size}
-        return 2 + 8 * (len(self._scalars) + len(self._counts)) + sum(sizes[type(piece)](piece) for piece in pieces)
+        return 2 + 8 * (len(self._scalars) + len(self._counts)) + sum(_SIZE[type(piece)](piece) for piece in pieces)
 
 
 class BlockCodec(Codec[Rows]):
