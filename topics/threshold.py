@@ -1,7 +1,7 @@
 """threshold: the server's public threshold and what phase 2 needs to know, for the clients. Compacted, public.
 
 Every version is kept under its own key, so that late reports of an earlier version can still be read; the key `current`
-repeats the one in force. Needs the standard library only, because it runs on clients.
+repeats the one in force. It runs on clients, so it reads and writes JSON with the standard library.
 """
 
 import json
