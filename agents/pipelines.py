@@ -94,7 +94,7 @@ def json_schema() -> dict[str, Any]:
     """The JSON schema of the configuration: one object with the sections of all kinds, of which each kind requires its own."""
     schemas = [pipeline.settings_class.model_json_schema(by_alias=True) for pipeline in KINDS.values()]
     merged: dict[str, Any] = {**schemas[0], "title": "Settings", "description": "The configuration of one pipeline."}
-    for part in ("properties", "$defs"):  # what several have is as the first kind has it: it may know more of a section
+    for part in ("properties", "$defs"):  # of a section that several kinds have, the first kind's class may say more
         merged[part] = {name: text for schema in (*schemas, schemas[0]) for name, text in schema[part].items()}
     merged["required"] = sorted(set.intersection(*(set(schema["required"]) for schema in schemas)))
     merged["$defs"]["PipelineSettings"]["properties"]["kind"]["enum"] = list(KINDS)

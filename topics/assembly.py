@@ -1,4 +1,4 @@
-"""From the chunks of a batch to whole columns: reasons, codes and items of the accepted rows, bad rows set apart."""
+"""From the chunks of a batch to whole columns: a reason for every row; codes, items and numbers of the good rows."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

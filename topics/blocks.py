@@ -1,4 +1,4 @@
-"""Declared records of the internal topics: a dataclass says what its fields are on the wire, and has a codec by that.
+"""Declared records of the internal topics: a dataclass declares how its fields are written, and its codec follows from that.
 
     @dataclass(frozen=True, kw_only=True)
     class Sums(Block):
@@ -9,7 +9,7 @@
     CODEC = Codec(Sums, Kind.BLOCK, (Count("rows"),))
 
 The wire order is: scalars, counts, then the other fields, each in the order of the class. A decoder either returns what
-an encoder was given or raises MalformedRecord, whatever the bytes.
+an encoder was given or raises MalformedRecord.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -38,7 +38,7 @@ Heights = dict[str, int]
 
 @dataclass(frozen=True)
 class Scalar:
-    """One int64 in [least, most]; make: what the reader gets of it."""
+    """One int64 in [least, most]. make: converts what was read."""
 
     least: int = -(2**63)
     most: int = 2**63 - 1
@@ -68,7 +68,7 @@ class Count:
 
 @dataclass(frozen=True)
 class Part:
-    """A field after the header. height: rows or items, a number or a count. since: the version that brought it."""
+    """A field after the header. height: rows or items, a number or a count. since: the first version that has it."""
 
     height: int | str = "rows"
     since: int = 1
@@ -169,7 +169,7 @@ def _pieces(value: Any) -> list[Any]:
 
 
 def _measure(name: str, part: Part, value: Any, heights: Heights) -> None:
-    """Note the heights of a field. Raises ValueError where they are not those of the others, or a value cannot be."""
+    """Note the heights of a field. Raises ValueError where they contradict earlier ones, or the value is impossible."""
     shape = value.shape if isinstance(value, np.ndarray) else (len(value),)
     wanted = (part.height, part.width) if isinstance(part, Table) else (part.height,)
     expected = [height if isinstance(height, int) else heights.get(height) for height in wanted]
@@ -185,7 +185,7 @@ def _measure(name: str, part: Part, value: Any, heights: Heights) -> None:
 
 
 class Record:
-    """A dataclass whose fields are Annotated[type, Scalar() or a Part]; declared: what it says of them, in order."""
+    """A dataclass whose fields are Annotated[type, Scalar() or a Part]. declared: these annotations, by field."""
 
     __slots__ = ()
     declared: ClassVar[dict[str, Any]] = {}
@@ -196,7 +196,7 @@ class Record:
 
 
 class Block(Record):
-    """A record of rows."""
+    """A record with rows."""
 
     __slots__ = ()
 
@@ -219,7 +219,7 @@ class Block(Record):
 
 
 def _narrow(codes: Int32s, items: list[bytes]) -> tuple[Int32s, list[bytes]]:
-    """Codes into the items they use, in the items' own order."""
+    """Codes into a list of only the items that they use, in the same order."""
     used = np.zeros(len(items), np.bool_)
     used[codes] = True
     if used.all():
@@ -235,9 +235,9 @@ Rows = TypeVar("Rows", bound=Block)
 class Codec(Generic[Declared]):
     """Bytes of a declared record.
 
-    version: the first one; a record that has a field `since` a later one is of that version, else the field is None.
+    version: the first one. A field with a later `since` may be None; a record that has it is of that later version.
     body: the order of the fields after the header, where it is not that of the class. impossible: what is wrong with a
-    record beyond its fields, or None.
+    record although each field is possible, or None.
     """
 
     def __init__(
@@ -262,10 +262,12 @@ class Codec(Generic[Declared]):
         return {name: value for name, value in values if value is not None}
 
     def encode(self, block: Declared) -> bytes:
-        """One record. Raises ValueError when the fields do not fit together or a value cannot be."""
+        """One record. Raises ValueError when the fields do not fit together or a value is impossible."""
         heights: Heights = {}
         fields = self._fields(block)
-        for name in sorted(fields, key=lambda name: isinstance(self._parts[name], Codes)):  # what they point to first
+        for name in sorted(
+            fields, key=lambda name: isinstance(self._parts[name], Codes)
+        ):  # after the items they point to
             _measure(name, self._parts[name], fields[name], heights)
         scalars = {name: getattr(block, name) for name in self._scalars}
         problems = [self._scalars[name].problem(name, value) for name, value in scalars.items()]

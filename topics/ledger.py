@@ -38,7 +38,7 @@ FINGERPRINT = "secret_fingerprint"
 
 
 class Config(_Record, frozen=True, kw_only=True):
-    """digest: hex, 32 bytes; of fields, what changes published data. Another digest under the same epoch is refused."""
+    """fields: the settings that change published data. digest: 32 bytes, hex; another one in the same epoch is refused."""
 
     name: ClassVar[str] = "config"
     digest: str
@@ -92,7 +92,7 @@ class Digest(_Record, frozen=True, kw_only=True):
 
 
 class EventLevel(_Record, frozen=True, kw_only=True):
-    """What one event costs in a stream pipeline; of another kind than what a user's window costs, never added to it.
+    """What one event costs in a stream pipeline. It is never added to what a user's window costs.
 
     Written in the transaction of the partition's first release. Neighbours: the value of one event, at a public
     position of its stream, replaced.

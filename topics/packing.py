@@ -8,8 +8,8 @@ field:
               width. A constant column (the window, mostly) costs 9 bytes, an offset column two or four bytes a row.
     blobs     m byte strings: their lengths as a column, then all of them joined
 
-Every count and length is checked against what is left, and a record must be used up to its last byte: a decoder either
-returns what an encoder was given or raises MalformedRecord, whatever the bytes.
+Every count and length is checked against the bytes that are left, and a record must be read to its last byte. So a decoder
+either returns what an encoder was given or raises MalformedRecord.
 """
 
 import struct
@@ -29,7 +29,7 @@ _INT64_MAX = 2**63 - 1
 _WORD = 2**64 - 1
 
 MAX_COLUMNS = 64
-"""Value columns of a block; a constant column costs nine bytes whatever its height, so a decoder needs a bound."""
+"""Value columns of a block; a constant column costs nine bytes at any height, so a decoder needs a bound."""
 
 
 class MalformedRecord(ValueError):

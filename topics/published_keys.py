@@ -18,7 +18,7 @@ from susurrus.topics.packing import Int64s, Kind, as_column, blobs_size, column_
 from susurrus.topics.tick import DIGEST_SIZE
 
 Start = TypeVar("Start", bound=int)
-"""The start of a window in ms, by whatever type the caller tells it from other numbers."""
+"""The start of a window in ms, in the caller's own type."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -23,10 +23,9 @@ from susurrus.topics.reason import Reason
 class ValuesSchema:
     """Where stream id, value and time are.
 
-    value: path of the number; it becomes clamp(rint(v / grid), 0, steps) with steps = floor(bound / grid). However large a
-    number is, it is clamped: were it refused, all later events of the stream would move up by a position. stream: path of
-    the stream id, None for the record's Kafka key (UTF-8; no key is the stream null). time: path, None for the Kafka
-    timestamp.
+    value: path of the number; it becomes clamp(rint(v / grid), 0, steps) with steps = floor(bound / grid). A number of any
+    size is clamped, because a refusal would move all later events of the stream by a position. stream: path of the stream
+    id, None for the record's Kafka key (UTF-8; no key is the stream null). time: path, None for the Kafka timestamp.
     """
 
     value: str
@@ -107,12 +106,6 @@ def _add_kafka_keys(streams: Categories, keys: list[bytes | None]) -> Int32s:
     try:
         return streams.add([None if key is None else key.decode() for key in keys])
     except UnicodeDecodeError:
-        codes = [_add_kafka_key(streams, key) for key in keys]
-        return np.array(codes, np.int32)
-
-
-def _add_kafka_key(streams: Categories, key: bytes | None) -> int:
-    try:
-        return int(streams.add([None if key is None else key.decode()])[0])
-    except UnicodeDecodeError:
-        return -Reason.INVALID_UTF8
+        if len(keys) == 1:
+            return np.array([-Reason.INVALID_UTF8], np.int32)
+        return np.concatenate([_add_kafka_keys(streams, [key]) for key in keys])

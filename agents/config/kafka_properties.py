@@ -77,7 +77,7 @@ def _refused(properties: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _unknown(properties: Mapping[str, Any]) -> list[str]:
-    """What librdkafka does not know, or not with this value. Files that a property names are not looked at."""
+    """Properties that librdkafka does not know, or whose value it does not take. Files that they name are not read."""
     found = []
     for name, value in properties.items():
         try:
