@@ -8,7 +8,7 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from susurrus.agents.config import load
-from susurrus.agents.config.explain import explain
+from susurrus.agents.config.explain import explain, quoted
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.histogram.clock import CLOCKS
 from susurrus.agents.histogram.pipeline import Histogram
@@ -78,7 +78,7 @@ def _unknown_kinds(kinds: Mapping[str, Any]) -> Iterator[str]:
     """One line for each section whose kind there is not. Another type than text is reported by the section's own check."""
     for section, kind in kinds.items():
         if isinstance(kind, str) and kind not in _REGISTRIES[section]:
-            yield f'{section}.kind = "{kind}": {use_one_of(_REGISTRIES[section])}'
+            yield f"{section}.kind = {quoted(kind)}: {use_one_of(_REGISTRIES[section])}"
 
 
 def _of_other_kinds(tables: dict[str, Any], chosen: type[Settings]) -> Iterator[str]:

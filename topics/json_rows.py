@@ -12,7 +12,6 @@ from susurrus.topics.timestamps import parse_time
 
 Numbers = npt.NDArray[np.int64] | npt.NDArray[np.float64]
 
-
 Members = Mapping[str, "str | float | Numbers | Sequence[bytes] | Members"]
 """A JSON object: by name a constant, a column of numbers, a column of JSON texts, or an object."""
 
@@ -34,8 +33,9 @@ def rows(n: int, members: Members) -> list[bytes]:
             raise ValueError(f"a number of {name[1:]} is not finite, which is never published")
         if isinstance(value, int | float):
             return msgspec.json.encode(value)
-        if len(value) != n:
-            raise ValueError(f"{name[1:]} has shape ({len(value)},) and does not fit {n} rows")
+        shape = value.shape if isinstance(value, np.ndarray) else (len(value),)
+        if shape != (n,):
+            raise ValueError(f"{name[1:]} has shape {shape} and does not fit {n} rows")
         columns.append(_texts(value) if isinstance(value, np.ndarray) else value)
         return b"%b"
 

@@ -59,9 +59,10 @@ def test_a_kind_is_consistent(kind: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_misspelt_clock_is_refused_by_every_kind(kind: str) -> None:
     data = {"pipeline": {"name": "p", "kind": kind}, **CONFIGURATIONS[kind]}
-    with pytest.raises(ConfigurationError) as refused:
-        settings_from({**data, "clock": {"kind": "broqer"}})
-    assert str(refused.value) == "clock.kind = \"broqer\": use 'broker', 'producer' or 'replay'"
+    for wrong, quoted in (("broqer", '"broqer"'), ('"' + "x" * 80, '"\\"' + "x" * 54 + "...")):
+        with pytest.raises(ConfigurationError) as refused:
+            settings_from({**data, "clock": {"kind": wrong}})
+        assert str(refused.value) == f"clock.kind = {quoted}: use 'broker', 'producer' or 'replay'"
     assert settings_from({**data, "clock": {"kind": "producer"}}).clock.kind == "producer"
 
 
