@@ -74,12 +74,16 @@ def _typed(value: object, kind: object) -> object:
 
 
 def _check(threshold: Threshold) -> None:
-    if not (1 <= threshold.version < 2**32 and 0 <= threshold.alpha <= 1 and threshold.reports >= 0):
-        raise ValueError(f"threshold version={threshold.version}, alpha={threshold.alpha}, reports={threshold.reports}")
-    if not (
-        0 <= threshold.phase1_share < 1 and threshold.horizon >= 0 and 0 <= threshold.expected_truncation < math.inf
-    ):
-        raise ValueError(f"phase1_share={threshold.phase1_share}, horizon={threshold.horizon} are impossible")
+    possible = {
+        "version": 1 <= threshold.version < 2**32,
+        "alpha": 0 <= threshold.alpha <= 1,
+        "reports": threshold.reports >= 0,
+        "phase1_share": 0 <= threshold.phase1_share < 1,
+        "horizon": threshold.horizon >= 0,
+        "expected_truncation": 0 <= threshold.expected_truncation < math.inf,
+    }
     for name in ("theta", "epsilon", "phase1_epsilon", "bound"):
-        if not 0 < getattr(threshold, name) < math.inf:
-            raise ValueError(f"{name}={getattr(threshold, name)} must be positive and finite")
+        possible[name] = 0 < getattr(threshold, name) < math.inf
+    for name, fine in possible.items():
+        if not fine:
+            raise ValueError(f"{name}={getattr(threshold, name)} is impossible in a threshold")

@@ -47,7 +47,7 @@ def resolved(
         for name in section:
             if not isinstance(table.get(name), Mapping):
                 break
-            table[name] = dict(table[name])  # what is on the way there is a copy, too
+            table[name] = dict(table[name])  # the caller's tables stay as they are
             table = table[name]
         else:
             if isinstance(table.get("properties"), Mapping):
@@ -94,14 +94,13 @@ def _overlaid(data: dict[str, Any], environ: Mapping[str, str]) -> dict[str, Any
                 raise ConfigurationError(
                     f"{variable}: {'.'.join(parts[: depth + 1])} is not a section; name a field of one"
                 )
-        text = environ[variable]
-        if text.lstrip()[:1] in ("[", "{"):
+        value: Any = environ[variable]
+        if value.lstrip()[:1] in ("[", "{"):
             try:
-                table[parts[-1]] = json.loads(text)
-                continue
+                value = json.loads(value)
             except json.JSONDecodeError as error:
                 raise ConfigurationError(
                     f"{variable}: not valid JSON ({error.msg}); write lists and tables as JSON"
                 ) from None
-        table[parts[-1]] = text
+        table[parts[-1]] = value
     return data

@@ -21,9 +21,8 @@ from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.topics.fields import Path
 from susurrus.topics.payloads import Chunk
 
-_IDS = (
-    1 << 31
-)  # registries number schemas with Java's int; to a larger number they give an answer that is not about schemas
+_IDS = 1 << 31
+"""Registries number schemas with Java's int. Their answer to a larger number is not about schemas."""
 _ASKING_SECONDS = 5.0  # for one batch: otherwise thousands of unknown ids would look like a task that hangs
 _NOT_FOUND: Final = (40401, 40402, 40403)
 """The registry's own codes for an unknown subject, version or schema. Any other 404 comes from something that is no

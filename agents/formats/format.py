@@ -18,13 +18,16 @@ Overdue = Callable[[int], bool]
 """Whether the payload of a row may no longer wait for its schema. If that is still unknown, the payload is bad input."""
 
 
-class Unanswered(Exception):
-    """The registry did not answer, which says nothing about the schema. Without a text it was not asked; else the text says what
-    to do."""
+class NoSchema(Exception):
+    """The schema of a payload cannot be had now. The text says what to do; it is empty where the registry was not asked."""
 
 
-class UnknownSchema(Unanswered):
-    """The registry does not know the schema of a payload, yet."""
+class UnknownSchema(NoSchema):
+    """The registry does not know the schema, yet."""
+
+
+class Unanswered(NoSchema):
+    """The registry did not answer or was not asked, which says nothing about the schema."""
 
 
 class Format(ABC):
@@ -66,7 +69,7 @@ class ObjectFormat(Format):
 
     @abstractmethod
     def parse(self, payload: bytes) -> Any:
-        """The object of a payload that is not empty. Raises UnknownSchema and Unanswered.
+        """The object of a payload that is not empty. Raises NoSchema.
 
         The payload is refused where this raises anything else, or returns what is no Mapping.
         """
@@ -80,9 +83,9 @@ class ObjectFormat(Format):
             for row, payload in enumerate(chunk, start):
                 try:
                     objects.append(self._object(payload))
-                except Unanswered as unanswered:
-                    if not (isinstance(unanswered, UnknownSchema) and overdue(row)):
-                        self.waits = str(unanswered) or None
+                except NoSchema as reason:
+                    if not (isinstance(reason, UnknownSchema) and overdue(row)):
+                        self.waits = str(reason) or None
                         break
                     objects.append(Reason.UNDECODABLE)
             yield chunk_of_objects(objects, self.paths)
@@ -96,7 +99,7 @@ class ObjectFormat(Format):
             return Reason.EMPTY
         try:
             found = self.parse(payload)
-        except Unanswered:
+        except NoSchema:
             raise
         except Exception:  # a parser of hostile bytes may raise anything, and nothing else is involved
             return Reason.UNDECODABLE
