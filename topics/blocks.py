@@ -117,7 +117,7 @@ class Column(Part):
 
 @dataclass(frozen=True)
 class Codes(Part):
-    """int32[height], codes into the items of the field `into`, of which a block holds no more than it needs."""
+    """int32[height], codes into the items of the field `into`; a block holds only items that have a code."""
 
     into: str = ""
 

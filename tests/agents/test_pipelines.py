@@ -72,7 +72,7 @@ class ToySection(Section):
     size: int = 3
     """How large it is."""
     color: str = "red"
-    """How it looks; nobody publishes that."""
+    """How it looks, which is not published."""
 
 
 class ToySettings(Settings):
