@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
-import numpy as np
 
 from susurrus.topics.json_rows import Members, Numbers, decoder, rows
 from susurrus.topics.timestamps import format_time, parse_time
@@ -82,17 +81,13 @@ def encode_rows(
     Raises ValueError when a column's length differs, or a number is not finite.
     """
     start = format_time(release.window_start)
-    errors = [error if isinstance(error := column.std_error, np.ndarray) else float(error) for column in columns]
     members: Members = {
         "window_start": start,
         "window_end": format_time(release.window_end),
         "trigger": release.trigger,
         "of_triggers": release.of_triggers,
         "key": keys,
-        "values": {
-            column.name: {"estimate": column.estimate, "std_error": error}
-            for column, error in zip(columns, errors, strict=True)
-        },
+        "values": {column.name: {"estimate": column.estimate, "std_error": column.std_error} for column in columns},
         "strategy": release.strategy,
         "epoch": release.epoch,
         "schema": VERSION,
