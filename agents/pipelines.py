@@ -8,15 +8,20 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from susurrus.agents.config import load
-from susurrus.agents.config.explain import explain
+from susurrus.agents.config.explain import explain, quoted
 from susurrus.agents.config.settings import Settings
+from susurrus.agents.histogram.clock import CLOCKS
 from susurrus.agents.histogram.pipeline import Histogram
 from susurrus.agents.local.pipeline import Local
 from susurrus.agents.runtime.pipeline import Pipeline
 from susurrus.agents.stream.pipeline import Stream
+from susurrus.agents.types.one_of import use_one_of
 from susurrus.mechanisms.errors import ConfigurationError
 
 KINDS: Final[Mapping[str, type[Pipeline[Any]]]] = {p.settings_class.kind: p for p in (Histogram, Stream, Local)}
+
+_REGISTRIES: Final[Mapping[str, Mapping[str, Any]]] = {"pipeline": KINDS, "clock": CLOCKS}
+"""What the field ``kind`` of a section may name. Every pipeline has these sections; agents/config/ cannot import the registries."""
 
 
 def pipeline_of(settings: Settings) -> Pipeline[Any]:
@@ -49,30 +54,35 @@ def settings_from(
     """
     problems: list[str] = []
     tables = load.resolved(data, directory, environ, problems if unresolved is None else unresolved)
-    chosen = _class_of(tables, problems)
+    kinds = {section: _kind(tables, section) for section in _REGISTRIES}
+    problems += _unknown_kinds(kinds)
+    # Where there is no such kind, the rest is checked as a histogram's.
+    chosen = KINDS.get(str(kinds["pipeline"]), Histogram).settings_class
     of_other_kinds = list(_of_other_kinds(tables, chosen))
     try:
         settings = chosen.model_validate(tables)
     except ValidationError as error:
         problems += explain(error, chosen)
     if problems := [*problems, *of_other_kinds]:
-        raise ConfigurationError("\n".join(problems))
+        raise ConfigurationError("\n".join(dict.fromkeys(problems)))  # a kind may check its clock itself
     settings.read_files(directory)
     return settings
 
 
-def _class_of(tables: dict[str, Any], problems: list[str]) -> type[Settings]:
-    """The settings of ``pipeline.kind``; a histogram's, so that all the rest is checked too, where there is no such kind."""
-    section = tables.get("pipeline")
-    kind = section.get("kind") if isinstance(section, Mapping) else None
-    if isinstance(kind, str) and kind not in KINDS:
-        *most, last = (f"'{name}'" for name in KINDS)
-        problems.append(f'pipeline.kind = "{kind}": use {", ".join(most)} or {last}')
-    return KINDS.get(str(kind), Histogram).settings_class
+def _kind(tables: Mapping[str, Any], section: str) -> Any:
+    table = tables.get(section)
+    return table.get("kind") if isinstance(table, Mapping) else None
+
+
+def _unknown_kinds(kinds: Mapping[str, Any]) -> Iterator[str]:
+    """One line for each section whose kind there is not. Another type than text is reported by the section's own check."""
+    for section, kind in kinds.items():
+        if isinstance(kind, str) and kind not in _REGISTRIES[section]:
+            yield f"{section}.kind = {quoted(kind)}: {use_one_of(_REGISTRIES[section])}"
 
 
 def _of_other_kinds(tables: dict[str, Any], chosen: type[Settings]) -> Iterator[str]:
-    """Take the sections of other kinds out of the tables; one line for each."""
+    """Removes the sections of other kinds from the tables; one line for each."""
     for kind, pipeline in KINDS.items():
         for name in pipeline.settings_class.model_fields:
             if name in tables and name not in chosen.model_fields:
@@ -84,7 +94,7 @@ def json_schema() -> dict[str, Any]:
     """The JSON schema of the configuration: one object with the sections of all kinds, of which each kind requires its own."""
     schemas = [pipeline.settings_class.model_json_schema(by_alias=True) for pipeline in KINDS.values()]
     merged: dict[str, Any] = {**schemas[0], "title": "Settings", "description": "The configuration of one pipeline."}
-    for part in ("properties", "$defs"):  # what several have is as the first kind has it: it may know more of a section
+    for part in ("properties", "$defs"):  # of a section that several kinds have, the first kind's class may say more
         merged[part] = {name: text for schema in (*schemas, schemas[0]) for name, text in schema[part].items()}
     merged["required"] = sorted(set.intersection(*(set(schema["required"]) for schema in schemas)))
     merged["$defs"]["PipelineSettings"]["properties"]["kind"]["enum"] = list(KINDS)

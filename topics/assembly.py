@@ -1,16 +1,19 @@
-"""From the chunks of a batch to whole columns: reasons, codes and items of the accepted rows, bad rows set apart."""
+"""From the chunks of a batch to whole columns: a reason for every row; codes, items and numbers of the good rows."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from susurrus.topics.categories import Categories, combine, mark_too_large, renumber
+from susurrus.topics.numbers import Reasons
 from susurrus.topics.packing import Int32s, Int64s
 from susurrus.topics.payloads import Chunk
 
-Reasons = npt.NDArray[np.uint8]
+Measure = Callable[[Sequence[Any]], tuple[Int64s, Reasons]]
+"""Makes numbers of a field, with a Reason per row."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -29,34 +32,34 @@ class Assembled:
 class Assembly:
     """Columns of the accepted records, chunk by chunk; the rest of a record's checks; and their assembly at the end.
 
-    groups: scalars that make one code together, such as the parts of a composite key. numbers: how many columns of numbers.
-    limit: of canonical bytes.
+    groups: scalars that make one code together, such as the parts of a composite key. measures: of the columns of numbers.
+    A chunk has the columns of all scalars in the order of the groups, then those of the numbers.
     """
 
-    def __init__(self, groups: Sequence[Sequence[Categories]], *, numbers: int, limit: int) -> None:
-        self._groups, self._limit = groups, limit
+    def __init__(self, groups: Sequence[Sequence[Categories]], measures: Sequence[Measure]) -> None:
+        self._groups, self._measures = groups, measures
         self._refused: list[Reasons] = []
         self._codes: list[list[list[Int32s]]] = [[[] for _ in group] for group in groups]
-        self._numbers: list[list[tuple[Int64s, Reasons]]] = [[] for _ in range(numbers)]
+        self._numbers: list[list[tuple[Int64s, Reasons]]] = [[] for _ in measures]
 
-    def add(self, chunk: Chunk, codes: Sequence[Int32s], numbers: Sequence[tuple[Int64s, Reasons]]) -> None:
-        """codes: of each scalar, in the order of the groups. numbers: with a Reason per row."""
+    def add(self, chunk: Chunk, codes: Int32s | None = None) -> None:
+        """codes: of the only scalar, where the chunk does not have it."""
         refused = np.zeros(chunk.rows, np.uint8)
         refused[list(chunk.refused)] = list(chunk.refused.values())
         self._refused.append(refused)
-        for pieces, found in zip((pieces for group in self._codes for pieces in group), codes, strict=True):
-            pieces.append(found)
-        for chunks, column in zip(self._numbers, numbers, strict=True):
-            chunks.append(column)
+        columns = iter(chunk.columns)
+        for group, found in zip(self._groups, self._codes, strict=True):
+            for categories, pieces in zip(group, found, strict=True):
+                pieces.append(categories.add(next(columns)) if codes is None else codes)
+        for measure, numbers in zip(self._measures, self._numbers, strict=True):
+            numbers.append(measure(next(columns)))
 
     def finish(self) -> Assembled:
         """The whole batch. A record's reasons are found in the order of groups and numbers; the first one stands."""
         whole = np.concatenate([np.zeros(0, np.uint8), *self._refused])
         rows = np.flatnonzero(whole == 0)
         reason = np.zeros(rows.size, np.uint8)
-        found = [
-            resolve(group, pieces, reason, self._limit) for group, pieces in zip(self._groups, self._codes, strict=True)
-        ]
+        found = [resolve(group, pieces, reason) for group, pieces in zip(self._groups, self._codes, strict=True)]
         numbers = [np.zeros(whole.size, np.int64) for _ in self._numbers]
         for column, chunks in zip(numbers, self._numbers, strict=True):
             column[rows] = collect(chunks, reason)
@@ -75,20 +78,17 @@ def note(reason: Reasons, found: npt.NDArray[np.integer]) -> None:
 
 
 def collect(chunks: list[tuple[Int64s, Reasons]], reason: Reasons) -> Int64s:
-    if not chunks:
-        return np.zeros(0, np.int64)
-    note(reason, np.concatenate([found for _, found in chunks]))
-    return np.concatenate([numbers for numbers, _ in chunks])
+    """The numbers of all chunks; notes their reasons."""
+    note(reason, np.concatenate([np.zeros(0, np.uint8), *(found for _, found in chunks)]))
+    return np.concatenate([np.zeros(0, np.int64), *(numbers for numbers, _ in chunks)])
 
 
-def resolve(
-    parts: Sequence[Categories], chunks: list[list[Int32s]], reason: Reasons, limit: int
-) -> tuple[Int32s, list[bytes]]:
+def resolve(parts: Sequence[Categories], chunks: list[list[Int32s]], reason: Reasons) -> tuple[Int32s, list[bytes]]:
     """Codes and canonical bytes of a user (one part) or key (one or more); codes of bad rows mean nothing."""
     codes: list[Int32s] = []
     items: list[list[bytes]] = []
     for categories, pieces in zip(parts, chunks, strict=True):
-        code = np.concatenate(pieces) if pieces else np.zeros(0, np.int32)
+        code = np.concatenate([np.zeros(0, np.int32), *pieces])
         canonical, why = categories.finish()
         if code.size and int(code.min()) < 0:
             note(reason, np.maximum(-code, 0))
@@ -106,7 +106,7 @@ def resolve(
     texts = [[canonical[i] for i in member.tolist()] for canonical, member in zip(items, members, strict=True)]
     keys = [b"[" + b",".join(scalars) + b"]" for scalars in zip(*texts, strict=True)]
     why = np.zeros(len(keys), np.int32)
-    mark_too_large(keys, limit, why)
+    mark_too_large(keys, parts[0].limit, why)
     if why.any():
         note(reason, why[combined])
     return combined.astype(np.int32), keys

@@ -1,4 +1,4 @@
-"""Declared records of the internal topics: a dataclass says what its fields are on the wire, and has a codec by that.
+"""Declared records of the internal topics: a dataclass declares how its fields are written, and its codec follows from that.
 
     @dataclass(frozen=True, kw_only=True)
     class Sums(Block):
@@ -9,7 +9,7 @@
     CODEC = Codec(Sums, Kind.BLOCK, (Count("rows"),))
 
 The wire order is: scalars, counts, then the other fields, each in the order of the class. A decoder either returns what
-an encoder was given or raises MalformedRecord, whatever the bytes.
+an encoder was given or raises MalformedRecord.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -24,10 +24,12 @@ from susurrus.topics.packing import (
     Kind,
     MalformedRecord,
     Reader,
-    Writer,
     as_column,
     blobs_size,
     column_size,
+    pack_blobs,
+    pack_column,
+    pack_scalar,
 )
 
 Heights = dict[str, int]
@@ -36,7 +38,7 @@ Heights = dict[str, int]
 
 @dataclass(frozen=True)
 class Scalar:
-    """One int64 in [least, most]; make: what the reader gets of it."""
+    """One int64 in [least, most]. make: converts what was read."""
 
     least: int = -(2**63)
     most: int = 2**63 - 1
@@ -66,7 +68,7 @@ class Count:
 
 @dataclass(frozen=True)
 class Part:
-    """A field after the header. height: rows or items, a number or a count. since: the version that brought it."""
+    """A field after the header. height: rows or items, a number or a count. since: the first version that has it."""
 
     height: int | str = "rows"
     since: int = 1
@@ -81,6 +83,16 @@ class Bytes(Part):
 
     def read(self, reader: Reader, heights: Heights) -> bytes:
         return reader.raw(_number(self.height, heights))
+
+
+@dataclass(frozen=True)
+class Rest(Part):
+    """The bytes up to the record's end."""
+
+    height: int | str = "rest"
+
+    def read(self, reader: Reader, heights: Heights) -> bytes:
+        return reader.raw(reader.left)
 
 
 @dataclass(frozen=True)
@@ -105,7 +117,7 @@ class Column(Part):
 
 @dataclass(frozen=True)
 class Codes(Part):
-    """int32[height], codes into the items of the field `into`, of which a block holds no more than it needs."""
+    """int32[height], codes into the items of the field `into`; a block holds only items that have a code."""
 
     into: str = ""
 
@@ -141,6 +153,11 @@ def _number(height: int | str, heights: Heights) -> int:
     return height if isinstance(height, int) else heights[height]
 
 
+_PACK: dict[type, Callable[[Any], bytes]] = {bytes: bytes, list: pack_blobs, np.ndarray: pack_column}
+_SIZE: dict[type, Callable[[Any], int]] = {bytes: len, list: blobs_size, np.ndarray: column_size}
+"""How each type of piece is written, and how many bytes it takes."""
+
+
 def _pieces(value: Any) -> list[Any]:
     """A value as it is written: bytes, lists of byte strings, and columns."""
     if isinstance(value, np.ndarray):
@@ -152,7 +169,7 @@ def _pieces(value: Any) -> list[Any]:
 
 
 def _measure(name: str, part: Part, value: Any, heights: Heights) -> None:
-    """Note the heights of a field. Raises ValueError where they are not those of the others, or a value cannot be."""
+    """Note the heights of a field. Raises ValueError where they contradict earlier ones, or the value is impossible."""
     shape = value.shape if isinstance(value, np.ndarray) else (len(value),)
     wanted = (part.height, part.width) if isinstance(part, Table) else (part.height,)
     expected = [height if isinstance(height, int) else heights.get(height) for height in wanted]
@@ -168,7 +185,7 @@ def _measure(name: str, part: Part, value: Any, heights: Heights) -> None:
 
 
 class Record:
-    """A dataclass whose fields are Annotated[type, Scalar() or a Part]; declared: what it says of them, in order."""
+    """A dataclass whose fields are Annotated[type, Scalar() or a Part]. declared: these annotations, by field."""
 
     __slots__ = ()
     declared: ClassVar[dict[str, Any]] = {}
@@ -179,7 +196,7 @@ class Record:
 
 
 class Block(Record):
-    """A record of rows."""
+    """A record with rows."""
 
     __slots__ = ()
 
@@ -202,7 +219,7 @@ class Block(Record):
 
 
 def _narrow(codes: Int32s, items: list[bytes]) -> tuple[Int32s, list[bytes]]:
-    """Codes into the items they use, in the items' own order."""
+    """Codes into a list of only the items that they use, in the same order."""
     used = np.zeros(len(items), np.bool_)
     used[codes] = True
     if used.all():
@@ -218,9 +235,9 @@ Rows = TypeVar("Rows", bound=Block)
 class Codec(Generic[Declared]):
     """Bytes of a declared record.
 
-    version: the first one; a record that has a field `since` a later one is of that version, else the field is None.
+    version: the first one. A field with a later `since` may be None; a record that has it is of that later version.
     body: the order of the fields after the header, where it is not that of the class. impossible: what is wrong with a
-    record beyond its fields, or None.
+    record although each field is possible, or None.
     """
 
     def __init__(
@@ -245,24 +262,23 @@ class Codec(Generic[Declared]):
         return {name: value for name, value in values if value is not None}
 
     def encode(self, block: Declared) -> bytes:
-        """One record. Raises ValueError when the fields do not fit together or a value cannot be."""
+        """One record. Raises ValueError when the fields do not fit together or a value is impossible."""
         heights: Heights = {}
         fields = self._fields(block)
-        for name in sorted(fields, key=lambda name: isinstance(self._parts[name], Codes)):  # what they point to first
+        for name in sorted(
+            fields, key=lambda name: isinstance(self._parts[name], Codes)
+        ):  # after the items they point to
             _measure(name, self._parts[name], fields[name], heights)
         scalars = {name: getattr(block, name) for name in self._scalars}
         problems = [self._scalars[name].problem(name, value) for name, value in scalars.items()]
         for problem in (*problems, *(count.problem(heights) for count in self._counts), self._impossible(block)):
             if problem is not None:
                 raise ValueError(problem)
-        writer = Writer(self._kind, max(self._versions[0], *(self._parts[name].since for name in fields)))
-        for number in (*scalars.values(), *(heights[count.name] for count in self._counts)):
-            writer.scalar(int(number))
-        write: dict[type, Callable[[Any], None]] = {bytes: writer.raw, list: writer.blobs, np.ndarray: writer.column}
-        for value in fields.values():
-            for piece in _pieces(value):
-                write[type(piece)](piece)
-        return writer.finish()
+        version = max(self._versions[0], *(self._parts[name].since for name in fields))
+        numbers = (*scalars.values(), *(heights[count.name] for count in self._counts))
+        pieces = (piece for value in fields.values() for piece in _pieces(value))
+        packed = (*map(pack_scalar, map(int, numbers)), *(_PACK[type(piece)](piece) for piece in pieces))
+        return bytes((self._kind, version)) + b"".join(packed)
 
     def decode(self, data: bytes) -> Declared:
         """The block of one record, its arrays fresh and writable. Raises MalformedRecord."""
@@ -286,8 +302,7 @@ class Codec(Generic[Declared]):
     def size(self, block: Declared) -> int:
         """len(encode(block)), at a fraction of the cost."""
         pieces = [piece for value in self._fields(block).values() for piece in _pieces(value)]
-        sizes: dict[type, Callable[[Any], int]] = {bytes: len, list: blobs_size, np.ndarray: column_size}
-        return 2 + 8 * (len(self._scalars) + len(self._counts)) + sum(sizes[type(piece)](piece) for piece in pieces)
+        return 2 + 8 * (len(self._scalars) + len(self._counts)) + sum(_SIZE[type(piece)](piece) for piece in pieces)
 
 
 class BlockCodec(Codec[Rows]):

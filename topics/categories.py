@@ -33,7 +33,7 @@ class Categories:
     def __init__(self, missing: Reason, *, nullable: bool, limit: int) -> None:
         self._missing = missing
         self._nullable = nullable
-        self._limit = limit
+        self.limit = limit
         self._codes: defaultdict[Any, int] = defaultdict(count().__next__)
 
     def add(self, column: Sequence[Any]) -> Int32s:
@@ -69,7 +69,7 @@ class Categories:
                 if type(scalar) is int and not -(2**63) <= scalar < 2**64:
                     reasons[code], scalars[code] = Reason.INTEGER_TOO_LARGE, None
         canonical = _ENCODER.encode_lines(scalars).split(b"\n")[:-1]
-        mark_too_large(canonical, self._limit, reasons)
+        mark_too_large(canonical, self.limit, reasons)
         return canonical, reasons
 
 

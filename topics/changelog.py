@@ -8,11 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Annotated
 
-from susurrus.topics.blocks import Bytes, Codec, Count, Items, Record
-from susurrus.topics.packing import Kind, MalformedRecord, Reader, Writer
-
-VERSION = 1
-_CHUNK_OVERHEAD = 2 + 8 * 4
+from susurrus.topics.blocks import Bytes, Codec, Count, Items, Record, Rest, Scalar
+from susurrus.topics.packing import Kind, MalformedRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +38,19 @@ class _Body(Record):
     deletes: Annotated[list[bytes], Items("deletes")]
 
 
+@dataclass(frozen=True, slots=True)
+class _Chunk(Record):
+    """One of ``count`` pieces of a body of ``total`` bytes."""
+
+    position: Annotated[int, Scalar()]
+    total: Annotated[int, Scalar()]
+    index: Annotated[int, Scalar()]
+    count: Annotated[int, Scalar()]
+    piece: Annotated[bytes, Rest()]
+
+
+_CHUNK = Codec(_Chunk, Kind.COMMIT)
+_CHUNK_OVERHEAD = _CHUNK.size(_Chunk(0, 0, 0, 0, b""))
 _BODY = Codec(_Body, Kind.COMMIT, [Count(name) for name in ("topic_id", "meta", "puts", "deletes")])
 
 
@@ -52,15 +62,8 @@ def encode(record: ChangelogRecord, max_bytes: int = 900_000) -> list[bytes]:
     keys, values = [key for key, _ in record.puts], [value for _, value in record.puts]
     body = _BODY.encode(_Body(record.topic_id.encode(), record.meta, keys, values, record.deletes))
     pieces = [body[start : start + room] for start in range(0, len(body), room)]
-    return [_chunk(record.next_position, len(body), i, len(pieces), piece) for i, piece in enumerate(pieces)]
-
-
-def _chunk(position: int, total: int, index: int, count: int, piece: bytes) -> bytes:
-    writer = Writer(Kind.COMMIT, VERSION)
-    for scalar in (position, total, index, count):
-        writer.scalar(scalar)
-    writer.raw(piece)
-    return writer.finish()
+    chunks = [_Chunk(record.next_position, len(body), i, len(pieces), piece) for i, piece in enumerate(pieces)]
+    return [_CHUNK.encode(chunk) for chunk in chunks]
 
 
 def decode(chunks: Sequence[bytes]) -> ChangelogRecord:
@@ -90,20 +93,20 @@ class Assembler:
 
     def feed(self, chunk: bytes) -> ChangelogRecord | None:
         """The commit, when this chunk is its last. Raises MalformedRecord, also for a gap between chunks."""
-        reader = Reader(chunk, Kind.COMMIT, VERSION)
-        position, total, index, count = reader.scalar(), reader.scalar(), reader.scalar(), reader.scalar()
-        expected = self._expected or (position, total, count)
-        if (position, total, count) != expected or index != len(self._pieces) or not 0 <= index < count:
-            raise MalformedRecord(f"chunk index={index} of {count} where {len(self._pieces)} was expected")
-        self._pieces.append(reader.raw(len(chunk) - _CHUNK_OVERHEAD))
-        if index + 1 < count:
+        found = _CHUNK.decode(chunk)
+        expected = self._expected or (found.position, found.total, found.count)
+        number = len(self._pieces)
+        if (found.position, found.total, found.count) != expected or not found.index == number < found.count:
+            raise MalformedRecord(f"chunk index={found.index} of {found.count} where {number} was expected")
+        self._pieces.append(found.piece)
+        if number + 1 < found.count:
             self._expected = expected
             return None
         body = b"".join(self._pieces)
         self._pieces, self._expected = [], None
-        if len(body) != total:
-            raise MalformedRecord(f"commit of {len(body)} bytes where {total} were written")
-        return _decode_body(position, body)
+        if len(body) != found.total:
+            raise MalformedRecord(f"commit of {len(body)} bytes where {found.total} were written")
+        return _decode_body(found.position, body)
 
 
 def _decode_body(position: int, body: bytes) -> ChangelogRecord:

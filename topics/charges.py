@@ -15,9 +15,9 @@ NAME = "charges"
 
 
 class Charge(msgspec.Struct, frozen=True, kw_only=True):
-    """What one window costs a user in it. window: start in ms.
+    """What one window costs each of its users. window: start in ms.
 
-    mu: of Gaussian DP, all mechanisms of the pipeline together. delta_selection: the share of delta that adds up
+    mu: of Gaussian DP, for all mechanisms of the pipeline together. delta_selection: the share of delta that adds up
     instead of composing. Neighbours: one user's records of the window.
     """
 

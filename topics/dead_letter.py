@@ -24,30 +24,6 @@ VERSION = 1
 
 Headers = list[tuple[str, bytes]]
 
-_MESSAGES = {
-    Reason.TOMBSTONE: "the record has no value",
-    Reason.EMPTY: "the value is empty",
-    Reason.INVALID_UTF8: "the value is not Unicode text in UTF-8",
-    Reason.NOT_JSON: "the value is not one JSON value",
-    Reason.TOO_DEEP: "the value is nested too deep",
-    Reason.WRONG_TYPE: "the value is no object, or a field has the wrong type",
-    Reason.MISSING_USER: "the user is missing or null",
-    Reason.MISSING_KEY: "a part of the key is missing or null",
-    Reason.MISSING_VALUE: "a measured value is missing or null",
-    Reason.MISSING_TIME: "the event time is missing or null",
-    Reason.NOT_FINITE: "a number is not finite",
-    Reason.INTEGER_TOO_LARGE: "an integer does not fit into 64 bits",
-    Reason.BAD_TIME: "the event time is no instant of the years 1 to 9999 in the configured unit",
-    Reason.TOO_LARGE: "the user or key is longer than the limit",
-    Reason.UNDECODABLE: "the value does not follow its registered schema",
-    Reason.BEFORE_FIRST_WINDOW: "the event is older than the pipeline's first window",
-    Reason.IN_FUTURE: "the event is too far in the future",
-    Reason.NOT_A_REPORT: "the value is no report of a known version",
-    Reason.WRONG_THRESHOLD: "the report names a threshold that is unknown or no longer in force",
-    Reason.IMPOSSIBLE_CODE: "the report's code lies outside what its randomiser can draw",
-    Reason.LATE: "the report's interval has been published already",
-}
-
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
@@ -64,7 +40,7 @@ def encode_headers(letter: DeadLetter) -> Headers:
     """Headers of the dead letter. Nothing in them comes from the record's own bytes."""
     return [
         (EXCEPTION, letter.reason.name.encode()),
-        (MESSAGE, _MESSAGES[letter.reason].encode()),
+        (MESSAGE, letter.reason.message.encode()),
         (STACKTRACE, b""),
         (TOPIC, letter.topic.encode()),
         (PARTITION, b"%d" % letter.partition),

@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
-import numpy as np
 
-from susurrus.topics.json_rows import Members, Numbers, decoder, number, numbers, rows, text
+from susurrus.topics.json_rows import Members, Numbers, decoder, rows
 from susurrus.topics.timestamps import format_time, parse_time
 
 VERSION = 1
@@ -81,25 +80,16 @@ def encode_rows(
 
     Raises ValueError when a column's length differs, or a number is not finite.
     """
-    start, end = text(format_time(release.window_start)), text(format_time(release.window_end))
-    values: dict[str, Members] = {}
-    for column in columns:
-        std_error, name = column.std_error, f"std_error of {column.name}"
-        values[column.name] = {
-            "estimate": numbers(column.estimate, len(keys), f"estimate of {column.name}"),
-            "std_error": numbers(std_error, len(keys), name)
-            if isinstance(std_error, np.ndarray)
-            else number(float(std_error), name),
-        }
+    start = format_time(release.window_start)
     members: Members = {
         "window_start": start,
-        "window_end": end,
-        "trigger": number(release.trigger, "trigger"),
-        "of_triggers": number(release.of_triggers, "of_triggers"),
+        "window_end": format_time(release.window_end),
+        "trigger": release.trigger,
+        "of_triggers": release.of_triggers,
         "key": keys,
-        "values": values,
-        "strategy": text(release.strategy),
-        "epoch": text(release.epoch),
-        "schema": number(VERSION, "schema"),
+        "values": {column.name: {"estimate": column.estimate, "std_error": column.std_error} for column in columns},
+        "strategy": release.strategy,
+        "epoch": release.epoch,
+        "schema": VERSION,
     }
-    return rows({"window": start, "key": keys}), rows(members)
+    return rows(len(keys), {"window": start, "key": keys}), rows(len(keys), members)

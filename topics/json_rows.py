@@ -12,51 +12,44 @@ from susurrus.topics.timestamps import parse_time
 
 Numbers = npt.NDArray[np.int64] | npt.NDArray[np.float64]
 
-
-def text(value: str) -> bytes:
-    """A JSON string."""
-    return msgspec.json.encode(value)
+Members = Mapping[str, "str | float | Numbers | Sequence[bytes] | Members"]
+"""A JSON object: by name a constant, a column of numbers, a column of JSON texts, or an object."""
 
 
-def number(value: float, name: str) -> bytes:
-    """A JSON number with the shortest digits that read back the same. Raises ValueError when it is not finite."""
-    if not np.isfinite(value):
-        raise ValueError(f"{name}={value} is not finite, which is never published")
-    return msgspec.json.encode(value)
+def rows(n: int, members: Members) -> list[bytes]:
+    """n JSON objects from one template. Numbers have the shortest digits that read back the same.
 
-
-def numbers(column: Numbers, n: int, name: str, *, missing: bool = False) -> list[bytes]:
-    """n JSON numbers. missing: NaN becomes null; else what is not finite raises ValueError, as does another length."""
-    if column.shape != (n,):
-        raise ValueError(f"{name} has shape {column.shape} and does not fit {n} rows")
-    finite = np.isfinite(column)
-    if not finite.all() and not (missing and np.isnan(column[~finite]).all()):
-        raise ValueError(f"a number of {name} is not finite, which is never published")
-    return msgspec.json.encode(column.tolist())[1:-1].split(b",") if n else []  # msgspec writes NaN as null
-
-
-Members = Mapping[str, "bytes | Sequence[bytes] | Members"]
-"""A JSON object: a constant, a column of texts, or an object, by name; all texts are JSON."""
-
-
-def rows(members: Members) -> list[bytes]:
-    """One JSON object a row, filled into one template; the columns are of one length."""
+    Raises ValueError where a number is not finite, which is never published, or a column has another length.
+    """
     columns: list[Sequence[bytes]] = []
 
-    def template(value: bytes | Sequence[bytes] | Members) -> bytes:
-        if isinstance(value, bytes):
-            return _literal(value)
+    def template(value: str | float | Numbers | Sequence[bytes] | Members, name: str) -> bytes:
         if isinstance(value, Mapping):
-            return b"{" + b",".join(_literal(text(name)) + b":" + template(of) for name, of in value.items()) + b"}"
-        columns.append(value)
+            parts = [_literal(member) + b":" + template(of, f"{name}.{member}") for member, of in value.items()]
+            return b"{" + b",".join(parts) + b"}"
+        if isinstance(value, str):
+            return _literal(value)
+        if isinstance(value, int | float | np.ndarray) and not np.isfinite(value).all():
+            raise ValueError(f"a number of {name[1:]} is not finite, which is never published")
+        if isinstance(value, int | float):
+            return msgspec.json.encode(value)
+        shape = value.shape if isinstance(value, np.ndarray) else (len(value),)
+        if shape != (n,):
+            raise ValueError(f"{name[1:]} has shape {shape} and does not fit {n} rows")
+        columns.append(_texts(value) if isinstance(value, np.ndarray) else value)
         return b"%b"
 
-    pattern = template(members)
+    pattern = template(members, "")
     return [pattern % fields for fields in zip(*columns, strict=True)]
 
 
-def _literal(constant: bytes) -> bytes:
-    return constant.replace(b"%", b"%%")
+def _literal(constant: str) -> bytes:
+    """A JSON string, inside a template."""
+    return msgspec.json.encode(constant).replace(b"%", b"%%")
+
+
+def _texts(column: Numbers) -> list[bytes]:
+    return msgspec.json.encode(column.tolist())[1:-1].split(b",") if len(column) else []
 
 
 class Versioned(Protocol):

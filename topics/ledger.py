@@ -11,8 +11,9 @@ from typing import Any, ClassVar
 
 import msgspec
 
+from susurrus.topics.json_rows import decoder
 from susurrus.topics.packing import MalformedRecord
-from susurrus.topics.timestamps import format_time, parse_time
+from susurrus.topics.timestamps import format_time
 
 VERSION = 1
 
@@ -37,7 +38,7 @@ FINGERPRINT = "secret_fingerprint"
 
 
 class Config(_Record, frozen=True, kw_only=True):
-    """digest: hex, 32 bytes; of fields, what changes published data. Another digest under the same epoch is refused."""
+    """fields: the settings that change published data. digest: 32 bytes, hex; another one in the same epoch is refused."""
 
     name: ClassVar[str] = "config"
     digest: str
@@ -91,7 +92,7 @@ class Digest(_Record, frozen=True, kw_only=True):
 
 
 class EventLevel(_Record, frozen=True, kw_only=True):
-    """What one event costs in a stream pipeline; of another kind than what a user's window costs, never added to it.
+    """What one event costs in a stream pipeline. It is never added to what a user's window costs.
 
     Written in the transaction of the partition's first release. Neighbours: the value of one event, at a public
     position of its stream, replaced.
@@ -139,6 +140,7 @@ _KINDS: dict[str, type[LedgerRecord]] = {
     kind.name.partition("/")[0]: kind
     for kind in (Epoch, Config, Start, Sources, Started, Digest, EventLevel, Refusal, Status)
 }
+_DECODERS = {kind: decoder(kind, "ledger record", VERSION) for kind in _KINDS.values()}
 
 
 def key_of(record: LedgerRecord) -> str:
@@ -170,26 +172,17 @@ def decode(key: bytes, value: bytes | None) -> LedgerRecord | None:
     try:
         name = key.decode()
         kind = _KINDS[name.partition("/")[0]]
-        if name.count("/") != kind.name.count("/"):
-            raise MalformedRecord(f"ledger key={name!r} has the wrong number of parts")
-        if not value:
-            return None
-        record = msgspec.json.decode(value, type=kind)
-        if record.schema != VERSION:
-            raise MalformedRecord(f"ledger schema={record.schema} is not {VERSION}: upgrade the reader")
-        if key_of(record) != name:
-            raise MalformedRecord(f"ledger key={name!r} holds the record of {key_of(record)!r}")
-    except MalformedRecord:
-        raise
-    except (KeyError, ValueError, RecursionError) as error:
-        raise MalformedRecord(f"ledger record: {type(error).__name__}") from None
-    return record
-
-
-def window_of(key: bytes) -> int:
-    """Window start in ms of a digest's key. Raises MalformedRecord."""
-    parts = key.decode(errors="replace").split("/")
+    except (UnicodeDecodeError, KeyError):
+        raise MalformedRecord(f"ledger key={key!r} names no kind of record") from None
+    if name.count("/") != kind.name.count("/"):
+        raise MalformedRecord(f"ledger key={name!r} has the wrong number of parts")
+    if not value:
+        return None
+    record = _DECODERS[kind](value)
     try:
-        return parse_time({"digest": parts[2:3]}[parts[0]][0])
-    except (KeyError, IndexError, ValueError):
-        raise MalformedRecord("ledger key names no window") from None
+        named = key_of(record)
+    except ValueError as error:  # a window that is no instant
+        raise MalformedRecord(f"ledger record: {error}") from None
+    if named != name:
+        raise MalformedRecord(f"ledger key={name!r} holds the record of {named!r}")
+    return record

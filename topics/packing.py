@@ -8,8 +8,8 @@ field:
               width. A constant column (the window, mostly) costs 9 bytes, an offset column two or four bytes a row.
     blobs     m byte strings: their lengths as a column, then all of them joined
 
-Every count and length is checked against what is left, and a record must be used up to its last byte: a decoder either
-returns what an encoder was given or raises MalformedRecord, whatever the bytes.
+Every count and length is checked against the bytes that are left, and a record must be read to its last byte. So a decoder
+either returns what an encoder was given or raises MalformedRecord.
 """
 
 import struct
@@ -25,11 +25,11 @@ Int32s = npt.NDArray[np.int32]
 
 _INT64 = struct.Struct("<q")
 _WIDTHS = {0: None, 1: np.dtype("<u1"), 2: np.dtype("<u2"), 4: np.dtype("<u4"), 8: np.dtype("<u8")}
-_INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
+_INT64_MAX = 2**63 - 1
 _WORD = 2**64 - 1
 
 MAX_COLUMNS = 64
-"""Value columns of a block; a constant column costs nine bytes whatever its height, so a decoder needs a bound."""
+"""Value columns of a block; a constant column costs nine bytes at any height, so a decoder needs a bound."""
 
 
 class MalformedRecord(ValueError):
@@ -72,44 +72,29 @@ def blobs_size(blobs: Sequence[bytes]) -> int:
     return column_size(lengths) + int(lengths.sum())
 
 
-class Writer:
-    """Collects the fields of one record."""
+def pack_scalar(value: int) -> bytes:
+    """One int64."""
+    return _INT64.pack(value)
 
-    def __init__(self, kind: Kind, version: int) -> None:
-        self._parts: list[bytes] = [bytes((kind, version))]
 
-    def scalar(self, value: int) -> None:
-        """One int64. Raises OverflowError outside its range."""
-        if not _INT64_MIN <= value <= _INT64_MAX:
-            raise OverflowError(f"value={value} does not fit into int64")
-        self._parts.append(_INT64.pack(value))
+def pack_column(column: npt.NDArray[np.integer]) -> bytes:
+    """A one-dimensional integer column; its length is written elsewhere."""
+    if not column.size:
+        return _INT64.pack(0) + b"\0"
+    low, high = int(column.min()), int(column.max())
+    width = width_of(low, high)
+    dtype = _WIDTHS[width]
+    head = _INT64.pack(low) + bytes((width,))
+    if dtype is None:
+        return head
+    # Unsigned arithmetic modulo 2^64, so that even the full range of int64 has a spread.
+    words = np.ascontiguousarray(column, np.int64).view(np.uint64) - np.uint64(low & _WORD)
+    return head + words.astype(dtype).tobytes()
 
-    def raw(self, data: bytes) -> None:
-        """Bytes of a length the reader knows."""
-        self._parts.append(data)
 
-    def column(self, column: npt.NDArray[np.integer]) -> None:
-        """A one-dimensional integer column; its length is written elsewhere."""
-        if not column.size:
-            self._parts.append(_INT64.pack(0) + b"\0")
-            return
-        low, high = int(column.min()), int(column.max())
-        width = width_of(low, high)
-        self._parts.append(_INT64.pack(low) + bytes((width,)))
-        dtype = _WIDTHS[width]
-        if dtype is not None:
-            # Unsigned arithmetic modulo 2^64, so that even the full range of int64 has a spread.
-            words = np.ascontiguousarray(column, np.int64).view(np.uint64) - np.uint64(low & _WORD)
-            self._parts.append(words.astype(dtype).tobytes())
-
-    def blobs(self, blobs: Sequence[bytes]) -> None:
-        """Byte strings; their number is written elsewhere."""
-        self.column(np.fromiter(map(len, blobs), np.int64, len(blobs)))
-        self._parts.extend(blobs)
-
-    def finish(self) -> bytes:
-        """The record."""
-        return b"".join(self._parts)
+def pack_blobs(blobs: Sequence[bytes]) -> bytes:
+    """Byte strings; their number is written elsewhere."""
+    return b"".join([pack_column(np.fromiter(map(len, blobs), np.int64, len(blobs))), *blobs])
 
 
 class Reader:
@@ -126,6 +111,11 @@ class Reader:
             )
         self._data = data
         self._at = 2
+
+    @property
+    def left(self) -> int:
+        """Bytes that were not taken yet."""
+        return len(self._data) - self._at
 
     def raw(self, size: int) -> bytes:
         """The next `size` bytes."""
@@ -144,7 +134,7 @@ class Reader:
     def count(self, *, bytes_each: int = 1) -> int:
         """A number of rows or items; refused where that many cannot follow, before anything is allocated for them."""
         value = self.scalar()
-        if value < 0 or value * bytes_each > len(self._data) - self._at:
+        if value < 0 or value * bytes_each > self.left:
             raise MalformedRecord(f"count={value} at={self._at - 8} is impossible")
         return value
 
@@ -174,8 +164,7 @@ class Reader:
         lengths = self.column(n)
         if n and int(lengths.min()) < 0:
             raise MalformedRecord("a byte string has a negative length")
-        left = len(self._data) - self._at
-        if n and (int(lengths.max()) > left or int(lengths.sum()) > left):
+        if n and (int(lengths.max()) > self.left or int(lengths.sum()) > self.left):
             raise MalformedRecord(f"byte strings run over the record's end={len(self._data)}")
         data, start = self._data, self._at
         ends = list(accumulate(lengths.tolist(), initial=start))
@@ -184,8 +173,8 @@ class Reader:
 
     def finish(self) -> None:
         """The record must end here."""
-        if self._at != len(self._data):
-            raise MalformedRecord(f"{len(self._data) - self._at} bytes follow the record's end")
+        if self.left:
+            raise MalformedRecord(f"{self.left} bytes follow the record's end")
 
 
 def as_column(values: Iterable[int] | npt.NDArray[np.integer]) -> Int64s:

@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from susurrus.topics.histogram import Measured
-from susurrus.topics.json_rows import Members, Numbers, decoder, number, numbers, rows, text
+from susurrus.topics.json_rows import Members, Numbers, decoder, rows
 from susurrus.topics.packing import Int64s
 
 VERSION = 1
@@ -83,26 +83,23 @@ decode_row = decoder(StreamRow, "private-stream row", VERSION)
 
 def encode_rows(release: StreamRelease, released: Released) -> tuple[list[bytes], list[bytes]]:
     """Kafka keys and values, in order. Raises ValueError for numbers that are not finite or columns that do not fit."""
-    n = len(released.streams)
-
-    def column(name: str, *, missing: bool = False) -> list[bytes]:
-        return numbers(getattr(released, name), n, name, missing=missing)
-
-    if not np.array_equal(np.isnan(released.filtered_sum), np.isnan(released.filtered_sum_error)):
+    n, some = len(released.streams), ~np.isnan(released.filtered_sum)
+    if not np.array_equal(some, ~np.isnan(released.filtered_sum_error)):
         raise ValueError("filtered_sum and filtered_sum_error are missing in different rows")
-    filtered = zip(column("filtered_sum", missing=True), column("filtered_sum_error", missing=True), strict=True)
+    filtered = {"estimate": released.filtered_sum[some], "std_error": released.filtered_sum_error[some]}
+    objects = iter(rows(int(some.sum()), filtered))
     members: Members = {
         "stream": released.streams,
-        "first": column("first"),
-        "last": column("last"),
-        "value": {"estimate": column("value"), "std_error": column("value_error")},
-        "sum": {"estimate": column("sum"), "std_error": column("sum_error")},
-        "filtered_sum": [e if e == b"null" else b'{"estimate":%b,"std_error":%b}' % (e, s) for e, s in filtered],
-        "theta": column("theta"),
-        "layout": column("layout"),
-        "method": text(release.method),
-        "epsilon": number(release.epsilon, "epsilon"),
-        "epoch": text(release.epoch),
-        "schema": number(VERSION, "schema"),
+        "first": released.first,
+        "last": released.last,
+        "value": {"estimate": released.value, "std_error": released.value_error},
+        "sum": {"estimate": released.sum, "std_error": released.sum_error},
+        "filtered_sum": [next(objects) if there else b"null" for there in some.tolist()],
+        "theta": released.theta,
+        "layout": released.layout,
+        "method": release.method,
+        "epsilon": release.epsilon,
+        "epoch": release.epoch,
+        "schema": VERSION,
     }
-    return rows({"stream": released.streams}), rows(members)
+    return rows(n, {"stream": released.streams}), rows(n, members)

@@ -17,10 +17,8 @@ from susurrus.topics.blocks import Block, Bytes, Codec, Column, Count, Items, Pa
 from susurrus.topics.packing import Int64s, Kind, as_column, blobs_size, column_size
 from susurrus.topics.tick import DIGEST_SIZE
 
-VERSION, VERSION_WITH_UNITS = 1, 2
-
 Start = TypeVar("Start", bound=int)
-"""The start of a window in ms, by whatever type the caller tells it from other numbers."""
+"""The start of a window in ms, in the caller's own type."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -45,16 +43,14 @@ class PublishedKeysBlock(Block):
     totals: Annotated[dict[int, int], Pairs("windows", make=dict)]
 
 
+def _impossible(block: PublishedKeysBlock) -> str | None:
+    return "last=False: totals must be in the last record only" if block.totals and not block.last else None
+
+
 # A column of equal values takes no bytes a row: of the windows open at one interval there are few.
-_CODEC = Codec(PublishedKeysBlock, Kind.BLOCK, (Count("rows"), Count("windows", bytes_each=0, most=1 << 16)))
-decode = _CODEC.decode
-
-
-def encode(block: PublishedKeysBlock) -> bytes:
-    """One record. Raises ValueError when the columns do not fit together."""
-    if block.totals and not block.last:
-        raise ValueError("last=False: totals must be in the last record only")
-    return _CODEC.encode(block)
+_COUNTS = (Count("rows"), Count("windows", bytes_each=0, most=1 << 16))
+_CODEC = Codec(PublishedKeysBlock, Kind.BLOCK, _COUNTS, impossible=_impossible)
+encode, decode = _CODEC.encode, _CODEC.decode
 
 
 def split(block: PublishedKeysBlock, max_bytes: int) -> Iterator[PublishedKeysBlock]:

@@ -6,12 +6,13 @@ input is never an error of the batch but a Reason in its row.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from susurrus.topics.assembly import Assembly
+from susurrus.topics.assembly import Assembly, Measure
 from susurrus.topics.categories import Categories
 from susurrus.topics.fields import parse_paths
 from susurrus.topics.numbers import TimeUnit, event_times, measure, steps_of_field
@@ -85,25 +86,25 @@ class RawDecoder:
         if not schema.key:
             raise ValueError("key=() has no field: name at least one")
         self._schema = schema
-        self._values = [(value.grid, value.steps) for value in schema.values]
-        times = [] if schema.time is None else [schema.time]
-        self.paths = parse_paths([schema.user, *schema.key, *(value.path for value in schema.values), *times])
+        self._measures: list[Measure] = [
+            partial(measure, grid=value.grid, low=-value.steps, high=value.steps) for value in schema.values
+        ]
+        paths = [schema.user, *schema.key, *(value.path for value in schema.values)]
+        if schema.time is not None:
+            self._measures.append(partial(event_times, unit=schema.time_unit))
+            paths.append(schema.time)
+        self.paths = parse_paths(paths)
         """What a format reads of each record."""
 
     def decode(self, chunks: Iterable[Chunk]) -> RawColumns:
         """Columns of a batch, from its chunks as a format reads them. Never raises for what a record holds."""
-        schema, limit, values = self._schema, self._schema.max_key_bytes, len(self._values)
+        schema, limit, values = self._schema, self._schema.max_key_bytes, len(self._schema.values)
         user = Categories(Reason.MISSING_USER, nullable=schema.null_user == "value", limit=limit)
         nullable = schema.null_key == "value"
         key = [Categories(Reason.MISSING_KEY, nullable=nullable, limit=limit) for _ in schema.key]
-        batch = Assembly([[user], key], numbers=values + (schema.time is not None), limit=limit)
+        batch = Assembly([[user], key], self._measures)
         for chunk in chunks:
-            rest = iter(chunk.columns)
-            codes = [categories.add(next(rest)) for categories in (user, *key)]
-            numbers = [measure(next(rest), grid=grid, low=-steps, high=steps) for grid, steps in self._values]
-            if schema.time is not None:
-                numbers.append(event_times(next(rest), schema.time_unit))
-            batch.add(chunk, codes, numbers)
+            batch.add(chunk)
         found = batch.finish()
         (users, user_names), (keys, key_names) = found.categories
         return RawColumns(

@@ -14,21 +14,13 @@ from susurrus.topics.fields import Path, walk
 from susurrus.topics.reason import Reason
 
 MAX_DEPTH = 400
-"""Deepest nesting accepted. The decoder's own limit is what is left of Python's recursion limit, which depends on who
-calls it; a replay must not depend on that, so a lower one of our own comes first."""
+"""Deepest nesting accepted. The decoder's own limit is what is left of Python's recursion limit, and so depends on its callers.
+A replay must not depend on that, so a lower limit of our own comes first."""
 
 _STRING = re.compile(rb'"(?:[^"\\]|\\.)*+"?', re.DOTALL)
 _STEP = np.zeros(256, np.int64)
 _STEP[[*b"[{"]] = 1
 _STEP[[*b"]}"]] = -1
-
-
-class _NotFinite:
-    pass
-
-
-class _TooLarge:
-    pass
 
 
 def too_deep(payload: bytes) -> bool:
@@ -72,31 +64,29 @@ def reason_of(payload: bytes | None, paths: Sequence[Path]) -> Reason:
             field = walk(value, path)
         except TypeError:
             return Reason.WRONG_TYPE
-        inside = _first_bad_number(field)
-        if inside is not None:
-            return inside
+        if (reason := _first_bad_number(field)) is not None:
+            return reason
     try:
-        json.dumps(value, ensure_ascii=False, default=str).encode()
+        json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError:
         return Reason.INVALID_UTF8
     return Reason.NOT_JSON
 
 
-def _integer(digits: str) -> Any:
+# A number that cannot be is its Reason.
+def _integer(digits: str) -> int:
     # Python refuses to read very long integers, and takes quadratic time for long ones.
-    return int(digits) if len(digits) <= 20 and -(2**63) <= int(digits) < 2**64 else _TooLarge()
+    return int(digits) if len(digits) <= 20 and -(2**63) <= int(digits) < 2**64 else Reason.INTEGER_TOO_LARGE
 
 
-def _float(digits: str) -> Any:
+def _float(digits: str) -> float:
     number = float(digits)
-    return number if np.isfinite(number) else _NotFinite()
+    return number if np.isfinite(number) else Reason.NOT_FINITE
 
 
 def _first_bad_number(value: Any) -> Reason | None:
     """Depth first; MAX_DEPTH bounds the recursion."""
-    if isinstance(value, _TooLarge):
-        return Reason.INTEGER_TOO_LARGE
-    if isinstance(value, _NotFinite):
-        return Reason.NOT_FINITE
+    if isinstance(value, Reason):
+        return value
     below = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     return next((r for r in map(_first_bad_number, below) if r is not None), None)

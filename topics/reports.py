@@ -23,7 +23,7 @@ LAYOUT = np.dtype(
         "itemsize": 23,
     }
 )
-SIZE = 23
+SIZE = LAYOUT.itemsize
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

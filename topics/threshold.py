@@ -1,7 +1,7 @@
 """threshold: the server's public threshold and what phase 2 needs to know, for the clients. Compacted, public.
 
 Every version is kept under its own key, so that late reports of an earlier version can still be read; the key `current`
-repeats the one in force. Needs the standard library only, because it runs on clients.
+repeats the one in force. It runs on clients, so it reads and writes JSON with the standard library.
 """
 
 import json
@@ -74,12 +74,16 @@ def _typed(value: object, kind: object) -> object:
 
 
 def _check(threshold: Threshold) -> None:
-    if not (1 <= threshold.version < 2**32 and 0 <= threshold.alpha <= 1 and threshold.reports >= 0):
-        raise ValueError(f"threshold version={threshold.version}, alpha={threshold.alpha}, reports={threshold.reports}")
-    if not (
-        0 <= threshold.phase1_share < 1 and threshold.horizon >= 0 and 0 <= threshold.expected_truncation < math.inf
-    ):
-        raise ValueError(f"phase1_share={threshold.phase1_share}, horizon={threshold.horizon} are impossible")
+    possible = {
+        "version": 1 <= threshold.version < 2**32,
+        "alpha": 0 <= threshold.alpha <= 1,
+        "reports": threshold.reports >= 0,
+        "phase1_share": 0 <= threshold.phase1_share < 1,
+        "horizon": threshold.horizon >= 0,
+        "expected_truncation": 0 <= threshold.expected_truncation < math.inf,
+    }
     for name in ("theta", "epsilon", "phase1_epsilon", "bound"):
-        if not 0 < getattr(threshold, name) < math.inf:
-            raise ValueError(f"{name}={getattr(threshold, name)} must be positive and finite")
+        possible[name] = 0 < getattr(threshold, name) < math.inf
+    for name, fine in possible.items():
+        if not fine:
+            raise ValueError(f"{name}={getattr(threshold, name)} is impossible in a threshold")

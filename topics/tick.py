@@ -21,10 +21,10 @@ class Tick(Record):
 
     source: raw partition (in by-user) or by-user partition (in bounded). interval: int64, global trigger number g.
     records: how many records, ticks not among them, this source has written to this very partition before; a reader
-    that has another number refuses. config_digest: 32 bytes; a reader with another configuration refuses. sources: in
-    the ticks of by-user's source 0, (first interval, number of sources from it on), both ascending: what holds, and what
-    was announced and may not have been read yet. A reader that closes an interval up to ``interval`` has read here what
-    holds for it.
+    that has another number refuses. config_digest: 32 bytes; a reader with another configuration refuses. sources: only
+    in the ticks of by-user's source 0, pairs (first interval, number of sources from it on), both ascending: the number in
+    force, and announced changes that a reader may not have read yet. So a reader that closes an interval up to
+    ``interval`` knows the number that holds for it.
     """
 
     source: Annotated[int, Scalar(least=0)]
@@ -41,7 +41,7 @@ def _impossible(tick: Tick) -> str | None:
     return f"sources={tick.sources}: must be ascending from >= 1"
 
 
-# A constant column costs nine bytes whatever its height, so a decoder needs a bound.
+# A constant column costs nine bytes at any height, so a decoder needs a bound.
 _CODEC = Codec(
     Tick,
     Kind.TICK,

@@ -6,13 +6,14 @@ public grid; what is no number at all is bad input. Formats and reasons are thos
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
-from susurrus.topics.assembly import Assembly, Reasons
+from susurrus.topics.assembly import Assembly, Measure
 from susurrus.topics.categories import Categories
 from susurrus.topics.fields import parse_paths
-from susurrus.topics.numbers import TimeUnit, event_times, measure, steps_of_field
+from susurrus.topics.numbers import Reasons, TimeUnit, event_times, measure, steps_of_field
 from susurrus.topics.packing import Int32s, Int64s
 from susurrus.topics.payloads import Chunk
 from susurrus.topics.reason import Reason
@@ -22,10 +23,9 @@ from susurrus.topics.reason import Reason
 class ValuesSchema:
     """Where stream id, value and time are.
 
-    value: path of the number; it becomes clamp(rint(v / grid), 0, steps) with steps = floor(bound / grid). However large a
-    number is, it is clamped: were it refused, all later events of the stream would move up by a position. stream: path of
-    the stream id, None for the record's Kafka key (UTF-8; no key is the stream null). time: path, None for the Kafka
-    timestamp.
+    value: path of the number; it becomes clamp(rint(v / grid), 0, steps) with steps = floor(bound / grid). A number of any
+    size is clamped, because a refusal would move all later events of the stream by a position. stream: path of the stream
+    id, None for the record's Kafka key (UTF-8; no key is the stream null). time: path, None for the Kafka timestamp.
     """
 
     value: str
@@ -66,7 +66,9 @@ class ValuesDecoder:
 
     def __init__(self, schema: ValuesSchema) -> None:
         self._schema = schema
-        self._steps = schema.steps
+        self._measures: list[Measure] = [partial(measure, grid=schema.grid, low=0, high=schema.steps, any_integer=True)]
+        if schema.time is not None:
+            self._measures.append(partial(event_times, unit=schema.time_unit))
         paths = (schema.stream, schema.value, schema.time)
         self.paths = parse_paths([path for path in paths if path is not None])
         """What a format reads of each record."""
@@ -78,20 +80,15 @@ class ValuesDecoder:
         """
         schema, taken = self._schema, 0
         streams = Categories(Reason.MISSING_KEY, nullable=schema.stream is None, limit=schema.max_key_bytes)
-        batch = Assembly([[streams]], numbers=1 + (schema.time is not None), limit=schema.max_key_bytes)
+        batch = Assembly([[streams]], self._measures)
         for chunk in chunks:
-            rest = iter(chunk.columns)
+            codes = None
             if schema.stream is None:
                 some = keys[taken : taken + chunk.rows]
                 if len(some) < chunk.rows:
                     raise ValueError(f"{len(keys)} Kafka keys for more payloads: the stream id is the Kafka key")
                 codes = _add_kafka_keys(streams, [key for row, key in enumerate(some) if row not in chunk.refused])
-            else:
-                codes = streams.add(next(rest))
-            numbers = [measure(next(rest), grid=schema.grid, low=0, high=self._steps, any_integer=True)]
-            if schema.time is not None:
-                numbers.append(event_times(next(rest), schema.time_unit))
-            batch.add(chunk, [codes], numbers)
+            batch.add(chunk, codes)
             taken += chunk.rows
         found = batch.finish()
         [(stream, names)] = found.categories
@@ -109,12 +106,6 @@ def _add_kafka_keys(streams: Categories, keys: list[bytes | None]) -> Int32s:
     try:
         return streams.add([None if key is None else key.decode() for key in keys])
     except UnicodeDecodeError:
-        codes = [_add_kafka_key(streams, key) for key in keys]
-        return np.array(codes, np.int32)
-
-
-def _add_kafka_key(streams: Categories, key: bytes | None) -> int:
-    try:
-        return int(streams.add([None if key is None else key.decode()])[0])
-    except UnicodeDecodeError:
-        return -Reason.INVALID_UTF8
+        if len(keys) == 1:
+            return np.array([-Reason.INVALID_UTF8], np.int32)
+        return np.concatenate([_add_kafka_keys(streams, [key]) for key in keys])

@@ -1,5 +1,7 @@
-"""What one field alone cannot show, for all kinds of pipelines: checks across fields, each problem one line that ends with the
-fix. The settings of each kind check what only that kind has."""
+"""Checks across fields for all kinds of pipelines; each problem is one line that ends with the fix.
+
+The settings of each kind check what only that kind has.
+"""
 
 from collections.abc import Iterator
 

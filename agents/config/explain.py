@@ -26,7 +26,7 @@ def explain(error: ValidationError, root: type[BaseModel]) -> list[str]:
             case "value_error" if not location:  # the checks across fields, complete lines already
                 lines += str(context["error"]).splitlines()
             case kind:
-                shown = "" if {"properties", "url"} & set(location) else f" = {_shown(problem['input'])}"
+                shown = "" if {"properties", "url"} & set(location) else f" = {quoted(problem['input'])}"
                 reason = str(context["error"]) if kind == "value_error" else _reason(kind, problem["msg"], context)
                 lines.append(f"{place}{shown}: {reason}")
     return list(dict.fromkeys(lines))
@@ -86,6 +86,7 @@ def _reason(kind: str, message: str, context: Mapping[str, Any]) -> str:
     return message[:1].lower() + message[1:]
 
 
-def _shown(value: Any) -> str:
+def quoted(value: Any) -> str:
+    """A value as messages quote it."""
     text = json.dumps(value, default=str)
     return text if len(text) <= 60 else text[:57] + "..."

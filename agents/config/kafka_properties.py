@@ -1,13 +1,11 @@
-"""One set of librdkafka properties for every client: as they are for producers, consumers and admin, translated for
-aiokafka.
+"""One set of librdkafka properties for every client: as they are for producers, consumers and admin, translated for aiokafka.
 
-Raw topics are read by Faust's aiokafka consumer, everything else goes through librdkafka, and an operator should have
-to write SASL and TLS once. What aiokafka cannot do is refused here with the way out instead of failing at connect
-time.
+Faust's aiokafka consumer reads the raw topics, and everything else goes through librdkafka. An operator writes SASL and TLS once.
+What aiokafka cannot do is refused here, with the fix, instead of failing when a client connects.
 """
 
 import ssl
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from confluent_kafka import KafkaException, Producer
@@ -19,7 +17,7 @@ from susurrus.mechanisms.errors import ConfigurationError
 OWNED: Final = {
     "bootstrap.servers": "set kafka.bootstrap_servers instead",
     "group.id": "Susurrus names its own groups",
-    "transactional.id": "each partition task has its own, that is what fences zombies",
+    "transactional.id": "each partition task has its own, which fences zombies",
     "isolation.level": "internal reads are read_committed, or duplicates would reach the outputs",
     "enable.idempotence": "transactions need it on",
     "enable.auto.commit": "offsets are committed inside the transactions only",
@@ -29,75 +27,57 @@ OWNED: Final = {
     "partitioner": "partitioning is part of the published data; it is fixed by the pipeline",
     "partition.assignment.strategy": "the group's assignor is fixed",
 }
-"""Properties the pipeline itself decides, with the reason: setting one could break exactly-once, so it is an error."""
+"""Properties that the pipeline itself sets, with the reason: another value could break exactly-once, so each is an error."""
 
 _INTEGERS: Final = {
-    "session.timeout.ms": "session_timeout_ms",
-    "heartbeat.interval.ms": "heartbeat_interval_ms",
-    "max.poll.interval.ms": "max_poll_interval_ms",
-    "request.timeout.ms": "request_timeout_ms",
     "socket.timeout.ms": "request_timeout_ms",
-    "connections.max.idle.ms": "connections_max_idle_ms",
-    "metadata.max.age.ms": "metadata_max_age_ms",
-    "retry.backoff.ms": "retry_backoff_ms",
     "fetch.wait.max.ms": "fetch_max_wait_ms",
-    "fetch.min.bytes": "fetch_min_bytes",
-    "fetch.max.bytes": "fetch_max_bytes",
-    "max.partition.fetch.bytes": "max_partition_fetch_bytes",
     "fetch.message.max.bytes": "max_partition_fetch_bytes",
-}
+} | {
+    name: name.replace(".", "_")
+    for name in (
+        "session.timeout.ms", "heartbeat.interval.ms", "max.poll.interval.ms", "request.timeout.ms", "connections.max.idle.ms",
+        "metadata.max.age.ms", "retry.backoff.ms", "fetch.min.bytes", "fetch.max.bytes", "max.partition.fetch.bytes",
+    )
+}  # fmt: skip
+"""aiokafka's arguments that are whole numbers, by librdkafka's names."""
 _MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI")
 _PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _NOT_FOR_AIOKAFKA: Final = ("ssl.certificate.pem", "ssl.key.pem", "ssl.keystore.location", "ssl.certificate.stores")
 
 
-def flatten(properties: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Dotted names from nested tables: ``security.protocol = "SSL"`` without quotes is a table in TOML, and is meant
-    well."""
-    flat: dict[str, Any] = {}
-    for name, value in properties.items():
-        if isinstance(value, Mapping) and not set(value) <= {"file", "env"}:
-            flat |= flatten(value, f"{prefix}{name}.")
-        else:
-            flat[f"{prefix}{name}"] = value
-    return flat
-
-
 def problems(properties: Mapping[str, Any]) -> list[str]:
     """What is wrong with the properties, one line each; never a value, which may be a password."""
-    found = [f'kafka.properties."{name}": leave it out; {OWNED[name]}' for name in properties if name in OWNED]
-    protocol = _protocol(properties)
+    return [f'kafka.properties."{name}"{problem}' for name, problem in _refused(properties)] or _unknown(properties)
+
+
+def _refused(properties: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Names of properties, and what we refuse about them."""
+    protocol, mechanism = _protocol(properties), _mechanism(properties)
+    for name in properties:
+        if name in OWNED:
+            yield name, f": leave it out; {OWNED[name]}"
     if protocol not in _PROTOCOLS:
-        found.append(f'kafka.properties."security.protocol" = "{protocol}": use one of {", ".join(_PROTOCOLS)}')
-    if protocol.startswith("SASL"):
-        mechanism = _mechanism(properties)
-        if mechanism not in _MECHANISMS:
-            found.append(
-                f'kafka.properties."sasl.mechanism" = "{mechanism}": use one of {", ".join(_MECHANISMS)}, '
-                "or mutual TLS (security.protocol=SSL)"
-            )
-        elif mechanism != "GSSAPI":
-            found += [
-                f'kafka.properties."{name}": is missing; {mechanism} needs it'
-                for name in ("sasl.username", "sasl.password")
-                if name not in properties
-            ]
-    elif any(name.startswith("sasl.") for name in properties):
-        found.append(
-            'kafka.properties."security.protocol": is missing; set SASL_SSL (or SASL_PLAINTEXT) for sasl.* to count'
-        )
+        yield "security.protocol", f' = "{protocol}": use one of {", ".join(_PROTOCOLS)}'
+    if not protocol.startswith("SASL"):
+        if any(name.startswith("sasl.") for name in properties):
+            yield "security.protocol", ": is missing; set SASL_SSL (or SASL_PLAINTEXT) for sasl.* to count"
+    elif mechanism not in _MECHANISMS:
+        use = f"use one of {', '.join(_MECHANISMS)}, or mutual TLS (security.protocol=SSL)"
+        yield "sasl.mechanism", f' = "{mechanism}": {use}'
+    elif mechanism != "GSSAPI":
+        for name in ("sasl.username", "sasl.password"):
+            if name not in properties:
+                yield name, f": is missing; {mechanism} needs it"
     if protocol.endswith("SSL"):
-        found += [
-            f'kafka.properties."{name}": not understood by the consumer of the raw topic; '
-            "use ssl.ca.location, ssl.certificate.location and ssl.key.location"
-            for name in _NOT_FOR_AIOKAFKA
-            if name in properties
-        ]
-    return found or _unknown(properties)
+        for name in _NOT_FOR_AIOKAFKA:
+            if name in properties:
+                use = "use ssl.ca.location, ssl.certificate.location and ssl.key.location"
+                yield name, f": not understood by the consumer of the raw topic; {use}"
 
 
 def _unknown(properties: Mapping[str, Any]) -> list[str]:
-    """What librdkafka does not know, or not with this value. Files that a property names are not looked at."""
+    """Properties that librdkafka does not know, or whose value it does not take. Files that they name are not read."""
     found = []
     for name, value in properties.items():
         try:
@@ -123,7 +103,7 @@ def aiokafka(kafka: KafkaSettings) -> dict[str, Any]:
     """
     properties = kafka.properties
     arguments: dict[str, Any] = {
-        "bootstrap_servers": _servers(kafka),
+        "bootstrap_servers": [server.strip() for server in kafka.bootstrap_servers.split(",")],
         "security_protocol": (protocol := _protocol(properties)),
     }
     if protocol.endswith("SSL"):
@@ -148,41 +128,32 @@ def aiokafka(kafka: KafkaSettings) -> dict[str, Any]:
 
 def faust(kafka: KafkaSettings) -> dict[str, Any]:
     """Arguments of ``faust.App`` that say how to reach the cluster: ``broker`` and ``broker_credentials``."""
+    from faust import auth  # slow to load
+
+    ours = aiokafka(kafka)
+    mechanism, context = ours.get("sasl_mechanism"), ours.get("ssl_context")
+    credentials: Any = None
+    if mechanism == "GSSAPI":
+        service = ours["sasl_kerberos_service_name"]
+        credentials = auth.GSSAPICredentials(kerberos_service_name=service, ssl_context=context, mechanism=mechanism)
+    elif mechanism is not None:
+        username, password = ours["sasl_plain_username"], ours["sasl_plain_password"]
+        credentials = auth.SASLCredentials(
+            username=username, password=password, ssl_context=context, mechanism=mechanism
+        )
+    elif context is not None:
+        credentials = auth.SSLCredentials(context)
     return {
-        "broker": [f"aiokafka://{server}" for server in _servers(kafka)],
-        "broker_credentials": _faust_credentials(kafka.properties),
+        "broker": [f"aiokafka://{server}" for server in ours["bootstrap_servers"]],
+        "broker_credentials": credentials,
     }
 
 
-def _servers(kafka: KafkaSettings) -> list[str]:
-    return [server.strip() for server in kafka.bootstrap_servers.split(",")]
-
-
-def _faust_credentials(properties: Mapping[str, Any]) -> Any:
-    """None for plaintext, else one of the classes of ``faust.auth``."""
-    protocol = _protocol(properties)
-    if protocol == "PLAINTEXT":
-        return None
-    from faust import auth  # slow to load
-
-    context = ssl_context(properties) if protocol.endswith("SSL") else None
-    if protocol == "SSL":
-        return auth.SSLCredentials(context)
-    mechanism = _mechanism(properties)
-    if mechanism == "GSSAPI":
-        service = properties.get("sasl.kerberos.service.name", "kafka")
-        return auth.GSSAPICredentials(kerberos_service_name=service, ssl_context=context, mechanism=mechanism)
-    return auth.SASLCredentials(
-        username=properties["sasl.username"],
-        password=properties["sasl.password"],
-        ssl_context=context,
-        mechanism=mechanism,
-    )
-
-
 def ssl_context(properties: Mapping[str, Any]) -> ssl.SSLContext:
-    """The TLS context that means what librdkafka's ``ssl.*`` properties mean, with the system's certificates by
-    default."""
+    """The TLS context of librdkafka's ``ssl.*`` properties, with the system's certificates by default.
+
+    Raises ConfigurationError when files cannot be loaded.
+    """
     authority = properties.get("ssl.ca.location")
     try:
         context = ssl.create_default_context(

@@ -1,7 +1,7 @@
 """Reads a configuration: a TOML file, the variables of the environment that override it, and secrets kept elsewhere.
 
-pydantic-settings would not do for the variables: it ignores a misspelt section, and it cannot name a client's property, which has
-dots in its name.
+pydantic-settings cannot read the variables: it ignores a misspelt section, and it cannot name a client's property, because such
+names have dots.
 """
 
 import json
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from susurrus.agents.config import kafka_properties, secrets
+from susurrus.agents.config import secrets
 from susurrus.mechanisms.errors import ConfigurationError
 
 ENVIRONMENT_PREFIX: Final = "SUSURRUS__"
@@ -21,7 +21,7 @@ _WITH_SECRETS: Final = (("kafka",), ("input", "registry"))
 def read(path: Path | None, environ: Mapping[str, str]) -> dict[str, Any]:
     """The tables of a TOML file with ``SUSURRUS__SECTION__FIELD`` of the environment laid over them.
 
-    Without a path everything comes from the environment. Raises ConfigurationError for a file that is none.
+    Without a path everything comes from the environment. Raises ConfigurationError for a file that is not TOML.
     """
     if path is None:
         return _overlaid({}, environ)
@@ -40,36 +40,43 @@ def read(path: Path | None, environ: Mapping[str, str]) -> dict[str, Any]:
 def resolved(
     data: Mapping[str, Any], directory: Path, environ: Mapping[str, str], problems: list[str]
 ) -> dict[str, Any]:
-    """A copy of the tables with the secrets that files and variables keep. ``problems`` takes what is wrong with them."""
+    """A copy of the tables with the secrets that files and variables keep. What is wrong with these is added to ``problems``."""
     copied = dict(data)
     for section in _WITH_SECRETS:
-        _resolve_properties(copied, section, directory, environ, problems)
+        table = copied
+        for name in section:
+            if not isinstance(table.get(name), Mapping):
+                break
+            table[name] = dict(table[name])  # the caller's tables stay as they are
+            table = table[name]
+        else:
+            if isinstance(table.get("properties"), Mapping):
+                table["properties"] = _flattened(table["properties"])
+                _resolve(table["properties"], ".".join((*section, "properties")), directory, environ, problems)
     return copied
 
 
-def _resolve_properties(
-    data: dict[str, Any],
-    section: tuple[str, ...],
-    directory: Path,
-    environ: Mapping[str, str],
-    problems: list[str],
+def _flattened(properties: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Dotted names from nested tables, which TOML makes of ``security.protocol = "SSL"`` without quotes."""
+    flat: dict[str, Any] = {}
+    for name, value in properties.items():
+        if isinstance(value, Mapping) and not set(value) <= {"file", "env"}:
+            flat |= _flattened(value, f"{prefix}{name}.")
+        else:
+            flat[f"{prefix}{name}"] = value
+    return flat
+
+
+def _resolve(
+    properties: dict[str, Any], place: str, directory: Path, environ: Mapping[str, str], problems: list[str]
 ) -> None:
-    """Put the values of files and variables at ``<section>.properties``, copying the tables on the way there."""
-    table: dict[str, Any] = data
-    for name in section:
-        if not isinstance(table.get(name), Mapping):
-            return
-        table[name] = dict(table[name])
-        table = table[name]
-    if isinstance(table.get("properties"), Mapping):
-        place = ".".join((*section, "properties"))
-        table["properties"] = properties = kafka_properties.flatten(table["properties"])
-        for name, value in properties.items():
-            try:
-                properties[name] = secrets.resolve(value, f'{place}."{name}"', directory, environ)
-            except ConfigurationError as problem:
-                problems.append(str(problem))
-                properties[name] = ""
+    """Put the values of files and variables into the properties."""
+    for name, value in properties.items():
+        try:
+            properties[name] = secrets.resolve(value, f'{place}."{name}"', directory, environ)
+        except ConfigurationError as problem:
+            problems.append(str(problem))
+            properties[name] = ""
 
 
 def _overlaid(data: dict[str, Any], environ: Mapping[str, str]) -> dict[str, Any]:
@@ -87,14 +94,13 @@ def _overlaid(data: dict[str, Any], environ: Mapping[str, str]) -> dict[str, Any
                 raise ConfigurationError(
                     f"{variable}: {'.'.join(parts[: depth + 1])} is not a section; name a field of one"
                 )
-        text = environ[variable]
-        if text.lstrip()[:1] in ("[", "{"):
+        value: Any = environ[variable]
+        if value.lstrip()[:1] in ("[", "{"):
             try:
-                table[parts[-1]] = json.loads(text)
-                continue
+                value = json.loads(value)
             except json.JSONDecodeError as error:
                 raise ConfigurationError(
                     f"{variable}: not valid JSON ({error.msg}); write lists and tables as JSON"
                 ) from None
-        table[parts[-1]] = text
+        table[parts[-1]] = value
     return data

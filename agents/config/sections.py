@@ -58,7 +58,8 @@ class StartSettings(Section):
 class ClockSettings(Section):
     """Which clock decides that a trigger interval is over."""
 
-    # The digest of every kind of pipeline covers it. Only a histogram has a choice: agents/histogram/clock.py.
+    # The digest of every kind of pipeline covers it, but only a histogram follows it. agents/pipelines.py checks the name, because
+    # the registry of clocks is in agents/histogram/clock.py.
     kind: str = "broker"
     """Which clock decides that a trigger interval is over."""
     grace: Duration = 5_000

@@ -61,11 +61,11 @@ class Settings(Section):
     itself must stay), budget, replication, retention, worker.
     """
     not_published: ClassVar[tuple[str, ...]] = ("input.registry",)
-    """Fields inside ``published`` that change nothing. A schema id always means the same schema, in every registry."""
+    """Fields inside ``published`` that do not change published data. A schema id means the same schema in every registry."""
     secret_field: ClassVar[str | None] = None
     """The field that names the file with the noise secret; None where the pipeline draws no noise."""
     reads_raw: ClassVar[bool] = True
-    """Whether ``input.topic`` is somebody else's topic, which must exist and is only read."""
+    """Whether ``input.topic`` belongs to other producers: it must exist and is only read."""
 
     pipeline: PipelineSettings
     """What the pipeline is called and which kind it is."""

@@ -1,8 +1,4 @@
-"""Raw events in Avro, by the schemas with which they were written.
-
-Schemas come through confluent-kafka's registry client; payloads go to fastavro directly, because that client's own
-deserializers look up associations and rules for every record (measured: 11 to 17 us against 5 us). Rules and encryption of data
-contracts are therefore not applied. Needs the optional dependencies ``susurrus[registry]``.
+"""Raw events in Avro, by the schemas with which they were written; these come through confluent-kafka's registry client.
 
 A schema that was found is kept: an id never means another schema. That an id was unknown is forgotten with the batch. Otherwise
 one user's record would decide about all later ones of that id.
@@ -12,29 +8,27 @@ import json
 import re
 import time
 from collections.abc import Iterator, Sequence
-from importlib import import_module
 from io import BytesIO
 from typing import Annotated, Any, Final
 
 from pydantic import AfterValidator, Field
 
-from susurrus.agents.formats.confluent import ConfluentFormat, Parse
-from susurrus.agents.formats.format import Overdue, Unanswered, UnknownSchema, missing
+from susurrus.agents.formats.confluent import MEANING, ConfluentFormat
+from susurrus.agents.formats.format import Overdue, Unanswered, UnknownSchema
 from susurrus.agents.types.durations import Duration
 from susurrus.agents.types.section import Section
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.topics.fields import Path
 from susurrus.topics.payloads import Chunk
 
-_IDS = (
-    1 << 31
-)  # registries number schemas with Java's int; a larger number is no id, and they answer it in ways of their own
-_ASKING_SECONDS = 5.0  # for one batch, or thousands of unknown ids would look like a task that hangs
+_IDS = 1 << 31
+"""Registries number schemas with Java's int. Their answer to a larger number is not about schemas."""
+_ASKING_SECONDS = 5.0  # for one batch: otherwise thousands of unknown ids would look like a task that hangs
 _NOT_FOUND: Final = (40401, 40402, 40403)
 """The registry's own codes for an unknown subject, version or schema. Any other 404 comes from something that is no
 registry, or from a wrong path, and says nothing about the schema."""
 _REGISTRY_DEFAULTS: Final = {"timeout": 10, "max.retries": 0}
-"""By default the client has no time-out and retries. Here the stage retries, and reports each attempt."""
+"""By default the client has no time-out and retries. Here the stage retries and reports each attempt."""
 _NUMBERS: Final = (
     "timeout", "max.retries", "retries.wait.ms", "retries.max.wait.ms", "cache.capacity", "cache.latest.ttl.sec"
 )  # fmt: skip
@@ -63,62 +57,61 @@ class RegistrySettings(Section):
 class Avro(ConfluentFormat):
     """Avro by the writer's registered schema. setting: where that is found.
 
-    Raises ConfigurationError when the optional dependencies are missing, and for what the registry's client refuses.
+    Raises ConfigurationError where an optional package is missing, or the registry's client refuses a property.
     """
 
     name = "avro"
-    meaning = (
-        "in Confluent's wire format, by registered schemas; needs the extra `registry` (`pip install '.[registry]'`)"
-    )
+    meaning = MEANING.format("registered schemas")
     setting = "registry"
     example = 'url = "https://registry:8081"'
+    packages = ("confluent_kafka.schema_registry", "fastavro")
 
     def __init__(self, paths: Sequence[Path], setting: RegistrySettings) -> None:
         super().__init__(paths, setting)
         self.patience = setting.patience
-        registry = {"url": setting.url, **setting.properties}
+        registry, self._avro = self.modules
+        self._refused = registry.SchemaRegistryError
+        properties = {name: _number(value) if name in _NUMBERS else value for name, value in setting.properties.items()}
         try:
-            schema_registry = import_module("confluent_kafka.schema_registry")
-            self._avro = import_module("fastavro")
-        except ImportError as error:
-            raise missing(self.name, error) from error
-        self._refused = schema_registry.SchemaRegistryError
-        try:
-            properties = {name: _number(value) if name in _NUMBERS else value for name, value in registry.items()}
-            self._client = schema_registry.SchemaRegistryClient({**_REGISTRY_DEFAULTS, **properties})
+            self._client = registry.SchemaRegistryClient({**_REGISTRY_DEFAULTS, "url": setting.url, **properties})
         except (ValueError, TypeError, OSError) as error:
             # The client's own text may hold what was given, a password among it.
-            names = ", ".join(sorted(name for name in registry if name != "url")) or "none"
             raise ConfigurationError(
-                f"input.registry: refused by the registry's client ({type(error).__name__}; properties: {names}); correct "
-                "url, names and files"
+                f"input.registry: refused by the registry's client ({type(error).__name__}; properties: "
+                f"{', '.join(sorted(properties)) or 'none'}); correct url, names and files"
             ) from None
-        self._parsers: dict[int, Parse | None] = {}
+        self._schemas: dict[int, Any] = {}
+        """Schemas as fastavro parses them, by id; None for one that is not Avro's."""
         self._unknown: set[int] = set()
-        """Of this batch."""
+        """Ids that this batch has asked for in vain."""
         self._ask_until = 0.0
 
     def read(self, payloads: Sequence[bytes | None], overdue: Overdue) -> Iterator[Chunk]:
-        """As `Format.read`; asks at most once for an id, and not for longer than some seconds."""
+        """As `Format.read`; asks at most once for an id, and only for some seconds."""
         self._unknown.clear()
         self._ask_until = time.monotonic() + _ASKING_SECONDS
         return super().read(payloads, overdue)
 
-    def parser(self, schema_id: int) -> Parse | None:
-        """Asks the registry until it knows the id."""
-        if schema_id in self._parsers:
-            return self._parsers[schema_id]
+    def record(self, schema_id: int, data: bytes) -> Any:
+        """As `ConfluentFormat.record`; asks the registry until it knows the id."""
+        if schema_id not in self._schemas:
+            self._schemas[schema_id] = self._ask(schema_id)
+        schema, stream = self._schemas[schema_id], BytesIO(data)
+        if schema is None:
+            raise ValueError("not a schema of Avro")
+        found = self._avro.schemaless_reader(stream, schema, None)
+        if stream.tell() != len(data):
+            raise ValueError("bytes follow the record")
+        return found
+
+    def _ask(self, schema_id: int) -> Any:
+        """The schema, None for one that is not Avro's. Raises UnknownSchema, Unanswered."""
         if schema_id >= _IDS:
-            return None
+            raise ValueError("no schema id")
         if schema_id in self._unknown:
             raise _unknown(schema_id)
         if time.monotonic() > self._ask_until:
             raise Unanswered
-        parsed = self._ask(schema_id)
-        return self._parsers.setdefault(schema_id, None if parsed is None else lambda data: self._record(parsed, data))
-
-    def _ask(self, schema_id: int) -> Any:
-        """The schema, None for one that is not Avro's. Raises UnknownSchema, Unanswered."""
         try:
             return self._parsed(self._client.get_schema(schema_id), {})
         except self._refused as error:
@@ -129,7 +122,7 @@ class Avro(ConfluentFormat):
                 f"the schema registry answers HTTP {error.http_status_code} (code {error.error_code}) instead of schema "
                 f"{schema_id}: check it, input.registry.url and the credentials; records wait meanwhile"
             ) from error
-        except Exception as error:  # whatever the HTTP client, TLS or a proxy come up with: no payload is involved
+        except Exception as error:  # the HTTP client, TLS and proxies raise many types; no payload is involved
             raise Unanswered(
                 f"the schema registry does not answer ({type(error).__name__}): start it, or correct input.registry.url; "
                 "records wait meanwhile"
@@ -150,13 +143,6 @@ class Avro(ConfluentFormat):
         except (ValueError, KeyError, TypeError, self._avro.schema.SchemaParseException):
             return None
 
-    def _record(self, schema: Any, data: bytes) -> Any:
-        stream = BytesIO(data)
-        found = self._avro.schemaless_reader(stream, schema, None)
-        if stream.tell() != len(data):
-            raise ValueError("bytes follow the record")
-        return found
-
 
 def _unknown(schema_id: int) -> UnknownSchema:
     return UnknownSchema(
@@ -166,7 +152,7 @@ def _unknown(schema_id: int) -> UnknownSchema:
 
 
 def _number(value: Any) -> Any:
-    """Variables and files hold texts; the client insists on numbers."""
+    """A number where the value is one: variables and files hold texts, and the client insists on numbers."""
     try:
         return float(value)
     except ValueError:

@@ -1,29 +1,46 @@
-"""Confluent's wire format: a magic byte, the id of a schema, and the record."""
+"""Confluent's wire format: a magic byte, the id of a schema, and the record.
+
+Payloads go to the packages fastavro and protobuf directly, because confluent-kafka's own deserializers look up associations and
+rules for every record (measured: 11 to 17 us against 5 us). Rules and encryption of data contracts are therefore not applied.
+"""
 
 from abc import abstractmethod
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any, ClassVar, Final
 
 from susurrus.agents.formats.format import ObjectFormat
+from susurrus.mechanisms.errors import ConfigurationError
+from susurrus.topics.fields import Path
+
+MEANING: Final = "in Confluent's wire format, by {}; needs the extra `registry` (`pip install '.[registry]'`)"
 
 _MAGIC = b"\0"
 _PREFIX = 5  # magic byte and schema id, big-endian
 
-Parse = Callable[[bytes], Any]
-
 
 class ConfluentFormat(ObjectFormat):
-    """A format whose records name their schema by an id."""
+    """A format whose records name their schema by an id. Raises ConfigurationError where an optional package is missing."""
+
+    packages: ClassVar[tuple[str, ...]]
+    """Modules of the optional dependencies ``susurrus[registry]``."""
+
+    def __init__(self, paths: Sequence[Path], setting: Any) -> None:
+        super().__init__(paths, setting)
+        try:
+            self.modules: list[Any] = [import_module(package) for package in self.packages]
+            """The modules of ``packages``, in that order."""
+        except ImportError as error:
+            raise ConfigurationError(
+                f'input.format = "{self.name}": needs the package {error.name}; install susurrus[registry]'
+            ) from error
 
     @abstractmethod
-    def parser(self, schema_id: int) -> Parse | None:
-        """Parses the bytes behind the prefix; None for what is no schema. Raises UnknownSchema and Unanswered."""
+    def record(self, schema_id: int, data: bytes) -> Any:
+        """The object that the bytes behind the prefix encode. Raises as `ObjectFormat.parse`."""
 
     def parse(self, payload: bytes) -> Any:
         """As `ObjectFormat.parse`."""
         if payload[:1] != _MAGIC or len(payload) < _PREFIX:
             raise ValueError("not in Confluent's wire format")
-        parse = self.parser(int.from_bytes(payload[1:_PREFIX], "big"))
-        if parse is None:
-            raise ValueError("the schema is none")
-        return parse(payload[_PREFIX:])
+        return self.record(int.from_bytes(payload[1:_PREFIX], "big"), payload[_PREFIX:])

@@ -1,4 +1,4 @@
-"""Raw events in Protobuf. Payloads go to protobuf itself: see avro.py. Needs the optional dependencies ``susurrus[registry]``."""
+"""Raw events in Protobuf, by a generated class."""
 
 import re
 from collections.abc import Sequence
@@ -8,8 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator
 
-from susurrus.agents.formats.confluent import ConfluentFormat, Parse
-from susurrus.agents.formats.format import missing
+from susurrus.agents.formats.confluent import MEANING, ConfluentFormat
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.topics.fields import Path
 
@@ -27,47 +26,35 @@ MessageClass = Annotated[str, AfterValidator(_class)]
 
 
 class Protobuf(ConfluentFormat):
-    """Protobuf by the reader's own generated class, which is what resolves fields; the registry is not asked.
+    """Protobuf by the reader's own generated class, which resolves the fields; the registry is not asked.
 
     setting: ``package.module:Message``. Raises ConfigurationError where it cannot be imported.
     """
 
     name = "protobuf"
-    meaning = (
-        "in Confluent's wire format, by a generated class; needs the extra `registry` (`pip install '.[registry]'`)"
-    )
+    meaning = MEANING.format("a generated class")
     setting = "message"
     example = '"package.module:Message"'
+    packages = ("google.protobuf",)
 
     def __init__(self, paths: Sequence[Path], setting: str) -> None:
         super().__init__(paths, setting)
-        message = setting
-        module, _, name = message.partition(":")
-        if not module or not name:
-            raise ConfigurationError(
-                f"message={message!r}: name the generated Protobuf class as package.module:Message"
-            )
-        try:
-            import_module("google.protobuf")
-        except ImportError as error:
-            raise missing(self.name, error) from error
+        module, _, name = setting.partition(":")
         try:
             self._message: Any = getattr(import_module(module), name)
-        except (ImportError, AttributeError) as error:
+        except (ImportError, AttributeError, ValueError) as error:
             raise ConfigurationError(
-                f"message={message!r} cannot be imported: put the module that protoc generated on PYTHONPATH"
+                f'input.message = "{setting}": cannot be imported; write package.module:Message, and put the module that '
+                "protoc generated on PYTHONPATH"
             ) from error
 
-    def parser(self, schema_id: int) -> Parse:
-        """The same for every id."""
-        return self._parse
-
-    def _parse(self, data: bytes) -> Any:
+    def record(self, schema_id: int, data: bytes) -> Any:
+        """As `ConfluentFormat.record`; the same for every id."""
         return message_fields(self._message.FromString(data[_end_of_indexes(data) :]))
 
 
 def _end_of_indexes(data: bytes) -> int:
-    """Where the message starts: behind the zigzag varints that say which one of its file it is. Raises IndexError."""
+    """Where the message starts: behind the zigzag varints that say which message of its file it is. Raises IndexError."""
     count, at = _varint(data, 0)
     if count > _NESTED_MESSAGES:
         raise ValueError("message indexes nest too deep")
@@ -90,10 +77,10 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def message_fields(message: Any) -> dict[str, Any]:
-    """A Protobuf message as nested dicts by field name; repeated fields and maps are left out, they are no scalars.
+    """A Protobuf message as nested dicts by field name, without repeated fields and maps, which are no scalars.
 
-    Absent is what has presence and is not set; a scalar without presence has its default, as Protobuf has it.
-    Timestamps become datetime, wrappers (StringValue, …) their value or absent, enum values their names.
+    A field with presence that is not set is absent; a scalar without presence has Protobuf's default. Timestamps become datetime,
+    wrappers (StringValue, …) their value or absent, enum values their names.
     """
     fields: dict[str, Any] = {}
     for field in message.DESCRIPTOR.fields:

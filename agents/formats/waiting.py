@@ -1,11 +1,9 @@
 """Records whose schema is not known (yet): held together with all records behind them.
 
-How long follows from public instants and a record's own stamp only.
-
-A record is bad input once its id is still unknown at ``patience`` after the record was stamped or appended, whichever came
-first. No field says when a record was appended, and stamps can be forged ahead. But all records below the log's end had been
-appended when the end was read. So a schema registered within ``patience`` is always found, and what is looked at
-once a second while a record waits adds no waits up: see docs/guarantees/membership.md.
+A record is bad input if its schema id is still unknown at ``patience`` after the record was stamped or appended; the earlier of the
+two counts. No field says when a record was appended, and stamps can be forged ahead. But all records below the log's end had been
+appended when the end was read. So a schema registered within ``patience`` is always found. The end is read once a second while a
+record waits, so the waits of several records do not add up: see docs/guarantees/membership.md.
 """
 
 import contextlib
@@ -36,7 +34,7 @@ C = TypeVar("C", bound=Columns)
 
 
 class Patience:
-    """Of one partition. patience: ms. Instants are ms of the wall clock."""
+    """How long records of one partition may wait. patience: ms. Instants are ms of the wall clock."""
 
     def __init__(self, patience: int) -> None:
         self._patience = patience
@@ -45,13 +43,13 @@ class Patience:
         """When the log was seen to end at each of ``_ends``, which increase."""
 
     def saw(self, end: int, now: int) -> None:
-        """All records below ``end`` had been appended by ``now``. What was seen earlier of the same records says more."""
+        """Note that all records below ``end`` had been appended by ``now``. An earlier note about the same records stands."""
         if not self._ends or end > self._ends[-1]:
             self._ends.append(end)
             self._instants.append(now)
 
     def passed(self, position: int) -> None:
-        """Records below ``position`` are asked for no more."""
+        """Forget the notes that only records below ``position`` need."""
         number = bisect_right(self._ends, position)
         del self._ends[:number], self._instants[:number]
 
@@ -65,8 +63,8 @@ class Patience:
 class Intake(Generic[C]):
     """What was fetched of one raw partition, decoded in its order; a record that waits holds up all behind it.
 
-    decode: columns of records, from their payloads' chunks. owner: who says in the log that it waits. place: of the partition, for
-    messages. end_of_log: the partition's end offset; may raise KafkaException.
+    decode: columns of records, from their payloads' chunks. owner, place: the stage and the partition in log lines. end_of_log: the
+    partition's end offset; may raise KafkaException.
     """
 
     def __init__(
@@ -86,7 +84,7 @@ class Intake(Generic[C]):
     def restart(self, position: int) -> None:
         """Forget what was fetched, and go on at ``position``."""
         self.held: list[Any] = []
-        """Fetched, but not decoded: the first of them waits, but for between `take` and `decode`."""
+        """Records that were fetched but not decoded. After `decode` the first of them waits."""
         self.waits: str | None = None
         """What the first record held waits for, and where it is."""
         self._fetched, self._again_at = position, 0.0
@@ -109,7 +107,7 @@ class Intake(Generic[C]):
     def decode(self, now: int, below: int | None = None) -> tuple[list[Any], C, int]:
         """The records held, up to the first that waits, with their columns. now: ms of the wall clock.
 
-        below: leave out records from this offset on, once all before them are decoded. The last item says how many these are.
+        below: records from this offset on are dropped once all before them are decoded. The last item is their number.
         """
         records = self.held if below is None else [record for record in self.held if record.offset < below]
 
@@ -135,6 +133,6 @@ class Intake(Generic[C]):
             self.waits = waits
             log.warning("%s waits: %s", self._owner, waits)
         self._again_at = time.monotonic() + _ASK_AGAIN_SECONDS
-        # While the broker does not answer, what was seen before has to do.
+        # While the broker does not answer, earlier notes have to do.
         with contextlib.suppress(KafkaException):
             self._patience.saw(self._end_of_log(), int(time.time() * 1000))

@@ -1,10 +1,10 @@
-"""Durations and instants as people write them, int milliseconds as the code uses them: ``"15m"`` and ISO 8601 in,
-``int`` out.
+"""Durations and instants: people write ``"15m"`` and ISO 8601, the code has ``int`` milliseconds.
 
-Every duration in the settings is an ``int`` of milliseconds and every instant an ``int`` of milliseconds since the Unix
-epoch (UTC), so that trigger arithmetic is exact and the same on every machine.
+Every instant in the settings is an ``int`` of milliseconds since the Unix epoch (UTC), so that trigger arithmetic is exact and
+the same on every machine.
 """
 
+import contextlib
 import re
 from datetime import UTC, date, datetime, timedelta
 from typing import Annotated, Any, Final
@@ -51,20 +51,16 @@ def parse_instant(value: Any) -> int:
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     if isinstance(value, str):
-        try:
+        with contextlib.suppress(ValueError):
             value = datetime.fromisoformat(value.strip())
-        except ValueError:
-            raise ValueError(
-                'write an instant as ISO 8601 with an offset, for example "2026-01-31T00:00:00Z"'
-            ) from None
-    if isinstance(value, datetime):
-        if value.tzinfo is None:
-            raise ValueError(f'say which offset is meant: append "Z" for UTC, as in "{value.isoformat()}Z"')
-        # Exact integer arithmetic: float timestamps lose milliseconds far from 1970.
-        return (value - _EPOCH) // _MILLISECOND
-    if isinstance(value, date):
-        return (datetime(value.year, value.month, value.day, tzinfo=UTC) - _EPOCH) // _MILLISECOND
-    raise ValueError('write an instant as ISO 8601 with an offset, for example "2026-01-31T00:00:00Z"')
+    elif isinstance(value, date) and not isinstance(value, datetime):
+        value = datetime(value.year, value.month, value.day, tzinfo=UTC)
+    if not isinstance(value, datetime):
+        raise ValueError('write an instant as ISO 8601 with an offset, for example "2026-01-31T00:00:00Z"')
+    if value.tzinfo is None:
+        raise ValueError(f'say which offset is meant: append "Z" for UTC, as in "{value.isoformat()}Z"')
+    # Exact integer arithmetic: float timestamps lose milliseconds far from 1970.
+    return (value - _EPOCH) // _MILLISECOND
 
 
 Duration = Annotated[

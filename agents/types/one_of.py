@@ -27,9 +27,14 @@ class OneOf:
 
     def _check(self, name: str) -> str:
         if name not in self.registry:
-            *first, last = (f"'{known}'" for known in self.registry)
-            raise ValueError("use " + (f"{', '.join(first)} or {last}" if first else last))
+            raise ValueError(use_one_of(self.registry))
         return name
+
+
+def use_one_of(registry: Mapping[str, Any]) -> str:
+    """What to do about a name that the registry does not have: "use 'a', 'b' or 'c'"."""
+    *first, last = (f"'{name}'" for name in registry)
+    return "use " + (f"{', '.join(first)} or {last}" if first else last)
 
 
 def meanings(registry: Mapping[str, Any]) -> str:

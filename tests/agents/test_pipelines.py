@@ -56,13 +56,23 @@ def test_a_kind_is_consistent(kind: str) -> None:
     assert pipeline.description.endswith(".")
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_misspelt_clock_is_refused_by_every_kind(kind: str) -> None:
+    data = {"pipeline": {"name": "p", "kind": kind}, **CONFIGURATIONS[kind]}
+    for wrong, quoted in (("broqer", '"broqer"'), ('"' + "x" * 80, '"\\"' + "x" * 54 + "...")):
+        with pytest.raises(ConfigurationError) as refused:
+            settings_from({**data, "clock": {"kind": wrong}})
+        assert str(refused.value) == f"clock.kind = {quoted}: use 'broker', 'producer' or 'replay'"
+    assert settings_from({**data, "clock": {"kind": "producer"}}).clock.kind == "producer"
+
+
 class ToySection(Section):
     """What a toy needs."""
 
     size: int = 3
     """How large it is."""
     color: str = "red"
-    """How it looks; nobody publishes that."""
+    """How it looks, which is not published."""
 
 
 class ToySettings(Settings):

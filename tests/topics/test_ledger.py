@@ -70,13 +70,6 @@ def test_wrong_names_are_malformed_even_for_tombstones(key):
         ledger.decode(key, None)
 
 
-def test_the_window_of_a_digest_is_in_its_name():
-    assert ledger.window_of(ledger.digest_key(1, 86_400_000, 3)) == 86_400_000
-    for bad in (b"epoch", b"digest/1", b"digest/1/x/2", b"\xff"):
-        with pytest.raises(MalformedRecord):
-            ledger.window_of(bad)
-
-
 CHARGE = charges.Charge(
     raw_topic="web",
     window=0,
