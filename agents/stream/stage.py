@@ -26,15 +26,16 @@ from susurrus.agents.stream.mechanism import grid_of, mechanism_of, promise_of, 
 from susurrus.agents.stream.settings import StreamSettings
 from susurrus.mechanisms.calendar import WindowIndex
 from susurrus.mechanisms.noise import WindowNoise
-from susurrus.mechanisms.stream.pak import RunningSums
+from susurrus.mechanisms.stream.releases import Releases, joined
 from susurrus.mechanisms.stream.table import Piece, stream_address
-from susurrus.mechanisms.stream.tops import LeafReleases, Tops
 from susurrus.topics import ledger as ledger_codec
 from susurrus.topics import private_stream as codec
 from susurrus.topics.reason import Reason
 from susurrus.topics.values import ValuesDecoder, ValuesSchema
 
 _HOT, _COLD = b"h", b"c"
+_MEASURED = ("value", "value_error", "sum", "sum_error", "filtered_sum", "filtered_sum_error")
+"""Columns that the mechanism counts in steps of the grid."""
 _STREAMS_IN_MEMORY = 50_000
 _QUIET_RECORDS = 20_000
 _QUIET_SECONDS = 1.0
@@ -67,7 +68,6 @@ class Stream(Stage):
             end_of_log=lambda: services.clients.watermarks(self._topic, partition)[1],
         )
         self._mechanism = mechanism_of(settings)
-        self._leaf = self._mechanism.base.leaf if isinstance(self._mechanism, Tops) else 1
         self._noise: WindowNoise
         self._store: Store
         self._taken = self._committed = Offset(-1)
@@ -150,46 +150,25 @@ class Stream(Stage):
 
         So the rows of different streams lie between each other as the raw log has it, however it was fetched.
         """
+        sizes = [len(piece.releases) for piece in pieces]
+        released = joined([piece.releases for piece in pieces])
         order = np.argsort(rows, kind="stable")
         begins = np.searchsorted(rows[order], np.array([piece.row for piece in pieces]))
-        columns: dict[str, list[Any]] = {name: [] for name in codec.Released.__dataclass_fields__}
-        completed: list[Ints] = []
-        for piece, begin in zip(pieces, begins.tolist(), strict=True):
-            released = piece.releases
-            n = len(released)
-            completed.append(order[begin + released.last_position - piece.start])
-            columns["streams"] += [self._names[piece.row]] * n
-            for name, column in self._columns(piece, released).items():
-                columns[name].append(column)
-        events = np.concatenate(completed)
+        starts = np.array([piece.start for piece in pieces])
+        events = order[released.last + np.repeat(begins - starts, sizes)]
         in_log_order = np.argsort(events, kind="stable")
-        timestamps = stamps[events[in_log_order]].tolist()
-        names = [columns["streams"][row] for row in in_log_order.tolist()]
-        joined = {name: np.concatenate(parts)[in_log_order] for name, parts in columns.items() if name != "streams"}
+        owners = [pieces[number] for number in np.repeat(np.arange(len(pieces)), sizes)[in_log_order].tolist()]
+        columns = {name: getattr(released, name)[in_log_order] for name in Releases.__dataclass_fields__}
+        columns |= {name: columns[name] * self._grid for name in _MEASURED}
+        theta = np.array([piece.theta for piece in owners]) * self._grid
+        names = [self._names[piece.row] for piece in owners]
         release = codec.StreamRelease(
             method=self._settings.method, epsilon=self._settings.epsilon, epoch=self.services.ledger.epoch
         )
-        encoded = codec.encode_rows(release, codec.Released(streams=names, **joined))
-        for key, value, stamp in zip(*encoded, timestamps, strict=True):
+        keys, values = codec.encode_rows(release, codec.Released(streams=names, theta=theta, **columns))
+        for key, value, stamp in zip(keys, values, stamps[events[in_log_order]].tolist(), strict=True):
             self._messages.append({"key": key, "value": value, "timestamp": stamp})
-        self.counters["rows"] += len(timestamps)
-
-    def _columns(self, piece: Piece, released: LeafReleases | RunningSums) -> dict[str, npt.NDArray[Any]]:
-        """The columns of one piece, in the unit of the values."""
-        n, last = len(released), released.last_position
-        numbers: tuple[npt.NDArray[Any], ...]
-        if isinstance(released, RunningSums):
-            width = np.where(last == self._mechanism.holdout - 1, self._mechanism.holdout, 1)
-            nothing, layout = np.full(n, np.nan), np.zeros(n, dtype=np.int64)
-            numbers = (released.step, released.step_error, released.running, released.error, nothing, nothing)
-        else:
-            width, layout = np.full(n, self._leaf), released.entry
-            sums = (released.leaf_sum, released.leaf_error, released.running, released.running_error)
-            numbers = (*sums, released.filtered, released.filtered_error)
-        names = ("value", "value_error", "sum", "sum_error", "filtered_sum", "filtered_sum_error")
-        columns = {name: number * self._grid for name, number in zip(names, numbers, strict=True)}
-        theta = np.full(n, piece.theta * self._grid)
-        return {"first": last - width + 1, "last": last, **columns, "theta": theta, "layout": layout}
+        self.counters["rows"] += len(events)
 
     def commits(self, now: int) -> Iterator[Commit]:
         """One commit for everything taken; quiet input is committed now and then, so that a crash re-reads little."""

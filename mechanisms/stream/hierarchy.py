@@ -22,32 +22,21 @@ from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.mechanisms.stream.addresses import GRID, GRID_BITS, AddressedNoise, Floats, Ints, address
 
 
-def choose_smoothing(*, range_limit: int, epsilon: float, fanout: int = 16) -> int:
+def choose_smoothing(*, range_limit: int, epsilon: float, fanout: int = 16, for_mean: bool = False) -> int:
     """Return s, leaves of b^s values: argmin (b-1)(log_b r - s)^3 2/epsilon^2 + b^(2s)/36 (ToPS section 4.3).
 
-    Both terms carry theta^2, which cancels, so s depends on no data.  s = h would leave no layer and is excluded.
-    """
-    height = tree_height(range_limit, fanout)
+    The last term is the paper's: every guessed value has a constant bias of theta/3, which suits the smoother "recent".
+    for_mean: for the smoothers "mean" and "median" it is b^s/18 + (2 b^s/r) b^(2s)/36.  On level data a mean has no
+    constant bias: single values deviate, and b^s/2 independent deviations of theta/3 have variance b^s theta^2/18.  Only
+    the first leaf is guessed blindly, and 2 b^s/r is the chance that a range ends there.
 
-    def cost(s: int) -> float:
-        noise = (fanout - 1) * (math.log(range_limit, fanout) - s) ** 3 * 2 / epsilon**2
-        return noise + float(fanout ** (2 * s)) / 36
-
-    return min(range(height), key=cost)
-
-
-def smoothing_for_mean(*, range_limit: int, epsilon: float, fanout: int = 16) -> int:
-    """Return s for the smoothers "mean" and "median": argmin of the same noise + b^s/18 + (2 b^s/r) b^(2s)/36.
-
-    The paper charges every guessed value a constant bias of theta/3, which suits the smoother "recent".  On level data
-    a mean has no constant bias: single values deviate, and b^s/2 independent deviations of theta/3 have variance
-    b^s theta^2/18.  Only the first leaf is guessed blindly, and 2 b^s/r is the chance that a range ends there.
+    All terms carry theta^2, which cancels, so s depends on no data.  s = h would leave no layer and is excluded.
     """
 
     def cost(s: int) -> float:
-        noise = (fanout - 1) * (math.log(range_limit, fanout) - s) ** 3 * 2 / epsilon**2
         leaf = float(fanout**s)
-        return noise + leaf / 18 + 2 * leaf / range_limit * leaf**2 / 36
+        bias = leaf / 18 + 2 * leaf / range_limit * leaf**2 / 36 if for_mean else leaf**2 / 36
+        return (fanout - 1) * (math.log(range_limit, fanout) - s) ** 3 * 2 / epsilon**2 + bias
 
     return min(range(tree_height(range_limit, fanout)), key=cost)
 

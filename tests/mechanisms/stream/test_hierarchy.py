@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.mechanisms.noise import NoiseSource, WindowNoise
 from susurrus.mechanisms.stream.addresses import GRID
-from susurrus.mechanisms.stream.hierarchy import Hierarchy, choose_smoothing, smoothing_for_mean
+from susurrus.mechanisms.stream.hierarchy import Hierarchy, choose_smoothing
 from tests.samples import samples
 
 
@@ -111,7 +111,11 @@ def test_smoothing_is_the_minimum_and_leaves_a_layer(epsilon):
 
 
 def test_the_mean_smoother_deserves_larger_leaves():
-    assert [smoothing_for_mean(range_limit=2**20, epsilon=epsilon) for epsilon in (0.02, 0.05, 0.1)] == [3, 3, 3]
+    assert [choose_smoothing(range_limit=2**20, epsilon=epsilon, for_mean=True) for epsilon in (0.02, 0.05, 0.1)] == [
+        3,
+        3,
+        3,
+    ]
     assert choose_smoothing(range_limit=2**20, epsilon=0.1) == 2
 
 
