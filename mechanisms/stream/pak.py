@@ -13,18 +13,21 @@ either among the first m, where (epsilon_1, delta) and (epsilon_2, 0) compose, o
 """
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
+import numpy.typing as npt
 
 from susurrus.mechanisms.errors import ConfigurationError, Refusal
-from susurrus.mechanisms.stream.addresses import GRID_BITS, AddressedNoise, Floats, Ints, address
+from susurrus.mechanisms.stream.addresses import GRID_BITS, AddressedNoise, Ints, address
 from susurrus.mechanisms.stream.quantile import SmoothQuantile
 from susurrus.mechanisms.stream.releases import Releases, joined
 
 STATE_VERSION = 1
 _HEAD = struct.Struct("<Bqqqqq")
+_Floating = npt.NDArray[np.floating[Any]]
 
 
 @dataclass
@@ -165,7 +168,7 @@ class Pak:
             if not inside:
                 drawn = np.concatenate(([0], drawn))
             running = state.base + exact + _whole(drawn)
-            variances: Floats = state.base_variance + set_bits(prefix) * node
+            variances = state.base_variance + set_bits(prefix) * node
             # From one prefix to the next one node comes in and the nodes of the trailing zeros go out.
             changed = 1 + np.log2(prefix[1:] & -prefix[1:]).astype(np.int64)
             positions = state.position + np.arange(count)
@@ -186,7 +189,7 @@ def _whole(drawn: Ints) -> Ints:
     return result
 
 
-def _rows(first: Ints, last: Ints, running: Ints, variances: tuple[Floats, Floats], theta: int) -> Releases:
+def _rows(first: Ints, last: Ints, running: Ints, variances: Sequence[_Floating], theta: int) -> Releases:
     """Return n rows from int64[n + 1] running sums: before the rows, and after each.
 
     variances: float64[n] each, of the noise in a row's step and in its running sum, unit theta^2.
