@@ -1,21 +1,20 @@
-"""What collect and server share: intervals, the Square Wave of phase 1, thresholds read back from their topic."""
+"""What collect and server share: public time intervals, the Square Wave of phase 1, how far a partition has come."""
 
 from dataclasses import dataclass
+from typing import Any
 
-from susurrus.agents.local.settings import LocalSection
+import numpy as np
+
+from susurrus.agents.kafka.offset import Offset
+from susurrus.agents.local.settings import LocalSettings
 from susurrus.agents.runtime.services import Services
+from susurrus.agents.runtime.stage import Stage
 from susurrus.mechanisms.calendar import Interval
-from susurrus.mechanisms.errors import Refusal
-from susurrus.mechanisms.local.hybrid import Hybrid
 from susurrus.mechanisms.local.wave import SquareWave
-from susurrus.topics import threshold as threshold_codec
-from susurrus.topics.packing import MalformedRecord
-from susurrus.topics.threshold import Threshold
+from susurrus.topics.report_totals import BUCKETS
 
-
-def wave_of(local: LocalSection) -> SquareWave:
-    """The clients' phase 1 randomiser."""
-    return SquareWave(local.epsilon, local.bound, local.scale)
+BEFORE = Interval(-(1 << 62))
+"""Before every interval that a source can tick."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,32 +36,23 @@ class Intervals:
         return self.start(interval) + self.length
 
 
-class Thresholds:
-    """The thresholds that were published, by version; read from their topic whenever a report names an unknown one."""
+class LocalStage(Stage):
+    """A stage that counts phase 1 reports by output bucket and closes intervals."""
 
-    def __init__(self, services: Services) -> None:
-        self._clients = services.clients
-        self._topic = services.topic("threshold")
-        self._next = 0
-        self._known: dict[int, tuple[Threshold, Hybrid]] = {}
+    services: Services[LocalSettings]
 
-    @property
-    def latest(self) -> int:
-        """Number of the newest version known; 0 before there is one."""
-        return max(self._known, default=0)
+    def __init__(self, services: Services[LocalSettings], partition: int) -> None:
+        super().__init__(services, partition)
+        local = services.settings.local
+        self._intervals = Intervals(local.interval)
+        self._wave = SquareWave(local.epsilon, local.bound, local.scale)
+        self._taken = self._committed = Offset(-1)
+        self._closed = BEFORE
+        self._first_phase = np.zeros(BUCKETS, np.int64)
 
-    def get(self, version: int) -> tuple[Threshold, Hybrid] | None:
-        """A threshold and its perturber."""
-        return self._known.get(version)
-
-    def refresh(self) -> None:
-        """Read what is new. A client can only name what was committed, so one look decides whether a version exists."""
-        for _, value, offset in self._clients.read(self._topic, self._next, group="threshold", complete=False):
-            self._next = offset + 1
-            try:
-                threshold = threshold_codec.decode(value or b"")
-            except MalformedRecord as error:
-                raise Refusal(
-                    f"topic={self._topic} offset={offset}: {error}; find out who else writes to it"
-                ) from error
-            self._known[threshold.version] = (threshold, Hybrid(threshold.epsilon, threshold.alpha))
+    def report(self) -> dict[str, Any]:
+        """Counters, and the last of the pipeline's trigger intervals that has closed as a whole, once there is one."""
+        facts = super().report()
+        if self._closed > BEFORE:
+            facts["interval"] = self.services.calendar.interval_at(self._intervals.end(self._closed)) - 1
+        return facts

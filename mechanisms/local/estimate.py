@@ -7,7 +7,8 @@ not cover what clipping cuts off.
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass
+from operator import add
 
 import numpy as np
 import numpy.typing as npt
@@ -39,14 +40,7 @@ class Totals:
         )
 
     def __add__(self, other: "Totals") -> "Totals":
-        return replace(
-            self,
-            wide=self.wide + other.wide,
-            codes=self.codes + other.codes,
-            squares=self.squares + other.squares,
-            bits=self.bits + other.bits,
-            ones=self.ones + other.ones,
-        )
+        return Totals(*map(add, astuple(self), astuple(other)))
 
     @property
     def count(self) -> int:
