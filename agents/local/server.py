@@ -236,7 +236,7 @@ class Server(LocalStage):
         per_report = self._plain(version, pooled).variance / pooled.count
         if not per_report > 0:
             return None
-        return self._bank.one(float(plain.count), plain.mean, per_report / plain.count)
+        return self._bank.step(float(plain.count), plain.mean, per_report / plain.count)
 
     def stall(self, now: int) -> str | None:
         """Which partition holds the next interval back."""

@@ -3,7 +3,7 @@
 One state machine per (raw partition, stream id): collect m values, release theta, then sums.  Events count in the
 order of the raw log.  Event-level privacy: positions and times are public, the value of any one event is protected.
 
-State keys: ``h`` stream -> fast-changing part, ``c`` stream -> the rest, written only when it has changed.
+State keys: ``h`` stream -> the part that changes with every event, ``c`` stream -> the rest, written when it has changed.
 """
 
 import time
@@ -41,7 +41,6 @@ _QUIET_RECORDS = 20_000
 _QUIET_SECONDS = 1.0
 
 Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 
 
 class Stream(Stage):
@@ -81,7 +80,7 @@ class Stream(Stage):
     # ---- input -------------------------------------------------------------------------------------------------------
 
     def _forget(self) -> None:
-        """Drop everything that is in the store, or will be read again."""
+        """Drop everything that is in the store or will be read again."""
         self._table = table_of(self._mechanism)
         self._names: list[bytes] = []
         self._rows: dict[bytes, int] = {}
@@ -91,16 +90,15 @@ class Stream(Stage):
         self._letters.clear()
 
     def begin(self, start: Offset) -> tuple[dict[str, Any], Offset]:
-        """Where the ledger says; a partition that the raw topic gained later is read from its first record."""
+        """Reading starts where the ledger says, and at the first record of a partition that the raw topic gained later."""
         return {"announced": False}, pinned_start(self.services, self.partition)
 
     def resume(self, store: Store, meta: dict[str, Any], position: Offset) -> None:
-        """Streams are loaded from the store when an event of theirs comes."""
+        """A stream is loaded from the store when one of its events comes."""
         self._store = store
         self._forget()
-        self._noise = self.services.noise_source().window(
-            WindowIndex(0)
-        )  # streams have no windows; trees have addresses of their own
+        # Streams have no windows: the address of every draw names its tree.
+        self._noise = self.services.noise_source().window(WindowIndex(0))
         self._announced = bool(meta["announced"])
         self._taken = self._committed = position
         self._intake.restart(position)
@@ -108,14 +106,14 @@ class Stream(Stage):
         self._committed_at = time.monotonic()
 
     def take(self, batch: Batch) -> None:
-        """Step the streams of a fetch."""
+        """Step the streams of a batch."""
         waited = bool(self._intake.held)
         self._intake.take(batch.records, batch.end)
         if not waited:
-            self._go_on(int(time.time() * 1000))
+            self._step_held(int(time.time() * 1000))
 
-    def _go_on(self, now: int) -> None:
-        """Step the streams of what is held, up to the first record that waits for its schema."""
+    def _step_held(self, now: int) -> None:
+        """Step the streams of the held records, up to the first record that waits for its schema."""
         records, columns, _ = self._intake.decode(now)
         self._taken, self.full = Offset(self._intake.position), bool(self._intake.held)
         self.counters["in"] += len(records)
@@ -133,7 +131,7 @@ class Stream(Stage):
             self._publish(pieces, rows, stamps)
 
     def _load(self, streams: list[bytes]) -> list[int]:
-        """Rows of the streams in the table, from memory, the store, or new."""
+        """Return the streams' rows in the table; streams that are not there are added from the store, or as new."""
         missing = [stream for stream in streams if stream not in self._rows]
         hot = self._store.get([_HOT + stream for stream in missing])
         cold = self._store.get([_COLD + stream for stream in missing])
@@ -146,9 +144,9 @@ class Stream(Stage):
     # ---- output ------------------------------------------------------------------------------------------------------
 
     def _publish(self, pieces: list[Piece], rows: Ints, stamps: Ints) -> None:
-        """Rows of the private stream, in the order and with the Kafka time of the events that completed them.
+        """Add rows of the private stream, in the order and with the Kafka time of the events that completed them.
 
-        So the rows of different streams lie between each other as the raw log has it, however it was fetched.
+        The order of the rows of different streams is that of the raw log, so it does not depend on the batches.
         """
         sizes = [len(piece.releases) for piece in pieces]
         released = joined([piece.releases for piece in pieces])
@@ -171,9 +169,9 @@ class Stream(Stage):
         self.counters["rows"] += len(events)
 
     def commits(self, now: int) -> Iterator[Commit]:
-        """One commit for everything taken; quiet input is committed now and then, so that a crash re-reads little."""
+        """One commit for everything taken. Input without output is committed now and then, so that a crash re-reads little."""
         if self._intake.due:
-            self._go_on(now)
+            self._step_held(now)
         quiet = not self._messages and not self._letters
         waited = time.monotonic() - self._committed_at
         if self._taken == self._committed or (
@@ -184,7 +182,7 @@ class Stream(Stage):
         if self._messages:
             outputs.append(Output(self.services.topic("private-stream"), self.partition, self._messages))
             if not self._announced:
-                # What an event costs stands in the ledger in the transaction that first releases anything.
+                # The transaction that first releases anything also writes to the ledger what an event costs.
                 promise, method = promise_of(self._settings), self._settings.method
                 record = ledger_codec.EventLevel(
                     partition=self.partition, method=method, epsilon=promise.epsilon, delta=promise.delta
@@ -201,11 +199,11 @@ class Stream(Stage):
         yield commit
 
     def committed(self, commit: Commit) -> None:
-        """Forget a table that has grown large: the store now has everything."""
+        """Forget a table that has grown large: everything is in the store now."""
         self._committed, self._committed_at = commit.position, time.monotonic()
         if len(self._names) > _STREAMS_IN_MEMORY:
             self._forget()
 
     def stall(self, now: int) -> str | None:
-        """Streams wait for nothing but a record's schema."""
+        """The only thing that streams wait for is a record's schema."""
         return self._intake.waits
