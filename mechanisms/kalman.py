@@ -7,10 +7,10 @@ One model (drift q, white w) says of the true numbers x_k that
 
 and the released number is x_k plus noise of known variance.  A bank runs one filter for each pair (q, w) of a grid and
 weights them by their likelihood on the numbers released so far.  The grid contains models under which the released
-number is its own best estimate, so a level that moves switches the averaging off.
+number is its own best estimate, so the averaging stops while the level moves.
 
 Privacy: post-processing of released numbers and public constants, so it costs nothing.  The answers are shrunk towards
-the recent level and so biased in general, and their standard errors are those of the posterior: publish the plain
+the recent level, so they are biased in general, and their standard errors are those of the posterior.  Publish the plain
 estimate beside them.
 
 ``IntervalBank`` filters means of reports over intervals (local privacy), ``BlockBank`` the block sums of trees whose

@@ -1,14 +1,14 @@
-r"""Noise of range-sum hierarchies: fan-out b, shares of epsilon per layer, online consistency (ToPS section 4,
-appendix C).
+r"""Noise of range-sum hierarchies: fan-out b, shares of epsilon per layer, online consistency.
 
-A stream is cut into leaves of b^s values, b leaves make a node, and so on; a *tree* is one top node with everything
-under it.  ToPS's hierarchy for a range limit r is a forest of b such trees.  Their top nodes have no parent, so trees
-are independent.  An infinite stream is a sequence of trees, each with noise addresses of its own.
+Source: ToPS section 4 and appendix C.  A stream is cut into leaves of b^s values, b leaves make a node, and so on.  A
+*tree* is one top node with everything under it.  ToPS's hierarchy for a range limit r is a forest of b such trees.  Their
+top nodes have no parent, so trees are independent.  An infinite stream is a sequence of trees, each with its own noise
+addresses.
 
 Every node of layer l (1 = leaves) is measured with noise Lap(theta / (epsilon share_l)).  Algorithm 1 of the paper
 omits theta from the scale.  Consistency makes each node equal the sum of its children by least squares.  Least squares
-are linear in the measurements, and what is published of a leaf is its own sum plus the consistent noise, so the noise
-can be made consistent before any value has arrived: the online algorithm equals the offline one (Theorem C.1).
+are linear in the measurements, and a leaf is published as its own sum plus the consistent noise.  So the noise can be
+made consistent before any value has arrived: the online algorithm equals the offline one (Theorem C.1).
 """
 
 import math
@@ -116,7 +116,7 @@ class Hierarchy:
     ) -> list[Ints]:
         """Return the raw noise of tree number ``tree`` of streams that share one theta.
 
-        Address: ("tops/node", stream, tree, layer), index = node within the layer.  A new tree is a new address.
+        Address: ("tops/node", stream, tree, layer), index = node within the layer.
         """
         raw = []
         for layer, share in enumerate(self.shares):
@@ -138,10 +138,8 @@ class Hierarchy:
         return weights
 
     def consistent_blocks(self, raw: Sequence[Ints | Floats]) -> Floats:
-        """Return float64[k, leaves / b]: consistent noise of layer 2 (of the leaf itself when layers = 1), same unit
-        as raw.
+        """Return float64[k, leaves / b], unit as raw: consistent noise of layer 2 (of the leaves if there is no layer 2).
 
-        This is all a stream needs to keep: the leaves of a block follow from their own raw draws (``leaf_noise``).
         For equal shares the upward weight is (b^l - b^(l-1)) / (b^l - 1), as in the paper's appendix C.
         """
         up = [np.asarray(raw[0], dtype=np.float64)]
@@ -154,10 +152,7 @@ class Hierarchy:
         return level
 
     def leaf_noise(self, blocks: Floats, raw_leaves: Ints | Floats) -> Floats:
-        """Return the consistent noise of whole blocks' leaves from the blocks' noise.
-
-        N_leaf = raw + (N_block - sum raw) / b.
-        """
+        """Return the consistent noise of whole blocks' leaves from the blocks': N_leaf = raw + (N_block - sum raw) / b."""
         if self.layers == 1:
             return np.asarray(raw_leaves, dtype=np.float64)
         return self._push_down(blocks, np.asarray(raw_leaves, dtype=np.float64))
@@ -170,8 +165,8 @@ class Hierarchy:
         """Return int64[k, leaves]: floor(exact consistent noise + 1/2), in whole value units.
 
         A published leaf is its integer sum n plus this integer; n + floor(N + 1/2) = floor(n + N + 1/2) is a function
-        of the noisy nodes alone.  The float64
-        result decides except within its error bound of a tie; there the tree is computed in exact fractions.
+        of the noisy nodes alone.  The float64 result decides, except within its error bound of a tie.  There the tree is
+        computed in exact fractions.
         """
         noise = self.consistent(raw) / GRID
         rounded = np.floor(noise + 0.5)
@@ -186,10 +181,7 @@ class Hierarchy:
         return result
 
     def exact(self, raw: Sequence[Ints]) -> list[Fraction]:
-        """Return one tree's consistent leaf noise in value units, in exact arithmetic.
-
-        Slow: for ties and for tests.
-        """
+        """Return one tree's consistent leaf noise in value units, in exact arithmetic.  Slow: for ties and for tests."""
         up = [[Fraction(int(draw), GRID) for draw in raw[0]]]
         b = self.fanout
         for own, weight in zip(raw[1:], self.upward_weights(), strict=True):
@@ -203,10 +195,7 @@ class Hierarchy:
         return level
 
     def prefix_variances(self) -> Floats:
-        """Return float64[leaves + 1].
-
-        Variance of a tree's first k published leaves together, unit (theta / epsilon)^2.
-        """
+        """Return float64[leaves + 1]: variance of the sum of a tree's first k leaf noises, unit (theta / epsilon)^2."""
         k = np.arange(self.leaves + 1, dtype=np.float64)
         variances = self.subtree_variances()
         total = variances[-1] * (k / self.leaves) ** 2
@@ -221,7 +210,7 @@ class Hierarchy:
         """Return float64[q]: variances of weighted sums float64[q, leaves] of one tree's consistent leaf noises.
 
         Consistent noise is exchangeable among siblings: a node's noise is its parent's / b plus a deviation of variance
-        v_l (1 - 1/b), deviations of siblings adding to nothing.  So the layers contribute separately.
+        v_l (1 - 1/b), and the deviations of siblings sum to 0.  So the layers contribute separately.
         Unit (theta / epsilon)^2.
         """
         level = np.asarray(weights, dtype=np.float64)

@@ -1,11 +1,12 @@
-"""PAK: smooth-sensitivity threshold, then a binary tree of running sums (Perrier, Asghar, Kaafar, NDSS 2019, Mechanism
-1).
+"""PAK: smooth-sensitivity threshold, then a binary tree of running sums.
+
+Source: Perrier, Asghar, Kaafar, NDSS 2019, Mechanism 1.
 
     values 1..m ──SmoothQuantile (epsilon_1, delta)──▶ theta       their clipped sum + Lap(theta / epsilon_2) = initial
     block values m+1.. ──clip──▶ binary tree, Lap(theta levels / epsilon) per node ──▶ running sum after every value
 
 Corrections to the paper: the initial block's sum is clipped at theta (unclipped, its sensitivity is B and not tau); the
-tree's noise uses the published theta = r tau, not tau; n leaves need n.bit_length() levels ("log2 n" is one short at
+tree's noise uses the published theta = r tau, not tau; n leaves need n.bit_length() levels ("log2 n" is one too few at
 powers of two).  A stream longer than the planned horizon begins a new tree on fresh addresses.
 
 Privacy: (epsilon, delta), event level: neighbours replace the value of one event at a public position.  An event is
@@ -154,7 +155,7 @@ class Pak:
         return _rows(*block, np.array([0, state.base]), (variance, variance), theta)
 
     def advance(self, state: PakState, values: Ints, noise: AddressedNoise, stream: bytes) -> Releases:
-        """Take in values after theta; return the running sum after each.  How values are batched does not matter."""
+        """Take in values after theta; return the running sum after each, which does not depend on the batches."""
         clipped = np.clip(values, 0, state.theta)
         scale = state.theta * self.levels / self.epsilon
         node = 2 * (self.levels / self.epsilon) ** 2
@@ -169,7 +170,7 @@ class Pak:
                 drawn = np.concatenate(([0], drawn))
             running = state.base + exact + _whole(drawn)
             variances = state.base_variance + set_bits(prefix) * node
-            # From one prefix to the next one node comes in and the nodes of the trailing zeros go out.
+            # The next prefix has one node more, and lacks the nodes of its trailing zeros.
             changed = 1 + np.log2(prefix[1:] & -prefix[1:]).astype(np.int64)
             positions = state.position + np.arange(count)
             steps = node * changed.astype(np.float64)

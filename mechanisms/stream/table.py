@@ -1,7 +1,7 @@
 """Many streams at once: the table of an agent's open streams, and one vectorised step over a batch of their values.
 
-Most batches close no leaf of most streams: those only add clipped values to a partial sum, which is done for all of
-them in one pass.  A stream that ends its holdout or closes a leaf is taken out, stepped on its own, and put back.
+Most batches close no leaf of most streams.  Such streams only add clipped values to a partial sum: one pass does this for
+all of them.  A stream that ends its holdout or closes a leaf is stepped on its own.
 """
 
 import struct
@@ -19,10 +19,7 @@ _HOT = struct.Struct("<qqq")
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """What one stream released in a step.  row: of the table.  theta: in force.
-
-    start: position of the batch's first value of it.
-    """
+    """What one stream released in a step.  row: of the table.  start: position of the stream's first value in the batch."""
 
     row: int
     theta: int

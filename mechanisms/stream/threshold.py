@@ -1,6 +1,6 @@
 r"""The clipping threshold theta by Noisy Max (ToPS section 3.3), released from the first m values of a stream.
 
-A value above theta is cut to theta; a large theta costs noise, a small one costs the cut-off mass.  The score of a
+A value above theta is clipped to theta.  A large theta costs noise, a small one costs the cut-off mass.  The score of a
 candidate is
 
 .. math:: q_\theta = -\text{slope}\cdot\theta - |\{i \le m : v_i > \theta\}|,\qquad
@@ -22,7 +22,7 @@ from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.mechanisms.stream.addresses import GRID, GRID_BITS, AddressedNoise, Ints, address
 
 FILTER_TIGHTNESS = 0.4
-"""Part of the paper's slope that suits the causal filter: with less noise in its answers a larger theta costs less."""
+"""Part of the paper's slope that suits the causal filter: its answers have less noise, so a larger theta costs less."""
 GEOMETRIC_CANDIDATES = 256
 
 
@@ -82,7 +82,7 @@ class NoisyMax:
         return cls(bound=bound, epsilon=epsilon, slope=slope, candidates=candidates, one_sided=True)
 
     def ranks(self, values: Ints) -> Ints:
-        """Return int64[n]: how many candidates lie below each value, which is all that is kept of it."""
+        """Return int64[n]: how many candidates lie below each value.  Nothing else is kept of a value."""
         clamped = np.clip(np.asarray(values, dtype=np.int64), 0, self.bound)
         return np.searchsorted(np.asarray(self.candidates, dtype=np.int64), clamped, side="left").astype(np.int64)
 

@@ -2,14 +2,13 @@
 
     values 1..m ──NoisyMax──▶ theta        values m+1.. ──clip──▶ leaves ──Hierarchy──▶ released leaf sums ──▶ filter
 
-``adaptive=False`` is the published algorithm with its slips corrected; the default adds, all argued in
-docs/guarantees/tops.md and tops-filter.md: one-sided noise on a geometric grid for theta, an adaptive split of epsilon
-over the layers, and the causal filter.  Algorithm 1 with smoothing: leaves are sums of b^s values and h - s layers
-remain.
+``adaptive=False`` is the published algorithm with its errors corrected: Algorithm 1 with smoothing, where leaves are sums
+of b^s values and h - s layers remain.  The default adds one-sided noise on a geometric grid for theta, an adaptive split
+of epsilon over the layers, and the causal filter.  docs/guarantees/tops.md and tops-filter.md have the arguments.
 
 Privacy: pure epsilon, event level: neighbours replace the value of one event at a public position of one stream.  theta
 depends on the first m values only and each later value lies in one tree only, so the parts compose in parallel.  There
-is no guarantee for a user with several events.  Within a tree the stream must not react to what is published of it.
+is no guarantee for a user with several events.  Within a tree the stream must not react to its own published sums.
 """
 
 import struct
@@ -42,8 +41,8 @@ _KINDS = ("<u4", "<u4", "<u4", "<i8", "<f8")
 
 @dataclass
 class StreamState:
-    """One stream.  theta = 0: still collecting; then ``held`` (ranks as they came) and the sparse histogram
-    ``ranks``, ``counts`` are what Noisy Max needs.
+    """One stream.  theta = 0: it still collects ``held`` (ranks as they came) and the sparse histogram ``ranks``,
+    ``counts`` for Noisy Max.
 
     position: events seen.  partial: clipped sum of the open leaf.  running: released plain running sum.  variance: of
     the complete trees in it, unit (theta / epsilon)^2.  The open block's released leaves are ``open_leaves``.
@@ -63,10 +62,7 @@ class StreamState:
     filter: BlockBank | None = None
 
     def fold(self) -> None:
-        """Merge what is held: as it came while there is little, as a histogram beyond.
-
-        The same however it was batched.
-        """
+        """Merge the held ranks: up to MOST_HELD as they came, more as a histogram.  The result depends on no batch."""
         if not self.held:
             return
         held = np.concatenate(self.held) if len(self.held) > 1 else self.held[0]
@@ -203,7 +199,7 @@ class Tops:
     # --- phase 2 ------------------------------------------------------------------------------------------------------
 
     def advance(self, state: StreamState, values: Ints, noise: AddressedNoise, stream: bytes) -> Releases:
-        """Take in values after theta; return the leaves they complete.  How values are batched does not matter."""
+        """Take in values after theta; return the leaves that they complete, which do not depend on the batches."""
         leaf = self.base.leaf
         clipped = np.clip(values, 0, state.theta)
         offset = (state.position - self.holdout) % leaf
@@ -277,7 +273,7 @@ class Tops:
         noise, variances = block_noise(hierarchy), hierarchy.subtree_variances()
         for block in range(complete):
             nodes = leaves[block * size : (block + 1) * size].astype(np.float64) * unit
-            # Block by block, so that the bits do not depend on how the values were batched.
+            # Block by block, so that the bits do not depend on the batches.
             for below, deviations in enumerate(self.allocation.deviations):
                 groups = nodes.reshape(-1, hierarchy.fanout)
                 nodes = groups.sum(axis=1)
