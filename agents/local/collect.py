@@ -60,11 +60,11 @@ class Collect(LocalStage):
     # ---- input -------------------------------------------------------------------------------------------------------
 
     def begin(self, start: Offset) -> tuple[dict[str, Any], Offset]:
-        """The log is read from its start; intervals are open from the beginning of the pipeline on."""
+        """The log is read from its start, and every interval from the beginning of the pipeline on is open."""
         return {"closed": self._intervals.at(self._first_moment()) - 1, "written": [0]}, start
 
     def resume(self, store: Store, meta: dict[str, Any], position: Offset) -> None:
-        """The closed intervals of the last commit."""
+        """The intervals that the last commit had closed."""
         self._forget()
         self._cuts = Cuts()
         self._closed = self._ticked = Interval(int(meta["closed"]))
@@ -85,7 +85,7 @@ class Collect(LocalStage):
         self._letters.clear()
 
     def take(self, batch: Batch) -> None:
-        """Check a fetch and add it up."""
+        """Check the reports of a batch and add them up."""
         if batch.records:
             self._add(batch.records)
         self._taken = batch.end
@@ -120,12 +120,10 @@ class Collect(LocalStage):
         chosen = np.flatnonzero(~first & fine)
         if chosen.size:
             pairs = np.stack((interval[chosen], reports.threshold_version[chosen]), axis=1)
-            distinct, group = np.unique(pairs, axis=0, return_inverse=True)
-            group = group.ravel()
-            order = np.argsort(group, kind="stable")
-            bounds = np.searchsorted(group[order], np.arange(len(distinct) + 1))
-            for number, (at, version) in enumerate(distinct.tolist()):
-                codes = reports.code[chosen[order[bounds[number] : bounds[number + 1]]]]
+            order = np.lexsort(pairs.T[::-1])  # by interval, then by version
+            distinct, starts = np.unique(pairs[order], axis=0, return_index=True)
+            groups = np.split(reports.code[chosen[order]], starts[1:])
+            for (at, version), codes in zip(distinct.tolist(), groups, strict=True):
                 self._totals[at, version] += Totals.of(codes)
         counters = self.counters
         counters["in"] += len(records)
@@ -137,7 +135,7 @@ class Collect(LocalStage):
     # ---- output ------------------------------------------------------------------------------------------------------
 
     def commits(self, now: int) -> Iterator[Commit]:
-        """One commit for everything added up, with a tick if intervals are over."""
+        """One commit for everything that was added up, with a tick if intervals are over."""
         over = Interval(self._intervals.at(now - self.services.settings.local.lateness) - 1)
         if not self._cuts.ahead and self._cuts.wanted(over, self._closed):
             self._cuts.asked(over, self.services.clients.watermarks(self._topic, self.partition)[1])
@@ -157,18 +155,13 @@ class Collect(LocalStage):
         )
 
     def _blocks(self) -> Iterator[ReportTotals]:
-        rows = sorted(self._totals.items())
+        rows = [(*key, *astuple(totals)) for key, totals in sorted(self._totals.items())]
+        table = np.array(rows, np.int64).reshape(-1, len(totals_codec.COLUMNS))
         first_phase = self._first_phase
-        if not rows and not first_phase.any():
-            return
-        for start in range(0, len(rows) or 1, _ROWS_PER_RECORD):
-            yield self._block(rows[start : start + _ROWS_PER_RECORD], first_phase)
+        for start in range(0, len(table) or int(first_phase.any()), _ROWS_PER_RECORD):
+            columns = dict(zip(totals_codec.COLUMNS, table[start : start + _ROWS_PER_RECORD].T, strict=True))
+            yield ReportTotals(partition=self.partition, **columns, first_phase=first_phase)
             first_phase = np.zeros(BUCKETS, np.int64)
-
-    def _block(self, rows: list[tuple[tuple[int, int], Totals]], first_phase: Any) -> ReportTotals:
-        table = np.array([(*key, *astuple(totals)) for key, totals in rows], dtype=np.int64)
-        columns = dict(zip(totals_codec.COLUMNS, table.reshape(-1, len(totals_codec.COLUMNS)).T, strict=True))
-        return ReportTotals(partition=self.partition, **columns, first_phase=first_phase)
 
     def stall(self, now: int) -> str | None:
         """What keeps the next interval open."""

@@ -50,7 +50,7 @@ _perturber = lru_cache(maxsize=16)(Hybrid)
 
 
 class Server(LocalStage):
-    """Partition 0 of report-totals; others (the embedded broker has some) stay empty."""
+    """Partition 0 of report-totals. Other partitions (the embedded broker has some) stay empty."""
 
     name = "server"
     counted = ("phase_1", "phase_2", "expired", "thresholds", "intervals")
