@@ -137,29 +137,22 @@ class Hierarchy:
             subtree = variance * children / (children + variance)
         return weights
 
-    def consistent_blocks(self, raw: Sequence[Ints | Floats]) -> Floats:
-        """Return float64[k, leaves / b], unit as raw: consistent noise of layer 2 (of the leaves if there is no layer 2).
+    def consistent(self, raw: Sequence[Ints | Floats]) -> Floats:
+        """Return float64[k, leaves], unit as raw: consistent noise of the leaves.
 
-        For equal shares the upward weight is (b^l - b^(l-1)) / (b^l - 1), as in the paper's appendix C.
+        Upwards every node becomes the weighted mean of its own measurement and the sum of its children; downwards
+        N_child = up_child + (N_parent - sum up) / b.  For equal shares the upward weight is (b^l - b^(l-1)) / (b^l - 1),
+        as in the paper's appendix C.
         """
         up = [np.asarray(raw[0], dtype=np.float64)]
         for own, weight in zip(raw[1:], self.upward_weights(), strict=True):
             w = float(weight)
             up.append(w * own + (1 - w) * self._group(up[-1]).sum(axis=-1))
         level = up[-1]
-        for below in reversed(up[1:-1]):
-            level = self._push_down(level, below)
+        for below in reversed(up[:-1]):
+            groups = self._group(below)
+            level = (groups + ((level - groups.sum(axis=-1)) / self.fanout)[..., None]).reshape(below.shape)
         return level
-
-    def leaf_noise(self, blocks: Floats, raw_leaves: Ints | Floats) -> Floats:
-        """Return the consistent noise of whole blocks' leaves from the blocks': N_leaf = raw + (N_block - sum raw) / b."""
-        if self.layers == 1:
-            return np.asarray(raw_leaves, dtype=np.float64)
-        return self._push_down(blocks, np.asarray(raw_leaves, dtype=np.float64))
-
-    def consistent(self, raw: Sequence[Ints | Floats]) -> Floats:
-        """Return float64[k, leaves]: consistent noise of the leaves, same unit as raw."""
-        return self.leaf_noise(self.consistent_blocks(raw), raw[0])
 
     def rounded(self, raw: Sequence[Ints]) -> Ints:
         """Return int64[k, leaves]: floor(exact consistent noise + 1/2), in whole value units.
@@ -203,8 +196,7 @@ class Hierarchy:
             inside = k / self.fanout**layer % self.fanout
             whole = np.floor(inside)
             total += variance * (whole + (inside - whole) ** 2 - inside**2 / self.fanout)
-        result: Floats = total
-        return result
+        return np.asarray(total)
 
     def variances(self, weights: Floats) -> Floats:
         """Return float64[q]: variances of weighted sums float64[q, leaves] of one tree's consistent leaf noises.
@@ -221,13 +213,7 @@ class Hierarchy:
             sums = groups.sum(axis=-1)
             total += variance * ((groups**2).sum(axis=(-1, -2)) - (sums**2).sum(axis=-1) / self.fanout)
             level = sums / self.fanout
-        result: Floats = total + variances[-1] * level[:, 0] ** 2
-        return result
+        return np.asarray(total + variances[-1] * level[:, 0] ** 2)
 
     def _group(self, nodes: Floats) -> Floats:
         return nodes.reshape(*nodes.shape[:-1], -1, self.fanout)
-
-    def _push_down(self, parents: Floats, children: Floats) -> Floats:
-        groups = self._group(children)
-        shifted: Floats = groups + ((parents - groups.sum(axis=-1)) / self.fanout)[..., None]
-        return shifted.reshape(children.shape)

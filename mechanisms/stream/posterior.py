@@ -120,10 +120,8 @@ class Deviations:
     def evidence(self, squares: Floats, freedom: Floats | int, noise: Floats | float) -> Floats:
         """Return float64[..., v]: log-likelihood of deviations with sum of squares ``squares``, ``freedom`` degrees."""
         variance = self.scale + np.asarray(noise, dtype=np.float64)[..., None]
-        result: Floats = -0.5 * (
-            np.asarray(freedom)[..., None] * np.log(variance) + np.asarray(squares)[..., None] / variance
-        )
-        return result
+        terms = np.asarray(freedom)[..., None] * np.log(variance) + np.asarray(squares)[..., None] / variance
+        return np.asarray(-0.5 * terms)
 
     def shrinkage(self, log_likelihood: Floats, noise: Floats | float) -> tuple[Floats, Floats]:
         """Return (factor on a released deviation, posterior variance per degree of freedom)."""

@@ -54,16 +54,6 @@ class TestConsistency:
             online = leaves + hierarchy.consistent(raw)[tree] / GRID
             np.testing.assert_allclose(online, offline, rtol=0, atol=1e-12 * np.abs(noisy).max())
 
-    def test_leaves_regenerated_a_block_at_a_time_equal_the_whole_tree(self, hierarchy):
-        """A stream keeps the noise of layer 2 only."""
-        raw = hierarchy.draw(noise(), [b"a"], 7, 40, 0.5)
-        blocks = hierarchy.consistent_blocks(raw)
-        whole = hierarchy.consistent(raw)
-        b = hierarchy.fanout if hierarchy.layers > 1 else 1
-        for block in range(blocks.shape[1]):
-            part = hierarchy.leaf_noise(blocks[:, block : block + 1], raw[0][:, block * b : (block + 1) * b])
-            np.testing.assert_array_equal(part, whole[:, block * b : (block + 1) * b])
-
     def test_rounding_is_the_floor_of_the_exact_fraction_plus_a_half(self, hierarchy):
         raw = hierarchy.draw(noise(), [b"a"], 1, 3, 0.9)
         exact = hierarchy.exact([layer[0] for layer in raw])
