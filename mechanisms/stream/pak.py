@@ -134,7 +134,7 @@ class Pak:
         return PakState()
 
     def collect(self, state: PakState, values: Ints) -> Ints:
-        """Take in held-out values as far as they are needed; return the rest."""
+        """Take in values until the holdout is complete; return the rest."""
         head = values[: max(0, self.holdout - state.position)]
         if len(head):
             state.values = np.concatenate([state.values, np.clip(head, 0, self.threshold.bound)])

@@ -112,8 +112,7 @@ class StreamState:
 class Tops:
     """The mechanism for streams of one pipeline; all fields are public constants.
 
-    bound: values are clamped to [0, bound], value grid units.  holdout: m.  range_limit: r, the longest range that
-    queries are tuned for.  adaptive: filter and adaptive split.  Raises: ConfigurationError.
+    holdout: m, the values that theta is chosen from.  adaptive: filter and adaptive split.
     """
 
     threshold: NoisyMax
@@ -136,7 +135,11 @@ class Tops:
         smoother: Smoother = Smoother.MEAN,
         adaptive: bool = True,
     ) -> Self:
-        """ToPS with the causal filter, the adaptive split and the sharper threshold; as published if not adaptive."""
+        """Return ToPS with the causal filter, the adaptive split and its own threshold; as published if not adaptive.
+
+        bound: values are clamped to [0, bound], value grid units.  range_limit: r, the longest range that queries are
+        tuned for.  smoothing: s, chosen by default.  Raises ConfigurationError.
+        """
         if not 1 <= holdout < 2**32:
             raise ConfigurationError(f"holdout={holdout}: between 1 and 2^32 values are needed for the threshold")
         if smoothing is None:
@@ -168,7 +171,7 @@ class Tops:
         return StreamState()
 
     def collect(self, state: StreamState, values: Ints) -> Ints:
-        """Take in held-out values as far as they are needed; return the rest, int64[<= n]."""
+        """Take in values until the holdout is complete; return the rest, int64[<= n]."""
         head = values[: max(0, self.holdout - state.position)]
         if len(head):
             state.held.append(self.threshold.ranks(head))
@@ -176,7 +179,7 @@ class Tops:
         return values[len(head) :]
 
     def histogram(self, state: StreamState) -> Ints:
-        """Return what Noisy Max needs of the values collected, int64[candidates + 1]."""
+        """Return the ``NoisyMax.count`` of the collected values, int64[candidates + 1]."""
         result = np.zeros(len(self.threshold.candidates) + 1, dtype=np.int64)
         result[state.ranks] = state.counts
         for ranks in state.held:
