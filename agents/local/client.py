@@ -236,7 +236,7 @@ def _number(value: object) -> float:
 
 
 def _numbers(values: object) -> Floats:
-    """Return values as finite floats, float64[n]; raised as by `_number`."""
+    """Return values as finite floats, float64[n]. The error is raised as in `_number`."""
     numbers: Floats | None
     try:
         numbers = np.asarray(values, dtype=np.float64)

@@ -183,7 +183,7 @@ class Thresholds:
         return max(self._known, default=0)
 
     def perturber(self, version: int) -> Hybrid | None:
-        """The perturber of a version, None if there is no such version. Raises Refusal for a record that is no threshold.
+        """The perturber of a version, None if there is no such version. Raises Refusal for a record that is not a threshold.
 
         A client can only name a version that was committed, so one reading decides.
         """

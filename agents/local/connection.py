@@ -111,9 +111,9 @@ class Connection:
     # ---- reports go out ----------------------------------------------------------------------------------------------
 
     def send(self, payloads: Sequence[bytes]) -> int:
-        """Queue a record for each payload. Returns how many were queued; the others were dropped for a full queue.
+        """Queue a record for each payload. Returns how many were queued; the others were dropped because the queue was full.
 
-        Raises RuntimeError after `close`. This and KafkaException may come after some were queued: `counts` says how many.
+        Raises RuntimeError after `close`, and KafkaException. Both may come after some were queued: `counts` says how many.
         """
         messages: list[dict[str, Any]] = [{"value": payload, "callback": self._delivered} for payload in payloads]
         while messages:

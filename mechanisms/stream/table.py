@@ -19,7 +19,7 @@ _HOT = struct.Struct("<qqq")
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """What one stream released in a step.  row: of the table.  start: position of the stream's first value in the batch."""
+    """What one stream released in a step.  row: of the table.  start: position of the stream's first value in the step."""
 
     row: int
     theta: int
