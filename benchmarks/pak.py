@@ -100,7 +100,7 @@ def one_draw(
     mechanism.collect(state, head)
     block = mechanism.open(state, noise, b"s")
     theta = state.theta
-    block_noise = int(block.running[0]) - int(np.minimum(head, theta).sum())
+    block_noise = int(block.sum[0]) - int(np.minimum(head, theta).sum())
     cut = histograms @ np.maximum(np.arange(shape.bound + 1) - theta, 0)
     scale = theta * mechanism.levels / mechanism.epsilon
     after = steps - mechanism.holdout

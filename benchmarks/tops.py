@@ -10,7 +10,7 @@ asked. A short series is reflected as the authors' program does it. Errors are a
 values.
 
     tops            filter, adaptive split, sharper threshold (the default of pipelines)
-    tops-paper      as published; mean smoother and the leaf that the smoother deserves (``smoothing_for_mean``)
+    tops-paper      as published; mean smoother and the leaf that the smoother deserves (``choose_smoothing``)
     tops-recent     as published; smoother "recent" and the paper's rule for s: the reference of the structured series
     nm-binary       Noisy Max threshold, binary tree
     ss-hierarchy    smooth-sensitivity threshold, hierarchy
@@ -31,7 +31,7 @@ import numpy.typing as npt
 import series as shapes
 
 from susurrus.mechanisms.noise import NoiseSource, WindowNoise
-from susurrus.mechanisms.stream.hierarchy import Hierarchy, smoothing_for_mean
+from susurrus.mechanisms.stream.hierarchy import Hierarchy, choose_smoothing
 from susurrus.mechanisms.stream.pak import tree_noise
 from susurrus.mechanisms.stream.quantile import SmoothQuantile
 from susurrus.mechanisms.stream.range_sums import ReleasedStream
@@ -83,7 +83,11 @@ class Runner:
         if method == "tops":
             self.mechanism = Tops.of(**common, smoothing=smoothing)
         elif method == "tops-paper":
-            s = smoothing_for_mean(range_limit=range_limit, epsilon=epsilon) if smoothing is None else smoothing
+            s = (
+                choose_smoothing(range_limit=range_limit, epsilon=epsilon, for_mean=True)
+                if smoothing is None
+                else smoothing
+            )
             self.mechanism = Tops.of(**common, smoothing=s, smoother=Smoother.MEAN, adaptive=False)
         else:
             self.mechanism = Tops.of(**common, smoothing=smoothing, smoother=Smoother.RECENT, adaptive=False)
@@ -127,9 +131,9 @@ class Runner:
             state = fresh
         leaves = self.mechanism.advance(state, values[self.holdout :], noise, b"s")
         trees: list[Hierarchy] = [
-            self.mechanism.menu[entry] for entry in leaves.entry[:: self.mechanism.base.leaves].tolist()
+            self.mechanism.menu[entry] for entry in leaves.layout[:: self.mechanism.base.leaves].tolist()
         ]
-        released = ReleasedStream(theta, self.epsilon, leaves.leaf_sum, trees, self.mechanism.smoother)
+        released = ReleasedStream(theta, self.epsilon, leaves.value, trees, self.mechanism.smoother)
         answer = released.filtered if self.method == "tops" else released.plain
         return theta, lambda first, last: answer(first, last)[0]
 

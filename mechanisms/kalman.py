@@ -7,10 +7,10 @@ One model (drift q, white w) says of the true numbers x_k that
 
 and the released number is x_k plus noise of known variance.  A bank runs one filter for each pair (q, w) of a grid and
 weights them by their likelihood on the numbers released so far.  The grid contains models under which the released
-number is its own best estimate, so a level that moves switches the averaging off.
+number is its own best estimate, so the averaging stops while the level moves.
 
 Privacy: post-processing of released numbers and public constants, so it costs nothing.  The answers are shrunk towards
-the recent level and so biased in general, and their standard errors are those of the posterior: publish the plain
+the recent level, so they are biased in general, and their standard errors are those of the posterior.  Publish the plain
 estimate beside them.
 
 ``IntervalBank`` filters means of reports over intervals (local privacy), ``BlockBank`` the block sums of trees whose
@@ -89,7 +89,7 @@ _INTERVAL_MODELS = Models(np.tile(_WHITES, len(_DRIFTS)), np.repeat(_DRIFTS, len
 
 
 class IntervalBank(Bank):
-    """Filters of interval means; a range of intervals is opened at its first interval and read at any later one."""
+    """Filters of interval means; a range of intervals is opened with its first interval and read at any later one."""
 
     memory = 0.999
 
@@ -98,8 +98,8 @@ class IntervalBank(Bank):
         self._unit = 0.0
         self._level = np.zeros(self.models.count)
         self._level_variance = np.zeros(self.models.count)
-        # Open ranges, [ranges, models]: posterior mean of the range's sum, its covariance with the level, its variance.
-        self._sum = self._cross = self._variance = np.zeros((0, self.models.count))
+        # [3, open ranges, models]: posterior mean of the range's sum, its covariance with the level, its variance.
+        self._ranges = np.zeros((3, 0, self.models.count))
 
     def state(self) -> dict[str, list[float] | float]:
         """Return what a successor needs to go on; open ranges are not part of it."""
@@ -120,17 +120,10 @@ class IntervalBank(Bank):
         bank._level_variance = np.array(state["variance"], dtype=np.float64)
         return bank
 
-    def open(self) -> int:
-        """Open a range that starts with the next interval; return its number."""
-        nothing = np.zeros(self.models.count)
-        self._sum, self._cross, self._variance = (
-            np.vstack((part, nothing)) for part in (self._sum, self._cross, self._variance)
-        )
-        return len(self._sum) - 1
-
-    def step(self, count: float, mean: float, variance: float) -> None:
+    def step(self, count: float, mean: float, variance: float, *, open_range: bool = False) -> Filtered:
         """Take in one interval: `count` reports with plain mean `mean` of noise variance `variance` (> 0).
 
+        Return the interval's own sum.  open_range: open a range that starts with this interval; ranges are numbered from 0.
         `variance` must not come from this interval's reports alone: an estimate that is low by chance would seem precise
         as well, and averages would be drawn to it.  Pool it over all intervals so far.
         """
@@ -146,27 +139,26 @@ class IntervalBank(Bank):
         if self._level_variance.any():  # the first interval fits every model
             self._weigh(innovation, spread)
         gain = prior / spread
-        # The true mean x enters every open range: S + count * x, with Cov(x, S) = cross and Var(x) = prior + own.
-        with_x = self._cross + count * (prior + own)
-        self._sum = self._sum + count * self._level + with_x / spread * innovation
-        self._variance = self._variance + 2 * count * self._cross + count**2 * (prior + own) - with_x**2 / spread
-        self._cross = self._cross + count * prior - gain * with_x
+        # The true mean x enters every range: S + count * x, with Cov(x, S) = cross and Var(x) = prior + own.  The last row
+        # is the range that starts here.
+        sums, cross, variances = np.concatenate([self._ranges, np.zeros((3, 1, self.models.count))], axis=1)
+        with_x = cross + count * (prior + own)
+        sums = sums + count * self._level + with_x / spread * innovation
+        variances = variances + 2 * count * cross + count**2 * (prior + own) - with_x**2 / spread
+        ranges = np.stack([sums, cross + count * prior - gain * with_x, variances])
+        self._ranges = ranges if open_range else ranges[:, :-1]
         self._level = self._level + gain * innovation
         self._level_variance = prior - gain * prior
-
-    def one(self, count: float, mean: float, variance: float) -> Filtered:
-        """`step`, and the interval's own filtered sum."""
-        opened = self.open()
-        self.step(count, mean, variance)
-        answer = self.read(opened)
-        self._sum, self._cross, self._variance = self._sum[:opened], self._cross[:opened], self._variance[:opened]
-        return answer
+        return self._read(ranges[:, -1])
 
     def read(self, opened: int) -> Filtered:
-        """Return the range's sum as of the last interval taken, averaged over the models."""
-        weights = self.weights()
-        mean = float(weights @ self._sum[opened])
-        variance = float(weights @ (self._variance[opened] + (self._sum[opened] - mean) ** 2))
+        """Return the sum of an open range as of the last interval taken."""
+        return self._read(self._ranges[:, opened])
+
+    def _read(self, numbers: Floats) -> Filtered:
+        weights, (sums, _, variances) = self.weights(), numbers
+        mean = float(weights @ sums)
+        variance = float(weights @ (variances + (sums - mean) ** 2))
         return Filtered(mean, max(variance, 0.0) ** 0.5)
 
 
@@ -175,14 +167,15 @@ def filter_ranges(counts: Floats, means: Floats, variances: Floats, ranges: npt.
 
     `counts`, `means`, `variances` (of the means): float64[intervals]; `ranges`: int64[queries, 2] with first < last.
     """
-    bank, opened, answers = IntervalBank(), {}, {}
-    for interval in range(int(ranges[:, 1].max()) if len(ranges) else 0):
-        if (ranges[:, 0] == interval).any():
-            opened[interval] = bank.open()
-        bank.step(float(counts[interval]), float(means[interval]), float(variances[interval]))
+    bank, answers = IntervalBank(), [Filtered(0.0, 0.0)] * len(ranges)
+    starts = np.unique(ranges[:, 0])
+    opened = np.searchsorted(starts, ranges[:, 0])
+    for interval in range(int(ranges[:, 1].max(initial=0))):
+        numbers = (float(column[interval]) for column in (counts, means, variances))
+        bank.step(*numbers, open_range=interval in starts)
         for query in np.flatnonzero(ranges[:, 1] == interval + 1).tolist():
-            answers[query] = bank.read(opened[int(ranges[query, 0])])
-    return [answers[query] for query in range(len(ranges))]
+            answers[query] = bank.read(int(opened[query]))
+    return answers
 
 
 _UPPER = np.triu_indices(3)

@@ -2,12 +2,13 @@
 
 Collect checks every report (format, threshold in force, a code its randomiser can draw, an interval that is still open).
 It adds the good ones up to integers: phase 1 by output bucket, phase 2 by interval and threshold. Reports are private when
-they arrive, so only correctness is guarded here: each report counts once.
+they arrive. Collect only has to count each report once.
 
-An interval is closed by a cut (runtime/cuts.py), asked for `lateness` after its end. A tick in the same transaction says so. A
-worker that was down for hours makes nothing late.
+A cut (runtime/cuts.py) closes an interval `lateness` after its end, and a tick in the same transaction says so. No report is
+late because a worker was down.
 """
 
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import astuple
 from typing import Any
@@ -15,61 +16,55 @@ from typing import Any
 import numpy as np
 
 from susurrus.agents.kafka.offset import Offset
-from susurrus.agents.local.parameters import Intervals, Thresholds, wave_of
 from susurrus.agents.local.settings import LocalSettings
+from susurrus.agents.local.stage import LocalStage
 from susurrus.agents.runtime.batch import Batch
 from susurrus.agents.runtime.commit import Commit, Output
 from susurrus.agents.runtime.cuts import Cuts
 from susurrus.agents.runtime.dead_letters import DeadLetters
 from susurrus.agents.runtime.services import Services
-from susurrus.agents.runtime.stage import Stage
 from susurrus.agents.runtime.store import Store
 from susurrus.agents.runtime.ticks import Written
 from susurrus.mechanisms.calendar import Interval
+from susurrus.mechanisms.errors import Refusal
 from susurrus.mechanisms.local.estimate import Totals
+from susurrus.mechanisms.local.hybrid import Hybrid
 from susurrus.topics import ledger as ledger_codec
 from susurrus.topics import report_totals as totals_codec
 from susurrus.topics import reports as report_codec
+from susurrus.topics import threshold as threshold_codec
+from susurrus.topics.packing import MalformedRecord
 from susurrus.topics.reason import Reason
 from susurrus.topics.report_totals import BUCKETS, ReportTotals
 
 _ROWS_PER_RECORD = 5_000
 
 
-class Collect(Stage):
+class Collect(LocalStage):
     """One reports partition."""
 
     name = "collect"
     counted = ("in", "phase_1", "phase_2", "late", "dead_letter")
 
-    services: Services[LocalSettings]
-
     def __init__(self, services: Services[LocalSettings], partition: int) -> None:
         super().__init__(services, partition)
-        settings = services.settings
-        local = settings.local
         self._topic = services.topic("reports")
-        self._intervals = Intervals(local.interval)
-        self._lateness = local.lateness
-        self._ahead = settings.clock.max_ahead
-        self._wave = wave_of(local)
+        self._ahead = services.settings.clock.max_ahead
         self._thresholds = Thresholds(services)
-        self._closed = self._ticked = Interval(0)
+        self._ticked = self._closed
         self._written: Written
         self._cuts = Cuts()
-        self._taken = self._committed = Offset(-1)
         self._totals: dict[tuple[int, int], Totals] = {}
-        self._first_phase = np.zeros(BUCKETS, np.int64)
         self._letters = DeadLetters(services, partition, stage=self.name, topic=self._topic, keep=False)
 
     # ---- input -------------------------------------------------------------------------------------------------------
 
     def begin(self, start: Offset) -> tuple[dict[str, Any], Offset]:
-        """The log is read from its start; intervals are open from the beginning of the pipeline on."""
+        """The log is read from its start, and every interval from the beginning of the pipeline on is open."""
         return {"closed": self._intervals.at(self._first_moment()) - 1, "written": [0]}, start
 
     def resume(self, store: Store, meta: dict[str, Any], position: Offset) -> None:
-        """The closed intervals of the last commit."""
+        """The intervals that the last commit had closed."""
         self._forget()
         self._cuts = Cuts()
         self._closed = self._ticked = Interval(int(meta["closed"]))
@@ -85,12 +80,12 @@ class Collect(Stage):
         return epoch.created if isinstance(epoch, ledger_codec.Epoch) else 0
 
     def _forget(self) -> None:
-        self._totals = {}
+        self._totals = defaultdict(Totals)
         self._first_phase = np.zeros(BUCKETS, np.int64)
         self._letters.clear()
 
     def take(self, batch: Batch) -> None:
-        """Check a fetch and add it up."""
+        """Check the reports of a batch and add them up."""
         if batch.records:
             self._add(batch.records)
         self._taken = batch.end
@@ -111,14 +106,12 @@ class Collect(Stage):
         refuse(first & (reports.code >= self._wave.codes), Reason.IMPOSSIBLE_CODE)
         for version in np.unique(reports.threshold_version[~first]).tolist():
             named = ~first & (reports.threshold_version == version)
-            if self._thresholds.get(version) is None:
-                self._thresholds.refresh()
-            found = self._thresholds.get(version)
+            perturber = self._thresholds.perturber(version)
             # The previous one still counts: its reports may have been under way when the new one came.
-            if found is None or version < self._thresholds.latest - 1:
+            if perturber is None or version < self._thresholds.latest - 1:
                 refuse(named, Reason.WRONG_THRESHOLD)
             else:
-                refuse(named & ~found[1].allowed(reports.code), Reason.IMPOSSIBLE_CODE)
+                refuse(named & ~perturber.allowed(reports.code), Reason.IMPOSSIBLE_CODE)
         refuse(~first & (interval <= self._closed), Reason.LATE)
         reason[rows] = why
 
@@ -127,13 +120,11 @@ class Collect(Stage):
         chosen = np.flatnonzero(~first & fine)
         if chosen.size:
             pairs = np.stack((interval[chosen], reports.threshold_version[chosen]), axis=1)
-            distinct, group = np.unique(pairs, axis=0, return_inverse=True)
-            group = group.ravel()
-            order = np.argsort(group, kind="stable")
-            bounds = np.searchsorted(group[order], np.arange(len(distinct) + 1))
-            for number, (at, version) in enumerate(distinct.tolist()):
-                codes = reports.code[chosen[order[bounds[number] : bounds[number + 1]]]]
-                self._totals[at, version] = self._totals.get((at, version), Totals()) + Totals.of(codes)
+            order = np.lexsort(pairs.T[::-1])  # by interval, then by version
+            distinct, starts = np.unique(pairs[order], axis=0, return_index=True)
+            groups = np.split(reports.code[chosen[order]], starts[1:])
+            for (at, version), codes in zip(distinct.tolist(), groups, strict=True):
+                self._totals[at, version] += Totals.of(codes)
         counters = self.counters
         counters["in"] += len(records)
         counters["phase_1"] += int((first & fine).sum())
@@ -144,8 +135,8 @@ class Collect(Stage):
     # ---- output ------------------------------------------------------------------------------------------------------
 
     def commits(self, now: int) -> Iterator[Commit]:
-        """One commit for everything added up, with a tick if intervals are over."""
-        over = Interval(self._intervals.at(now - self._lateness) - 1)
+        """One commit for everything that was added up, with a tick if intervals are over."""
+        over = Interval(self._intervals.at(now - self.services.settings.local.lateness) - 1)
         if not self._cuts.ahead and self._cuts.wanted(over, self._closed):
             self._cuts.asked(over, self.services.clients.watermarks(self._topic, self.partition)[1])
         self._closed = self._cuts.passed(self._taken, self._closed)
@@ -164,26 +155,46 @@ class Collect(Stage):
         )
 
     def _blocks(self) -> Iterator[ReportTotals]:
-        rows = sorted(self._totals.items())
+        rows = [(*key, *astuple(totals)) for key, totals in sorted(self._totals.items())]
+        table = np.array(rows, np.int64).reshape(-1, len(totals_codec.COLUMNS))
         first_phase = self._first_phase
-        if not rows and not first_phase.any():
-            return
-        for start in range(0, len(rows) or 1, _ROWS_PER_RECORD):
-            yield self._block(rows[start : start + _ROWS_PER_RECORD], first_phase)
+        for start in range(0, len(table) or int(first_phase.any()), _ROWS_PER_RECORD):
+            columns = dict(zip(totals_codec.COLUMNS, table[start : start + _ROWS_PER_RECORD].T, strict=True))
+            yield ReportTotals(partition=self.partition, **columns, first_phase=first_phase)
             first_phase = np.zeros(BUCKETS, np.int64)
-
-    def _block(self, rows: list[tuple[tuple[int, int], Totals]], first_phase: Any) -> ReportTotals:
-        table = np.array([(*key, *astuple(totals)) for key, totals in rows], dtype=np.int64).reshape(
-            len(rows), len(totals_codec.COLUMNS)
-        )
-        columns = dict(zip(totals_codec.COLUMNS, table.T, strict=True))
-        return ReportTotals(partition=self.partition, **columns, first_phase=first_phase)
 
     def stall(self, now: int) -> str | None:
         """What keeps the next interval open."""
         return self._cuts.stall(self._taken)
 
-    def report(self) -> dict[str, Any]:
-        """Counters, and the last of the pipeline's trigger intervals that has closed as a whole."""
-        interval = self.services.calendar.interval_at(self._intervals.end(self._closed)) - 1
-        return {"counters": dict(self.counters), "interval": interval}
+
+class Thresholds:
+    """The perturbers of the thresholds that were published; read from their topic when a report names an unknown version."""
+
+    def __init__(self, services: Services) -> None:
+        self._clients = services.clients
+        self._topic = services.topic("threshold")
+        self._next = 0
+        self._known: dict[int, Hybrid] = {}
+
+    @property
+    def latest(self) -> int:
+        """Number of the newest version known; 0 before there is one."""
+        return max(self._known, default=0)
+
+    def perturber(self, version: int) -> Hybrid | None:
+        """The perturber of a version, None if there is no such version. Raises Refusal for a record that is not a threshold.
+
+        A client can only name a version that was committed, so one reading decides.
+        """
+        if version not in self._known:
+            for _, value, offset in self._clients.read(self._topic, self._next, group="threshold", complete=False):
+                self._next = offset + 1
+                try:
+                    threshold = threshold_codec.decode(value or b"")
+                except MalformedRecord as error:
+                    raise Refusal(
+                        f"topic={self._topic} offset={offset}: {error}; find out who else writes to it"
+                    ) from error
+                self._known[threshold.version] = Hybrid(threshold.epsilon, threshold.alpha)
+        return self._known.get(version)

@@ -1,4 +1,4 @@
-"""Range queries over published intervals: from the rows of the `estimate` topic alone, as any downstream reader can.
+"""Range queries over published intervals, from the rows of the `estimate` topic alone.
 
 rows = read_estimates(settings)
 range_sum(rows, start, end)        plain: unbiased for the clipped values
@@ -6,7 +6,7 @@ filtered_sum(rows, start, end)     the causal filter as of the range's last inte
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -20,7 +20,7 @@ Rows = Sequence[estimate_codec.Estimate]
 
 
 def read_estimates(settings: Settings) -> list[estimate_codec.Estimate]:
-    """All published intervals, in order of time; read_committed, up to the end of the topic as met."""
+    """All published intervals, in order of time; committed rows only, up to the end of the topic when it is read."""
     clients = clients_of(settings, quiet=True)
     try:
         records = clients.read(settings.topic("estimate"), group="reader", complete=False)
@@ -30,21 +30,23 @@ def read_estimates(settings: Settings) -> list[estimate_codec.Estimate]:
     return sorted(rows, key=lambda row: row.interval)
 
 
+def _combined(rows: Iterable[estimate_codec.Estimate]) -> Estimate:
+    return combine(Estimate(row.count, float(row.sum.estimate), row.sum.std_error**2) for row in rows)
+
+
 def _inside(rows: Rows, start: int, end: int) -> list[estimate_codec.Estimate]:
     return [row for row in rows if start <= row.interval < end]
 
 
 def range_sum(rows: Rows, start: int, end: int) -> Estimate:
     """Sum over the intervals that begin in [start, end) (ms): unbiased given the thresholds, errors independent."""
-    return combine(
-        Estimate(row.count, float(row.sum.estimate), row.sum.std_error**2) for row in _inside(rows, start, end)
-    )
+    return _combined(_inside(rows, start, end))
 
 
 def filtered_sum(rows: Rows, start: int, end: int) -> Filtered:
     """The filter's answer for the same range, from all intervals up to its end.
 
-    Intervals under another threshold than the last one clip differently, so the filter leaves them out: they enter by
+    Intervals under another threshold than the last one's clip differently. The filter does not use them, and they count by
     their plain sums.
     """
     chosen = _inside(rows, start, end)
@@ -54,11 +56,7 @@ def filtered_sum(rows: Rows, start: int, end: int) -> Filtered:
     known = [
         row for row in rows if row.interval <= chosen[-1].interval and row.threshold_version == version and row.count
     ]
-    before = combine(
-        Estimate(row.count, float(row.sum.estimate), row.sum.std_error**2)
-        for row in chosen
-        if row.threshold_version != version
-    )
+    before = _combined(row for row in chosen if row.threshold_version != version)
     first = next((index for index, row in enumerate(known) if row.interval >= start), len(known))
     if first == len(known):
         return Filtered(before.sum, before.standard_error)

@@ -3,28 +3,28 @@
 State: totals of open intervals, phase 1 counts, thresholds, filter.
 
 Phase 1: when `holdout` phase 1 reports are in, server fits their distribution, chooses theta and the perturber, and
-publishes them with their provenance; clients switch by themselves. Phase 2: when every reports partition has closed an
-interval, server publishes its sum, mean, count and standard errors, the filtered sum, and the running sum: any range of
+publishes them with their provenance. Clients switch by themselves. Phase 2: when every reports partition has closed an
+interval, server publishes its sum, mean, count and standard errors, the filtered sum, and the running sum. Any range of
 intervals is the difference of two running sums. With `refresh` a new threshold follows from the share of reports that
 stays phase 1.
 
-All of the state is small, so it is in the meta record: what was taken and what was published commit together, exactly
-once.
+The state is small, so all of it is in the meta record: one commit carries what was taken and what was published.
 """
 
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import asdict, astuple
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from susurrus.agents.kafka.offset import Offset
-from susurrus.agents.local.parameters import Intervals, wave_of
 from susurrus.agents.local.settings import LocalSettings
+from susurrus.agents.local.stage import BEFORE, LocalStage
 from susurrus.agents.runtime.batch import Batch
 from susurrus.agents.runtime.commit import Commit, Output
 from susurrus.agents.runtime.services import Services
-from susurrus.agents.runtime.stage import Stage
 from susurrus.agents.runtime.store import Store
 from susurrus.agents.runtime.ticks import Incoming
 from susurrus.mechanisms.calendar import Interval
@@ -46,84 +46,37 @@ from susurrus.topics.timestamps import format_time
 
 METHOD = "log-wave-shape-1"
 _STATE_MILLISECONDS = 500
-_BEFORE = Interval(-(1 << 62))
-"""Before every interval that a source can tick."""
+_perturber = lru_cache(maxsize=16)(Hybrid)
 
 
-class Server(Stage):
-    """Partition 0 of report-totals; others (the embedded broker has some) stay empty."""
+class Server(LocalStage):
+    """Partition 0 of report-totals. Other partitions (the embedded broker has some) stay empty."""
 
     name = "server"
     counted = ("phase_1", "phase_2", "expired", "thresholds", "intervals")
 
-    services: Services[LocalSettings]
-
     def __init__(self, services: Services[LocalSettings], partition: int) -> None:
         super().__init__(services, partition)
-        settings = services.settings
-        self._local = settings.local
-        self._intervals = Intervals(self._local.interval)
-        self._sources = settings.topics.by_user_partitions
-        self._wave = wave_of(self._local)
-        self._taken = self._committed = Offset(-1)
+        self._local = services.settings.local
+        self._sources = services.settings.topics.by_user_partitions
         self._committed_at = 0
         self._incoming: Incoming
-        self._closed: Interval | None = None
-        self._first_phase = np.zeros(BUCKETS, np.int64)
-        self._open: dict[Interval, dict[int, Totals]] = {}
-        self._thresholds: dict[int, Threshold] = {}
-        self._perturbers: dict[int, Hybrid] = {}
-        self._running = Estimate(0, 0.0, 0.0)
-        self._pooled: tuple[int, Totals] = (0, Totals())
-        self._bank = IntervalBank()
+        self._forget()
 
     # ---- state -------------------------------------------------------------------------------------------------------
 
-    def begin(self, start: Offset) -> tuple[dict[str, Any], Offset]:
-        """Nothing is known. Nothing was committed, so nothing may have been deleted either: a log that starts later is refused."""
-        meta = {
-            "ticks": {},
-            "received": {},
-            "closed": None,
-            "first_phase": [0] * BUCKETS,
-            "open": {},
-            "thresholds": {},
-            "running": [0, 0.0, 0.0],
-            "pooled": [0, [0, 0, 0, 0, 0]],
-            "bank": IntervalBank().state(),
-        }
-        return meta, Offset(0)
+    def _forget(self) -> None:
+        self._closed = BEFORE
+        self._first_phase = np.zeros(BUCKETS, np.int64)
+        self._open: dict[Interval, defaultdict[int, Totals]] = {}
+        self._thresholds: dict[int, Threshold] = {}
+        self._running = Estimate(0, 0.0, 0.0)
+        self._pooled = (0, Totals())
+        self._bank = IntervalBank()
 
-    def resume(self, store: Store, meta: dict[str, Any], position: Offset) -> None:
-        """Everything is in the meta record."""
-        self._taken = self._committed = position
-        self._incoming = Incoming(
-            f"topic={self.services.topic('report-totals')} partition={self.partition}",
-            config_digest=self.services.config_digest,
-            way_out=self.services.ledger.way_out,
-            ticks=meta["ticks"],
-            sources=((_BEFORE, self._sources),),
-            received=meta["received"],
-        )
-        self._closed = None if meta["closed"] is None else Interval(int(meta["closed"]))
-        self._first_phase = np.array(meta["first_phase"], np.int64)
-        self._open = {
-            Interval(int(interval)): {int(version): Totals(*numbers) for version, numbers in versions.items()}
-            for interval, versions in meta["open"].items()
-        }
-        self._thresholds = {int(version): Threshold(**fields) for version, fields in meta["thresholds"].items()}
-        self._perturbers = {version: Hybrid(t.epsilon, t.alpha) for version, t in self._thresholds.items()}
-        self._running = Estimate(*meta["running"])
-        version, numbers = meta["pooled"]
-        self._pooled = (int(version), Totals(*numbers))
-        self._bank = IntervalBank.restored(meta["bank"])
-
-    def _meta(self) -> dict[str, Any]:
-        ticks, _, received = self._incoming.claim(self._taken, _BEFORE)
+    def _state(self) -> dict[str, Any]:
         return {
-            "ticks": ticks,
-            "received": received,
-            "closed": self._closed,
+            "closed": None if self._closed == BEFORE else self._closed,
             "first_phase": self._first_phase.tolist(),
             "open": {
                 interval: {version: astuple(totals) for version, totals in versions.items()}
@@ -135,10 +88,38 @@ class Server(Stage):
             "bank": self._bank.state(),
         }
 
+    def begin(self, start: Offset) -> tuple[dict[str, Any], Offset]:
+        """Nothing is known. Records are deleted from the input only behind commits: a log that begins later is refused."""
+        self._forget()
+        return {"ticks": {}, "received": {}, **self._state()}, Offset(0)
+
+    def resume(self, store: Store, meta: dict[str, Any], position: Offset) -> None:
+        """Everything is in the meta record."""
+        self._taken = self._committed = position
+        self._incoming = Incoming(
+            f"topic={self.services.topic('report-totals')} partition={self.partition}",
+            config_digest=self.services.config_digest,
+            way_out=self.services.ledger.way_out,
+            ticks=meta["ticks"],
+            sources=((BEFORE, self._sources),),
+            received=meta["received"],
+        )
+        self._closed = BEFORE if meta["closed"] is None else Interval(int(meta["closed"]))
+        self._first_phase = np.array(meta["first_phase"], np.int64)
+        self._open = {
+            Interval(int(interval)): defaultdict(Totals, {int(v): Totals(*numbers) for v, numbers in versions.items()})
+            for interval, versions in meta["open"].items()
+        }
+        self._thresholds = {int(version): Threshold(**fields) for version, fields in meta["thresholds"].items()}
+        self._running = Estimate(*meta["running"])
+        version, numbers = meta["pooled"]
+        self._pooled = (int(version), Totals(*numbers))
+        self._bank = IntervalBank.restored(meta["bank"])
+
     # ---- input -------------------------------------------------------------------------------------------------------
 
     def take(self, batch: Batch) -> None:
-        """Add up what the partitions have added up. Reports under a forgotten threshold are counted only."""
+        """Add up the totals of the partitions. Reports under a forgotten threshold are only counted."""
         for record in batch.records:
             if kind_of(record.value) is Kind.TICK:
                 self._incoming.tick(tick_codec.decode(record.value), record.offset)
@@ -154,21 +135,20 @@ class Server(Stage):
                     self.counters["expired"] += totals.count
                     continue
                 self.counters["phase_2"] += totals.count
-                versions = self._open.setdefault(Interval(interval), {})
-                versions[version] = versions.get(version, Totals()) + totals
+                self._open.setdefault(Interval(interval), defaultdict(Totals))[version] += totals
         self._taken = batch.end
 
     # ---- output ------------------------------------------------------------------------------------------------------
 
     def commits(self, now: int) -> Iterator[Commit]:
-        """Commit a threshold when enough phase 1 reports are in, the intervals that all partitions have closed, and, at
-        times, the state alone.
-        """
+        """Commit a new threshold, the intervals that all partitions have closed, and now and then the state alone."""
         outputs = [*self._new_threshold(now), *self._close_intervals()]
         waited = now - self._committed_at >= _STATE_MILLISECONDS
         if outputs or (self._taken > self._committed and waited):
             self._committed, self._committed_at = self._taken, now
-            yield Commit(position=self._taken, meta=self._meta(), outputs=outputs)
+            ticks, _, received = self._incoming.claim(self._taken, BEFORE)
+            meta = {"ticks": ticks, "received": received, **self._state()}
+            yield Commit(position=self._taken, meta=meta, outputs=outputs)
 
     def _new_threshold(self, now: int) -> list[Output]:
         local = self._local
@@ -196,10 +176,9 @@ class Server(Stage):
             expected_truncation=chosen.expected_truncation,
         )
         self._thresholds[threshold.version] = threshold
-        self._perturbers[threshold.version] = Hybrid(threshold.epsilon, threshold.alpha)
         needed = {number for versions in self._open.values() for number in versions} | {version, threshold.version}
         for old in self._thresholds.keys() - needed:
-            del self._thresholds[old], self._perturbers[old]
+            del self._thresholds[old]
         self._first_phase = np.zeros(BUCKETS, np.int64)
         self.counters["thresholds"] += 1
         messages = [{"key": key, "value": value} for key, value in threshold_codec.encode(threshold)]
@@ -212,9 +191,8 @@ class Server(Stage):
         return outputs
 
     def _close_intervals(self) -> list[Output]:
-        closed = _BEFORE if self._closed is None else self._closed
-        ready = self._incoming.now.ready(closed)
-        if ready <= closed:
+        ready = self._incoming.now.ready(self._closed)
+        if ready <= self._closed:
             return []
         messages = []
         for interval in sorted(interval for interval in self._open if interval <= ready):
@@ -224,15 +202,11 @@ class Server(Stage):
         return [Output(self.services.topic("estimate"), 0, messages)] if messages else []
 
     def _estimate(self, interval: Interval, versions: dict[int, Totals]) -> estimate_codec.Estimate:
-        parts = {
-            version: estimate(totals, self._thresholds[version].theta, self._perturbers[version])
-            for version, totals in versions.items()
-        }
+        parts = {version: self._plain(version, totals) for version, totals in versions.items()}
         found = combine(parts.values())
         self._running = combine((self._running, found))
         self.counters["intervals"] += 1
         newest = max(parts)
-        theta = self._thresholds[newest].theta
         filtered = self._filter(newest, versions[newest], parts[newest]) if len(parts) == 1 else None
         return estimate_codec.Estimate(
             interval_start=format_time(self._intervals.start(interval)),
@@ -243,24 +217,26 @@ class Server(Stage):
             running_sum=Measured(self._running.sum, self._running.standard_error),
             filtered_sum=None if filtered is None else Measured(filtered.sum, filtered.standard_error),
             threshold_version=newest,
-            theta=theta,
+            theta=self._thresholds[newest].theta,
             epsilon=self._local.epsilon,
             epoch=self.services.ledger.epoch,
         )
 
+    def _plain(self, version: int, totals: Totals) -> Estimate:
+        threshold = self._thresholds[version]
+        return estimate(totals, threshold.theta, _perturber(threshold.epsilon, threshold.alpha))
+
     def _filter(self, version: int, totals: Totals, plain: Estimate) -> Filtered | None:
-        """The interval's filtered sum. A new threshold clips differently, so its filter begins afresh."""
+        """The interval's filtered sum. A new threshold clips differently, so it starts a new filter."""
         if version != self._pooled[0]:
             self._pooled, self._bank = (version, Totals()), IntervalBank()
         pooled = self._pooled[1] + totals
         self._pooled = (version, pooled)
         # The noise's variance per report from all intervals so far: from this interval alone it would depend on the estimate.
-        per_report = (
-            estimate(pooled, self._thresholds[version].theta, self._perturbers[version]).variance / pooled.count
-        )
+        per_report = self._plain(version, pooled).variance / pooled.count
         if not per_report > 0:
             return None
-        return self._bank.one(float(plain.count), plain.mean, per_report / plain.count)
+        return self._bank.step(float(plain.count), plain.mean, per_report / plain.count)
 
     def stall(self, now: int) -> str | None:
         """Which partition holds the next interval back."""
@@ -268,10 +244,3 @@ class Server(Stage):
         if self._open and waiting:
             return f"intervals wait for reports partition {', '.join(map(str, waiting[:8]))}"
         return None
-
-    def report(self) -> dict[str, Any]:
-        """Counters, and the last of the pipeline's trigger intervals that is published as a whole."""
-        facts: dict[str, Any] = {"counters": dict(self.counters)}
-        if self._closed is not None:
-            facts["interval"] = self.services.calendar.interval_at(self._intervals.end(self._closed)) - 1
-        return facts

@@ -53,7 +53,7 @@ class LocalSettings(Settings):
         return LOCAL_TOPICS
 
     def problems(self) -> list[str]:
-        """As for every kind, and what a new threshold needs."""
+        """Those of every kind, and what a new threshold needs."""
         found = super().problems()
         if (self.local.refresh is None) != (self.local.phase1_share == 0):
             found.append(

@@ -17,7 +17,7 @@ _PAK_DELTA = 2.0**-20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Promise:
-    """Event level: what one event costs.  Never to be added to, or compared with, a promise per user and window."""
+    """Event level: what one event costs.  It must not be added to, or compared with, a promise per user and window."""
 
     epsilon: float
     delta: float
@@ -58,7 +58,7 @@ def mechanism_of(stream: StreamSection) -> Tops | Pak:
         return build(
             bound=steps,
             epsilon=stream.epsilon,
-            delta=_PAK_DELTA if stream.delta is None else stream.delta,
+            delta=promise_of(stream).delta,
             holdout=stream.holdout,
             horizon=stream.horizon,
             tail_start=stream.tail_start,

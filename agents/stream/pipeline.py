@@ -9,7 +9,7 @@ from susurrus.topics.spec import PRIVATE_STREAM
 
 
 class Stream(Pipeline[StreamSettings]):
-    """``tops`` and ``pak`` are one stage with another mechanism."""
+    """The methods share the stage and differ in its mechanism."""
 
     description = "Private real-valued streams (ToPS, PAK)."
     settings_class = StreamSettings

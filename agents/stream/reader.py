@@ -13,9 +13,9 @@ from susurrus.topics.private_stream import StreamRow
 
 
 def released_stream(rows: Sequence[StreamRow], stream: StreamSection) -> ReleasedStream:
-    """The rows of one stream, from its first, as an answerer of range sums.
+    """Return one stream, given by all its rows from the first on, for queries of range sums.
 
-    Positions of its queries count from the first value after the holdout; sums are in steps of the grid.
+    Positions of the queries count from the first value after the holdout; sums are in steps of the grid.
     Raises ConfigurationError for PAK, whose ranges are differences of running sums, and for rows with a gap.
     """
     mechanism = mechanism_of(stream)

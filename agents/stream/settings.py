@@ -29,7 +29,7 @@ class StreamSettings(Settings):
         return STREAM_TOPICS
 
     def problems(self) -> list[str]:
-        """As for every kind, and what the mechanism refuses."""
+        """Those of every kind, and what the mechanism refuses."""
         found = [*super().problems(), *formats.problems(self.input)]
         try:
             mechanism_of(self.stream)

@@ -3,7 +3,7 @@
 One state machine per (raw partition, stream id): collect m values, release theta, then sums.  Events count in the
 order of the raw log.  Event-level privacy: positions and times are public, the value of any one event is protected.
 
-State keys: ``h`` stream -> fast-changing part, ``c`` stream -> the rest, written only when it has changed.
+State keys: ``h`` stream -> the part that changes with every event, ``c`` stream -> the rest, written when it has changed.
 """
 
 import time
@@ -26,21 +26,21 @@ from susurrus.agents.stream.mechanism import grid_of, mechanism_of, promise_of, 
 from susurrus.agents.stream.settings import StreamSettings
 from susurrus.mechanisms.calendar import WindowIndex
 from susurrus.mechanisms.noise import WindowNoise
-from susurrus.mechanisms.stream.pak import RunningSums
+from susurrus.mechanisms.stream.releases import Releases, joined
 from susurrus.mechanisms.stream.table import Piece, stream_address
-from susurrus.mechanisms.stream.tops import LeafReleases, Tops
 from susurrus.topics import ledger as ledger_codec
 from susurrus.topics import private_stream as codec
 from susurrus.topics.reason import Reason
 from susurrus.topics.values import ValuesDecoder, ValuesSchema
 
 _HOT, _COLD = b"h", b"c"
+_MEASURED = ("value", "value_error", "sum", "sum_error", "filtered_sum", "filtered_sum_error")
+"""Columns that the mechanism counts in steps of the grid."""
 _STREAMS_IN_MEMORY = 50_000
 _QUIET_RECORDS = 20_000
 _QUIET_SECONDS = 1.0
 
 Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 
 
 class Stream(Stage):
@@ -67,7 +67,6 @@ class Stream(Stage):
             end_of_log=lambda: services.clients.watermarks(self._topic, partition)[1],
         )
         self._mechanism = mechanism_of(settings)
-        self._leaf = self._mechanism.base.leaf if isinstance(self._mechanism, Tops) else 1
         self._noise: WindowNoise
         self._store: Store
         self._taken = self._committed = Offset(-1)
@@ -81,7 +80,7 @@ class Stream(Stage):
     # ---- input -------------------------------------------------------------------------------------------------------
 
     def _forget(self) -> None:
-        """Drop everything that is in the store, or will be read again."""
+        """Drop everything that is in the store or will be read again."""
         self._table = table_of(self._mechanism)
         self._names: list[bytes] = []
         self._rows: dict[bytes, int] = {}
@@ -91,16 +90,15 @@ class Stream(Stage):
         self._letters.clear()
 
     def begin(self, start: Offset) -> tuple[dict[str, Any], Offset]:
-        """Where the ledger says; a partition that the raw topic gained later is read from its first record."""
+        """Reading starts where the ledger says, and at the first record of a partition that the raw topic gained later."""
         return {"announced": False}, pinned_start(self.services, self.partition)
 
     def resume(self, store: Store, meta: dict[str, Any], position: Offset) -> None:
-        """Streams are loaded from the store when an event of theirs comes."""
+        """A stream is loaded from the store when one of its events comes."""
         self._store = store
         self._forget()
-        self._noise = self.services.noise_source().window(
-            WindowIndex(0)
-        )  # streams have no windows; trees have addresses of their own
+        # Streams have no windows: the address of every draw names its tree.
+        self._noise = self.services.noise_source().window(WindowIndex(0))
         self._announced = bool(meta["announced"])
         self._taken = self._committed = position
         self._intake.restart(position)
@@ -108,14 +106,14 @@ class Stream(Stage):
         self._committed_at = time.monotonic()
 
     def take(self, batch: Batch) -> None:
-        """Step the streams of a fetch."""
+        """Step the streams of a batch."""
         waited = bool(self._intake.held)
         self._intake.take(batch.records, batch.end)
         if not waited:
-            self._go_on(int(time.time() * 1000))
+            self._step_held(int(time.time() * 1000))
 
-    def _go_on(self, now: int) -> None:
-        """Step the streams of what is held, up to the first record that waits for its schema."""
+    def _step_held(self, now: int) -> None:
+        """Step the streams of the held records, up to the first record that waits for its schema."""
         records, columns, _ = self._intake.decode(now)
         self._taken, self.full = Offset(self._intake.position), bool(self._intake.held)
         self.counters["in"] += len(records)
@@ -133,7 +131,7 @@ class Stream(Stage):
             self._publish(pieces, rows, stamps)
 
     def _load(self, streams: list[bytes]) -> list[int]:
-        """Rows of the streams in the table, from memory, the store, or new."""
+        """Return the streams' rows in the table; streams that are not there are added from the store, or as new."""
         missing = [stream for stream in streams if stream not in self._rows]
         hot = self._store.get([_HOT + stream for stream in missing])
         cold = self._store.get([_COLD + stream for stream in missing])
@@ -146,55 +144,34 @@ class Stream(Stage):
     # ---- output ------------------------------------------------------------------------------------------------------
 
     def _publish(self, pieces: list[Piece], rows: Ints, stamps: Ints) -> None:
-        """Rows of the private stream, in the order and with the Kafka time of the events that completed them.
+        """Add rows of the private stream, in the order and with the Kafka time of the events that completed them.
 
-        So the rows of different streams lie between each other as the raw log has it, however it was fetched.
+        The order of the rows of different streams is that of the raw log, so it does not depend on the batches.
         """
+        sizes = [len(piece.releases) for piece in pieces]
+        released = joined([piece.releases for piece in pieces])
         order = np.argsort(rows, kind="stable")
         begins = np.searchsorted(rows[order], np.array([piece.row for piece in pieces]))
-        columns: dict[str, list[Any]] = {name: [] for name in codec.Released.__dataclass_fields__}
-        completed: list[Ints] = []
-        for piece, begin in zip(pieces, begins.tolist(), strict=True):
-            released = piece.releases
-            n = len(released)
-            completed.append(order[begin + released.last_position - piece.start])
-            columns["streams"] += [self._names[piece.row]] * n
-            for name, column in self._columns(piece, released).items():
-                columns[name].append(column)
-        events = np.concatenate(completed)
+        starts = np.array([piece.start for piece in pieces])
+        events = order[released.last + np.repeat(begins - starts, sizes)]
         in_log_order = np.argsort(events, kind="stable")
-        timestamps = stamps[events[in_log_order]].tolist()
-        names = [columns["streams"][row] for row in in_log_order.tolist()]
-        joined = {name: np.concatenate(parts)[in_log_order] for name, parts in columns.items() if name != "streams"}
+        owners = [pieces[number] for number in np.repeat(np.arange(len(pieces)), sizes)[in_log_order].tolist()]
+        columns = {name: getattr(released, name)[in_log_order] for name in Releases.__dataclass_fields__}
+        columns |= {name: columns[name] * self._grid for name in _MEASURED}
+        theta = np.array([piece.theta for piece in owners]) * self._grid
+        names = [self._names[piece.row] for piece in owners]
         release = codec.StreamRelease(
             method=self._settings.method, epsilon=self._settings.epsilon, epoch=self.services.ledger.epoch
         )
-        encoded = codec.encode_rows(release, codec.Released(streams=names, **joined))
-        for key, value, stamp in zip(*encoded, timestamps, strict=True):
+        keys, values = codec.encode_rows(release, codec.Released(streams=names, theta=theta, **columns))
+        for key, value, stamp in zip(keys, values, stamps[events[in_log_order]].tolist(), strict=True):
             self._messages.append({"key": key, "value": value, "timestamp": stamp})
-        self.counters["rows"] += len(timestamps)
-
-    def _columns(self, piece: Piece, released: LeafReleases | RunningSums) -> dict[str, npt.NDArray[Any]]:
-        """The columns of one piece, in the unit of the values."""
-        n, last = len(released), released.last_position
-        numbers: tuple[npt.NDArray[Any], ...]
-        if isinstance(released, RunningSums):
-            width = np.where(last == self._mechanism.holdout - 1, self._mechanism.holdout, 1)
-            nothing, layout = np.full(n, np.nan), np.zeros(n, dtype=np.int64)
-            numbers = (released.step, released.step_error, released.running, released.error, nothing, nothing)
-        else:
-            width, layout = np.full(n, self._leaf), released.entry
-            sums = (released.leaf_sum, released.leaf_error, released.running, released.running_error)
-            numbers = (*sums, released.filtered, released.filtered_error)
-        names = ("value", "value_error", "sum", "sum_error", "filtered_sum", "filtered_sum_error")
-        columns = {name: number * self._grid for name, number in zip(names, numbers, strict=True)}
-        theta = np.full(n, piece.theta * self._grid)
-        return {"first": last - width + 1, "last": last, **columns, "theta": theta, "layout": layout}
+        self.counters["rows"] += len(events)
 
     def commits(self, now: int) -> Iterator[Commit]:
-        """One commit for everything taken; quiet input is committed now and then, so that a crash re-reads little."""
+        """One commit for everything taken. Input without output is committed now and then, so that a crash re-reads little."""
         if self._intake.due:
-            self._go_on(now)
+            self._step_held(now)
         quiet = not self._messages and not self._letters
         waited = time.monotonic() - self._committed_at
         if self._taken == self._committed or (
@@ -205,7 +182,7 @@ class Stream(Stage):
         if self._messages:
             outputs.append(Output(self.services.topic("private-stream"), self.partition, self._messages))
             if not self._announced:
-                # What an event costs stands in the ledger in the transaction that first releases anything.
+                # The transaction that first releases anything also writes to the ledger what an event costs.
                 promise, method = promise_of(self._settings), self._settings.method
                 record = ledger_codec.EventLevel(
                     partition=self.partition, method=method, epsilon=promise.epsilon, delta=promise.delta
@@ -222,11 +199,11 @@ class Stream(Stage):
         yield commit
 
     def committed(self, commit: Commit) -> None:
-        """Forget a table that has grown large: the store now has everything."""
+        """Forget a table that has grown large: everything is in the store now."""
         self._committed, self._committed_at = commit.position, time.monotonic()
         if len(self._names) > _STREAMS_IN_MEMORY:
             self._forget()
 
     def stall(self, now: int) -> str | None:
-        """Streams wait for nothing but a record's schema."""
+        """The only thing that streams wait for is a record's schema."""
         return self._intake.waits

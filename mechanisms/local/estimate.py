@@ -1,4 +1,4 @@
-r"""The server's plain estimator: exact integer totals of the reports, and sums, means and their errors from them.
+"""The server's plain estimator: exact integer totals of the reports, and sums, means and their errors from them.
 
 An interval's state consists of integers, so it does not depend on the order or the batching of the reports, and a
 restart repeats it exactly. The estimate is unbiased for the sum of the values CLIPPED at theta. The standard error does
@@ -7,7 +7,8 @@ not cover what clipping cuts off.
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass
+from operator import add
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +21,7 @@ _SQUARE_SHIFT = 16  # squares are of code >> 16: 2**32 reports fit an int64, and
 
 @dataclass(frozen=True)
 class Totals:
-    """Of the phase 2 reports of one interval under one threshold: what the estimates need, as integers."""
+    """What the estimates need of the phase 2 reports of one interval under one threshold, as integers."""
 
     wide: int = 0  # piecewise reports
     codes: int = 0  # sum of their codes
@@ -39,14 +40,7 @@ class Totals:
         )
 
     def __add__(self, other: "Totals") -> "Totals":
-        return replace(
-            self,
-            wide=self.wide + other.wide,
-            codes=self.codes + other.codes,
-            squares=self.squares + other.squares,
-            bits=self.bits + other.bits,
-            ones=self.ones + other.ones,
-        )
+        return Totals(*map(add, astuple(self), astuple(other)))
 
     @property
     def count(self) -> int:
@@ -78,10 +72,10 @@ class Estimate:
 def estimate(totals: Totals, theta: float, perturber: Hybrid) -> Estimate:
     """The unbiased estimate of the clipped sum and its standard error, in the values' unit.
 
-    The error is that of the noise: sum of Var(f_i), a quadratic in the unknown fractions f_i. Their mean is
-    estimated. Their mean square is estimated from the piecewise reports, where there are some, and kept between the
-    mean's square and the mean. Bits alone do not tell it: then the mean's square is used, which makes the error an
-    upper bound, for few reports as for many.
+    The error is that of the noise: sum of Var(f_i), a quadratic in the unknown fractions f_i. Their mean is estimated.
+    Their mean square is estimated from the piecewise reports, where there are some, and kept between the mean's square
+    and the mean. It cannot be estimated from bits alone: then the mean's square is used, and the error is an upper bound,
+    for few reports as for many.
     """
     count = totals.count
     if count == 0:
@@ -106,8 +100,8 @@ def estimate(totals: Totals, theta: float, perturber: Hybrid) -> Estimate:
         variance += totals.wide * (constant + linear * mean + quadratic * square)
     if totals.bits:
         constant, linear, quadratic = Hybrid(perturber.epsilon, 0.0).variance_coefficients()
-        # A bit's variance falls towards the ends of the range, where the mean of few reports is clipped to: the largest of the
-        # means within two of its own standard errors counts.
+        # A bit's variance falls towards the ends of the range, and the mean of few reports is often clipped to an end. So the
+        # bits' variance is that at the mean nearest to 1/2 within two standard errors.
         reach = 2 * math.sqrt((constant + 0.25) / count)
         likely = min(max(0.5, mean - reach), mean + reach)
         variance += totals.bits * (

@@ -11,10 +11,10 @@ A value is a fraction in [0, 1] of the public threshold theta. With t = 2 x - 1 
     hybrid                alpha * piecewise + (1 - alpha) * rounding
 
 (a quarter of them in units of x). alpha = 1 - e^(-eps/2) above eps* = 0.61, and 0 below, makes the worst case over t
-smallest. Where the distribution is known roughly, alpha 0 or 1 does better. alpha is public: it is part of the threshold.
+smallest. If the distribution is known roughly, alpha 0 or 1 is better. alpha is public: it is part of the threshold.
 
 One integer per report: 0..2**32-1 are the piecewise codes, 2**32 and 2**32 + 1 the two of stochastic rounding. The coin
-between them does not look at the value, so showing its outcome is free.
+between them is independent of the value, so its outcome reveals nothing.
 """
 
 import math
@@ -95,7 +95,7 @@ def piecewise(epsilon: float) -> Window:
 class Hybrid:
     """Piecewise with probability `alpha`, else stochastic rounding; alpha 0 and 1 are these two alone.
 
-    Privacy: pure eps-local DP per report, exactly: a mixture by a coin that does not look at the value. Unbiased on
+    Privacy: pure eps-local DP per report, exactly: a mixture by a coin that is independent of the value. Unbiased on
     the grid of 2**-32; a value is rounded to it first.
     Codes: 0..2**32-1 piecewise; 2**32 + bit stochastic rounding.
     """
@@ -117,7 +117,7 @@ class Hybrid:
         return piecewise(self.epsilon)
 
     def allowed(self, code: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-        """Which codes this mechanism can produce at all; the others were not made by it."""
+        """Which codes this mechanism can produce."""
         low = 0 if self.alpha > 0 else GRID
         high = GRID + 2 if self.alpha < 1 else GRID
         return (code >= low) & (code < high)
@@ -140,7 +140,7 @@ class Hybrid:
         return code
 
     def randomise_one(self, fraction: float, draw: Callable[[], int] = secure_word) -> int:
-        """One code for one value; what a device calls."""
+        """One code for one value; devices call this."""
         fraction = min(max(fraction, 0.0), 1.0)
         if self.alpha == 1 or (self.alpha > 0 and draw() < self._coin):
             return self.window.randomise_one(round(fraction * self.window.positions), draw)

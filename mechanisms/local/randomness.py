@@ -1,11 +1,11 @@
-"""What an exactly private report is drawn from: 64-bit words of the operating system, and probabilities over 2**64.
+"""Randomness of exactly private reports: 64-bit words of the operating system, and probabilities over 2**64.
 
-Local privacy has no key to address noise by: each report is drawn once, on the device, and never again.
-Every randomiser takes its words from a `Words` function, so that tests can replay; the default is `secure_words`.
-Nothing is buffered between calls: a forked process must not repeat its parent's words.
+A report is drawn once, on the device, and never again, so its noise has no address. Every randomiser takes its words from
+a `Words` function, so that tests can repeat them; the default is `secure_words`. Nothing is buffered between calls: a
+forked process must not repeat its parent's words.
 
-Probabilities are integers over 2**64, rounded so that the ratio bound e**epsilon holds exactly.  A probability held in a
-double can exceed its bound in the last place; an integer compared with a 64-bit word cannot.
+Probabilities are integers over 2**64, rounded so that the ratio bound e**epsilon holds exactly. A probability in a double
+can exceed its bound in the last place; an integer that is compared with a 64-bit word cannot.
 """
 
 import math
@@ -49,9 +49,9 @@ def secure_words(count: int) -> npt.NDArray[np.uint64]:
 
 
 def uniform_below(bound: int, words: Words, drawn: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
-    """Exactly uniform integers in [0, bound), one for each drawn word; a biased remainder is rejected and redrawn.
+    """Exactly uniform integers in [0, bound), one for each drawn word; a word that would bias the remainder is redrawn.
 
-    `bound` is below 2**63. With bound <= 2**32 a word is rejected with probability below 2**-32, whatever the input is.
+    `bound` is below 2**63. With bound <= 2**32 a word is rejected with probability below 2**-32, for every input.
     """
     remainder = WORD % bound
     if remainder:

@@ -1,18 +1,18 @@
 r"""A distribution with a believable tail: penalised likelihood for Square Wave reports on the log scale.
 
-EM puts spurious atoms where it sees least. Far above the data, a handful of surplus reports is noise, but EM turns them
+EM puts spurious atoms where there are few reports. Far above the data, a few surplus reports are noise, but EM turns them
 into mass, and a threshold that weighs squared excess follows that mass. Here the distribution is exp(g) on d buckets of
 the wave's own (log) scale, and g maximises
 
     log-likelihood of the reports
     - smoothness / 2 * sum (third differences of g)^2      a log-normal distribution has none
     - 100 / 2 * sum (second differences of g + k0)^2       weakly: as curved as a log-normal of log-deviation 0.9
-    subject to g concave above the median                  a tail falls ever faster; it does not come back
+    subject to g concave above the median                  a tail falls faster and faster, and does not rise again
 
 by Fisher scoring. The constraint is a stiff one-sided penalty, so that scoring is an active-set method. Fits over a grid
 of smoothness are averaged by their evidence (Laplace's approximation, to the power 0.3, since the model is not the
-truth). The lowest bucket is free, because many series are often exactly 0. All of it is post-processing of the reports;
-the constants only decide how good the threshold is.
+truth). The lowest bucket is free, because many series are often exactly 0. All of it is post-processing of the reports:
+the constants affect the quality of the threshold, not privacy.
 """
 
 import math
@@ -85,9 +85,8 @@ class _Problem:
             curvature = prior + STIFFNESS * active.T @ active + (jacobian * (total / expected)[:, None]).T @ jacobian
             factor = cho_factor(curvature)
             step = cho_solve(factor, gradient)
-            step *= min(
-                1.0, 3.0 / max(float(np.abs(step).max()), 1e-300)
-            )  # the quadratic model is local in log density
+            # The quadratic model is local in log density.
+            step *= min(1.0, 3.0 / max(float(np.abs(step).max()), 1e-300))
             length = 1.0
             while True:
                 candidate = g + length * step

@@ -1,15 +1,14 @@
-r"""The threshold theta of phase 2: where the perturber's noise and the truncated tail cost the same.
+"""The threshold theta of phase 2: where the perturber's noise and the truncated tail cost the same.
 
 A range query over positions i..j of n phase 2 values, its ends uniform and independent, has length l with E[l] = n/3
-and E[l^2] = n^2/6. With values clipped at theta and perturbed independently, and the values an independent sample
-from one distribution (the assumption; docs/guarantees/topl.md says what breaks without it), the expected squared
-error of a range sum is
+and E[l^2] = n^2/6. Values are clipped at theta and perturbed independently. They are assumed to be an independent sample
+from one distribution (docs/guarantees/topl.md says what breaks otherwise). Then the expected squared error of a range sum
+is
 
-    n/3 * theta^2 * E[Var(clip(x)/theta)]  +  n^2/6 * (E[(x - theta)+])^2  +  a sampling term without theta's square
-    in n.
+    n/3 * theta^2 * E[Var(clip(x)/theta)]  +  n^2/6 * (E[(x - theta)+])^2  +  a sampling term linear in n, which is neglected.
 
 The authors' `exact_mse` has n/3 * (2 theta)^2 * worst variance and n^2/24. The first is the noise of an interval of
-length 2 theta, although the mechanism perturbs [0, theta]; the second is a fourth of the squared length's expectation.
+length 2 theta, although the mechanism perturbs [0, theta]; the second is a quarter of the squared length's expectation.
 Together they weigh the noise 16 times too much, and their theta is too small.
 """
 
@@ -28,9 +27,7 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Distribution:
-    """A histogram in the values' own unit: `edges` float64[d + 1] from 0, `frequencies` float64[d] with sum 1,
-    uniform within.
-    """
+    """A histogram in the values' unit: `edges` float64[d + 1] from 0, `frequencies` float64[d] with sum 1; uniform within."""
 
     edges: Floats
     frequencies: Floats
@@ -54,7 +51,7 @@ class Distribution:
 
 @dataclass(frozen=True)
 class Threshold:
-    """What the server publishes for phase 2, with the figures it was chosen by."""
+    """What the server publishes for phase 2, and the figures that it was chosen by."""
 
     theta: float
     alpha: float
@@ -103,8 +100,6 @@ def choose_threshold(
 
 
 def round_up(theta: float, digits: int = 4) -> float:
-    """theta to a few significant digits, so that the published number is short; upwards, since truncation costs
-    more.
-    """
+    """theta to a few significant digits, so that the published number is short; upwards, since truncation costs more."""
     unit = 10.0 ** (math.floor(math.log10(theta)) - digits + 1)
     return float(f"{math.ceil(theta / unit) * unit:.{digits}g}")

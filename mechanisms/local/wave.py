@@ -39,7 +39,7 @@ def half_width(epsilon: float) -> float:
 
 def place(values: npt.NDArray[np.float64], bound: float, scale: Scale) -> npt.NDArray[np.float64]:
     """Values clipped to [0, bound] and placed in [0, 1]: float64[n] -> float64[n]."""
-    with np.errstate(over="ignore"):  # a warning would tell somebody's log that a value was huge
+    with np.errstate(over="ignore"):  # a warning in a log would show that a value was huge
         fraction = np.clip(values / bound, 0.0, 1.0)
     if scale == "log":
         fraction = np.log1p(LOG_STEPS * fraction) / math.log1p(LOG_STEPS)
@@ -89,7 +89,7 @@ class SquareWave:
         return self.window.randomise(self.window.position(place(values, self.bound, self.scale)), words)
 
     def randomise_one(self, value: float, draw: Callable[[], int] = secure_word) -> int:
-        """One report for one value; what a device calls."""
+        """One report for one value; devices call this."""
         fraction = min(max(value / self.bound, 0.0), 1.0)
         if self.scale == "log":
             fraction = math.log1p(LOG_STEPS * fraction) / math.log1p(LOG_STEPS)

@@ -8,9 +8,9 @@ only:
     Piecewise     W/N = 1 / (e^(eps/2) + 1)                                                            [WXY+19] Alg. 2
 
 Privacy: pure eps-local DP per report, exactly (not up to floating point). P = p / 2**64 with the largest integer p
-such that p (N - W) <= E (2**64 - p) W for a rational E <= e**eps; p is compared with a 64-bit word and both uniforms
-are drawn without
-bias, so for every code j and all positions s, s'  Pr[j | s] <= e**eps Pr[j | s'].  See docs/guarantees/topl.md.
+such that p (N - W) <= E (2**64 - p) W for a rational E <= e**eps. p is compared with a 64-bit word and both uniforms
+are drawn without bias, so for every code j and all positions s, s'  Pr[j | s] <= e**eps Pr[j | s'].  See
+docs/guarantees/topl.md.
 """
 
 from collections.abc import Callable
@@ -89,13 +89,11 @@ class Window:
         return np.rint(fraction * self.positions).astype(np.int64)
 
     def randomise(self, position: npt.NDArray[np.int64], words: Words = secure_words) -> npt.NDArray[np.int64]:
-        """One code in 0..N-1 for each position in 0..K: int64[n] -> int64[n]. Takes 2n words (more if some are
-        rejected).
-        """
+        """One code in 0..N-1 for each position in 0..K: int64[n] -> int64[n]. Takes 2n words, more if some are rejected."""
         n = position.size
         drawn = words(2 * n)
         inside = drawn[:n] < np.uint64(self.inside)
-        # Both uniforms come from the same word, of which only one is looked at: no branch shows in the number of draws.
+        # Both uniforms come from the same word and only one is used: the number of draws does not show which.
         second = drawn[n:]
         near = uniform_below(self.width, words, second)
         far = uniform_below(self.positions, words, second)
@@ -103,14 +101,14 @@ class Window:
         return np.where(inside, position + near, far)
 
     def randomise_one(self, position: int, draw: Callable[[], int] = secure_word) -> int:
-        """The scalar twin of `randomise`, without numpy's overhead: the same code from the same words."""
+        """`randomise` of one position without numpy's overhead: the same code from the same words."""
         if draw() < self.inside:
             return position + uniform_below_one(self.width, draw)
         far = uniform_below_one(self.positions, draw)
         return far if far < position else far + self.width
 
     def decode(self, code: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
-        """Unbiased estimates of s / K: int64[n] -> float64[n] (outside [0, 1], as noise has it)."""
+        """Unbiased estimates of s / K: int64[n] -> float64[n]; with the noise they may lie outside [0, 1]."""
         scale, offset = self.decoder
         return np.asarray(scale * code + offset, dtype=np.float64)
 

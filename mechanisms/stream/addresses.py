@@ -1,8 +1,8 @@
 """Addresses of the noise of real-valued streams: which draw belongs to which node of which stream.
 
-Every draw of ToPS and PAK has an address (mechanism, stream id, numbers), so a replay draws it again and no two
-different measurements share one.  The keyed source is ``susurrus.mechanisms.noise.WindowNoise``; this file names the
-part of it that the real-valued mechanisms use and builds the key bytes.
+Every draw of ToPS and PAK has an address (mechanism, stream id, numbers), so a replay repeats it and no two different
+measurements share one.  The keyed source is ``susurrus.mechanisms.noise.WindowNoise``.  This file names the part of it
+that the mechanisms use, and builds the key bytes.
 """
 
 import struct
@@ -17,7 +17,7 @@ Floats = npt.NDArray[np.float64]
 Labels = npt.NDArray[np.uint8]
 
 GRID_BITS = 8
-"""Noise of nodes and scores lies on the grid 2^-8 of one value unit; what is published is rounded to whole units."""
+"""Noise of nodes and scores lies on the grid 2^-8 of one value unit; published numbers are rounded to whole units."""
 GRID = 1 << GRID_BITS
 
 

@@ -1,8 +1,8 @@
-"""Adaptive split of epsilon over the layers of a tree: chosen per tree from what the filter has learnt (released only).
+"""Adaptive split of epsilon over the layers of a tree, chosen per tree from released numbers by the filter's posterior.
 
 For level data it is best to measure large nodes well; data that move need every layer.  The menu is public, and each
-entry spends the whole epsilon.  The choice for the next tree is a function of released numbers.  So the composition is
-that of one adaptively chosen pure-epsilon mechanism per tree, on disjoint values.
+entry spends the whole epsilon.  So the composition is that of one adaptively chosen pure-epsilon mechanism per tree, on
+disjoint values.
 """
 
 from dataclasses import dataclass
@@ -86,10 +86,7 @@ class Allocation:
 
     @cached_property
     def block_costs(self) -> Floats:
-        """float64[menu, models].
-
-        Mean posterior variance of 48 fixed ranges over four trees, per menu entry and model.
-        """
+        """float64[menu, models]: mean posterior variance of 48 fixed ranges over four trees."""
         blocks = _TREES * block_noise(self.base).blocks
         ends = np.sort(np.random.Generator(np.random.PCG64(0)).uniform(0, blocks, (_QUERIES, 2)), axis=1)
         index = np.arange(blocks)

@@ -1,14 +1,14 @@
-r"""Noise of range-sum hierarchies: fan-out b, shares of epsilon per layer, online consistency (ToPS section 4,
-appendix C).
+r"""Noise of range-sum hierarchies: fan-out b, shares of epsilon per layer, online consistency.
 
-A stream is cut into leaves of b^s values, b leaves make a node, and so on; a *tree* is one top node with everything
-under it.  ToPS's hierarchy for a range limit r is a forest of b such trees.  Their top nodes have no parent, so trees
-are independent.  An infinite stream is a sequence of trees, each with noise addresses of its own.
+Source: ToPS section 4 and appendix C.  A stream is cut into leaves of b^s values, b leaves make a node, and so on.  A
+*tree* is one top node with everything under it.  ToPS's hierarchy for a range limit r is a forest of b such trees.  Their
+top nodes have no parent, so trees are independent.  An infinite stream is a sequence of trees, each with its own noise
+addresses.
 
 Every node of layer l (1 = leaves) is measured with noise Lap(theta / (epsilon share_l)).  Algorithm 1 of the paper
 omits theta from the scale.  Consistency makes each node equal the sum of its children by least squares.  Least squares
-are linear in the measurements, and what is published of a leaf is its own sum plus the consistent noise, so the noise
-can be made consistent before any value has arrived: the online algorithm equals the offline one (Theorem C.1).
+are linear in the measurements, and a leaf is published as its own sum plus the consistent noise.  So the noise can be
+made consistent before any value has arrived: the online algorithm equals the offline one (Theorem C.1).
 """
 
 import math
@@ -22,32 +22,21 @@ from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.mechanisms.stream.addresses import GRID, GRID_BITS, AddressedNoise, Floats, Ints, address
 
 
-def choose_smoothing(*, range_limit: int, epsilon: float, fanout: int = 16) -> int:
+def choose_smoothing(*, range_limit: int, epsilon: float, fanout: int = 16, for_mean: bool = False) -> int:
     """Return s, leaves of b^s values: argmin (b-1)(log_b r - s)^3 2/epsilon^2 + b^(2s)/36 (ToPS section 4.3).
 
-    Both terms carry theta^2, which cancels, so s depends on no data.  s = h would leave no layer and is excluded.
-    """
-    height = tree_height(range_limit, fanout)
+    The last term is the paper's: every guessed value has a constant bias of theta/3, which suits the smoother "recent".
+    for_mean: for the smoothers "mean" and "median" it is b^s/18 + (2 b^s/r) b^(2s)/36.  On level data a mean has no
+    constant bias: single values deviate, and b^s/2 independent deviations of theta/3 have variance b^s theta^2/18.  Only
+    the first leaf is guessed blindly, and 2 b^s/r is the chance that a range ends there.
 
-    def cost(s: int) -> float:
-        noise = (fanout - 1) * (math.log(range_limit, fanout) - s) ** 3 * 2 / epsilon**2
-        return noise + float(fanout ** (2 * s)) / 36
-
-    return min(range(height), key=cost)
-
-
-def smoothing_for_mean(*, range_limit: int, epsilon: float, fanout: int = 16) -> int:
-    """Return s for the smoothers "mean" and "median": argmin of the same noise + b^s/18 + (2 b^s/r) b^(2s)/36.
-
-    The paper charges every guessed value a constant bias of theta/3, which suits the smoother "recent".  On level data
-    a mean has no constant bias: single values deviate, and b^s/2 independent deviations of theta/3 have variance
-    b^s theta^2/18.  Only the first leaf is guessed blindly, and 2 b^s/r is the chance that a range ends there.
+    All terms carry theta^2, which cancels, so s depends on no data.  s = h would leave no layer and is excluded.
     """
 
     def cost(s: int) -> float:
-        noise = (fanout - 1) * (math.log(range_limit, fanout) - s) ** 3 * 2 / epsilon**2
         leaf = float(fanout**s)
-        return noise + leaf / 18 + 2 * leaf / range_limit * leaf**2 / 36
+        bias = leaf / 18 + 2 * leaf / range_limit * leaf**2 / 36 if for_mean else leaf**2 / 36
+        return (fanout - 1) * (math.log(range_limit, fanout) - s) ** 3 * 2 / epsilon**2 + bias
 
     return min(range(tree_height(range_limit, fanout)), key=cost)
 
@@ -127,7 +116,7 @@ class Hierarchy:
     ) -> list[Ints]:
         """Return the raw noise of tree number ``tree`` of streams that share one theta.
 
-        Address: ("tops/node", stream, tree, layer), index = node within the layer.  A new tree is a new address.
+        Address: ("tops/node", stream, tree, layer), index = node within the layer.
         """
         raw = []
         for layer, share in enumerate(self.shares):
@@ -148,41 +137,29 @@ class Hierarchy:
             subtree = variance * children / (children + variance)
         return weights
 
-    def consistent_blocks(self, raw: Sequence[Ints | Floats]) -> Floats:
-        """Return float64[k, leaves / b]: consistent noise of layer 2 (of the leaf itself when layers = 1), same unit
-        as raw.
+    def consistent(self, raw: Sequence[Ints | Floats]) -> Floats:
+        """Return float64[k, leaves], unit as raw: consistent noise of the leaves.
 
-        This is all a stream needs to keep: the leaves of a block follow from their own raw draws (``leaf_noise``).
-        For equal shares the upward weight is (b^l - b^(l-1)) / (b^l - 1), as in the paper's appendix C.
+        Upwards every node becomes the weighted mean of its own measurement and the sum of its children; downwards
+        N_child = up_child + (N_parent - sum up) / b.  For equal shares the upward weight is (b^l - b^(l-1)) / (b^l - 1),
+        as in the paper's appendix C.
         """
         up = [np.asarray(raw[0], dtype=np.float64)]
         for own, weight in zip(raw[1:], self.upward_weights(), strict=True):
             w = float(weight)
             up.append(w * own + (1 - w) * self._group(up[-1]).sum(axis=-1))
         level = up[-1]
-        for below in reversed(up[1:-1]):
-            level = self._push_down(level, below)
+        for below in reversed(up[:-1]):
+            groups = self._group(below)
+            level = (groups + ((level - groups.sum(axis=-1)) / self.fanout)[..., None]).reshape(below.shape)
         return level
-
-    def leaf_noise(self, blocks: Floats, raw_leaves: Ints | Floats) -> Floats:
-        """Return the consistent noise of whole blocks' leaves from the blocks' noise.
-
-        N_leaf = raw + (N_block - sum raw) / b.
-        """
-        if self.layers == 1:
-            return np.asarray(raw_leaves, dtype=np.float64)
-        return self._push_down(blocks, np.asarray(raw_leaves, dtype=np.float64))
-
-    def consistent(self, raw: Sequence[Ints | Floats]) -> Floats:
-        """Return float64[k, leaves]: consistent noise of the leaves, same unit as raw."""
-        return self.leaf_noise(self.consistent_blocks(raw), raw[0])
 
     def rounded(self, raw: Sequence[Ints]) -> Ints:
         """Return int64[k, leaves]: floor(exact consistent noise + 1/2), in whole value units.
 
         A published leaf is its integer sum n plus this integer; n + floor(N + 1/2) = floor(n + N + 1/2) is a function
-        of the noisy nodes alone.  The float64
-        result decides except within its error bound of a tie; there the tree is computed in exact fractions.
+        of the noisy nodes alone.  The float64 result decides, except within its error bound of a tie.  There the tree is
+        computed in exact fractions.
         """
         noise = self.consistent(raw) / GRID
         rounded = np.floor(noise + 0.5)
@@ -197,10 +174,7 @@ class Hierarchy:
         return result
 
     def exact(self, raw: Sequence[Ints]) -> list[Fraction]:
-        """Return one tree's consistent leaf noise in value units, in exact arithmetic.
-
-        Slow: for ties and for tests.
-        """
+        """Return one tree's consistent leaf noise in value units, in exact arithmetic.  Slow: for ties and for tests."""
         up = [[Fraction(int(draw), GRID) for draw in raw[0]]]
         b = self.fanout
         for own, weight in zip(raw[1:], self.upward_weights(), strict=True):
@@ -214,10 +188,7 @@ class Hierarchy:
         return level
 
     def prefix_variances(self) -> Floats:
-        """Return float64[leaves + 1].
-
-        Variance of a tree's first k published leaves together, unit (theta / epsilon)^2.
-        """
+        """Return float64[leaves + 1]: variance of the sum of a tree's first k leaf noises, unit (theta / epsilon)^2."""
         k = np.arange(self.leaves + 1, dtype=np.float64)
         variances = self.subtree_variances()
         total = variances[-1] * (k / self.leaves) ** 2
@@ -225,14 +196,13 @@ class Hierarchy:
             inside = k / self.fanout**layer % self.fanout
             whole = np.floor(inside)
             total += variance * (whole + (inside - whole) ** 2 - inside**2 / self.fanout)
-        result: Floats = total
-        return result
+        return np.asarray(total)
 
     def variances(self, weights: Floats) -> Floats:
         """Return float64[q]: variances of weighted sums float64[q, leaves] of one tree's consistent leaf noises.
 
         Consistent noise is exchangeable among siblings: a node's noise is its parent's / b plus a deviation of variance
-        v_l (1 - 1/b), deviations of siblings adding to nothing.  So the layers contribute separately.
+        v_l (1 - 1/b), and the deviations of siblings sum to 0.  So the layers contribute separately.
         Unit (theta / epsilon)^2.
         """
         level = np.asarray(weights, dtype=np.float64)
@@ -243,13 +213,7 @@ class Hierarchy:
             sums = groups.sum(axis=-1)
             total += variance * ((groups**2).sum(axis=(-1, -2)) - (sums**2).sum(axis=-1) / self.fanout)
             level = sums / self.fanout
-        result: Floats = total + variances[-1] * level[:, 0] ** 2
-        return result
+        return np.asarray(total + variances[-1] * level[:, 0] ** 2)
 
     def _group(self, nodes: Floats) -> Floats:
         return nodes.reshape(*nodes.shape[:-1], -1, self.fanout)
-
-    def _push_down(self, parents: Floats, children: Floats) -> Floats:
-        groups = self._group(children)
-        shifted: Floats = groups + ((parents - groups.sum(axis=-1)) / self.fanout)[..., None]
-        return shifted.reshape(children.shape)

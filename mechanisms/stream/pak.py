@@ -1,11 +1,12 @@
-"""PAK: smooth-sensitivity threshold, then a binary tree of running sums (Perrier, Asghar, Kaafar, NDSS 2019, Mechanism
-1).
+"""PAK: smooth-sensitivity threshold, then a binary tree of running sums.
+
+Source: Perrier, Asghar, Kaafar, NDSS 2019, Mechanism 1.
 
     values 1..m ──SmoothQuantile (epsilon_1, delta)──▶ theta       their clipped sum + Lap(theta / epsilon_2) = initial
     block values m+1.. ──clip──▶ binary tree, Lap(theta levels / epsilon) per node ──▶ running sum after every value
 
 Corrections to the paper: the initial block's sum is clipped at theta (unclipped, its sensitivity is B and not tau); the
-tree's noise uses the published theta = r tau, not tau; n leaves need n.bit_length() levels ("log2 n" is one short at
+tree's noise uses the published theta = r tau, not tau; n leaves need n.bit_length() levels ("log2 n" is one too few at
 powers of two).  A stream longer than the planned horizon begins a new tree on fresh addresses.
 
 Privacy: (epsilon, delta), event level: neighbours replace the value of one event at a public position.  An event is
@@ -13,36 +14,21 @@ either among the first m, where (epsilon_1, delta) and (epsilon_2, 0) compose, o
 """
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from susurrus.mechanisms.errors import ConfigurationError
-from susurrus.mechanisms.stream.addresses import GRID_BITS, AddressedNoise, Floats, Ints, address
+from susurrus.mechanisms.errors import ConfigurationError, Refusal
+from susurrus.mechanisms.stream.addresses import GRID_BITS, AddressedNoise, Ints, address
 from susurrus.mechanisms.stream.quantile import SmoothQuantile
+from susurrus.mechanisms.stream.releases import Releases, joined
 
 STATE_VERSION = 1
 _HEAD = struct.Struct("<Bqqqqq")
-
-
-@dataclass(frozen=True, slots=True)
-class RunningSums:
-    """Released running sums of one stream, one per value of the batch; value grid units.
-
-    last_position int64[n]: position of the value, from 0 over all events.  step int64[n]: what the value added to
-    running int64[n].  step_error, error float64[n]: of the noise in step and in running.
-    """
-
-    last_position: Ints
-    step: Ints
-    running: Ints
-    step_error: Floats
-    error: Floats
-
-    def __len__(self) -> int:
-        return len(self.running)
+_Floating = npt.NDArray[np.floating[Any]]
 
 
 @dataclass
@@ -69,10 +55,13 @@ class PakState:
 
     @classmethod
     def unpack(cls, data: bytes) -> Self:
-        """Return the state packed by ``pack``.  Raises ValueError for another version."""
+        """Return the state packed by ``pack``.  Raises Refusal for another version."""
         version, position, theta, exact, base, count = _HEAD.unpack_from(data)
         if version != STATE_VERSION:
-            raise ValueError(f"state version={version}: expected {STATE_VERSION}")
+            raise Refusal(
+                f"stored state of a stream has version={version}, not {STATE_VERSION}: run the version of Susurrus that wrote it, "
+                "or start a new epoch (susurrus ledger new-epoch)"
+            )
         (variance,) = struct.unpack_from("<d", data, _HEAD.size)
         values = np.frombuffer(data, dtype="<i8", count=count, offset=_HEAD.size + 8).astype(np.int64)
         return cls(position, theta, exact, base, variance, values)
@@ -145,14 +134,14 @@ class Pak:
         return PakState()
 
     def collect(self, state: PakState, values: Ints) -> Ints:
-        """Take in held-out values as far as they are needed; return the rest."""
+        """Take in values until the holdout is complete; return the rest."""
         head = values[: max(0, self.holdout - state.position)]
         if len(head):
             state.values = np.concatenate([state.values, np.clip(head, 0, self.threshold.bound)])
             state.position += len(head)
         return values[len(head) :]
 
-    def open(self, state: PakState, noise: AddressedNoise, stream: bytes) -> RunningSums:
+    def open(self, state: PakState, noise: AddressedNoise, stream: bytes) -> Releases:
         """Release theta and the initial block's sum of a stream that has collected m values."""
         theta = int(self.threshold.release(state.values[None], noise, [stream])[0])
         scale = theta / (self.epsilon - self.threshold.epsilon)
@@ -161,12 +150,12 @@ class Pak:
         state.base_variance = 2 * (scale / theta) ** 2
         state.theta = theta
         state.values = np.zeros(0, dtype=np.int64)
-        error = self._errors(np.array([state.base_variance]), theta)
-        running = np.array([state.base])
-        return RunningSums(np.array([self.holdout - 1]), running, running, error, error)
+        variance = np.array([state.base_variance])
+        block = np.array([0]), np.array([self.holdout - 1])
+        return _rows(*block, np.array([0, state.base]), (variance, variance), theta)
 
-    def advance(self, state: PakState, values: Ints, noise: AddressedNoise, stream: bytes) -> RunningSums:
-        """Take in values after theta; return the running sum after each.  How values are batched does not matter."""
+    def advance(self, state: PakState, values: Ints, noise: AddressedNoise, stream: bytes) -> Releases:
+        """Take in values after theta; return the running sum after each, which does not depend on the batches."""
         clipped = np.clip(values, 0, state.theta)
         scale = state.theta * self.levels / self.epsilon
         node = 2 * (self.levels / self.epsilon) ** 2
@@ -181,29 +170,18 @@ class Pak:
                 drawn = np.concatenate(([0], drawn))
             running = state.base + exact + _whole(drawn)
             variances = state.base_variance + set_bits(prefix) * node
-            # From one prefix to the next one node comes in and the nodes of the trailing zeros go out.
+            # The next prefix has one node more, and lacks the nodes of its trailing zeros.
             changed = 1 + np.log2(prefix[1:] & -prefix[1:]).astype(np.int64)
-            parts.append(
-                RunningSums(
-                    last_position=state.position + np.arange(count),
-                    step=np.diff(running),
-                    running=running[1:],
-                    step_error=self._errors(node * changed.astype(np.float64), state.theta),
-                    error=self._errors(variances[1:], state.theta),
-                )
-            )
+            positions = state.position + np.arange(count)
+            steps = node * changed.astype(np.float64)
+            parts.append(_rows(positions, positions, running, (steps, variances[1:]), state.theta))
             state.exact = int(exact[-1])
             if inside + count == self.leaves:
                 state.base, state.exact = int(running[-1]), 0
                 state.base_variance = float(variances[-1])
             state.position += count
             done += count
-        return _join(parts)
-
-    @staticmethod
-    def _errors(variances: npt.NDArray[np.floating[Any]], theta: int) -> Floats:
-        result: Floats = np.sqrt(variances * theta**2 + 1 / 12)
-        return result
+        return joined(parts)
 
 
 def _whole(drawn: Ints) -> Ints:
@@ -212,11 +190,11 @@ def _whole(drawn: Ints) -> Ints:
     return result
 
 
-def _join(parts: list[RunningSums]) -> RunningSums:
-    integers = [np.zeros(0, dtype=np.int64), *(part.last_position for part in parts)]
-    steps = [np.zeros(0, dtype=np.int64), *(part.step for part in parts)]
-    sums = [np.zeros(0, dtype=np.int64), *(part.running for part in parts)]
-    step_errors = [np.zeros(0), *(part.step_error for part in parts)]
-    errors = [np.zeros(0), *(part.error for part in parts)]
-    columns = [np.concatenate(column) for column in (integers, steps, sums, step_errors, errors)]
-    return RunningSums(*columns)
+def _rows(first: Ints, last: Ints, running: Ints, variances: Sequence[_Floating], theta: int) -> Releases:
+    """Return n rows from int64[n + 1] running sums: before the rows, and after each.
+
+    variances: float64[n] each, of the noise in a row's step and in its running sum, unit theta^2.
+    """
+    value_error, sum_error = (np.sqrt(variance * theta**2 + 1 / 12) for variance in variances)
+    missing, layout = np.full(len(first), np.nan), np.zeros(len(first), dtype=np.int64)
+    return Releases(first, last, np.diff(running), value_error, running[1:], sum_error, layout, missing, missing)

@@ -1,7 +1,7 @@
 r"""PAK's parameters from public numbers only: p, lambda, r, the split of the failure probability, and m.
 
-The paper minimises its bound on the error at step n (its equation 16) numerically.  The bound used here, in units of
-the unknown scale of an exponentially decaying tail, which cancels:
+The paper minimises its bound on the error at step n (its equation 16) numerically.  The bound used here is in units of
+the scale of an exponentially decaying tail, which is unknown and cancels:
 
 .. math:: F = r\Big(\ln\frac1{\lambda p} + \frac{2\kappa Q\,e^{-1}}{a\,b\,\lambda p m}\Big)\,E_{tree}(n) + E_{tail}(n)
 
@@ -14,6 +14,7 @@ No data enter, so the optimiser costs no privacy.
 """
 
 import math
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,11 +30,17 @@ PENALTY = 50.0
 """Of ln F: no bound worth having is e^50 times the tail's scale."""
 TAIL_START = 0.005
 """The paper's p: beyond this quantile the tail is taken to decay at least exponentially."""
+BETA = 0.02
+"""Total probability that the bound on the error fails."""
+THRESHOLD_SHARE = 0.85
+"""epsilon_1 / epsilon; the paper has 0.8 to 0.9."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PakParameters:
-    """What the optimiser decides.  tail = lambda p; inflation = r; beta_tail: chance that tau misses the quantile."""
+    """What the optimiser decides.  tail: lambda p.  inflation: r.  beta_tail: probability that tau is below the quantile.
+    objective: F.
+    """
 
     p: float
     tail: float
@@ -62,9 +69,9 @@ def tree_error(leaves: int, epsilon: float, beta: float) -> float:
 
 
 def tail_error(count: int, p: float, inflation: float, beta: float) -> float:
-    """Return a bound on the cut-off mass of ``count`` values, unit.
+    """Return a bound on the cut-off mass of ``count`` values that fails with probability at most beta.
 
-    The tail's scale, failing with probability at most beta.
+    Unit: the tail's scale.
     """
     weight = count * p**inflation
     h = np.linspace(0.01, 0.99, 99)
@@ -72,29 +79,20 @@ def tail_error(count: int, p: float, inflation: float, beta: float) -> float:
 
 
 def optimise(
-    *,
-    epsilon: float,
-    delta: float,
-    holdout: int,
-    horizon: int,
-    beta: float = 0.02,
-    threshold_share: float = 0.85,
-    exact: bool = False,
-    tail_start: float = TAIL_START,
+    *, epsilon: float, delta: float, holdout: int, horizon: int, exact: bool = False, tail_start: float = TAIL_START
 ) -> PakParameters:
     """Return the parameters that minimise F, by SciPy's TNC on (ln p, r, shares of beta).
 
-    tail_start: upper limit of p, the public assumption from where on the tail decays at least exponentially.
-    beta: total failure probability.  threshold_share: epsilon_1 / epsilon, 0.8 to 0.9.
-    Raises: ConfigurationError if no point meets the constraints.
+    exact: use the largest smoothness that delta allows.  tail_start: upper limit of p; the public assumption is that the
+    tail decays at least exponentially from there on.  Raises: ConfigurationError if no point meets the constraints.
     """
-    epsilon_1 = threshold_share * epsilon
+    epsilon_1 = THRESHOLD_SHARE * epsilon
     smoothness = exact_smoothness(epsilon_1, delta) if exact else textbook_smoothness(epsilon_1, delta)
     divisor = epsilon_1 / 2
 
     def unpacked(x: Floats) -> tuple[float, float, Floats]:
         shares = np.exp(x[2:] - x[2:].max())
-        return min(math.exp(x[0]), tail_start), float(x[1]), beta * shares / shares.sum()
+        return min(math.exp(x[0]), tail_start), float(x[1]), BETA * shares / shares.sum()
 
     def objective(x: Floats) -> float:
         p, inflation, (beta_sample, beta_tail, beta_noise, beta_cut) = unpacked(x)
@@ -139,25 +137,16 @@ def build(
     delta: float,
     holdout: int,
     horizon: int,
-    beta: float = 0.02,
-    threshold_share: float = 0.85,
     exact: bool = False,
     tail_start: float = TAIL_START,
 ) -> Pak:
     """Return PAK with optimised parameters."""
     chosen = optimise(
-        epsilon=epsilon,
-        delta=delta,
-        holdout=holdout,
-        horizon=horizon,
-        beta=beta,
-        threshold_share=threshold_share,
-        exact=exact,
-        tail_start=tail_start,
+        epsilon=epsilon, delta=delta, holdout=holdout, horizon=horizon, exact=exact, tail_start=tail_start
     )
     threshold = SmoothQuantile(
         bound=bound,
-        epsilon=threshold_share * epsilon,
+        epsilon=THRESHOLD_SHARE * epsilon,
         delta=delta,
         holdout=holdout,
         tail=chosen.tail,
@@ -180,16 +169,15 @@ def holdout_for_accuracy(*, epsilon: float, delta: float, tail: float, share: fl
 
 def holdout_for_stream(*, epsilon: float, delta: float, horizon: int, largest_share: float = 0.1) -> int:
     """Second heuristic: the m, among powers of two up to a share of n, with the least bound on the error at step n."""
-    costs: dict[int, float] = {}
+    costs: dict[float, int] = {}
     power = 256
     while power <= max(256, largest_share * horizon):
-        try:
+        with suppress(ConfigurationError):
             found = optimise(epsilon=epsilon, delta=delta, holdout=power, horizon=horizon)
-        except ConfigurationError:
-            power *= 2
-            continue
-        costs[power] = found.objective * horizon / (horizon - power)
+            costs.setdefault(found.objective * horizon / (horizon - power), power)
         power *= 2
     if not costs:
-        raise ConfigurationError(f"horizon={horizon} epsilon={epsilon}: too short a stream for a private threshold")
-    return min(costs, key=costs.__getitem__)
+        raise ConfigurationError(
+            f"horizon={horizon} epsilon={epsilon}: no holdout gives a private threshold; raise the horizon or epsilon"
+        )
+    return costs[min(costs)]

@@ -26,10 +26,7 @@ DRIFT_STEPS = 9
 
 @dataclass(frozen=True, slots=True)
 class BlockNoise:
-    """Covariance of one tree's released block sums: within (I - J/b) + total J / b^2, for b blocks.
-
-    Unit (theta/epsilon)^2.
-    """
+    """Covariance of one tree's b released block sums: within (I - J/b) + total J / b^2, unit (theta/epsilon)^2."""
 
     blocks: int
     within: float
@@ -37,12 +34,12 @@ class BlockNoise:
 
     @property
     def own(self) -> float:
-        """Variance of what a block does not share with its tree's other blocks."""
+        """Variance of the noise that a block does not share with its tree's other blocks."""
         return self.within if self.blocks > 1 else self.total
 
     @property
     def common(self) -> float:
-        """Covariance of two blocks of a tree: what they have in common, usually negative."""
+        """Covariance of two blocks of a tree, usually negative."""
         return self.total / self.blocks**2 - self.within / self.blocks if self.blocks > 1 else 0.0
 
     def matrix(self) -> Floats:
@@ -103,8 +100,7 @@ def posterior(
 
 @dataclass(frozen=True)
 class Deviations:
-    """How far nodes of a lower layer stray from an equal share of their parent; averaged over variances like the
-    blocks.
+    """How far the nodes of a lower layer lie from an equal share of their parent, averaged over a grid of variances.
 
     ``scale`` float64[v] are the variances tried, unit (theta / epsilon)^2.  State: one log-likelihood per variance.
     """
@@ -122,15 +118,10 @@ class Deviations:
         return _scale(self.span**2 / 4, 1e-3, 24)
 
     def evidence(self, squares: Floats, freedom: Floats | int, noise: Floats | float) -> Floats:
-        """Return float64[..., v].
-
-        Log-likelihood of deviations with sum of squares ``squares`` and ``freedom`` degrees.
-        """
+        """Return float64[..., v]: log-likelihood of deviations with sum of squares ``squares``, ``freedom`` degrees."""
         variance = self.scale + np.asarray(noise, dtype=np.float64)[..., None]
-        result: Floats = -0.5 * (
-            np.asarray(freedom)[..., None] * np.log(variance) + np.asarray(squares)[..., None] / variance
-        )
-        return result
+        terms = np.asarray(freedom)[..., None] * np.log(variance) + np.asarray(squares)[..., None] / variance
+        return np.asarray(-0.5 * terms)
 
     def shrinkage(self, log_likelihood: Floats, noise: Floats | float) -> tuple[Floats, Floats]:
         """Return (factor on a released deviation, posterior variance per degree of freedom)."""

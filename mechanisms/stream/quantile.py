@@ -1,14 +1,14 @@
-r"""PAK's threshold: the lambda-p quantile of the first m values, released with smooth sensitivity (NDSS 2019, section
-IV).
+r"""PAK's threshold: a quantile of the first m values, released with smooth sensitivity (NDSS 2019, section IV).
 
 .. math:: x_{(P)},\ P = \lceil(1-\lambda p)m\rceil + 1;\qquad
           SS = \max_{0\le i\le P\le j\le m+1,\ i<j} (x_{(j)}-x_{(i)})\,e^{-b(j-i-1)};\qquad
           \tau = x_{(P)} + \frac{\kappa\,SS}{a}(\mathrm{Lap}(1)+Q)
 
-Ranks are 1-based and ascending, x_(i) = 0 for i <= 0 and B for i > m.  Corrections to the paper: all indices out of
-range are clamped (it adds a single 0 and a single B); a Gaussian with a = epsilon / sqrt(ln 1/delta) is not
-differentially private, so only Laplace noise is offered; its "LS at distance k" is the largest local sensitivity
-*within* distance k.
+Ranks are 1-based and ascending, x_(i) = 0 for i <= 0 and B for i > m.  Corrections to the paper:
+
+- All indices out of range are clamped.  The paper adds a single 0 and a single B.
+- A Gaussian with a = epsilon / sqrt(ln 1/delta) is not differentially private, so the noise is Laplace.
+- "LS at distance k" means the largest local sensitivity *within* distance k.
 """
 
 import math
@@ -47,12 +47,11 @@ def smooth_sensitivity(values: Ints, rank: int, smoothness: float, bound: int) -
     """Return the smooth sensitivity of the rank-th order statistic, in O(m log m).
 
     For every lower end i the best upper end j*(i) does not decrease with i, so the pairs are searched by halving: the
-    middle i first, then each half within the range of j it leaves.  The recursion is done level by level, all middles
-    of a level at once.  ``values`` int64[m] need not be sorted.
+    middle i first, then each half within the range of j that the middle leaves to it.  All middles of a level are
+    searched at once.  ``values`` int64[m] need not be sorted.
     """
     m = len(values)
     x = np.concatenate(([0], np.sort(np.clip(values, 0, bound)), [bound])).astype(np.float64)
-    # Distances j - i - 1 beyond this weigh less than one unit of the bound against the best adjacent gap: see _reach.
     reach = _reach(x, rank, smoothness, bound)
     low, high = max(0, rank - reach), min(m + 1, rank + reach)
     tasks = np.array([[low, rank, rank, high]], dtype=np.int64)
@@ -69,11 +68,9 @@ def smooth_sensitivity(values: Ints, rank: int, smoothness: float, bound: int) -
         score = (x[j] - x[i[owner]]) * np.exp(-smoothness * (j - i[owner] - 1))
         top = np.maximum.reduceat(score, offsets)
         best = max(best, float(top.max()))
-        hit = np.flatnonzero(score == top[owner])
-        first = np.full(len(tasks), np.iinfo(np.int64).max)
-        np.minimum.at(first, owner[hit], j[hit])
-        last = np.zeros(len(tasks), dtype=np.int64)
-        np.maximum.at(last, owner[hit], j[hit])
+        hit = score == top[owner]
+        first = np.minimum.reduceat(np.where(hit, j, m + 1), offsets)
+        last = np.maximum.reduceat(np.where(hit, j, 0), offsets)
         left = np.stack([i_low, i - 1, j_low, last], axis=1)
         right = np.stack([i + 1, i_high, first, j_high], axis=1)
         tasks = np.concatenate([left, right])
@@ -82,7 +79,7 @@ def smooth_sensitivity(values: Ints, rank: int, smoothness: float, bound: int) -
 
 
 def _reach(x: Floats, rank: int, smoothness: float, bound: int) -> int:
-    """Return how far from the rank a maximising pair can lie: bound * exp(-b k) < an attained score beyond it."""
+    """Return how far from the rank a maximising pair can lie: beyond it bound * exp(-b k) is less than an attained score."""
     attained = max(float(x[min(rank + 1, len(x) - 1)] - x[rank]), float(x[rank] - x[rank - 1]))
     span = np.arange(len(x))
     ends = (x[np.minimum(rank + span, len(x) - 1)] - x[np.maximum(rank - span, 0)]) * np.exp(
@@ -128,10 +125,9 @@ class SmoothQuantile:
     """PAK's private threshold from m held-out values.
 
     Privacy: (epsilon, delta), neighbours replace one held-out value.  ``beta_tail`` is the probability that tau falls
-    below the true quantile; kappa makes the shifted statistic's own sensitivity smooth (PAK eq. 11, 12; kappa * SS
-    bounds the local sensitivity of the shifted quantile, not only of the quantile as printed).
+    below the true quantile.  kappa * SS bounds the local sensitivity of the shifted quantile (PAK eq. 11, 12; the paper
+    prints it for the quantile only).  exact: use the largest smoothness b that ``delta`` allows, not the textbook's.
     Published: theta = min(bound, max(1, rint(inflation * tau))), post-processing.  Unit: value grid.
-    b is at most the largest one whose exact delta is at most ``delta``.
     Raises: ConfigurationError if (e^b - 1) Q / a >= 1, decided from public numbers only.
     """
 
@@ -143,7 +139,6 @@ class SmoothQuantile:
     beta_tail: float = 0.006
     inflation: float = 1.0
     exact: bool = False
-    shift: bool = True
 
     def __post_init__(self) -> None:
         if self.bound < 1:
@@ -155,7 +150,7 @@ class SmoothQuantile:
         quantile_rank(self.holdout, self.tail)
         if self.inflation <= 0:
             raise ConfigurationError(f"inflation={self.inflation}: the factor r on tau must be positive")
-        if self.shift and math.expm1(self.smoothness) * self.offset >= self.scale_divisor:
+        if math.expm1(self.smoothness) * self.offset >= self.scale_divisor:
             raise ConfigurationError(
                 f"epsilon={self.epsilon} delta={self.delta} beta_tail={self.beta_tail}: "
                 "(e^b-1) Q >= a, so kappa is unbounded; raise beta_tail or delta"
@@ -169,9 +164,7 @@ class SmoothQuantile:
     @property
     def smoothness(self) -> float:
         """Smoothness of the sensitivity bound (b)."""
-        return (
-            exact_smoothness(self.epsilon, self.delta) if self.exact else textbook_smoothness(self.epsilon, self.delta)
-        )
+        return (exact_smoothness if self.exact else textbook_smoothness)(self.epsilon, self.delta)
 
     @property
     def scale_divisor(self) -> float:
@@ -181,7 +174,7 @@ class SmoothQuantile:
     @property
     def offset(self) -> float:
         """Q = G^-1(1 - beta_tail) of Laplace(1)."""
-        return -math.log(2 * self.beta_tail) if self.shift else 0.0
+        return -math.log(2 * self.beta_tail)
 
     @property
     def kappa(self) -> float:

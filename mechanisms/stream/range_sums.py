@@ -1,9 +1,9 @@
 """Range sums over a stream released by ToPS, with standard errors: from released records and public constants alone.
 
-``plain``: unbiased for the clipped values where a range ends with a leaf; inside a leaf the smoother's guess stands
-in.  Its standard error is the noise's.  ``filtered``: posterior mean under the averaged models of ``posterior``,
-for a range that ends in block k given the blocks up to k only; biased towards what the models expect, standard error
-of the posterior. Both are silent about what clipping at theta has cut off.
+``plain`` is unbiased for the clipped values where a range ends with a leaf; for a part of a leaf it uses the smoother's
+guess.  Its standard error is the noise's.  ``filtered`` is the posterior mean under the averaged models of ``posterior``.
+A range that ends in block k uses the blocks up to k only.  It is biased towards what the models expect, and its standard
+error is the posterior's.  Neither error includes what clipping at theta has cut off.
 """
 
 from collections.abc import Sequence
@@ -76,8 +76,8 @@ class ReleasedStream:
     def filtered(self, first: Ints, last: Ints) -> tuple[Floats, Floats]:
         """Return estimates and standard errors float64[q] of the sums over positions [first, last), value grid.
 
-        An answer uses the blocks up to the one its range ends in, at most b + 1 trees back, so a range limit's worth of
-        blocks at any length of the stream.  Ranges must begin within that horizon and end within the released blocks.
+        An answer uses the blocks up to the one its range ends in, and at most b + 1 trees: about a range limit of values
+        at any length of the stream.  Ranges must begin within these trees and end within the released blocks.
         """
         first, last = np.asarray(first), np.asarray(last)
         size = block_values(self.trees[0])
@@ -132,10 +132,7 @@ class ReleasedStream:
 
 
 def _within_parent(deviation: Floats, place: Floats) -> tuple[Floats, Floats]:
-    """Return (sum of deviations from the parent's start up to ``place`` nodes.
-
-    Its contrast norm sum w^2 - (sum w)^2 / b).
-    """
+    """Return (sum of deviations from the parent's start up to ``place`` nodes, its contrast norm sum w^2 - (sum w)^2 / b)."""
     fanout = deviation.shape[1]
     node = np.minimum(np.floor(place).astype(np.int64), deviation.size)
     fraction = place - node

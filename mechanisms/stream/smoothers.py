@@ -50,10 +50,9 @@ def guesses(smoother: Smoother, first: float, released: Ints | Floats, *, memory
 
 
 def guess_weights(smoother: Smoother, index: int, leaves: int) -> Floats:
-    """Return float64[leaves]: weights of the released leaves in the guess for leaf ``index``; the median counts as a
-    mean.
+    """Return float64[leaves]: weights of the released leaves in the guess for leaf ``index``, for standard errors.
 
-    For standard errors: the guess is a weighted sum of released leaves, all zero for the first leaf.
+    All zero for the first leaf.  The median counts as a mean.
     """
     result = np.zeros(leaves)
     if index == 0:

@@ -1,7 +1,7 @@
 """Many streams at once: the table of an agent's open streams, and one vectorised step over a batch of their values.
 
-Most batches close no leaf of most streams: those only add clipped values to a partial sum, which is done for all of
-them in one pass.  A stream that ends its holdout or closes a leaf is taken out, stepped on its own, and put back.
+Most batches close no leaf of most streams.  Such streams only add clipped values to a partial sum: one pass does this for
+all of them.  A stream that ends its holdout or closes a leaf is stepped on its own.
 """
 
 import struct
@@ -10,23 +10,21 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from susurrus.mechanisms.stream.addresses import AddressedNoise, Ints
-from susurrus.mechanisms.stream.pak import Pak, PakState, RunningSums
-from susurrus.mechanisms.stream.tops import LeafReleases, StreamState, Tops
+from susurrus.mechanisms.stream.pak import Pak, PakState
+from susurrus.mechanisms.stream.releases import Releases
+from susurrus.mechanisms.stream.tops import StreamState, Tops
 
 _HOT = struct.Struct("<qqq")
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """What one stream released in a step.  row: of the table.  theta: in force.
-
-    start: position of the batch's first value of it.
-    """
+    """What one stream released in a step.  row: of the table.  start: position of the stream's first value in the step."""
 
     row: int
     theta: int
     start: int
-    releases: LeafReleases | RunningSums
+    releases: Releases
 
 
 @dataclass
@@ -67,9 +65,7 @@ class TopsTable:
         Return what was released, the rows touched, and the rows whose cold part has changed.
         """
         mechanism, leaf = self.mechanism, self.mechanism.base.leaf
-        order = np.argsort(rows, kind="stable")
-        touched, starts, counts = np.unique(rows[order], return_index=True, return_counts=True)
-        ordered = values[order]
+        touched, starts, counts, ordered = _grouped(rows, values)
         position, theta = self.hot[touched, 0], self.hot[touched, 1]
         quiet = (theta > 0) & ((position - mechanism.holdout) % leaf + counts < leaf)
         clipped = np.clip(ordered, 0, np.repeat(np.maximum(theta, 0), counts))
@@ -136,9 +132,7 @@ class PakTable:
 
     def step(self, rows: Ints, values: Ints, noise: AddressedNoise) -> tuple[list[Piece], Ints, list[int]]:
         """As ``TopsTable.step``."""
-        order = np.argsort(rows, kind="stable")
-        touched, starts, counts = np.unique(rows[order], return_index=True, return_counts=True)
-        ordered = values[order]
+        touched, starts, counts, ordered = _grouped(rows, values)
         pieces, changed = [], []
         for row, start, count in zip(touched.tolist(), starts.tolist(), counts.tolist(), strict=True):
             state, mine = self.states[row], ordered[start : start + count]
@@ -150,13 +144,18 @@ class PakTable:
                     block = self.mechanism.open(state, noise, self.addresses[row])
                     pieces.append(Piece(row, state.theta, began, block))
             if state.theta and len(mine):
-                pieces.append(
-                    Piece(row, state.theta, began, self.mechanism.advance(state, mine, noise, self.addresses[row]))
-                )
+                released = self.mechanism.advance(state, mine, noise, self.addresses[row])
+                pieces.append(Piece(row, state.theta, began, released))
         return pieces, touched, changed
 
 
 Table = TopsTable | PakTable
+
+
+def _grouped(rows: Ints, values: Ints) -> tuple[Ints, Ints, Ints, Ints]:
+    """Return (distinct rows, where each one's values start, how many it has, values int64[n] ordered by row)."""
+    order = np.argsort(rows, kind="stable")
+    return *np.unique(rows[order], return_index=True, return_counts=True), values[order]
 
 
 def stream_address(partition: int, stream: bytes) -> bytes:

@@ -1,6 +1,6 @@
 r"""The clipping threshold theta by Noisy Max (ToPS section 3.3), released from the first m values of a stream.
 
-A value above theta is cut to theta; a large theta costs noise, a small one costs the cut-off mass.  The score of a
+A value above theta is clipped to theta.  A large theta costs noise, a small one costs the cut-off mass.  The score of a
 candidate is
 
 .. math:: q_\theta = -\text{slope}\cdot\theta - |\{i \le m : v_i > \theta\}|,\qquad
@@ -22,7 +22,7 @@ from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.mechanisms.stream.addresses import GRID, GRID_BITS, AddressedNoise, Ints, address
 
 FILTER_TIGHTNESS = 0.4
-"""Part of the paper's slope that suits the causal filter: with less noise in its answers a larger theta costs less."""
+"""Part of the paper's slope that suits the causal filter: its answers have less noise, so a larger theta costs less."""
 GEOMETRIC_CANDIDATES = 256
 
 
@@ -65,33 +65,24 @@ class NoisyMax:
             raise ConfigurationError(f"bound={self.bound}: scores would overflow; use a coarser grid for the values")
 
     @classmethod
-    def paper(cls, *, bound: int, epsilon: float, holdout: int, range_limit: int, fanout: int) -> Self:
-        """Every integer 1..bound, Laplace noise, the paper's slope."""
-        slope = squared_error_slope(holdout=holdout, range_limit=range_limit, epsilon=epsilon, fanout=fanout)
-        return cls(bound=bound, epsilon=epsilon, slope=slope, candidates=tuple(range(1, bound + 1)))
-
-    @classmethod
-    def geometric(
-        cls,
-        *,
-        bound: int,
-        epsilon: float,
-        holdout: int,
-        range_limit: int,
-        fanout: int,
-        tightness: float = FILTER_TIGHTNESS,
+    def of(
+        cls, *, bound: int, epsilon: float, holdout: int, range_limit: int, fanout: int, adaptive: bool = True
     ) -> Self:
-        """A public geometric grid of candidates, exponential noise, ``tightness`` times the paper's slope.
+        """Return ToPS's threshold.
 
-        Fewer candidates and one-sided noise both lower the largest noise among the losers; both are public choices.
+        Not adaptive, as published: every integer 1..bound, Laplace noise, the paper's slope.  Adaptive, for the causal
+        filter: a geometric grid of candidates, exponential noise, a part of the slope.  Fewer candidates and one-sided
+        noise both lower the largest noise among the losers.  All of these are public choices.
         """
         slope = squared_error_slope(holdout=holdout, range_limit=range_limit, epsilon=epsilon, fanout=fanout)
+        if not adaptive:
+            return cls(bound=bound, epsilon=epsilon, slope=slope, candidates=tuple(range(1, bound + 1)))
         grid = np.unique(np.rint(np.geomspace(1, bound, GEOMETRIC_CANDIDATES)).astype(np.int64))
-        candidates = tuple(int(theta) for theta in grid)
-        return cls(bound=bound, epsilon=epsilon, slope=tightness * slope, candidates=candidates, one_sided=True)
+        slope, candidates = FILTER_TIGHTNESS * slope, tuple(grid.tolist())
+        return cls(bound=bound, epsilon=epsilon, slope=slope, candidates=candidates, one_sided=True)
 
     def ranks(self, values: Ints) -> Ints:
-        """Return int64[n]: how many candidates lie below each value, which is all that is kept of it."""
+        """Return int64[n]: how many candidates lie below each value.  Nothing else is kept of a value."""
         clamped = np.clip(np.asarray(values, dtype=np.int64), 0, self.bound)
         return np.searchsorted(np.asarray(self.candidates, dtype=np.int64), clamped, side="left").astype(np.int64)
 

@@ -2,14 +2,13 @@
 
     values 1..m ──NoisyMax──▶ theta        values m+1.. ──clip──▶ leaves ──Hierarchy──▶ released leaf sums ──▶ filter
 
-``adaptive=False`` is the published algorithm with its slips corrected; the default adds, all argued in
-docs/guarantees/tops.md and tops-filter.md: one-sided noise on a geometric grid for theta, an adaptive split of epsilon
-over the layers, and the causal filter.  Algorithm 1 with smoothing: leaves are sums of b^s values and h - s layers
-remain.
+``adaptive=False`` is the published algorithm with its errors corrected: Algorithm 1 with smoothing, where leaves are sums
+of b^s values and h - s layers remain.  The default adds one-sided noise on a geometric grid for theta, an adaptive split
+of epsilon over the layers, and the causal filter.  docs/guarantees/tops.md and tops-filter.md have the arguments.
 
 Privacy: pure epsilon, event level: neighbours replace the value of one event at a public position of one stream.  theta
 depends on the first m values only and each later value lies in one tree only, so the parts compose in parallel.  There
-is no guarantee for a user with several events.  Within a tree the stream must not react to what is published of it.
+is no guarantee for a user with several events.  Within a tree the stream must not react to its own published sums.
 """
 
 import struct
@@ -19,49 +18,31 @@ from functools import cached_property
 from typing import Self
 
 import numpy as np
-import numpy.typing as npt
 
-from susurrus.mechanisms.errors import ConfigurationError
+from susurrus.mechanisms.errors import ConfigurationError, Refusal
 from susurrus.mechanisms.kalman import BlockBank, mixture_weights
 from susurrus.mechanisms.stream.addresses import AddressedNoise, Floats, Ints
 from susurrus.mechanisms.stream.allocation import Allocation, block_layer, block_noise
 from susurrus.mechanisms.stream.hierarchy import Hierarchy, choose_smoothing
+from susurrus.mechanisms.stream.releases import Releases, joined
 from susurrus.mechanisms.stream.smoothers import Smoother
 from susurrus.mechanisms.stream.threshold import NoisyMax
 
-STATE_VERSION = 1
+STATE_VERSION = 2
+"""1 also held a smoother."""
 MOST_HELD = 512
 """Held-out values kept as they came; more are kept as a histogram."""
 _NO_INTS = np.zeros(0, dtype=np.int64)
 _NO_FLOATS = np.zeros((0, 0))
 _HEAD = struct.Struct("<BqqqqdBIIIIII")
-
-
-@dataclass(frozen=True, slots=True)
-class LeafReleases:
-    """Complete leaves of one stream, in order; value grid units, positions count from 0 over all events of the stream.
-
-    leaf_sum, running: int64[n], plain; running_error: float64[n], of the noise in running; shares: menu entry per leaf;
-    filtered, filtered_error: float64[n], posterior of the running sum, where a leaf completes a block, else nan.
-    """
-
-    last_position: Ints
-    leaf_sum: Ints
-    leaf_error: Floats
-    running: Ints
-    running_error: Floats
-    entry: Ints
-    filtered: Floats
-    filtered_error: Floats
-
-    def __len__(self) -> int:
-        return len(self.leaf_sum)
+_KINDS = ("<u4", "<u4", "<u4", "<i8", "<f8")
+"""Of the arrays behind the head: held, ranks, counts, open leaves, evidence.  The filter's bytes follow."""
 
 
 @dataclass
 class StreamState:
-    """One stream.  theta = 0: still collecting; then ``held`` (ranks as they came) and the sparse histogram
-    ``ranks``, ``counts`` are what Noisy Max needs.
+    """One stream.  theta = 0: it still collects ``held`` (ranks as they came) and the sparse histogram ``ranks``,
+    ``counts`` for Noisy Max.
 
     position: events seen.  partial: clipped sum of the open leaf.  running: released plain running sum.  variance: of
     the complete trees in it, unit (theta / epsilon)^2.  The open block's released leaves are ``open_leaves``.
@@ -81,10 +62,7 @@ class StreamState:
     filter: BlockBank | None = None
 
     def fold(self) -> None:
-        """Merge what is held: as it came while there is little, as a histogram beyond.
-
-        The same however it was batched.
-        """
+        """Merge the held ranks: up to MOST_HELD as they came, more as a histogram.  The result depends on no batch."""
         if not self.held:
             return
         held = np.concatenate(self.held) if len(self.held) > 1 else self.held[0]
@@ -99,55 +77,34 @@ class StreamState:
     def pack(self) -> bytes:
         """Return the little-endian bytes of the state."""
         self.fold()
-        held = self.held[0] if self.held else _NO_INTS
-        if not self.theta:
-            sizes = (len(held), len(self.counts), 0, 0, 0, 0)
-            head = _HEAD.pack(STATE_VERSION, self.position, 0, 0, 0, 0.0, 0, *sizes)
-            return head + b"".join(a.astype("<u4").tobytes() for a in (held, self.ranks, self.counts) if len(a))
-        kalman = self.filter.pack() if self.filter is not None else b""
-        head = _HEAD.pack(
-            STATE_VERSION,
-            self.position,
-            self.theta,
-            self.partial,
-            self.running,
-            self.variance,
-            self.entry,
-            0,
-            0,
-            len(self.open_leaves),
-            *self.evidence.shape,
-            len(kalman),
-        )
-        return head + self.open_leaves.astype("<i8").tobytes() + self.evidence.astype("<f8").tobytes() + kalman
+        bank = self.filter.pack() if self.filter is not None else b""
+        arrays = (np.concatenate([_NO_INTS, *self.held]), self.ranks, self.counts, self.open_leaves, self.evidence)
+        waiting, ranks, _, leaves, _ = map(len, arrays)
+        sizes = (waiting, ranks, leaves, *self.evidence.shape, len(bank))
+        numbers = (self.position, self.theta, self.partial, self.running, self.variance, self.entry)
+        head = _HEAD.pack(STATE_VERSION, *numbers, *sizes)
+        return head + b"".join(array.astype(kind).tobytes() for array, kind in zip(arrays, _KINDS, strict=True)) + bank
 
     @classmethod
     def unpack(cls, data: bytes, mechanism: "Tops") -> Self:
-        """Return the state packed by ``pack``.  Raises ValueError for another version."""
+        """Return the state packed by ``pack``.  Raises Refusal for another version."""
         if data[0] != STATE_VERSION:
-            raise ValueError(f"state version={data[0]}: expected {STATE_VERSION}")
-        (_, position, theta, partial, running, variance, entry, *sizes) = _HEAD.unpack_from(data)
-        waiting, counts, leaves, rows, columns, kalman = sizes
-        place = _HEAD.size
-
-        def take(count: int, kind: str) -> npt.NDArray[np.generic]:
-            nonlocal place
-            array = np.frombuffer(data, dtype=kind, count=count, offset=place)
-            place += array.nbytes
-            return array
-
-        state = cls(position, theta, partial, running, variance, entry)
-        if waiting:
-            state.held = [take(waiting, "<u4").astype(np.int64)]
-        if counts:
-            state.ranks = take(counts, "<u4").astype(np.int64)
-            state.counts = take(counts, "<u4").astype(np.int64)
-        if not theta:
-            return state
-        state.open_leaves = take(leaves, "<i8").astype(np.int64)
-        state.evidence = take(rows * columns, "<f8").astype(np.float64).reshape(rows, columns)
-        if kalman:
-            state.filter = BlockBank.unpack(data[place : place + kalman], mechanism.allocation.models)
+            raise Refusal(
+                f"stored state of a stream has version={data[0]}, not {STATE_VERSION}: run the version of Susurrus that wrote it, "
+                "or start a new epoch (susurrus ledger new-epoch)"
+            )
+        (_, *numbers, waiting, ranks, leaves, rows, columns, bank) = _HEAD.unpack_from(data)
+        state, place = cls(*numbers), _HEAD.size
+        arrays = []
+        for count, kind in zip((waiting, ranks, ranks, leaves, rows * columns), _KINDS, strict=True):
+            arrays.append(np.frombuffer(data[place : place + count * int(kind[-1])], dtype=kind))
+            place += arrays[-1].nbytes
+        *integers, evidence = arrays
+        held, state.ranks, state.counts, state.open_leaves = (array.astype(np.int64) for array in integers)
+        state.held = [held] if waiting else []
+        state.evidence = evidence.astype(np.float64).reshape(rows, columns)
+        if bank:
+            state.filter = BlockBank.unpack(data[place:], mechanism.allocation.models)
         return state
 
 
@@ -155,8 +112,7 @@ class StreamState:
 class Tops:
     """The mechanism for streams of one pipeline; all fields are public constants.
 
-    bound: values are clamped to [0, bound], value grid units.  holdout: m.  range_limit: r, the longest range that
-    queries are tuned for.  adaptive: filter and adaptive split.  Raises: ConfigurationError.
+    holdout: m, the values that theta is chosen from.  adaptive: filter and adaptive split.
     """
 
     threshold: NoisyMax
@@ -179,12 +135,19 @@ class Tops:
         smoother: Smoother = Smoother.MEAN,
         adaptive: bool = True,
     ) -> Self:
-        """ToPS with the causal filter, the adaptive split and the sharper threshold; as published if not adaptive."""
-        base = _base(range_limit, epsilon, fanout, smoothing)
+        """Return ToPS with the causal filter, the adaptive split and its own threshold; as published if not adaptive.
+
+        bound: values are clamped to [0, bound], value grid units.  range_limit: r, the longest range that queries are
+        tuned for.  smoothing: s, chosen by default.  Raises ConfigurationError.
+        """
         if not 1 <= holdout < 2**32:
             raise ConfigurationError(f"holdout={holdout}: between 1 and 2^32 values are needed for the threshold")
-        threshold_of = NoisyMax.geometric if adaptive else NoisyMax.paper
-        threshold = threshold_of(bound=bound, epsilon=epsilon, holdout=holdout, range_limit=range_limit, fanout=fanout)
+        if smoothing is None:
+            smoothing = choose_smoothing(range_limit=range_limit, epsilon=epsilon, fanout=fanout)
+        base = Hierarchy.uniform(range_limit=range_limit, smoothing=smoothing, fanout=fanout)
+        threshold = NoisyMax.of(
+            bound=bound, epsilon=epsilon, holdout=holdout, range_limit=range_limit, fanout=fanout, adaptive=adaptive
+        )
         return cls(threshold, epsilon, holdout, base, smoother, adaptive)
 
     @cached_property
@@ -208,7 +171,7 @@ class Tops:
         return StreamState()
 
     def collect(self, state: StreamState, values: Ints) -> Ints:
-        """Take in held-out values as far as they are needed; return the rest, int64[<= n]."""
+        """Take in values until the holdout is complete; return the rest, int64[<= n]."""
         head = values[: max(0, self.holdout - state.position)]
         if len(head):
             state.held.append(self.threshold.ranks(head))
@@ -216,7 +179,7 @@ class Tops:
         return values[len(head) :]
 
     def histogram(self, state: StreamState) -> Ints:
-        """Return what Noisy Max needs of the values collected, int64[candidates + 1]."""
+        """Return the ``NoisyMax.count`` of the collected values, int64[candidates + 1]."""
         result = np.zeros(len(self.threshold.candidates) + 1, dtype=np.int64)
         result[state.ranks] = state.counts
         for ranks in state.held:
@@ -238,8 +201,8 @@ class Tops:
 
     # --- phase 2 ------------------------------------------------------------------------------------------------------
 
-    def advance(self, state: StreamState, values: Ints, noise: AddressedNoise, stream: bytes) -> LeafReleases:
-        """Take in values after theta; return the leaves they complete.  How values are batched does not matter."""
+    def advance(self, state: StreamState, values: Ints, noise: AddressedNoise, stream: bytes) -> Releases:
+        """Take in values after theta; return the leaves that they complete, which do not depend on the batches."""
         leaf = self.base.leaf
         clipped = np.clip(values, 0, state.theta)
         offset = (state.position - self.holdout) % leaf
@@ -248,7 +211,7 @@ class Tops:
         complete = (offset + len(clipped)) // leaf
         if not complete:
             state.partial += int(clipped.sum())
-            return _join([])
+            return joined([])
         edges = np.arange(complete + 1) * leaf - offset
         running = np.concatenate(([0], np.cumsum(clipped)))
         sums = np.diff(running[np.maximum(edges, 0)])
@@ -257,9 +220,7 @@ class Tops:
         first = (position - self.holdout) // leaf
         return self._release(state, first, sums, noise, stream)
 
-    def _release(
-        self, state: StreamState, first: int, sums: Ints, noise: AddressedNoise, stream: bytes
-    ) -> LeafReleases:
+    def _release(self, state: StreamState, first: int, sums: Ints, noise: AddressedNoise, stream: bytes) -> Releases:
         """Add the trees' noise to leaves first.. and run the filter, tree by tree."""
         size, parts, done = self.base.leaves, [], 0
         while done < len(sums):
@@ -270,25 +231,24 @@ class Tops:
             released = sums[done : done + count] + drawn[inside : inside + count]
             parts.append(self._tree_part(state, hierarchy, first + done, inside, released))
             done += count
-        return _join(parts)
+        return joined(parts)
 
-    def _tree_part(
-        self, state: StreamState, hierarchy: Hierarchy, first: int, inside: int, released: Ints
-    ) -> LeafReleases:
+    def _tree_part(self, state: StreamState, hierarchy: Hierarchy, first: int, inside: int, released: Ints) -> Releases:
         count, unit = len(released), state.theta / self.epsilon
         running = state.running + np.cumsum(released)
         prefix = self._prefix_variances[state.entry]
         rounding = np.arange(first + 1, first + count + 1) / 12
-        error = np.sqrt((state.variance + prefix[inside + 1 : inside + count + 1]) * unit**2 + rounding)
-        part = LeafReleases(
-            last_position=self.holdout + (first + np.arange(1, count + 1)) * self.base.leaf - 1,
-            leaf_sum=released,
-            leaf_error=np.full(count, np.sqrt(prefix[1] * unit**2 + 1 / 12)),
-            running=running,
-            running_error=error,
-            entry=np.full(count, state.entry, dtype=np.int64),
-            filtered=np.full(count, np.nan),
-            filtered_error=np.full(count, np.nan),
+        begins = self.holdout + (first + np.arange(count)) * self.base.leaf
+        part = Releases(
+            first=begins,
+            last=begins + self.base.leaf - 1,
+            value=released,
+            value_error=np.full(count, np.sqrt(prefix[1] * unit**2 + 1 / 12)),
+            sum=running,
+            sum_error=np.sqrt((state.variance + prefix[inside + 1 : inside + count + 1]) * unit**2 + rounding),
+            layout=np.full(count, state.entry, dtype=np.int64),
+            filtered_sum=np.full(count, np.nan),
+            filtered_sum_error=np.full(count, np.nan),
         )
         state.running = int(running[-1])
         closes = inside + count == self.base.leaves
@@ -302,7 +262,7 @@ class Tops:
         return part
 
     def _filter_blocks(
-        self, state: StreamState, hierarchy: Hierarchy, inside: int, released: Ints, part: LeafReleases
+        self, state: StreamState, hierarchy: Hierarchy, inside: int, released: Ints, part: Releases
     ) -> None:
         assert state.filter is not None
         layer = block_layer(hierarchy)
@@ -316,7 +276,7 @@ class Tops:
         noise, variances = block_noise(hierarchy), hierarchy.subtree_variances()
         for block in range(complete):
             nodes = leaves[block * size : (block + 1) * size].astype(np.float64) * unit
-            # Block by block, so that the bits do not depend on how the values were batched.
+            # Block by block, so that the bits do not depend on the batches.
             for below, deviations in enumerate(self.allocation.deviations):
                 groups = nodes.reshape(-1, hierarchy.fanout)
                 nodes = groups.sum(axis=1)
@@ -326,23 +286,5 @@ class Tops:
             common = noise.common if first_block + block == 0 else None
             seen = state.filter.step(float(nodes[0]), own=noise.own, new_common=common)
             place = (block + 1) * size - waiting - 1
-            part.filtered[place] = seen.sum / unit
-            part.filtered_error[place] = seen.standard_error / unit
-
-
-def _base(range_limit: int, epsilon: float, fanout: int, smoothing: int | None) -> Hierarchy:
-    if smoothing is None:
-        smoothing = choose_smoothing(range_limit=range_limit, epsilon=epsilon, fanout=fanout)
-    return Hierarchy.uniform(range_limit=range_limit, smoothing=smoothing, fanout=fanout)
-
-
-def _join(parts: list[LeafReleases]) -> LeafReleases:
-    if len(parts) == 1:
-        return parts[0]
-
-    def column(name: str, kind: npt.DTypeLike) -> npt.NDArray[np.generic]:
-        return np.concatenate([np.zeros(0, dtype=kind), *(getattr(part, name) for part in parts)])
-
-    integers = {name: column(name, np.int64) for name in ("last_position", "leaf_sum", "running", "entry")}
-    floats = {name: column(name, np.float64) for name in ("leaf_error", "running_error", "filtered", "filtered_error")}
-    return LeafReleases(**integers, **floats)  # type: ignore[arg-type]
+            part.filtered_sum[place] = seen.sum / unit
+            part.filtered_sum_error[place] = seen.standard_error / unit

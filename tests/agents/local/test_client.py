@@ -168,18 +168,16 @@ class TestNothingElseLeavesTheDevice:
         while len(given) < 2 and time.monotonic() < deadline:
             time.sleep(0.05)
         client.close(0.0)
-        everything = repr(client) + str(client.counts) + repr(given) + caplog.text + repr(vars(client))
+        everything = repr([client, client.counts, given, vars(client), vars(client._connection)]) + caplog.text
         assert "31.4" not in everything
         assert given == ["_MSG_TIMED_OUT"] * 2
 
     def test_the_state_of_a_client_keeps_no_value(self, offline: ToplClient) -> None:
         offline.report(SECRET_VALUE)
         offline.report_batch([SECRET_VALUE] * 3)
-        plain = {
-            name: value
-            for name, value in vars(offline).items()
-            if not name.startswith(("_producer", "_consumer", "_thread", "_lock", "_settled", "_stopping", "_words"))
-        }
+        of_threads = ("_producer", "_consumer", "_thread", "_lock", "_settled", "_stopping", "_words", "_connection")
+        state = {**vars(offline), **vars(offline._connection)}
+        plain = {name: value for name, value in state.items() if not name.startswith(of_threads)}
         assert b"31.4" not in pickle.dumps(repr(plain).encode())
 
     def test_equal_values_give_unequal_reports(self, embedded: Broker) -> None:
@@ -247,7 +245,7 @@ def test_it_needs_numpy_and_confluent_kafka_only() -> None:
         "import sys, susurrus.agents.local.client; print(*[n for n in sys.modules if n.startswith('susurrus.agents')])"
     )
     ours = subprocess.run([sys.executable, "-c", listing], capture_output=True, text=True, check=True).stdout.split()
-    agents = {"", ".kafka", ".kafka.follow", ".local", ".local.client"}
+    agents = {"", ".kafka", ".kafka.follow", ".local", ".local.client", ".local.connection"}
     assert set(ours) == {f"susurrus.agents{name}" for name in agents}
 
 

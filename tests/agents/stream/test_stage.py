@@ -112,15 +112,15 @@ def test_tops_publishes_what_the_mechanism_releases(kafka, raw, values, tmp_path
         for number, stream in enumerate(STREAMS):
             theta, released = expected(pipeline, number, stream, values[stream])
             got = found[stream]
-            assert [row.last for row, _ in got] == released.last_position.tolist()
-            assert [row.first for row, _ in got] == (released.last_position - 3).tolist()
-            np.testing.assert_allclose([row.value.estimate for row, _ in got], released.leaf_sum * 0.5)
-            np.testing.assert_allclose([row.sum.estimate for row, _ in got], released.running * 0.5)
-            np.testing.assert_allclose([row.sum.std_error for row, _ in got], released.running_error * 0.5)
+            assert [row.last for row, _ in got] == released.last.tolist()
+            assert [row.first for row, _ in got] == (released.last - 3).tolist()
+            np.testing.assert_allclose([row.value.estimate for row, _ in got], released.value * 0.5)
+            np.testing.assert_allclose([row.sum.estimate for row, _ in got], released.sum * 0.5)
+            np.testing.assert_allclose([row.sum.std_error for row, _ in got], released.sum_error * 0.5)
             filtered = [row.filtered_sum.estimate if row.filtered_sum else np.nan for row, _ in got]
-            np.testing.assert_allclose(filtered, released.filtered * 0.5)
+            np.testing.assert_allclose(filtered, released.filtered_sum * 0.5)
             assert {row.theta for row, _ in got} == {theta * 0.5}
-            assert [row.layout for row, _ in got] == released.entry.tolist()
+            assert [row.layout for row, _ in got] == released.layout.tolist()
             assert [stamp for _, stamp in got] == [1_000_000 + row.last for row, _ in got]
         records = [ledger.decode(m.key(), m.value()) for m in kafka.read_all(pipeline.settings.topic("ledger"))]
         promises = [record for record in records if isinstance(record, ledger.EventLevel)]
@@ -164,7 +164,7 @@ def test_bad_values_go_to_the_dead_letter_topic_and_wild_ones_are_clamped(kafka,
         assert {letter.stage for letter in letters} == {"stream"}
         values = np.where(np.arange(400) % 2, 100.0, 0.0)
         _, released = expected(pipeline, 0, "a", values)
-        np.testing.assert_allclose([row.value.estimate for row, _ in found["a"]], released.leaf_sum * 0.5)
+        np.testing.assert_allclose([row.value.estimate for row, _ in found["a"]], released.value * 0.5)
 
 
 def test_pak_publishes_a_running_sum_after_every_value(kafka, tmp_path) -> None:
@@ -179,7 +179,7 @@ def test_pak_publishes_a_running_sum_after_every_value(kafka, tmp_path) -> None:
             got = [row for row, _ in found[stream]]
             assert (got[0].first, got[0].last) == (0, 1999)
             assert [(row.first, row.last) for row in got[1:]] == [(i, i) for i in range(2000, 2600)]
-            np.testing.assert_allclose([row.sum.estimate for row in got[1:]], released.running * 0.5)
-            np.testing.assert_allclose([row.value.estimate for row in got[1:]], released.step * 0.5)
+            np.testing.assert_allclose([row.sum.estimate for row in got[1:]], released.sum * 0.5)
+            np.testing.assert_allclose([row.value.estimate for row in got[1:]], released.value * 0.5)
             assert {row.theta for row in got} == {theta * 0.5}
             assert all(row.filtered_sum is None for row in got)

@@ -126,6 +126,6 @@ class TestFilter:
 
     def test_a_single_interval_is_the_plain_estimate(self) -> None:
         bank = IntervalBank()
-        first = bank.open()
-        bank.step(4.0, 2.5, 1.0)
-        assert bank.read(first).sum == pytest.approx(10.0, rel=1e-3)
+        own = bank.step(4.0, 2.5, 1.0, open_range=True)
+        assert own.sum == pytest.approx(10.0, rel=1e-3)
+        assert bank.read(0) == own

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.mechanisms.noise import NoiseSource, WindowNoise
 from susurrus.mechanisms.stream.addresses import GRID
-from susurrus.mechanisms.stream.hierarchy import Hierarchy, choose_smoothing, smoothing_for_mean
+from susurrus.mechanisms.stream.hierarchy import Hierarchy, choose_smoothing
 from tests.samples import samples
 
 
@@ -53,16 +53,6 @@ class TestConsistency:
             offline = np.linalg.lstsq(M * weight[:, None], noisy * weight, rcond=None)[0]
             online = leaves + hierarchy.consistent(raw)[tree] / GRID
             np.testing.assert_allclose(online, offline, rtol=0, atol=1e-12 * np.abs(noisy).max())
-
-    def test_leaves_regenerated_a_block_at_a_time_equal_the_whole_tree(self, hierarchy):
-        """A stream keeps the noise of layer 2 only."""
-        raw = hierarchy.draw(noise(), [b"a"], 7, 40, 0.5)
-        blocks = hierarchy.consistent_blocks(raw)
-        whole = hierarchy.consistent(raw)
-        b = hierarchy.fanout if hierarchy.layers > 1 else 1
-        for block in range(blocks.shape[1]):
-            part = hierarchy.leaf_noise(blocks[:, block : block + 1], raw[0][:, block * b : (block + 1) * b])
-            np.testing.assert_array_equal(part, whole[:, block * b : (block + 1) * b])
 
     def test_rounding_is_the_floor_of_the_exact_fraction_plus_a_half(self, hierarchy):
         raw = hierarchy.draw(noise(), [b"a"], 1, 3, 0.9)
@@ -111,7 +101,11 @@ def test_smoothing_is_the_minimum_and_leaves_a_layer(epsilon):
 
 
 def test_the_mean_smoother_deserves_larger_leaves():
-    assert [smoothing_for_mean(range_limit=2**20, epsilon=epsilon) for epsilon in (0.02, 0.05, 0.1)] == [3, 3, 3]
+    assert [choose_smoothing(range_limit=2**20, epsilon=epsilon, for_mean=True) for epsilon in (0.02, 0.05, 0.1)] == [
+        3,
+        3,
+        3,
+    ]
     assert choose_smoothing(range_limit=2**20, epsilon=0.1) == 2
 
 

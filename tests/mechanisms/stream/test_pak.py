@@ -44,12 +44,12 @@ def run(
         rest = mechanism.collect(state, batch)
         if state.position == mechanism.holdout and not state.theta:
             first = mechanism.open(state, source, b"s")
-            running.append(first.running)
-            errors.append(first.error)
+            running.append(first.sum)
+            errors.append(first.sum_error)
         if state.theta:
             part = mechanism.advance(state, rest, source, b"s")
-            running.append(part.running)
-            errors.append(part.error)
+            running.append(part.sum)
+            errors.append(part.sum_error)
         state = PakState.unpack(state.pack())
     return state, np.concatenate(running), np.concatenate(errors)
 
@@ -129,16 +129,18 @@ def test_levels_cover_powers_of_two():
 def test_steps_and_their_errors():
     state = MECHANISM.start()
     rest = MECHANISM.collect(state, series(600))
-    MECHANISM.open(state, noise(), b"s")
+    block = MECHANISM.open(state, noise(), b"s")
+    assert (block.first.tolist(), block.last.tolist(), block.value.tolist()) == ([0], [299], block.sum.tolist())
     released = MECHANISM.advance(state, rest, noise(), b"s")
-    np.testing.assert_array_equal(np.diff(released.running), released.step[1:])
-    np.testing.assert_array_equal(released.last_position, np.arange(300, 600))
+    np.testing.assert_array_equal(np.diff(released.sum), released.value[1:])
+    np.testing.assert_array_equal(released.first, np.arange(300, 600))
+    np.testing.assert_array_equal(released.last, released.first)
     for i in (1, 2, 3, 8, 64, 100):
         # Two prefixes share the nodes of one level that end at the same leaf.
         before, after = ({(level, j >> level) for level in range(7) if j >> level & 1} for j in (i - 1, i))
         scale = state.theta * MECHANISM.levels / MECHANISM.epsilon
         expected = math.sqrt(2 * len(before ^ after) * scale**2 + 1 / 12)
-        assert released.step_error[i - 1] == pytest.approx(expected)
+        assert released.value_error[i - 1] == pytest.approx(expected)
 
 
 def test_set_bits():

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from susurrus.mechanisms.errors import Refusal
 from susurrus.mechanisms.noise import NoiseSource, WindowNoise
 from susurrus.mechanisms.stream.pak import Pak
 from susurrus.mechanisms.stream.quantile import SmoothQuantile
@@ -54,6 +55,18 @@ def test_batches_restarts_and_neighbours_change_nothing(make, cuts, seed):
     assert str(released(make, rows, values, sorted(cuts), restart=True)) == str(whole)
     alone = released(make, rows[rows == 3], values[rows == 3], [], restart=False)
     assert str(alone[3]) == str(whole[3])
+
+
+@pytest.mark.parametrize("make", TABLES.values(), ids=TABLES)
+def test_the_state_of_another_version_is_refused(make):
+    table = make()
+    table.add(b"s", None, None)
+    hot, cold = table.pack_hot(np.arange(1))[0], table.pack_cold(0)
+    table.add(b"s", hot, cold)
+    version = cold if isinstance(table, TopsTable) else hot
+    older = bytes([version[0] - 1]) + version[1:]
+    with pytest.raises(Refusal, match=f"version={version[0] - 1}, not {version[0]}"):
+        table.add(b"s", hot if version is cold else older, older if version is cold else cold)
 
 
 def test_addresses_of_partitions_and_streams_differ():

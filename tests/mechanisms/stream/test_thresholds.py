@@ -145,7 +145,7 @@ def test_theta_from_the_unclipped_maximum_is_caught():
     quiet = np.full(500, 3)
     loud = quiet.copy()
     loud[0] = 1000
-    mechanism = NoisyMax.geometric(bound=1000, epsilon=1.0, holdout=500, range_limit=4096, fanout=16)
+    mechanism = NoisyMax.of(bound=1000, epsilon=1.0, holdout=500, range_limit=4096, fanout=16)
     ours = [
         mechanism.release(np.tile(mechanism.count(v), (n, 1)), noise(), streams(n)).astype(float) for v in (loud, quiet)
     ]
@@ -159,7 +159,7 @@ def test_the_slope_is_the_papers():
 
 
 def test_a_stream_keeps_its_theta_whoever_it_is_batched_with():
-    mechanism = NoisyMax.geometric(bound=100, epsilon=0.5, holdout=50, range_limit=4096, fanout=16)
+    mechanism = NoisyMax.of(bound=100, epsilon=0.5, holdout=50, range_limit=4096, fanout=16)
     rng = np.random.default_rng(0)
     counts = np.stack([mechanism.count(rng.integers(0, 100, 50)) for _ in range(4)])
     together = mechanism.release(counts, noise(), streams(4))

@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 
 from susurrus.mechanisms.noise import NoiseSource, WindowNoise
 from susurrus.mechanisms.stream.range_sums import ReleasedStream
+from susurrus.mechanisms.stream.releases import Releases
 from susurrus.mechanisms.stream.smoothers import Smoother, guess_weights, guesses
-from susurrus.mechanisms.stream.tops import LeafReleases, StreamState, Tops
+from susurrus.mechanisms.stream.tops import StreamState, Tops
 
 SETTINGS = {"bound": 100, "epsilon": 0.5, "holdout": 64, "range_limit": 4096, "fanout": 4, "smoothing": 1}
 MECHANISMS = {"default": Tops.of(**SETTINGS), "paper": Tops.of(**SETTINGS, adaptive=False)}
@@ -33,9 +34,7 @@ def run(mechanism: Tops, batches: list[np.ndarray], source: WindowNoise, *, repa
             parts.append(part)
         if repack:
             state = StreamState.unpack(state.pack(), mechanism)
-    columns = {
-        name: np.concatenate([getattr(part, name) for part in parts]) for name in LeafReleases.__dataclass_fields__
-    }
+    columns = {name: np.concatenate([getattr(part, name) for part in parts]) for name in Releases.__dataclass_fields__}
     return state, columns
 
 
@@ -56,12 +55,13 @@ class TestStateMachine:
         state, columns = run(mechanism, [values], noise())
         clipped = np.minimum(values[64:], state.theta).reshape(-1, 4).sum(axis=1)
         drawn = []
-        for tree, entry in enumerate(columns["entry"][:: mechanism.base.leaves].tolist()):
+        for tree, entry in enumerate(columns["layout"][:: mechanism.base.leaves].tolist()):
             hierarchy = mechanism.menu[entry]
             drawn.append(hierarchy.rounded(hierarchy.draw(noise(), [b"s"], tree, state.theta, mechanism.epsilon))[0])
-        np.testing.assert_array_equal(columns["leaf_sum"], clipped + np.concatenate(drawn))
-        np.testing.assert_array_equal(columns["running"], np.cumsum(columns["leaf_sum"]))
-        np.testing.assert_array_equal(columns["last_position"], 64 + 4 * np.arange(1, 1025) - 1)
+        np.testing.assert_array_equal(columns["value"], clipped + np.concatenate(drawn))
+        np.testing.assert_array_equal(columns["sum"], np.cumsum(columns["value"]))
+        np.testing.assert_array_equal(columns["last"], 64 + 4 * np.arange(1, 1025) - 1)
+        np.testing.assert_array_equal(columns["first"], columns["last"] - 3)
 
     def test_every_menu_entry_spends_epsilon_once(self, mechanism):
         for hierarchy in mechanism.menu:
@@ -94,9 +94,9 @@ def test_a_value_of_the_holdout_changes_theta_only_and_a_later_one_its_tree_only
     other[64 + 700] += 5
     state, one = run(mechanism, [values], noise())
     _, two = run(mechanism, [other], noise())
-    changed = np.flatnonzero(one["leaf_sum"] != two["leaf_sum"])
+    changed = np.flatnonzero(one["value"] != two["value"])
     assert changed.tolist() == [700 // 4]
-    moved = two["leaf_sum"] - one["leaf_sum"]
+    moved = two["value"] - one["value"]
     assert 0 < moved[changed[0]] <= state.theta
 
 
@@ -112,8 +112,8 @@ class TestErrorBars:
         for number in range(streams):
             values = series(length, seed=number)
             state, columns = run(mechanism, [values], noise(f"stream-{number}"))
-            trees = [mechanism.menu[entry] for entry in columns["entry"][:: mechanism.base.leaves].tolist()]
-            released = ReleasedStream(state.theta, mechanism.epsilon, columns["leaf_sum"], trees, mechanism.smoother)
+            trees = [mechanism.menu[entry] for entry in columns["layout"][:: mechanism.base.leaves].tolist()]
+            released = ReleasedStream(state.theta, mechanism.epsilon, columns["value"], trees, mechanism.smoother)
             result.append((released, np.minimum(values[64:], state.theta), columns))
         return result
 
@@ -124,7 +124,7 @@ class TestErrorBars:
             estimate, error = released.plain(first, last)
             exact = np.array([truth[a:b].sum() for a, b in zip(first, last, strict=True)])
             ratios.append((estimate - exact) / error)
-            running.append((columns["running"] - truth.reshape(-1, 4).sum(axis=1).cumsum()) / columns["running_error"])
+            running.append((columns["sum"] - truth.reshape(-1, 4).sum(axis=1).cumsum()) / columns["sum_error"])
         assert 0.7 < np.std(np.array(ratios)) < 1.3
         assert 0.8 < np.std(np.array(running)[:, [0, 10, 100, 300, 500]]) < 1.2
 
@@ -136,7 +136,7 @@ class TestErrorBars:
             exact = np.array([truth[a:b].sum() for a, b in zip(first, last, strict=True)])
             ratios.append((estimate - exact) / error)
             gains.append([np.square(estimate - exact).mean(), np.square(released.plain(first, last)[0] - exact).mean()])
-            at = np.flatnonzero(~np.isnan(columns["filtered"]))
+            at = np.flatnonzero(~np.isnan(columns["filtered_sum"]))
             assert len(at) == 2048 // (4 * 4 ** (MECHANISMS["default"].base.layers - 2))
         assert 0.5 < np.std(np.array(ratios)) < 1.4
         better, plain = np.mean(gains, axis=0)
@@ -155,24 +155,22 @@ def test_filtered_running_sum_of_the_agent_is_the_readers():
     mechanism = Tops.of(bound=100, epsilon=0.5, holdout=64, range_limit=64, fanout=4, smoothing=1)
     assert mechanism.base.layers == 2
     state, columns = run(mechanism, [series(64 + 64)], noise())
-    trees = [mechanism.menu[entry] for entry in columns["entry"][:: mechanism.base.leaves].tolist()]
-    released = ReleasedStream(state.theta, mechanism.epsilon, columns["leaf_sum"], trees, mechanism.smoother)
+    trees = [mechanism.menu[entry] for entry in columns["layout"][:: mechanism.base.leaves].tolist()]
+    released = ReleasedStream(state.theta, mechanism.epsilon, columns["value"], trees, mechanism.smoother)
     last = np.arange(4, 65, 4)
     mean, error = released.filtered(np.zeros(16, dtype=np.int64), last)
-    np.testing.assert_allclose(columns["filtered"], mean, rtol=1e-6)
-    np.testing.assert_allclose(columns["filtered_error"], error, rtol=1e-4)
+    np.testing.assert_allclose(columns["filtered_sum"], mean, rtol=1e-6)
+    np.testing.assert_allclose(columns["filtered_sum_error"], error, rtol=1e-4)
 
 
 def test_reading_later_records_does_not_change_an_answer():
     mechanism = MECHANISMS["default"]
     state, columns = run(mechanism, [series(64 + 4096)], noise())
-    trees = [mechanism.menu[entry] for entry in columns["entry"][:: mechanism.base.leaves].tolist()]
+    trees = [mechanism.menu[entry] for entry in columns["layout"][:: mechanism.base.leaves].tolist()]
 
     def answer(leaves: int) -> np.ndarray:
         part = trees[: -(-leaves // mechanism.base.leaves)]
-        released = ReleasedStream(
-            state.theta, mechanism.epsilon, columns["leaf_sum"][:leaves], part, mechanism.smoother
-        )
+        released = ReleasedStream(state.theta, mechanism.epsilon, columns["value"][:leaves], part, mechanism.smoother)
         return released.filtered(np.array([10, 100]), np.array([1000, 777]))[0]
 
     np.testing.assert_allclose(answer(256), answer(1024), rtol=1e-9)

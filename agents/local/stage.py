@@ -1,0 +1,58 @@
+"""What collect and server share: public time intervals, the Square Wave of phase 1, how far a partition has come."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from susurrus.agents.kafka.offset import Offset
+from susurrus.agents.local.settings import LocalSettings
+from susurrus.agents.runtime.services import Services
+from susurrus.agents.runtime.stage import Stage
+from susurrus.mechanisms.calendar import Interval
+from susurrus.mechanisms.local.wave import SquareWave
+from susurrus.topics.report_totals import BUCKETS
+
+BEFORE = Interval(-(1 << 62))
+"""Before every interval that a source can tick."""
+
+
+@dataclass(frozen=True, slots=True)
+class Intervals:
+    """Public time intervals of `length` ms since the Unix epoch."""
+
+    length: int
+
+    def at(self, moment: int) -> Interval:
+        """The interval of a moment in ms."""
+        return Interval(moment // self.length)
+
+    def start(self, interval: Interval) -> int:
+        """Its first ms."""
+        return interval * self.length
+
+    def end(self, interval: Interval) -> int:
+        """The first ms after it."""
+        return self.start(interval) + self.length
+
+
+class LocalStage(Stage):
+    """A stage that counts phase 1 reports by output bucket and closes intervals."""
+
+    services: Services[LocalSettings]
+
+    def __init__(self, services: Services[LocalSettings], partition: int) -> None:
+        super().__init__(services, partition)
+        local = services.settings.local
+        self._intervals = Intervals(local.interval)
+        self._wave = SquareWave(local.epsilon, local.bound, local.scale)
+        self._taken = self._committed = Offset(-1)
+        self._closed = BEFORE
+        self._first_phase = np.zeros(BUCKETS, np.int64)
+
+    def report(self) -> dict[str, Any]:
+        """Counters, and the last of the pipeline's trigger intervals that has closed as a whole, once there is one."""
+        facts = super().report()
+        if self._closed > BEFORE:
+            facts["interval"] = self.services.calendar.interval_at(self._intervals.end(self._closed)) - 1
+        return facts
