@@ -24,7 +24,7 @@ from susurrus.agents.histogram.columns import Kept
 from susurrus.agents.histogram.interval_stage import IntervalStage
 from susurrus.agents.histogram.intervals import ordered
 from susurrus.agents.histogram.services import HistogramServices
-from susurrus.agents.histogram.user_lists import KEYS, NUMBERS, KeyNumbers, block_of, keys_of, measure
+from susurrus.agents.histogram.user_lists import KEYS, NUMBERS, KeyNumbers, block_of, keys_of, measure, rows_of
 from susurrus.agents.kafka.offset import Offset
 from susurrus.agents.runtime.commit import Commit, Output
 from susurrus.agents.runtime.store import Store
@@ -61,7 +61,7 @@ class Bound(IntervalStage[ByUserBlock]):
         self._columns = services.settings.layout
         self._partitions = services.settings.topics.bounded_partitions
         # A user's key list holds hashes. Two keys with one hash are one key to the caps, here and in what is stored: a collision
-        # makes that user's caps tighter and concerns no other user. The hashes are keyed, so that nobody can look for collisions.
+        # makes that user's caps tighter and concerns no other user. The hashes are keyed, so no user can search for collisions.
         self._hash_key = blake2b(services.secret, person=b"susurrus-bound", digest_size=32).digest()
         self._declared = frozenset(services.settings.declared_keys)
         self._lists = services.strategy.lists
@@ -287,7 +287,7 @@ class Bound(IntervalStage[ByUserBlock]):
         if self._declared:
             # What is published has a unit already; a lag of the whole window leaves the declared keys alone public.
             unit[(unit == 0) & np.array([key in self._declared for key in keys], np.bool_)] = WEIGHT_ONE
-        sums = measure(self._store, _USERS + ordered(window), puts, _ENTRY, self._lists, numbers, unit)
+        sums = measure(rows_of(self._store, _USERS + ordered(window), puts), _ENTRY, self._lists, numbers, unit)
         return self._outputs(block_of(self.partition, interval, start, keys, sums, len(self._columns.measured)))
 
     def _outputs(self, block: BoundedBlock) -> list[Output]:

@@ -4,7 +4,7 @@ Decodes whole fetches, decides window and interval of every record once, packs t
 partition, and closes intervals with ticks in the same transaction. It is the only stage that looks at a wall clock (clock.py).
 Partition 0 also looks whether the raw topic has grown (growth.py).
 
-A record whose schema cannot be had yet is held (patience.py), and so is all that was fetched behind it: as if not yet read.
+A record whose schema is not known yet is held (formats/waiting.py), and so is everything behind it, as if it were not read yet.
 """
 
 import contextlib
@@ -254,7 +254,7 @@ class Route(Stage):
     def commits(self, now: int) -> Iterator[Commit]:
         """One commit for everything packed, with a tick if a boundary was passed."""
         clock = self._clock
-        # While a leader is being elected, nobody answers. A cut of the next round is as good.
+        # While a leader is being elected, no broker answers. A cut of the next round serves as well.
         with contextlib.suppress(KafkaException):
             self._ask_for_cut(now)
         self._look_for_growth(now)

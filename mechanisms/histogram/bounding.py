@@ -78,7 +78,7 @@ class Bounding:
 
     Where published keys take no rank (`lag`), weights and ranks depend on the output published before as well, which is
     the same for both neighbours once it is fixed: docs/guarantees/adaptive.md. A rank that was taken is never given
-    back, neither when its key is published later nor at all: given back, the ranks of one user add up beyond their norm.
+    back, also not when its key is published later. Otherwise the ranks of one user would add up beyond their norm.
     """
 
     def __init__(

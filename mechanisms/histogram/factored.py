@@ -237,8 +237,11 @@ def counts_users(column: Column, plan: Plan) -> bool:
     return column.kind == "users" or (column.kind == "count" and plan.max_records_per_key == 1)
 
 
-def split_delta(plan: Plan) -> Guarantee:
-    """delta = delta_G(mu, epsilon) + delta_selection, which is the sum of beta over a user's keys; 0 without discovery."""
+def budget_of(plan: Plan) -> Guarantee:
+    """What a plan's epsilon and delta pay for: `mu` for all Gaussian noise together, `delta_selection` for all thresholds.
+
+    delta = delta_G(mu, epsilon) + delta_selection. The latter is the sum of beta over a user's keys; 0 without discovery.
+    """
     gaussian = plan.delta * plan.gaussian_delta_fraction if plan.discover else plan.delta
     mu = gaussian_mu(plan.epsilon, gaussian)
     return Guarantee(

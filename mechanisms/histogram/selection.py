@@ -4,7 +4,7 @@
     instantaneous test   (B y)_t                >= height + tau_t        catches a burst
     matched filter       sum_{s<=t} g_s y_s     >= its height + tau'_t   21-31 % lower for steady keys; g = cumsum(c)
 
-The true gate (more than mu distinct users) is what hides a key nobody else brought; the tests make its opening
+The true gate (more than mu distinct users) hides a key that no other user brought. The tests make its opening
 deniable: each of the 2 T tests may fail with probability beta / (2 T). Argument: docs/guarantees/selection.md.
 """
 

@@ -51,8 +51,8 @@ class ListWeights:
     """What the keys of one user's list weigh in the closing measurement; a pure function of list and public units.
 
     Privacy: one user's weights have a squared norm of at most `unknown_square` on keys that are not public, and of at most
-    `public_square` on the others (both in units of 2^-40), whatever the list and whatever is public; of the keys that are not
-    public, at most `keys` get positive weight.
+    `public_square` on the others (both in units of 2^-40), for every list and every set of public keys. Of the keys that are
+    not public, at most `keys` get positive weight.
     """
 
     def __init__(self, *, keys: int, max_keys: int, column: int = 0) -> None:
