@@ -159,8 +159,8 @@ class WindowNoise:
 def grid_units(scale: float, bits: int) -> float:
     """The scale of noise in units of 2^-bits. Raises ConfigurationError where it cannot be drawn.
 
-    Mechanisms call this when they are built: were it found out by the first key that needs a draw, the halt itself would tell
-    that there is one.
+    Mechanisms call this when they are built. If only the first key that needs a draw found it out, the halt itself would tell
+    that there is such a key.
     """
     unit = scale * 2.0**bits
     if not (0 <= bits <= 62 and 0 < unit <= MAX_SCALE):

@@ -49,7 +49,7 @@ class Placed:
 
 
 class Clock:
-    """Follows one source. What a kind does not say is as for a live topic whose intervals are closed by the cut alone."""
+    """Follows one source. The defaults are those of a live topic whose intervals are closed by the cut alone."""
 
     kind: ClassVar[str]
     meaning: ClassVar[str]

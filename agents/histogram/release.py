@@ -71,7 +71,7 @@ class Release(IntervalStage[BoundedBlock]):
         return {**meta, "charges_sent": []}, position
 
     def resume(self, store: Store, meta: dict[str, Any], position: Offset) -> None:
-        """The intervals, and what the ledger and the public topics say has been published. Raises as below."""
+        """The intervals, and what the ledger and the public topics say has been published. Raises NotYet and Refusal as below."""
         super().resume(store, meta, position)
         services = self.services
         self._noise = services.noise_source()
@@ -83,8 +83,8 @@ class Release(IntervalStage[BoundedBlock]):
     def _compare_with_public(self) -> None:
         """Refuse to go on from a state that is older than what has been published: an older copy was put back.
 
-        Progress is written in the transaction that closes its interval. So a state has all that was published before its owner
-        fenced the owners before it. Another owner may have published since then. So the first time that a record is ahead, the
+        Progress is written in the transaction that closes its interval. So a state knows all that was published until its owner
+        fenced the earlier owners. Another owner may have published since then. So when a record is ahead for the first time, the
         task starts again and fences that owner: raises NotYet. Raises Refusal where the same record is still ahead after that.
         """
         public, ledger = self.services.public_progress, self.services.ledger

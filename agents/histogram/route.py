@@ -14,6 +14,7 @@ from operator import attrgetter
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from confluent_kafka import KafkaException
 
 from susurrus.agents.formats import decoder_of
@@ -34,9 +35,12 @@ from susurrus.mechanisms.histogram.bounding import Bounding, UserKeys
 from susurrus.topics import by_user as by_user_codec
 from susurrus.topics import ledger as ledger_codec
 from susurrus.topics.by_user import ByUserBlock
+from susurrus.topics.packing import Int64s
 from susurrus.topics.partitioner import partition as partition_of
 from susurrus.topics.raw import RawColumns, RawDecoder
 from susurrus.topics.reason import Reason
+
+Rows = npt.NDArray[np.intp]
 
 _OFFSET, _TIMESTAMP, _TIMESTAMP_TYPE = map(attrgetter, ("offset", "timestamp", "timestamp_type"))
 
@@ -188,7 +192,7 @@ class Route(Stage):
         first_interval = window * self._calendar.intervals_per_window
         reason = columns.reason
 
-        def refuse(rows: Any, why: Reason) -> None:
+        def refuse(rows: npt.NDArray[np.bool_], why: Reason) -> None:
             reason[rows & (reason == Reason.OK)] = why
 
         refuse(placed.too_far | (event_time > stamps + self._max_future), Reason.IN_FUTURE)
@@ -231,7 +235,7 @@ class Route(Stage):
                 pieces = by_user_codec.split(block.take(chosen), self.services.max_record_bytes)
                 self._blocks.setdefault(number, []).extend(by_user_codec.encode(piece) for piece in pieces)
 
-    def _without_over_cap(self, rows: Any, columns: RawColumns, interval: Any, window: Any) -> Any:
+    def _without_over_cap(self, rows: Rows, columns: RawColumns, interval: Int64s, window: Int64s) -> Rows:
         """Rows without those that bound would drop with any history: so one user cannot fill the pipeline.
 
         Caps are monotone. A record that is over C or m because of its user's records of one interval in this batch is over it
