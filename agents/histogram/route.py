@@ -226,14 +226,14 @@ class Route(Stage):
             keys=columns.keys,
             values=columns.values,
         )
-        target = partition_of(columns.users, self._partitions)[columns.user[rows]]
-        order = np.argsort(target, kind="stable")
-        bounds = np.searchsorted(target[order], np.arange(self._partitions + 1))
-        for number in range(self._partitions):
-            chosen = rows[order[bounds[number] : bounds[number + 1]]]
-            if len(chosen):
-                pieces = by_user_codec.split(block.take(chosen), self.services.max_record_bytes)
-                self._blocks.setdefault(number, []).extend(by_user_codec.encode(piece) for piece in pieces)
+        self._add(block, rows)
+
+    def _add(self, block: ByUserBlock, rows: Rows) -> None:
+        """Add rows of a block to the records of the next commit, by partition."""
+        target = partition_of(block.users, self._partitions)[block.user[rows]]
+        for number in np.unique(target).tolist():
+            pieces = by_user_codec.split(block.take(rows[target == number]), self.services.max_record_bytes)
+            self._blocks.setdefault(number, []).extend(by_user_codec.encode(piece) for piece in pieces)
 
     def _without_over_cap(self, rows: Rows, columns: RawColumns, interval: Int64s, window: Int64s) -> Rows:
         """Rows without those that bound would drop with any history: so one user cannot fill the pipeline.
