@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from susurrus.agents.histogram.columns import Kept
+from susurrus.agents.histogram.feedback import PublishedKeys
 from susurrus.agents.histogram.interval_stage import IntervalStage
 from susurrus.agents.histogram.intervals import ordered
 from susurrus.agents.histogram.services import HistogramServices
@@ -34,6 +35,7 @@ from susurrus.agents.runtime.ticks import Written
 from susurrus.mechanisms.calendar import Interval, WindowIndex, WindowStart
 from susurrus.mechanisms.errors import Refusal
 from susurrus.mechanisms.histogram.bounding import WEIGHT_ONE
+from susurrus.mechanisms.histogram.user_lists import ListWeights
 from susurrus.topics import bounded as bounded_codec
 from susurrus.topics import by_user as by_user_codec
 from susurrus.topics.bounded import BoundedBlock
@@ -58,6 +60,8 @@ class Bound(IntervalStage[ByUserBlock]):
     def __init__(self, services: HistogramServices, partition: int) -> None:
         super().__init__(services, partition)
         self._bounding = services.strategy.bounding
+        if (self._bounding.lag is None) != (services.published_keys is None):
+            raise RuntimeError("published keys must be read exactly where the strategy has a lag")
         self._columns = services.settings.layout
         self._partitions = services.settings.topics.bounded_partitions
         # A user's key list holds hashes. Two keys with one hash are one key to the caps, here and in what is stored: a collision
@@ -127,14 +131,19 @@ class Bound(IntervalStage[ByUserBlock]):
         if self._intervals.outgrows(self._max_rows):
             yield self._spill()
 
+    def _feedback(self, interval: Interval) -> tuple[PublishedKeys, Interval] | None:
+        """The published keys, and the interval up to which those count for this one; None where no published key does."""
+        published_keys, lag = self.services.published_keys, self._bounding.lag
+        if published_keys is None or lag is None or interval - lag < self._first_interval:
+            return None
+        return published_keys, Interval(interval - lag)
+
     def _knows_published_keys(self, interval: Interval) -> bool:
         """Whether all published keys are known that the records of an interval depend on."""
-        published_keys, lag = self.services.published_keys, self._bounding.lag
-        if published_keys is None or lag is None:
+        feedback = self._feedback(interval)
+        if feedback is None or feedback[0].complete(feedback[1]):
             return True
-        needed = Interval(interval - lag)
-        if needed < self._first_interval or published_keys.complete(needed):
-            return True
+        published_keys, needed = feedback
         self._waiting = published_keys.unreadable
         if not self._waiting:
             behind = ", ".join(map(str, published_keys.behind(needed)[:8]))
@@ -154,12 +163,8 @@ class Bound(IntervalStage[ByUserBlock]):
 
     def _public(self, window: WindowStart, interval: Interval, keys: list[bytes]) -> npt.NDArray[np.bool_]:
         """bool[n]: keys that the window's readers know, at trigger t: declared, or published at a trigger up to t - lag."""
-        published_keys, lag = self.services.published_keys, self._bounding.lag
-        if published_keys is None or lag is None:
-            raise RuntimeError("strategy with a lag, but nothing reads the published keys")
-        known = np.zeros(len(keys), np.bool_)
-        if (decided := Interval(interval - lag)) >= self._first_interval:
-            known = published_keys.known(window, decided, keys)
+        feedback = self._feedback(interval)
+        known = np.zeros(len(keys), np.bool_) if feedback is None else feedback[0].known(window, feedback[1], keys)
         if self._declared:
             known |= np.array([key in self._declared for key in keys], np.bool_)
         return known
@@ -171,8 +176,8 @@ class Bound(IntervalStage[ByUserBlock]):
         outputs: list[Output] = []
         if blocks:
             puts, outputs = self._bound(interval, blocks)
-        if self._next_last_interval(interval) == interval:
-            outputs += self._measure_lists(interval, dict(puts))
+        if self._lists is not None and self._next_last_interval(interval) == interval:
+            outputs += self._measure_lists(self._lists, interval, dict(puts))
         self._written.count(outputs)
         outputs += self._written.ticks(interval)
         self._intervals.close(interval)
@@ -250,21 +255,17 @@ class Bound(IntervalStage[ByUserBlock]):
         )
         return found, code_of.astype(np.int32)[cell]
 
-    def _measure_lists(self, interval: Interval, puts: dict[bytes, bytes]) -> list[Output]:
+    def _measure_lists(self, lists: ListWeights, interval: Interval, puts: dict[bytes, bytes]) -> list[Output]:
         """The measurement of the users' lists of the window that ends with this interval; puts: what this very commit writes."""
-        published_keys, lag = self.services.published_keys, self._bounding.lag
-        if published_keys is None or lag is None or self._lists is None:
-            raise RuntimeError("strategy that measures the users' lists, but nothing reads the published keys")
         window = self._calendar.oldest_open(interval)
         start = self._calendar.window_start(window)
         numbers, keys = keys_of(self._store, window, puts)
-        unit = np.zeros(len(keys), np.int64)
-        if (decided := Interval(interval - lag)) >= self._first_interval:
-            unit = published_keys.units(start, decided, keys)
+        feedback = self._feedback(interval)
+        unit = np.zeros(len(keys), np.int64) if feedback is None else feedback[0].units(start, feedback[1], keys)
         if self._declared:
             # What is published has a unit already; a lag of the whole window leaves the declared keys alone public.
             unit[(unit == 0) & np.array([key in self._declared for key in keys], np.bool_)] = WEIGHT_ONE
-        sums = measure(rows_of(self._store, _USERS + ordered(window), puts), ENTRY, self._lists, numbers, unit)
+        sums = measure(rows_of(self._store, _USERS + ordered(window), puts), ENTRY, lists, numbers, unit)
         return self._outputs(block_of(self.partition, interval, start, keys, sums, len(self._columns.measured)))
 
     def _outputs(self, block: BoundedBlock) -> list[Output]:
