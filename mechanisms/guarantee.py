@@ -1,6 +1,6 @@
 """What a mechanism promises: the numbers, the unit and the neighbour relation, in one value and one sentence.
 
-Every strategy carries one; `ledger.py` composes them; the ledger topic and `susurrus demo` print them.
+Every strategy has one. spend.py composes them, the ledger topic keeps them, and `susurrus config check` prints them.
 """
 
 from dataclasses import asdict, dataclass

@@ -128,25 +128,23 @@ class WindowNoise:
         self, labels: npt.NDArray[np.uint8], first: int, last: int, *, sigma: float = 1.0, bits: int = 20
     ) -> npt.NDArray[np.int64]:
         """N(0, sigma^2) rounded to multiples of 2^-bits, in units of 2^-bits; int64[k, last - first + 1]."""
-        return self._draw(labels, first, last, sigma, bits, _normal_magnitude, normal_tail)
+        return self._draw(labels, first, last, grid_units(sigma, bits), _normal_magnitude, normal_tail)
 
     def laplace(
         self, labels: npt.NDArray[np.uint8], first: int, last: int, *, scale: float = 1.0, bits: int = 20
     ) -> npt.NDArray[np.int64]:
         """Laplace of the given scale rounded to multiples of 2^-bits, in those units; int64[k, last - first + 1]."""
-        return self._draw(labels, first, last, scale, bits, _exponential_magnitude, exponential_tail)
+        return self._draw(labels, first, last, grid_units(scale, bits), _exponential_magnitude, exponential_tail)
 
     def _draw(
         self,
         labels: npt.NDArray[np.uint8],
         first: int,
         last: int,
-        scale: float,
-        bits: int,
+        unit: float,
         magnitude: Callable[[npt.NDArray[np.float64]], npt.NDArray[np.float64]],
         tail: Callable[[Decimal], Decimal],
     ) -> npt.NDArray[np.int64]:
-        unit = grid_units(scale, bits)
         draws = last - first + 1
         out = np.empty((len(labels), draws), np.int64)
         rows = max(1, _CHUNK // max(1, draws))
@@ -159,8 +157,8 @@ class WindowNoise:
 def grid_units(scale: float, bits: int) -> float:
     """The scale of noise in units of 2^-bits. Raises ConfigurationError where it cannot be drawn.
 
-    Mechanisms call this when they are built: were it found out by the first key that needs a draw, the halt itself would tell
-    that there is one.
+    Mechanisms call this when they are built. If only the first key that needs a draw found it out, the halt itself would tell
+    that there is such a key.
     """
     unit = scale * 2.0**bits
     if not (0 <= bits <= 62 and 0 < unit <= MAX_SCALE):

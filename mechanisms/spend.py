@@ -36,7 +36,7 @@ class Spend:
         """This and `times` further mechanisms of the given guarantee, on data that may include the same user."""
         if times < 0:
             raise ValueError(f"times={times}: must not be negative")
-        # Rounded against us: 2^-50 is more than the two roundings of this line.
+        # Rounded up: 2^-50 is more than the two roundings of this line.
         return Spend(
             (self.mu_squared + times * guarantee.mu**2) * (1 + 2.0**-50),
             (self.delta_selection + times * guarantee.delta_selection) * (1 + 2.0**-50),

@@ -13,35 +13,37 @@ State keys: ``u`` window user -> caps, and those of intervals.py and user_lists.
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import chain
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from susurrus.agents.histogram.columns import Kept
+from susurrus.agents.histogram.feedback import PublishedKeys
 from susurrus.agents.histogram.interval_stage import IntervalStage
 from susurrus.agents.histogram.intervals import ordered
 from susurrus.agents.histogram.services import HistogramServices
-from susurrus.agents.histogram.user_lists import KEYS, NUMBERS, KeyNumbers, block_of, keys_of, measure
+from susurrus.agents.histogram.user_caps import ENTRY, pack, unpack
+from susurrus.agents.histogram.user_lists import KEYS, NUMBERS, KeyNumbers, block_of, keys_of, measure, rows_of
 from susurrus.agents.kafka.offset import Offset
 from susurrus.agents.runtime.commit import Commit, Output
 from susurrus.agents.runtime.store import Store
 from susurrus.agents.runtime.ticks import Written
 from susurrus.mechanisms.calendar import Interval, WindowIndex, WindowStart
 from susurrus.mechanisms.errors import Refusal
-from susurrus.mechanisms.histogram.bounding import WEIGHT_ONE, UserKeys
+from susurrus.mechanisms.histogram.bounding import WEIGHT_ONE
+from susurrus.mechanisms.histogram.user_lists import ListWeights
 from susurrus.topics import bounded as bounded_codec
 from susurrus.topics import by_user as by_user_codec
 from susurrus.topics.bounded import BoundedBlock
 from susurrus.topics.by_user import ByUserBlock
+from susurrus.topics.packing import Int64s
 from susurrus.topics.partitioner import partition as partition_of
 
 _USERS = b"u"
-_ENTRY = np.dtype([("hash", "<u8"), ("count", "<u4")])
-_UNRANKED = np.uint32(1 << 31)
-"""Flag in an entry's count: the key was public when the user brought it first."""
 _FORMAT = 3
 """Of the stored caps and the meta record. Each meta record names it, since state of another format would be read as other caps."""
 
@@ -58,10 +60,12 @@ class Bound(IntervalStage[ByUserBlock]):
     def __init__(self, services: HistogramServices, partition: int) -> None:
         super().__init__(services, partition)
         self._bounding = services.strategy.bounding
+        if (self._bounding.lag is None) != (services.published_keys is None):
+            raise RuntimeError("published keys must be read exactly where the strategy has a lag")
         self._columns = services.settings.layout
         self._partitions = services.settings.topics.bounded_partitions
         # A user's key list holds hashes. Two keys with one hash are one key to the caps, here and in what is stored: a collision
-        # makes that user's caps tighter and concerns no other user. The hashes are keyed, so that nobody can look for collisions.
+        # makes that user's caps tighter and concerns no other user. The hashes are keyed, so no user can search for collisions.
         self._hash_key = blake2b(services.secret, person=b"susurrus-bound", digest_size=32).digest()
         self._declared = frozenset(services.settings.declared_keys)
         self._lists = services.strategy.lists
@@ -127,14 +131,19 @@ class Bound(IntervalStage[ByUserBlock]):
         if self._intervals.outgrows(self._max_rows):
             yield self._spill()
 
+    def _feedback(self, interval: Interval) -> tuple[PublishedKeys, Interval] | None:
+        """The published keys, and the interval up to which those count for this one; None where no published key does."""
+        published_keys, lag = self.services.published_keys, self._bounding.lag
+        if published_keys is None or lag is None or interval - lag < self._first_interval:
+            return None
+        return published_keys, Interval(interval - lag)
+
     def _knows_published_keys(self, interval: Interval) -> bool:
         """Whether all published keys are known that the records of an interval depend on."""
-        published_keys, lag = self.services.published_keys, self._bounding.lag
-        if published_keys is None or lag is None:
+        feedback = self._feedback(interval)
+        if feedback is None or feedback[0].complete(feedback[1]):
             return True
-        needed = Interval(interval - lag)
-        if needed < self._first_interval or published_keys.complete(needed):
-            return True
+        published_keys, needed = feedback
         self._waiting = published_keys.unreadable
         if not self._waiting:
             behind = ", ".join(map(str, published_keys.behind(needed)[:8]))
@@ -154,12 +163,8 @@ class Bound(IntervalStage[ByUserBlock]):
 
     def _public(self, window: WindowStart, interval: Interval, keys: list[bytes]) -> npt.NDArray[np.bool_]:
         """bool[n]: keys that the window's readers know, at trigger t: declared, or published at a trigger up to t - lag."""
-        published_keys, lag = self.services.published_keys, self._bounding.lag
-        if published_keys is None or lag is None:
-            raise RuntimeError("strategy with a lag, but nothing reads the published keys")
-        known = np.zeros(len(keys), np.bool_)
-        if (decided := Interval(interval - lag)) >= self._first_interval:
-            known = published_keys.known(window, decided, keys)
+        feedback = self._feedback(interval)
+        known = np.zeros(len(keys), np.bool_) if feedback is None else feedback[0].known(window, feedback[1], keys)
         if self._declared:
             known |= np.array([key in self._declared for key in keys], np.bool_)
         return known
@@ -171,8 +176,8 @@ class Bound(IntervalStage[ByUserBlock]):
         outputs: list[Output] = []
         if blocks:
             puts, outputs = self._bound(interval, blocks)
-        if self._next_last_interval(interval) == interval:
-            outputs += self._measure_lists(interval, dict(puts))
+        if self._lists is not None and self._next_last_interval(interval) == interval:
+            outputs += self._measure_lists(self._lists, interval, dict(puts))
         self._written.count(outputs)
         outputs += self._written.ticks(interval)
         self._intervals.close(interval)
@@ -192,66 +197,42 @@ class Bound(IntervalStage[ByUserBlock]):
     # ---- the pass over one interval --------------------------------------------------------------------------------------
 
     def _bound(self, interval: Interval, blocks: list[ByUserBlock]) -> tuple[list[tuple[bytes, bytes]], list[Output]]:
-        # Caps go by source, then by raw offset. The log has the blocks of one source in the order of their offsets.
-        blocks = sorted(blocks, key=lambda block: block.source)
-        user, users = _joined([block.user for block in blocks], [block.users for block in blocks])
-        key, keys = _joined([block.key for block in blocks], [block.keys for block in blocks])
-        window_start = np.concatenate([block.window for block in blocks])
-        values = np.concatenate([block.values for block in blocks])
-        windows, window = np.unique(window_start, return_inverse=True)
-        member = user.astype(np.int64) * len(windows) + window
-        if len(windows) == 1:
-            members, member = np.arange(len(users), dtype=np.int64), user.astype(np.int64)
-        else:
-            members, member = np.unique(member, return_inverse=True)
-        order = np.argsort(member, kind="stable")
-        member, key, window, values = member[order], key[order], window[order], values[order]
-
-        numbers = [self._calendar.window_at(start) for start in windows.tolist()]
-        prefixes = [_USERS + ordered(number) for number in numbers]
-        if len(windows) == 1:
-            prefix = prefixes[0]
-            state_keys = [prefix + name for name in users]
-        else:
-            state_keys = [prefixes[m % len(windows)] + users[m // len(windows)] for m in members.tolist()]
-        hashes, code = self._coded(numbers, window.astype(np.int64), keys, key.astype(np.int64))
-        rows = self._store.get(state_keys)
-        state, old_hashes = _unpack(rows, hashes)
-        triggers = np.array([self._calendar.trigger(number, interval) for number in numbers], np.int32)
+        """(what to store, outputs): the records of the interval within the caps, added up per key."""
+        records = _Records.of(blocks)
+        starts = [WindowStart(start) for start in records.windows.tolist()]
+        windows = [self._calendar.window_at(start) for start in starts]
+        state_keys = records.named([_USERS + ordered(window) for window in windows])
+        hashes, code = self._coded(windows, records)
+        state, old_hashes = unpack(self._store.get(state_keys), hashes)
+        triggers = np.array([self._calendar.trigger(window, interval) for window in windows], np.int32)
         public = None
         if self._bounding.lag is not None:
-            public = np.stack([self._public(WindowStart(start), interval, keys) for start in windows.tolist()])[
-                window, key
-            ]
+            by_window = np.stack([self._public(start, interval, records.keys) for start in starts])
+            public = by_window[records.window, records.key]
         result = self._bounding.close(
-            member.astype(np.int32),
-            code,
-            triggers[(members % len(windows)).astype(np.intp)],
-            state,
-            public,
+            records.member.astype(np.int32), code, triggers[records.members % len(windows)], state, public
         )
         changed = np.flatnonzero(result.state.kept != state.kept)
-        puts = _pack(state_keys, changed, result.state, np.concatenate([hashes, old_hashes]), len(hashes))
+        puts = pack(state_keys, changed, result.state, np.concatenate([hashes, old_hashes]), len(hashes))
         if self._numbers is not None:
             puts += self._numbers.kept(hashes[code[result.first]])
         kept = int(result.kept.sum())
-        self.counters["taken"] += len(member)
+        self.counters["taken"] += len(records.member)
         self.counters["kept"] += kept
-        self.counters["capped"] += len(member) - kept
+        self.counters["capped"] += len(records.member) - kept
         if not kept:
             return puts, []
 
         rows_kept = np.flatnonzero(result.kept)
-        cell = window[rows_kept].astype(np.int64) * len(keys) + key[rows_kept]
+        cell = records.cell[rows_kept]
         by_cell = np.argsort(cell, kind="stable")
-        cells, starts = np.unique(cell[by_cell], return_index=True)
-
-        gathered = Kept(rows=rows_kept[by_cell], starts=starts, first=result.first, values=values)
+        cells, begins = np.unique(cell[by_cell], return_index=True)
+        gathered = Kept(rows=rows_kept[by_cell], starts=begins, first=result.first, values=records.values)
         block = BoundedBlock(
             partition=self.partition,
             interval=interval,
-            window=windows[cells // len(keys)],
-            keys=[keys[i] for i in (cells % len(keys)).tolist()],
+            window=records.windows[cells // len(records.keys)],
+            keys=[records.keys[i] for i in (cells % len(records.keys)).tolist()],
             users=gathered.total((result.first & (result.weight > 0)).astype(np.int64)),
             weight=gathered.total(result.weight),
             sums=self._columns.aggregate(gathered),
@@ -259,35 +240,32 @@ class Bound(IntervalStage[ByUserBlock]):
         return puts, self._outputs(block)
 
     def _coded(
-        self, windows: list[WindowIndex], window: npt.NDArray[np.int64], keys: list[bytes], key: npt.NDArray[np.int64]
+        self, windows: list[WindowIndex], records: "_Records"
     ) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int32]]:
-        """(what state holds for the batch's keys, ascending; int32[n] each row's place in it)."""
+        """(what state holds for the keys, ascending; int32[n] each record's place in it)."""
+        keys = records.keys
         if self._numbers is None:
             digests = b"".join([blake2b(name, digest_size=8, key=self._hash_key).digest() for name in keys])
             found, code_of = np.unique(np.frombuffer(digests, "<u8"), return_inverse=True)
-            return found, code_of.astype(np.int32)[key]
-        cells, cell = np.unique(window * len(keys) + key, return_inverse=True)
+            return found, code_of.astype(np.int32)[records.key]
+        cells, cell = np.unique(records.cell, return_inverse=True)
         of_window = [windows[i] for i in (cells // len(keys)).tolist()]
         found, code_of = np.unique(
             self._numbers.of(of_window, [keys[i] for i in (cells % len(keys)).tolist()]), return_inverse=True
         )
         return found, code_of.astype(np.int32)[cell]
 
-    def _measure_lists(self, interval: Interval, puts: dict[bytes, bytes]) -> list[Output]:
+    def _measure_lists(self, lists: ListWeights, interval: Interval, puts: dict[bytes, bytes]) -> list[Output]:
         """The measurement of the users' lists of the window that ends with this interval; puts: what this very commit writes."""
-        published_keys, lag = self.services.published_keys, self._bounding.lag
-        if published_keys is None or lag is None or self._lists is None:
-            raise RuntimeError("strategy that measures the users' lists, but nothing reads the published keys")
         window = self._calendar.oldest_open(interval)
         start = self._calendar.window_start(window)
         numbers, keys = keys_of(self._store, window, puts)
-        unit = np.zeros(len(keys), np.int64)
-        if (decided := Interval(interval - lag)) >= self._first_interval:
-            unit = published_keys.units(start, decided, keys)
+        feedback = self._feedback(interval)
+        unit = np.zeros(len(keys), np.int64) if feedback is None else feedback[0].units(start, feedback[1], keys)
         if self._declared:
             # What is published has a unit already; a lag of the whole window leaves the declared keys alone public.
             unit[(unit == 0) & np.array([key in self._declared for key in keys], np.bool_)] = WEIGHT_ONE
-        sums = measure(self._store, _USERS + ordered(window), puts, _ENTRY, self._lists, numbers, unit)
+        sums = measure(rows_of(self._store, _USERS + ordered(window), puts), ENTRY, lists, numbers, unit)
         return self._outputs(block_of(self.partition, interval, start, keys, sums, len(self._columns.measured)))
 
     def _outputs(self, block: BoundedBlock) -> list[Output]:
@@ -304,6 +282,59 @@ class Bound(IntervalStage[ByUserBlock]):
         return outputs
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Records:
+    """The records of one interval in the order of the caps: by member, which is a user in a window, source and raw offset.
+
+    windows: int64[W], their starts. members: int64[U], number of the user * W + number of the window, ascending.
+    member, window, key: int64[n], places in `members`, `windows` and `keys`. values: int64[n, fields].
+    """
+
+    windows: Int64s
+    users: list[bytes]
+    keys: list[bytes]
+    members: Int64s
+    member: Int64s
+    window: Int64s
+    key: Int64s
+    values: Int64s
+
+    @classmethod
+    def of(cls, blocks: list[ByUserBlock]) -> Self:
+        """The records of blocks in log order."""
+        # The log has the blocks of one source in the order of their offsets.
+        blocks = sorted(blocks, key=lambda block: block.source)
+        user, users = _joined([block.user for block in blocks], [block.users for block in blocks])
+        key, keys = _joined([block.key for block in blocks], [block.keys for block in blocks])
+        values = np.concatenate([block.values for block in blocks])
+        windows, window = np.unique(np.concatenate([block.window for block in blocks]), return_inverse=True)
+        if len(windows) == 1:
+            members, member = np.arange(len(users), dtype=np.int64), user.astype(np.int64)
+        else:
+            members, member = np.unique(user.astype(np.int64) * len(windows) + window, return_inverse=True)
+        order = np.argsort(member, kind="stable")
+        return cls(
+            windows=windows,
+            users=users,
+            keys=keys,
+            members=members,
+            member=member[order],
+            window=window[order].astype(np.int64),
+            key=key[order].astype(np.int64),
+            values=values[order],
+        )
+
+    @property
+    def cell(self) -> Int64s:
+        """int64[n]: number of the window * number of keys + number of the key."""
+        return self.window * len(self.keys) + self.key
+
+    def named(self, prefixes: list[bytes]) -> list[bytes]:
+        """The state key of each member. prefixes: of each window."""
+        number = len(prefixes)
+        return [prefixes[member % number] + self.users[member // number] for member in self.members.tolist()]
+
+
 def _joined(codes: list[npt.NDArray[np.int32]], items: list[list[bytes]]) -> tuple[npt.NDArray[np.int32], list[bytes]]:
     """Codes of several blocks, each into its own list, as codes into one list of distinct items."""
     if len(codes) == 1:
@@ -316,45 +347,3 @@ def _joined(codes: list[npt.NDArray[np.int32]], items: list[list[bytes]]) -> tup
         renumbered = np.array(list(map(number.__getitem__, block_items)), np.int32)
         parts.append(renumbered[block_codes])
     return np.concatenate(parts), distinct
-
-
-def _unpack(rows: list[bytes | None], hashes: npt.NDArray[np.uint64]) -> tuple[UserKeys, npt.NDArray[np.uint64]]:
-    """Stored caps as columns. Keys in ``hashes``, sorted, get their place there as a code; entry i of others has code -1 - i."""
-    present = [row or b"" for row in rows]
-    lengths = np.array(list(map(len, present)), np.int64) // _ENTRY.itemsize
-    indptr = np.concatenate(([0], np.cumsum(lengths)))
-    entries = np.frombuffer(b"".join(present), _ENTRY)
-    # A user's kept records are those of its keys together.
-    count = entries["count"] & ~_UNRANKED
-    counted = np.concatenate(([0], np.cumsum(count, dtype=np.int64)))
-    kept = counted[indptr[1:]] - counted[indptr[:-1]]
-    stored = np.ascontiguousarray(entries["hash"])
-    at = np.minimum(np.searchsorted(hashes, stored), len(hashes) - 1)
-    code = np.where(hashes[at] == stored, at, -1 - np.arange(len(entries))).astype(np.int32)
-    state = UserKeys(
-        indptr=indptr,
-        key=code,
-        count=count.astype(np.int32),
-        unranked=(entries["count"] & _UNRANKED) != 0,
-        kept=kept,
-    )
-    return state, stored
-
-
-def _pack(
-    state_keys: list[bytes],
-    changed: npt.NDArray[np.intp],
-    state: UserKeys,
-    hashes: npt.NDArray[np.uint64],
-    batch_keys: int,
-) -> list[tuple[bytes, bytes]]:
-    """Rows to store of the changed users; ``hashes``: of the batch's keys, then of the entries that codes -1 - i point to."""
-    entries = np.empty(len(state.key), _ENTRY)
-    entries["hash"] = hashes[np.where(state.key >= 0, state.key, batch_keys - 1 - state.key)]
-    entries["count"] = state.count.astype(np.uint32) | np.where(state.unranked, _UNRANKED, np.uint32(0))
-    body = entries.tobytes()
-    bounds = state.indptr * _ENTRY.itemsize
-    if len(changed) < len(state_keys):
-        state_keys = [state_keys[i] for i in changed.tolist()]
-    ranges = zip(bounds[changed].tolist(), bounds[changed + 1].tolist(), strict=True)
-    return [(key, body[start:end]) for key, (start, end) in zip(state_keys, ranges, strict=True)]

@@ -1,5 +1,5 @@
-"""The kinds of clocks: one class a kind, which knows all that is particular to it. A clock follows one source of the raw topic: it
-says which interval a record belongs to, and when the source has passed a boundary.
+"""The kinds of clocks, one class each. A clock follows one source of the raw topic: it says which interval a record belongs to,
+and when the source has passed a boundary.
 
 A record's interval depends on its own stamp and on public instants only. A kind says
 - how the raw topic is stamped (``accepts``), which is checked against every batch's time stamp type
@@ -46,11 +46,10 @@ class Placed:
     interval: Int64
     clamped: int
     too_far: Bools
-    closed: Interval
 
 
 class Clock:
-    """Follows one source. What a kind does not say is as for a live topic whose intervals are closed by the cut alone."""
+    """Follows one source. The defaults are those of a live topic whose intervals are closed by the cut alone."""
 
     kind: ClassVar[str]
     meaning: ClassVar[str]
@@ -60,7 +59,7 @@ class Clock:
     live: ClassVar[bool] = True
     """Whether records arrive while they happen. Otherwise the topic is an archive, which ends and may not grow."""
     forgeable: ClassVar[bool] = False
-    """Whether producers choose the stamps, so that a stamp may not decide where everybody's records begin."""
+    """Whether producers choose the stamps. Then no stamp may decide where the records of all users begin."""
     cut_first: ClassVar[bool] = False
     """Whether a cut that is due must be asked for before records are placed, because it says what "now" is."""
 
@@ -85,7 +84,7 @@ class Clock:
         if cls.forgeable and isinstance(start.from_, int):
             yield (
                 f'start.from = "{format_time(start.from_)}": is looked up by time stamps, and producers choose these with '
-                f'clock.kind = "{cls.kind}", so one forged stamp could decide which of everybody\'s records count; use "latest", '
+                f'clock.kind = "{cls.kind}", so one forged stamp could decide which records of all users count; use "latest", '
                 'or "earliest" with start.first_window'
             )
 
@@ -104,8 +103,8 @@ class Clock:
         if timestamp_type not in self.accepts:
             fits = next((kind for kind, clock in CLOCKS.items() if clock.accepts == (timestamp_type,)), Broker.kind)
             raise Refusal(
-                f"topic={topic} partition={partition} offset={offset} is stamped by {_STAMPED.get(timestamp_type, 'nobody')}, but "
-                f'clock.kind="{self.kind}": set clock.kind="{fits}" in a pipeline of a new name, or restore the topic\'s '
+                f"topic={topic} partition={partition} offset={offset} is stamped by {_STAMPED.get(timestamp_type, 'no clock')}, "
+                f'but clock.kind="{self.kind}": set clock.kind="{fits}" in a pipeline of a new name, or restore the topic\'s '
                 "message.timestamp.type"
             )
 
@@ -113,26 +112,26 @@ class Clock:
         """Intervals of the records of one batch, in log order; moves ``closed`` as the records themselves close intervals."""
         interval = self._calendar.interval(stamps)
         if not len(stamps):
-            return Placed(interval, 0, np.zeros(0, np.bool_), self.closed)
+            return Placed(interval, 0, np.zeros(0, np.bool_))
         closing = self._closing(stamps, offsets, place=f"topic={topic} partition={partition}")
-        first_behind = [int(np.searchsorted(offsets, cut.offset)) for cut in self.cuts.ahead]
-        for cut, at in zip(self.cuts.ahead, first_behind, strict=True):
-            closing[at:] = np.maximum(closing[at:], cut.interval)
+        cuts = [(int(np.searchsorted(offsets, cut.offset)), cut.interval) for cut in self.cuts.ahead]
+        for behind, cut_interval in cuts:
+            closing[behind:] = np.maximum(closing[behind:], cut_interval)
         # A record can close intervals for those behind it and, being itself beyond the boundary, is not touched by its own close.
         passed = np.maximum.accumulate(np.maximum(closing, self.closed))
-        too_far = self._too_far(interval, passed, first_behind)
+        too_far = self._too_far(interval, passed, cuts)
         clamped = interval <= passed
         interval = np.where(clamped, passed + 1, interval)
         self.closed = Interval(int(passed[-1]))
-        return Placed(interval, int(clamped.sum()), too_far, self.closed)
+        return Placed(interval, int(clamped.sum()), too_far)
 
     def _closing(self, stamps: Int64, offsets: Int64, *, place: str) -> Int64:
         """int64[n]: the last interval that each record closes by its stamp. place: the partition, for messages."""
         return np.full(len(stamps), _NEVER, np.int64)
 
-    def _too_far(self, interval: Int64, passed: Int64, first_behind: Sequence[int]) -> Bools:
-        """bool[n]: stamps too far ahead. passed: int64[n], closed at each record. first_behind: of each cut ahead, the first record
-        behind it."""
+    def _too_far(self, interval: Int64, passed: Int64, cuts: Sequence[tuple[int, Interval]]) -> Bools:
+        """bool[n]: stamps too far ahead. passed: int64[n], closed at each record. cuts: (first record behind it, interval) of those
+        ahead."""
         return np.zeros(len(interval), np.bool_)
 
     def moved(self, position: Offset) -> None:
@@ -170,11 +169,11 @@ class Producer(Clock):
     forgeable = True
     cut_first = True
 
-    def _too_far(self, interval: Int64, passed: Int64, first_behind: Sequence[int]) -> Bools:
+    def _too_far(self, interval: Int64, passed: Int64, cuts: Sequence[tuple[int, Interval]]) -> Bools:
         # What is before a cut had been appended when that cut was asked for; the caller asks for one before it places.
         known = passed.copy()
-        for cut, at in zip(reversed(self.cuts.ahead), reversed(first_behind), strict=True):
-            known[:at] = np.maximum(passed[:at], cut.interval)
+        for behind, cut_interval in reversed(cuts):
+            known[:behind] = np.maximum(passed[:behind], cut_interval)
         ahead = -(-(self._settings.max_ahead + self._settings.idle_grace) // self._calendar.trigger_every) + 1
         return interval > known + 1 + ahead
 
@@ -196,8 +195,8 @@ class Replay(Clock):
         """An archive must say where it begins and ends."""
         if clock.until is None:
             yield (
-                f'clock.until: is missing; with clock.kind = "{cls.kind}" say where the archive ends, so that nobody\'s last '
-                "record decides which triggers are published"
+                f'clock.until: is missing; with clock.kind = "{cls.kind}" say where the archive ends, so that no record '
+                "decides which triggers are published"
             )
         elif start.first_window is not None and clock.until <= start.first_window:
             yield f'clock.until = "{format_time(clock.until)}": is not after start.first_window; correct one of them'

@@ -1,4 +1,4 @@
-"""The kinds of published columns: one class a kind, which knows all that is particular to it.
+"""The kinds of published columns, one class each.
 
     decode     ``field``: the numeric field of a raw record, which the decoder clamps and rounds to grid units
     check      ``problems``
@@ -59,7 +59,7 @@ class Kept:
 
 @dataclass(frozen=True, kw_only=True)
 class Column:
-    """One column as it is configured. What a kind does not say is as for a count of records."""
+    """One column as it is configured. The defaults are those of a count of records."""
 
     kind: ClassVar[str]
     meaning: ClassVar[str]

@@ -114,7 +114,7 @@ class PublishedKeys:
         )
 
     def purge_before(self) -> int:
-        """The topic's records below this offset are not needed by anybody; -1 while that is unknown.
+        """No bound needs the topic's records below this offset; -1 while that is unknown.
 
         Release closes an interval only after every bound has. So no bound asks for windows that were over by then.
         """
@@ -218,7 +218,7 @@ class PublishedKeysReader(threading.Thread):
             self.join(10.0)
 
     def run(self) -> None:
-        """Read until closed; whatever goes wrong with Kafka ends in reading the topic from its start."""
+        """Read until closed. After any failure, except of a record itself, the topic is read again from its start."""
         while not self._stopping.is_set():
             try:
                 self._read()

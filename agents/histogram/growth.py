@@ -27,7 +27,7 @@ class Growth:
         return over if over > self.looked else None
 
     def saw(self, partitions: int, interval: Interval) -> tuple[Interval, int] | None:
-        """Take up a look made when ``interval`` was over; (first interval, number of sources) where the topic has grown."""
+        """Note a look made when ``interval`` was over. Returns (first interval, number of sources) where the topic has grown."""
         grown = (Interval(self.looked + 1), partitions) if partitions > self.sources.schedule[-1][1] else None
         if grown is not None:
             self.sources.announce((grown,))

@@ -131,7 +131,7 @@ class Histogram(Pipeline[HistogramSettings]):
         return f"{first} · {charged:,} window{'' if charged == 1 else 's'} charged{others}"
 
     def check_topics(self, admin: AdminClient) -> list[str]:
-        """The raw topic as well: does it stamp its records as the clock expects?"""
+        """Check the raw topic as well: does it stamp its records as the clock expects?"""
         own = super().check_topics(admin)  # first, for it says where the raw topic is missing
         return [*_raw_topic(self.settings, admin), *own]
 

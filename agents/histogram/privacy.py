@@ -1,6 +1,6 @@
 """The section `[privacy]` of a histogram: the promise, and a section for the parameters of each strategy.
 
-The strategies come from mechanisms/histogram/registry.py, and what a section has from the strategy's `Parameters`.
+The strategies come from mechanisms/histogram/registry.py, and the settings of a section from the strategy's `Parameters`.
 """
 
 import typing

@@ -85,7 +85,7 @@ class WindowState:
         """
         counts = self.announced[partition]
         if trigger not in counts:
-            trigger = max(counts)  # compacted away; what came later is here, so it has come, too
+            trigger = max(counts)  # compacted away; later rows are here, so its own have come, too
         return sum(rows[-1].trigger >= trigger for rows in self.rows[partition].values()) >= counts[trigger]
 
     def snapshot(self) -> Snapshot | None:
@@ -128,12 +128,12 @@ class Epochs:
 
     @property
     def newest(self) -> WindowState | None:
-        """Of the epochs with a complete trigger the newest; while none has one, the newest that was announced."""
+        """The newest epoch with a complete trigger; while there is none, the newest that was announced."""
         known = [state for state in self._states.values() if state.number]
         return max(known, key=lambda state: (state.complete_trigger() is not None, state.number), default=None)
 
     def snapshot(self) -> Snapshot | None:
-        """Of the newest epoch all of whose announced rows are here."""
+        """The snapshot of the newest epoch whose announced rows are all here."""
         for state in sorted(self._states.values(), key=lambda state: state.number, reverse=True):
             found = state.snapshot() if state.number else None
             if found is not None:

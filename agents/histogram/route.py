@@ -4,7 +4,7 @@ Decodes whole fetches, decides window and interval of every record once, packs t
 partition, and closes intervals with ticks in the same transaction. It is the only stage that looks at a wall clock (clock.py).
 Partition 0 also looks whether the raw topic has grown (growth.py).
 
-A record whose schema cannot be had yet is held (patience.py), and so is all that was fetched behind it: as if not yet read.
+A record whose schema is not known yet is held (formats/waiting.py), and so is everything behind it, as if it were not read yet.
 """
 
 import contextlib
@@ -14,6 +14,7 @@ from operator import attrgetter
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from confluent_kafka import KafkaException
 
 from susurrus.agents.formats import decoder_of
@@ -34,9 +35,12 @@ from susurrus.mechanisms.histogram.bounding import Bounding, UserKeys
 from susurrus.topics import by_user as by_user_codec
 from susurrus.topics import ledger as ledger_codec
 from susurrus.topics.by_user import ByUserBlock
+from susurrus.topics.packing import Int64s
 from susurrus.topics.partitioner import partition as partition_of
 from susurrus.topics.raw import RawColumns, RawDecoder
 from susurrus.topics.reason import Reason
+
+Rows = npt.NDArray[np.intp]
 
 _OFFSET, _TIMESTAMP, _TIMESTAMP_TYPE = map(attrgetter, ("offset", "timestamp", "timestamp_type"))
 
@@ -188,7 +192,7 @@ class Route(Stage):
         first_interval = window * self._calendar.intervals_per_window
         reason = columns.reason
 
-        def refuse(rows: Any, why: Reason) -> None:
+        def refuse(rows: npt.NDArray[np.bool_], why: Reason) -> None:
             reason[rows & (reason == Reason.OK)] = why
 
         refuse(placed.too_far | (event_time > stamps + self._max_future), Reason.IN_FUTURE)
@@ -222,16 +226,16 @@ class Route(Stage):
             keys=columns.keys,
             values=columns.values,
         )
-        target = partition_of(columns.users, self._partitions)[columns.user[rows]]
-        order = np.argsort(target, kind="stable")
-        bounds = np.searchsorted(target[order], np.arange(self._partitions + 1))
-        for number in range(self._partitions):
-            chosen = rows[order[bounds[number] : bounds[number + 1]]]
-            if len(chosen):
-                pieces = by_user_codec.split(block.take(chosen), self.services.max_record_bytes)
-                self._blocks.setdefault(number, []).extend(by_user_codec.encode(piece) for piece in pieces)
+        self._add(block, rows)
 
-    def _without_over_cap(self, rows: Any, columns: RawColumns, interval: Any, window: Any) -> Any:
+    def _add(self, block: ByUserBlock, rows: Rows) -> None:
+        """Add rows of a block to the records of the next commit, by partition."""
+        target = partition_of(block.users, self._partitions)[block.user[rows]]
+        for number in np.unique(target).tolist():
+            pieces = by_user_codec.split(block.take(rows[target == number]), self.services.max_record_bytes)
+            self._blocks.setdefault(number, []).extend(by_user_codec.encode(piece) for piece in pieces)
+
+    def _without_over_cap(self, rows: Rows, columns: RawColumns, interval: Int64s, window: Int64s) -> Rows:
         """Rows without those that bound would drop with any history: so one user cannot fill the pipeline.
 
         Caps are monotone. A record that is over C or m because of its user's records of one interval in this batch is over it
@@ -254,7 +258,7 @@ class Route(Stage):
     def commits(self, now: int) -> Iterator[Commit]:
         """One commit for everything packed, with a tick if a boundary was passed."""
         clock = self._clock
-        # While a leader is being elected, nobody answers. A cut of the next round is as good.
+        # While a leader is being elected, no broker answers. A cut of the next round serves as well.
         with contextlib.suppress(KafkaException):
             self._ask_for_cut(now)
         self._look_for_growth(now)

@@ -1,12 +1,14 @@
-"""Columns of one release: increments of an interval gathered by window and key, their digest, and the rows to be published."""
+"""The columns of one trigger: the increments of an interval gathered by window and key, and the rows to be published."""
 
 from dataclasses import dataclass
-from hashlib import blake2b
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
 
 from susurrus.mechanisms.calendar import WindowStart
+from susurrus.mechanisms.histogram.strategy import Increments
+from susurrus.mechanisms.histogram.user_lists import ListSums
 from susurrus.topics.bounded import LIST_COLUMNS, BoundedBlock
 
 Int64 = npt.NDArray[np.int64]
@@ -23,6 +25,29 @@ class Gathered:
     sums: Int64
     lists: Int64 | None = None
     """(n, 3), at a last trigger: what the users' lists add, where the strategy needs them."""
+
+    @classmethod
+    def nothing(cls, columns: int) -> Self:
+        """A trigger without news."""
+        none = np.empty(0, np.int64)
+        return cls([], {}, none, none, np.empty((0, columns), np.int64))
+
+    def increments(self, keys: list[bytes], unit: Int64 | None) -> Increments:
+        """What these keys get, zeros without news. unit: int64[n] of `ListSums`, where the users' lists are measured."""
+        at = np.fromiter((self.index.get(key, -1) for key in keys), np.int64, len(keys))
+
+        def of_keys(column: Int64) -> Int64:
+            found = np.zeros((len(keys), *column.shape[1:]), np.int64)
+            found[at >= 0] = column[at[at >= 0]]
+            return found
+
+        lists = np.empty((0, LIST_COLUMNS), np.int64) if self.lists is None else self.lists
+        return Increments(
+            users=of_keys(self.users),
+            weight=of_keys(self.weight),
+            sums=of_keys(self.sums),
+            lists=None if unit is None else ListSums.of(of_keys(lists), unit),
+        )
 
 
 def gather(blocks: list[BoundedBlock], columns: int) -> dict[WindowStart, Gathered]:
@@ -49,27 +74,6 @@ def gather(blocks: list[BoundedBlock], columns: int) -> dict[WindowStart, Gather
                 np.add.at(lists, at, part.lists)
         result[start] = Gathered(keys, index, users, weight, sums, lists)
     return result
-
-
-def chain_key(secret: bytes, epoch: bytes) -> bytes:
-    """32 bytes that key the digest chain of an epoch: without the secret nobody can try a guess of an exact input on it."""
-    derived = blake2b(secret, person=b"susurrus-chain", digest_size=32).digest()
-    return blake2b(epoch, key=derived, person=b"susurrus-chain", digest_size=32).digest()
-
-
-def input_digest(news: Gathered | None, key: bytes) -> bytes:
-    """32 bytes over the sorted exact input of one trigger; length-prefixed, so that no two inputs read the same.
-
-    key: of `chain_key`. Nobody can compute it, or compare a guess with it, without the secret.
-    """
-    digest = blake2b(digest_size=32, key=key, person=b"susurrus-input")
-    if news is not None:
-        digest.update(len(news.keys).to_bytes(8, "big"))
-        digest.update(np.fromiter(map(len, news.keys), np.int64, len(news.keys)).tobytes())
-        digest.update(b"".join(news.keys))
-        for column in (news.users, news.weight, news.sums, *(() if news.lists is None else (news.lists,))):
-            digest.update(np.ascontiguousarray(column).astype("<i8").tobytes())
-    return digest.digest()
 
 
 class Rows:

@@ -10,7 +10,7 @@ state, and are never given twice.
 State keys: ``k`` window key -> number, ``i`` window number -> key.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 
 import numpy as np
@@ -37,7 +37,7 @@ class KeyNumbers:
         self._new: dict[int, tuple[WindowIndex, bytes]] = {}
 
     def of(self, windows: Sequence[WindowIndex], keys: Sequence[bytes]) -> npt.NDArray[np.uint64]:
-        """uint64[n]: numbers of distinct (window, key) pairs; new ones count only once `kept` has said so."""
+        """uint64[n]: numbers of distinct (window, key) pairs; a new one is stored only if `kept` is asked for it."""
         stored = self._store.get([NUMBERS + ordered(w) + key for w, key in zip(windows, keys, strict=True)])
         numbers = np.empty(len(keys), np.uint64)
         self._new = {}
@@ -74,10 +74,15 @@ def keys_of(store: Store, window: WindowIndex, puts: dict[bytes, bytes]) -> tupl
     return np.array(numbers, np.uint64), keys
 
 
+def rows_of(store: Store, prefix: bytes, puts: dict[bytes, bytes]) -> Iterator[list[bytes]]:
+    """The values of all state keys with a prefix, in pieces. puts: written by the commit at hand, in place of what is stored."""
+    yield [value for name, value in puts.items() if name.startswith(prefix)]
+    for items in store.scan_chunks(prefix, prefix_end(prefix), _CHUNK):
+        yield [value for name, value in items if name not in puts]
+
+
 def measure(
-    store: Store,
-    prefix: bytes,
-    puts: dict[bytes, bytes],
+    pieces: Iterable[list[bytes]],
     entry: np.dtype[np.void],
     lists: ListWeights,
     numbers: npt.NDArray[np.uint64],
@@ -85,35 +90,18 @@ def measure(
 ) -> Int64:
     """int64[keys, 3]: users, weight and public weight of every key, over all of a window's users.
 
-    prefix: of the users' rows. puts: rows that the commit at hand writes. entry: of a row; its field "hash" is a number.
-    numbers: ascending; unit: int64[keys], see `ListWeights.add_up`.
+    pieces: the users' rows. entry: of a row; its field "hash" is a number. numbers: ascending; unit: int64[keys], see
+    `ListWeights.add_up`.
     """
     sums = np.zeros((len(numbers), 3), np.int64)
-    mine = [value for name, value in puts.items() if name.startswith(prefix)]
-    if mine:
-        _add(sums, mine, entry, lists, numbers, unit)
-    for items in store.scan_chunks(prefix, prefix_end(prefix), _CHUNK):
-        rows = [value for name, value in items if name not in puts]
-        if rows:
-            _add(sums, rows, entry, lists, numbers, unit)
+    for rows in filter(None, pieces):
+        indptr = np.concatenate(([0], np.cumsum([len(row) // entry.itemsize for row in rows])))
+        held = np.frombuffer(b"".join(rows), entry)["hash"]
+        key = np.minimum(np.searchsorted(numbers, held), max(len(numbers) - 1, 0))
+        if len(held) and not (len(numbers) and np.array_equal(numbers[key], held)):
+            raise RuntimeError("a user's list names a key that has no number in its window")
+        sums += lists.add_up(indptr, key, unit)
     return sums
-
-
-def _add(
-    sums: Int64,
-    rows: list[bytes],
-    entry: np.dtype[np.void],
-    lists: ListWeights,
-    numbers: npt.NDArray[np.uint64],
-    unit: Int64,
-) -> None:
-    lengths = np.fromiter(map(len, rows), np.int64, len(rows)) // entry.itemsize
-    indptr = np.concatenate(([0], np.cumsum(lengths)))
-    held = np.frombuffer(b"".join(rows), entry)["hash"]
-    key = np.minimum(np.searchsorted(numbers, held), max(len(numbers) - 1, 0))
-    if len(held) and not (len(numbers) and np.array_equal(numbers[key], held)):
-        raise RuntimeError("a user's list names a key that has no number in its window")
-    sums += lists.add_up(indptr, key, unit)
 
 
 def block_of(

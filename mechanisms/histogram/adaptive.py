@@ -9,7 +9,7 @@ Argument and the price: docs/guarantees/adaptive.md.
 
 from dataclasses import dataclass
 
-from susurrus.mechanisms.histogram.factored import Factored, split_delta
+from susurrus.mechanisms.histogram.factored import Factored, budget_of
 from susurrus.mechanisms.histogram.plan import MAX_TRIGGERS, Plan, constant
 from susurrus.mechanisms.histogram.ranked import MAX_RANKED_KEYS, RankedParameters, ranked_design
 from susurrus.mechanisms.histogram.strategy import Need
@@ -54,7 +54,7 @@ class Adaptive(Factored):
             return DECAY**rank
 
     def __init__(self, plan: Plan) -> None:
-        budget = split_delta(plan)
+        budget = budget_of(plan)
         parameters = plan.parameters_as(Adaptive.Parameters)
         design = ranked_design(
             plan,

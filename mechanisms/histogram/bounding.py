@@ -11,6 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from susurrus.mechanisms.histogram.per_key import offsets
+
 WEIGHT_ONE = 1 << 20
 """Selection weight 1 in the units of `Bounded.weight`."""
 
@@ -76,7 +78,7 @@ class Bounding:
 
     Where published keys take no rank (`lag`), weights and ranks depend on the output published before as well, which is
     the same for both neighbours once it is fixed: docs/guarantees/adaptive.md. A rank that was taken is never given
-    back, neither when its key is published later nor at all: given back, the ranks of one user add up beyond their norm.
+    back, also not when its key is published later. Otherwise the ranks of one user would add up beyond their norm.
     """
 
     def __init__(
@@ -121,29 +123,36 @@ class Bounding:
             raise ValueError("user: codes must not decrease and must be below the number of users")
         held = np.diff(state.indptr)
         owner = np.repeat(np.arange(users, dtype=np.int64), held)
-        pair, held_pair, earlier = _pairs(user, key, owner, state)
+        pairs = _pairs(user, key, owner, state)
         start = np.searchsorted(user, user, side="left")
         # A key's first occurrence always passes the cap per key, so counting occurrences is counting kept records
         # until the user is full, after which nothing is kept anyway. The same holds for distinct keys below.
-        candidate = earlier < self.max_records_per_key
-        new_key = earlier == 0
+        candidate = pairs.earlier < self.max_records_per_key
+        new_key = pairs.earlier == 0
         distinct = _running(new_key, start) + held[user]
         if self.max_keys is not None:
-            admitted = np.zeros(int(max(pair.max(initial=-1), held_pair.max(initial=-1))) + 1, np.bool_)
-            admitted[pair[new_key]] = distinct[new_key] < self.max_keys
-            admitted[held_pair] = True
-            candidate &= admitted[pair]
+            admitted = np.zeros(pairs.number, np.bool_)
+            admitted[pairs.of_row[new_key]] = distinct[new_key] < self.max_keys
+            admitted[pairs.of_entry] = True
+            candidate &= admitted[pairs.of_row]
         kept = candidate & (_running(candidate, start) + state.kept[user] < self.max_records)
         first = kept & new_key
         taken = np.bincount(owner[~state.unranked], minlength=users)
         ranked = first if public is None else first & ~public
         weight = self._weigh(ranked, start, trigger[user], taken[user])
-        return Bounded(
-            kept=kept,
-            first=first,
-            weight=weight,
-            state=_updated(user, key, owner, kept, first, ranked, pair, held_pair, state),
+        added = np.bincount(pairs.of_row[kept], minlength=pairs.number)
+        all_owner = np.concatenate([owner, user[first].astype(np.int64)])
+        order = np.argsort(all_owner, kind="stable")  # earlier keys first, then new ones in order of occurrence
+        updated = UserKeys(
+            indptr=offsets(np.bincount(all_owner, minlength=users)),
+            key=np.concatenate([state.key, key[first]])[order].astype(np.int32),
+            count=np.concatenate([state.count + added[pairs.of_entry], added[pairs.of_row[first]]])[order].astype(
+                np.int32
+            ),
+            unranked=np.concatenate([state.unranked, ~ranked[first]])[order],
+            kept=state.kept + np.bincount(user[kept], minlength=users),
         )
+        return Bounded(kept=kept, first=first, weight=weight, state=updated)
 
     def weigh(
         self,
@@ -177,10 +186,23 @@ class Bounding:
         return weight
 
 
+@dataclass(frozen=True, slots=True)
+class _Pairs:
+    """The (user, key) pairs of a batch and of the state, numbered from 0.
+
+    of_row int64[n], of_entry int64[entries]: the pair's number; earlier int64[n]: kept or earlier records of the row's pair.
+    """
+
+    number: int
+    of_row: npt.NDArray[np.int64]
+    of_entry: npt.NDArray[np.int64]
+    earlier: npt.NDArray[np.int64]
+
+
 def _pairs(
     user: npt.NDArray[np.int32], key: npt.NDArray[np.int32], owner: npt.NDArray[np.int64], state: UserKeys
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """(id of each row's (user, key) pair, id of each state entry's pair, kept or earlier records of the row's pair)."""
+) -> _Pairs:
+    """owner: int64[entries], the user of each entry of the state."""
     entries = len(owner)
     code = np.concatenate([owner, user.astype(np.int64)]) << 32
     code += np.concatenate([state.key, key]).astype(np.int64) + (1 << 31)
@@ -195,36 +217,8 @@ def _pairs(
     index = np.empty(len(code), np.int64)
     index[order] = within
     # A state entry is the first of its pair and stands for `count` records instead of one.
-    extra = np.zeros(int(group[-1]) + 1 if len(group) else 0, np.int64)
+    number = int(group[-1]) + 1 if len(group) else 0
+    extra = np.zeros(number, np.int64)
     extra[pair[:entries]] = state.count.astype(np.int64) - 1
-    return pair[entries:], pair[:entries], index[entries:] + extra[pair[entries:]]
-
-
-def _updated(
-    user: npt.NDArray[np.int32],
-    key: npt.NDArray[np.int32],
-    owner: npt.NDArray[np.int64],
-    kept: npt.NDArray[np.bool_],
-    first: npt.NDArray[np.bool_],
-    ranked: npt.NDArray[np.bool_],
-    pair: npt.NDArray[np.int64],
-    held_pair: npt.NDArray[np.int64],
-    state: UserKeys,
-) -> UserKeys:
-    users = len(state.kept)
-    pairs = int(max(pair.max(initial=-1), held_pair.max(initial=-1))) + 1
-    added = np.bincount(pair[kept], minlength=pairs)
-    all_owner = np.concatenate([owner, user[first].astype(np.int64)])
-    all_key = np.concatenate([state.key, key[first]])
-    all_count = np.concatenate([state.count + added[held_pair], added[pair[first]]])
-    all_unranked = np.concatenate([state.unranked, ~ranked[first]])
-    order = np.argsort(all_owner, kind="stable")  # earlier keys first, then new ones in order of occurrence
-    indptr = np.zeros(users + 1, np.int64)
-    np.cumsum(np.bincount(all_owner, minlength=users), out=indptr[1:])
-    return UserKeys(
-        indptr=indptr,
-        key=all_key[order].astype(np.int32),
-        count=all_count[order].astype(np.int32),
-        unranked=all_unranked[order],
-        kept=state.kept + np.bincount(user[kept], minlength=users),
-    )
+    of_row, of_entry = pair[entries:], pair[:entries]
+    return _Pairs(number, of_row, of_entry, earlier=index[entries:] + extra[of_row])

@@ -19,7 +19,7 @@ from susurrus.mechanisms.calendar import Trigger
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.mechanisms.histogram.adaptive import Adaptive
 from susurrus.mechanisms.histogram.bounding import WEIGHT_ONE
-from susurrus.mechanisms.histogram.factored import Factored, counts_users, split_delta
+from susurrus.mechanisms.histogram.factored import Factored, budget_of, counts_users
 from susurrus.mechanisms.histogram.plan import Plan, constant
 from susurrus.mechanisms.histogram.ranked import MAX_RANKED_KEYS, ranked_design
 from susurrus.mechanisms.histogram.states import FactoredStates
@@ -94,7 +94,7 @@ class Closing(Factored):
                 'strategy="closing": measures users, and no column counts them; add a column of kind "users" '
                 "(or count at max_records_per_key=1)"
             )
-        budget = split_delta(plan)
+        budget = budget_of(plan)
         mu2 = budget.mu**2
         design = ranked_design(
             plan,
@@ -143,7 +143,7 @@ class Closing(Factored):
     ) -> Step[FactoredStates]:
         """The stream's, and at the last trigger what the lists find and refine; see `Strategy.step`.
 
-        A key that the lists find is public in this step like a declared one, whatever the stream's tests would say of it.
+        A key that the lists find is public in this step like a declared one, even if the stream's tests do not select it.
         """
         if trigger != self.plan.triggers:
             return super().step(trigger, keys, states, increments, noise, declared)
@@ -181,7 +181,7 @@ class Closing(Factored):
             for column in self.counting:
                 estimate, stream = estimates[rows, column], std_errors[rows, column] ** 2
                 # Long lists count for less than they are. What is short by more than noise explains is taken for that; both
-                # estimates are public, so is what they are compared for.
+                # estimates are public, and so is the result of the comparison.
                 short = np.maximum(estimate - again, 0)
                 bias = np.maximum(short**2 - BIAS_DEVIATIONS**2 * (stream + variance), 0)
                 share = stream / (stream + variance + bias)

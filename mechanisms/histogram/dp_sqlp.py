@@ -32,6 +32,7 @@ from susurrus.mechanisms.calendar import Trigger
 from susurrus.mechanisms.guarantee import Guarantee
 from susurrus.mechanisms.histogram import tree
 from susurrus.mechanisms.histogram.bounding import Bounding
+from susurrus.mechanisms.histogram.per_key import PerKey
 from susurrus.mechanisms.histogram.plan import Plan
 from susurrus.mechanisms.histogram.strategy import Increments, Step, Strategy, half_width
 from susurrus.mechanisms.noise import WindowNoise, grid_units
@@ -44,7 +45,7 @@ NODES_AT_ONCE = 1 << 22
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SqlpStates:
+class SqlpStates(PerKey):
     """States of k keys.
 
     origin int32: trigger of the last release, 0 before the first; due int32: trigger of the next release without new
@@ -63,16 +64,6 @@ class SqlpStates:
     def selected(self) -> npt.NDArray[np.bool_]:
         """Keys released at least once."""
         return self.origin > 0
-
-    def __len__(self) -> int:
-        return len(self.origin)
-
-    def take(self, index: npt.NDArray[np.intp]) -> "SqlpStates":
-        return SqlpStates(**{name: getattr(self, name)[index] for name in self.__slots__})
-
-    @classmethod
-    def concatenate(cls, parts: Sequence["SqlpStates"]) -> "SqlpStates":
-        return cls(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in cls.__slots__})
 
 
 class DpSqlp(Strategy[SqlpStates]):
@@ -186,23 +177,30 @@ class DpSqlp(Strategy[SqlpStates]):
         T = self.plan.triggers
         if not 1 <= trigger <= T:
             raise ValueError(f"trigger={trigger}: must be 1 to {T}")
-        users = states.users + increments.users
-        pending = states.pending + increments.sums
-        origin, due, need = states.origin.copy(), states.due.copy(), states.need.copy()
+        after = SqlpStates(
+            origin=states.origin.copy(),
+            due=states.due.copy(),
+            users=states.users + increments.users,
+            need=states.need.copy(),
+            pending=states.pending + increments.sums,
+            released=states.released.copy(),
+        )
         if self.plan.discover:
-            self._predict(trigger, keys, users, increments.users > 0, ~declared, origin, due, need, noise)
-        release = declared | (~declared & (due == trigger)) if self.plan.discover else declared.copy()
-        released = np.where(release[:, None], states.released + pending, states.released)
-        estimates, errors = self._estimate(trigger, keys, released, release, noise)
-        origin[release] = trigger
-        need[release] = users[release] = pending[release] = 0
-        due[release] = T + 1
-        states_after = SqlpStates(origin=origin, due=due, users=users, need=need, pending=pending, released=released)
-        changed = release | increments.users.astype(np.bool_) | increments.sums.any(axis=1) | (need != states.need)
+            # Only keys whose users changed or whose round is new can have another due trigger.
+            looked_at = (increments.users > 0) | (states.need == 0)
+            possible = looked_at & (after.users > self.plan.minimum_users) & (after.users >= states.need)
+            self._predict(trigger, keys, after, np.flatnonzero(possible & ~declared), noise)
+        release = declared | (after.due == trigger)
+        after.released[release] += after.pending[release]
+        estimates, errors = self._estimate(trigger, keys, after.released, release, noise)
+        after.origin[release] = trigger
+        after.need[release] = after.users[release] = after.pending[release] = 0
+        after.due[release] = T + 1
+        news = increments.users.astype(np.bool_) | increments.sums.any(axis=1)
         return Step(
-            states=states_after,
-            changed=changed | (due != states.due),
-            due=np.where(declared, 0, due).astype(np.int32),
+            states=after,
+            changed=release | news | (after.need != states.need) | (after.due != states.due),
+            due=np.where(declared, 0, after.due).astype(np.int32),
             published=release,
             estimates=estimates,
             std_errors=errors,
@@ -212,36 +210,30 @@ class DpSqlp(Strategy[SqlpStates]):
         self,
         trigger: int,
         keys: Sequence[bytes],
-        users: npt.NDArray[np.int64],
-        touched: npt.NDArray[np.bool_],
-        eligible: npt.NDArray[np.bool_],
-        origin: npt.NDArray[np.int32],
-        due: npt.NDArray[np.int32],
-        need: npt.NDArray[np.int64],
+        states: SqlpStates,
+        possible: npt.NDArray[np.intp],
         noise: WindowNoise,
     ) -> None:
         """Algorithm 3, in place: `due` becomes the first trigger >= this one that would release the key, and `need`.
 
-        Only keys with more than minimum_users users in the round are looked at, whose users changed or whose round is
-        new, and which have as many users as any remaining threshold of the round minus its noise can ask for.
+        possible: rows with as many users as any remaining threshold of their round minus its noise can ask for.
         """
-        possible = eligible & (users > self.plan.minimum_users) & (users >= need) & (touched | (need == 0))
-        for start, rows in self._batches(np.flatnonzero(possible), origin):
+        for start, rows in self._batches(possible, states.origin):
             length, now = self.plan.triggers - start, trigger - start
             labels = noise.labels(self._select, [keys[row] for row in rows])
             first = start * self.stride
             nodes = noise.normal(labels, first, first + tree.nodes(length) - 1, sigma=self.selection_sigma)
             prefix = tree.prefix_noise(nodes, length)
             margin = self.thresholds[now - 1 : length] - prefix[:, now - 1 :]
-            have = users[rows].astype(np.float64) * GRID
+            have = states.users[rows].astype(np.float64) * GRID
             tolerance = tree.relative_error(length) * float(np.abs(nodes).max(initial=0)) + 1e-2
             hit = have[:, None] >= margin
             for row, column in np.argwhere(np.abs(have[:, None] - margin) <= tolerance):
-                exact = int(users[rows[row]]) * GRID + tree.prefix_noise_exact(nodes[row], now + int(column))
+                exact = int(states.users[rows[row]]) * GRID + tree.prefix_noise_exact(nodes[row], now + int(column))
                 hit[row, column] = exact >= int(self.thresholds[now - 1 + column])
-            due[rows] = np.where(hit.any(axis=1), trigger + hit.argmax(axis=1), self.plan.triggers + 1)
+            states.due[rows] = np.where(hit.any(axis=1), trigger + hit.argmax(axis=1), self.plan.triggers + 1)
             lowest = np.ceil((margin.min(axis=1) - tolerance) / GRID).astype(np.int64)
-            need[rows] = np.maximum(lowest, 1)
+            states.need[rows] = np.maximum(lowest, 1)
 
     def _batches(
         self, rows: npt.NDArray[np.intp], origin: npt.NDArray[np.int32]

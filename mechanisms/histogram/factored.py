@@ -22,7 +22,7 @@ from susurrus.mechanisms.histogram.factorization import Factorization, power
 from susurrus.mechanisms.histogram.plan import Column, Plan
 from susurrus.mechanisms.histogram.rounding import Decoder
 from susurrus.mechanisms.histogram.selection import Selector
-from susurrus.mechanisms.histogram.states import UNKNOWN, FactoredStates, segments
+from susurrus.mechanisms.histogram.states import UNKNOWN, FactoredStates
 from susurrus.mechanisms.histogram.strategy import Increments, Step, Strategy, half_width
 from susurrus.mechanisms.noise import WindowNoise, grid_units
 
@@ -130,7 +130,6 @@ class Factored(Strategy[FactoredStates]):
         """One trigger of one chunk: see `Strategy.step`. Raises ValueError for a trigger outside 1..T."""
         if not 1 <= trigger <= self.plan.triggers:
             raise ValueError(f"trigger={trigger}: must be 1 to {self.plan.triggers}")
-        size = len(keys)
         sums = states.sums + increments.sums
         public = states.selected | declared
         due = np.where(public, 0, self.plan.triggers + 1).astype(np.int32)
@@ -138,30 +137,45 @@ class Factored(Strategy[FactoredStates]):
             after = _hidden(states, public, sums)
             changed = public & (~states.selected | (increments.sums != 0).any(axis=1))
         else:
-            open_ = _append(states, trigger, increments, ~public)
-            need = open_.need.copy()
-            candidates = np.flatnonzero(
-                ~public & (open_.users > self.plan.minimum_users) & ((need == UNKNOWN) | (open_.total >= need))
-            )
+            history = states.history.plus(trigger, np.where(public, 0, increments.weight))
+            users, need = states.users + np.where(public, 0, increments.users), states.need.copy()
+            reached = (need == UNKNOWN) | (history.totals() >= need)
+            candidates = np.flatnonzero(~public & (users > self.plan.minimum_users) & reached)
             labels = noise.labels(self._selection_mechanism, [keys[i] for i in candidates.tolist()])
-            indptr, entries = segments(open_.indptr, candidates)
-            outcome = self.selector.evaluate(
-                trigger, labels, open_.total[candidates], indptr, open_.when[entries], open_.weight[entries], noise
-            )
+            outcome = self.selector.evaluate(trigger, labels, history.take(candidates), noise)
             need[candidates] = outcome.need
             due[candidates] = np.where(outcome.selected, 0, outcome.due)
-            public = public.copy()
             public[candidates] |= outcome.selected
-            after = _close(open_, public, need, sums)
+            # Public keys keep their running totals only.
+            after = FactoredStates(
+                selected=public,
+                users=np.where(public, 0, users),
+                need=np.where(public, 0, need),
+                sums=sums,
+                history=history.without(public),
+            )
             changed = (
                 (after.selected != states.selected)
                 | (after.need != states.need)
                 | (~public & ((increments.weight != 0) | (increments.users != 0)))
                 | (increments.sums != 0).any(axis=1)
             )
+        estimates, std_errors = self._estimate(trigger, keys, sums, public, noise)
+        return Step(
+            states=after, changed=changed, due=due, published=public, estimates=estimates, std_errors=std_errors
+        )
+
+    def _estimate(
+        self,
+        trigger: int,
+        keys: Sequence[bytes],
+        sums: npt.NDArray[np.int64],
+        public: npt.NDArray[np.bool_],
+        noise: WindowNoise,
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
+        """(estimates, standard errors) of the public keys, [k, columns] each; zeros for the others."""
+        estimates, std_errors = np.zeros_like(sums), np.zeros(sums.shape, np.float64)
         shown = np.flatnonzero(public)
-        estimates = np.zeros((size, len(self.source)), np.int64)
-        std_errors = np.zeros((size, len(self.source)), np.float64)
         shown_keys = [keys[i] for i in shown.tolist()]
         for index in sorted(set(self.source)):
             value = self.values[index]
@@ -169,9 +183,7 @@ class Factored(Strategy[FactoredStates]):
             for column in (c for c, source in enumerate(self.source) if source == index):
                 estimates[shown, column] = sums[shown, column] + drawn
                 std_errors[shown, column] = value.std[trigger - 1]
-        return Step(
-            states=after, changed=changed, due=due, published=public, estimates=estimates, std_errors=std_errors
-        )
+        return estimates, std_errors
 
     def describe(self) -> dict[str, Any]:
         """Everything needed to recompute the guarantee and the standard errors; all of it public."""
@@ -225,8 +237,11 @@ def counts_users(column: Column, plan: Plan) -> bool:
     return column.kind == "users" or (column.kind == "count" and plan.max_records_per_key == 1)
 
 
-def split_delta(plan: Plan) -> Guarantee:
-    """delta = delta_G(mu, epsilon) + delta_selection, which is the sum of beta over a user's keys; 0 without discovery."""
+def budget_of(plan: Plan) -> Guarantee:
+    """What a plan's epsilon and delta pay for: `mu` for all Gaussian noise together, `delta_selection` for all thresholds.
+
+    delta = delta_G(mu, epsilon) + delta_selection. The latter is the sum of beta over a user's keys; 0 without discovery.
+    """
     gaussian = plan.delta * plan.gaussian_delta_fraction if plan.discover else plan.delta
     mu = gaussian_mu(plan.epsilon, gaussian)
     return Guarantee(
@@ -273,52 +288,6 @@ def _sigma(factorization: Factorization, bound: int, cost: float) -> float:
 def coefficient_bits(sigma: float) -> int:
     """Fractional bits of C and z: as fine as 2^-20, coarser for large noise so that draws stay below 2^34 or so."""
     return max(8, min(20, 30 - math.ceil(math.log2(sigma))))
-
-
-def _append(
-    states: FactoredStates, trigger: int, increments: Increments, hidden: npt.NDArray[np.bool_]
-) -> FactoredStates:
-    """Totals and histories with this trigger's weight added, for keys not public; sums are left alone."""
-    added = hidden & (increments.weight != 0)
-    counts = np.diff(states.indptr)
-    indptr = np.zeros(len(states) + 1, np.int64)
-    np.cumsum(counts + added, out=indptr[1:])
-    when = np.empty(int(indptr[-1]), np.int32)
-    weight = np.empty(int(indptr[-1]), np.int64)
-    old = np.arange(len(states.when)) + np.repeat(indptr[:-1] - states.indptr[:-1], counts)
-    when[old], weight[old] = states.when, states.weight
-    new = indptr[1:][added] - 1
-    when[new], weight[new] = trigger, increments.weight[added]
-    return FactoredStates(
-        selected=states.selected,
-        users=states.users + np.where(hidden, increments.users, 0),
-        total=states.total + np.where(hidden, increments.weight, 0),
-        need=states.need,
-        sums=states.sums,
-        indptr=indptr,
-        when=when,
-        weight=weight,
-    )
-
-
-def _close(
-    states: FactoredStates, public: npt.NDArray[np.bool_], need: npt.NDArray[np.int64], sums: npt.NDArray[np.int64]
-) -> FactoredStates:
-    """Public keys keep their running totals only."""
-    counts = np.diff(states.indptr)
-    stay = np.repeat(~public, counts)
-    indptr = np.zeros(len(states) + 1, np.int64)
-    np.cumsum(np.where(public, 0, counts), out=indptr[1:])
-    return FactoredStates(
-        selected=public,
-        users=np.where(public, 0, states.users),
-        total=np.where(public, 0, states.total),
-        need=np.where(public, 0, need),
-        sums=sums,
-        indptr=indptr,
-        when=states.when[stay],
-        weight=states.weight[stay],
-    )
 
 
 def _hidden(states: FactoredStates, public: npt.NDArray[np.bool_], sums: npt.NDArray[np.int64]) -> FactoredStates:

@@ -5,13 +5,16 @@ configuration, its reference page, its JSON schema and the digest all follow fro
 
 How epsilon gets from the configuration file to the noise:
 
-    agents/histogram/privacy.py   reads `[privacy] epsilon` and the section of the strategy
-    plan.py                       holds both as one `Plan`, made in `HistogramSettings.plan()`
-    the strategy's own file       splits the budget among its mechanisms; its constructor is the only place
-      (registry.py names them)    that solves for noise scales, with mechanisms/accounting.py
-    mechanisms/noise.py           draws noise of these scales, in `Strategy.step`
+    agents/histogram/privacy.py   `Promise` reads `[privacy] epsilon` and the section of the strategy
+    agents/histogram/settings.py  `HistogramSettings.plan` puts both into a `Plan`
+    agents/histogram/pipeline.py  `Histogram.strategy` gives the plan to `build_strategy` (registry.py)
+    the strategy's own file       its constructor solves for all noise scales. In a factored strategy, `budget_of` (factored.py)
+                                  turns epsilon and delta into mu; mu^2 is then shared out among the mechanisms, and
+                                  `value_mechanisms` (factored.py) and `ranked_design` (ranked.py) turn shares into sigmas
+    factored.py, selection.py     `Values` and `Selector` keep the sigma of one mechanism each
+    mechanisms/noise.py           `WindowNoise.normal` draws noise of that sigma when release calls `Strategy.step`
 
-The strategy's `guarantee` takes epsilon the other way: to the ledger, which charges it, and to the operator.
+The strategy's `guarantee` holds epsilon, too. The ledger charges it, and `susurrus config check` prints it.
 """
 
 import json

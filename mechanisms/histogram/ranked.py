@@ -135,7 +135,7 @@ def rank_weights(prior: tuple[float, ...], ranked: int) -> npt.NDArray[np.float6
 def column_weights(factorization: Factorization, weights: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
     """int64[ranks, T], units of 2^-UNIT_BITS: floor(w_i / sqrt(cc_t)), not increasing in i.
 
-    Asserted in exact fractions: sum_i max_t weight(i, t)^2 |C e_t|^2 <= |C e_1|^2, whatever triggers the keys come at.
+    Asserted in exact fractions: sum_i max_t weight(i, t)^2 |C e_t|^2 <= |C e_1|^2, for any triggers at which the keys come.
     Raises ConfigurationError if no weight is left on the grid.
     """
     columns = factorization.column_squares

@@ -4,11 +4,11 @@
     instantaneous test   (B y)_t                >= height + tau_t        catches a burst
     matched filter       sum_{s<=t} g_s y_s     >= its height + tau'_t   21-31 % lower for steady keys; g = cumsum(c)
 
-The true gate (more than mu distinct users) is what hides a key nobody else brought; the tests make its opening
+The true gate (more than mu distinct users) hides a key that no other user brought. The tests make its opening
 deniable: each of the 2 T tests may fail with probability beta / (2 T). Argument: docs/guarantees/selection.md.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -17,8 +17,8 @@ from susurrus.mechanisms.accounting import tail_quantile
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.mechanisms.histogram.bounding import WEIGHT_ONE
 from susurrus.mechanisms.histogram.factorization import Factorization
+from susurrus.mechanisms.histogram.per_key import Histories, segment_sums
 from susurrus.mechanisms.histogram.rounding import Decoder
-from susurrus.mechanisms.histogram.states import segment_sums
 from susurrus.mechanisms.noise import WindowNoise, grid_units
 
 LARGEST_NORMAL = 13.2
@@ -114,49 +114,25 @@ class Selector:
             * 2.0 ** -(20 - self._drop)
         )
 
-    def evaluate(
-        self,
-        trigger: int,
-        labels: npt.NDArray[np.uint8],
-        total: npt.NDArray[np.int64],
-        indptr: npt.NDArray[np.int64],
-        when: npt.NDArray[np.int32],
-        weight: npt.NDArray[np.int64],
-        noise: WindowNoise,
-    ) -> Outcome:
-        """Test candidates at `trigger`: keys whose gate is open, with their weight and its history (2^-20 units)."""
-        triggers = self.factorization.triggers
-        size = len(total)
+    def evaluate(self, trigger: int, labels: npt.NDArray[np.uint8], history: Histories, noise: WindowNoise) -> Outcome:
+        """Test candidates at `trigger`: keys whose gate is open, with the history of their weight (2^-20 units)."""
+        size = len(history)
         selected = np.zeros(size, np.bool_)
         need = np.empty(size, np.int64)
-        due = np.full(size, triggers + 1, np.int32)
-        rows = max(1, _ELEMENTS // triggers)
+        due = np.empty(size, np.int32)
+        history = replace(history, weight=history.weight >> self._drop)
+        rows = max(1, _ELEMENTS // self.factorization.triggers)
         for begin in range(0, size, rows):
-            part = slice(begin, min(begin + rows, size))
-            a, b = indptr[part.start], indptr[part.stop]
-            selected[part], need[part], due[part] = self._evaluate(
-                trigger,
-                labels[part],
-                total[part] >> self._drop,
-                indptr[part.start : part.stop + 1] - a,
-                when[a:b],
-                weight[a:b] >> self._drop,
-                noise,
-            )
+            part = np.arange(begin, min(begin + rows, size))
+            selected[part], need[part], due[part] = self._evaluate(trigger, labels[part], history.take(part), noise)
         return Outcome(selected, need, due)
 
     def _evaluate(
-        self,
-        trigger: int,
-        labels: npt.NDArray[np.uint8],
-        total: npt.NDArray[np.int64],
-        indptr: npt.NDArray[np.int64],
-        when: npt.NDArray[np.int32],
-        weight: npt.NDArray[np.int64],
-        noise: WindowNoise,
+        self, trigger: int, labels: npt.NDArray[np.uint8], history: Histories, noise: WindowNoise
     ) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.int64], npt.NDArray[np.int32]]:
         triggers = self.factorization.triggers
         now = trigger - 1
+        total = history.totals()
         z = noise.normal(labels, 1, triggers, sigma=self.sigma, bits=self.noise_bits)
         # What is still missing: weight units (times 2^lift) for the instantaneous test, filter units for the other.
         missing = self._threshold[now:] - self.decoder.rounded(z, trigger, triggers)
@@ -166,9 +142,8 @@ class Selector:
         lifted = total << self._lift
         selected = lifted >= missing[:, 0]
         rest = np.flatnonzero(~selected)
-        selected[rest] = (
-            self._filtered(rest, self._gain[now : now + 1], indptr, when, weight)[:, 0] >= missing_filter[rest, 0]
-        )
+        filtered = self._filtered(history.take(rest), self._gain[now : now + 1])
+        selected[rest] = filtered[:, 0] >= missing_filter[rest, 0]
         if trigger == triggers:
             return selected, np.zeros(len(total), np.int64), np.full(len(total), triggers + 1, np.int32)
         need = -(-missing[:, 1:].min(axis=1) >> self._lift)
@@ -178,48 +153,25 @@ class Selector:
         due = np.full(len(total), triggers + 1, np.int32)
         close = np.flatnonzero(~selected & (total >= need))
         if len(close):
-            reached = self._later(close, trigger, indptr, when, weight) >= missing_filter[close, 1:]
+            reached = self._later(history.take(close), trigger) >= missing_filter[close, 1:]
             reached |= lifted[close, None] >= missing[close, 1:]
             due[close] = np.where(reached.any(axis=1), trigger + 1 + reached.argmax(axis=1), triggers + 1)
         return selected, need << self._drop, due
 
-    def _filtered(
-        self,
-        index: npt.NDArray[np.intp],
-        gain: npt.NDArray[np.int64],
-        indptr: npt.NDArray[np.int64],
-        when: npt.NDArray[np.int32],
-        weight: npt.NDArray[np.int64],
-    ) -> npt.NDArray[np.int64]:
-        """int64[len(index), len(gain)]: noiseless matched filter of these keys at the triggers of `gain`'s rows."""
-        counts = np.diff(indptr)[index]
-        out = np.zeros(len(index) + 1, np.int64)
-        np.cumsum(counts, out=out[1:])
-        entries = np.arange(out[-1]) + np.repeat(indptr[:-1][index] - out[:-1], counts)
-        return segment_sums(weight[entries, None] * gain.T[when[entries] - 1], out)
+    def _filtered(self, history: Histories, gain: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """int64[k, len(gain)]: noiseless matched filter of these keys at the triggers of `gain`'s rows."""
+        return segment_sums(history.weight[:, None] * gain.T[history.when - 1], history.indptr)
 
-    def _later(
-        self,
-        index: npt.NDArray[np.intp],
-        trigger: int,
-        indptr: npt.NDArray[np.int64],
-        when: npt.NDArray[np.int32],
-        weight: npt.NDArray[np.int64],
-    ) -> npt.NDArray[np.int64]:
+    def _later(self, history: Histories, trigger: int) -> npt.NDArray[np.int64]:
         """`_filtered` at every later trigger. As a float64 product of 26-bit limbs, exact, it is many times faster."""
         gain = self._gain[trigger:, :trigger]
-        counts = np.diff(indptr)[index]
-        out = np.zeros(len(index) + 1, np.int64)
-        np.cumsum(counts, out=out[1:])
-        entries = np.arange(out[-1]) + np.repeat(indptr[:-1][index] - out[:-1], counts)
         # Negative numbers never occur: neither coefficients nor weights are below zero.
-        totals = segment_sums(weight[entries], out)
-        if totals.max(initial=0) >= 1 << _LIMB or gain.max(initial=0) >= 1 << (2 * _LIMB):
+        if history.totals().max(initial=0) >= 1 << _LIMB or gain.max(initial=0) >= 1 << (2 * _LIMB):
             step = max(1, _ELEMENTS // self.factorization.triggers // 8)
-            parts = [index[begin : begin + step] for begin in range(0, len(index), step)]
-            return np.concatenate([self._filtered(part, self._gain[trigger:], indptr, when, weight) for part in parts])
-        at = np.repeat(np.arange(len(index)), counts) * trigger + when[entries] - 1
-        dense = np.bincount(at, weights=weight[entries], minlength=len(index) * trigger).reshape(-1, trigger)
+            parts = [np.arange(begin, min(begin + step, len(history))) for begin in range(0, len(history), step)]
+            return np.concatenate([self._filtered(history.take(part), self._gain[trigger:]) for part in parts])
+        at = history.owner * trigger + history.when - 1
+        dense = np.bincount(at, weights=history.weight, minlength=len(history) * trigger).reshape(-1, trigger)
         high = dense @ (gain >> _LIMB).astype(np.float64).T
         low = dense @ (gain & ((1 << _LIMB) - 1)).astype(np.float64).T
         total: npt.NDArray[np.int64] = (high.astype(np.int64) << _LIMB) + low.astype(np.int64)

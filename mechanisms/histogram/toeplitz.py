@@ -12,7 +12,7 @@ import numpy as np
 
 from susurrus.mechanisms.accounting import Caps, joint_cost
 from susurrus.mechanisms.histogram.bounding import Bounding
-from susurrus.mechanisms.histogram.factored import USERS, Design, Factored, counts_users, split_delta, value_mechanisms
+from susurrus.mechanisms.histogram.factored import USERS, Design, Factored, budget_of, counts_users, value_mechanisms
 from susurrus.mechanisms.histogram.plan import Plan
 from susurrus.mechanisms.histogram.selection import Selector
 
@@ -28,7 +28,7 @@ class Toeplitz(Factored):
 
     def __init__(self, plan: Plan) -> None:
         keys = plan.max_records if plan.max_keys is None else min(plan.max_keys, plan.max_records)
-        budget = split_delta(plan)
+        budget = budget_of(plan)
         measured = sum(not counts_users(column, plan) for column in plan.columns)
         needs_users = plan.discover or measured < len(plan.columns)
         share = share_of_users(plan, needs_users, measured)

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from susurrus.mechanisms.histogram.bounding import WEIGHT_ONE
+from susurrus.mechanisms.histogram.per_key import PerKey
 
 UNKNOWN_NORM = 2.0
 """Squared norm of one user's weights on keys that are not public: so many such keys count in full."""
@@ -26,7 +27,7 @@ WEIGHT_CONSTANTS = (UNKNOWN_NORM, PUBLIC_NORM, KNEE, "-1/3")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ListSums:
+class ListSums(PerKey):
     """What the users' lists add to each key at the last trigger, aligned with the keys of a step.
 
     users          int64[k]  users with weight on the key, where it was not public
@@ -45,22 +46,13 @@ class ListSums:
         """sums: int64[k, 3], as `ListWeights.add_up` orders them."""
         return cls(users=sums[:, 0], weight=sums[:, 1], public_weight=sums[:, 2], unit=unit)
 
-    def take(self, index: npt.NDArray[np.intp]) -> Self:
-        """The same for some of the keys."""
-        return type(self)(
-            users=self.users[index],
-            weight=self.weight[index],
-            public_weight=self.public_weight[index],
-            unit=self.unit[index],
-        )
-
 
 class ListWeights:
     """What the keys of one user's list weigh in the closing measurement; a pure function of list and public units.
 
     Privacy: one user's weights have a squared norm of at most `unknown_square` on keys that are not public, and of at most
-    `public_square` on the others (both in units of 2^-40), whatever the list and whatever is public; of the keys that are not
-    public, at most `keys` get positive weight.
+    `public_square` on the others (both in units of 2^-40), for every list and every set of public keys. Of the keys that are
+    not public, at most `keys` get positive weight.
     """
 
     def __init__(self, *, keys: int, max_keys: int, column: int = 0) -> None:

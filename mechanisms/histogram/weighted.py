@@ -6,7 +6,7 @@ Argument and the price: docs/guarantees/weighted.md.
 
 from dataclasses import dataclass
 
-from susurrus.mechanisms.histogram.factored import Factored, split_delta
+from susurrus.mechanisms.histogram.factored import Factored, budget_of
 from susurrus.mechanisms.histogram.plan import Plan, constant
 from susurrus.mechanisms.histogram.ranked import MAX_RANKED_KEYS, RankedParameters, ranked_design
 
@@ -37,7 +37,7 @@ class Weighted(Factored):
             return float((1 + rank / 26) ** -5.738)
 
     def __init__(self, plan: Plan) -> None:
-        budget = split_delta(plan)
+        budget = budget_of(plan)
         parameters = plan.parameters_as(Weighted.Parameters)
         design = ranked_design(plan, parameters, mu_square=budget.mu**2, delta_selection=budget.delta_selection)
         super().__init__(plan, budget, design)

@@ -15,7 +15,7 @@ from pydantic import create_model
 from susurrus.agents.histogram.pipeline import Histogram
 from susurrus.agents.histogram.privacy import privacy_model
 from susurrus.agents.histogram.settings import HistogramSettings
-from susurrus.mechanisms.histogram.factored import Factored, split_delta
+from susurrus.mechanisms.histogram.factored import Factored, budget_of
 from susurrus.mechanisms.histogram.plan import Plan, constant
 from susurrus.mechanisms.histogram.ranked import RankedParameters, ranked_design
 from susurrus.mechanisms.histogram.registry import STRATEGIES
@@ -45,7 +45,7 @@ class Frugal(Factored):
             return 2.0**-rank
 
     def __init__(self, plan: Plan) -> None:
-        budget, parameters = split_delta(plan), plan.parameters_as(Frugal.Parameters)
+        budget, parameters = budget_of(plan), plan.parameters_as(Frugal.Parameters)
         super().__init__(
             plan,
             budget,

@@ -14,6 +14,7 @@ import pytest
 
 from susurrus.agents.histogram import bound, intervals, user_lists
 from susurrus.agents.histogram.bound import Bound
+from susurrus.agents.histogram.user_caps import ENTRY
 from susurrus.agents.runtime.services import Services
 from susurrus.agents.runtime.stage import NotYet
 from susurrus.agents.runtime.store import Store
@@ -818,7 +819,7 @@ def numbered(state: dict[bytes, bytes]) -> dict[int, tuple[int, bytes]]:
         (int(number), number_of(name[1:]))
         for name, row in state.items()
         if name[:1] == b"u"
-        for number in np.frombuffer(row, bound._ENTRY)["hash"]
+        for number in np.frombuffer(row, ENTRY)["hash"]
     }
     assert used == {(number, window) for number, (window, _) in by_number.items()}
     return by_number

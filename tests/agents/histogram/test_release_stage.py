@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from susurrus.agents.histogram import release as release_module
+from susurrus.agents.histogram import window_keys
 from susurrus.agents.histogram.intervals import ordered
+from susurrus.agents.histogram.publication import chain_key
 from susurrus.agents.histogram.release import Release
-from susurrus.agents.histogram.table import chain_key
 from susurrus.agents.runtime.services import Services
 from susurrus.mechanisms.errors import Refusal, ReplayMismatch
 from susurrus.mechanisms.histogram.strategy import Increments
@@ -291,7 +291,7 @@ CASES: dict[str, dict[str, Any]] = {
 def test_the_skip_index_publishes_what_a_step_over_every_key_publishes(
     case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(release_module, "_CHUNK", 3)
+    monkeypatch.setattr(window_keys, "_CHUNK", 3)
     ours = services(**CASES[case])
     rows, lists = random_rows(3), lists_of(ours, 3)
     runner = run(ours, log_of(rows, ours.config_digest, lists=lists), tmp_path / "s", seed=3)

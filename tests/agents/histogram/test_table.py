@@ -7,7 +7,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from susurrus.agents.histogram.table import Gathered, Rows, gather, input_digest
+from susurrus.agents.histogram.publication import input_digest
+from susurrus.agents.histogram.table import Gathered, Rows, gather
+from susurrus.mechanisms.calendar import WindowStart
 from susurrus.topics.bounded import BoundedBlock
 
 COLUMNS = 2
@@ -58,8 +60,9 @@ def test_neither_order_nor_partition_of_the_blocks_changes_the_digest(blocks: li
     assert [input_digest(one[w], KEY) for w in one] == [input_digest(other[w], KEY) for w in other]
 
 
-def news(rows: dict[bytes, tuple[int, int, int, int]]) -> Gathered | None:
-    return gather([block_of(0, [(0, key, *numbers) for key, numbers in rows.items()])], COLUMNS).get(0)
+def news(rows: dict[bytes, tuple[int, int, int, int]]) -> Gathered:
+    found = gather([block_of(0, [(0, key, *numbers) for key, numbers in rows.items()])], COLUMNS)
+    return found.get(WindowStart(0), Gathered.nothing(COLUMNS))
 
 
 @given(

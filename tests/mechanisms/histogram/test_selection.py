@@ -14,7 +14,8 @@ from scipy import stats
 
 from susurrus.mechanisms.accounting import tail_quantile
 from susurrus.mechanisms.histogram.factorization import power
-from susurrus.mechanisms.histogram.selection import Selector
+from susurrus.mechanisms.histogram.per_key import Histories
+from susurrus.mechanisms.histogram.selection import Outcome, Selector
 from susurrus.mechanisms.noise import NoiseSource, WindowNoise
 from tests.samples import samples
 
@@ -54,16 +55,12 @@ def named(
     ever = np.zeros(keys, np.bool_)
     for trigger in range(arrivals[-1], TRIGGERS + 1):
         here = [(t, height_at(shape, t)) for t in arrivals]
-        total = np.full(keys, sum(w for _, w in here))
-        outcome = selector.evaluate(
-            trigger,
-            labels,
-            total,
-            np.arange(keys + 1) * len(here),
-            np.tile(np.array([t for t, _ in here], np.int32), keys),
-            np.tile(np.array([w for _, w in here]), keys),
-            noise,
+        history = Histories(
+            indptr=np.arange(keys + 1) * len(here),
+            when=np.tile(np.array([t for t, _ in here], np.int32), keys),
+            weight=np.tile(np.array([w for _, w in here]), keys),
         )
+        outcome = selector.evaluate(trigger, labels, history, noise)
         ever |= outcome.selected
     return ever
 
@@ -151,9 +148,10 @@ class TestSkipIndex:
         when = np.concatenate([np.sort(rng.integers(1, 5, c)) for c in counts]).astype(np.int32)
         weight = np.array([height_at(shape, t) for t in when])
         total = np.array([weight[a:b].sum() for a, b in pairwise(indptr.tolist())])
+        history = Histories(indptr=indptr, when=when, weight=weight)
 
-        def test(trigger: int, factor: int = 1) -> Any:
-            return selector.evaluate(trigger, labels, total * factor, indptr, when, weight * factor, noise)
+        def test(trigger: int) -> Outcome:
+            return selector.evaluate(trigger, labels, history, noise)
 
         now = test(4)
         later = np.stack([test(t).selected for t in range(5, TRIGGERS + 1)], axis=1)
@@ -175,15 +173,12 @@ class TestSkipIndex:
     def test_nothing_is_due_after_the_last_trigger(self) -> None:
         selector, noise = make("toeplitz"), window()
         labels = noise.labels("m", [b"k"])
-        one = np.array([1 << 20])
-        outcome = selector.evaluate(TRIGGERS, labels, one, np.array([0, 1]), np.array([1], np.int32), one, noise)
+        history = Histories.empty(1).plus(1, np.array([1 << 20]))
+        outcome = selector.evaluate(TRIGGERS, labels, history, noise)
         assert outcome.due.tolist() == [TRIGGERS + 1]
 
     def test_no_candidates(self) -> None:
-        nothing = np.zeros(0, np.int64)
-        outcome = make("toeplitz").evaluate(
-            1, window().labels("m", []), nothing, np.zeros(1, np.int64), nothing.astype(np.int32), nothing, window()
-        )
+        outcome = make("toeplitz").evaluate(1, window().labels("m", []), Histories.empty(0), window())
         assert len(outcome.selected) == len(outcome.need) == len(outcome.due) == 0
 
 
@@ -210,7 +205,7 @@ def test_the_filter_by_limbs_is_the_filter(largest_weight: int) -> None:
         indptr = np.concatenate([[0], np.cumsum(counts)])
         when = np.concatenate([np.sort(generator.choice(trigger, count, replace=False)) + 1 for count in counts])
         weight = generator.integers(0, largest_weight, len(when))
-        index = np.flatnonzero(generator.random(25) < 0.7)
-        arguments = (indptr, when.astype(np.int32), weight)
-        expected = selector._filtered(index, selector._gain[trigger:], *arguments)
-        np.testing.assert_array_equal(selector._later(index, trigger, *arguments), expected)
+        some = np.flatnonzero(generator.random(25) < 0.7)
+        history = Histories(indptr=indptr, when=when.astype(np.int32), weight=weight).take(some)
+        expected = selector._filtered(history, selector._gain[trigger:])
+        np.testing.assert_array_equal(selector._later(history, trigger), expected)

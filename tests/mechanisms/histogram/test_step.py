@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from susurrus.mechanisms.histogram.per_key import Histories
 from susurrus.mechanisms.histogram.plan import Column
 from susurrus.mechanisms.histogram.registry import build_strategy, plan_of
 from susurrus.mechanisms.histogram.states import UNKNOWN, FactoredStates
@@ -479,12 +480,13 @@ class TestStates:
         states = FactoredStates(
             selected=np.array([False, True]),
             users=np.array([3, 0]),
-            total=np.array([3 << 20, 0]),
             need=np.array([5, 0]),
             sums=np.array([[3], [-1]]),
-            indptr=np.array([0, 2, 2]),
-            when=np.array([1, 258], np.int32),
-            weight=np.array([1 << 20, 2 << 20]),
+            history=Histories(
+                indptr=np.array([0, 2, 2]),
+                when=np.array([1, 258], np.int32),
+                weight=np.array([1 << 20, 2 << 20]),
+            ),
         )
         assert [row.hex() for row in strategy.pack(states)] == [
             "0100" + "0300000000000000" * 2 + "0500000000000000" + "01000000100000000000" + "02010000200000000000",

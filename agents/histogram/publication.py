@@ -1,0 +1,150 @@
+"""What one release partition writes to public topics at a trigger, and the chain of digests over the exact input.
+
+    histogram, latest   the rows, in key order
+    progress            that the trigger is complete; also when it is empty
+    ledger              the digest of the trigger
+
+The digest of a trigger covers the digest before it. So a trigger that has been published is never published again from other
+data: it must lead to the same digest, and then nothing is written.
+
+State key: ``c`` window -> digest of its newest trigger.
+"""
+
+from hashlib import blake2b
+
+import numpy as np
+
+from susurrus.agents.histogram.intervals import ordered
+from susurrus.agents.histogram.services import HistogramServices
+from susurrus.agents.histogram.table import Gathered, Rows
+from susurrus.agents.runtime.commit import Commit, Output
+from susurrus.agents.runtime.store import Store
+from susurrus.mechanisms.calendar import Trigger, WindowIndex
+from susurrus.mechanisms.errors import ReplayMismatch
+from susurrus.topics import histogram as histogram_codec
+from susurrus.topics import ledger as ledger_codec
+from susurrus.topics import progress as progress_codec
+
+_CHAIN = b"c"
+_DIGESTS_KEPT_WINDOWS = 32
+"""The ledger keeps the digests of so many windows. A replay of older ones needs a lost changelog, which is refused on its own
+(Ledger.check_started)."""
+
+
+class Publication:
+    """Of one bounded partition in one epoch."""
+
+    def __init__(self, services: HistogramServices, partition: int, store: Store) -> None:
+        self._services = services
+        self._ledger = services.ledger
+        self._calendar = services.calendar
+        self._partition = partition
+        self._store = store
+        self._columns = services.settings.layout.published
+        self._key = chain_key(services.secret, bytes.fromhex(services.ledger.epoch))
+        self._known_digests = services.ledger.digests(partition)
+
+    def publish(self, window: WindowIndex, trigger: Trigger, news: Gathered, rows: Rows, commit: Commit) -> bool:
+        """Add a trigger to the commit; False where it is public already. Raises ReplayMismatch where it was other data."""
+        digest = self._extend_chain(window, trigger, news, commit)
+        known = self._known_digests.get((self._calendar.window_start(window), trigger))
+        if known is None:
+            commit.outputs += self._rows(window, trigger, rows)
+            commit.outputs.append(self._progress(window, trigger, len(rows)))
+            commit.outputs += self._digests(window, trigger, len(rows), digest.hex())
+        elif known != digest.hex():
+            raise ReplayMismatch(
+                f"trigger={trigger} of window={self._calendar.window_start(window)} was published from different data, and the "
+                "same noise must never cover two inputs: restore the raw topic and the internal topics as they were at the last "
+                f"commit, or {self._ledger.way_out}"
+            )
+        return known is None
+
+    def _extend_chain(self, window: WindowIndex, trigger: Trigger, news: Gathered, commit: Commit) -> bytes:
+        """The trigger's digest, which the commit stores for the next trigger of the window."""
+        place = _CHAIN + ordered(window)
+        before = (self._store.get_one(place) or b"") if trigger > 1 else b""
+        link = before.ljust(32, b"\0") + self._services.config_digest + ordered(trigger) + input_digest(news, self._key)
+        digest = blake2b(link, digest_size=32, key=self._key).digest()
+        if trigger < self._calendar.triggers:
+            commit.puts.append((place, digest))
+        else:
+            commit.drops.append((place, place + b"\0"))
+        return digest
+
+    def _stamp(self, window: WindowIndex, trigger: Trigger) -> int:
+        """The trigger's time, for public records: the producer's own would show how long the exact input took to handle."""
+        return self._calendar.boundary(self._calendar.interval_of(window, trigger))
+
+    def _rows(self, window: WindowIndex, trigger: Trigger, rows: Rows) -> list[Output]:
+        services, start = self._services, self._calendar.window_start(window)
+        keys, estimates, std_errors = rows.sorted()
+        if not keys:
+            return []
+        release = histogram_codec.Release(
+            window_start=start,
+            window_end=start + self._calendar.window,
+            trigger=trigger,
+            of_triggers=self._calendar.triggers,
+            strategy=services.strategy.plan.strategy,
+            epoch=self._ledger.epoch,
+        )
+        columns = [column.rows(estimates, std_errors) for column in self._columns]
+        encoded_keys, values = histogram_codec.encode_rows(release, keys, columns)
+        stamp = self._stamp(window, trigger)
+        outputs = []
+        for topic in ("histogram", "latest"):
+            rows_of_topic = zip(encoded_keys, values, strict=True)
+            # The producer writes into the messages, so the topics cannot share them.
+            messages = [{"key": key, "value": value, "timestamp": stamp} for key, value in rows_of_topic]
+            outputs.append(Output(services.topic(topic), self._partition, messages))
+        return outputs
+
+    def _progress(self, window: WindowIndex, trigger: Trigger, rows: int) -> Output:
+        key, value = progress_codec.encode(
+            progress_codec.Progress(
+                window=self._calendar.window_start(window),
+                trigger=trigger,
+                of_triggers=self._calendar.triggers,
+                partition=self._partition,
+                of_partitions=self._services.settings.topics.bounded_partitions,
+                rows=rows,
+                epoch=self._ledger.epoch,
+                epoch_number=self._ledger.epoch_number,
+            )
+        )
+        message = {"key": key, "value": value, "timestamp": self._stamp(window, trigger)}
+        return Output(self._services.topic("progress"), 0, [message])
+
+    def _digests(self, window: WindowIndex, trigger: Trigger, rows: int, digest: str) -> list[Output]:
+        """The trigger's digest for the ledger; with a window's last one, those of an old window are withdrawn."""
+        start = self._calendar.window_start(window)
+        said = ledger_codec.Digest(partition=self._partition, window=start, trigger=trigger, digest=digest, rows=rows)
+        outputs = [self._ledger.output(said)]
+        old, last = WindowIndex(window - _DIGESTS_KEPT_WINDOWS), self._calendar.triggers
+        if trigger == last and old >= self._ledger.first_window:
+            old_start = self._calendar.window_start(old)
+            names = [ledger_codec.digest_key(self._partition, old_start, t) for t in range(1, last + 1)]
+            outputs.append(self._ledger.withdrawn(names))
+        return outputs
+
+
+def chain_key(secret: bytes, epoch: bytes) -> bytes:
+    """32 bytes that key the digest chain of an epoch: without the secret, no one can try a guess of an exact input on it."""
+    derived = blake2b(secret, person=b"susurrus-chain", digest_size=32).digest()
+    return blake2b(epoch, key=derived, person=b"susurrus-chain", digest_size=32).digest()
+
+
+def input_digest(news: Gathered, key: bytes) -> bytes:
+    """32 bytes over the sorted exact input of one trigger; length-prefixed, so that no two inputs give the same bytes.
+
+    key: of `chain_key`. Without the secret, no one can compute the digest or compare a guess with it.
+    """
+    digest = blake2b(digest_size=32, key=key, person=b"susurrus-input")
+    if news.keys:
+        digest.update(len(news.keys).to_bytes(8, "big"))
+        digest.update(np.fromiter(map(len, news.keys), np.int64, len(news.keys)).tobytes())
+        digest.update(b"".join(news.keys))
+        for column in (news.users, news.weight, news.sums, *(() if news.lists is None else (news.lists,))):
+            digest.update(np.ascontiguousarray(column).astype("<i8").tobytes())
+    return digest.digest()

@@ -1,0 +1,158 @@
+"""The key states of one window in release's store, and what a trigger does to them.
+
+A trigger steps over the keys with news, the keys that are due, the published keys and, at first, the declared keys. All others
+stay as they are: the strategy said at their last step that nothing can happen to them before they are due.
+
+State keys:
+- ``s`` window key -> due trigger and state of an unpublished key;
+- ``d`` window trigger key -> nothing: the index of what is due;
+- ``p`` window key -> state of a published key;
+- ``w`` window key -> unit of a key that is public when the users' lists look back, for strategies that need the lists.
+"""
+
+from collections.abc import Iterator
+from typing import Generic
+
+import numpy as np
+import numpy.typing as npt
+
+from susurrus.agents.histogram.intervals import ordered
+from susurrus.agents.histogram.table import Gathered, Rows
+from susurrus.agents.runtime.commit import Commit
+from susurrus.agents.runtime.store import Store, prefix_end
+from susurrus.mechanisms.calendar import Trigger, WindowIndex
+from susurrus.mechanisms.histogram.bounding import WEIGHT_ONE
+from susurrus.mechanisms.histogram.strategy import States, Step, Strategy
+from susurrus.mechanisms.noise import WindowNoise
+
+_UNPUBLISHED, _DUE, _PUBLISHED, _UNITS = b"s", b"d", b"p", b"w"
+_TRIGGER_BYTES = 4
+_CHUNK = 50_000
+
+Int32 = npt.NDArray[np.int32]
+
+
+class WindowKeys(Generic[States]):
+    """The keys of one window. noise: kept as long as this object, because it remembers the noise of published keys."""
+
+    def __init__(
+        self,
+        store: Store,
+        strategy: Strategy[States],
+        declared: frozenset[bytes],
+        window: WindowIndex,
+        noise: WindowNoise,
+    ) -> None:
+        self._store = store
+        self._strategy = strategy
+        self._declared = declared
+        self._noise = noise
+        self._triggers = strategy.plan.triggers
+        self._tables = [
+            (table + ordered(window), table + ordered(WindowIndex(window + 1)))
+            for table in (_UNPUBLISHED, _DUE, _PUBLISHED, _UNITS)
+        ]
+        self._unpublished, self._due, self._published, self._units = (start for start, _ in self._tables)
+
+    def trigger(self, trigger: Trigger, news: Gathered, commit: Commit) -> Rows:
+        """What the trigger publishes. The commit gets what changes in the tables."""
+        rows = Rows(len(self._strategy.plan.columns))
+        # Keys of this trigger that are not published yet.
+        pending = dict.fromkeys(news.keys)
+        # Published keys come first: the store has them in key order, so they are read in chunks, with or without news.
+        for keys, states in self._read_published():
+            for key in keys:
+                pending.pop(key, None)
+            step = self._step(trigger, keys, states, news)
+            rows.add(keys, step.published, step.estimates, step.std_errors)
+            self._put_published(keys, step, commit)
+        if trigger == 1:
+            pending |= dict.fromkeys(self._declared)
+        for key, _ in self._store.scan(self._due, self._due_at(Trigger(trigger + 1))):
+            pending.setdefault(key[len(self._due) + _TRIGGER_BYTES :])
+        for keys, states, due in self._read_unpublished(sorted(pending)):
+            step = self._step(trigger, keys, states, news)
+            rows.add(keys, step.published, step.estimates, step.std_errors, first=True)
+            self._put_unpublished(keys, step, due, commit)
+        return rows
+
+    def keep_units(self, units: dict[bytes, int], commit: Commit) -> None:
+        """Keep the units of the public keys for the last trigger."""
+        commit.puts += [(self._units + key, unit.to_bytes(4, "little")) for key, unit in units.items()]
+
+    def drop(self, commit: Commit) -> None:
+        """Delete the window from all tables, together with what this commit has put there."""
+        for start, end in self._tables:
+            commit.drop(start, end)
+
+    # ---- one step ----------------------------------------------------------------------------------------------------
+
+    def _step(self, trigger: Trigger, keys: list[bytes], states: States, news: Gathered) -> Step[States]:
+        measures_lists = trigger == self._triggers and self._strategy.lists is not None
+        increments = news.increments(keys, self._read_units(keys) if measures_lists else None)
+        declared = np.fromiter((key in self._declared for key in keys), np.bool_, len(keys))
+        return self._strategy.step(trigger, keys, states, increments, self._noise, declared)
+
+    # ---- tables ------------------------------------------------------------------------------------------------------
+
+    def _read_published(self) -> Iterator[tuple[list[bytes], States]]:
+        """(keys, states) in chunks."""
+        for items in self._store.scan_chunks(self._published, prefix_end(self._published), _CHUNK):
+            yield [key[len(self._published) :] for key, _ in items], self._strategy.unpack([row for _, row in items])
+
+    def _read_unpublished(self, keys: list[bytes]) -> Iterator[tuple[list[bytes], States, Int32]]:
+        """(keys, states, due) in chunks. due: int32[n], the trigger where the index has each key; 0 for keys never seen."""
+        for start in range(0, len(keys), _CHUNK):
+            chunk = keys[start : start + _CHUNK]
+            known: list[tuple[bytes, bytes]] = []
+            never_seen: list[bytes] = []
+            for key, row in zip(chunk, self._store.get([self._unpublished + key for key in chunk]), strict=True):
+                if row is None:
+                    never_seen.append(key)
+                else:
+                    known.append((key, row))
+            if known:
+                due = np.array([int.from_bytes(row[:_TRIGGER_BYTES], "big") for _, row in known], np.int32)
+                states = self._strategy.unpack([row[_TRIGGER_BYTES:] for _, row in known])
+                yield [key for key, _ in known], states, due
+            if never_seen:
+                yield never_seen, self._strategy.empty(len(never_seen)), np.zeros(len(never_seen), np.int32)
+
+    def _read_units(self, keys: list[bytes]) -> npt.NDArray[np.int64]:
+        """int64[n]: the units of `keep_units`; 0 for keys that were not public then."""
+        stored = self._store.get([self._units + key for key in keys])
+        unit = [
+            int.from_bytes(row, "little") if row is not None else WEIGHT_ONE if key in self._declared else 0
+            for key, row in zip(keys, stored, strict=True)
+        ]
+        return np.array(unit, np.int64)
+
+    def _put_published(self, keys: list[bytes], step: Step[States], commit: Commit) -> None:
+        packed = self._strategy.pack(step.states)
+        commit.puts += [(self._published + keys[i], packed[i]) for i in np.flatnonzero(step.changed).tolist()]
+
+    def _put_unpublished(self, keys: list[bytes], step: Step[States], due: Int32, commit: Commit) -> None:
+        """Store the states, move keys in the index, and move keys that are published now. due: see `_read_unpublished`."""
+        rows = zip(
+            keys, self._strategy.pack(step.states), due.tolist(), step.due.tolist(), step.changed.tolist(), strict=True
+        )
+        for key, packed, before, after, changed in rows:
+            if 0 < before <= self._triggers and before != after:
+                commit.deletes.append(self._due_at(Trigger(before)) + key)
+            if after == 0:
+                commit.puts.append((self._published + key, packed))
+                if before > 0:
+                    commit.deletes.append(self._unpublished + key)
+                continue
+            if after <= self._triggers and before != after:
+                commit.puts.append((self._due_at(Trigger(after)) + key, b""))
+            if changed or before != after:
+                commit.puts.append((self._unpublished + key, _trigger_bytes(after) + packed))
+
+    def _due_at(self, trigger: Trigger) -> bytes:
+        """Where the index begins for a trigger."""
+        return self._due + _trigger_bytes(trigger)
+
+
+def _trigger_bytes(trigger: int) -> bytes:
+    return trigger.to_bytes(_TRIGGER_BYTES, "big")
