@@ -11,7 +11,6 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.panel import Panel
 from rich.text import Text
 from typer.core import TyperGroup
 
@@ -84,9 +83,11 @@ def fail(title: str, message: str, code: int, *, verbose: bool) -> None:
     console = err()
     if verbose:
         console.print(Text(traceback.format_exc().rstrip(), style="dim"))
+    from susurrus.agents.operations.drawing import framed  # slow to load
+
     said, commands = message_and_commands(message)
     body = Text("\n").join(_problem(line) for line in said)
-    console.print(Panel(body, title=f"[bold]{title}[/bold]", title_align="left", border_style="red", padding=(0, 1)))
+    console.print(framed(body, f"[bold]{title}[/bold]", "red"))
     for command in commands:
         console.print(Text(command), soft_wrap=True)
     raise typer.Exit(code)
