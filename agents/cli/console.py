@@ -15,6 +15,7 @@ from rich.text import Text
 from typer.core import TyperGroup
 
 from susurrus.agents.config.settings import Settings
+from susurrus.agents.operations.drawing import framed
 from susurrus.agents.runtime.ending import DISK_UNUSABLE
 from susurrus.mechanisms.errors import ConfigurationError, StoreUnusable, SusurrusError
 
@@ -61,7 +62,7 @@ class Guarded(TyperGroup):
         except KeyboardInterrupt:
             raise typer.Exit(130) from None
         except BrokenPipeError:
-            sys.stderr.close()  # the reader of our output went away; nothing is left to say
+            sys.stderr.close()  # the reader of our output went away; an error at exit would help no one
             raise typer.Exit(141) from None
         except (typer.Exit, typer.Abort):
             raise
@@ -83,8 +84,6 @@ def fail(title: str, message: str, code: int, *, verbose: bool) -> None:
     console = err()
     if verbose:
         console.print(Text(traceback.format_exc().rstrip(), style="dim"))
-    from susurrus.agents.operations.drawing import framed  # slow to load
-
     said, commands = message_and_commands(message)
     body = Text("\n").join(_problem(line) for line in said)
     console.print(framed(body, f"[bold]{title}[/bold]", "red"))

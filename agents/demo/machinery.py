@@ -19,7 +19,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 from confluent_kafka import Producer
 from rich.console import Console, RenderableType
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
 
 from susurrus.agents.config import secrets
 from susurrus.agents.config.settings import Settings
@@ -59,7 +59,7 @@ class Demo(Protocol):
     """One demonstration."""
 
     kind: str
-    """Of pipeline."""
+    """The kind of its pipeline."""
     title: str
     """What is shown, before anything happens."""
     sections: str
@@ -85,12 +85,7 @@ def show(console: Console, demo: Demo, *, keep: bool) -> None:
             charges.topic_name(settings.pipeline.prefix),
         ):
             broker.create(topic)
-        columns = (
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=None),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-        )
+        columns = ("{task.description}", BarColumn(bar_width=None), MofNCompleteColumn(), TimeElapsedColumn())
         bars = stack.enter_context(Progress(*columns, console=console, expand=console.width < 100))
         picture = demo.play(Run(console.width, settings, place, stack, bars))
     console.print()
@@ -136,16 +131,12 @@ class Run:
 
     def start_worker(self) -> None:
         """Start the worker process; its log goes to a file. The user's own SUSURRUS variables are not for it."""
+        place = self._place
         environment = {name: value for name, value in os.environ.items() if not name.upper().startswith("SUSURRUS")}
-        command = [sys.executable, "-m", "susurrus.agents.cli", "worker", "--config", str(self._place / "demo.toml")]
-        with (self._place / "worker.log").open("wb") as log:
+        command = [sys.executable, "-m", "susurrus.agents.cli", "worker", "--config", str(place / "demo.toml")]
+        with (place / "worker.log").open("wb") as log:
             self._worker = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                env=environment,
-                cwd=self._place,
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, env=environment, cwd=place
             )
         self.stack.callback(_stop, self._worker)
 

@@ -68,6 +68,6 @@ def findings(**said: str) -> list[Text]:
 
 
 def promise(sentence: str, remark: str = "") -> list[Text | Panel]:
-    """The guarantee in a frame, behind an empty line."""
+    """The guarantee in a frame, after an empty line."""
     body = Text.assemble(sentence, *(("\n", (remark, GREY)) if remark else ()))
     return [Text(""), framed(body, "[bold]The guarantee[/bold]", "green")]

@@ -46,7 +46,7 @@ _TRANSACTION_SECONDS = 30.0
 _AT_ONCE = 8
 """Producers that are initialised at the same time."""
 _POINTS = "new-epoch"
-"""Of crash_points.py, for tests."""
+"""The name of its crash points (agents/runtime/crash_points.py), for tests."""
 
 FirstWindow = Literal["next", "current"] | int
 
@@ -116,7 +116,7 @@ class NewEpoch:
         self._calendar = services.calendar
         self._first_window, self._origin = first_window, origin
 
-    # ---- what it would be --------------------------------------------------------------------------------------------
+    # ---- the plan ----------------------------------------------------------------------------------------------------
 
     def plan(self, now: int) -> Plan:
         """Read the ledger, progress and charges. Raises Refusal while workers run, BudgetExhausted where [budget] forbids it."""
@@ -254,7 +254,7 @@ class NewEpoch:
             delta=sum(charge.delta for charge in ours) + guarantee.delta,
         )
 
-    # ---- doing it ----------------------------------------------------------------------------------------------------
+    # ---- the change --------------------------------------------------------------------------------------------------
 
     def begin(self, plan: Plan, now: int) -> str:
         """Begin the epoch, and return its id. Raises Refusal where something has changed since the plan was made."""

@@ -40,9 +40,9 @@ REACH_SECONDS: Final = 3.0
 """How long brokers may take to answer before the worker reports it."""
 _ANSWER_SECONDS: Final = 10.0
 _SURE_SECONDS: Final = 0.5
-"""What one of several bootstrap servers says is final when no other has answered by then."""
+"""How long other bootstrap servers may still answer after one has reported what an operator must fix."""
 _LATER_SECONDS: Final = 1.5
-"""Likewise, of what may pass by itself."""
+"""The same, after one has reported what may pass by itself."""
 _PAUSE_SECONDS: Final = (0.5, 1.0, 2.0, 5.0)
 _SAY_AGAIN_SECONDS: Final = (10.0, 30.0, 60.0, 300.0)
 
@@ -83,7 +83,7 @@ def wait_until_fit(pipeline: Pipeline[Any], show: Callable[[str], None]) -> Fit:
             say_at = now + next(silences)
         time.sleep(next(pauses))
     if said:
-        log.info("what was waited for is there")
+        log.info("nothing is missing any more")
     show("")
     return trouble
 
@@ -94,7 +94,7 @@ def _lasting(seconds: tuple[float, ...]) -> Iterator[float]:
 
 
 def _in_thread(work: Callable[[], Trouble | Fit]) -> Trouble | Fit:
-    """Clients wait in C, where no signal reaches; the main thread waits where one does."""
+    """Do it in another thread: a client waits in C, which no signal interrupts. The main thread waits where a signal does."""
     done: Future[Trouble | Fit] = Future()
 
     def run() -> None:
@@ -111,7 +111,7 @@ def look(pipeline: Pipeline[Any]) -> Trouble | Fit:
     """Why a worker of this pipeline cannot start now, if so. Takes well under two seconds on a healthy cluster."""
     settings = pipeline.settings
     if settings.kafka.embedded:
-        return Fit(brokers=1, partitions=0)  # inside this process, and makes topics as they are named
+        return Fit(brokers=1, partitions=0)  # in this process; it creates a topic when it is first named
     errors: list[KafkaError] = []
     try:
         admin = _admin(settings, errors)
@@ -161,11 +161,11 @@ def _reach(settings: Settings, admin: AdminClient, errors: list[KafkaError]) -> 
         return len(answer.result().nodes)
     admin.poll(0)
     said = sorted(_said(settings, errors), key=lambda trouble: trouble.waits)
-    return said[0] if said else _looked_at(settings)
+    return said[0] if said else _connected(settings)
 
 
 def _said(settings: Settings, errors: list[KafkaError]) -> Iterator[Trouble]:
-    """The meaning of the client's errors, one after the other."""
+    """What each of the client's errors means."""
     for error in list(errors):
         if error.code() == KafkaError._ALL_BROKERS_DOWN or (place := _PLACE.fullmatch(error.str())) is None:
             continue
@@ -229,8 +229,8 @@ def _named(settings: Settings) -> tuple[str, str]:
     return servers, f'kafka.properties."security.protocol" = "{protocol}"'
 
 
-def _looked_at(settings: Settings) -> Trouble:
-    """For a client that reports no error: does anything listen, and does it speak TLS?"""
+def _connected(settings: Settings) -> Trouble:
+    """Why there is no answer, where the client reports no error: connects to see whether anything listens, and speaks TLS."""
     servers, security = _named(settings)
     protocol = str(settings.kafka.properties.get("security.protocol", "PLAINTEXT")).upper()
     for server in settings.kafka.bootstrap_servers.split(","):
@@ -260,7 +260,7 @@ def _looked_at(settings: Settings) -> Trouble:
 
 
 def _unanswered(settings: Settings, error: KafkaError, errors: list[KafkaError]) -> Trouble:
-    """A broker has answered, but not this; perhaps another one, whose address only the first knows."""
+    """Why a request had no answer although a broker was reached: it may have gone to a broker that advertises a wrong address."""
     said = [trouble for trouble in _said(settings, errors) if "advertises" in trouble.text]
     if said and error.code() in NO_ANSWER:
         return said[0]
@@ -320,7 +320,7 @@ def _rights(settings: Settings, admin: AdminClient) -> list[str]:
 
 
 def _transactions(settings: Settings, application: str) -> list[str]:
-    """Begins no transaction. Fences only another worker's probe, which has its answer by then."""
+    """What is missing for transactions. Begins none, and fences only the probe of another worker, which then has its answer."""
     producer = Producer(
         {
             **librdkafka(settings.kafka),

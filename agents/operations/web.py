@@ -6,7 +6,7 @@ are on loopback unless ``worker.web_host`` says otherwise. They show no user, no
 
 aiohttp serves and prometheus_client writes the text format (decision 16); both read the tasks at the moment of the request. The
 server has a thread and an event loop of its own, so that a page also answers while the worker's loop hangs: that is what /healthz
-is for. Sockets are what a worker needs for Kafka, so the pages have a fixed number of them, each for a short time.
+is for. A worker needs its sockets for Kafka, so the pages have a fixed number of them, each for a short time.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 STATES: Final = ("starting", "running", "stalled", "refused", "fenced", "stopped")
 CONNECTION_SECONDS: Final = 5.0
-"""From the first byte to the last: header, answer, and a client that reads neither quickly."""
+"""How long a connection may last, also where the client writes or reads slowly."""
 _BACKLOG: Final = 16
 _LINE_BYTES: Final = 2048
 _HEADERS: Final = 64
@@ -195,7 +195,7 @@ class WebServer:
         return answer
 
     async def _page(self, path: str) -> tuple[int, str, str]:
-        """One thread a page, however many ask for it: a health page waits for a loop that hangs."""
+        """At most one thread for each page, also where many ask for it: /healthz waits for a loop that hangs."""
         if path not in PAGES:
             return 404, _TEXT_TYPE, "here are /, /metrics, /healthz and /readyz\n"
         if path not in self._under_way:
