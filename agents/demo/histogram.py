@@ -70,12 +70,7 @@ class HistogramDemo:
         """Produce the archive, let the worker replay it, and wait for the day's last trigger."""
         # Each partition is sorted by time. The archive is whole before a worker looks at it: a replay ends where the input ends.
         records = [
-            {
-                "value": visit.encode(),
-                "key": visit.host.encode(),
-                "partition": partition,
-                "timestamp": visit.time * 1000,
-            }
+            (visit.encode(), visit.host, partition, visit.time * 1000)
             for partition, visit in self.log.by_partition(PARTITIONS)
         ]
         run.produce("raw events produced", records)

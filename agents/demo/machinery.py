@@ -15,7 +15,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, Final, Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from confluent_kafka import Producer
 from rich.console import Console, RenderableType
@@ -114,12 +114,12 @@ class Run:
         self._place, self._bars = place, bars
         self._worker: subprocess.Popen[bytes] | None = None
 
-    def produce(self, text: str, records: Sequence[dict[str, Any]]) -> None:
-        """Write all records (arguments of `Producer.produce`) to the raw topic, with a progress bar."""
+    def produce(self, text: str, records: Sequence[tuple[bytes, str, int, int]]) -> None:
+        """Write all records (value, key, partition, time stamp in ms) to the raw topic, with a progress bar."""
         servers = self.settings.kafka.bootstrap_servers
         producer = Producer({"bootstrap.servers": servers, "linger.ms": 20, "log_level": 2})
-        for done, record in enumerate(self.counted(text, records)):
-            producer.produce(self.settings.input.topic, **record)
+        for done, (value, key, partition, stamp) in enumerate(self.counted(text, records)):
+            producer.produce(self.settings.input.topic, value, key, partition, timestamp=stamp)
             if done % 1000 == 0:
                 producer.poll(0)
         if producer.flush(PATIENCE_SECONDS):

@@ -59,7 +59,7 @@ class StreamDemo:
         """Produce the readings, and wait for the last sum that the worker can make of them."""
         stream, readings = StreamSettings.of(run.settings).stream, self._series.values.tolist()
         records = [
-            {"value": json.dumps({"reading": reading}), "key": "meter-1", "partition": 0, "timestamp": 60_000 * minute}
+            (json.dumps({"reading": reading}).encode(), "meter-1", 0, 60_000 * minute)
             for minute, reading in enumerate(readings, start=1)
         ]
         run.produce("raw readings produced", records)
