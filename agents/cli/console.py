@@ -132,15 +132,16 @@ def _kafka_text(error: Exception) -> str:
     reason = error.args[0]
     code, text = getattr(reason, "name", lambda: "")(), getattr(reason, "str", lambda: str(reason))()
     hints = {
-        "_TRANSPORT": "check kafka.bootstrap_servers, and that the brokers can be reached from here",
-        "_ALL_BROKERS_DOWN": "check kafka.bootstrap_servers, and that the brokers can be reached from here",
-        "_TIMED_OUT": "check kafka.bootstrap_servers, and that the brokers can be reached from here",
-        "_AUTHENTICATION": "check the sasl.* properties under kafka.properties",
-        "SASL_AUTHENTICATION_FAILED": "check the sasl.* properties under kafka.properties",
-        "_SSL": "check the ssl.* properties under kafka.properties",
-        "TOPIC_AUTHORIZATION_FAILED": "grant this user access to the topics with the pipeline's prefix",
-        "GROUP_AUTHORIZATION_FAILED": "grant this user access to the groups with the pipeline's prefix",
-        "CLUSTER_AUTHORIZATION_FAILED": "grant this user idempotent writes and topic creation",
-        "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": "grant this user the transactional ids with the pipeline's prefix",
+        (
+            "_TRANSPORT",
+            "_ALL_BROKERS_DOWN",
+            "_TIMED_OUT",
+        ): "Check kafka.bootstrap_servers, and that the brokers can be reached from here.",
+        ("_AUTHENTICATION", "SASL_AUTHENTICATION_FAILED"): "Check the sasl.* properties under kafka.properties.",
+        ("_SSL",): "Check the ssl.* properties under kafka.properties.",
+        ("TOPIC_AUTHORIZATION_FAILED",): "Grant this user access to the topics with the pipeline's prefix.",
+        ("GROUP_AUTHORIZATION_FAILED",): "Grant this user access to the groups with the pipeline's prefix.",
+        ("CLUSTER_AUTHORIZATION_FAILED",): "Grant this user idempotent writes and topic creation.",
+        ("TRANSACTIONAL_ID_AUTHORIZATION_FAILED",): "Grant this user the transactional ids with the pipeline's prefix.",
     }
-    return f"{code}: {text}" + (f"\n{hints[code][:1].upper()}{hints[code][1:]}." if code in hints else "")
+    return "\n".join([f"{code}: {text}", *(hint for codes, hint in hints.items() if code in codes)])
