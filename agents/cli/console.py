@@ -11,11 +11,11 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.panel import Panel
 from rich.text import Text
 from typer.core import TyperGroup
 
 from susurrus.agents.config.settings import Settings
+from susurrus.agents.operations.drawing import framed
 from susurrus.agents.runtime.ending import DISK_UNUSABLE
 from susurrus.mechanisms.errors import ConfigurationError, StoreUnusable, SusurrusError
 
@@ -62,7 +62,7 @@ class Guarded(TyperGroup):
         except KeyboardInterrupt:
             raise typer.Exit(130) from None
         except BrokenPipeError:
-            sys.stderr.close()  # the reader of our output went away; nothing is left to say
+            sys.stderr.close()  # the reader of our output went away; an error at exit would help no one
             raise typer.Exit(141) from None
         except (typer.Exit, typer.Abort):
             raise
@@ -86,7 +86,7 @@ def fail(title: str, message: str, code: int, *, verbose: bool) -> None:
         console.print(Text(traceback.format_exc().rstrip(), style="dim"))
     said, commands = message_and_commands(message)
     body = Text("\n").join(_problem(line) for line in said)
-    console.print(Panel(body, title=f"[bold]{title}[/bold]", title_align="left", border_style="red", padding=(0, 1)))
+    console.print(framed(body, f"[bold]{title}[/bold]", "red"))
     for command in commands:
         console.print(Text(command), soft_wrap=True)
     raise typer.Exit(code)
@@ -132,15 +132,16 @@ def _kafka_text(error: Exception) -> str:
     reason = error.args[0]
     code, text = getattr(reason, "name", lambda: "")(), getattr(reason, "str", lambda: str(reason))()
     hints = {
-        "_TRANSPORT": "check kafka.bootstrap_servers, and that the brokers can be reached from here",
-        "_ALL_BROKERS_DOWN": "check kafka.bootstrap_servers, and that the brokers can be reached from here",
-        "_TIMED_OUT": "check kafka.bootstrap_servers, and that the brokers can be reached from here",
-        "_AUTHENTICATION": "check the sasl.* properties under kafka.properties",
-        "SASL_AUTHENTICATION_FAILED": "check the sasl.* properties under kafka.properties",
-        "_SSL": "check the ssl.* properties under kafka.properties",
-        "TOPIC_AUTHORIZATION_FAILED": "grant this user access to the topics with the pipeline's prefix",
-        "GROUP_AUTHORIZATION_FAILED": "grant this user access to the groups with the pipeline's prefix",
-        "CLUSTER_AUTHORIZATION_FAILED": "grant this user idempotent writes and topic creation",
-        "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": "grant this user the transactional ids with the pipeline's prefix",
+        (
+            "_TRANSPORT",
+            "_ALL_BROKERS_DOWN",
+            "_TIMED_OUT",
+        ): "Check kafka.bootstrap_servers, and that the brokers can be reached from here.",
+        ("_AUTHENTICATION", "SASL_AUTHENTICATION_FAILED"): "Check the sasl.* properties under kafka.properties.",
+        ("_SSL",): "Check the ssl.* properties under kafka.properties.",
+        ("TOPIC_AUTHORIZATION_FAILED",): "Grant this user access to the topics with the pipeline's prefix.",
+        ("GROUP_AUTHORIZATION_FAILED",): "Grant this user access to the groups with the pipeline's prefix.",
+        ("CLUSTER_AUTHORIZATION_FAILED",): "Grant this user idempotent writes and topic creation.",
+        ("TRANSACTIONAL_ID_AUTHORIZATION_FAILED",): "Grant this user the transactional ids with the pipeline's prefix.",
     }
-    return f"{code}: {text}" + (f"\n{hints[code][:1].upper()}{hints[code][1:]}." if code in hints else "")
+    return "\n".join([f"{code}: {text}", *(hint for codes, hint in hints.items() if code in codes)])

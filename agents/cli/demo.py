@@ -35,16 +35,17 @@ def demo(
     """Run a pipeline on a shipped web log, or on a meter, and compare the private results with the truth; takes
     less than a minute.
     """
-    from susurrus.agents.demo import histogram, machinery, meter  # slow to load
-    from susurrus.agents.demo import local as local_demo
-    from susurrus.agents.demo import stream as stream_demo
+    from susurrus.agents.demo.histogram import HistogramDemo  # slow to load
+    from susurrus.agents.demo.local import LocalDemo
+    from susurrus.agents.demo.machinery import Demo, show
+    from susurrus.agents.demo.meter import from_file, smart_meter
+    from susurrus.agents.demo.stream import StreamDemo
 
-    shown: machinery.Demo
+    chosen: Demo
     if stream:
-        series = meter.smart_meter() if data is None else meter.from_file(data, bound)
-        shown = stream_demo.StreamDemo(series, epsilon=2.0 if epsilon is None else epsilon)
+        chosen = StreamDemo(smart_meter() if data is None else from_file(data, bound), epsilon=epsilon or 2.0)
     elif local:
-        shown = local_demo.LocalDemo(epsilon=2.0 if epsilon is None else epsilon)
+        chosen = LocalDemo(epsilon=epsilon or 2.0)
     else:
-        shown = histogram.HistogramDemo(epsilon=6.0 if epsilon is None else epsilon, rows=rows)
-    machinery.show(out(), shown, keep=keep)
+        chosen = HistogramDemo(epsilon=epsilon or 6.0, rows=rows)
+    show(out(), chosen, keep=keep)

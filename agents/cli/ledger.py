@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,8 +12,7 @@ from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.topics.timestamps import format_time
 
 if TYPE_CHECKING:  # slow to load, so the command does it itself
-    from susurrus.agents.operations.new_epoch import FirstWindow, Plan
-    from susurrus.agents.runtime.initial_offsets import Origin
+    from susurrus.agents.operations.new_epoch import Plan
 
 app = typer.Typer(
     no_args_is_help=True, help="Begin a new epoch after internal topics were lost or restored from an older copy."
@@ -59,7 +58,12 @@ def new_epoch(
     services = pipeline.services()
     console = out()
     try:
-        work = NewEpoch(pipeline, services, first_window=_first_window(first_window), origin=_origin(origin))
+        work = NewEpoch(
+            pipeline,
+            services,
+            first_window=_word_or_instant("--first-window", first_window, "next", "current"),
+            origin=None if origin is None else _word_or_instant("--from", origin, "earliest", "latest"),
+        )
         now = int(time.time() * 1000)
         plan = work.plan(now)
         for line in plan_lines(plan, settings.pipeline.name):
@@ -73,21 +77,10 @@ def new_epoch(
     console.print(f"Epoch {plan.number} ({epoch[:8]}) begins; start the workers.", soft_wrap=True)
 
 
-def _first_window(text: str) -> "FirstWindow":
-    if text == "next":
-        return "next"
-    return "current" if text == "current" else _instant("--first-window", text)
-
-
-def _origin(text: str | None) -> "Origin | None":
-    if text is None:
-        return None
-    if text == "earliest":
-        return "earliest"
-    return "latest" if text == "latest" else _instant("--from", text)
-
-
-def _instant(option: str, text: str) -> int:
+def _word_or_instant(option: str, text: str, *words: str) -> Any:
+    """One of the words as it is, or an instant in ms. Raises ConfigurationError for anything else."""
+    if text in words:
+        return text
     try:
         return parse_instant(text)
     except ValueError as error:

@@ -104,11 +104,11 @@ def markdown() -> str:
 def _sections(settings: type[Settings], fields: Mapping[str, FieldInfo]) -> Iterator[str]:
     for name, field in fields.items():
         if (model := _section(field.annotation)) is not None:
-            yield from _section_text(settings, name, model, repeated=_repeated(field.annotation))
+            title = f"[[{name}]]" if get_origin(field.annotation) is tuple else f"[{name}]"
+            yield from _section_text(settings, name, model, title)
 
 
-def _section_text(settings: type[Settings], name: str, model: type[BaseModel], *, repeated: bool) -> Iterator[str]:
-    title = f"[[{name}]]" if repeated else f"[{name}]"
+def _section_text(settings: type[Settings], name: str, model: type[BaseModel], title: str) -> Iterator[str]:
     yield from (f"### `{title}`", "", _text(model.__doc__ or ""), "")
     yield from ("| setting | type | default | fixed | meaning |", "|---|---|---|---|---|")
     nested: list[tuple[str, type[BaseModel]]] = []
@@ -126,17 +126,13 @@ def _section_text(settings: type[Settings], name: str, model: type[BaseModel], *
         yield f"| `{field.alias or field_name}` | {kind} | {_default(field)} | {fixed} | {meaning} |"
     yield ""
     for path, inner in nested:
-        yield from _section_text(settings, path, inner, repeated=False)
+        yield from _section_text(settings, path, inner, f"[{path}]")
 
 
 def _section(annotation: Any) -> type[BaseModel] | None:
     if get_origin(annotation) is None and isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
     return next((model for part in get_args(annotation) if (model := _section(part))), None)
-
-
-def _repeated(annotation: Any) -> bool:
-    return get_origin(annotation) is tuple
 
 
 def _type(field: FieldInfo) -> str:
@@ -147,10 +143,12 @@ def _type(field: FieldInfo) -> str:
 
 def _type_name(annotation: Any) -> str:
     origin, arguments = get_origin(annotation), get_args(annotation)
-    if annotation == Duration or _same_marks(annotation, Duration):
-        return "duration"
-    if annotation == Instant or _same_marks(annotation, Instant):
-        return "instant"
+    # A type carries the marks of its alias, with further constraints or without.
+    marks = getattr(annotation, "__metadata__", ())
+    aliases: dict[str, Any] = {"duration": Duration, "instant": Instant}
+    for name, alias in aliases.items():
+        if any(mark is own for mark in marks for own in alias.__metadata__):
+            return name
     if origin is typing.Annotated:
         registry = next((mark.registry for mark in arguments[1:] if isinstance(mark, OneOf)), None)
         if registry is not None:
@@ -168,12 +166,6 @@ def _type_name(annotation: Any) -> str:
     return names.get(annotation, "path")
 
 
-def _same_marks(annotation: Any, alias: Any) -> bool:
-    """Whether an annotated type carries the marks of ``alias``, with further constraints or without."""
-    marks = getattr(annotation, "__metadata__", ())
-    return any(mark is own for mark in marks for own in alias.__metadata__)
-
-
 def _default(field: FieldInfo) -> str:
     if field.is_required():
         return "required"
@@ -181,15 +173,10 @@ def _default(field: FieldInfo) -> str:
     if value is None or value is PydanticUndefined or value in ("", (), {}):
         return ""
     kind = _type_name(field.rebuild_annotation())
-    if kind == "duration":
-        return f'`"{format_duration(value)}"`'
-    if kind == "instant":
-        return f'`"{format_time(value)}"`'
-    if isinstance(value, bool):
-        return f"`{str(value).lower()}`"
-    if isinstance(value, int | float):
-        return f"`{value}`"
-    return f'`"{value}"`'
+    if kind in ("duration", "instant"):
+        value = format_duration(value) if kind == "duration" else format_time(value)
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    return f"`{text}`" if isinstance(value, int | float) else f'`"{text}"`'
 
 
 def _text(text: str) -> str:

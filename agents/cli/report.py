@@ -1,8 +1,7 @@
 """``susurrus report``: numbers from standard input, perturbed here and reported. The smallest ToPL client."""
 
 import sys
-from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -28,14 +27,36 @@ def report(
     A line that is no number is counted, not shown. The pipeline's TOML gives all parameters; without it they are
     options.
     """
-    client = _client(config, bootstrap_servers, pipeline, prefix, epsilon, bound, interval, scale)
+    properties: dict[str, Any] = {}
+    if bootstrap_servers is None:
+        from susurrus.agents.local.settings import LocalSettings  # slow to load
+
+        settings = LocalSettings.of(settings_of(config))
+        kafka, local = settings.kafka, settings.local
+        bootstrap_servers, properties = kafka.bootstrap_servers, kafka.properties
+        pipeline, prefix = settings.pipeline.name, settings.pipeline.prefix
+        epsilon, bound, length, scale = local.epsilon, local.bound, local.interval, local.scale
+    elif pipeline is None or epsilon is None or bound is None:
+        raise ConfigurationError(
+            "--bootstrap-servers: needs --pipeline, --epsilon and --bound beside it; give them, or --config alone"
+        )
+    else:
+        length = _milliseconds(interval)
+    client = ToplClient(
+        bootstrap_servers,
+        pipeline=pipeline,
+        prefix=prefix,
+        epsilon=epsilon,
+        bound=bound,
+        interval=length,
+        scale=scale,
+        properties=properties,
+        when_full="wait",
+    )
     bad = 0
     with client:
-        for line in sys.stdin:
-            if not line.strip():
-                continue
-            if not _reported(client, line):
-                bad += 1
+        for line in filter(str.strip, sys.stdin):
+            bad += not _reported(client, line)
         client.flush(flush_seconds)
         counts = client.counts
         phase = client.phase
@@ -59,47 +80,8 @@ def _reported(client: ToplClient, line: str) -> bool:
     return True
 
 
-def _client(
-    config: Path | None,
-    bootstrap_servers: str | None,
-    pipeline: str | None,
-    prefix: str,
-    epsilon: float | None,
-    bound: float | None,
-    interval: str,
-    scale: Literal["log", "linear"],
-) -> ToplClient:
-    if bootstrap_servers is None:
-        from susurrus.agents.local.settings import LocalSettings  # slow to load
-
-        settings = LocalSettings.of(settings_of(config))
-        local = settings.local
-        return ToplClient(
-            settings.kafka.bootstrap_servers,
-            pipeline=settings.pipeline.name,
-            prefix=settings.pipeline.prefix,
-            epsilon=local.epsilon,
-            bound=local.bound,
-            interval=local.interval,
-            scale=local.scale,
-            properties=settings.kafka.properties,
-            when_full="wait",
-        )
-    if pipeline is None or epsilon is None or bound is None:
-        raise ConfigurationError(
-            "--bootstrap-servers: needs --pipeline, --epsilon and --bound beside it; give them, or --config alone"
-        )
+def _milliseconds(interval: str) -> int:
     try:
-        length = parse_duration(interval)
+        return parse_duration(interval)
     except ValueError as error:
         raise ConfigurationError(f"--interval: {error}") from None
-    return ToplClient(
-        bootstrap_servers,
-        pipeline=pipeline,
-        prefix=prefix,
-        epsilon=epsilon,
-        bound=bound,
-        interval=length,
-        scale=scale,
-        when_full="wait",
-    )

@@ -2,17 +2,18 @@
 
 import time
 from collections import Counter
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from confluent_kafka import KafkaException
-from rich.console import Group, RenderableType
+from rich.console import Group
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
 from susurrus.agents.cli.console import ConfigOption, message_and_commands, out, settings_of
 from susurrus.agents.config.settings import Settings
+from susurrus.agents.operations.drawing import framed
 from susurrus.agents.types.durations import format_duration
 from susurrus.mechanisms.calendar import Interval
 from susurrus.mechanisms.errors import ConfigurationError
@@ -76,21 +77,20 @@ def start(trouble: "Trouble", found: "PipelineStatus") -> Panel:
     would = "waits" if trouble.waits else "ends with exit code 2"
     who = "No worker runs. One that starts now" if found.workers == 0 else "A worker that starts now"
     body = Text("\n".join((f"{who} {would}:", *message_and_commands(trouble.text)[0])))
-    return Panel(body, title="[bold]starting a worker[/bold]", title_align="left", border_style="red", padding=(0, 1))
+    return framed(body, "[bold]starting a worker[/bold]", "red")
 
 
 def picture(found: "PipelineStatus", pipeline: "Pipeline[Any]", *, every: bool, width: int) -> Group:
     """The whole status as one renderable, with as many columns as the width allows."""
     settings = pipeline.settings
-    parts: list[RenderableType] = [_head(found, pipeline), _stages(found, settings)]
-    if every:
-        parts.append(_partitions(found.partitions, settings, width))
-    if found.problems or found.changed:
-        parts.append(Text(""))
-    if found.changed:
-        parts.append(_changed(found.changed))
-    parts += [_problem(row) for row in _grouped(found.problems)]
-    return Group(*parts)
+    return Group(
+        _head(found, pipeline),
+        _stages(found, settings),
+        *([_partitions(found.partitions, settings, width)] if every else []),
+        *([Text("")] if found.problems or found.changed else []),
+        *([_changed(found.changed)] if found.changed else []),
+        *(_problem(rows) for rows in _grouped(found.problems)),
+    )
 
 
 def _head(found: "PipelineStatus", pipeline: "Pipeline[Any]") -> Text:
@@ -105,9 +105,7 @@ def _head(found: "PipelineStatus", pipeline: "Pipeline[Any]") -> Text:
 
 
 def _stages(found: "PipelineStatus", settings: Settings) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("stage", "partitions", "state", "behind", "closed up to"):
-        table.add_column(name, justify="right" if name in ("partitions", "behind") else "left")
+    table = _table("stage", "partitions", "state", "behind", "closed up to")
     for stage in dict.fromkeys(row.stage for row in found.partitions):
         rows = [row for row in found.partitions if row.stage == stage]
         lags = [row.lag for row in rows]
@@ -117,11 +115,17 @@ def _stages(found: "PipelineStatus", settings: Settings) -> Table:
     return table
 
 
+def _table(*names: str, no_wrap: bool = False) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in names:
+        justify: Literal["left", "right"] = "left" if name in ("stage", "state", "closed up to", "worker") else "right"
+        table.add_column(name, justify=justify, no_wrap=no_wrap)
+    return table
+
+
 def _states(rows: "list[PartitionStatus]") -> Text:
     counts = Counter(row.state for row in rows)
-    return Text(", ").join(
-        Text(f"{number} {state}", style=_STYLES.get(state, "red")) for state, number in counts.items()
-    )
+    return Text(", ").join(Text(f"{n} {state}", style=_STYLES.get(state, "red")) for state, n in counts.items())
 
 
 def _closed(rows: "list[PartitionStatus]", settings: Settings) -> str:
@@ -133,14 +137,12 @@ def _closed(rows: "list[PartitionStatus]", settings: Settings) -> str:
 
 
 def _partitions(rows: "tuple[PartitionStatus, ...]", settings: Settings, width: int) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    names = ["stage", "partition", "state", "position", "behind"] + (["closed up to", "worker"] if width >= 100 else [])
-    for name in names:
-        table.add_column(name, justify="right" if name in ("partition", "position", "behind") else "left", no_wrap=True)
+    wide = ("closed up to", "worker") if width >= 100 else ()
+    table = _table("stage", "partition", "state", "position", "behind", *wide, no_wrap=True)
     for row in rows:
         cells: list[str | Text] = [row.stage, str(row.partition), Text(row.state, style=_STYLES.get(row.state, "red"))]
         cells += ["?" if row.position < 0 else f"{row.position:,}", "?" if row.lag is None else f"{row.lag:,}"]
-        if width >= 100:
+        if wide:
             cells += [_closed([row], settings), row.worker]
         table.add_row(*cells)
     return table
@@ -161,8 +163,7 @@ def _problem(rows: "list[PartitionStatus]") -> Panel:
     if row.action:
         body.append_text(Text.assemble("\n", ("What to do: ", "bold"), row.action))
     title = Text.assemble((_places(rows), "bold"), f": {row.state}{since}")
-    style = "red" if row.state in ("refused", "missing", "stopped") else "yellow"
-    return Panel(body, title=title, title_align="left", border_style=style, padding=(0, 1))
+    return framed(body, title, _STYLES.get(row.state, "red"))
 
 
 def _changed(fields: tuple[str, ...]) -> Panel:
@@ -171,7 +172,7 @@ def _changed(fields: tuple[str, ...]) -> Panel:
         ("What to do: ", "bold"),
         "change them back, or give the pipeline a new [pipeline] name (its windows are charged again)",
     )
-    return Panel(body, title="[bold]this configuration[/bold]", title_align="left", border_style="red", padding=(0, 1))
+    return framed(body, "[bold]this configuration[/bold]", "red")
 
 
 def _places(rows: "list[PartitionStatus]") -> str:

@@ -1,23 +1,12 @@
 """Released histograms for a terminal, as tables of any width; agents/operations/drawing.py draws numbers and bars."""
 
-import json
 from collections.abc import Sequence
 
 from rich.table import Table
 from rich.text import Text
 
 from susurrus.agents.histogram.reader import Snapshot
-from susurrus.agents.operations.drawing import GREY, NARROW, bar, key_text, margin, number, upper
-from susurrus.topics.histogram import Measured, Row
-
-
-def ranked(snapshot: Snapshot, column: str | None = None) -> list[Row]:
-    """Rows by the estimate of a column (the first by default), largest first; ties by key."""
-    return sorted(snapshot.rows, key=lambda row: (-_of(row, column).estimate, json.dumps(row.key)))
-
-
-def _of(row: Row, column: str | None) -> Measured:
-    return row.values[column] if column in row.values else next(iter(row.values.values()))
+from susurrus.agents.operations.drawing import GREY, NARROW, bar, key_text, margin, number, ranked, upper, value_of
 
 
 def histogram_table(snapshot: Snapshot, *, width: int, limit: int, column: str | None = None) -> Table:
@@ -37,13 +26,13 @@ def histogram_table(snapshot: Snapshot, *, width: int, limit: int, column: str |
     if names and width >= NARROW:
         bars = min(40, max(10, width // 4 - 8 * (len(names) - 1)))
         table.add_column("", width=bars, no_wrap=True)
-    largest = max((upper(_of(row, first)) for row in rows), default=0.0)
+    largest = max((upper(value_of(row, first)) for row in rows), default=0.0)
     for row in rows:
         cells: list[Text | str] = [Text(key_text(row.key))]
         for name in names:
             cells += [number(row.values[name].estimate), margin(row.values[name])]
         if bars:
-            cells.append(bar(_of(row, first), largest, bars))
+            cells.append(bar(value_of(row, first), largest, bars))
         table.add_row(*cells)
     return table
 

@@ -1,8 +1,11 @@
 """``susurrus topics``: make the pipeline's topics, or check that they are as the pipeline needs them."""
 
 import typer
+from confluent_kafka.admin import AdminClient
 
 from susurrus.agents.cli.console import ConfigOption, out, settings_of
+from susurrus.agents.config.kafka_properties import librdkafka
+from susurrus.agents.config.settings import Settings
 
 app = typer.Typer(no_args_is_help=True, help="Create or check the topics of a pipeline.")
 
@@ -11,10 +14,9 @@ app = typer.Typer(no_args_is_help=True, help="Create or check the topics of a pi
 def create(config: ConfigOption = None) -> None:
     """Create missing topics, and add partitions where the raw topic has grown; nothing else is changed."""
     settings = settings_of(config)
-    from susurrus.agents.cli.kafka import admin  # slow to load
-    from susurrus.agents.kafka.topics import create_topics
+    from susurrus.agents.kafka.topics import create_topics  # slow to load
 
-    for line in create_topics(settings, admin(settings)):
+    for line in create_topics(settings, _admin(settings)):
         out().print(line)
 
 
@@ -22,11 +24,22 @@ def create(config: ConfigOption = None) -> None:
 def check(config: ConfigOption = None) -> None:
     """Check partitions, retention, cleanup, replication and limits of every topic; exit code 1 if anything is wrong."""
     settings = settings_of(config)
-    from susurrus.agents.cli.kafka import admin  # slow to load
-    from susurrus.agents.pipelines import pipeline_of
+    from susurrus.agents.pipelines import pipeline_of  # slow to load
 
-    lines = pipeline_of(settings).check_topics(admin(settings))
+    lines = pipeline_of(settings).check_topics(_admin(settings))
     for line in lines:
         out().print(line)
     if any(not line.startswith("ok ") for line in lines):
         raise typer.Exit(1)
+
+
+def _admin(settings: Settings) -> AdminClient:
+    """An admin client for the pipeline's cluster. Raises ConfigurationError, soon, where that cannot be reached.
+
+    Asking for a topic must not create it, as brokers with auto.create.topics.enable would; librdkafka's own log lines stay
+    off the terminal but for failures.
+    """
+    from susurrus.agents.operations.probe import reach  # slow to load
+
+    reach(settings)
+    return AdminClient({**librdkafka(settings.kafka), "allow.auto.create.topics": False, "log_level": 3})

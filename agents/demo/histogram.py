@@ -5,9 +5,8 @@ separately.
 """
 
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from rich.console import Group
 from rich.text import Text
@@ -18,9 +17,8 @@ from susurrus.agents.demo.weblog import DAY, NEXT_DAY, WebLog
 from susurrus.agents.histogram.reader import HistogramReader, Snapshot
 from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.kafka.embedded import PARTITIONS
-from susurrus.agents.operations.drawing import GREY, Z95, key_text
+from susurrus.agents.operations.drawing import GREY, Z95, key_text, ranked, value_of
 from susurrus.agents.pipelines import pipeline_of
-from susurrus.topics.histogram import Measured, Row
 
 _SECTIONS: Final = """\
 [input]
@@ -65,35 +63,32 @@ class HistogramDemo:
         self.sections = _SECTIONS.format(day=DAY, next_day=NEXT_DAY, epsilon=epsilon)
         self.title = (
             f"[bold]One day of a web server[/bold]: {len(self.log):,} requests by {len(self.log.urls_of_host):,} hosts, "
-            "as a Kafka topic.\nWhich pages did they visit? The published histogram hides what any one host did.\n"
+            "as a Kafka topic.\nWhich pages did they visit? The published histogram hides what any one host did."
         )
 
     def play(self, run: Run) -> Group:
         """Produce the archive, let the worker replay it, and wait for the day's last trigger."""
-        events, triggers = run.bar("raw events produced", len(self.log)), run.settings.triggers
-        advance = run.bar("private triggers released", triggers)
-        # The archive is whole before a worker looks at it: a replay ends where the input ends.
-        run.produce(self._records(), events)
+        # Each partition is sorted by time. The archive is whole before a worker looks at it: a replay ends where the input ends.
+        records = [
+            (visit.encode(), visit.host, partition, visit.time * 1000)
+            for partition, visit in self.log.by_partition(PARTITIONS)
+        ]
+        run.produce("raw events produced", records)
         run.start_worker()
         reader = run.stack.enter_context(HistogramReader(run.settings))
-        final: list[Snapshot] = []
+        triggers = run.settings.triggers
 
         def released() -> int:
             reader.poll(0.2)
             snapshot = reader.snapshot()
             if snapshot is not None and snapshot.final:
-                final.append(snapshot)
                 return triggers
             return min(triggers - 1, max((done for _, done, _ in reader.completed()), default=0))
 
-        run.wait(released, triggers, advance)
-        return picture(final[0], self.log, HistogramSettings.of(run.settings), rows=self._rows, width=run.width)
-
-    def _records(self) -> Iterator[dict[str, Any]]:
-        """Each partition sorted by time, stamped with the time of the visit."""
-        for partition, visit in self.log.by_partition(PARTITIONS):
-            key, stamp = visit.host.encode(), visit.time * 1000
-            yield {"value": visit.encode(), "key": key, "partition": partition, "timestamp": stamp}
+        run.wait("private triggers released", triggers, released)
+        snapshot = reader.snapshot()
+        assert snapshot is not None
+        return picture(snapshot, self.log, HistogramSettings.of(run.settings), rows=self._rows, width=run.width)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +106,7 @@ class Outcome:
 
 def compare(snapshot: Snapshot, true: Counter[str], capped: Counter[str]) -> Outcome:
     """Compare a released histogram with the exact one, key by key."""
-    values = {row.key: _value(row) for row in snapshot.rows}
+    values = {row.key: value_of(row) for row in snapshot.rows}
     covered = sum(abs(v.estimate - capped[url]) <= Z95 * v.std_error for url, v in values.items())
     error = sum(abs(v.estimate - true[url]) for url, v in values.items()) / max(1, len(values))
     missed = next(((url, count) for url, count in true.most_common() if url not in values), ("", 0))
@@ -131,8 +126,7 @@ def picture(snapshot: Snapshot, log: WebLog, settings: HistogramSettings, *, row
     limit = settings.bounds.max_records_per_user
     true = log.true_counts()
     found = compare(snapshot, true, log.true_counts(limit))
-    largest = sorted(snapshot.rows, key=lambda row: (-_value(row).estimate, str(row.key)))[:rows]
-    shown = [Compared(key_text(row.key), true[row.key], _value(row)) for row in largest]
+    shown = [Compared(key_text(row.key), true[row.key], value_of(row)) for row in ranked(snapshot)[:rows]]
     more = found.published - len(shown)
     missed = f"the others, too rare to hide a host in; the largest is {key_text(found.missed)} with {found.missed_true:,} hosts."
     return Group(
@@ -151,7 +145,3 @@ def picture(snapshot: Snapshot, log: WebLog, settings: HistogramSettings, *, row
             "pipeline gets one from its operator and keeps it: anyone who has it can remove the noise.",
         ),
     )
-
-
-def _value(row: Row) -> Measured:
-    return next(iter(row.values.values()))

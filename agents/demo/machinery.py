@@ -3,7 +3,7 @@
     records ──▶ embedded broker ◀──▶ susurrus worker (another process)
                        └──▶ this process: what was published, drawn beside the truth
 
-The worker is the same one that runs in production, started the same way; only broker, secret and configuration are made here.
+The worker is the same one that runs in production, started the same way. Only broker, secret and configuration are made here.
 """
 
 import contextlib
@@ -13,24 +13,26 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Final, Protocol, TypeVar
 
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer
 from rich.console import Console, RenderableType
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
 
 from susurrus.agents.config import secrets
-from susurrus.agents.config.kafka_properties import librdkafka
 from susurrus.agents.config.settings import Settings
+from susurrus.agents.kafka.clients import clients_of
 from susurrus.agents.kafka.embedded import PARTITIONS, EmbeddedBroker
+from susurrus.agents.kafka.follow import Follower
 from susurrus.agents.operations.drawing import GREY
 from susurrus.agents.pipelines import load_settings
 from susurrus.mechanisms.errors import SusurrusError
 from susurrus.topics import charges
 
 PATIENCE_SECONDS: Final = 120.0
+T = TypeVar("T")
 _COMMON: Final = """\
 [pipeline]
 name = "demo"
@@ -52,15 +54,12 @@ log_level = "warning"
 
 """
 
-Advance = Callable[[int], None]
-"""Moves a progress bar to so many."""
-
 
 class Demo(Protocol):
     """One demonstration."""
 
     kind: str
-    """Of pipeline."""
+    """The kind of its pipeline."""
     title: str
     """What is shown, before anything happens."""
     sections: str
@@ -73,15 +72,21 @@ class Demo(Protocol):
 def show(console: Console, demo: Demo, *, keep: bool) -> None:
     """Show a whole demonstration. Raises SusurrusError when the worker fails or takes too long."""
     began = time.monotonic()
-    console.print(demo.title)
+    console.print(demo.title, end="\n\n")
+    place = Path(tempfile.mkdtemp(prefix="susurrus-demo-"))
     with contextlib.ExitStack() as stack:
-        place = stack.enter_context(_place(keep))
+        if not keep:
+            stack.callback(shutil.rmtree, place, ignore_errors=True)
         broker = stack.enter_context(EmbeddedBroker())
         settings = configured(demo, place, broker.bootstrap_servers)
-        names = {settings.topic(spec.name) for spec in settings.topic_specs}
-        for topic in (settings.input.topic, *sorted(names), charges.topic_name(settings.pipeline.prefix)):
+        for topic in (
+            settings.input.topic,
+            *sorted(settings.topic(spec.name) for spec in settings.topic_specs),
+            charges.topic_name(settings.pipeline.prefix),
+        ):
             broker.create(topic)
-        bars = stack.enter_context(_bars(console))
+        columns = ("{task.description}", BarColumn(bar_width=None), MofNCompleteColumn(), TimeElapsedColumn())
+        bars = stack.enter_context(Progress(*columns, console=console, expand=console.width < 100))
         picture = demo.play(Run(console.width, settings, place, stack, bars))
     console.print()
     console.print(picture)
@@ -100,7 +105,7 @@ def configured(demo: Demo, place: Path, servers: str) -> Settings:
 
 
 class Run:
-    """What a demonstration plays on. width: of the terminal. stack: closes what is opened."""
+    """What a demonstration uses. width: of the terminal. stack: closes what is opened."""
 
     def __init__(
         self, width: int, settings: Settings, place: Path, stack: contextlib.ExitStack, bars: Progress
@@ -109,104 +114,65 @@ class Run:
         self._place, self._bars = place, bars
         self._worker: subprocess.Popen[bytes] | None = None
 
-    def bar(self, text: str, total: int) -> Advance:
-        """A new progress bar."""
-        task = self._bars.add_task(text, total=total)
-        return lambda done: self._bars.update(task, completed=min(done, total))
-
-    def produce(self, records: Iterable[dict[str, Any]], advance: Advance) -> None:
-        """Write records (arguments of `Producer.produce`) to the raw topic, all before anything else happens."""
-        producer = Producer(
-            {"bootstrap.servers": self.settings.kafka.bootstrap_servers, "linger.ms": 20, "log_level": 2}
-        )
-        done = 0
-        for done, record in enumerate(records, start=1):
-            producer.produce(self.settings.input.topic, **record)
+    def produce(self, text: str, records: Sequence[tuple[bytes, str, int, int]]) -> None:
+        """Write all records (value, key, partition, time stamp in ms) to the raw topic, with a progress bar."""
+        servers = self.settings.kafka.bootstrap_servers
+        producer = Producer({"bootstrap.servers": servers, "linger.ms": 20, "log_level": 2})
+        for done, (value, key, partition, stamp) in enumerate(self.counted(text, records)):
+            producer.produce(self.settings.input.topic, value, key, partition, timestamp=stamp)
             if done % 1000 == 0:
                 producer.poll(0)
-                advance(done)
         if producer.flush(PATIENCE_SECONDS):
             raise SusurrusError("the embedded broker did not take the records; try again")
-        advance(done)
+
+    def counted(self, text: str, items: Sequence[T]) -> Iterable[T]:
+        """The items one after the other, with a progress bar."""
+        return self._bars.track(items, description=text)
 
     def start_worker(self) -> None:
-        """Start the worker process."""
-        self._worker = self.stack.enter_context(_worker(self._place))
+        """Start the worker process; its log goes to a file. The user's own SUSURRUS variables are not for it."""
+        place = self._place
+        environment = {name: value for name, value in os.environ.items() if not name.upper().startswith("SUSURRUS")}
+        command = [sys.executable, "-m", "susurrus.agents.cli", "worker", "--config", str(place / "demo.toml")]
+        with (place / "worker.log").open("wb") as log:
+            self._worker = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, env=environment, cwd=place
+            )
+        self.stack.callback(_stop, self._worker)
 
-    def follow(self, *names: str) -> Callable[[], list[Any]]:
-        """Reads partition 0 of some of the pipeline's topics from the beginning; each call brings what is new."""
-        consumer = Consumer(
-            {
-                **librdkafka(self.settings.kafka),
-                "group.id": "demo-reader",
-                "auto.offset.reset": "earliest",
-                "isolation.level": "read_committed",
-                "log_level": 2,
-            }
-        )
-        self.stack.callback(consumer.close)
-        consumer.assign([TopicPartition(self.settings.topic(name), 0, 0) for name in names])
-        return lambda: [message for message in consumer.consume(1000, 0.2) if message.error() is None]
+    def rows(self, name: str, decode: Callable[[bytes], T]) -> Callable[[], list[T]]:
+        """A function that reads on in partition 0 of a topic of the pipeline and returns all rows that it has read so far."""
+        consumer = self.stack.enter_context(contextlib.closing(clients_of(self.settings, quiet=True).reader("demo")))
+        follower, found = Follower(consumer, {(self.settings.topic(name), 0): 0}), list[T]()
 
-    def wait(self, count: Callable[[], int], wanted: int, advance: Advance) -> None:
-        """Until count() reaches ``wanted``. Raises SusurrusError when the worker ends or it takes too long."""
+        def read() -> list[T]:
+            found.extend(decode(message.value() or b"") for message in follower.read(0.2))
+            return found
+
+        return read
+
+    def wait(self, text: str, wanted: int, count: Callable[[], int]) -> None:
+        """Wait until count() is ``wanted``, with a progress bar. Raises SusurrusError when the worker ends or takes too long."""
+        bar = self._bars.add_task(text, total=wanted)
         deadline = time.monotonic() + PATIENCE_SECONDS
         while (done := count()) < wanted:
-            advance(done)
+            self._bars.update(bar, completed=done)
             if self._worker is not None and self._worker.poll() is not None:
-                raise SusurrusError(
-                    f"the worker ended with code {self._worker.returncode}; its last words:\n{self._tail()}"
-                )
+                raise self._failure(f"ended with code {self._worker.returncode}")
             if time.monotonic() > deadline:
-                raise SusurrusError(
-                    f"the worker took longer than {PATIENCE_SECONDS:.0f} s; try again on an idle machine. Its last words:\n"
-                    f"{self._tail()}"
-                )
+                raise self._failure(f"took longer than {PATIENCE_SECONDS:.0f} s; try again on an idle machine")
             time.sleep(0.05)
-        advance(wanted)
+        self._bars.update(bar, completed=wanted)
 
-    def _tail(self, lines: int = 15) -> str:
-        text = (self._place / "worker.log").read_text(encoding="utf-8", errors="replace")
-        return "\n".join(text.splitlines()[-lines:]) or "(none)"
+    def _failure(self, text: str) -> SusurrusError:
+        lines = (self._place / "worker.log").read_text(encoding="utf-8", errors="replace").splitlines()
+        return SusurrusError("\n".join((f"the worker {text}. The end of its log:", *(lines[-15:] or ["(empty)"]))))
 
 
-@contextlib.contextmanager
-def _place(keep: bool) -> Iterator[Path]:
-    """A directory for configuration, secret, state and log, removed afterwards unless it is to be kept."""
-    place = Path(tempfile.mkdtemp(prefix="susurrus-demo-"))
+def _stop(process: "subprocess.Popen[bytes]") -> None:
+    process.terminate()
     try:
-        yield place
-    finally:
-        if not keep:
-            shutil.rmtree(place, ignore_errors=True)
-
-
-def _bars(console: Console) -> Progress:
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=None),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        console=console,
-        expand=console.width < 100,
-    )
-
-
-@contextlib.contextmanager
-def _worker(place: Path) -> Iterator["subprocess.Popen[bytes]"]:
-    """The worker process; its log goes to a file. The user's own SUSURRUS variables are not for the demonstration."""
-    environment = {name: value for name, value in os.environ.items() if not name.upper().startswith("SUSURRUS")}
-    command = [sys.executable, "-m", "susurrus.agents.cli", "worker", "--config", str(place / "demo.toml")]
-    with (place / "worker.log").open("wb") as log:
-        process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, env=environment, cwd=place
-        )
-    try:
-        yield process
-    finally:
-        process.terminate()
-        try:
-            process.wait(10)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        process.wait(10)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()

@@ -7,7 +7,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from susurrus.agents.operations.drawing import GREY, NARROW, bar, margin, number, upper
+from susurrus.agents.operations.drawing import GREY, NARROW, bar, framed, margin, number, upper
 from susurrus.topics.histogram import Measured
 
 
@@ -68,7 +68,6 @@ def findings(**said: str) -> list[Text]:
 
 
 def promise(sentence: str, remark: str = "") -> list[Text | Panel]:
-    """The guarantee in a frame, behind an empty line."""
+    """The guarantee in a frame, after an empty line."""
     body = Text.assemble(sentence, *(("\n", (remark, GREY)) if remark else ()))
-    title = "[bold]The guarantee[/bold]"
-    return [Text(""), Panel(body, title=title, title_align="left", border_style="green", padding=(0, 1))]
+    return [Text(""), framed(body, "[bold]The guarantee[/bold]", "green")]

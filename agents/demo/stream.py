@@ -21,7 +21,6 @@ from susurrus.topics import private_stream
 from susurrus.topics.private_stream import StreamRow
 
 HEIGHT: Final = 14
-_METER: Final = "meter-1"
 Floats = npt.NDArray[np.float64]
 
 _SECTIONS: Final = """\
@@ -33,7 +32,6 @@ from = "earliest"
 first_window = "1970-01-01T00:00:00Z"
 
 [stream]
-stream = "meter"
 value = "reading"
 bound = {bound}
 grid = {grid}
@@ -54,34 +52,22 @@ class StreamDemo:
         self.sections = _SECTIONS.format(bound=series.bound, grid=series.grid, epsilon=epsilon)
         self.title = (
             f"[bold]{series.name}[/bold]: {len(series.values):,} readings as a Kafka topic.\nHow much was it, when? The "
-            "published stream of sums hides the value of any one reading.\n"
+            "published stream of sums hides the value of any one reading."
         )
 
     def play(self, run: Run) -> Group:
         """Produce the readings, and wait for the last sum that the worker can make of them."""
         stream, readings = StreamSettings.of(run.settings).stream, self._series.values.tolist()
-        mechanism = _tops(stream)
-        wanted = (len(readings) - mechanism.holdout) // mechanism.base.leaf
-        events, sums = run.bar("raw readings produced", len(readings)), run.bar("private sums released", wanted)
-        records = (
-            {
-                "value": json.dumps({"meter": _METER, "reading": reading}).encode(),
-                "key": _METER.encode(),
-                "partition": 0,
-                "timestamp": 60_000 * minute,
-            }
+        records = [
+            (json.dumps({"reading": reading}).encode(), "meter-1", 0, 60_000 * minute)
             for minute, reading in enumerate(readings, start=1)
-        )
-        run.produce(records, events)
+        ]
+        run.produce("raw readings produced", records)
         run.start_worker()
-        news, rows = run.follow("private-stream"), list[StreamRow]()
-
-        def released() -> int:
-            rows.extend(private_stream.decode_row(message.value()) for message in news())
-            return len(rows)
-
-        run.wait(released, wanted, sums)
-        return picture(rows, self._series, stream, width=run.width)
+        rows, mechanism = run.rows("private-stream", private_stream.decode_row), _tops(stream)
+        wanted = (len(readings) - mechanism.holdout) // mechanism.base.leaf
+        run.wait("private sums released", wanted, lambda: len(rows()))
+        return picture(rows(), self._series, stream, width=run.width)
 
 
 def _tops(stream: StreamSection) -> Tops:

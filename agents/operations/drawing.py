@@ -7,15 +7,22 @@ import json
 import math
 from typing import Any, Final
 
+from rich.panel import Panel
 from rich.text import Text
 
-from susurrus.topics.histogram import Measured
+from susurrus.agents.histogram.reader import Snapshot
+from susurrus.topics.histogram import Measured, Row
 
 Z95: Final = 1.96
 """Half-width of a 95 % error bar in standard errors; the noise is normal but for its rounding."""
 NARROW: Final = 70
 """Terminals with fewer columns get no bars."""
 GREY: Final = "bright_black"
+
+
+def framed(body: str | Text, title: str | Text, style: str) -> Panel:
+    """A frame with a title."""
+    return Panel(body, title=title, title_align="left", border_style=style, padding=(0, 1))
 
 
 def key_text(key: Any) -> str:
@@ -42,6 +49,16 @@ def margin(measured: Measured) -> str:
 def upper(measured: Measured) -> float:
     """The upper end of the 95 % error bar."""
     return measured.estimate + Z95 * measured.std_error
+
+
+def value_of(row: Row, column: str | None = None) -> Measured:
+    """A row's value in a column; in its first one by default, or where it has no such column."""
+    return row.values[column] if column in row.values else next(iter(row.values.values()))
+
+
+def ranked(snapshot: Snapshot, column: str | None = None) -> list[Row]:
+    """Rows by the estimate of a column (the first by default), largest first; ties by key."""
+    return sorted(snapshot.rows, key=lambda row: (-value_of(row, column).estimate, json.dumps(row.key)))
 
 
 def bar(measured: Measured, largest: float, width: int) -> Text:

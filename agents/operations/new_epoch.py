@@ -17,7 +17,7 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -46,7 +46,7 @@ _TRANSACTION_SECONDS = 30.0
 _AT_ONCE = 8
 """Producers that are initialised at the same time."""
 _POINTS = "new-epoch"
-"""Of crash_points.py, for tests."""
+"""The name of its crash points (agents/runtime/crash_points.py), for tests."""
 
 FirstWindow = Literal["next", "current"] | int
 
@@ -107,7 +107,7 @@ class NewEpoch:
         if isinstance(origin, int) and settings.clock.chosen.forgeable:
             raise ConfigurationError(
                 f'--from {format_time(origin)}: producers choose the stamps with clock.kind="{settings.clock.kind}", so '
-                'one forged stamp could decide which of everybody\'s records count; use "latest" or "earliest"'
+                'one forged stamp could decide which records of all producers count; use "latest" or "earliest"'
             )
         self._stages = pipeline.stages
         self._services = services
@@ -116,7 +116,7 @@ class NewEpoch:
         self._calendar = services.calendar
         self._first_window, self._origin = first_window, origin
 
-    # ---- what it would be --------------------------------------------------------------------------------------------
+    # ---- the plan ----------------------------------------------------------------------------------------------------
 
     def plan(self, now: int) -> Plan:
         """Read the ledger, progress and charges. Raises Refusal while workers run, BudgetExhausted where [budget] forbids it."""
@@ -132,7 +132,13 @@ class NewEpoch:
         number = max([number, *(epoch for epochs in published.values() for epoch in epochs)]) + 1
         guarantee: Guarantee = self._services.strategy.guarantee
         charged = ledger.charges.read(complete=True)
-        forgotten = tuple(self._forgotten(published, charged, guarantee))
+        known = {(charge.window, charge.epoch) for charge in charged if charge.pipeline == settings.pipeline.name}
+        forgotten = tuple(
+            charge_of(settings, window, said.epoch, guarantee)
+            for window, epochs in sorted(published.items())
+            for said in epochs.values()
+            if (window, said.epoch) not in known
+        )
         charged += forgotten
         again = tuple(
             self._again(window, epochs, charged, guarantee)
@@ -165,9 +171,7 @@ class NewEpoch:
     def _check_alone(self) -> None:
         group = self._clients.application
         found = group_of(self._clients.admin(), group)
-        if found is None:
-            return
-        if found.members:
+        if found is not None and found.members:
             hosts = ", ".join(sorted({str(member.host).lstrip("/") for member in found.members}))
             raise Refusal(
                 f"group={group} has members={len(found.members)} at {hosts}, but no worker may run while an epoch ends: stop every "
@@ -224,7 +228,7 @@ class NewEpoch:
             return first, self._settings.start.from_
         if first > now:
             return first, "latest"
-        # A producer's stamp must not decide where everybody's records begin.
+        # The stamp of one producer must not decide where the records of all begin.
         return first, "earliest" if clock.chosen.forgeable else first - clock.max_future
 
     def _published(self) -> dict[int, dict[int, Progress]]:
@@ -235,19 +239,6 @@ class NewEpoch:
             if said.epoch_number not in epochs or epochs[said.epoch_number].trigger < said.trigger:
                 epochs[said.epoch_number] = said
         return found
-
-    def _forgotten(
-        self,
-        published: Mapping[int, Mapping[int, Progress]],
-        charged: Iterable[charge_codec.Charge],
-        guarantee: Guarantee,
-    ) -> Iterator[charge_codec.Charge]:
-        pipeline = self._settings.pipeline.name
-        known = {(charge.window, charge.epoch) for charge in charged if charge.pipeline == pipeline}
-        for window, epochs in sorted(published.items()):
-            for said in epochs.values():
-                if (window, said.epoch) not in known:
-                    yield charge_of(self._settings, window, said.epoch, guarantee)
 
     def _again(
         self, window: int, epochs: Mapping[int, Progress], charged: Iterable[charge_codec.Charge], guarantee: Guarantee
@@ -263,7 +254,7 @@ class NewEpoch:
             delta=sum(charge.delta for charge in ours) + guarantee.delta,
         )
 
-    # ---- doing it ----------------------------------------------------------------------------------------------------
+    # ---- the change --------------------------------------------------------------------------------------------------
 
     def begin(self, plan: Plan, now: int) -> str:
         """Begin the epoch, and return its id. Raises Refusal where something has changed since the plan was made."""

@@ -18,7 +18,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from itertools import chain, repeat
 from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
@@ -36,12 +37,12 @@ from susurrus.mechanisms.errors import ConfigurationError
 log = logging.getLogger(__name__)
 
 REACH_SECONDS: Final = 3.0
-"""So long may brokers take to answer before somebody hears of it."""
+"""How long brokers may take to answer before the worker reports it."""
 _ANSWER_SECONDS: Final = 10.0
 _SURE_SECONDS: Final = 0.5
-"""What one of several bootstrap servers says is final when no other has answered by then."""
+"""How long other bootstrap servers may still answer after one has reported what an operator must fix."""
 _LATER_SECONDS: Final = 1.5
-"""Likewise, of what may pass by itself."""
+"""The same, after one has reported what may pass by itself."""
 _PAUSE_SECONDS: Final = (0.5, 1.0, 2.0, 5.0)
 _SAY_AGAIN_SECONDS: Final = (10.0, 30.0, 60.0, 300.0)
 
@@ -51,11 +52,10 @@ _PLACE: Final = re.compile(r"(?:\w+://)?(?P<address>[^/\s]+)/(?P<node>\w+): (?P<
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """Why a worker cannot start. waits: the cause may go away by itself. reached: a broker has answered."""
+    """Why a worker cannot start. waits: the cause may go away by itself."""
 
     text: str
     waits: bool
-    reached: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,28 +71,30 @@ def wait_until_fit(pipeline: Pipeline[Any], show: Callable[[str], None]) -> Fit:
 
     Raises ConfigurationError for what does not pass by itself. A signal's exception ends the wait at once.
     """
-    said, say_at, times, pauses = "", 0.0, 0, 0
+    said, say_at, pauses = "", 0.0, _lasting(_PAUSE_SECONDS)
     while isinstance(trouble := _in_thread(lambda: look(pipeline)), Trouble):
         if not trouble.waits:
             raise ConfigurationError(trouble.text)
         show(trouble.text)
-        now = time.monotonic()
         if trouble.text != said:
-            said, times = trouble.text, 0
-        if times == 0 or now >= say_at:
+            said, say_at, silences = trouble.text, 0.0, _lasting(_SAY_AGAIN_SECONDS)
+        if (now := time.monotonic()) >= say_at:
             log.warning("not started yet: %s", said)
-            say_at = now + _SAY_AGAIN_SECONDS[min(times, len(_SAY_AGAIN_SECONDS) - 1)]
-            times += 1
-        time.sleep(_PAUSE_SECONDS[min(pauses, len(_PAUSE_SECONDS) - 1)])
-        pauses += 1
+            say_at = now + next(silences)
+        time.sleep(next(pauses))
     if said:
-        log.info("what was waited for is there")
+        log.info("nothing is missing any more")
     show("")
     return trouble
 
 
+def _lasting(seconds: tuple[float, ...]) -> Iterator[float]:
+    """These, and then the last one again and again."""
+    return chain(seconds, repeat(seconds[-1]))
+
+
 def _in_thread(work: Callable[[], Trouble | Fit]) -> Trouble | Fit:
-    """Clients wait in C, where no signal reaches; the main thread waits where one does."""
+    """Do it in another thread: a client waits in C, which no signal interrupts. The main thread waits where a signal does."""
     done: Future[Trouble | Fit] = Future()
 
     def run() -> None:
@@ -109,23 +111,20 @@ def look(pipeline: Pipeline[Any]) -> Trouble | Fit:
     """Why a worker of this pipeline cannot start now, if so. Takes well under two seconds on a healthy cluster."""
     settings = pipeline.settings
     if settings.kafka.embedded:
-        return Fit(brokers=1, partitions=0)  # inside this process, and makes topics as they are named
+        return Fit(brokers=1, partitions=0)  # in this process; it creates a topic when it is first named
     errors: list[KafkaError] = []
     try:
         admin = _admin(settings, errors)
-    except ConfigurationError as error:
-        return Trouble(str(error), waits=False, reached=False)
-    brokers = _reach(settings, admin, errors)
-    if isinstance(brokers, Trouble):
-        return replace(brokers, reached=False)
-    try:
+        brokers = _reach(settings, admin, errors)
+        if isinstance(brokers, Trouble):
+            return brokers
         partitions = _topics(pipeline, admin)
-        if isinstance(partitions, Trouble) and partitions.waits:
-            return partitions
-        lines = _rights(settings, admin)
         if isinstance(partitions, Trouble):
-            return _refusal("\n".join((partitions.text, *lines)))
-        return _refusal("\n".join(lines)) if lines else Fit(brokers, partitions)
+            return partitions if partitions.waits else _refusal(partitions.text, *_rights(settings, admin))
+        lines = _rights(settings, admin)
+        return _refusal(*lines) if lines else Fit(brokers, partitions)
+    except ConfigurationError as error:
+        return _refusal(str(error))
     except KafkaException as error:
         return _unanswered(settings, error.args[0], errors)
 
@@ -162,11 +161,11 @@ def _reach(settings: Settings, admin: AdminClient, errors: list[KafkaError]) -> 
         return len(answer.result().nodes)
     admin.poll(0)
     said = sorted(_said(settings, errors), key=lambda trouble: trouble.waits)
-    return said[0] if said else _looked_at(settings)
+    return said[0] if said else _connected(settings)
 
 
 def _said(settings: Settings, errors: list[KafkaError]) -> Iterator[Trouble]:
-    """The meaning of the client's errors, one after the other."""
+    """What each of the client's errors means."""
     for error in list(errors):
         if error.code() == KafkaError._ALL_BROKERS_DOWN or (place := _PLACE.fullmatch(error.str())) is None:
             continue
@@ -177,9 +176,7 @@ def _said(settings: Settings, errors: list[KafkaError]) -> Iterator[Trouble]:
 
 
 def _meaning(settings: Settings, error: KafkaError, where: str, text: str) -> Trouble:
-    servers = f'kafka.bootstrap_servers="{settings.kafka.bootstrap_servers}"'
-    protocol = settings.kafka.properties.get("security.protocol", "PLAINTEXT")
-    security = f'kafka.properties."security.protocol" = "{protocol}"'
+    servers, security = _named(settings)
     code, reason = error.code(), text.rpartition(": ")[2].strip()
     if "certificate verify failed" in text:
         return _refusal(
@@ -225,11 +222,17 @@ def _authentication(settings: Settings, security: str, where: str, text: str) ->
     )
 
 
-def _looked_at(settings: Settings) -> Trouble:
-    """For a client that reports no error: does anything listen, and does it speak TLS?"""
+def _named(settings: Settings) -> tuple[str, str]:
+    """The settings of the addresses and of the protocol, with their values."""
+    protocol = settings.kafka.properties.get("security.protocol", "PLAINTEXT")
     servers = f'kafka.bootstrap_servers="{settings.kafka.bootstrap_servers}"'
+    return servers, f'kafka.properties."security.protocol" = "{protocol}"'
+
+
+def _connected(settings: Settings) -> Trouble:
+    """Why there is no answer, where the client reports no error: connects to see whether anything listens, and speaks TLS."""
+    servers, security = _named(settings)
     protocol = str(settings.kafka.properties.get("security.protocol", "PLAINTEXT")).upper()
-    security = f'kafka.properties."security.protocol" = "{protocol}"'
     for server in settings.kafka.bootstrap_servers.split(","):
         host, _, port = server.strip().rpartition("://")[2].rpartition(":")
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -257,7 +260,7 @@ def _looked_at(settings: Settings) -> Trouble:
 
 
 def _unanswered(settings: Settings, error: KafkaError, errors: list[KafkaError]) -> Trouble:
-    """A broker has answered, but not this; perhaps another one, whose address only the first knows."""
+    """Why a request had no answer although a broker was reached: it may have gone to a broker that advertises a wrong address."""
     said = [trouble for trouble in _said(settings, errors) if "advertises" in trouble.text]
     if said and error.code() in NO_ANSWER:
         return said[0]
@@ -273,7 +276,7 @@ def _topics(pipeline: Pipeline[Any], admin: AdminClient) -> Trouble | int:
     raw = settings.input.topic if settings.reads_raw else None
     found, missing, short = describe_topics(admin, rights_of(settings), seconds=_ANSWER_SECONDS)
     if short:
-        return _refusal("\n".join(_acl_topics(settings, short, raw)))
+        return _refusal(*_rights_on_topics(settings, short, raw))
     if raw in missing:
         return _wait(
             f'input.topic="{raw}": does not exist on this cluster; create it (it is yours: Susurrus only reads it), or '
@@ -310,17 +313,14 @@ def _rights(settings: Settings, admin: AdminClient) -> list[str]:
         if error.args[0].code() != KafkaError.GROUP_AUTHORIZATION_FAILED:
             raise
         right = "Describe"
-    lines: list[str] = []
-    if right:
-        lines += [
-            f'the right {right} on group="{group}" is missing; give it:',
-            _acl(settings, "Read Describe", _prefixed(settings, "group")),
-        ]
+    lines = (
+        _missing(settings, right, f'group="{group}"', "Read Describe", _prefixed(settings, "group")) if right else []
+    )
     return lines + _transactions(settings, group)
 
 
 def _transactions(settings: Settings, application: str) -> list[str]:
-    """Begins no transaction. Fences only another worker's probe, which has its answer by then."""
+    """What is missing for transactions. Begins none, and fences only the probe of another worker, which then has its answer."""
     producer = Producer(
         {
             **librdkafka(settings.kafka),
@@ -335,10 +335,8 @@ def _transactions(settings: Settings, application: str) -> list[str]:
     except KafkaException as error:
         code = error.args[0].code()
         if code == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
-            return [
-                f'the right Write on transactional-id="{application}-..." is missing; give it:',
-                _acl(settings, "Write Describe", _prefixed(settings, "transactional-id")),
-            ]
+            named = f'transactional-id="{application}-..."'
+            return _missing(settings, "Write", named, "Write Describe", _prefixed(settings, "transactional-id"))
         if code == KafkaError.INVALID_TRANSACTION_TIMEOUT:
             return [
                 f"worker.transaction_timeout={settings.worker.transaction_timeout} ms: more than the brokers allow "
@@ -349,26 +347,26 @@ def _transactions(settings: Settings, application: str) -> list[str]:
     return []
 
 
-def _acl_topics(settings: Settings, short: list[tuple[str, str]], raw: str | None) -> Iterator[str]:
-    if rights := [right for name, right in short if name == raw]:
-        yield f'the right {" and ".join(rights)} on input.topic="{raw}" is missing (or there is no such topic); give it:'
-        yield _acl(settings, "Read Describe DescribeConfigs", f"--topic {raw}")
+def _rights_on_topics(settings: Settings, short: list[tuple[str, str]], raw: str | None) -> Iterator[str]:
+    if rights := " and ".join(right for name, right in short if name == raw):
+        named = f'input.topic="{raw}" (if there is such a topic)'
+        yield from _missing(settings, rights, named, "Read Describe DescribeConfigs", f"--topic {raw}")
     if own := [(name, right) for name, right in short if name != raw]:
         name, right = own[0]
         more = f" (and {len(own) - 1} more)" if len(own) > 1 else ""
-        yield f'the right {right} on topic="{name}"{more} is missing; give it:'
-        yield _acl(settings, "All", _prefixed(settings, "topic"))
+        yield from _missing(settings, right, f'topic="{name}"{more}', "All", _prefixed(settings, "topic"))
 
 
-def _acl(settings: Settings, rights: str, where: str) -> str:
-    """The command that gives rights, in a line of its own, so that it can be copied (agents/cli/console.py)."""
+def _missing(settings: Settings, right: str, on: str, operations: str, where: str) -> list[str]:
+    """What is missing, and the command that gives it, in a line of its own so that it can be copied (agents/cli/console.py)."""
     user = settings.kafka.properties.get("sasl.username")
     principal = shlex.quote(f"User:{user}") if user is not None else '"User:<the worker\'s principal>"'
-    operations = " ".join(f"--operation {right}" for right in rights.split())
-    return (
+    given = " ".join(f"--operation {operation}" for operation in operations.split())
+    return [
+        f"the right {right} on {on} is missing; give it:",
         f"    kafka-acls.sh --bootstrap-server {settings.kafka.bootstrap_servers} --add --allow-principal {principal} "
-        f"{operations} {where}"
-    )
+        f"{given} {where}",
+    ]
 
 
 def _prefixed(settings: Settings, resource: str) -> str:
@@ -379,5 +377,5 @@ def _wait(text: str) -> Trouble:
     return Trouble(text, waits=True)
 
 
-def _refusal(text: str) -> Trouble:
-    return Trouble(text, waits=False)
+def _refusal(*lines: str) -> Trouble:
+    return Trouble("\n".join(lines), waits=False)

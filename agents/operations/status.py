@@ -18,6 +18,8 @@ from susurrus.topics.packing import MalformedRecord
 
 State = Literal["running", "starting", "stalled", "refused", "fenced", "stopped", "missing"]
 HEALTHY: Final = ("running", "starting")
+_KNOWN: Final[Mapping[str, State]] = {"running": "running", "starting": "starting", "refused": "refused"}
+"""Of the states that a task reports; an unknown one, of a newer version, counts as stalled."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,62 +79,46 @@ def judge(
     records = list(records)
     reports = {(r.stage, r.partition): r for r in records if isinstance(r, ledger.Status)}
     refusals = {(r.stage, r.partition): r for r in records if isinstance(r, ledger.Refusal)}
-    places = dict.fromkeys([*ends, *sorted(set(refusals) - set(ends))])
-    return tuple(
-        _row(
-            place,
-            reports.get(place),
-            refusals.get(place),
-            ends.get(place, -1),
-            None if owned is None else place in owned,
+    rows = []
+    for place in dict.fromkeys([*ends, *sorted(set(refusals) - set(ends))]):
+        report, refusal = reports.get(place), refusals.get(place)
+        state, reason, action = _state(report, refusal, None if owned is None else place in owned)
+        last = report or refusal
+        rows.append(
+            PartitionStatus(
+                stage=place[0],
+                partition=place[1],
+                state=state,
+                worker=report.worker if report else "",
+                position=report.position if report else -1,
+                end=ends.get(place, -1),
+                interval=report.interval if report else None,
+                reason=reason,
+                action=action,
+                at=last.at if last else 0,
+            )
         )
-        for place in places
-    )
+    return tuple(rows)
 
 
-def _row(
-    place: tuple[str, int], report: ledger.Status | None, refusal: ledger.Refusal | None, end: int, owned: bool | None
-) -> PartitionStatus:
-    stage, partition = place
-    state: State = "missing"
-    reason, action = "no worker has this partition", "start a worker, or look at the worker's log"
-    if report is not None and owned and report.state == "stopped":
-        state, reason, action = "starting", "", ""  # the report is its last owner's
-    elif report is not None and owned is not False:
-        state, reason, action = _state(report)
-    elif report is not None and report.state == "stopped":
-        reason = "its worker was stopped"
+def _state(report: ledger.Status | None, refusal: ledger.Refusal | None, owned: bool | None) -> tuple[State, str, str]:
+    """State, reason and action of one partition. owned: whether a worker has it, None where that is unknown."""
+    stopped = report is not None and report.state == "stopped"
     if refusal is not None:
-        state, reason, action = "refused", refusal.cause, refusal.action
-    return PartitionStatus(
-        stage=stage,
-        partition=partition,
-        state=state,
-        worker=report.worker if report else "",
-        position=report.position if report else -1,
-        end=end,
-        interval=report.interval if report else None,
-        reason=reason,
-        action=action,
-        at=report.at if report else (refusal.at if refusal else 0),
-    )
-
-
-def _state(report: ledger.Status) -> tuple[State, str, str]:
-    known: dict[str, State] = {
-        "running": "running", "starting": "starting", "refused": "refused", "fenced": "fenced", "stopped": "stopped"
-    }  # fmt: skip
-    state = known.get(report.state, "stalled")
-    if state == "stopped":
-        return state, "its worker was stopped", "start a worker"
-    if state == "fenced":
-        return state, report.stalled or "another worker has it", "nothing, unless this stays"
-    if report.stalled:
-        cause, _, action = report.stalled.rpartition(": ")
-        # A start is a problem only when an attempt has failed in a way that somebody can do something about.
-        held = state == "running" or bool(cause)
-        return ("stalled" if held else state), cause or report.stalled, action if cause else ""
-    return state, "", ""
+        return "refused", refusal.cause, refusal.action
+    if report is None or owned is False:
+        reason = "its worker was stopped" if stopped else "no worker has this partition"
+        return "missing", reason, "start a worker, or look at the worker's log"
+    if stopped:  # the report of the last owner, where the partition has a new one
+        return ("starting", "", "") if owned else ("stopped", "its worker was stopped", "start a worker")
+    if report.state == "fenced":
+        return "fenced", report.stalled or "another worker has it", "nothing, unless this stays"
+    state = _KNOWN.get(report.state, "stalled")
+    cause, _, action = report.stalled.rpartition(": ")
+    if cause:
+        return "stalled", cause, action
+    # Without an action for the operator, a start that takes long is no problem.
+    return ("stalled" if report.stalled and state == "running" else state), report.stalled, ""
 
 
 def collect(pipeline: Pipeline[Any]) -> PipelineStatus:

@@ -6,7 +6,7 @@ are on loopback unless ``worker.web_host`` says otherwise. They show no user, no
 
 aiohttp serves and prometheus_client writes the text format (decision 16); both read the tasks at the moment of the request. The
 server has a thread and an event loop of its own, so that a page also answers while the worker's loop hangs: that is what /healthz
-is for. Sockets are what a worker needs for Kafka, so the pages have a fixed number of them, each for a short time.
+is for. A worker needs its sockets for Kafka, so the pages have a fixed number of them, each for a short time.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ import logging
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from aiohttp import web
@@ -32,11 +32,22 @@ log = logging.getLogger(__name__)
 
 STATES: Final = ("starting", "running", "stalled", "refused", "fenced", "stopped")
 CONNECTION_SECONDS: Final = 5.0
-"""From the first byte to the last: header, answer, and a client that reads neither quickly."""
+"""How long a connection may last, also where the client writes or reads slowly."""
 _BACKLOG: Final = 16
 _LINE_BYTES: Final = 2048
 _HEADERS: Final = 64
 PAGES: Final = ("/", "/metrics", "/healthz", "/readyz")
+_PLACE: Final = ("stage", "partition")
+_METRICS: Final = {
+    "susurrus_worker_info": ("Always 1; the labels say who this is.", ("pipeline", "worker")),
+    "susurrus_worker_generation": ("The consumer group's generation.", ()),
+    "susurrus_partition_state": ("1 for the state a partition's task is in.", (*_PLACE, "state")),
+    "susurrus_partition_position": ("Input offset of the last commit.", _PLACE),
+    "susurrus_partition_closed_until_seconds": ("Unix time up to which the partition has closed its triggers.", _PLACE),
+    "susurrus_partition_seconds_since_commit": ("Seconds since this worker's last commit for the partition.", _PLACE),
+    "susurrus_stage_total": ("Totals of a partition's life, as committed.", (*_PLACE, "total")),
+}
+"""Help text and labels of every metric. What ends in _total is a counter, all others are gauges."""
 _METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 _TEXT_TYPE: Final = "text/plain; charset=utf-8"
 
@@ -67,7 +78,13 @@ class Pages:
 
     def collect(self) -> Iterator[Metric]:
         """What prometheus_client asks a collector for."""
-        return self._families()
+        values = self._values()
+        for name, (text, labels) in _METRICS.items():
+            family = (CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily)(name, text, labels=labels)
+            for said, value in values[name].items():
+                if value is not None:
+                    family.add_metric(said, float(value))
+            yield family
 
     def words(self) -> str:
         """One line a partition."""
@@ -87,68 +104,28 @@ class Pages:
     def _tasks(self) -> list[PartitionTask]:
         return [task for _, task in sorted(self._supervisor.tasks.items())]
 
-    def _families(self) -> Iterator[Metric]:
-        supervisor, tasks = self._supervisor, self._tasks()
-        reports = {task: task.report() for task in tasks}
-        stalls = {task: task.stall() for task in tasks}
-
-        def each(name: str, text: str, value: Callable[[PartitionTask], float | None]) -> Metric:
-            family = GaugeMetricFamily(name, text, labels=("stage", "partition"))
-            for task in tasks:
-                if (found := value(task)) is not None:
-                    family.add_metric(_place(task), found)
-            return family
-
-        def closed_until(task: PartitionTask) -> float | None:
-            interval = reports[task].get("interval")
-            return None if interval is None else self._calendar.boundary(interval) / 1000
-
-        info = GaugeMetricFamily(
-            "susurrus_worker_info", "Always 1; the labels say who this is.", labels=("pipeline", "worker")
-        )
-        info.add_metric((self._pipeline, supervisor.worker), 1)
-        yield info
-        yield GaugeMetricFamily(
-            "susurrus_worker_generation", "The consumer group's generation.", value=supervisor.generation
-        )
-        states = GaugeMetricFamily(
-            "susurrus_partition_state",
-            "1 for the state a partition's task is in.",
-            labels=("stage", "partition", "state"),
-        )
-        for task in tasks:
-            for state in STATES:
-                states.add_metric((*_place(task), state), float(_state(task, stalls[task]) == state))
-        yield states
-        yield each(
-            "susurrus_partition_position",
-            "Input offset of the last commit.",
-            lambda task: None if task.position < 0 else task.position,
-        )
-        yield each(
-            "susurrus_partition_closed_until_seconds",
-            "Unix time up to which the partition has closed its triggers.",
-            closed_until,
-        )
+    def _values(self) -> Mapping[str, Mapping[tuple[str, ...], float | None]]:
+        """By name of the metric and what its labels say; None is left out."""
+        supervisor = self._supervisor
+        tasks = {(task.stage_name, str(task.partition)): task for task in self._tasks()}
+        states = {place: _state(task, task.stall()) for place, task in tasks.items()}
+        closed = {place: task.report().get("interval") for place, task in tasks.items()}
         now = time.monotonic()
-        yield each(
-            "susurrus_partition_seconds_since_commit",
-            "Seconds since this worker's last commit for the partition.",
-            lambda task: None if task.committed_at is None else now - task.committed_at,
-        )
-        totals = CounterMetricFamily(
-            "susurrus_stage_total",
-            "Totals of a partition's life, as committed.",
-            labels=("stage", "partition", "total"),
-        )
-        for task in tasks:
-            for name, value in sorted(task.committed_counters.items()):
-                totals.add_metric((*_place(task), name), float(value))
-        yield totals
-
-
-def _place(task: PartitionTask) -> tuple[str, str]:
-    return task.stage_name, str(task.partition)
+        return {
+            "susurrus_worker_info": {(self._pipeline, supervisor.worker): 1},
+            "susurrus_worker_generation": {(): supervisor.generation},
+            "susurrus_partition_state": {(*at, name): states[at] == name for at in tasks for name in STATES},
+            "susurrus_partition_position": {at: t.position if t.position >= 0 else None for at, t in tasks.items()},
+            "susurrus_partition_closed_until_seconds": {
+                at: None if last is None else self._calendar.boundary(last) / 1000 for at, last in closed.items()
+            },
+            "susurrus_partition_seconds_since_commit": {
+                at: None if t.committed_at is None else now - t.committed_at for at, t in tasks.items()
+            },
+            "susurrus_stage_total": {
+                (*at, name): total for at, t in tasks.items() for name, total in sorted(t.committed_counters.items())
+            },
+        }
 
 
 def _state(task: PartitionTask, stalled: str | None) -> str:
@@ -218,7 +195,7 @@ class WebServer:
         return answer
 
     async def _page(self, path: str) -> tuple[int, str, str]:
-        """One thread a page, however many ask for it: a health page waits for a loop that hangs."""
+        """At most one thread for each page, also where many ask for it: /healthz waits for a loop that hangs."""
         if path not in PAGES:
             return 404, _TEXT_TYPE, "here are /, /metrics, /healthz and /readyz\n"
         if path not in self._under_way:

@@ -23,8 +23,8 @@ def run_worker(
     (agents/runtime/ending.py has the others).
 
     Must be called from the main thread of its process. ``ready`` is called with the supervisor before the worker
-    starts. Waits, in sight, for brokers and topics (agents/operations/probe.py). Raises ConfigurationError for what
-    somebody must mend first, and Refusal where the pipeline exists with another configuration or secret.
+    starts. Waits for brokers and topics, and says so on its pages (agents/operations/probe.py). Raises ConfigurationError for
+    what an operator must fix first, and Refusal where the pipeline exists with another configuration or secret.
     """
     settings = pipeline.settings
     level = (loglevel or settings.worker.log_level).upper()

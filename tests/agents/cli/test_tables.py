@@ -5,9 +5,9 @@ import io
 import pytest
 from rich.console import Console
 
-from susurrus.agents.cli.tables import caption, histogram_table, ranked
+from susurrus.agents.cli.tables import caption, histogram_table
 from susurrus.agents.histogram.reader import Snapshot
-from susurrus.agents.operations.drawing import bar, key_text, margin, number
+from susurrus.agents.operations.drawing import bar, key_text, margin, number, ranked
 from susurrus.topics import histogram
 from susurrus.topics.histogram import Measured, Row
 from tests.agents.released import rows

@@ -12,7 +12,7 @@ def test_the_demo_runs_from_end_to_end_and_leaves_nothing(tmp_path: Path) -> Non
         **os.environ,
         "TMPDIR": str(tmp_path),
         "COLUMNS": "100",
-        "SUSURRUS__PIPELINE__NAME": "somebody-elses",
+        "SUSURRUS__PIPELINE__NAME": "of-the-user",
     }
     run = subprocess.run(
         [sys.executable, "-m", "susurrus.agents.cli", "demo", "--rows", "5"],
