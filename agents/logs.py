@@ -28,7 +28,7 @@ _KINDS: Final = 1_000
 
 _LIBRARIES: Final = ("faust", "aiokafka", "mode", "kafka", "httpx", "httpx2", "httpcore", "httpcore2", "asyncio")
 _SOFTER: Final = {logging.CRITICAL: logging.WARNING, logging.ERROR: logging.WARNING, logging.WARNING: logging.INFO}
-"""Clients call errors what they mend by themselves, and warnings what happens at every rebalance."""
+"""Clients log as errors what they recover from by themselves, and warnings what happens at every rebalance."""
 _FENCED: Final = ("fenced", "old epoch")
 
 

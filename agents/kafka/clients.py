@@ -15,7 +15,7 @@ from susurrus.agents.config.settings import Settings
 from susurrus.agents.kafka.follow import read_to_end
 from susurrus.agents.kafka.offset import Offset
 from susurrus.agents.logs import SILENT, ClientLog
-from susurrus.mechanisms.errors import ConfigurationError, MendableRefusal
+from susurrus.mechanisms.errors import ConfigurationError, RetryableRefusal
 
 log = logging.getLogger(__name__)
 
@@ -137,7 +137,7 @@ class Clients:
     def topic_id(self, topic: str) -> str:
         """The id Kafka gave this life of the topic, as text; the empty string where the broker does not know.
 
-        Raises MendableRefusal where the topic does not exist.
+        Raises RetryableRefusal where the topic does not exist.
         """
         if self.embedded:
             return _UNKNOWN_TOPIC_ID
@@ -251,9 +251,9 @@ def clients_of(settings: Settings, *, quiet: bool = False) -> Clients:
     )
 
 
-def no_topic(*topics: str) -> MendableRefusal:
+def no_topic(*topics: str) -> RetryableRefusal:
     """The refusal for topics of ours that do not exist."""
-    return MendableRefusal(f"topic={', '.join(topics)} does not exist: create it with `susurrus topics create`")
+    return RetryableRefusal(f"topic={', '.join(topics)} does not exist: create it with `susurrus topics create`")
 
 
 def group_of(

@@ -3,9 +3,9 @@
 Whether only committed records are seen is the consumer's setting (``isolation.level``). Every consumer given to this module must
 report ends (``enable.partition.eof``).
 
-The client mends most errors by itself: it looks for a new leader, and connects again when a broker comes back. So an error that
-is retriable, and one that says that brokers are away, is passed over here. Every other error (a missing topic, a missing right, an
-offset that does not exist) is raised, after the records that were read before it have been handed out.
+The client recovers from most errors by itself: it looks for a new leader, and connects again when a broker comes back. Such an
+error (one that is retriable, or says that brokers are away) is passed over here. Every other error (a missing topic, a missing
+right, an offset that does not exist) is raised, after the records that were read before it have been handed out.
 """
 
 import time
@@ -41,7 +41,10 @@ class Follower:
         return self.ends.keys() >= self._places
 
     def read(self, seconds: float = _CONSUME_SECONDS) -> list[Message]:
-        """The records that arrive within so many seconds. Raises KafkaException for what the client does not mend by itself."""
+        """The records that arrive within so many seconds.
+
+        Raises KafkaException for what the client does not recover from by itself.
+        """
         records = []
         if self._error is None:
             for message in self._consumer.consume(_BATCH, timeout=seconds):
@@ -71,7 +74,7 @@ def read_to_end(
 
     until: the end that must be reached. A leader just elected, and a follower that ``client.rack`` makes us read from, do not know
     yet how much is committed, and show an earlier end. mark_alive: called before every wait. Raises KafkaException for what the
-    client does not mend by itself, and where nothing comes for a minute.
+    client does not recover from by itself, and where nothing comes for a minute.
     """
     follower = Follower(consumer, {place: start})
     heard = time.monotonic()

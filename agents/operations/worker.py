@@ -24,7 +24,7 @@ def run_worker(
 
     Must be called from the main thread of its process. ``ready`` is called with the supervisor before the worker
     starts. Waits, in sight, for brokers and topics (agents/operations/probe.py). Raises ConfigurationError for what
-    somebody must mend first, and Refusal where the pipeline exists with another configuration or secret.
+    an operator must fix first, and Refusal where the pipeline exists with another configuration or secret.
     """
     settings = pipeline.settings
     level = (loglevel or settings.worker.log_level).upper()

@@ -22,7 +22,7 @@ from susurrus.agents.runtime.budget import Charges
 from susurrus.agents.runtime.commit import Output
 from susurrus.agents.runtime.initial_offsets import check_raw, raw_offsets
 from susurrus.mechanisms.calendar import Calendar, Trigger, WindowIndex, WindowStart
-from susurrus.mechanisms.errors import MendableRefusal, Refusal
+from susurrus.mechanisms.errors import Refusal, RetryableRefusal
 from susurrus.mechanisms.guarantee import Guarantee
 from susurrus.topics import ledger as codec
 from susurrus.topics.packing import MalformedRecord
@@ -110,7 +110,7 @@ class Ledger:
         """The epoch in force; a task has joined before it asks."""
         record = self._get("epoch")
         if not isinstance(record, codec.Epoch):
-            raise MendableRefusal(f"topic={self.topic} holds no epoch: start the initializer, {self.initializer}")
+            raise RetryableRefusal(f"topic={self.topic} holds no epoch: start the initializer, {self.initializer}")
         return record.epoch
 
     @property
@@ -179,7 +179,7 @@ class Ledger:
         except KafkaException as error:
             log.info("the ledger cannot be read yet (%s)", error.args[0].name())
             return
-        except MendableRefusal as refusal:
+        except RetryableRefusal as refusal:
             log.warning("the ledger cannot be read yet: %s", refusal)
             return
         if self._get("epoch") is not None:

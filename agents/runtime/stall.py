@@ -1,4 +1,4 @@
-"""What holds a running task back, in words for an operator: one cause at a time, the one to mend first."""
+"""What holds a running task back, in words for an operator: one cause at a time, the one to fix first."""
 
 import time
 
@@ -9,7 +9,7 @@ MANY_ABORTS = 5
 _STALL_SECONDS = 10.0
 """What a stage waits for is a stall once it has waited for so long."""
 _UNREADABLE_SECONDS = 20.0
-"""A partition that cannot be read is reported every few seconds. A report that is not repeated has been mended."""
+"""A partition that cannot be read is reported every few seconds. A report that is not repeated is over."""
 
 
 class StallReport:

@@ -81,7 +81,7 @@ class Transactions:
         4. send the position to the consumer group, for tools
         5. commit the transaction (librdkafka flushes first); from here on the step has happened
         6. write state, meta record and changelog position to the store in one batch
-        A crash before 5 leaves nothing behind. A crash after 5 is mended by replaying the changelog.
+        A crash before 5 leaves nothing behind. After a crash behind 5 the changelog is replayed.
 
         Raises Aborted where nothing of it happened, Fenced, and KafkaException where only the changelog knows.
         """

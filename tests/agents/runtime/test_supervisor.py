@@ -51,7 +51,9 @@ def watch(
         raise Exited(code)
 
     monkeypatch.setattr(module.os, "_exit", leave)
-    task: Any = SimpleNamespace(alive_at=world.now, state=state, _phase=state, is_alive=lambda: alive, ident=1)
+    task: Any = SimpleNamespace(
+        alive_at=world.now, state=state, recovery=SimpleNamespace(phase=state), is_alive=lambda: alive, ident=1
+    )
     task.silent_for = lambda limit: PartitionTask.silent_for(task, limit)
     task.died = PartitionTask.died.fget(task)  # type: ignore[attr-defined]
     found: Any = Supervisor.__new__(Supervisor)
