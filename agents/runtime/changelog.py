@@ -1,10 +1,10 @@
 """The changelog of one partition task: what each commit did to its state, in Kafka, as the authority on state and position.
 
-One packed record per commit (topics/changelog.py), chunked below the record limit. A log that has grown long is shortened by a
-rolling refresh: every commit then also carries, from a cursor that walks through the key space, as many bytes of unchanged state
-as it carries of changes. When the cursor has come round, whatever was written before the round began is superseded and may be
-deleted (``purge_before``), so the log is at most a few times the size of the state, without ever writing a whole snapshot. A
-log that begins later than that has lost something and is refused.
+Each commit is one packed record (topics/changelog.py), in chunks below the record limit. A rolling refresh shortens a log that
+has grown long. Every commit then also carries unchanged state, as many bytes as it carries of changes, from a cursor that walks
+through the key space. At the end of a round, all that was written before the round began is superseded and may be deleted
+(``purge_before``). So the log is at most a few times the size of the state, without ever writing a whole snapshot. A log that
+begins later than ``purge_before`` has lost records and is refused.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ from susurrus.topics.packing import MalformedRecord
 _LAST_STATE_KEY = b"\xff"
 _REFRESH_BYTES = 64 << 10
 _RECORD_BYTES = 500
-"""What a commit without state costs, roughly; where nothing else is written, that adds up too."""
+"""What a commit without state costs, roughly."""
 _LONG_LOG_BYTES = 64 << 20
 """A log of fewer bytes is read in a second or two: not worth a refresh."""
 _NONE = -1
@@ -38,7 +38,7 @@ class Refresh(msgspec.Struct, array_like=True):
     """Where the rolling refresh is.
 
     cursor: the next key. round_start: changelog offset at which this round began; -1: none is under way. purge_before: records
-    below are superseded. logged: bytes since the last round. -2, in records only: the offset of that very record.
+    below it are superseded. logged: bytes since the last round. In a record, -2 stands for the offset of that record itself.
     """
 
     cursor: bytes = b""
@@ -104,7 +104,7 @@ class Changelog:
     # ---- recovery ----------------------------------------------------------------------------------------------------
 
     def meta(self, store: Store) -> State | None:
-        """The last commit as the store knows it."""
+        """The last commit that the store holds."""
         raw = store.meta()
         return None if raw is None else msgspec.msgpack.decode(raw, type=State)
 
@@ -119,9 +119,9 @@ class Changelog:
     ) -> State | None:
         """Replay what the store lacks, up to the present end of the log. Returns the state, None if there was never a commit.
 
-        begins: the epoch's first offset; what is below was written by an earlier epoch, and may be deleted. way_out: what an
-        operator can do who cannot restore the log. The producer is already initialised, so no older owner can append behind that
-        end. Raises Refusal where the log cannot be what this store, or this epoch, was built from.
+        begins: the epoch's first offset; records below it are of an earlier epoch and may be deleted. way_out: what an operator
+        can do without a copy of the log. The task's producer is initialised before this is called, so no older owner can append
+        behind that end. Raises Refusal where the log cannot be the one that this store, or this epoch, was built from.
         """
         self._id = self._clients.topic_id(self.topic)
         self._begins = begins or -1
@@ -203,7 +203,7 @@ class Changelog:
     # ---- commits -----------------------------------------------------------------------------------------------------
 
     def prepare(self, store: Store, commit: Commit, topic_id: str, epoch: str) -> Step:
-        """Everything of a commit that can be computed before the transaction begins."""
+        """Compute everything of a commit that can be computed before the transaction begins."""
         previous = self.meta(store)
         before = previous.refresh if previous is not None else Refresh()
         size = sum(len(key) + len(value) for key, value in commit.puts)
@@ -245,7 +245,7 @@ class Changelog:
     def _refresh(
         self, store: Store, commit: Commit, cursor: bytes, size: int
     ) -> tuple[list[tuple[bytes, bytes]], bytes]:
-        """Unchanged items from the cursor on, and the new cursor; an empty cursor at the end of the key space."""
+        """Unchanged items from the cursor on, and the new cursor, which is empty at the end of the key space."""
         changed = {key for key, _ in commit.puts}
         changed.update(commit.deletes)
         drops = commit.drops
@@ -285,7 +285,7 @@ class Changelog:
             raise KafkaException(failures[0])
 
     def apply(self, store: Store, step: Step) -> None:
-        """After the commit: the store, in one batch."""
+        """Write a committed step to the store, in one batch."""
         state, commit = step.state, step.commit
         state.changelog_next = step.last_offset + 1
         state.refresh = state.refresh.located(step.first_offset)

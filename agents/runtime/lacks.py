@@ -1,7 +1,7 @@
-"""Which topic or which right is missing, when Kafka refuses a task's request. The error names neither, so Kafka is asked.
+"""Which topic or which right is missing when Kafka refuses a task's request. The error names neither, so Kafka is asked.
 
-An operator can fix both without a restart, so the answer is a RetryableRefusal with the topic, the right and what to do. If Kafka
-refuses once and finds nothing missing when asked, as a broker does that has just come back, there is no answer.
+An operator can fix both without a restart, so the answer is a RetryableRefusal with the topic, the right and what to do. There is
+no answer if Kafka finds nothing missing when asked: a broker that has just come back may refuse a request once.
 """
 
 from collections.abc import Iterator, Mapping, Set

@@ -48,7 +48,7 @@ class Pipeline(ABC, Generic[S]):
     output: ClassVar[TopicSpec]
     """The topic with what the pipeline publishes."""
     way_out: ClassVar[str] = "give the pipeline a new name to start over"
-    """What an operator can do where internal topics are lost, or an older copy."""
+    """What an operator can do after internal topics were lost or restored from an older copy."""
 
     def __init__(self, settings: S) -> None:
         self.settings = settings
@@ -66,7 +66,7 @@ class Pipeline(ABC, Generic[S]):
         return self.stages[0].name, 0
 
     def digest(self) -> bytes:
-        """32 bytes that change with whatever changes what is published.
+        """32 bytes that change with everything that changes what is published.
 
         Raises ConfigurationError where the mechanism refuses its numbers.
         """
