@@ -20,11 +20,11 @@ from confluent_kafka.admin import (
 )
 
 from susurrus.agents.config.settings import Settings
+from susurrus.agents.kafka.requests import REQUEST_SECONDS
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.topics import charges
 from susurrus.topics.spec import TopicSpec
 
-_REQUEST_SECONDS = 30.0
 _MAX_RECORD_BYTES = 1_048_588
 _PURGED = ("by-user", "bounded")
 """Topics in which workers delete what has been read."""
@@ -78,7 +78,7 @@ def _raw_partitions(settings: Settings, admin: AdminClient) -> int:
         return settings.topics.by_user_partitions  # its input, the reports, is a topic of its own
     topic = settings.input.topic
     # All topics are listed: asking for one would create it where the broker creates topics by itself.
-    found = admin.list_topics(timeout=_REQUEST_SECONDS).topics.get(topic)
+    found = admin.list_topics(timeout=REQUEST_SECONDS).topics.get(topic)
     if found is None or found.error is not None:
         raise ConfigurationError(f"input.topic={topic} does not exist on this cluster: create it, or correct the name")
     return len(found.partitions)
@@ -89,7 +89,7 @@ def create_topics(settings: Settings, admin: AdminClient) -> list[str]:
     missing.
     """
     raw = _raw_partitions(settings, admin)
-    metadata = admin.list_topics(timeout=_REQUEST_SECONDS)
+    metadata = admin.list_topics(timeout=REQUEST_SECONDS)
     replication = min(settings.topics.replication_factor, len(metadata.brokers))
     lines = []
     if replication < settings.topics.replication_factor:
@@ -115,7 +115,7 @@ def create_topics(settings: Settings, admin: AdminClient) -> list[str]:
         config["min.insync.replicas"] = str(min(settings.topics.min_insync_replicas, replication))
         missing.append(NewTopic(shared, 1, replication, config=config))
     if missing:
-        _wait(admin.create_topics(missing, operation_timeout=_REQUEST_SECONDS))
+        _wait(admin.create_topics(missing, operation_timeout=REQUEST_SECONDS))
         _wait_for_leaders(admin, {topic.topic: topic.num_partitions for topic in missing})
         lines += [f"created  {topic.topic} with {topic.num_partitions} partition(s)" for topic in missing]
     return lines
@@ -124,7 +124,7 @@ def create_topics(settings: Settings, admin: AdminClient) -> list[str]:
 def _wait(futures: dict[str, Any]) -> None:
     for future in futures.values():
         try:
-            future.result(timeout=_REQUEST_SECONDS)
+            future.result(timeout=REQUEST_SECONDS)
         except KafkaException as error:
             # Two operators at once: the first one has made the same topic.
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
@@ -133,9 +133,9 @@ def _wait(futures: dict[str, Any]) -> None:
 
 def _wait_for_leaders(admin: AdminClient, partitions: dict[str, int]) -> None:
     """The controller answers before the brokers know their new partitions; a worker would meet NOT_LEADER."""
-    deadline = time.monotonic() + _REQUEST_SECONDS
+    deadline = time.monotonic() + REQUEST_SECONDS
     while time.monotonic() < deadline:
-        topics = admin.list_topics(timeout=_REQUEST_SECONDS).topics
+        topics = admin.list_topics(timeout=REQUEST_SECONDS).topics
         specs = {
             TopicPartition(name, partition): OffsetSpec.latest()
             for name, number in partitions.items()
@@ -143,8 +143,8 @@ def _wait_for_leaders(admin: AdminClient, partitions: dict[str, int]) -> None:
             for partition in range(number)
         }
         if len(specs) == sum(partitions.values()):
-            futures = admin.list_offsets(specs, request_timeout=_REQUEST_SECONDS).values()
-            if all(future.exception(_REQUEST_SECONDS) is None and future.result().offset >= 0 for future in futures):
+            futures = admin.list_offsets(specs, request_timeout=REQUEST_SECONDS).values()
+            if all(future.exception(REQUEST_SECONDS) is None and future.result().offset >= 0 for future in futures):
                 return
         time.sleep(0.05)
 
@@ -152,12 +152,12 @@ def _wait_for_leaders(admin: AdminClient, partitions: dict[str, int]) -> None:
 def check_topics(settings: Settings, admin: AdminClient) -> list[str]:
     """One line per topic: ok, or what is wrong and what to do."""
     raw = _raw_partitions(settings, admin)
-    metadata = admin.list_topics(timeout=_REQUEST_SECONDS)
+    metadata = admin.list_topics(timeout=REQUEST_SECONDS)
     wanted = {settings.topic(spec.name): spec for spec in settings.topic_specs}
     present = [name for name in wanted if name in metadata.topics]
     resources = [ConfigResource(ResourceType.TOPIC, name) for name in present]
     configs = {
-        resource.name: {name: entry.value for name, entry in future.result(timeout=_REQUEST_SECONDS).items()}
+        resource.name: {name: entry.value for name, entry in future.result(timeout=REQUEST_SECONDS).items()}
         for resource, future in (admin.describe_configs(resources) if resources else {}).items()
     }
     lines = []

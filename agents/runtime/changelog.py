@@ -15,9 +15,10 @@ from typing import Any
 import msgspec
 from confluent_kafka import KafkaException, Producer
 
-from susurrus.agents.kafka.clients import Clients, deliver
+from susurrus.agents.kafka.clients import Clients
 from susurrus.agents.kafka.follow import read_to_end
 from susurrus.agents.kafka.offset import Offset
+from susurrus.agents.kafka.requests import deliver
 from susurrus.agents.runtime.commit import Commit
 from susurrus.agents.runtime.store import FIRST_STATE_KEY, Store
 from susurrus.mechanisms.errors import Refusal

@@ -10,7 +10,7 @@ from typing import Any, Final
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AclOperation, AdminClient
 
-from susurrus.agents.kafka.clients import REQUEST_SECONDS, no_topic
+from susurrus.agents.kafka.requests import REQUEST_SECONDS, no_topic
 from susurrus.agents.kafka.topics import rights_of
 from susurrus.agents.runtime.services import Services
 from susurrus.mechanisms.errors import RetryableRefusal

@@ -15,8 +15,8 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 
-from susurrus.agents.kafka.clients import no_topic
 from susurrus.agents.kafka.offset import Offset
+from susurrus.agents.kafka.requests import no_topic
 from susurrus.agents.logs import describe
 from susurrus.agents.runtime.batch import Batch
 from susurrus.agents.runtime.changelog import Changelog

@@ -14,7 +14,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
-from susurrus.agents.kafka.clients import is_fenced
+from susurrus.agents.kafka.requests import is_fenced
 from susurrus.agents.runtime import crash_points
 from susurrus.agents.runtime.changelog import Changelog
 from susurrus.agents.runtime.commit import Commit, Output

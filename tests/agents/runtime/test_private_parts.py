@@ -137,7 +137,7 @@ def private_names(source: str) -> set[str]:
     return found
 
 
-OURS = {"_fetched", "_put_aside", "_has_room"}
+OURS = {"_fetched", "_put_aside", "_has_room", "_waits"}
 """Private methods that our subclasses add."""
 
 
