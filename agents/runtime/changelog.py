@@ -49,11 +49,10 @@ class Refresh(msgspec.Struct, array_like=True):
 
     def located(self, offset: int) -> "Refresh":
         """The same once the offset of the record's first chunk is known."""
-        return Refresh(
-            cursor=self.cursor,
+        return msgspec.structs.replace(
+            self,
             round_start=offset if self.round_start == _HERE else self.round_start,
             purge_before=offset if self.purge_before == _HERE else self.purge_before,
-            logged=self.logged,
         )
 
 
@@ -97,6 +96,7 @@ class Changelog:
         self.partition = partition
         self.purge_before = -1
         """Changelog records below this offset are superseded."""
+        self._place = f"topic={topic} partition={partition}"
         self._begins = -1
         self._clients = clients
         self._max_bytes = max_bytes
@@ -131,23 +131,19 @@ class Changelog:
         low, end = self._clients.watermarks(self.topic, self.partition)
         if begins > end:
             raise Refusal(
-                f"topic={self.topic} partition={self.partition} ends at offset={end}, but the epoch begins at offset={begins}, so "
-                f"the changelog was truncated: {way_out}"
+                f"{self._place} ends at offset={end}, but the epoch begins at offset={begins}, so the changelog was "
+                f"truncated: {way_out}"
             )
         start = max(low, begins)
-        usable = (
-            state is not None
-            and state.epoch == epoch
-            and state.changelog_id == self._id
-            and state.changelog_next >= start
-        )
-        if state is not None and not usable:
+        if state is not None and (
+            (state.epoch, state.changelog_id) != (epoch, self._id) or state.changelog_next < start
+        ):
             store.wipe()
             state = None
         if state is not None and state.changelog_next > end:
             raise Refusal(
-                f"topic={self.topic} partition={self.partition} ends at offset={end}, but the local state has seen "
-                f"offset={state.changelog_next}, so the changelog was truncated: {way_out}"
+                f"{self._place} ends at offset={end}, but the local state has seen offset={state.changelog_next}, so the "
+                f"changelog was truncated: {way_out}"
             )
         assembler = codec.Assembler()
         from_start, first = state is None, start
@@ -162,21 +158,17 @@ class Changelog:
                     try:
                         record = assembler.feed(message.value() or b"")
                     except MalformedRecord as error:
-                        raise Refusal(
-                            f"topic={self.topic} partition={self.partition} offset={offset} is no commit ({error}): {way_out}"
-                        ) from error
+                        raise Refusal(f"{self._place} offset={offset} is no commit ({error}): {way_out}") from error
                     if record is not None:
                         state = self._replay(store, record, first, offset + 1, epoch, way_out)
         if assembler.pending:
-            raise Refusal(
-                f"topic={self.topic} partition={self.partition} ends with a commit that lacks chunks: {way_out}"
-            )
+            raise Refusal(f"{self._place} ends with a commit that lacks chunks: {way_out}")
         self.purge_before = max(state.refresh.purge_before if state is not None else -1, self._begins)
         needed = max(0, self.purge_before)
         if from_start and state is not None and low > needed:
             raise Refusal(
-                f"topic={self.topic} partition={self.partition} starts at offset={low}, but the state begins at "
-                f"offset={needed}, so part of the changelog was deleted: {way_out}"
+                f"{self._place} starts at offset={low}, but the state begins at offset={needed}, so part of the changelog was "
+                f"deleted: {way_out}"
             )
         return state
 
@@ -185,10 +177,7 @@ class Changelog:
     ) -> State:
         facts = msgspec.msgpack.decode(record.meta, type=Facts)
         if facts.epoch != epoch:
-            raise Refusal(
-                f"topic={self.topic} partition={self.partition} holds state of epoch={facts.epoch}, the ledger says "
-                f"epoch={epoch}: {way_out}"
-            )
+            raise Refusal(f"{self._place} holds state of epoch={facts.epoch}, the ledger says epoch={epoch}: {way_out}")
         state = State(
             epoch=epoch,
             changelog_id=self._id,
@@ -209,12 +198,8 @@ class Changelog:
         before = previous.refresh if previous is not None else Refresh()
         size = sum(len(key) + len(value) for key, value in commit.puts)
         refreshed: list[tuple[bytes, bytes]] = []
-        refresh = Refresh(
-            before.cursor,
-            before.round_start,
-            before.purge_before,
-            before.logged + size + _RECORD_BYTES + len(msgspec.msgpack.encode(commit.meta)),
-        )
+        logged = before.logged + size + _RECORD_BYTES + len(msgspec.msgpack.encode(commit.meta))
+        refresh = msgspec.structs.replace(before, logged=logged)
         running = before.round_start != _NONE
         if running or before.logged > _LONG_LOG_BYTES:
             round_start = before.round_start if running else _HERE
