@@ -76,7 +76,7 @@ class Pipeline(ABC, Generic[S]):
         """What the tasks share. Raises ConfigurationError, also where a noise secret is needed and there is none."""
         settings = self.settings
         if settings.reads_raw:
-            decoder_of(settings.input, ()).close()  # what it lacks is said now, not by every task
+            decoder_of(settings.input, ()).close()  # a missing package is reported here, not by every task
         digest, secret = self.digest(), settings.secret()
         clients = clients_of(settings)
         ledger = Ledger(

@@ -129,7 +129,7 @@ class Supervisor:
             stage_name=stage.name,
             changelog_topic=self._services.topic(stage.changelog),
             services=self._services,
-            open_store=self._open_store,
+            open_store=lambda stage, partition: Store(self._directory / f"{stage}-{partition}"),
             rewind=lambda offset: self._rewind(tp, offset),
             give_up=self.give_up,
         )
@@ -138,9 +138,6 @@ class Supervisor:
             task.take_after(before)
         self._tasks[tp] = task
         task.start()
-
-    def _open_store(self, stage: str, partition: int) -> Store:
-        return Store(self._directory / f"{stage}-{partition}")
 
     def _rewind(self, tp: TP, offset: int) -> None:
         """Called by a task's thread: let the consumer continue at an offset, if the partition is still assigned."""

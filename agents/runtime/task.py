@@ -1,9 +1,8 @@
 """The partition task: one object per (stage, assigned partition), with its own thread, producer and store.
 
-An agent feeds it batches. The task gives them to its stage and commits what the stage has ready (transaction.py). Authority is
-the changelog: each commit writes the next input position there; the consumer group's offset is for tools.
-
-What follows from a failure is in recovery.py.
+An agent feeds it batches. The task gives them to its stage and commits what the stage has ready (transaction.py). The changelog is
+the authority: each commit writes the next input position there; the consumer group's offset is for tools. recovery.py decides what
+follows from a failure.
 """
 
 import contextlib
@@ -38,7 +37,7 @@ _LOOP_SECONDS = 0.05
 _REWIND_SECONDS = 1.5
 _LOOK_AT_LOG_SECONDS = 30.0
 _BATCHES_PER_COMMIT = 4
-"""However fast the consumer is: what waits is bounded by commits and spills, and neither happens before the stage is asked."""
+"""A stage commits and spills only when it is asked for commits, so this bounds what it holds however fast the consumer is."""
 
 
 class Stopped(Exception):
@@ -158,7 +157,7 @@ class PartitionTask(threading.Thread):
 
     @property
     def died(self) -> bool:
-        """Whether the thread has ended without setting a final state."""
+        """Whether the thread has ended without a final state."""
         return self.ident is not None and not self.is_alive() and self.recovery.phase in ("starting", "running")
 
     def waiting(self) -> bool:
@@ -308,8 +307,7 @@ class PartitionTask(threading.Thread):
                     self._rewound_at = time.monotonic()
                     self._read_from_next()
                 return
-            # A seek that falls into a fetch brings older records than the start says: seen to count 1,350 of them
-            # twice.
+            # A seek during a fetch can bring records from before the batch's start (once, 1,350 were counted twice).
             if batch.start < self.next or (batch.records and batch.records[0].offset < self.next):
                 batch.records = [record for record in batch.records if record.offset >= self.next]
             try:
@@ -357,7 +355,7 @@ class PartitionTask(threading.Thread):
                 if wipe:
                     store.wipe()
                 store.close()
-            except Exception as error:  # a full disk, say: what was not written is replayed
+            except Exception as error:  # as on a full disk; what was not written is replayed
                 log.warning(
                     "%s: the store could not be written (%s); it is read again from the changelog",
                     self.name,
