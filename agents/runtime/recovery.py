@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Literal
 
 from confluent_kafka import KafkaError, KafkaException
 
@@ -41,17 +41,12 @@ _DISK_SERIES_SECONDS = 60.0
 State = Literal["starting", "running", "refused", "fenced", "stopped"]
 
 
-class Close(Protocol):
-    """Close the task's producer and store. wipe: delete what the store holds, too. Never raises."""
-
-    def __call__(self, *, wipe: bool = False) -> None: ...
-
-
 @dataclass(eq=False)
 class Recovery:
     """The state of one task and its way back after a failure. Changed by the task's thread, read by all.
 
-    mark_alive: called throughout a pause. give_up: ends the worker, for a reason.
+    mark_alive: called throughout a pause. close: closes producer and store, and deletes what the store holds if True; never raises.
+    give_up: ends the worker, for a reason.
     """
 
     stage_name: str
@@ -59,7 +54,7 @@ class Recovery:
     services: Services
     stopping: threading.Event
     mark_alive: Callable[[], None]
-    close: Close
+    close: Callable[[bool], None]
     give_up: Callable[[str], None]
     phase: State = field(default="starting", init=False)
     """The state of the thread; ``state`` is what status shows."""
@@ -193,7 +188,7 @@ class Recovery:
             return self._start_again(self.disk_trouble)
         self.refusal = self.disk_trouble
         self._set("refused", self.refusal)
-        self.close()
+        self.close(False)
         self._record_refusal()
         self.give_up(f"{self.name}: {self.refusal}")
         return False
@@ -201,7 +196,7 @@ class Recovery:
     def _start_again(self, trouble: str, seconds: float | None = None, *, wipe: bool = False) -> bool:
         self._trouble = trouble
         self._set("starting", trouble)
-        self.close(wipe=wipe)
+        self.close(wipe)
         self.pause(seconds)
         return True
 

@@ -11,11 +11,13 @@ that is full, read-only or failing.
 
 import contextlib
 import errno
+import functools
 import os
 import re
 import shutil
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from weakref import WeakSet
 
@@ -28,7 +30,6 @@ FIRST_STATE_KEY = b"\x01"
 OPEN_TABLES = 256
 """The most tables that a store keeps open."""
 
-_cache: Cache | None = None
 _cache_bytes = 256 << 20
 
 
@@ -38,12 +39,10 @@ def set_cache_bytes(size: int) -> None:
     _cache_bytes = size
 
 
+@functools.cache
 def _shared_cache() -> Cache:
     """One block cache for all stores of a worker: memory is bounded by it, not by the number of partitions."""
-    global _cache
-    if _cache is None:
-        _cache = Cache(_cache_bytes)
-    return _cache
+    return Cache(_cache_bytes)
 
 
 def _options() -> Options:
@@ -164,13 +163,8 @@ class Store:
 
     def scan_chunks(self, start: bytes, end: bytes, size: int) -> Iterator[list[tuple[bytes, bytes]]]:
         """The same in lists of at most ``size`` items: memory stays bounded however many there are."""
-        chunk: list[tuple[bytes, bytes]] = []
-        for item in self.scan(start, end):
-            chunk.append(item)
-            if len(chunk) >= size:
-                yield chunk
-                chunk = []
-        if chunk:
+        items = self.scan(start, end)
+        while chunk := list(islice(items, size)):
             yield chunk
 
     def write(

@@ -49,7 +49,8 @@ class Supervisor:
         self._services = services
         self._stages = {stage.input_topic: stage for stage in stages}
         self._tasks: dict[TP, PartitionTask] = {}
-        self._generation = -1
+        self.generation = -1
+        """The group's generation of the last assignment; -1 before the first."""
         self._assigned: set[TP] = set()
         self._heartbeat_seconds = heartbeat_seconds
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -107,7 +108,7 @@ class Supervisor:
         generation = self._app.consumer_generation_id
         ours = {TP(tp.topic, tp.partition) for tp in tps if tp.topic in self._stages}
         with self._lock:
-            self._generation, self._assigned = generation, ours
+            self.generation, self._assigned = generation, ours
             gone = [self._tasks.pop(tp) for tp in list(self._tasks) if tp not in ours]
             for task in gone:
                 task.stop()
@@ -133,9 +134,9 @@ class Supervisor:
             rewind=lambda offset: self._rewind(tp, offset),
             give_up=self.give_up,
         )
-        task.assigned(self._generation)
+        task.assigned(self.generation)
         if (before := self._tasks.get(tp)) is not None:
-            task.take_after(before)
+            task.recovery.take_after(before.recovery)
         self._tasks[tp] = task
         task.start()
 
@@ -214,7 +215,7 @@ class Supervisor:
                 if time.monotonic() - since < 2 * self._heartbeat_seconds + 1.0:
                     continue
                 fenced_at.pop(tp)
-                if tp in self._assigned and not self._closing and self._app.consumer_generation_id == self._generation:
+                if tp in self._assigned and not self._closing and self._app.consumer_generation_id == self.generation:
                     log.info("%s-%d is still assigned to this worker; starting it again", tp.topic, tp.partition)
                     self._start(tp)
 
@@ -268,11 +269,6 @@ class Supervisor:
         """The tasks, for tests and status."""
         return dict(self._tasks)
 
-    @property
-    def generation(self) -> int:
-        """The group's generation of the last assignment; -1 before the first."""
-        return self._generation
-
     def unhealthy(self) -> str | None:
         """Why this process should be restarted, or None. A restart helps neither a refusal nor a broker that is away."""
         if self._gave_up:
@@ -297,7 +293,7 @@ class Supervisor:
         """What this worker still has to do before it is ready, or None. A rolling upgrade waits for it."""
         if self.waits_for:
             return self.waits_for
-        if self._generation < 0:
+        if self.generation < 0:
             return "waiting for the consumer group"
         starting = [task.name for task in self.tasks.values() if task.state == "starting"]
         return f"starting: {', '.join(sorted(starting))}" if starting else None

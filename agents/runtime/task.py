@@ -131,10 +131,6 @@ class PartitionTask(threading.Thread):
         """The group gave us the partition in this generation; batches of others are dropped."""
         self._inbox.assigned(generation)
 
-    def take_after(self, before: "PartitionTask") -> None:
-        """Take up the refusal of the worker's previous task of this partition."""
-        self.recovery.take_after(before.recovery)
-
     def offer(self, batch: Batch) -> None:
         """Hand over a batch; never blocks. A task that has ended finishes it, or its successor would get no batches."""
         self._stalls.fed()
@@ -346,7 +342,7 @@ class PartitionTask(threading.Thread):
             raise RuntimeError("the task has no store before it has started")
         return self._store
 
-    def _close(self, *, wipe: bool = False) -> None:
+    def _close(self, wipe: bool = False) -> None:
         """Close producer and store. Never raises: a task that gives up must be able to start again."""
         store, self._store = self._store, None
         self._transactions.close()

@@ -140,7 +140,7 @@ def test_a_refusal_is_withdrawn_when_the_task_really_runs_and_not_when_it_only_s
 def test_its_successor_on_this_worker_is_refused_until_it_really_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     before, after = World(monkeypatch).task, World(monkeypatch).task
     before.recovery.refusal, before.recovery._refused_times = "topic=x does not exist: create it", 3
-    after.take_after(before)
+    after.recovery.take_after(before.recovery)
     assert (after.state, after.stall(), after.recovery._refused_times) == ("refused", before.recovery.refusal, 3)
 
 

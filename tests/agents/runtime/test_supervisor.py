@@ -59,7 +59,7 @@ def watch(
     found: Any = Supervisor.__new__(Supervisor)
     found._stopping, found._lock, found._closing = world, threading.RLock(), False
     found._tasks = {TP("raw", 0): task}
-    found._assigned, found._generation, found._heartbeat_seconds = {TP("raw", 0)}, 3, 1.0
+    found._assigned, found.generation, found._heartbeat_seconds = {TP("raw", 0)}, 3, 1.0
     found._app = SimpleNamespace(consumer_generation_id=3)
     found._services = SimpleNamespace(
         settings=SimpleNamespace(worker=SimpleNamespace(watchdog=120_000)),
