@@ -1,9 +1,8 @@
-"""What a worker writes to its log: one line an event, for an operator, and nothing that could be data.
+"""What a worker writes to its log: one line for each event, for an operator, without data.
 
-Libraries log in ways of their own: librdkafka writes from C straight to standard error, and all of them repeat themselves while
-a broker is away. Here every line, librdkafka's included, goes through one handler. A stack trace becomes a type and a place,
-because its text may hold a record. Lines that repeat are counted instead of written. ``debug`` shows everything but the text of
-exceptions.
+librdkafka would write from C to standard error, and libraries repeat their lines while a broker is away. Here all lines go
+through one handler. A stack trace becomes a type and a place, because its text may hold a record. Lines that repeat are counted
+instead of written. ``debug`` shows everything but the text of exceptions.
 """
 
 import logging
@@ -19,16 +18,16 @@ from confluent_kafka import KafkaError, KafkaException
 
 _log = logging.getLogger(__name__)
 SILENT: Final = logging.Logger("susurrus.silent", level=logging.CRITICAL + 1)
-"""For clients and servers whose own lines would only repeat what we say in better words."""
+"""For clients and servers whose own lines would only repeat ours."""
 
 REPEATS: Final = 2
-"""Lines of one kind in ``REPEAT_SECONDS``; the rest is counted."""
+"""Lines of one kind that are written in ``REPEAT_SECONDS``; the others are counted."""
 REPEAT_SECONDS: Final = 60.0
 _KINDS: Final = 1_000
 
 _LIBRARIES: Final = ("faust", "aiokafka", "mode", "kafka", "httpx", "httpx2", "httpcore", "httpcore2", "asyncio")
 _SOFTER: Final = {logging.CRITICAL: logging.WARNING, logging.ERROR: logging.WARNING, logging.WARNING: logging.INFO}
-"""Clients call errors what they mend by themselves, and warnings what happens at every rebalance."""
+"""Clients log as errors what they recover from by themselves, and warnings what happens at every rebalance."""
 _FENCED: Final = ("fenced", "old epoch")
 
 
@@ -73,10 +72,10 @@ def where_threads_are() -> None:
 
 
 class OneLine(logging.Formatter):
-    """Formats every record as one line, whatever it holds."""
+    """Formats every record as one line."""
 
     def formatException(self, ei: Any) -> str:  # noqa: N802  (logging's name)
-        """In place of a stack trace."""
+        """Type and place of the exception, instead of a stack trace."""
         return f"({describe(ei[1])})" if ei and ei[1] is not None else ""
 
     def formatStack(self, stack_info: str) -> str:  # noqa: N802  (logging's name)
@@ -84,14 +83,16 @@ class OneLine(logging.Formatter):
         return ""
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line; control characters of what others send are not for a terminal."""
+        """One line. Control characters in texts that others sent must not reach a terminal."""
         text = " ".join(super().format(record).split())
         return "".join(character if character.isprintable() else "?" for character in text)
 
 
 def soften(record: logging.LogRecord) -> bool:
-    """Whether a record is for an operator at all; makes what libraries write fit for one."""
-    service = isinstance(record.msg, str) and record.msg.startswith("[^")  # of Faust's, by its place in the tree
+    """Whether an operator should see a record. Lowers the levels of libraries, and cuts their prefixes and exceptions."""
+    service = isinstance(record.msg, str) and record.msg.startswith(
+        "[^"
+    )  # a service of Faust, with its depth in the tree
     if service:
         if record.levelno <= logging.INFO:
             return False
@@ -128,7 +129,7 @@ class Repeats(logging.Filter):
             if now - since >= REPEAT_SECONDS:
                 held, since, number = max(0, number - REPEATS), now, 0
             if len(self._seen) >= _KINDS:
-                self._seen.clear()  # a library that puts ever new things into its templates must not cost memory
+                self._seen.clear()  # bounds the memory where a library puts variable text into its templates
             self._seen[kind] = (since, number + 1)
         if number >= REPEATS:
             return False
@@ -138,7 +139,7 @@ class Repeats(logging.Filter):
 
 
 class ClientLog:
-    """What librdkafka clients log to (their ``logger=``): its lines arrive where the client is polled."""
+    """What librdkafka clients log to (their ``logger=``). A client logs while it is polled."""
 
     def __init__(self, log: logging.Logger) -> None:
         self._log = log

@@ -100,7 +100,7 @@ class OnePartition:
         deadline = time.monotonic() + SECONDS
         while not condition():
             if task.state in ("refused", "fenced", "stopped") or time.monotonic() > deadline:
-                raise RuntimeError(f"the task is {task.state}: {task.reason}")
+                raise RuntimeError(f"the task is {task.state}: {task.stall()}")
             time.sleep(0.001)
 
     def trigger(self, keys: np.ndarray[Any, np.dtype[np.int64]]) -> float:

@@ -6,10 +6,10 @@
     │   ├── BudgetExhausted    the total (epsilon, delta) is spent
     │   └── ReplayMismatch     an already published trigger would be published differently
     ├── Refusal                a partition must not go on                (agents/)
-    │   └── MendableRefusal    ... until an operator fixes what is outside of it: topics, rights
+    │   └── RetryableRefusal   ... until an operator fixes what is outside of it: topics, rights
     └── StoreUnusable          the local disk cannot be used: the worker ends, others take over (agents/runtime/store.py)
 
-A ``mendable`` error is retried automatically: its cause can go away without a change of data, configuration or secret.
+A ``retryable`` error is retried automatically: its cause can go away without a change of data, configuration or secret.
 Every other error would fail again in the same way, or would seem fixed because data has changed.
 
 No message identifies a user or a key.
@@ -23,7 +23,7 @@ from typing import ClassVar
 class SusurrusError(Exception):
     """Base of every error this project raises on purpose."""
 
-    mendable: ClassVar[bool] = False
+    retryable: ClassVar[bool] = False
     """Whether a partition that it stops retries automatically."""
 
 
@@ -38,7 +38,7 @@ class PrivacyError(SusurrusError):
 class BudgetExhausted(PrivacyError):
     """The total budget is spent. Operator action: stop the pipeline, or raise the total in the open."""
 
-    mendable = True
+    retryable = True
 
 
 class ReplayMismatch(PrivacyError):
@@ -49,10 +49,10 @@ class Refusal(SusurrusError):
     """A partition must not go on. Operator action: as the message says; the other partitions run on."""
 
 
-class MendableRefusal(Refusal):
-    """A partition must not go on until somebody mends what the message names; it tries again by itself."""
+class RetryableRefusal(Refusal):
+    """A partition must not go on until an operator fixes what the message names; it tries again by itself."""
 
-    mendable = True
+    retryable = True
 
 
 class StoreUnusable(SusurrusError, OSError):

@@ -107,7 +107,7 @@ def title_of(error: SusurrusError) -> str:
         "ReplayMismatch": "Refused: published data would change",
         "PrivacyError": "Refused: the guarantee would break",
         "Refusal": "Refused",
-        "MendableRefusal": "Refused",
+        "RetryableRefusal": "Refused",
         "StoreUnusable": "The local disk cannot be used",
     }
     return names.get(type(error).__name__, "This did not work")

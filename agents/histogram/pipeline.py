@@ -18,7 +18,8 @@ from susurrus.agents.histogram.release import Release
 from susurrus.agents.histogram.route import Route
 from susurrus.agents.histogram.services import HistogramServices
 from susurrus.agents.histogram.settings import HistogramSettings
-from susurrus.agents.kafka.clients import REQUEST_SECONDS, Clients
+from susurrus.agents.kafka.clients import Clients
+from susurrus.agents.kafka.requests import REQUEST_SECONDS
 from susurrus.agents.runtime.pipeline import Pipeline, StageSpec
 from susurrus.agents.types.durations import format_duration
 from susurrus.mechanisms.calendar import WindowStart

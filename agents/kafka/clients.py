@@ -1,29 +1,26 @@
-"""confluent-kafka clients as every part of a worker needs them: one place for their settings and their failure modes."""
+"""confluent-kafka clients with the settings that every part of a worker needs, and what they ask of the cluster."""
 
 import contextlib
 import logging
 import threading
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, Producer, TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient, ConfigResource, ConsumerGroupDescription, OffsetSpec, ResourceType
+from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType
 
 from susurrus.agents.config.kafka_properties import librdkafka
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.kafka.follow import read_to_end
 from susurrus.agents.kafka.offset import Offset
+from susurrus.agents.kafka.requests import REQUEST_SECONDS, known_offset, no_topic
 from susurrus.agents.logs import SILENT, ClientLog
-from susurrus.mechanisms.errors import ConfigurationError, MendableRefusal
+from susurrus.mechanisms.errors import ConfigurationError
 
 log = logging.getLogger(__name__)
 
-REQUEST_SECONDS = 30.0
-_UNKNOWN_TOPIC_ID = ""
-_COORDINATOR_MOVES = (
-    KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.COORDINATOR_LOAD_IN_PROGRESS
-)  # fmt: skip
+_LOGGER = ClientLog(log)
+_STALE = (KafkaError.FENCED_LEADER_EPOCH, KafkaError.UNKNOWN_LEADER_EPOCH, KafkaError.NOT_LEADER_FOR_PARTITION)
 
 
 class Record(NamedTuple):
@@ -49,7 +46,7 @@ class Clients:
         transaction_timeout: int = 30_000,
         quiet: bool = False,
     ) -> None:
-        # Without a callback a fatal error is raised from whatever call happens to serve it.
+        # Without a callback, a fatal error is raised from the next call that polls the client.
         self.properties = {**properties, "error_cb": (lambda error: None) if quiet else _note}
         self._logger = SILENT if quiet else _LOGGER
         self._transaction_timeout = transaction_timeout
@@ -65,11 +62,11 @@ class Clients:
             {
                 **self.properties,
                 "transactional.id": transactional_id,
-                # A dead owner's open transaction holds every read_committed reader back for this long.
+                # The open transaction of a dead owner holds every read_committed reader back for this long.
                 "transaction.timeout.ms": self._transaction_timeout,
                 # Back-to-back transactions meet CONCURRENT_TRANSACTIONS; librdkafka would sleep 100 ms for each.
                 "retry.backoff.ms": 5,
-                # A missing topic must be reported before the broker aborts the transaction, which looks like fencing.
+                # A missing topic must be reported before the broker aborts the transaction, which would look like fencing.
                 "topic.metadata.propagation.max.ms": min(10_000, self._transaction_timeout // 3),
                 "linger.ms": 5,
                 "compression.type": "lz4",
@@ -82,7 +79,7 @@ class Clients:
         )
 
     def producer(self) -> Producer:
-        """An idempotent producer for what is not part of any transaction (status)."""
+        """An idempotent producer for records outside transactions, such as status."""
         properties = {**self.properties, "enable.idempotence": not self.embedded, "linger.ms": 50}
         return Producer(properties, logger=self._logger)
 
@@ -113,13 +110,13 @@ class Clients:
             return self._admin
 
     def serve(self) -> None:
-        """Let the shared client say what it has to say; called now and then."""
+        """Let the shared client log and call back; called now and then."""
         with self._lock:
             if self._admin is not None:
                 self._admin.poll(0)
 
     def close(self) -> None:
-        """Close what is shared."""
+        """Close the shared clients."""
         with self._lock:
             if self._watermarks is not None:
                 self._watermarks.close()
@@ -128,19 +125,17 @@ class Clients:
 
     def group_metadata(self) -> Any:
         """Group metadata for send_offsets_to_transaction: a member that never joined; fencing is by transactional.id."""
-        consumer = Consumer({**self.properties, "group.id": self.application}, logger=self._logger)
-        try:
+        properties = {**self.properties, "group.id": self.application}
+        with contextlib.closing(Consumer(properties, logger=self._logger)) as consumer:
             return consumer.consumer_group_metadata()
-        finally:
-            consumer.close()
 
     def topic_id(self, topic: str) -> str:
-        """The id Kafka gave this life of the topic, as text; the empty string where the broker does not know.
+        """The id that Kafka gave this life of the topic, as text; empty for an embedded broker.
 
-        Raises MendableRefusal where the topic does not exist.
+        Raises RetryableRefusal where the topic does not exist.
         """
         if self.embedded:
-            return _UNKNOWN_TOPIC_ID
+            return ""
         future = self.admin().describe_topics(TopicCollection([topic]), request_timeout=REQUEST_SECONDS)[topic]
         try:
             return str(future.result().topic_id)
@@ -150,7 +145,7 @@ class Clients:
             raise
 
     def cleanup_policy(self, topic: str) -> str:
-        """The topic's cleanup.policy; the empty string where the broker does not know, or we may not ask."""
+        """The topic's cleanup.policy; empty for an embedded broker, or without the right to ask."""
         if self.embedded:
             return ""
         resource = ConfigResource(ResourceType.TOPIC, topic)
@@ -163,14 +158,14 @@ class Clients:
             return ""
 
     def partitions(self, topic: str) -> int:
-        """How many partitions a topic has; 0 where it does not exist. Raises KafkaException where we may not know."""
+        """How many partitions a topic has; 0 if it does not exist. Raises KafkaException without the right to ask."""
         metadata = self.admin().list_topics(topic, timeout=REQUEST_SECONDS).topics[topic]
         if metadata.error is not None and metadata.error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
             raise KafkaException(metadata.error)
         return 0 if metadata.error is not None else len(metadata.partitions)
 
     def partitions_to_read(self, topic: str) -> int:
-        """The same for a command that can do nothing without the topic. Raises ConfigurationError where it does not exist."""
+        """How many partitions a topic has. Raises ConfigurationError if it does not exist."""
         if found := self.partitions(topic):
             return found
         raise ConfigurationError(
@@ -204,7 +199,7 @@ class Clients:
             ]
         except KafkaException as error:
             if error.args[0].code() in _STALE:
-                # The client goes on asking with the leader epoch of before the broker's restart; a new one does not know it.
+                # The client would go on asking with the leader epoch from before the broker's restart. A new one asks anew.
                 with self._lock:
                     self._admin = None
             raise
@@ -220,8 +215,8 @@ class Clients:
     def read(self, topic: str, start: int = 0, *, group: str, complete: bool = True) -> list[Record]:
         """What a small topic of one partition holds, from ``start``, or from what is left of it, to its end.
 
-        complete: to the end that the leader knows. Otherwise as far as it shows now, which an open transaction, or a replica that
-        lags, may hold back. Raises KafkaException as `read_to_end` does.
+        complete: to the end that the leader knows. Otherwise to the end that shows now: an open transaction, or a replica that
+        lags, may hide later records. Raises KafkaException as `read_to_end` does.
         """
         low, end = self.watermarks(topic, 0)
         start = max(start, low)
@@ -232,7 +227,7 @@ class Clients:
             return [Record(message.key() or b"", message.value(), message.offset()) for message in messages]
 
     def offset_at(self, topic: str, partition: int, stamp: int) -> int:
-        """The first offset whose time stamp (ms) is at least ``stamp``; the end of the log where there is none."""
+        """The first offset whose time stamp (ms) is at least ``stamp``; the end of the log if there is none."""
         with contextlib.closing(self.reader("offsets")) as consumer:
             [found] = consumer.offsets_for_times([TopicPartition(topic, partition, stamp)], timeout=REQUEST_SECONDS)
         if found.error is not None:
@@ -251,76 +246,9 @@ def clients_of(settings: Settings, *, quiet: bool = False) -> Clients:
     )
 
 
-def no_topic(*topics: str) -> MendableRefusal:
-    """The refusal for topics of ours that do not exist."""
-    return MendableRefusal(f"topic={', '.join(topics)} does not exist: create it with `susurrus topics create`")
-
-
-def group_of(
-    admin: AdminClient, group: str, *, seconds: float = REQUEST_SECONDS, rights: bool = False
-) -> ConsumerGroupDescription | None:
-    """What the coordinator knows of a consumer group; None where nobody has ever been in it. rights: with what this user may do.
-
-    Asks again for ``seconds`` while a coordinator starts or moves. Raises KafkaException for any other answer, or none.
-    """
-    deadline = time.monotonic() + seconds
-    while True:
-        asked = admin.describe_consumer_groups([group], include_authorized_operations=rights, request_timeout=seconds)
-        try:
-            return asked[group].result()
-        except KafkaException as error:
-            code = error.args[0].code()
-            if code == KafkaError.GROUP_ID_NOT_FOUND:
-                return None
-            if code not in _COORDINATOR_MOVES or time.monotonic() > deadline:
-                raise
-        time.sleep(0.2)
-
-
-def is_fenced(error: KafkaError) -> bool:
-    """Whether a newer producer has the transactional id."""
-    return error.code() in (
-        KafkaError._FENCED,
-        KafkaError.INVALID_PRODUCER_EPOCH,
-        KafkaError.PRODUCER_FENCED,
-    )
-
-
-def known_offset(offset: int) -> int:
-    """An offset that a broker knew. Raises KafkaException for librdkafka's placeholder.
-
-    A broker that goes away in the midst of a request is no error to the admin client: it answers with OFFSET_INVALID, which,
-    taken for an end, makes full topics look empty.
-    """
-    if offset < 0:
-        raise KafkaException(KafkaError(KafkaError._TRANSPORT))
-    return offset
-
-
-_LOGGER = ClientLog(log)
-_STALE = (
-    KafkaError.FENCED_LEADER_EPOCH,
-    KafkaError.UNKNOWN_LEADER_EPOCH,
-    KafkaError.NOT_LEADER_FOR_PARTITION,
-)
-
-
 def _note(error: KafkaError) -> None:
-    """What clients report. They log the details, and try again by themselves."""
+    """The error callback of clients, which log the details and try again by themselves."""
     if error.code() == KafkaError._ALL_BROKERS_DOWN:
         log.warning("no broker answers; this goes on trying: check kafka.bootstrap_servers and the brokers if it stays")
     else:
         log.debug("client: %s", error.name())
-
-
-def deliver(producer: Producer, seconds: float) -> int:
-    """Wait until the brokers have what was produced; how many records still wait after so many seconds.
-
-    Raises KafkaException where the producer has failed for good (fenced, say). To flush would not do: librdkafka then runs the
-    delivery callbacks with that exception pending, and what comes out is a SystemError, or a KafkaError, which no ``except
-    Exception`` catches; a poll ends with the first exception.
-    """
-    deadline = time.monotonic() + seconds
-    while (waiting := len(producer)) and time.monotonic() < deadline:
-        producer.poll(0.1)
-    return waiting

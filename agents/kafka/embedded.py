@@ -1,9 +1,9 @@
 """The embedded broker: librdkafka's own, inside this process, for ``susurrus demo`` and for tests without a cluster.
 
-It speaks the real protocol over loopback and needs nothing installed, but it keeps few promises: topics appear when
-first named, with four partitions each; aborted records are not filtered and zombies not fenced; the broker's time is
-never stamped; topic ids are unknown; and the oldest data of a partition is dropped beyond 5 MiB or 100,000 records.
-It is gone with the process. So it shows what Susurrus does, and proves nothing about exactly-once.
+It speaks the real protocol over loopback and needs nothing installed, but it guarantees little. Topics appear when first named,
+with four partitions each. Aborted records are not filtered, and old producers are not fenced. The broker never stamps its time.
+Topic ids are unknown. The oldest data of a partition is dropped beyond 5 MiB or 100,000 records. It ends with the process. So it
+shows what Susurrus does, and proves nothing about exactly-once.
 """
 
 from types import TracebackType
@@ -37,7 +37,7 @@ class EmbeddedBroker:
         self.bootstrap_servers = ",".join(f"{broker.host}:{broker.port}" for broker in brokers)
 
     def create(self, topic: str) -> int:
-        """Make a topic appear; returns its partitions. Nothing to do for topics that exist."""
+        """Make a topic appear, if it does not exist; returns the number of its partitions."""
         if self._handle is None:
             raise SusurrusError("the embedded broker is closed; start another one")
         return len(self._handle.list_topics(topic, timeout=_START_SECONDS).topics[topic].partitions)

@@ -1,11 +1,11 @@
-"""The one loop that reads topics outside the consumer group: partitions assigned by hand, read on and on, or to their end.
+"""The one loop that reads topics outside the consumer group: partitions assigned by hand, read without end, or to their end.
 
 Whether only committed records are seen is the consumer's setting (``isolation.level``). Every consumer given to this module must
 report ends (``enable.partition.eof``).
 
-The client mends most errors by itself: it looks for a new leader, and connects again when a broker comes back. So an error that
-is retriable, and one that says that brokers are away, is passed over here. Every other error (a missing topic, a missing right, an
-offset that does not exist) is raised, after the records that were read before it have been handed out.
+The client recovers from most errors by itself: it looks for a new leader, and connects again when a broker comes back. Such an
+error (one that is retriable, or says that brokers are away) is passed over here. Every other error (a missing topic, a missing
+right, an offset that does not exist) is raised, after the records that were read before it have been handed out.
 """
 
 import time
@@ -25,14 +25,14 @@ Place = tuple[str, int]
 
 
 class Follower:
-    """Reads partitions from given offsets on, for as long as it is asked. Not thread-safe; the consumer stays the caller's."""
+    """Reads partitions from given offsets on. Not thread-safe. The caller closes the consumer."""
 
     def __init__(self, consumer: Consumer, starts: Mapping[Place, int]) -> None:
         self._consumer = consumer
         self._places = set(starts)
         self._error: KafkaError | None = None
         self.ends: dict[Place, int] = {}
-        """The end of each partition where it was last met. A replica that lags shows an earlier one than its leader."""
+        """The end of each partition, as last reported. A replica that lags shows an earlier one than its leader."""
         consumer.assign([TopicPartition(topic, partition, offset) for (topic, partition), offset in starts.items()])
 
     @property
@@ -41,7 +41,10 @@ class Follower:
         return self.ends.keys() >= self._places
 
     def read(self, seconds: float = _CONSUME_SECONDS) -> list[Message]:
-        """The records that arrive within so many seconds. Raises KafkaException for what the client does not mend by itself."""
+        """The records that arrive within so many seconds.
+
+        Raises KafkaException for what the client does not recover from by itself.
+        """
         records = []
         if self._error is None:
             for message in self._consumer.consume(_BATCH, timeout=seconds):
@@ -67,11 +70,11 @@ def read_to_end(
     until: int = 0,
     mark_alive: Callable[[], None] = lambda: None,
 ) -> Iterator[Message]:
-    """The records of one partition from ``start`` to its end as met.
+    """The records of one partition from ``start`` to its end as reported.
 
-    until: the end that must be reached. A leader just elected, and a follower that ``client.rack`` makes us read from, do not know
-    yet how much is committed, and show an earlier end. mark_alive: called before every wait. Raises KafkaException for what the
-    client does not mend by itself, and where nothing comes for a minute.
+    until: the end that must be reached. A leader that was just elected, or a follower that ``client.rack`` selects, may not know
+    how much is committed, and show an earlier end. mark_alive: called before every wait. Raises KafkaException for what the
+    client does not recover from by itself, and where nothing comes for a minute.
     """
     follower = Follower(consumer, {place: start})
     heard = time.monotonic()

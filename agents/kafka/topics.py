@@ -6,6 +6,7 @@ follow a grown raw topic are added.
 """
 
 import time
+from collections.abc import Mapping
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
@@ -17,14 +18,15 @@ from confluent_kafka.admin import (
     NewTopic,
     OffsetSpec,
     ResourceType,
+    TopicMetadata,
 )
 
 from susurrus.agents.config.settings import Settings
+from susurrus.agents.kafka.requests import REQUEST_SECONDS
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.topics import charges
 from susurrus.topics.spec import TopicSpec
 
-_REQUEST_SECONDS = 30.0
 _MAX_RECORD_BYTES = 1_048_588
 _PURGED = ("by-user", "bounded")
 """Topics in which workers delete what has been read."""
@@ -43,13 +45,8 @@ def rights_of(settings: Settings) -> dict[str, set[AclOperation]]:
 
 
 def _partitions(settings: Settings, spec: TopicSpec, raw: int) -> int:
-    if spec.partitions == "raw":
-        return raw
-    if spec.partitions == "by-user":
-        return settings.topics.by_user_partitions
-    if spec.partitions == "bounded":
-        return settings.topics.bounded_partitions
-    return 1
+    by_user, bounded = settings.topics.by_user_partitions, settings.topics.bounded_partitions
+    return {"raw": raw, "by-user": by_user, "bounded": bounded}.get(spec.partitions, 1)
 
 
 def _config(settings: Settings, spec: TopicSpec, replication: int) -> dict[str, str]:
@@ -62,23 +59,23 @@ def _config(settings: Settings, spec: TopicSpec, replication: int) -> dict[str, 
     if spec.retention == "forever":
         config["retention.ms"] = "-1"
     elif spec.readers == "public":
-        # Rows carry their trigger's time: by the broker's default a replayed archive would be deleted on arrival.
+        # Rows carry their trigger's time. With the broker's default, rows of an archive would be deleted on arrival.
         retention = settings.topics.retention
         config["retention.ms"] = "-1" if retention is None else str(retention)
     if spec.readers == "public":
         # Output time stamps are trigger times, which consumers rely on.
         config["message.timestamp.type"] = "CreateTime"
-        # The default is an hour; an archive's triggers, or a stream's stamps, may lie further ahead than that.
+        # The default is an hour. An archive's triggers, or a stream's stamps, may lie further ahead.
         config["message.timestamp.after.max.ms"] = str(2**63 - 1)
     return config
 
 
-def _raw_partitions(settings: Settings, admin: AdminClient) -> int:
+def _raw_partitions(settings: Settings, topics: Mapping[str, TopicMetadata]) -> int:
+    """topics: all of the cluster, because asking for one would create it where the broker creates topics by itself."""
     if not settings.reads_raw:
         return settings.topics.by_user_partitions  # its input, the reports, is a topic of its own
     topic = settings.input.topic
-    # All topics are listed: asking for one would create it where the broker creates topics by itself.
-    found = admin.list_topics(timeout=_REQUEST_SECONDS).topics.get(topic)
+    found = topics.get(topic)
     if found is None or found.error is not None:
         raise ConfigurationError(f"input.topic={topic} does not exist on this cluster: create it, or correct the name")
     return len(found.partitions)
@@ -88,8 +85,8 @@ def create_topics(settings: Settings, admin: AdminClient) -> list[str]:
     """Create what is missing; one line per topic for the operator. Raises ConfigurationError where the raw topic is
     missing.
     """
-    raw = _raw_partitions(settings, admin)
-    metadata = admin.list_topics(timeout=_REQUEST_SECONDS)
+    metadata = admin.list_topics(timeout=REQUEST_SECONDS)
+    raw = _raw_partitions(settings, metadata.topics)
     replication = min(settings.topics.replication_factor, len(metadata.brokers))
     lines = []
     if replication < settings.topics.replication_factor:
@@ -115,7 +112,7 @@ def create_topics(settings: Settings, admin: AdminClient) -> list[str]:
         config["min.insync.replicas"] = str(min(settings.topics.min_insync_replicas, replication))
         missing.append(NewTopic(shared, 1, replication, config=config))
     if missing:
-        _wait(admin.create_topics(missing, operation_timeout=_REQUEST_SECONDS))
+        _wait(admin.create_topics(missing, operation_timeout=REQUEST_SECONDS))
         _wait_for_leaders(admin, {topic.topic: topic.num_partitions for topic in missing})
         lines += [f"created  {topic.topic} with {topic.num_partitions} partition(s)" for topic in missing]
     return lines
@@ -124,7 +121,7 @@ def create_topics(settings: Settings, admin: AdminClient) -> list[str]:
 def _wait(futures: dict[str, Any]) -> None:
     for future in futures.values():
         try:
-            future.result(timeout=_REQUEST_SECONDS)
+            future.result(timeout=REQUEST_SECONDS)
         except KafkaException as error:
             # Two operators at once: the first one has made the same topic.
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
@@ -133,9 +130,9 @@ def _wait(futures: dict[str, Any]) -> None:
 
 def _wait_for_leaders(admin: AdminClient, partitions: dict[str, int]) -> None:
     """The controller answers before the brokers know their new partitions; a worker would meet NOT_LEADER."""
-    deadline = time.monotonic() + _REQUEST_SECONDS
+    deadline = time.monotonic() + REQUEST_SECONDS
     while time.monotonic() < deadline:
-        topics = admin.list_topics(timeout=_REQUEST_SECONDS).topics
+        topics = admin.list_topics(timeout=REQUEST_SECONDS).topics
         specs = {
             TopicPartition(name, partition): OffsetSpec.latest()
             for name, number in partitions.items()
@@ -143,21 +140,21 @@ def _wait_for_leaders(admin: AdminClient, partitions: dict[str, int]) -> None:
             for partition in range(number)
         }
         if len(specs) == sum(partitions.values()):
-            futures = admin.list_offsets(specs, request_timeout=_REQUEST_SECONDS).values()
-            if all(future.exception(_REQUEST_SECONDS) is None and future.result().offset >= 0 for future in futures):
+            futures = admin.list_offsets(specs, request_timeout=REQUEST_SECONDS).values()
+            if all(future.exception(REQUEST_SECONDS) is None and future.result().offset >= 0 for future in futures):
                 return
         time.sleep(0.05)
 
 
 def check_topics(settings: Settings, admin: AdminClient) -> list[str]:
     """One line per topic: ok, or what is wrong and what to do."""
-    raw = _raw_partitions(settings, admin)
-    metadata = admin.list_topics(timeout=_REQUEST_SECONDS)
+    metadata = admin.list_topics(timeout=REQUEST_SECONDS)
+    raw = _raw_partitions(settings, metadata.topics)
     wanted = {settings.topic(spec.name): spec for spec in settings.topic_specs}
     present = [name for name in wanted if name in metadata.topics]
     resources = [ConfigResource(ResourceType.TOPIC, name) for name in present]
     configs = {
-        resource.name: {name: entry.value for name, entry in future.result(timeout=_REQUEST_SECONDS).items()}
+        resource.name: {name: entry.value for name, entry in future.result(timeout=REQUEST_SECONDS).items()}
         for resource, future in (admin.describe_configs(resources) if resources else {}).items()
     }
     lines = []
@@ -175,7 +172,7 @@ def check_topics(settings: Settings, admin: AdminClient) -> list[str]:
             problems.append(f"has {len(topic.partitions)} partitions, needs {partitions}")
         replication = min((len(p.replicas) for p in topic.partitions.values()), default=0)
         expected = _config(settings, spec, replication)
-        for key in ("min.insync.replicas", "max.message.bytes"):  # more is as good
+        for key in ("min.insync.replicas", "max.message.bytes"):  # a larger value is fine
             if int(configs[name][key]) < int(expected[key]):
                 problems.append(f"{key}={configs[name][key]}, should be {expected[key]}")
         for key in (

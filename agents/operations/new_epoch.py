@@ -26,7 +26,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from susurrus.agents.histogram.public_progress import read_progress
 from susurrus.agents.histogram.services import HistogramServices
-from susurrus.agents.kafka.clients import deliver, group_of, is_fenced, no_topic
+from susurrus.agents.kafka.requests import deliver, group_of, is_fenced, no_topic
 from susurrus.agents.runtime import crash_points
 from susurrus.agents.runtime.budget import budget_of, charge_of, spend_of
 from susurrus.agents.runtime.initial_offsets import Origin, check_raw, raw_offsets

@@ -27,7 +27,7 @@ from confluent_kafka.admin import AclOperation, AdminClient, OffsetSpec
 
 from susurrus.agents.config.kafka_properties import librdkafka
 from susurrus.agents.config.settings import Settings
-from susurrus.agents.kafka.clients import group_of, is_fenced
+from susurrus.agents.kafka.requests import group_of, is_fenced
 from susurrus.agents.kafka.topics import rights_of
 from susurrus.agents.logs import SILENT
 from susurrus.agents.runtime.lacks import NO_ANSWER, describe_topics

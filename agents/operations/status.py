@@ -11,7 +11,8 @@ from typing import Any, Final, Literal
 
 from confluent_kafka import ConsumerGroupState, TopicPartition
 
-from susurrus.agents.kafka.clients import Clients, Record, clients_of, group_of
+from susurrus.agents.kafka.clients import Clients, Record, clients_of
+from susurrus.agents.kafka.requests import group_of
 from susurrus.agents.runtime.pipeline import Pipeline
 from susurrus.topics import charges, ledger
 from susurrus.topics.packing import MalformedRecord

@@ -29,7 +29,7 @@ def charge_of(settings: Settings, window: int, epoch: str, guarantee: Guarantee)
 
 
 def spend_of(charges: Iterable[codec.Charge]) -> Spend:
-    """What so many charges paid for, together."""
+    """What the charges paid for together."""
     spend = Spend()
     for charge in charges:
         spend = spend.plus(_guarantee_of(charge))

@@ -1,10 +1,10 @@
 """The changelog of one partition task: what each commit did to its state, in Kafka, as the authority on state and position.
 
-One packed record per commit (topics/changelog.py), chunked below the record limit. A log that has grown long is shortened by a
-rolling refresh: every commit then also carries, from a cursor that walks through the key space, as many bytes of unchanged state
-as it carries of changes. When the cursor has come round, whatever was written before the round began is superseded and may be
-deleted (``purge_before``), so the log is at most a few times the size of the state, without ever writing a whole snapshot. A
-log that begins later than that has lost something and is refused.
+Each commit is one packed record (topics/changelog.py), in chunks below the record limit. A rolling refresh shortens a log that
+has grown long. Every commit then also carries unchanged state, as many bytes as it carries of changes, from a cursor that walks
+through the key space. At the end of a round, all that was written before the round began is superseded and may be deleted
+(``purge_before``). So the log is at most a few times the size of the state, without ever writing a whole snapshot. A log that
+begins later than ``purge_before`` has lost records and is refused.
 """
 
 import contextlib
@@ -15,9 +15,10 @@ from typing import Any
 import msgspec
 from confluent_kafka import KafkaException, Producer
 
-from susurrus.agents.kafka.clients import Clients, deliver
+from susurrus.agents.kafka.clients import Clients
 from susurrus.agents.kafka.follow import read_to_end
 from susurrus.agents.kafka.offset import Offset
+from susurrus.agents.kafka.requests import deliver
 from susurrus.agents.runtime.commit import Commit
 from susurrus.agents.runtime.store import FIRST_STATE_KEY, Store
 from susurrus.mechanisms.errors import Refusal
@@ -27,7 +28,7 @@ from susurrus.topics.packing import MalformedRecord
 _LAST_STATE_KEY = b"\xff"
 _REFRESH_BYTES = 64 << 10
 _RECORD_BYTES = 500
-"""What a commit without state costs, roughly; where nothing else is written, that adds up too."""
+"""What a commit without state costs, roughly."""
 _LONG_LOG_BYTES = 64 << 20
 """A log of fewer bytes is read in a second or two: not worth a refresh."""
 _NONE = -1
@@ -38,7 +39,7 @@ class Refresh(msgspec.Struct, array_like=True):
     """Where the rolling refresh is.
 
     cursor: the next key. round_start: changelog offset at which this round began; -1: none is under way. purge_before: records
-    below are superseded. logged: bytes since the last round. -2, in records only: the offset of that very record.
+    below it are superseded. logged: bytes since the last round. In a record, -2 stands for the offset of that record itself.
     """
 
     cursor: bytes = b""
@@ -48,11 +49,10 @@ class Refresh(msgspec.Struct, array_like=True):
 
     def located(self, offset: int) -> "Refresh":
         """The same once the offset of the record's first chunk is known."""
-        return Refresh(
-            cursor=self.cursor,
+        return msgspec.structs.replace(
+            self,
             round_start=offset if self.round_start == _HERE else self.round_start,
             purge_before=offset if self.purge_before == _HERE else self.purge_before,
-            logged=self.logged,
         )
 
 
@@ -96,6 +96,7 @@ class Changelog:
         self.partition = partition
         self.purge_before = -1
         """Changelog records below this offset are superseded."""
+        self._place = f"topic={topic} partition={partition}"
         self._begins = -1
         self._clients = clients
         self._max_bytes = max_bytes
@@ -104,7 +105,7 @@ class Changelog:
     # ---- recovery ----------------------------------------------------------------------------------------------------
 
     def meta(self, store: Store) -> State | None:
-        """The last commit as the store knows it."""
+        """The last commit that the store holds."""
         raw = store.meta()
         return None if raw is None else msgspec.msgpack.decode(raw, type=State)
 
@@ -119,9 +120,9 @@ class Changelog:
     ) -> State | None:
         """Replay what the store lacks, up to the present end of the log. Returns the state, None if there was never a commit.
 
-        begins: the epoch's first offset; what is below was written by an earlier epoch, and may be deleted. way_out: what an
-        operator can do who cannot restore the log. The producer is already initialised, so no older owner can append behind that
-        end. Raises Refusal where the log cannot be what this store, or this epoch, was built from.
+        begins: the epoch's first offset; records below it are of an earlier epoch and may be deleted. way_out: what an operator
+        can do without a copy of the log. The task's producer is initialised before this is called, so no older owner can append
+        behind that end. Raises Refusal where the log cannot be the one that this store, or this epoch, was built from.
         """
         self._id = self._clients.topic_id(self.topic)
         self._begins = begins or -1
@@ -130,23 +131,19 @@ class Changelog:
         low, end = self._clients.watermarks(self.topic, self.partition)
         if begins > end:
             raise Refusal(
-                f"topic={self.topic} partition={self.partition} ends at offset={end}, but the epoch begins at offset={begins}, so "
-                f"the changelog was truncated: {way_out}"
+                f"{self._place} ends at offset={end}, but the epoch begins at offset={begins}, so the changelog was "
+                f"truncated: {way_out}"
             )
         start = max(low, begins)
-        usable = (
-            state is not None
-            and state.epoch == epoch
-            and state.changelog_id == self._id
-            and state.changelog_next >= start
-        )
-        if state is not None and not usable:
+        if state is not None and (
+            (state.epoch, state.changelog_id) != (epoch, self._id) or state.changelog_next < start
+        ):
             store.wipe()
             state = None
         if state is not None and state.changelog_next > end:
             raise Refusal(
-                f"topic={self.topic} partition={self.partition} ends at offset={end}, but the local state has seen "
-                f"offset={state.changelog_next}, so the changelog was truncated: {way_out}"
+                f"{self._place} ends at offset={end}, but the local state has seen offset={state.changelog_next}, so the "
+                f"changelog was truncated: {way_out}"
             )
         assembler = codec.Assembler()
         from_start, first = state is None, start
@@ -161,21 +158,17 @@ class Changelog:
                     try:
                         record = assembler.feed(message.value() or b"")
                     except MalformedRecord as error:
-                        raise Refusal(
-                            f"topic={self.topic} partition={self.partition} offset={offset} is no commit ({error}): {way_out}"
-                        ) from error
+                        raise Refusal(f"{self._place} offset={offset} is no commit ({error}): {way_out}") from error
                     if record is not None:
                         state = self._replay(store, record, first, offset + 1, epoch, way_out)
         if assembler.pending:
-            raise Refusal(
-                f"topic={self.topic} partition={self.partition} ends with a commit that lacks chunks: {way_out}"
-            )
+            raise Refusal(f"{self._place} ends with a commit that lacks chunks: {way_out}")
         self.purge_before = max(state.refresh.purge_before if state is not None else -1, self._begins)
         needed = max(0, self.purge_before)
         if from_start and state is not None and low > needed:
             raise Refusal(
-                f"topic={self.topic} partition={self.partition} starts at offset={low}, but the state begins at "
-                f"offset={needed}, so part of the changelog was deleted: {way_out}"
+                f"{self._place} starts at offset={low}, but the state begins at offset={needed}, so part of the changelog was "
+                f"deleted: {way_out}"
             )
         return state
 
@@ -184,10 +177,7 @@ class Changelog:
     ) -> State:
         facts = msgspec.msgpack.decode(record.meta, type=Facts)
         if facts.epoch != epoch:
-            raise Refusal(
-                f"topic={self.topic} partition={self.partition} holds state of epoch={facts.epoch}, the ledger says "
-                f"epoch={epoch}: {way_out}"
-            )
+            raise Refusal(f"{self._place} holds state of epoch={facts.epoch}, the ledger says epoch={epoch}: {way_out}")
         state = State(
             epoch=epoch,
             changelog_id=self._id,
@@ -203,17 +193,13 @@ class Changelog:
     # ---- commits -----------------------------------------------------------------------------------------------------
 
     def prepare(self, store: Store, commit: Commit, topic_id: str, epoch: str) -> Step:
-        """Everything of a commit that can be computed before the transaction begins."""
+        """Compute everything of a commit that can be computed before the transaction begins."""
         previous = self.meta(store)
         before = previous.refresh if previous is not None else Refresh()
         size = sum(len(key) + len(value) for key, value in commit.puts)
         refreshed: list[tuple[bytes, bytes]] = []
-        refresh = Refresh(
-            before.cursor,
-            before.round_start,
-            before.purge_before,
-            before.logged + size + _RECORD_BYTES + len(msgspec.msgpack.encode(commit.meta)),
-        )
+        logged = before.logged + size + _RECORD_BYTES + len(msgspec.msgpack.encode(commit.meta))
+        refresh = msgspec.structs.replace(before, logged=logged)
         running = before.round_start != _NONE
         if running or before.logged > _LONG_LOG_BYTES:
             round_start = before.round_start if running else _HERE
@@ -245,7 +231,7 @@ class Changelog:
     def _refresh(
         self, store: Store, commit: Commit, cursor: bytes, size: int
     ) -> tuple[list[tuple[bytes, bytes]], bytes]:
-        """Unchanged items from the cursor on, and the new cursor; an empty cursor at the end of the key space."""
+        """Unchanged items from the cursor on, and the new cursor, which is empty at the end of the key space."""
         changed = {key for key, _ in commit.puts}
         changed.update(commit.deletes)
         drops = commit.drops
@@ -285,7 +271,7 @@ class Changelog:
             raise KafkaException(failures[0])
 
     def apply(self, store: Store, step: Step) -> None:
-        """After the commit: the store, in one batch."""
+        """Write a committed step to the store, in one batch."""
         state, commit = step.state, step.commit
         state.changelog_next = step.last_offset + 1
         state.refresh = state.refresh.located(step.first_offset)

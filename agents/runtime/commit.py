@@ -34,7 +34,7 @@ class Commit:
     """Ranges [start, end) of state keys to delete, before deletes and puts."""
 
     def drop(self, start: bytes, end: bytes) -> None:
-        """Delete a range for good: what this very commit puts or deletes there, too, which would come after its drops."""
+        """Delete a range, and what this commit puts or deletes in it: puts and deletes would come after the drop."""
         self.drops.append((start, end))
         self.puts = [put for put in self.puts if not start <= put[0] < end]
         self.deletes = [key for key in self.deletes if not start <= key < end]

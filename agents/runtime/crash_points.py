@@ -1,9 +1,9 @@
-"""Named points in the commit at which a test may kill the worker, or send it another signal: an injection point, not luck.
+"""Named points in the commit at which a test may kill the worker, or send it another signal.
 
 Off unless SUSURRUS_CRASH_AT is set, as ``stage:point:visit``: with ``bound:after-commit:3`` the worker kills itself (SIGKILL) at
 the third visit of that point by a task of that stage. A fourth part names another signal: ``route:after-begin:3:SIGTERM``.
-tests/chaos walks through POINTS. The worker itself has one point, ``worker:before-group:1``: it has found all that
-it needs and has not joined its group.
+tests/chaos walks through POINTS. The worker itself has one point, ``worker:before-group:1``: it has
+found all that it needs and has not joined its group.
 """
 
 import os

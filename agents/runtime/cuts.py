@@ -1,7 +1,7 @@
-"""The cut: how a source without a source before it learns that it has read everything of an interval, for every kind.
+"""The cut: how a first stage, which no ticks reach, learns that it has read everything of an interval, for every kind.
 
-Some time after an interval is over, ask for the log's end (read_uncommitted, so that open transactions count) and wait until the
-position has reached it. A cut is a moment, never a count, so no record is late because a worker was away.
+Some time after an interval is over, the stage asks for the log's end (read_uncommitted, so that open transactions count). The
+interval is closed when the stage has read up to there. So no record is late because a worker was away.
 """
 
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ class Cuts:
         self.ahead: list[Cut] = []
 
     def wanted(self, over: Interval, closed: Interval) -> bool:
-        """Whether the log's end should be asked for, now that interval ``over`` has ended: it is open, and no cut covers it."""
+        """Whether to ask for the log's end, now that interval ``over`` has ended: it is open, and no cut covers it."""
         return over > max([closed, *(cut.interval for cut in self.ahead[-1:])])
 
     def asked(self, interval: Interval, offset: Offset) -> None:

@@ -25,7 +25,7 @@ class DeadLetters:
         return len(self._messages)
 
     def refuse(self, records: list[Any], reason: npt.NDArray[np.integer]) -> int:
-        """Note the records whose reason is not OK; how many there are. reason: of each record."""
+        """Note the records whose reason is not OK, and return their number. reason: one for each record."""
         bad = np.flatnonzero(reason).tolist()
         for row in bad:
             record = records[row]
@@ -40,11 +40,11 @@ class DeadLetters:
         return len(bad)
 
     def clear(self) -> None:
-        """Forget them: their records will be read again."""
+        """Forget the letters, because their records will be read again."""
         self._messages, self._headers = [], []
 
     def outputs(self) -> list[Output]:
-        """What a commit writes of them; they are gone then."""
+        """The outputs for a commit. The letters are forgotten afterwards."""
         if not self._messages:
             return []
         output = Output(self._target, self._partition, self._messages, self._headers)

@@ -1,14 +1,14 @@
-"""How a worker process ends: its exit codes, and the last resort where it does not end in time.
+"""How a worker process ends: its exit codes, and the last resort if it does not end in time.
 
     0     stopped by SIGTERM or SIGINT, in order
     2     an operator must change something before a restart
     70    a task hangs (the watchdog, agents/runtime/supervisor.py)
     74    the local disk cannot be used: start it again, elsewhere or later
-    143   stopped by SIGTERM (130: SIGINT), but not in order: something did not end in time, mostly a broker's answer
-    1     the same, where a library did not even let the exit code be set; or Faust crashed
+    143   stopped by SIGTERM (130: SIGINT), but not in time, mostly because a broker did not answer
+    1     the same, where a library kept the exit code from being set; or Faust crashed
 
 An end that is not in order loses nothing: what was not committed is read again. A process has one set of signal handlers, so there
-is one ``ENDING``. It hears of a signal at once, also while the main thread is inside a library that does not return.
+is one ``ENDING``. It learns of a signal at once, even while the main thread is inside a library that does not return.
 """
 
 import contextlib
@@ -40,14 +40,14 @@ class Ending:
         self.seconds = _SECONDS
         """From being asked to end to the last resort (``worker.stop_timeout``)."""
         self.exit_code = 0
-        """Of an end that the worker itself has asked for; 0 while it has not."""
+        """The exit code of an end that the worker itself asked for; 0 otherwise."""
         self._deadline: float | None = None
         self._lock = threading.RLock()
         self._heard: tuple[int, int] | None = None
         self._passed_on = -1
 
     def listen(self) -> None:
-        """Hear of signals from now on; called by the main thread, again whenever somebody else has begun to listen."""
+        """Learn of signals from now on; called by the main thread, and again after a library has set its own listener."""
         if self._heard is None:
             self._heard = os.pipe()
             for end in self._heard:
@@ -58,7 +58,7 @@ class Ending:
             self._passed_on = before
 
     def _hear(self, reader: int) -> None:
-        """C writes every signal's number to the pipe, whatever Python is doing; the event loop waits for it as well."""
+        """Read the numbers of signals. C writes them to the pipe even while Python is busy. The event loop gets them passed on."""
         while heard := os.read(reader, 64):
             for number in heard:
                 if number in _SIGNALS:
@@ -68,17 +68,17 @@ class Ending:
                     os.write(self._passed_on, heard)
 
     def leave(self, number: int, _: object = None) -> None:
-        """Signal handler of a process that has begun nothing yet, so that to leave is an end in order."""
-        self.begin(128 + number)  # here as well: the interpreter may be gone before the other thread has its turn
+        """Signal handler of a process that has not begun any work: it exits at once with code 0."""
+        self.begin(128 + number)  # here as well: the interpreter may be gone before the other thread runs
         sys.exit(0)
 
     def begin(self, late_code: int, *, seconds: float | None = None) -> None:
-        """The process is about to end: if it is still there after so many seconds, it ends with ``late_code``. Once only."""
+        """The process is about to end. If it still runs after so many seconds, it is ended with ``late_code``. Once only."""
         seconds = self.seconds if seconds is None else min(seconds, self.seconds)
         with self._lock:
             if self._deadline is not None:
                 return
-            # Python's threads stand still when the interpreter goes away, and a library may hang in that as well.
+            # Python's threads no longer run while the interpreter shuts down, and a library may hang there as well.
             with contextlib.suppress(OSError, ValueError):
                 faulthandler.dump_traceback_later(
                     seconds + _BACKSTOP_SECONDS, exit=True, file=os.open(os.devnull, os.O_WRONLY)
@@ -87,13 +87,13 @@ class Ending:
         threading.Thread(target=self._last_resort, args=(late_code,), name="last-resort", daemon=True).start()
 
     def give_up(self, exit_code: int, *, seconds: float) -> None:
-        """End this process in order, as if somebody had stopped it, but with this exit code."""
+        """End this process in order, as after SIGTERM, but with this exit code."""
         self.exit_code = exit_code
         self.begin(exit_code, seconds=seconds)
         os.kill(os.getpid(), signal.SIGTERM)
 
     def left(self) -> float:
-        """Seconds until the last resort; all there are before an end is asked for."""
+        """Seconds until the last resort; before an end is asked for, ``self.seconds``."""
         with self._lock:
             return self.seconds if self._deadline is None else max(0.0, self._deadline - time.monotonic())
 

@@ -20,8 +20,7 @@ from susurrus.mechanisms.errors import ConfigurationError
 log = logging.getLogger(__name__)
 
 CONNECTIONS: Final = 32
-"""To a worker's pages at a time (agents/operations/web.py); one more closes the oldest, so that slow clients never keep a probe
-out."""
+"""To a worker's pages at a time (agents/operations/web.py). One more closes the oldest, so slow clients cannot keep a probe out."""
 _FEW_TABLES: Final = 16
 """What a store of usual size has open."""
 _STORE_FILES: Final = 6
@@ -44,9 +43,9 @@ _ADVICE: Final = {
 
 @contextlib.contextmanager
 def data_directory(directory: Path) -> Iterator[None]:
-    """Make ``worker.data_directory``, and try that it can be written, synced and locked; for a block that uses it.
+    """Make ``worker.data_directory``, and test that it can be written, synced and locked. The block then uses it.
 
-    Raises ConfigurationError for every failure there, the block's included.
+    Raises ConfigurationError for every failure there, in the block, too.
     """
     try:
         directory.mkdir(parents=True, exist_ok=True)

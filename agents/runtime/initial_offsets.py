@@ -1,13 +1,32 @@
-"""The first offsets of an epoch in the raw topic: for the initializer of a pipeline (ledger.py), and for a new epoch
+"""Where an epoch begins in the raw topic: for the initializer of a pipeline (ledger.py), and for a new epoch
 (agents/operations/new_epoch.py)."""
 
+import time
 from typing import Literal
 
+from susurrus.agents.config.settings import Settings
 from susurrus.agents.kafka.clients import Clients
+from susurrus.mechanisms.calendar import Calendar
 from susurrus.mechanisms.errors import Refusal
+from susurrus.topics.ledger import Start
 
 Origin = Literal["earliest", "latest"] | int
 """Of the first record to read; an int is an instant in ms, looked up by Kafka's stamps."""
+
+
+def first_start(settings: Settings, clients: Clients, calendar: Calendar) -> Start:
+    """The start of a new pipeline, as ``[start]`` says. Raises Refusal as `check_raw` does."""
+    raw, origin, first = settings.input.topic, settings.start.from_, settings.start.first_window
+    topic_id = clients.topic_id(raw)
+    check_raw(clients, raw)
+    if first is None:
+        first = int(time.time() * 1000) if isinstance(origin, str) else origin
+    return Start(
+        first_window=calendar.window_start(calendar.window_at(first)),
+        origin=str(origin),
+        topic_id=topic_id,
+        offsets=raw_offsets(clients, raw, origin),
+    )
 
 
 def check_raw(clients: Clients, topic: str) -> None:

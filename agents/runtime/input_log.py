@@ -1,4 +1,4 @@
-"""The input partition of a task, held against the position that its changelog keeps: never skip, never start over."""
+"""Checks that the input partition of a task still holds the position in the changelog: no record is skipped, none read twice."""
 
 import time
 from dataclasses import dataclass, field
@@ -28,13 +28,13 @@ class InputLog:
         return self.services.clients.watermarks(self.topic, self.partition)[0]
 
     def look(self, position: int, after: float) -> None:
-        """Do `check` with the topic as it is now, if the last look was more than ``after`` seconds ago."""
+        """Call `check` with the present topic id, if the last look was more than ``after`` seconds ago."""
         if time.monotonic() > self._looked_at + after:
             self._looked_at = time.monotonic()
             self.check(position, self.services.clients.topic_id(self.topic))
 
     def check(self, position: int, topic_id: str) -> None:
-        """Raise Refusal where the position does not exist in this very log."""
+        """Raise Refusal if the position does not exist in this life of the topic."""
         topic, partition, ledger = self.topic, self.partition, self.services.ledger
         if topic_id != self.topic_id:
             raise Refusal(

@@ -1,53 +1,45 @@
-"""Which topic or which right is missing, when Kafka refuses a task's request. The error names neither, so Kafka is asked.
+"""Which topic or which right is missing when Kafka refuses a task's request. The error names neither, so Kafka is asked.
 
-An operator can mend both without a restart, so the answer is a MendableRefusal with the topic, the right and what to do. If Kafka
-refuses once and finds nothing missing when asked, as a broker does that has just come back, there is no answer.
+An operator can fix both without a restart, so the answer is a RetryableRefusal with the topic, the right and what to do. There is
+no answer if Kafka finds nothing missing when asked: a broker that has just come back may refuse a request once.
 """
 
 from collections.abc import Iterator, Mapping, Set
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AclOperation, AdminClient
 
-from susurrus.agents.kafka.clients import REQUEST_SECONDS, no_topic
+from susurrus.agents.kafka.requests import REQUEST_SECONDS, no_topic
 from susurrus.agents.kafka.topics import rights_of
 from susurrus.agents.runtime.services import Services
-from susurrus.mechanisms.errors import MendableRefusal
+from susurrus.mechanisms.errors import RetryableRefusal
 
 NO_ANSWER: Final = (KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN)
 """Kafka does not answer, so it cannot be asked what is missing."""
 _ACCESS: Final = "docs/operations.md, Access, has the commands"
 
 
-class Task(Protocol):
-    """The task that met the error, as far as it matters here."""
-
-    name: str
-    services: Services
-
-
-def lack(error: BaseException | KafkaError, task: Task) -> MendableRefusal | None:
-    """What is missing, or None where the error is of another kind. Raises KafkaException where Kafka does not answer."""
+def lack(error: BaseException | KafkaError, services: Services, task: str) -> RetryableRefusal | None:
+    """What the task lacks, or None where the error is of another kind. Raises KafkaException where Kafka does not answer."""
     if isinstance(error, KafkaException) and error.args and isinstance(error.args[0], KafkaError):
         error = error.args[0]
     if not isinstance(error, KafkaError):
         return None
-    services = task.services
     prefix, application = f"{services.settings.pipeline.prefix}.", services.clients.application
     match error.code():
         case KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
-            return MendableRefusal(
-                f"transactional.id={application}-{task.name}: Kafka's user lacks Write or Describe, so nothing can be "
+            return RetryableRefusal(
+                f"transactional.id={application}-{task}: Kafka's user lacks Write or Describe, so nothing can be "
                 f"committed: grant both on the transactional ids that begin with {prefix} ({_ACCESS})"
             )
         case KafkaError.GROUP_AUTHORIZATION_FAILED:
-            return MendableRefusal(
+            return RetryableRefusal(
                 f"group={application}: Kafka's user lacks Read, so it cannot get partitions or commit "
                 f"positions: grant Read and Describe on the groups that begin with {prefix} ({_ACCESS})"
             )
         case KafkaError.CLUSTER_AUTHORIZATION_FAILED:
-            return MendableRefusal(
+            return RetryableRefusal(
                 "cluster: Kafka's user lacks IdempotentWrite, so a record might be written twice: grant it, or Write "
                 f"on the topics that begin with {prefix} ({_ACCESS})"
             )
@@ -92,7 +84,7 @@ def _word(right: AclOperation) -> str:
     return str(right.name).title().replace("_", "")
 
 
-def _of_topics(services: Services) -> Iterator[MendableRefusal]:
+def _of_topics(services: Services) -> Iterator[RetryableRefusal]:
     """First the topics that do not exist, then the right that is missing on most."""
     settings = services.settings
     # A task runs on without Delete.
@@ -104,6 +96,6 @@ def _of_topics(services: Services) -> Iterator[MendableRefusal]:
     if missing and missing != [settings.input.topic]:
         yield no_topic(*missing)
     elif missing:
-        yield MendableRefusal(f"topic={missing[0]} does not exist: create it, for input.topic is only read")
+        yield RetryableRefusal(f"topic={missing[0]} does not exist: create it, for input.topic is only read")
     for right, topics in sorted(lacking.items(), key=lambda item: -len(item[1])):
-        yield MendableRefusal(f"topic={', '.join(sorted(topics))}: Kafka's user lacks {right}: grant it ({_ACCESS})")
+        yield RetryableRefusal(f"topic={', '.join(sorted(topics))}: Kafka's user lacks {right}: grant it ({_ACCESS})")

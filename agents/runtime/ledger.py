@@ -1,8 +1,8 @@
-"""The ledger as the tasks see it: who the pipeline is, where it began, what it refuses.
+"""The ledger as the tasks see it: the pipeline's epoch, configuration and start, its refusals and its status.
 
-One instance per worker reads the compacted topic and keeps it in memory. One task, the initializer (release-0, or its like in other
-kinds of pipeline), writes epoch, configuration and start in a transaction of its own, and charges windows (budget.py). Every other
-task waits for what the initializer wrote. Refusals and status go through a plain producer: a refused task has no transaction.
+One instance per worker reads the compacted topic and keeps it in memory. One task, the initializer (release-0 in a histogram
+pipeline), writes epoch, configuration and start in a transaction of its own, and charges windows (budget.py). All other tasks wait
+for these records. Refusals and status go through a plain producer, because a refused task has no transaction.
 """
 
 import logging
@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from hashlib import blake2b
-from typing import Protocol
+from typing import Any, Protocol
 
 from confluent_kafka import KafkaException, Producer
 
@@ -20,9 +20,9 @@ from susurrus.agents.kafka.clients import Clients
 from susurrus.agents.kafka.offset import Offset
 from susurrus.agents.runtime.budget import Charges
 from susurrus.agents.runtime.commit import Output
-from susurrus.agents.runtime.initial_offsets import check_raw, raw_offsets
+from susurrus.agents.runtime.initial_offsets import first_start
 from susurrus.mechanisms.calendar import Calendar, Trigger, WindowIndex, WindowStart
-from susurrus.mechanisms.errors import MendableRefusal, Refusal
+from susurrus.mechanisms.errors import Refusal, RetryableRefusal
 from susurrus.mechanisms.guarantee import Guarantee
 from susurrus.topics import ledger as codec
 from susurrus.topics.packing import MalformedRecord
@@ -34,8 +34,12 @@ _START_OVER = "give the pipeline a new [pipeline] name (its windows are charged 
 
 
 def fingerprint(secret: bytes) -> str:
-    """A fingerprint of the secret: it reveals nothing about a random secret and only shows whether two are equal."""
+    """A fingerprint of the secret. It shows whether two secrets are equal, and nothing else about a random one."""
     return blake2b(secret, person=b"susurrus-print", digest_size=16).hexdigest()
+
+
+def _messages(*records: codec.LedgerRecord) -> list[dict[str, Any]]:
+    return [dict(zip(("key", "value"), codec.encode(record), strict=True)) for record in records]
 
 
 class Member(Protocol):
@@ -49,7 +53,7 @@ class Member(Protocol):
 
 
 class Ledger:
-    """Thread-safe view of the ledger topic; ``charges`` is the one of the charges."""
+    """Thread-safe view of the ledger topic; ``charges`` is the view of the charges."""
 
     def __init__(
         self,
@@ -72,7 +76,7 @@ class Ledger:
         self.way_out = way_out
         """What an operator can do after internal topics were lost or restored from an older copy."""
         self._shown_before = published_before
-        """The evidence outside the ledger that something was published; the empty text if there is none."""
+        """The evidence outside the ledger that something was published; empty if there is none."""
         self._joined = ""
         self.topic = settings.topic("ledger")
         self.charges = Charges(settings, clients)
@@ -85,7 +89,7 @@ class Ledger:
     # ---- reading -----------------------------------------------------------------------------------------------------
 
     def refresh(self, *, complete: bool = False) -> None:
-        """Read what is new in the ledger topic, as far as it shows; ``complete``: to the end that its leader knows."""
+        """Read what is new in the ledger topic. complete: see `Clients.read`."""
         with self._reading:
             for key, value, offset in self._clients.read(self.topic, self._next, group="ledger", complete=complete):
                 try:
@@ -107,10 +111,10 @@ class Ledger:
 
     @property
     def epoch(self) -> str:
-        """The epoch in force; a task has joined before it asks."""
+        """The epoch in force. A task must join first."""
         record = self._get("epoch")
         if not isinstance(record, codec.Epoch):
-            raise MendableRefusal(f"topic={self.topic} holds no epoch: start the initializer, {self.initializer}")
+            raise RetryableRefusal(f"topic={self.topic} holds no epoch: start the initializer, {self.initializer}")
         return record.epoch
 
     @property
@@ -145,7 +149,7 @@ class Ledger:
         return self._calendar.window_at(self.start.first_window)
 
     def joined(self, partition: int) -> codec.Sources | None:
-        """The announcement with which a raw partition became a source, if it was made: the first that includes it."""
+        """The announcement that made a raw partition a source: the first that includes it, or None."""
         self.refresh()
         with self._lock:
             announced = [record for record in self._records.values() if isinstance(record, codec.Sources)]
@@ -171,15 +175,15 @@ class Ledger:
     def admit(self) -> None:
         """Raise Refusal if the pipeline, where it exists already, has another configuration or secret than this worker.
 
-        Asked before the worker joins the group, because a member takes partitions from workers that could run them. Where there is
-        no ledger yet, or no broker that answers, the tasks ask again (``join``).
+        Called before the worker joins the group, because a member takes partitions from workers that could run them. If there is
+        no ledger yet, or no broker answers, the tasks ask again (``join``).
         """
         try:
             self.refresh()
         except KafkaException as error:
             log.info("the ledger cannot be read yet (%s)", error.args[0].name())
             return
-        except MendableRefusal as refusal:
+        except RetryableRefusal as refusal:
             log.warning("the ledger cannot be read yet: %s", refusal)
             return
         if self._get("epoch") is not None:
@@ -190,17 +194,19 @@ class Ledger:
 
         Raises Refusal for another configuration under the same epoch.
         """
-        # To the very end: `susurrus ledger new-epoch` relies on a task that starts meanwhile to wait for its outcome,
-        # and an epoch that does not show yet must not be initialized a second time.
+        # To the very end: a task that starts while `susurrus ledger new-epoch` works must wait for its outcome, and an epoch
+        # that does not show yet must not be initialized a second time.
         self.refresh(complete=True)
         if self._get("epoch") is None and (member.stage_name, member.partition) == self._initializer:
-            lost = self._published_before()
-            if lost:
-                # A pipeline that has published has an epoch: written perhaps just now, by another initializer.
+            if shown := self._shown_before():
+                # A pipeline that has published has an epoch. Another initializer may have written it just now.
                 self.refresh(complete=True)
             if self._get("epoch") is None:
-                if lost:
-                    raise Refusal(lost)
+                if shown:
+                    raise Refusal(
+                        f"{shown}, but topic={self.topic} is empty, so the ledger was lost, or is a copy from before the "
+                        f"beginning: restore the internal topics as they were at the last commit, or {self.way_out}"
+                    )
                 self._initialize(producer)
                 self.refresh()
         while self._get("epoch") is None:
@@ -218,16 +224,16 @@ class Ledger:
             log.warning("start.from is ignored: this pipeline began at %s, once and for all", self.start.origin)
 
     def _check_configuration(self) -> None:
-        config = self._get("config")
-        if not isinstance(config, codec.Config) or config.digest != self._digest:
-            found = config if isinstance(config, codec.Config) else None
-            changed = codec.changed_fields(found, self._settings.published_fields())
+        found = self._get("config")
+        config = found if isinstance(found, codec.Config) else None
+        if config is None or config.digest != self._digest:
+            changed = codec.changed_fields(config, self._settings.published_fields())
             raise Refusal(
                 f"configuration changed under the same epoch (fields: {', '.join(changed) or 'unknown'}): change them back, or "
                 f"{_START_OVER}"
             )
         if config.fields.get(codec.FINGERPRINT) != self._fingerprint:
-            # Other noise over the same data is a second release of it, and bound would no longer know a user's keys again.
+            # Other noise over the same data is a second release of it, and bound would not recognize a user's keys.
             raise Refusal(
                 "the secret differs from the one that the epoch began with: give every worker the old secret back "
                 f"(privacy.secret_file or SUSURRUS_SECRET), or {_START_OVER}"
@@ -235,41 +241,17 @@ class Ledger:
 
     def _initialize(self, producer: Producer) -> None:
         """Write epoch, configuration and start, once. The producer has fenced every other initializer."""
-        settings, clients = self._settings, self._clients
-        raw = settings.input.topic
-        topic_id = clients.topic_id(raw)
-        check_raw(clients, raw)
-        origin = settings.start.from_
-        now = int(time.time() * 1000)
-        offsets = raw_offsets(clients, raw, origin)
-        first = settings.start.first_window
-        if first is None:
-            first = now if isinstance(origin, str) else origin
-        first_window = self._calendar.window_start(self._calendar.window_at(first))
-        epoch = settings.start.epoch or os.urandom(16).hex()
-        if settings.start.epoch is not None:
+        start = first_start(self._settings, self._clients, self._calendar)
+        epoch = self._settings.start.epoch or os.urandom(16).hex()
+        if self._settings.start.epoch is not None:
             log.warning(
                 "start.epoch is set: the same epoch and secret over different data reveal the difference; use it in tests only"
             )
-        records: list[codec.LedgerRecord] = [
-            codec.Start(first_window=first_window, origin=str(origin), topic_id=topic_id, offsets=offsets),
-            self.configuration,
-            codec.Epoch(epoch=epoch, created=now),
-        ]
         producer.begin_transaction()
-        for record in records:
-            key, value = codec.encode(record)
-            producer.produce(self.topic, value, key, partition=0)
+        for message in _messages(start, self.configuration, codec.Epoch(epoch=epoch, created=int(time.time() * 1000))):
+            producer.produce(self.topic, partition=0, **message)
         producer.commit_transaction(30.0)
-        log.info("began epoch %s with %d raw partitions", epoch, len(offsets))
-
-    def _published_before(self) -> str:
-        """The evidence that the pipeline ran before, with windows charged and noise drawn; empty if there is none."""
-        shown = self._shown_before()
-        return shown and (
-            f"{shown}, but topic={self.topic} is empty, so the ledger was lost, or is a copy from before the beginning: restore "
-            f"the internal topics as they were at the last commit, or {self.way_out}"
-        )
+        log.info("began epoch %s with %d raw partitions", epoch, len(start.offsets))
 
     @property
     def configuration(self) -> codec.Config:
@@ -292,11 +274,7 @@ class Ledger:
 
     def output(self, *records: codec.LedgerRecord) -> Output:
         """Ledger records as part of a commit."""
-        messages = []
-        for record in records:
-            key, value = codec.encode(record)
-            messages.append({"key": key, "value": value})
-        return Output(self.topic, 0, messages)
+        return Output(self.topic, 0, _messages(*records))
 
     def withdrawn(self, keys: list[bytes]) -> Output:
         """Tombstones for ledger records as part of a commit."""
@@ -328,9 +306,8 @@ class Ledger:
     def publish(self, *records: codec.LedgerRecord) -> None:
         """Write records outside any transaction."""
         producer = self._plain_producer()
-        for record in records:
-            key, value = codec.encode(record)
-            producer.produce(self.topic, value, key, partition=0)
+        for message in _messages(*records):
+            producer.produce(self.topic, partition=0, **message)
         producer.poll(0)
 
     def close(self) -> None:

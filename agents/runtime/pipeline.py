@@ -48,7 +48,7 @@ class Pipeline(ABC, Generic[S]):
     output: ClassVar[TopicSpec]
     """The topic with what the pipeline publishes."""
     way_out: ClassVar[str] = "give the pipeline a new name to start over"
-    """What an operator can do where internal topics are lost, or an older copy."""
+    """What an operator can do after internal topics were lost or restored from an older copy."""
 
     def __init__(self, settings: S) -> None:
         self.settings = settings
@@ -66,7 +66,7 @@ class Pipeline(ABC, Generic[S]):
         return self.stages[0].name, 0
 
     def digest(self) -> bytes:
-        """32 bytes that change with whatever changes what is published.
+        """32 bytes that change with everything that changes what is published.
 
         Raises ConfigurationError where the mechanism refuses its numbers.
         """
@@ -76,7 +76,7 @@ class Pipeline(ABC, Generic[S]):
         """What the tasks share. Raises ConfigurationError, also where a noise secret is needed and there is none."""
         settings = self.settings
         if settings.reads_raw:
-            decoder_of(settings.input, ()).close()  # what it lacks is said now, not by every task
+            decoder_of(settings.input, ()).close()  # a missing package is reported here, not by every task
         digest, secret = self.digest(), settings.secret()
         clients = clients_of(settings)
         ledger = Ledger(

@@ -52,4 +52,4 @@ class Services(Generic[S]):
         return iter(())
 
     def close(self) -> None:
-        """Give back what the services hold beyond the ledger and the clients."""
+        """Close what the services hold beyond the ledger and the clients."""

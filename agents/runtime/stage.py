@@ -1,7 +1,7 @@
 """What a stage is to the partition task that runs it: the contract between the task and agents/{histogram,stream,local}/.
 
 A stage turns batches into commits. It keeps what it has read and not yet committed in memory only, so a task may at any moment
-throw the stage away and restore it from the store; nothing of a stage survives but what its commits carried.
+throw the stage away and restore it from the store. Only what its commits carried survives.
 """
 
 from abc import ABC, abstractmethod

@@ -1,15 +1,15 @@
-"""What holds a running task back, in words for an operator: one cause at a time, the one to mend first."""
+"""What holds a running task back, in words for an operator: one cause at a time, the one to fix first."""
 
 import time
 
 from susurrus.agents.runtime.stage import Stage
 
 MANY_ABORTS = 5
-"""So many aborted transactions in a row are taken for something that does not pass by itself."""
+"""After so many aborted transactions in a row, an operator should look at the cause."""
 _STALL_SECONDS = 10.0
-"""What a stage waits for is a stall once it has waited for so long."""
+"""A stage that has waited for so long stalls."""
 _UNREADABLE_SECONDS = 20.0
-"""A partition that cannot be read is reported every few seconds. A report that is not repeated has been mended."""
+"""A partition that cannot be read is reported every few seconds. A report that is not repeated is over."""
 
 
 class StallReport:

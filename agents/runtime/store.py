@@ -1,21 +1,23 @@
 """The local state of one partition task: RocksDB in raw bytes behind a bounded layer of memory.
 
-It is a cache of the changelog, never an authority: its meta record says up to which changelog offset it is complete, and
-whatever is missing is replayed (changelog.py beside it). Commits are written after the Kafka commit, first into memory; when that
-has grown, all of it goes to RocksDB in ONE batch with the meta record of the last commit in it, so what is on disk is always the
-state after some commit, though not always the last. It is opened by exactly one task thread.
+It is a cache of the changelog, never an authority. Its meta record says up to which changelog offset it is complete, and what is
+missing is replayed (changelog.py). Commits are written after the Kafka commit, first into memory. When that has grown, all of it
+goes to RocksDB in ONE batch with the meta record of the last commit. So the disk always holds the state after some commit, though
+not always the last. Exactly one task thread opens it.
 
-A store that the task before still has open is waited for, a corrupt one is wiped; for a disk that is full, read-only or failing
-every method raises StoreUnusable.
+A store that the task before still has open is waited for. A corrupt one is wiped. Every method raises StoreUnusable for a disk
+that is full, read-only or failing.
 """
 
 import contextlib
 import errno
+import functools
 import os
 import re
 import shutil
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from weakref import WeakSet
 
@@ -26,9 +28,8 @@ from susurrus.mechanisms.errors import StoreUnusable
 META_KEY = b"\x00meta"
 FIRST_STATE_KEY = b"\x01"
 OPEN_TABLES = 256
-"""Most tables that a store keeps open."""
+"""The most tables that a store keeps open."""
 
-_cache: Cache | None = None
 _cache_bytes = 256 << 20
 
 
@@ -38,12 +39,10 @@ def set_cache_bytes(size: int) -> None:
     _cache_bytes = size
 
 
+@functools.cache
 def _shared_cache() -> Cache:
     """One block cache for all stores of a worker: memory is bounded by it, not by the number of partitions."""
-    global _cache
-    if _cache is None:
-        _cache = Cache(_cache_bytes)
-    return _cache
+    return Cache(_cache_bytes)
 
 
 def _options() -> Options:
@@ -63,7 +62,7 @@ def _options() -> Options:
 
 
 def _write_options() -> WriteOptions:
-    """No write-ahead log: the changelog is one, and after a crash what is missing here is replayed from it."""
+    """Without a write-ahead log: after a crash, what is missing is replayed from the changelog."""
     options = WriteOptions()
     options.disable_wal = True
     options.memtable_insert_hint_per_batch = True
@@ -76,9 +75,9 @@ _WORKER_MEMORY_BYTES = 256 << 20
 _ENTRY_BYTES = 150
 """What an entry of a dictionary of byte strings costs beside the bytes."""
 _REPLAYED = 4
-"""After a crash at most so many times the memory is replayed, however few rows were written again and again."""
+"""A flush is due at the latest after so many times the memory was written, which bounds the replay after a crash."""
 _WIPES = 3
-"""A new store that is corrupt at once, so many times in a row, lies on a disk that fails."""
+"""The disk fails if a new store is corrupt at once so many times in a row."""
 
 
 _open_stores: "WeakSet[Store]" = WeakSet()
@@ -108,7 +107,7 @@ class Store:
                 return Rdict(str(self.directory), _options())
             except Exception as error:
                 if is_corrupt(error):
-                    # An unreadable cache is useless. Another process that has it open holds the lock, so it is not the cause.
+                    # Another process that has the store open would hold the lock, so it cannot be the cause.
                     if wiped == _WIPES:
                         raise StoreUnusable(errno.EIO, self.directory, "a new store is corrupt at once") from error
                     wiped += 1
@@ -121,7 +120,7 @@ class Store:
 
     @property
     def _memory_bytes(self) -> int:
-        """Written since the last flush until the rows in memory are weighed."""
+        """Bytes written since the last flush after which the rows in memory are weighed."""
         if self._given_memory is not None:
             return self._given_memory
         return min(_MEMORY_BYTES, _WORKER_MEMORY_BYTES // len(_open_stores))
@@ -131,26 +130,22 @@ class Store:
         if not keys:
             return []
         values = list(map(self._dirty.get, keys))
-        for older in (self._clean.get, None):
+        for older in (self._clean_values, self._stored_values) if self._clean else (self._stored_values,):
             if None not in values:
                 break
-            unknown = [i for i, value in enumerate(values) if value is None]
-            if self._deleted:
-                unknown = [i for i in unknown if keys[i] not in self._deleted]
-            wanted = keys if len(unknown) == len(keys) else [keys[i] for i in unknown]
-            if older is not None and not self._clean:
-                continue
-            if older is not None:
-                found = list(map(older, wanted))
-            else:
-                with usable(self.directory):
-                    found = self._db.get(list(wanted))
-            if wanted is keys:
-                values = found
-            else:
-                for i, value in zip(unknown, found, strict=True):
-                    values[i] = value
+            deleted = self._deleted
+            unknown = [i for i, value in enumerate(values) if value is None and keys[i] not in deleted]
+            for i, value in zip(unknown, older([keys[i] for i in unknown]), strict=True):
+                values[i] = value
         return values
+
+    def _clean_values(self, keys: list[bytes]) -> list[bytes | None]:
+        return list(map(self._clean.get, keys))
+
+    def _stored_values(self, keys: list[bytes]) -> list[bytes | None]:
+        with usable(self.directory):
+            found: list[bytes | None] = self._db.get(keys)
+        return found
 
     def get_one(self, key: bytes) -> bytes | None:
         """The value of one key."""
@@ -168,13 +163,8 @@ class Store:
 
     def scan_chunks(self, start: bytes, end: bytes, size: int) -> Iterator[list[tuple[bytes, bytes]]]:
         """The same in lists of at most ``size`` items: memory stays bounded however many there are."""
-        chunk: list[tuple[bytes, bytes]] = []
-        for item in self.scan(start, end):
-            chunk.append(item)
-            if len(chunk) >= size:
-                yield chunk
-                chunk = []
-        if chunk:
+        items = self.scan(start, end)
+        while chunk := list(islice(items, size)):
             yield chunk
 
     def write(
@@ -207,7 +197,7 @@ class Store:
             self._make_room()
 
     def _make_room(self) -> None:
-        """Flush, unless what was written are the same rows over and over, as those of a window's users are."""
+        """Flush, unless the same rows were written again and again, as those of a window's users are."""
         dirty = self._dirty
         held = sum(map(len, dirty)) + sum(map(len, dirty.values())) + _ENTRY_BYTES * (len(dirty) + len(self._deleted))
         if held > self._memory_bytes / 2 or self._dirty_bytes > _REPLAYED * self._memory_bytes:
@@ -216,10 +206,10 @@ class Store:
             self._memory_limit += self._memory_bytes
 
     def flush(self) -> None:
-        """Everything in memory goes to RocksDB in one batch; it stays readable from memory until the next flush."""
+        """Write everything in memory to RocksDB in one batch. It stays readable from memory until the next flush."""
         if self._dirty_meta is None:
             return
-        # Sorted keys are inserted next to each other: half the time of random ones.
+        # Sorted keys are inserted next to each other, in half the time of random ones.
         dirty = self._dirty
         self._write_through([(key, dirty[key]) for key in sorted(dirty)], sorted(self._deleted), (), self._dirty_meta)
         self._clean, self._dirty, self._deleted = dirty, {}, set()
@@ -252,7 +242,7 @@ class Store:
         return meta
 
     def wipe(self) -> None:
-        """Forget everything: the changelog is replayed from its start."""
+        """Delete everything, so that the changelog is replayed from its start."""
         self._dirty, self._clean, self._deleted, self._dirty_meta, self._dirty_bytes = {}, {}, set(), None, 0
         self._memory_limit = self._memory_bytes
         with usable(self.directory):
@@ -271,7 +261,7 @@ class Store:
 
 
 def is_corrupt(error: Exception) -> bool:
-    """Whether RocksDB says that its files are damaged: opening them again will not help, starting over will."""
+    """Whether RocksDB says that its files are damaged, so that the store must be wiped."""
     return str(error).startswith("Corruption")
 
 
@@ -282,7 +272,7 @@ def _is_locked(error: Exception) -> bool:
 
 @contextlib.contextmanager
 def usable(path: Path) -> Iterator[None]:
-    """What the operating system says against a file becomes StoreUnusable; all other errors stay what they are."""
+    """Raise StoreUnusable for the operating system's errors on a file. All other errors pass unchanged."""
     try:
         yield
     except StoreUnusable:
@@ -295,7 +285,7 @@ def usable(path: Path) -> Iterator[None]:
 
 
 def _errno(error: Exception) -> int | None:
-    """The operating system's number, from the text where RocksDB's binding raises a plain Exception; None: not of a file."""
+    """The operating system's number, or None if the error is not about a file. RocksDB's binding has it in the text only."""
     if isinstance(error, OSError) and error.errno is not None:
         return error.errno
     text = str(error)

@@ -1,8 +1,9 @@
-"""The supervisor of a worker: which partition tasks there are, who feeds them, and what happens when the group moves them.
+"""The supervisor of a worker: starts, feeds and stops the partition tasks as the consumer group assigns partitions.
 
-Lives on Faust's event loop; the tasks have threads of their own. Tasks are made on assignment only, and started in parallel.
-Rebalances are eager, so a partition that stays keeps its store and producer. A task is fenced where another worker has taken its
-partition over: it is dropped, and started again after two heartbeats only if the same generation still assigns it to us.
+It lives on Faust's event loop; the tasks have threads of their own. Tasks are made on assignment only, and started in parallel.
+Rebalances are eager: all partitions are revoked first. A partition that stays keeps its task, and so its store and producer. A
+task is fenced when another worker has taken its partition over. It is started again after two heartbeats, but only if the same
+generation still assigns the partition to this worker.
 """
 
 import asyncio
@@ -34,7 +35,7 @@ log = logging.getLogger(__name__)
 _STATUS_SECONDS = 2.0
 _PURGE_SECONDS = 30.0
 _JOIN_SHARE = 0.6
-"""Of what is left of worker.stop_timeout; the rest is for Faust, which leaves the group and closes its clients."""
+"""Of what is left of worker.stop_timeout. In the rest, Faust leaves the group and closes its clients."""
 _GIVE_UP_SECONDS = 30.0
 _LOOP_SECONDS = 3.0
 _PAUSE_SECONDS = 5.0
@@ -48,7 +49,8 @@ class Supervisor:
         self._services = services
         self._stages = {stage.input_topic: stage for stage in stages}
         self._tasks: dict[TP, PartitionTask] = {}
-        self._generation = -1
+        self.generation = -1
+        """The group's generation of the last assignment; -1 before the first."""
         self._assigned: set[TP] = set()
         self._heartbeat_seconds = heartbeat_seconds
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -71,12 +73,11 @@ class Supervisor:
 
     def on_trouble(self, tp: TP, reason: str) -> None:
         """The partition cannot be read at the moment."""
-        task = self._tasks.get(tp)
-        if task is not None:
+        if (task := self._tasks.get(tp)) is not None:
             task.cannot_read(reason)
 
     def offer(self, tp: TP, batch: Batch) -> None:
-        """Hand a batch to its task; one of a partition we no longer have is dropped."""
+        """Hand a batch to its task; a batch of a partition that has left this worker is dropped."""
         batch.offered = True
         task = self._tasks.get(tp)
         if task is None:
@@ -85,7 +86,7 @@ class Supervisor:
             task.offer(batch)
 
     def admit(self) -> None:
-        """Before Faust joins the group: raise Refusal where no task of this worker could run (Ledger.admit)."""
+        """Called before Faust joins the group. Raises Refusal if no task of this worker could run (`Ledger.admit`)."""
         self._services.ledger.admit()
 
     def wait_for(self, what: str) -> None:
@@ -95,7 +96,7 @@ class Supervisor:
     # ---- the group ---------------------------------------------------------------------------------------------------
 
     async def on_revoked(self, tps: set[TP]) -> None:
-        """Nothing is stopped yet: most partitions come back with the next assignment, and fencing guards the rest."""
+        """Stop nothing yet: most partitions come back with the next assignment, and fencing guards the others."""
         with self._lock:
             self._assigned = set()
 
@@ -107,7 +108,7 @@ class Supervisor:
         generation = self._app.consumer_generation_id
         ours = {TP(tp.topic, tp.partition) for tp in tps if tp.topic in self._stages}
         with self._lock:
-            self._generation, self._assigned = generation, ours
+            self.generation, self._assigned = generation, ours
             gone = [self._tasks.pop(tp) for tp in list(self._tasks) if tp not in ours]
             for task in gone:
                 task.stop()
@@ -129,21 +130,18 @@ class Supervisor:
             stage_name=stage.name,
             changelog_topic=self._services.topic(stage.changelog),
             services=self._services,
-            open_store=self._open_store,
+            open_store=lambda stage, partition: Store(self._directory / f"{stage}-{partition}"),
             rewind=lambda offset: self._rewind(tp, offset),
             give_up=self.give_up,
         )
-        task.assigned(self._generation)
+        task.assigned(self.generation)
         if (before := self._tasks.get(tp)) is not None:
-            task.take_after(before)
+            task.recovery.take_after(before.recovery)
         self._tasks[tp] = task
         task.start()
 
-    def _open_store(self, stage: str, partition: int) -> Store:
-        return Store(self._directory / f"{stage}-{partition}")
-
     def _rewind(self, tp: TP, offset: int) -> None:
-        """Called by a task's thread: let the consumer continue at an offset, unless the partition is no longer ours."""
+        """Called by a task's thread: let the consumer continue at an offset, if the partition is still assigned."""
         loop = self._loop
         if loop is None or self._stopping.is_set():
             return
@@ -185,7 +183,7 @@ class Supervisor:
                 log.warning("housekeeping is put off: %s", describe(error))
 
     def _watch(self) -> None:
-        """End the process if a task hangs: its heartbeats would go on and keep the partition from the other workers."""
+        """End the process if a task hangs: the worker's heartbeats would go on and keep the partition from other workers."""
         limit = self._services.settings.worker.watchdog / 1000
         for tp, task in list(self._tasks.items()):
             if (silent := task.silent_for(limit)) is not None:
@@ -202,7 +200,7 @@ class Supervisor:
         ENDING.give_up(DISK_UNUSABLE, seconds=_GIVE_UP_SECONDS)
 
     def _resumed(self) -> None:
-        """The whole process stood still (SIGSTOP, a paused container or machine): the tasks were silent with it, not hung."""
+        """The whole process stood still (SIGSTOP, a paused container or machine), so no task has hung."""
         log.warning("the worker stood still for a while and goes on")
         for task in list(self._tasks.values()):
             task.alive_at = time.monotonic()
@@ -217,7 +215,7 @@ class Supervisor:
                 if time.monotonic() - since < 2 * self._heartbeat_seconds + 1.0:
                     continue
                 fenced_at.pop(tp)
-                if tp in self._assigned and not self._closing and self._app.consumer_generation_id == self._generation:
+                if tp in self._assigned and not self._closing and self._app.consumer_generation_id == self.generation:
                     log.info("%s-%d is still assigned to this worker; starting it again", tp.topic, tp.partition)
                     self._start(tp)
 
@@ -271,13 +269,8 @@ class Supervisor:
         """The tasks, for tests and status."""
         return dict(self._tasks)
 
-    @property
-    def generation(self) -> int:
-        """The group's generation of the last assignment; -1 before the first."""
-        return self._generation
-
     def unhealthy(self) -> str | None:
-        """Why a restart of this process would help, or None. A refusal or a broker that is away is no such reason."""
+        """Why this process should be restarted, or None. A restart helps neither a refusal nor a broker that is away."""
         if self._gave_up:
             return self._gave_up
         limit = self._services.settings.worker.watchdog / 1000
@@ -297,17 +290,19 @@ class Supervisor:
         return None if answered.wait(_LOOP_SECONDS) else f"the event loop has not answered for {_LOOP_SECONDS:.0f} s"
 
     def unready(self) -> str | None:
-        """What this worker is still about to do, or None: a rolling upgrade waits for it before it goes on."""
+        """What this worker still has to do before it is ready, or None. A rolling upgrade waits for it."""
         if self.waits_for:
             return self.waits_for
-        if self._generation < 0:
+        if self.generation < 0:
             return "waiting for the consumer group"
         starting = [task.name for task in self.tasks.values() if task.state == "starting"]
         return f"starting: {', '.join(sorted(starting))}" if starting else None
 
     async def stop(self) -> None:
-        """End the task threads, each after the commit it is in; must come before Faust stops the consumer."""
-        ENDING.begin(FAILED)  # no signal came, so Faust has failed, and its end may hang as well
+        """End the task threads, each after the commit it is in. Must be called before Faust stops the consumer."""
+        ENDING.begin(
+            FAILED
+        )  # has an effect only if no signal came: then Faust has failed, and its end may hang as well
         with self._lock:
             self._closing = True
             tasks = list(self._tasks.values())
@@ -331,7 +326,7 @@ class Supervisor:
 
 
 def _take_directory(directory: Path) -> tuple[Path, Any]:
-    """A directory of our own below the configured one, so that workers on one machine never share a store.
+    """A directory of this worker's own below the configured one, with its lock: workers on one machine never share a store.
 
     Raises StoreUnusable where the disk cannot be written.
     """

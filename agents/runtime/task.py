@@ -1,12 +1,8 @@
 """The partition task: one object per (stage, assigned partition), with its own thread, producer and store.
 
-An agent feeds it batches. The task gives them to its stage and commits what the stage has ready (transaction.py). Authority is
-the changelog: each commit writes the next input position there; the consumer group's offset is for tools.
-
-States: starting -> running -> (refused | fenced | stopped). After a Kafka error that an abort does not fix, the
-task starts again from the changelog, which shows what was committed. A refusal that an operator can fix from outside is
-retried with growing pauses and stays visible until the task really runs. A disk that cannot be used is tried for a few
-seconds; then the worker gives up, so that others take over (supervisor.py).
+An agent feeds it batches. The task gives them to its stage and commits what the stage has ready (transaction.py). The changelog is
+the authority: each commit writes the next input position there; the consumer group's offset is for tools. recovery.py decides what
+follows from a failure.
 """
 
 import contextlib
@@ -18,39 +14,30 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 
-from susurrus.agents.kafka.clients import no_topic
 from susurrus.agents.kafka.offset import Offset
+from susurrus.agents.kafka.requests import no_topic
 from susurrus.agents.logs import describe
 from susurrus.agents.runtime.batch import Batch
 from susurrus.agents.runtime.changelog import Changelog
 from susurrus.agents.runtime.commit import Commit
 from susurrus.agents.runtime.inbox import Inbox
 from susurrus.agents.runtime.input_log import InputLog
-from susurrus.agents.runtime.lacks import lack
+from susurrus.agents.runtime.recovery import Recovery, State
 from susurrus.agents.runtime.services import Services
 from susurrus.agents.runtime.stage import NotYet, Stage
 from susurrus.agents.runtime.stall import MANY_ABORTS, StallReport
-from susurrus.agents.runtime.store import Store, is_corrupt
-from susurrus.agents.runtime.transaction import Aborted, Fenced, Transactions
-from susurrus.mechanisms.errors import PrivacyError, Refusal, StoreUnusable
+from susurrus.agents.runtime.store import Store
+from susurrus.agents.runtime.transaction import Aborted, Transactions
+from susurrus.mechanisms.errors import Refusal, StoreUnusable
 from susurrus.topics.packing import MalformedRecord
 
 log = logging.getLogger(__name__)
 
 _LOOP_SECONDS = 0.05
-_RETRY_SECONDS = 2.0
 _REWIND_SECONDS = 1.5
 _LOOK_AT_LOG_SECONDS = 30.0
-_FIRST_PAUSE_SECONDS = 5.0
-_LONGEST_PAUSE_SECONDS = 300.0
-_TRIAL_SECONDS = 30.0
-"""A task that was refused has really run when it has committed, or has not refused for so long."""
-_DISK_SECONDS = 20.0
-"""What is wrong with a disk may pass: somebody makes room, a volume comes back."""
-_DISK_SERIES_SECONDS = 60.0
-"""Failures that follow each other within this are one trouble."""
 _BATCHES_PER_COMMIT = 4
-"""However fast the consumer is: what waits is bounded by commits and spills, and neither happens before the stage is asked."""
+"""A stage commits and spills only when it is asked for commits, so this bounds what it holds however fast the consumer is."""
 
 
 class Stopped(Exception):
@@ -82,20 +69,6 @@ class PartitionTask(threading.Thread):
         self.changelog_topic = changelog_topic
         self._open_store = open_store
         self._rewind = rewind
-        self._give_up = give_up
-        self._phase = "starting"
-        """The state of the thread; ``state`` is what status shows."""
-        self.reason = ""
-        self.refusal = ""
-        """Why the task refused, until it really runs again."""
-        self.disk_trouble = ""
-        """What is wrong with the local disk, until the store could be opened and the task runs."""
-        self._trouble = ""
-        """Why the last attempt to start or to run failed."""
-        self._refused_times = 0
-        self._runs_since = 0.0
-        self._disk_failures = (0.0, 0.0)
-        """Times of the first and the last of a series."""
         self._stalls = StallReport()
         self.next = -1
         """Input offset of the next record to take."""
@@ -122,18 +95,32 @@ class PartitionTask(threading.Thread):
         )
         self._store: Store | None = None
         self._never_committed = True
+        self.recovery = Recovery(
+            stage_name,
+            partition,
+            services,
+            stopping=self._stopping,
+            mark_alive=self._mark_alive,
+            close=self._close,
+            give_up=give_up,
+        )
 
     # ---- called from other threads -----------------------------------------------------------------------------------
 
     @property
-    def state(self) -> str:
-        """The state that status shows: a refused task stays refused until it really runs again, even while it retries."""
-        return "refused" if self.refusal and self._phase in ("starting", "running") else self._phase
+    def state(self) -> State:
+        """The state that status shows (`Recovery.state`)."""
+        return self.recovery.state
 
     @property
     def reading(self) -> bool:
-        """Whether the stage is at work."""
-        return self._phase == "running"
+        """Whether the stage is at work, a task on trial included."""
+        return self.recovery.phase == "running"
+
+    @property
+    def disk_trouble(self) -> str:
+        """What is wrong with the local disk; empty if nothing is."""
+        return self.recovery.disk_trouble
 
     @property
     def accepts_input(self) -> bool:
@@ -143,10 +130,6 @@ class PartitionTask(threading.Thread):
     def assigned(self, generation: int) -> None:
         """The group gave us the partition in this generation; batches of others are dropped."""
         self._inbox.assigned(generation)
-
-    def take_after(self, before: "PartitionTask") -> None:
-        """The worker's previous task of this partition was refused, so this one counts as refused until it really runs."""
-        self.refusal, self._refused_times = before.refusal, before._refused_times
 
     def offer(self, batch: Batch) -> None:
         """Hand over a batch; never blocks. A task that has ended finishes it, or its successor would get no batches."""
@@ -170,8 +153,8 @@ class PartitionTask(threading.Thread):
 
     @property
     def died(self) -> bool:
-        """Whether the thread has ended without setting a final state."""
-        return self.ident is not None and not self.is_alive() and self._phase in ("starting", "running")
+        """Whether the thread has ended without a final state."""
+        return self.ident is not None and not self.is_alive() and self.recovery.phase in ("starting", "running")
 
     def waiting(self) -> bool:
         """Called by the ledger while it waits for the initializer."""
@@ -180,13 +163,7 @@ class PartitionTask(threading.Thread):
 
     def stall(self) -> str | None:
         """Why the task makes no progress, or None. A running stage stalls if it has waited for a while."""
-        if self.state == "refused":
-            return self.refusal or self.reason
-        if self.state == "starting":
-            return self._trouble or self.reason or None  # of the last attempt, not the step of this one
-        if self.state != "running":
-            return self.reason or None
-        return self._stalls.of(self._stage)
+        return self._stalls.of(self._stage) if self.state == "running" else self.recovery.stall()
 
     @property
     def purge_before(self) -> int:
@@ -208,128 +185,29 @@ class PartitionTask(threading.Thread):
             # Before the clients are closed, which may hang: a successor on this worker needs the room.
             self._inbox.close()
             self._close()
-        if self._phase not in ("refused", "fenced"):
-            self._set_state("refused" if self.refusal else "stopped", self.refusal)
+        self.recovery.ended()
 
     def _run(self) -> None:
         while not self._stopping.is_set():
             try:
                 began = time.monotonic()
                 self._start_up()
-                self._set_state("running", "")
-                self._trouble = self.disk_trouble = ""
-                self._runs_since = time.monotonic()
+                self.recovery.runs()
                 log.info("%s runs from offset %d, ready in %.1f s", self.name, self.next, time.monotonic() - began)
-                if not self.refusal:
-                    self._really_runs()
                 self._work()
-            except (Refusal, PrivacyError) as refusal:
-                if not self._refused(refusal):
-                    break
-            except NotYet as waiting:
-                self._trouble = str(waiting)
-                self._set_state("starting", self._trouble)
-                log.warning("%s waits: %s", self.name, self._trouble)
-                self._close()
-                self._pause()
-            except Fenced:
-                self._set_state("fenced", "another owner has this partition")
-                log.info("%s: another worker has taken this partition over", self.name)
-                break
-            except StoreUnusable as unusable:
-                if self._stopping.is_set() or not self._disk_failed(unusable):
-                    break
             # confluent-kafka can raise KafkaError (see deliver), which is no Exception; a dead thread would keep the store.
             except (Exception, KafkaError) as error:
-                if self._stopping.is_set():
+                if not self.recovery.after(error):
                     break
-                # Kafka's errors name no topic and no right: `lack` asks for both.
-                if (lacking := self._lack(error)) is not None:
-                    self._refused(lacking)
-                    continue
-                self._trouble = (
-                    f"starting again after {describe(error)}: look at the worker's log and the brokers if this stays"
-                )
-                self._set_state("starting", self._trouble)
-                # The text of an unforeseen exception may hold data, so only its type and place are logged.
-                log.warning("%s starts again after %s", self.name, describe(error))
-                self._close(wipe=is_corrupt(error))
-                self._pause()
-
-    def _refused(self, refusal: Refusal | PrivacyError) -> bool:
-        """Record why. Returns whether to try again, after a growing pause, because an operator can fix it from outside."""
-        self.refusal = str(refusal)
-        log.error("%s refuses: %s", self.name, self.refusal)
-        self._record_refusal()
-        if not refusal.mendable:
-            self._set_state("refused", self.refusal)
-            return False
-        self._set_state("starting", self.refusal)
-        self._close()
-        self._pause(min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2**self._refused_times))
-        self._refused_times = min(self._refused_times + 1, 10)
-        return True
-
-    def _record_refusal(self) -> None:
-        with contextlib.suppress(KafkaException, BufferError):  # it stays refused where that cannot be written, too
-            self.services.ledger.refuse(self.stage_name, self.partition, self.refusal)
-
-    def _really_runs(self) -> None:
-        """Withdraw the refusal."""
-        if self.refusal:
-            log.info("%s goes on after it had refused", self.name)
-        self.refusal, self._refused_times = "", 0
-        self.services.ledger.clear_refusal(self.stage_name, self.partition)
-
-    def _disk_failed(self, unusable: StoreUnusable) -> bool:
-        """Whether to try again; else the worker gives up, and the refusal in the ledger says why."""
-        now = time.monotonic()
-        first, last = self._disk_failures
-        first = now if now - last > _DISK_SERIES_SECONDS else first
-        self._disk_failures = (first, now)
-        self.disk_trouble = self._trouble = str(unusable)
-        log.warning("%s: %s", self.name, self.disk_trouble)
-        self._set_state("starting", self._trouble)
-        self._close()
-        if now - first < _DISK_SECONDS:
-            self._pause()
-            return True
-        self.refusal = self.disk_trouble
-        self._set_state("refused", self.refusal)
-        self._record_refusal()
-        self._give_up(f"{self.name}: {self.refusal}")
-        return False
-
-    def _lack(self, error: BaseException) -> Refusal | None:
-        """The missing right or topic, if Kafka reports one."""
-        try:
-            return lack(error, self)
-        except (Exception, KafkaError):
-            return None  # Kafka does not answer that either
-
-    def _pause(self, seconds: float = _RETRY_SECONDS) -> None:
-        """Between two attempts, which are signs of life: Kafka may be away for longer than the watchdog waits."""
-        end = time.monotonic() + seconds
-        while not self._stopping.is_set():
-            self._mark_alive()
-            if (left := end - time.monotonic()) <= 0:
-                return
-            self._stopping.wait(min(left, _RETRY_SECONDS))
-
-    def _set_state(self, state: str, reason: str) -> None:
-        self.reason = reason
-        self._phase = state
 
     def _start_up(self) -> None:
         services = self.services
         clients = services.clients
-        self._set_state("starting", "fencing the previous owner")
+        self.recovery.starts("fencing the previous owner")
         self._transactions.open()
-        self._set_state(
-            "starting", f"waiting for the ledger, which {services.ledger.initializer} writes in a new pipeline"
-        )
+        self.recovery.starts(f"waiting for the ledger, which {services.ledger.initializer} writes in a new pipeline")
         services.ledger.join(self, self._transactions.producer)
-        self._set_state("starting", "recovering state from the changelog")
+        self.recovery.starts("recovering state from the changelog")
         self._input.open()
         partitions = self.partition + 1 if clients.embedded else clients.partitions(self.changelog_topic)
         if partitions == 0:
@@ -357,14 +235,12 @@ class PartitionTask(threading.Thread):
         self.committed_counters = dict(self._stage.counters)
         self._never_committed = state is None
         self.next = self.position = position
-        self._inbox.drain()
-        self._rewind(self.next)
+        self._read_from_next()
 
     def _work(self) -> None:
         while not self._stopping.is_set():
             self._mark_alive()
-            if self.refusal and time.monotonic() > self._runs_since + _TRIAL_SECONDS:
-                self._really_runs()
+            self.recovery.working()
             # A topic that is recreated and filled quickly leaves no trace in the positions.
             with contextlib.suppress(KafkaException):
                 self._input.look(self.next, _LOOK_AT_LOG_SECONDS)
@@ -385,25 +261,32 @@ class PartitionTask(threading.Thread):
                 for commit in self._stage.commits(int(time.time() * 1000)):
                     self._commit(commit)
                     self._stalls.committed()
-                    if self.refusal:
-                        self._really_runs()
+                    self.recovery.committed()
                     self._mark_alive()
                     if self._stopping.is_set():
                         return
             except Aborted as aborted:
-                if aborted.__cause__ is not None and (lacking := self._lack(aborted.__cause__)) is not None:
-                    raise lacking from aborted
-                cause = describe(aborted.__cause__ or aborted)
-                log.warning("%s: a transaction was aborted (%s); its records are read again", self.name, cause)
-                if self._stalls.aborted(cause) >= MANY_ABORTS:
-                    self._pause()
-                store = self._require_store()
-                state = self._changelog.meta(store)
-                if state is not None:
-                    self._stage.counters = dict(state.meta.get("counters", {}))
-                self.next = self._stage.restore(store, state.meta if state else None, self.position)
-                self._inbox.drain()
-                self._rewind(self.next)
+                self._aborted(aborted)
+
+    def _aborted(self, aborted: Aborted) -> None:
+        """Go on from the last commit. Raises Refusal where a topic or a right is missing."""
+        cause = aborted.__cause__ or aborted
+        if (lacking := self.recovery.lack(cause)) is not None:
+            raise lacking from aborted
+        log.warning("%s: a transaction was aborted (%s); its records are read again", self.name, describe(cause))
+        if self._stalls.aborted(describe(cause)) >= MANY_ABORTS:
+            self.recovery.pause()
+        store = self._require_store()
+        state = self._changelog.meta(store)
+        if state is not None:
+            self._stage.counters = dict(state.meta.get("counters", {}))
+        self.next = self._stage.restore(store, state.meta if state else None, self.position)
+        self._read_from_next()
+
+    def _read_from_next(self) -> None:
+        """Give back the batches that wait, and let the consumer continue at the next record to take."""
+        self._inbox.drain()
+        self._rewind(self.next)
 
     def _accept(self, batch: Batch, generation: int) -> None:
         """Take a batch if it continues exactly what was taken; rewind if something is missing."""
@@ -418,11 +301,9 @@ class PartitionTask(threading.Thread):
             if batch.start > self.next:
                 if time.monotonic() > self._rewound_at + _REWIND_SECONDS:
                     self._rewound_at = time.monotonic()
-                    self._inbox.drain()
-                    self._rewind(self.next)
+                    self._read_from_next()
                 return
-            # A seek that falls into a fetch brings older records than the start says: seen to count 1,350 of them
-            # twice.
+            # A seek during a fetch can bring records from before the batch's start (once, 1,350 were counted twice).
             if batch.start < self.next or (batch.records and batch.records[0].offset < self.next):
                 batch.records = [record for record in batch.records if record.offset >= self.next]
             try:
@@ -461,7 +342,7 @@ class PartitionTask(threading.Thread):
             raise RuntimeError("the task has no store before it has started")
         return self._store
 
-    def _close(self, *, wipe: bool = False) -> None:
+    def _close(self, wipe: bool = False) -> None:
         """Close producer and store. Never raises: a task that gives up must be able to start again."""
         store, self._store = self._store, None
         self._transactions.close()
@@ -470,7 +351,7 @@ class PartitionTask(threading.Thread):
                 if wipe:
                     store.wipe()
                 store.close()
-            except Exception as error:  # a full disk, say: what was not written is replayed
+            except Exception as error:  # as on a full disk; what was not written is replayed
                 log.warning(
                     "%s: the store could not be written (%s); it is read again from the changelog",
                     self.name,

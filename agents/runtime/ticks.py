@@ -59,7 +59,7 @@ class Sources:
     """How many sources count from which interval on: raw partitions for bound, by-user partitions for release.
 
     The raw topic may grow. Source 0 of route notices that (histogram/growth.py) and says so in every tick it writes from then
-    on. From when on a new source counts must not depend on anybody's record: docs/guarantees/membership.md.
+    on. From when on a new source counts must not depend on any user's record: docs/guarantees/membership.md.
     """
 
     def __init__(self, schedule: Iterable[tuple[int, int]]) -> None:

@@ -1,5 +1,4 @@
-"""How one step of a partition task becomes durable: outputs, changelog and input position in one Kafka transaction, then
-the store.
+"""One commit of a partition task: outputs, changelog and input position in one Kafka transaction, and then the store.
 
 librdkafka's transactional producer hangs in places where it should give up. Two calls are therefore made in threads that can be
 left behind: sending the offsets, and closing. The next producer with the same transactional id fences a producer left behind.
@@ -15,7 +14,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
-from susurrus.agents.kafka.clients import is_fenced
+from susurrus.agents.kafka.requests import is_fenced
 from susurrus.agents.runtime import crash_points
 from susurrus.agents.runtime.changelog import Changelog
 from susurrus.agents.runtime.commit import Commit, Output
@@ -42,7 +41,7 @@ class Aborted(Exception):
 
 @dataclass(eq=False)
 class Transactions:
-    """The transactional producer of one task and its commits. ``mark_alive`` is called in everything that may take long."""
+    """The transactional producer of one task and its commits. ``mark_alive`` is called while a step may take long."""
 
     services: Services
     changelog: Changelog
@@ -81,9 +80,9 @@ class Transactions:
         4. send the position to the consumer group, for tools
         5. commit the transaction (librdkafka flushes first); from here on the step has happened
         6. write state, meta record and changelog position to the store in one batch
-        A crash before 5 leaves nothing behind. A crash after 5 is mended by replaying the changelog.
+        A crash before 5 leaves nothing behind. After a crash past 5 the next start replays the changelog.
 
-        Raises Aborted where nothing of it happened, Fenced, and KafkaException where only the changelog knows.
+        Raises Aborted if nothing of it happened, Fenced, and KafkaException if only the changelog shows whether it happened.
         """
         stage, producer = self.stage_name, self.producer
         step = self.changelog.prepare(store, commit, topic_id, self.services.ledger.epoch)
@@ -113,10 +112,10 @@ class Transactions:
         if producer is None:
             return
 
-        # A producer that goes away with an open transaction leaves it to time out; abort what can be aborted. Closing
-        # aborts once more, and waits without end if the coordinator does not answer: the store must not wait with it.
+        # A transaction left open holds readers back until it times out, so it is aborted if possible. Closing aborts once more
+        # and waits without end if the coordinator does not answer. The store must not wait with it.
         def end() -> None:
-            # Of a fenced producer they raise whatever a callback was interrupted by, see deliver.
+            # A fenced producer raises the exception that interrupted a callback (see deliver).
             for step in (producer.purge, lambda: producer.abort_transaction(_ABORT_SECONDS), producer.close):
                 with contextlib.suppress(Exception, KafkaError):
                     step()
@@ -133,41 +132,41 @@ class Transactions:
             raise Fenced from cause
         if cause.args[0].retriable():
             raise cause
-        # A delivery that failed does not say why; the abort does: it is refused to a producer that has been fenced.
+        # A failed delivery does not say why it failed. The abort does, because a fenced producer may not abort.
         try:
             self._call(lambda: self.producer.abort_transaction(30.0))
         except KafkaException as failed:
-            # What went wrong first says more: a transaction whose partitions were all refused never began, so cannot be ended.
+            # The first error says more: a transaction whose partitions were all refused never began and cannot be ended.
             raise cause from failed
         raise Aborted from cause
 
     def _send_offsets(self, position: int) -> None:
-        """Step 4, in a thread that can be left behind: librdkafka heeds no time-out here, and hangs for good when the group's
-        coordinator has left the metadata meanwhile (its issues 5456 and 5511; seen with a broker away for half a minute).
+        """Step 4, in a thread that can be left behind.
+
+        librdkafka ignores the time-out here. It hangs for good when the group's coordinator has left the metadata meanwhile
+        (its issues 5456 and 5511; seen with a broker away for half a minute).
         """
         producer, group = self.producer, self._group_metadata
         offsets = [TopicPartition(self.input_topic, self.partition, position)]
         try:
-            error = _in_time(
-                lambda: producer.send_offsets_to_transaction(offsets, group, _OFFSETS_SECONDS),
-                seconds=_OFFSETS_SECONDS + 2.0,
-                name=f"{self._name}-offsets",
+            self._call(
+                lambda: _in_time(
+                    lambda: producer.send_offsets_to_transaction(offsets, group, _OFFSETS_SECONDS),
+                    seconds=_OFFSETS_SECONDS + 2.0,
+                    name=f"{self._name}-offsets",
+                )
             )
         except TimeoutError:
             log.warning("%s: Kafka's answer is overdue; a new producer takes over", self._name)
-            # Closing this producer would wait for that call, too. The next producer fences it.
+            # Closing this producer would wait for that call, too.
             _LEFT_BEHIND.append(producer)
             self._producer = None
             raise
-        if isinstance(error, KafkaException) and is_fenced(error.args[0]):
-            raise Fenced from error
-        if error is not None:
-            raise error
 
     def _call(self, call: Callable[[], object]) -> None:
         """One transactional call, once. Raises Fenced for a fenced producer, KafkaException for the rest.
 
-        librdkafka asks to repeat what has timed out until it is definite. A new producer ends the doubt at once instead: it
+        librdkafka asks to repeat a call that has timed out until its outcome is known. A new producer settles it at once: it
         fences this one, and the changelog shows whether the transaction was committed.
         """
         try:
@@ -217,8 +216,8 @@ class Transactions:
             )
 
 
-def _in_time(call: Callable[[], object], *, seconds: float, name: str) -> BaseException | None:
-    """What a call raised, or None; made in a thread that is left behind, with TimeoutError, when it takes longer."""
+def _in_time(call: Callable[[], object], *, seconds: float, name: str) -> None:
+    """Make a call in a thread of its own. Raises what the call raises, and TimeoutError where the thread is left behind."""
     answer: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
 
     def run() -> None:
@@ -231,6 +230,8 @@ def _in_time(call: Callable[[], object], *, seconds: float, name: str) -> BaseEx
 
     threading.Thread(target=run, name=name, daemon=True).start()
     try:
-        return answer.get(timeout=seconds)
+        error = answer.get(timeout=seconds)
     except queue.Empty:
         raise TimeoutError from None
+    if error is not None:
+        raise error

@@ -1,16 +1,16 @@
-"""The batch transport: Faust fed with whole fetches. Sits between the brokers and every agent.
+"""The batch transport: hands Faust whole fetches. It sits between the brokers and every agent.
 
-Faust hands each record to a stream on its own and keeps offsets by acknowledgement; both cost more than our whole pipeline.
+Faust hands each record to a stream on its own and tracks offsets by acknowledgement. Both cost more than our whole pipeline.
 This subclass of its aiokafka consumer delivers what one fetch brought of a partition as ONE message whose value is a Batch.
 
-- A batch carries the fetch positions [start, end) read in the consumer's own thread. Control records and aborted transactions
-  leave holes in the offsets, so only the positions can show that nothing is missing; a fetch that brought only holes is
-  delivered as a batch without records, because the clocks must see the new position.
-- Offsets, acknowledgements and lag are not Faust's: acks are off, messages are numbered with a counter of our own far above
-  any real offset, so that Faust's check for old messages never drops a batch after a rewind.
-- Back-pressure is per partition: only partitions whose task has room are asked for. If there is none, we sleep: aiokafka
-  takes an empty set for "all". What is under way is counted by the batches still alive: one that Faust drops in a rebalance
-  frees its place by itself, and the gap it leaves is seen by the task.
+- A batch carries the fetch positions [start, end), read in the consumer's own thread. Control records and aborted transactions
+  leave holes in the offsets, so only the positions can show that nothing is missing. A fetch that brought only holes becomes a
+  batch without records, because the clocks must see the new position.
+- Faust does not track offsets, acknowledgements and lag: acks are off. Messages are numbered by a counter far above any real
+  offset, so Faust's check for old messages never drops a batch after a rewind.
+- Back-pressure is per partition: only partitions whose task has room are asked for. If there are none, the consumer sleeps,
+  because aiokafka reads an empty set as "all". Batches under way are counted as long as they are alive. A batch that Faust drops
+  in a rebalance is not counted any more, and the task sees the gap.
 """
 
 import asyncio
@@ -39,11 +39,11 @@ log = logging.getLogger(__name__)
 _IDLE_SLEEP_SECONDS = 0.02
 _POLL_SECONDS = 0.1
 _ROUND_SECONDS = 0.02
-"""Every batch costs Faust a millisecond, so what arrives within one round is delivered together."""
+"""A batch costs Faust a millisecond, so what arrives within one round is delivered together."""
 _ASIDE_SECONDS = 5.0
 _BATCHES_UNDER_WAY = 2
 _LOST_SECONDS = 30.0
-"""A batch no agent has seen for so long was dropped in a rebalance, even if something still refers to it. The task sees the gap."""
+"""A batch that no agent has received for so long was dropped in a rebalance, even if something still refers to it."""
 
 
 class BatchConsumerThread(driver.AIOKafkaConsumerThread):
@@ -54,9 +54,13 @@ class BatchConsumerThread(driver.AIOKafkaConsumerThread):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.sought: dict[TP, tuple[int]] = {}
-        """Where each partition was last sent by us; another object for every seek."""
+        """The offset of the last seek of each partition, in a new object for every seek."""
         self._aside: dict[TP, tuple[str, float]] = {}
-        """Partitions that cannot be read, why, and when they are tried again."""
+        """Partitions that cannot be read: why, and when they are tried again."""
+
+    def _waits(self, tp: AioTopicPartition, now: float) -> bool:
+        """Whether a partition has been put aside and is not yet tried again."""
+        return self._aside.get(TP(tp.topic, tp.partition), ("", 0.0))[1] > now
 
     def _create_worker_consumer(self, transport: Any) -> AIOKafkaConsumer:
         conf = self.app.conf
@@ -105,17 +109,13 @@ class BatchConsumerThread(driver.AIOKafkaConsumerThread):
             return state.position if state is not None and state.has_valid_position else None
 
         def life(partition: TP) -> object:
-            """Another one after every reset of the position, as when retention ate unread records."""
+            """A new object after every reset of the position, as when retention has deleted unread records."""
             state = assignment.state_value(partition) if partition in assignment.tps else None
             return None if state is None else state._position_fut
 
         wanted = {AioTopicPartition(tp.topic, tp.partition) for tp in active_partitions}
         now = time.monotonic()
-        starts = {
-            tp: start
-            for tp in wanted
-            if (start := position(tp)) is not None and self._aside.get(TP(tp.topic, tp.partition), ("", 0.0))[1] <= now
-        }
+        starts = {tp: start for tp in wanted if (start := position(tp)) is not None and not self._waits(tp, now)}
         if not starts:
             await asyncio.sleep(_IDLE_SLEEP_SECONDS)
             return {}
@@ -125,13 +125,13 @@ class BatchConsumerThread(driver.AIOKafkaConsumerThread):
         batches: dict[TP, Batch] = {}
         for tp, start in starts.items():
             end, place = position(tp), TP(tp.topic, tp.partition)
-            if self._aside.get(place, ("", 0.0))[1] > now:
+            if self._waits(tp, now):
                 continue  # its position may have advanced without a record
             last = self.sought.get(place)
             if last is not None and last is not sought[tp]:
-                # Sent elsewhere while we waited. What was fetched came after that: a fetch that brings something ends the wait.
+                # A seek came while this waited. The records were fetched after it, because a fetch with records ends the wait.
                 [start] = last
-            # After a reset, start and end belong to different lives: the next batch will show the gap to the task.
+            # After a reset, start and end belong to different lives. The next batch shows the gap to the task.
             if end is not None and end > start and life(tp) is lives[tp]:
                 batches[place] = Batch(Offset(start), Offset(end), _flat(fetched.get(tp, []), start), generation)
         return batches
@@ -143,7 +143,7 @@ class BatchConsumerThread(driver.AIOKafkaConsumerThread):
         position: Callable[[AioTopicPartition], int | None],
         timeout: float,
     ) -> Mapping[AioTopicPartition, list["_Whole"]]:
-        """Record batches that are there, or the first that come, or nothing at the time-out or when only holes were passed."""
+        """The record batches that have arrived, or the next to arrive; empty at the time-out, or if only holes were passed."""
         deadline = time.monotonic() + timeout
         while True:
             if not self.consumer.flow_active:
@@ -159,7 +159,7 @@ class BatchConsumerThread(driver.AIOKafkaConsumerThread):
             fetched: dict[AioTopicPartition, list[_Whole]] = {}
             failed = False
             with fetcher._subscriptions.fetch_context():
-                # One by one, so that a partition that cannot be read costs no other one its records, or the worker its life.
+                # One by one: a partition that cannot be read must not keep others from being read, nor end the worker.
                 for tp in starts:
                     if tp in fetcher._records:
                         try:
@@ -208,13 +208,13 @@ class _Whole(list[Any]):
 
     @property
     def offset(self) -> int:
-        """What aiokafka compares with its position, and goes on behind."""
+        """aiokafka compares it with its position, and continues behind it."""
         offset: int = self[-1].offset
         return offset
 
 
 class _WholeBatch:
-    """A record batch of aiokafka that iterates as one thing; everything else, such as its producer and its end, is its own."""
+    """A record batch of aiokafka that iterates as one record. All other attributes are the batch's own."""
 
     def __init__(self, batch: Any) -> None:
         self._batch = batch
@@ -249,22 +249,18 @@ class _WholeBatches:
 
 
 def take_whole_batches(fetched: PartitionRecords) -> None:
-    """Let aiokafka pass on what it has fetched of a partition by record batches, of which it knows which are to be read.
+    """Let aiokafka pass on what it has fetched of a partition by whole record batches; it decides which are to be read.
 
-    Record by record its Python costs more than parsing, and it wraps each in a second object: offset, time stamp and its
-    type, key and value, all a stage asks for, are in the record as it was parsed.
+    Its Python code for each record costs more than parsing, and wraps the record in a second object. A stage needs only what the
+    parsed record has: offset, time stamp and its type, key and value.
     """
     if not isinstance(fetched._records, _WholeBatches):
         fetched._records = _WholeBatches(fetched._records)
-        fetched._consumer_record = _as_parsed
-
-
-def _as_parsed(tp: AioTopicPartition, batch: Any) -> Any:
-    return batch
+        fetched._consumer_record = lambda tp, batch: batch
 
 
 def _flat(batches: list[_Whole], start: int) -> list[Any]:
-    """The records from ``start`` on: a compressed batch brings those before it, too."""
+    """The records from ``start`` on. A compressed batch also brings those before it."""
     records = list(chain.from_iterable(batches))
     if records and records[0].offset < start:
         return [record for record in records if record.offset >= start]
@@ -272,7 +268,7 @@ def _flat(batches: list[_Whole], start: int) -> list[Any]:
 
 
 class BatchConsumer(driver.Consumer):
-    """Delivers batches; asks only for the partitions that have room."""
+    """Delivers batches, and asks only for partitions that have room."""
 
     _thread: BatchConsumerThread
 
@@ -320,7 +316,7 @@ class BatchConsumer(driver.Consumer):
         return messages
 
     async def rewind(self, tp: TP, offset: int) -> None:
-        """Continue reading a partition at an offset; runs in the consumer's thread, so no fetch can be half done."""
+        """Continue reading a partition at an offset. Runs in the consumer's thread, so no fetch is half done."""
         consumer = self._thread._ensure_consumer()
 
         async def seek() -> None:
@@ -330,11 +326,11 @@ class BatchConsumer(driver.Consumer):
         await self._thread.call_thread(seek)
 
     def highwater(self, tp: TP) -> int:
-        """Faust's own lag metric is off: it would have to lock the consumer for every batch."""
+        """Switches Faust's lag metric off, which would lock the consumer for every batch."""
         return 0
 
     def verify_event_path(self, now: float, tp: TP) -> None:
-        """Faust's livelock warnings take back-pressure for a hang; the task watchdog stands in."""
+        """Switches Faust's livelock warnings off, which take back-pressure for a hang. The task watchdog replaces them."""
 
 
 class BatchTransport(driver.Transport):

@@ -31,7 +31,7 @@ _FOREVER_SECONDS = 10 * 365 * 86_400.0
 
 
 class _AsIs(codecs.Codec):
-    """Batches are no bytes: hand them through."""
+    """Hands batches through, which are no bytes."""
 
     def loads(self, s: Any) -> Any:
         return s
@@ -63,8 +63,8 @@ def build_app(pipeline: Pipeline[Any]) -> tuple[faust.App, Supervisor]:
         broker_session_timeout=session_seconds,
         broker_heartbeat_interval=heartbeat_seconds,
         broker_rebalance_timeout=_REBALANCE_SECONDS,
-        # aiokafka leaves the group, and comes back only when asked for records, if nobody asks for so long: when all tasks
-        # of a worker recover, wait or refuse. A worker that hangs is the watchdog's.
+        # aiokafka leaves the group, and comes back only when asked for records, if it is not asked for so long: when all tasks
+        # of a worker recover, wait or refuse. The watchdog ends a worker that hangs.
         broker_max_poll_interval=_FOREVER_SECONDS,
         stream_wait_empty=False,
         web_enabled=False,

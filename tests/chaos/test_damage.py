@@ -17,7 +17,7 @@ _LENGTH_AT, _HEADER = 8, 12
 
 
 def flip_a_byte(log: Path, share: float) -> None:
-    """Damage, or mend, the last byte of the batch at that share of a segment; the broker serves the file as it is."""
+    """Damage, or restore, the last byte of the batch at that share of a segment; the broker serves the file as it is."""
     data = log.read_bytes()
     at = 0
     while True:

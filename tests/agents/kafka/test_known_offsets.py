@@ -8,7 +8,8 @@ import pytest
 from confluent_kafka import OFFSET_END, OFFSET_INVALID, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
-from susurrus.agents.kafka.clients import Clients, known_offset
+from susurrus.agents.kafka.clients import Clients
+from susurrus.agents.kafka.requests import known_offset
 
 
 class StubAdmin:

@@ -104,7 +104,6 @@ def supervisor_of(*tasks: Task, generation: int = 4, loop: Any = None) -> Any:
         worker='host-"1"\\',
         waits_for="",
         generation=generation,
-        _generation=generation,
         _loop=loop,
         _gave_up="",
         _stopping=threading.Event(),

@@ -5,7 +5,8 @@ import uuid
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from susurrus.agents.kafka.clients import Clients, deliver
+from susurrus.agents.kafka.clients import Clients
+from susurrus.agents.kafka.requests import deliver
 from tests.broker import Broker
 
 

@@ -80,7 +80,7 @@ def attributes(kind: type) -> set[str]:
 def complaint(place: str, names: list[str]) -> str:
     """What is gone from a class, in a sentence; empty if nothing is."""
     module, _, name = place.partition(":")
-    advice = "read what the new version changed, mend agents/runtime/, then move the bound in pyproject.toml"
+    advice = "read what the new version changed, fix agents/runtime/, then move the bound in pyproject.toml"
     try:
         kind = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError):
@@ -137,7 +137,7 @@ def private_names(source: str) -> set[str]:
     return found
 
 
-OURS = {"_fetched", "_put_aside", "_has_room"}
+OURS = {"_fetched", "_put_aside", "_has_room", "_waits"}
 """Private methods that our subclasses add."""
 
 

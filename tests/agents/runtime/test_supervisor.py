@@ -51,13 +51,15 @@ def watch(
         raise Exited(code)
 
     monkeypatch.setattr(module.os, "_exit", leave)
-    task: Any = SimpleNamespace(alive_at=world.now, state=state, _phase=state, is_alive=lambda: alive, ident=1)
+    task: Any = SimpleNamespace(
+        alive_at=world.now, state=state, recovery=SimpleNamespace(phase=state), is_alive=lambda: alive, ident=1
+    )
     task.silent_for = lambda limit: PartitionTask.silent_for(task, limit)
     task.died = PartitionTask.died.fget(task)  # type: ignore[attr-defined]
     found: Any = Supervisor.__new__(Supervisor)
     found._stopping, found._lock, found._closing = world, threading.RLock(), False
     found._tasks = {TP("raw", 0): task}
-    found._assigned, found._generation, found._heartbeat_seconds = {TP("raw", 0)}, 3, 1.0
+    found._assigned, found.generation, found._heartbeat_seconds = {TP("raw", 0)}, 3, 1.0
     found._app = SimpleNamespace(consumer_generation_id=3)
     found._services = SimpleNamespace(
         settings=SimpleNamespace(worker=SimpleNamespace(watchdog=120_000)),

@@ -99,13 +99,13 @@ def test_transactions_that_are_aborted_again_and_again_are_told_and_slowed_down(
     task: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     paused: list[int] = []
-    monkeypatch.setattr(task, "_pause", lambda: paused.append(task._stalls._aborts))
+    monkeypatch.setattr(task.recovery, "pause", lambda: paused.append(task._stalls._aborts))
     monkeypatch.setattr(task, "_require_store", lambda: None)
     task._changelog = SimpleNamespace(meta=lambda store: None)
     task._stage.restore = lambda store, meta, position: 2037
     task._stage.stall = lambda now: None
     task._stage.counters = {}
-    task._set_state("running", "")
+    task.recovery.phase = "running"
 
     def refused(commit: object) -> None:
         raise Aborted from KafkaException(KafkaError(KafkaError.INVALID_TIMESTAMP))

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError
 
-from susurrus.agents.runtime import task as task_module
-from susurrus.agents.runtime import transaction
+from susurrus.agents.runtime import recovery, transaction
 from susurrus.agents.runtime.batch import Batch
 from susurrus.agents.runtime.task import PartitionTask
 from susurrus.agents.runtime.transaction import Fenced
@@ -89,7 +88,7 @@ def test_a_producer_that_does_not_close_does_not_keep_the_store(monkeypatch: pyt
 
 def test_an_error_that_is_no_exception_does_not_end_a_task(monkeypatch: pytest.MonkeyPatch) -> None:
     """confluent-kafka raises a KafkaError where a callback meets a fatal error; ``except Exception`` lets it pass."""
-    monkeypatch.setattr(task_module, "_RETRY_SECONDS", 0.0)
+    monkeypatch.setattr(recovery, "_RETRY_SECONDS", 0.0)
     attempts: list[None] = []
 
     def work(task: PartitionTask) -> None:

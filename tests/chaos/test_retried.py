@@ -1,4 +1,4 @@
-"""A refusal that somebody mends from outside: it names what is missing, stays visible, and the worker goes on by itself.
+"""A refusal that an operator fixes from outside: it names what is missing, stays visible, and the worker goes on by itself.
 
 All is there when the worker looks at the start (tests/agents/operations/test_probe.py), and is taken away before its tasks begin.
 """
@@ -70,7 +70,7 @@ def calm_on(broker: Broker, directory: Path) -> Calm:
 @pytest.fixture(scope="module")
 def calm(kafka: Broker, once: Once, tmp_path_factory: pytest.TempPathFactory) -> Calm:
     """On the broker of all tests."""
-    return once("mended", lambda: calm_on(kafka, tmp_path_factory.mktemp("mended")))
+    return once("retried", lambda: calm_on(kafka, tmp_path_factory.mktemp("retried")))
 
 
 @pytest.fixture(scope="session")

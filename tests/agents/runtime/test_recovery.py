@@ -1,4 +1,4 @@
-"""A task in trouble: what can be mended is tried again and stays visible, a disk that stays unusable ends the worker."""
+"""A task after a failure: what an operator can fix is tried again and stays visible, a disk that stays unusable ends the worker."""
 
 import errno
 import re
@@ -10,16 +10,16 @@ from types import SimpleNamespace
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from susurrus.agents.runtime import stall
+from susurrus.agents.runtime import recovery, stall
 from susurrus.agents.runtime import task as task_module
 from susurrus.agents.runtime.stage import NotYet
 from susurrus.agents.runtime.task import PartitionTask
 from susurrus.mechanisms.errors import (
     BudgetExhausted,
-    MendableRefusal,
     PrivacyError,
     Refusal,
     ReplayMismatch,
+    RetryableRefusal,
     StoreUnusable,
 )
 from tests.broker import wait_for
@@ -64,27 +64,28 @@ class World:
             give_up=self.given_up.append,
         )
 
-        def pause(seconds: float = 2.0) -> None:
+        def pause(seconds: float | None = None) -> None:
+            seconds = recovery._RETRY_SECONDS if seconds is None else seconds
             self.pauses.append(seconds)
             self.now += seconds
 
         clock = SimpleNamespace(monotonic=lambda: self.now, time=lambda: self.now)
-        for module in (task_module, stall):
+        for module in (recovery, task_module, stall):
             monkeypatch.setattr(module, "time", clock)
-        monkeypatch.setattr(self.task, "_pause", pause)
+        monkeypatch.setattr(self.task.recovery, "pause", pause)
         monkeypatch.setattr(self.task, "_start_up", lambda: start(self.task) if start else None)
         monkeypatch.setattr(self.task, "_work", lambda: work(self.task) if work else self.task.stop())
 
 
-@pytest.mark.parametrize("kind", [MendableRefusal, BudgetExhausted])
-def test_what_can_be_mended_is_tried_again_with_growing_pauses(
+@pytest.mark.parametrize("kind", [RetryableRefusal, BudgetExhausted])
+def test_what_an_operator_can_fix_is_tried_again_with_growing_pauses(
     monkeypatch: pytest.MonkeyPatch, kind: type[Refusal | PrivacyError]
 ) -> None:
     seen: list[tuple[str, str | None, bool]] = []
 
     def start(task: PartitionTask) -> None:
         seen.append((task.state, task.stall(), task.reading))
-        task._set_state("starting", "recovering state from the changelog")
+        task.recovery.starts("recovering state from the changelog")
         if len(seen) < 10:
             raise kind("topic=x does not exist: create it")
 
@@ -95,7 +96,7 @@ def test_what_can_be_mended_is_tried_again_with_growing_pauses(
 
 
 @pytest.mark.parametrize("kind", [Refusal, ReplayMismatch, PrivacyError])
-def test_what_cannot_be_mended_from_outside_is_not_tried_again(
+def test_what_no_operator_can_fix_from_outside_is_not_tried_again(
     monkeypatch: pytest.MonkeyPatch, kind: type[Refusal | PrivacyError]
 ) -> None:
     attempts: list[None] = []
@@ -124,7 +125,7 @@ def test_a_refusal_is_withdrawn_when_the_task_really_runs_and_not_when_it_only_s
         assert task.reading
         if next(turns) == "refuse":
             raise BudgetExhausted("budget: spent: raise it")
-        task._really_runs()
+        task.recovery.committed()
         states.append(task.state)
         task.stop()
 
@@ -138,22 +139,22 @@ def test_a_refusal_is_withdrawn_when_the_task_really_runs_and_not_when_it_only_s
 
 def test_its_successor_on_this_worker_is_refused_until_it_really_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     before, after = World(monkeypatch).task, World(monkeypatch).task
-    before.refusal, before._refused_times = "topic=x does not exist: create it", 3
-    after.take_after(before)
-    assert (after.state, after.stall(), after._refused_times) == ("refused", before.refusal, 3)
+    before.recovery.refusal, before.recovery._refused_times = "topic=x does not exist: create it", 3
+    after.recovery.take_after(before.recovery)
+    assert (after.state, after.stall(), after.recovery._refused_times) == ("refused", before.recovery.refusal, 3)
 
 
 def test_a_pause_ends_at_once_when_the_partition_goes_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     def start(task: PartitionTask) -> None:
-        raise MendableRefusal("topic=x does not exist: create it")
+        raise RetryableRefusal("topic=x does not exist: create it")
 
-    monkeypatch.setattr(task_module, "_FIRST_PAUSE_SECONDS", 3600.0)
-    monkeypatch.setattr(task_module, "_LONGEST_PAUSE_SECONDS", 3600.0)
+    monkeypatch.setattr(recovery, "_FIRST_PAUSE_SECONDS", 3600.0)
+    monkeypatch.setattr(recovery, "_LONGEST_PAUSE_SECONDS", 3600.0)
     world = World(monkeypatch, start=start)
     monkeypatch.undo()
     monkeypatch.setattr(world.task, "_start_up", lambda: start(world.task))
-    monkeypatch.setattr(task_module, "_FIRST_PAUSE_SECONDS", 3600.0)
-    monkeypatch.setattr(task_module, "_LONGEST_PAUSE_SECONDS", 3600.0)
+    monkeypatch.setattr(recovery, "_FIRST_PAUSE_SECONDS", 3600.0)
+    monkeypatch.setattr(recovery, "_LONGEST_PAUSE_SECONDS", 3600.0)
     world.task.start()
     wait_for(lambda: world.task.state == "refused", "it refuses")
     world.task.stop()
@@ -175,7 +176,7 @@ def test_a_task_that_waits_or_recovers_stops_at_once(monkeypatch: pytest.MonkeyP
         world = World(monkeypatch, start=start)
         monkeypatch.undo()
         monkeypatch.setattr(world.task, "_start_up", lambda start=start, task=world.task: start(task))
-        monkeypatch.setattr(task_module, "_RETRY_SECONDS", 3600.0)
+        monkeypatch.setattr(recovery, "_RETRY_SECONDS", 3600.0)
         world.task.start()
         if start is endless:
             assert recovering.wait(30)
@@ -195,7 +196,7 @@ def test_a_disk_that_stays_unusable_makes_the_worker_give_up_and_says_why(monkey
 
     world = World(monkeypatch, start=start)
     world.task.run()
-    assert sum(world.pauses) == task_module._DISK_SECONDS
+    assert sum(world.pauses) == recovery._DISK_SECONDS
     assert seen[1:] == [str(FULL)] * (len(seen) - 1)
     assert world.given_up == [f"route-0: {FULL}"]
     assert world.ledger.recorded == [str(FULL)]

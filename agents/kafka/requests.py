@@ -1,0 +1,68 @@
+"""Requests to Kafka whose answers need care: what an error means, and which answers are none."""
+
+import time
+
+from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka.admin import AdminClient, ConsumerGroupDescription
+
+from susurrus.mechanisms.errors import RetryableRefusal
+
+REQUEST_SECONDS = 30.0
+_COORDINATOR_MOVES = (
+    KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.COORDINATOR_LOAD_IN_PROGRESS
+)  # fmt: skip
+
+
+def no_topic(*topics: str) -> RetryableRefusal:
+    """The refusal for topics of ours that do not exist."""
+    return RetryableRefusal(f"topic={', '.join(topics)} does not exist: create it with `susurrus topics create`")
+
+
+def is_fenced(error: KafkaError) -> bool:
+    """Whether a newer producer has the transactional id."""
+    return error.code() in (KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED)
+
+
+def known_offset(offset: int) -> int:
+    """An offset that a broker knew. Raises KafkaException for librdkafka's placeholder.
+
+    The admin client reports no error when a broker goes away during a request. It answers with OFFSET_INVALID, and a full topic
+    with that end would look empty.
+    """
+    if offset < 0:
+        raise KafkaException(KafkaError(KafkaError._TRANSPORT))
+    return offset
+
+
+def group_of(
+    admin: AdminClient, group: str, *, seconds: float = REQUEST_SECONDS, rights: bool = False
+) -> ConsumerGroupDescription | None:
+    """What the coordinator knows of a consumer group; None if no member ever joined it. rights: with what this user may do.
+
+    Asks again for ``seconds`` while a coordinator starts or moves. Raises KafkaException for any other answer, or none.
+    """
+    deadline = time.monotonic() + seconds
+    while True:
+        asked = admin.describe_consumer_groups([group], include_authorized_operations=rights, request_timeout=seconds)
+        try:
+            return asked[group].result()
+        except KafkaException as error:
+            code = error.args[0].code()
+            if code == KafkaError.GROUP_ID_NOT_FOUND:
+                return None
+            if code not in _COORDINATOR_MOVES or time.monotonic() > deadline:
+                raise
+        time.sleep(0.2)
+
+
+def deliver(producer: Producer, seconds: float) -> int:
+    """Wait until the brokers have what was produced; how many records still wait after so many seconds.
+
+    Raises KafkaException if the producer has failed for good, because it is fenced, for example. A poll ends with the first
+    exception. A flush would run the delivery callbacks with that exception pending. It would then raise a SystemError, or a
+    KafkaError, which ``except Exception`` does not catch.
+    """
+    deadline = time.monotonic() + seconds
+    while (waiting := len(producer)) and time.monotonic() < deadline:
+        producer.poll(0.1)
+    return waiting

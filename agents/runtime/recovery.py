@@ -1,0 +1,213 @@
+"""What a partition task does after a failure: its state, whether and when it tries again, and the refusal in the ledger.
+
+States: starting -> running -> (refused | fenced | stopped).
+- A refusal that an operator can fix from outside is retried with growing pauses. It stays visible until the task really runs: the
+  task has committed, or it has not refused for the length of the trial. Every other refusal is final.
+- A disk that cannot be used is tried for some seconds. Then the worker gives up, so that others take over (supervisor.py).
+- A missing topic or right is found by `lack`, and is a refusal that is retried.
+- After any other error the task starts again from the changelog, which shows what was committed.
+"""
+
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal
+
+from confluent_kafka import KafkaError, KafkaException
+
+from susurrus.agents.logs import describe
+from susurrus.agents.runtime.lacks import lack
+from susurrus.agents.runtime.services import Services
+from susurrus.agents.runtime.stage import NotYet
+from susurrus.agents.runtime.store import is_corrupt
+from susurrus.agents.runtime.transaction import Fenced
+from susurrus.mechanisms.errors import PrivacyError, Refusal, StoreUnusable
+
+log = logging.getLogger(__name__)
+
+_RETRY_SECONDS = 2.0
+_FIRST_PAUSE_SECONDS = 5.0
+_LONGEST_PAUSE_SECONDS = 300.0
+_TRIAL_SECONDS = 30.0
+"""A task that was refused really runs when it has committed, or has not refused for so long."""
+_DISK_SECONDS = 20.0
+"""What is wrong with a disk may pass: an operator makes room, a volume comes back."""
+_DISK_SERIES_SECONDS = 60.0
+"""Failures that follow each other within this are one trouble."""
+
+State = Literal["starting", "running", "refused", "fenced", "stopped"]
+
+
+@dataclass(eq=False)
+class Recovery:
+    """The state of one task and its way back after a failure. Changed by the task's thread, read by all.
+
+    mark_alive: called throughout a pause. close: closes producer and store, and deletes what the store holds if True; never raises.
+    give_up: ends the worker, for a reason.
+    """
+
+    stage_name: str
+    partition: int
+    services: Services
+    stopping: threading.Event
+    mark_alive: Callable[[], None]
+    close: Callable[[bool], None]
+    give_up: Callable[[str], None]
+    phase: State = field(default="starting", init=False)
+    """The state of the thread; ``state`` is what status shows."""
+    refusal: str = field(default="", init=False)
+    """Why the task refused, until it really runs again."""
+    disk_trouble: str = field(default="", init=False)
+    """What is wrong with the local disk, until the store could be opened and the task runs."""
+    _reason: str = field(default="", init=False)
+    _trouble: str = field(default="", init=False)
+    """Why the last attempt to start or to run failed."""
+    _refused_times: int = field(default=0, init=False)
+    _runs_since: float = field(default=0.0, init=False)
+    _disk_failures: tuple[float, float] = field(default=(0.0, 0.0), init=False)
+    """Times of the first and the last of a series."""
+
+    @property
+    def name(self) -> str:
+        """The task's name in log lines."""
+        return f"{self.stage_name}-{self.partition}"
+
+    @property
+    def state(self) -> State:
+        """The state that status shows: a refused task stays refused until it really runs again, even while it retries."""
+        return "refused" if self.refusal and self.phase in ("starting", "running") else self.phase
+
+    def stall(self) -> str | None:
+        """Why a task that is not running makes no progress, or None."""
+        if self.state == "refused":
+            return self.refusal or self._reason
+        if self.state == "starting":
+            return self._trouble or self._reason or None  # of the last attempt, not the step of this one
+        return self._reason or None
+
+    def take_after(self, before: "Recovery") -> None:
+        """The worker's previous task of this partition was refused, so this one counts as refused until it really runs."""
+        self.refusal, self._refused_times = before.refusal, before._refused_times
+
+    # ---- the task goes on --------------------------------------------------------------------------------------------
+
+    def starts(self, step: str) -> None:
+        """The task has begun a step of its start."""
+        self._set("starting", step)
+
+    def runs(self) -> None:
+        """The start has succeeded."""
+        self._set("running", "")
+        self._trouble = self.disk_trouble = ""
+        self._runs_since = time.monotonic()
+        if not self.refusal:
+            self._withdraw_refusal()
+
+    def working(self) -> None:
+        """The task is at work: withdraw the refusal once the trial is over."""
+        if time.monotonic() > self._runs_since + _TRIAL_SECONDS:
+            self.committed()
+
+    def committed(self) -> None:
+        """The task has committed, so it really runs: withdraw the refusal, if there is one."""
+        if self.refusal:
+            log.info("%s goes on after it had refused", self.name)
+            self._withdraw_refusal()
+
+    def ended(self) -> None:
+        """The thread ends."""
+        if self.phase not in ("refused", "fenced"):
+            self._set("refused" if self.refusal else "stopped", self.refusal)
+
+    def pause(self, seconds: float | None = None) -> None:
+        """Between two attempts, which are signs of life: Kafka may be away for longer than the watchdog waits."""
+        end = time.monotonic() + (_RETRY_SECONDS if seconds is None else seconds)
+        while not self.stopping.is_set():
+            self.mark_alive()
+            if (left := end - time.monotonic()) <= 0:
+                return
+            self.stopping.wait(min(left, _RETRY_SECONDS))
+
+    # ---- the task has failed -----------------------------------------------------------------------------------------
+
+    def after(self, error: Exception | KafkaError) -> bool:
+        """Whether to start again, once this returns: what the last attempt held is closed by then, and the pause is over."""
+        if isinstance(error, (Refusal, PrivacyError)):
+            return self._refused(error)
+        if isinstance(error, NotYet):
+            log.warning("%s waits: %s", self.name, str(error))
+            return self._start_again(str(error))
+        if isinstance(error, Fenced):
+            self._set("fenced", "another owner has this partition")
+            log.info("%s: another worker has taken this partition over", self.name)
+            return False
+        if self.stopping.is_set():
+            return False
+        if isinstance(error, StoreUnusable):
+            return self._disk_failed(error)
+        # Kafka's errors name no topic and no right: `lack` asks for both.
+        if (lacking := self.lack(error)) is not None:
+            return self._refused(lacking)
+        # The text of an unforeseen exception may hold data, so only its type and place are logged.
+        place = describe(error)
+        log.warning("%s starts again after %s", self.name, place)
+        return self._start_again(
+            f"starting again after {place}: look at the worker's log and the brokers if this stays",
+            wipe=is_corrupt(error),
+        )
+
+    def lack(self, error: BaseException | KafkaError) -> Refusal | None:
+        """The missing right or topic, if Kafka reports one."""
+        try:
+            return lack(error, self.services, self.name)
+        except (Exception, KafkaError):
+            return None  # Kafka does not answer that either
+
+    def _refused(self, refusal: Refusal | PrivacyError) -> bool:
+        self.refusal = str(refusal)
+        log.error("%s refuses: %s", self.name, self.refusal)
+        self._record_refusal()
+        if not refusal.retryable:
+            self._set("refused", self.refusal)
+            return False
+        pause = min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2**self._refused_times)
+        self._refused_times = min(self._refused_times + 1, 10)
+        return self._start_again(self.refusal, pause)
+
+    def _disk_failed(self, unusable: StoreUnusable) -> bool:
+        now = time.monotonic()
+        first, last = self._disk_failures
+        first = now if now - last > _DISK_SERIES_SECONDS else first
+        self._disk_failures = (first, now)
+        self.disk_trouble = str(unusable)
+        log.warning("%s: %s", self.name, self.disk_trouble)
+        if now - first < _DISK_SECONDS:
+            return self._start_again(self.disk_trouble)
+        self.refusal = self.disk_trouble
+        self._set("refused", self.refusal)
+        self.close(False)
+        self._record_refusal()
+        self.give_up(f"{self.name}: {self.refusal}")
+        return False
+
+    def _start_again(self, trouble: str, seconds: float | None = None, *, wipe: bool = False) -> bool:
+        self._trouble = trouble
+        self._set("starting", trouble)
+        self.close(wipe)
+        self.pause(seconds)
+        return True
+
+    def _record_refusal(self) -> None:
+        with contextlib.suppress(KafkaException, BufferError):  # it stays refused where that cannot be written, too
+            self.services.ledger.refuse(self.stage_name, self.partition, self.refusal)
+
+    def _withdraw_refusal(self) -> None:
+        self.refusal, self._refused_times = "", 0
+        self.services.ledger.clear_refusal(self.stage_name, self.partition)
+
+    def _set(self, phase: State, reason: str) -> None:
+        self._reason = reason
+        self.phase = phase
