@@ -255,7 +255,7 @@ SCENARIOS: dict[str, Scenario] = {
         exposes=("no plus one",),
     ),
     "boundary, many triggers": Scenario(
-        what="keys that nobody else has, tested at every trigger",
+        what="keys that no other user has, tested at every trigger",
         keys=2,
         users=1,
         build=partial(boundary, others=0, keys=2),

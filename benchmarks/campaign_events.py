@@ -121,7 +121,7 @@ class Crew:
 
 
 class Interrupted(Exception):
-    """Somebody wants the campaign to end."""
+    """The operator wants the campaign to end."""
 
 
 class World:

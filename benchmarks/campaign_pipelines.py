@@ -177,7 +177,7 @@ class Target(ABC):
         """Run what is needed in peace, and compare."""
 
     def undisturbed(self, topics: Iterable[str]) -> Public:
-        """What one worker publishes of the same raw log that nobody disturbs."""
+        """What one worker publishes of the same raw log without disturbance."""
         with self.made() as pipeline:
             worker = pipeline.start()
             self.settle(pipeline)

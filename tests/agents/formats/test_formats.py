@@ -190,7 +190,7 @@ UNKNOWN = b"\0\0\0\x27\x0f" + GOOD[5:]
 
 
 def test_that_an_id_was_unknown_says_nothing_about_the_next_batch(avro, monkeypatch):
-    """Somebody's record with a number that nobody has registered yet must not spoil the records of whoever registers it."""
+    """A record with a number that is not registered yet must not spoil the records of the user who registers it."""
     assert reasons(decoded(avro, [UNKNOWN])) == [Reason.UNDECODABLE]
     monkeypatch.setitem(SCHEMAS, 9999, SCHEMAS[1])
     assert reasons(decoded(avro, [UNKNOWN])) == [Reason.OK]
@@ -364,7 +364,7 @@ def test_with_a_real_registry_and_confluents_own_serializer(schema_registry):
             columns = decoded(decoder, [payload, *(b"\0" + number.to_bytes(4, "big") + payload[5:] for number in ids)])
             assert reasons(columns) == [Reason.OK] + [Reason.UNDECODABLE] * len(ids)
             assert (columns.users, columns.keys, columns.values[0].tolist()) == ([b'"ann"'], [b'"/"'], [13])
-            # A number that nobody has registered, until somebody does.
+            # A number that is not registered, until another user registers it.
             later = client.register_schema("some", Schema(json.dumps(PAGE | {"doc": "some"}), "AVRO")) + 1
             late = b"\0" + later.to_bytes(4, "big") + b"\x02x"
             assert len(read(decoder, [late], early)) == 0

@@ -90,7 +90,7 @@ def random_rows(seed: int, *, keys: int = 12) -> list[Row]:
 
 
 def random_lists(seed: int, *, keys: int = 14) -> Lists:
-    """Of keys with and without increments, and of some that nobody else names; all sums of small weights."""
+    """Of keys with and without increments, and of some that only the feedback names; all sums of small weights."""
     dice = random.Random(seed)
     lists: Lists = {}
     for _ in range(60):

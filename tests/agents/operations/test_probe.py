@@ -157,7 +157,7 @@ def test_a_mechanism_that_brokers_do_not_have_ends_the_worker(guarded: Guarded) 
 
 
 @pytest.mark.broker
-def test_a_certificate_that_nobody_vouches_for_ends_the_worker(guarded: Guarded) -> None:
+def test_a_certificate_of_an_unknown_authority_ends_the_worker(guarded: Guarded) -> None:
     text, waits = seen(
         settings_for(guarded.secure, {**SASL, "security.protocol": "SASL_SSL", "ssl.ca.location": "probe"})
     )
@@ -295,7 +295,7 @@ def test_what_passes_by_itself_is_said_and_waited_for(monkeypatch: pytest.Monkey
     assert shown == ["no broker", "no topics", ""]
 
 
-def test_what_somebody_must_mend_ends_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_an_operator_must_fix_ends_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(probe, "look", lambda pipeline: probe.Trouble("no right", waits=False))
     with pytest.raises(ConfigurationError, match="no right"):
         probe.wait_until_fit(pipeline_of(settings_for("localhost:9092", {})), lambda text: None)

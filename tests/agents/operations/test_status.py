@@ -17,7 +17,7 @@ def report(**fields: object) -> Status:
     return Status(**{"stage": "route", "partition": 0, "state": "running", "position": 90, "at": NOW, **fields})  # type: ignore[arg-type]
 
 
-def test_partitions_nobody_reports_are_rows_too() -> None:
+def test_partitions_that_no_worker_reports_are_rows_too() -> None:
     rows = judge([], ENDS, set())
     assert [(row.stage, row.state) for row in rows] == [("route", "missing"), ("bound", "missing")]
     assert all(row.reason and row.action for row in rows)
@@ -29,7 +29,7 @@ def test_lag_is_what_is_not_committed() -> None:
     assert one(report(position=-1)).lag is None
 
 
-def test_a_running_partition_needs_nobody() -> None:
+def test_a_running_partition_needs_no_operator() -> None:
     row = one(report(interval=7, worker="w"))
     assert (row.state, row.reason, row.interval, row.worker) == ("running", "", 7, "w")
 
@@ -71,5 +71,5 @@ def test_a_refusal_of_an_unknown_partition_is_shown() -> None:
 
 
 @pytest.mark.parametrize("state", ["fenced", "refused", "something-new"])
-def test_every_other_state_needs_somebody(state: str) -> None:
+def test_every_other_state_needs_an_operator(state: str) -> None:
     assert one(report(state=state)).state not in ("running", "starting")

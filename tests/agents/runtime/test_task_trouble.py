@@ -1,4 +1,4 @@
-"""A task in trouble: what can be mended is tried again and stays visible, a disk that stays unusable ends the worker."""
+"""A task in trouble: what an operator can fix is tried again and stays visible, a disk that stays unusable ends the worker."""
 
 import errno
 import re
@@ -77,7 +77,7 @@ class World:
 
 
 @pytest.mark.parametrize("kind", [MendableRefusal, BudgetExhausted])
-def test_what_can_be_mended_is_tried_again_with_growing_pauses(
+def test_what_an_operator_can_fix_is_tried_again_with_growing_pauses(
     monkeypatch: pytest.MonkeyPatch, kind: type[Refusal | PrivacyError]
 ) -> None:
     seen: list[tuple[str, str | None, bool]] = []
@@ -95,7 +95,7 @@ def test_what_can_be_mended_is_tried_again_with_growing_pauses(
 
 
 @pytest.mark.parametrize("kind", [Refusal, ReplayMismatch, PrivacyError])
-def test_what_cannot_be_mended_from_outside_is_not_tried_again(
+def test_what_cannot_be_fixed_from_outside_is_not_tried_again(
     monkeypatch: pytest.MonkeyPatch, kind: type[Refusal | PrivacyError]
 ) -> None:
     attempts: list[None] = []
