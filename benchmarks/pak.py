@@ -15,11 +15,11 @@ import json
 import math
 import time
 from dataclasses import asdict, dataclass
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+import plots
 
 from susurrus.mechanisms.noise import NoiseSource
 from susurrus.mechanisms.stream.addresses import GRID
@@ -157,11 +157,7 @@ def evaluate(shape: Shape, arguments: argparse.Namespace) -> list[Result]:
 
 def plot(results: dict[str, list[Result]], directory: Path) -> None:
     """Draw improvement (one file) and outlier-error ratio (another) over the steps."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
+    pyplot = plots.pyplot()
     directory.mkdir(parents=True, exist_ok=True)
     for name, label in (
         ("improvement", "error of the plain tree / error of PAK"),
@@ -189,9 +185,7 @@ def main() -> None:
     parser.add_argument("--stream", choices=[shape.name for shape in SHAPES], nargs="+")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--plot", type=Path, metavar="DIRECTORY")
-    arguments = parser.parse_args()
-    if arguments.plot and find_spec("matplotlib") is None:
-        parser.error("--plot needs matplotlib: pip install '.[benchmarks]'")
+    arguments = plots.parse(parser)
     results: dict[str, list[Result]] = {}
     for shape in SHAPES:
         if arguments.stream and shape.name not in arguments.stream:

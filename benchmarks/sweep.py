@@ -13,11 +13,11 @@ import json
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
 from typing import Any
 
+import plots
 from table1 import STRATEGIES, add_data_arguments, load, measure
 from workload import Records, Workload
 
@@ -43,11 +43,7 @@ def hold(workload: Workload) -> InMemory:
 
 def plot(rows: list[dict[str, Any]], path: Path) -> None:
     """Four panels over C, one line per strategy, each point the best of the values of m."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
+    pyplot = plots.pyplot()
     figure, axes = pyplot.subplots(2, 2, figsize=(9, 6.5), sharex=True)
     for axis, (field, title) in zip(axes.flat, PANELS, strict=True):
         for strategy in dict.fromkeys(row["strategy"] for row in rows):
@@ -86,9 +82,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--delta", type=float, default=1e-9)
     parser.add_argument("--plot", type=Path, help="PNG to write")
     add_data_arguments(parser)
-    options = parser.parse_args(argv)
-    if options.plot and find_spec("matplotlib") is None:
-        parser.error("--plot needs matplotlib: pip install '.[benchmarks]'")
+    options = plots.parse(parser, argv)
     workload = hold(load(options))
     rows = []
     for strategy in options.strategy or ["toeplitz"]:

@@ -23,11 +23,11 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+import plots
 import series as shapes
 
 from susurrus.mechanisms.noise import NoiseSource, WindowNoise
@@ -202,11 +202,7 @@ def report(result: Result, as_json: bool) -> None:
 
 def plot(results: list[Result], path: Path) -> None:
     """Draw MSE over epsilon, one line per method."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
+    pyplot = plots.pyplot()
     figure, axes = pyplot.subplots(figsize=(7, 4.5))
     for method in dict.fromkeys(result.method for result in results):
         rows = [result for result in results if result.method == method]
@@ -278,9 +274,7 @@ def main() -> None:
     )
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--plot", type=Path, help="write a PNG")
-    arguments = parser.parse_args()
-    if arguments.plot and find_spec("matplotlib") is None:
-        parser.error("--plot needs matplotlib: pip install '.[benchmarks]'")
+    arguments = plots.parse(parser)
     if arguments.structured is not None:
         structured(arguments)
         return

@@ -46,7 +46,7 @@ def serve(address: str) -> None:
     threads = Path("/proc/self/task")
     if threads.is_dir() and len(list(threads.iterdir())) > 1:
         raise RuntimeError("an import has started a thread, and a child of this process would lack it")
-    gc.freeze()  # the children share these pages as long as nobody writes to them
+    gc.freeze()  # the children share these pages as long as no process writes to them
     signal.signal(signal.SIGCHLD, lambda *_: None)  # only to be woken
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the tests, which then end this process in order
     with contextlib.ExitStack() as own:

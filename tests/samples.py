@@ -2,9 +2,19 @@
 
 import os
 
+import numpy as np
+
+from susurrus.mechanisms.local.randomness import Words
+
 FACTOR = int(os.environ.get("SUSURRUS_SAMPLES", "1"))
 
 
 def samples(number: int) -> int:
     """So many of them in `make test`; a threshold that depends on their number is computed from the result."""
     return number * FACTOR
+
+
+def seeded(seed: int) -> Words:
+    """Random words for the local mechanisms, the same for the same seed."""
+    rng = np.random.default_rng(seed)
+    return lambda n: rng.integers(0, 2**64, n, dtype=np.uint64)

@@ -36,7 +36,7 @@ class Host:
         threading.Thread(target=self._serve, name="broker for all", daemon=True).start()
 
     def _serve(self) -> None:
-        """One after the other, so that nobody starts a second broker."""
+        """One after the other, so that no process starts a second broker."""
         with contextlib.suppress(OSError):  # closed
             while True:
                 with self._listener.accept() as connection:

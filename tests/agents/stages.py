@@ -170,8 +170,7 @@ class Runner:
             return
         records = [
             value if not isinstance(value, bytes) else SimpleNamespace(offset=offset, value=value)
-            for offset, value in enumerate(log)
-            if self.next <= offset < end
+            for offset, value in enumerate(log[self.next : end], self.next)
         ]
         self.stage.take(Batch(self.next, end, records, 0))
         self.next = end

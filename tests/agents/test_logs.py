@@ -80,7 +80,7 @@ def test_ever_new_kinds_cost_no_memory(written: io.StringIO) -> None:
     assert len(repeats._seen) <= 1_000
 
 
-def test_what_libraries_mend_themselves_is_not_an_error(written: io.StringIO) -> None:
+def test_what_libraries_fix_themselves_is_not_an_error(written: io.StringIO) -> None:
     transport = logging.getLogger("susurrus.agents.runtime.transport")
     transport.info("[^--BatchConsumer]: Starting...")
     transport.error("[^---BatchConsumerThread]: Thread keepalive is not responding...")

@@ -98,7 +98,7 @@ class Toy(Pipeline[ToySettings]):
         return (StageSpec("play", self.settings.input.topic, "play-changelog", make, purge=False),)
 
     def guarantee(self) -> str:
-        return "Nobody learns which toy is whose."
+        return "No one learns which toy is whose."
 
 
 @pytest.fixture
@@ -136,7 +136,7 @@ class TestANewKind:
         path = tmp_path / "toy.toml"
         path.write_text('[pipeline]\nname = "t"\nkind = "toy"\n[input]\ntopic = "raw"\n[toy]\n', encoding="utf-8")
         said = CliRunner().invoke(app, ["config", "check", str(path)]).output
-        assert "Nobody learns which toy is whose." in said
+        assert "No one learns which toy is whose." in said
         assert "susurrus.t.toys" in said
         assert "noise secret" not in said
         refused = CliRunner().invoke(app, ["watch", "--config", str(path)])

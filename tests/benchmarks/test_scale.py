@@ -1,7 +1,7 @@
 """The scale benchmark drives the agents' own stages: what it loads is found, published and written as it says."""
 
 import json
-from pathlib import Path
+from collections.abc import Iterator
 
 import pytest
 import scale
@@ -27,15 +27,21 @@ def test_published_keys_are_published_and_new_ones_are_not():
     assert new["published_rows"] == 0
 
 
+@pytest.fixture(scope="module")
+def loaded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[scale.Loaded]:
+    """A thousand stored keys, and a trigger that touches one of them and brings a new one."""
+    made = scale.Loaded(1_000, 0, tmp_path_factory.mktemp("loaded"))
+    made.trigger([7, 10**9])
+    yield made
+    made.task.store.close()
+
+
 @pytest.mark.parametrize(("key", "users"), [(7, 2), (8, 1), (10**9, 1)], ids=["touched", "stored", "new"])
-def test_touched_keys_are_the_stored_ones(tmp_path: Path, key: int, users: int):
-    loaded = scale.Loaded(1_000, 0, tmp_path)
-    loaded.trigger([7, 10**9])
+def test_touched_keys_are_the_stored_ones(loaded: scale.Loaded, key: int, users: int):
     table = b"s" + ordered(loaded.services.ledger.first_window)
     row = loaded.task.store.get_one(table + scale.names_of([key])[0])
     assert row is not None
     assert loaded.services.strategy.unpack([row[4:]]).users.tolist() == [users]
-    loaded.task.store.close()
 
 
 def test_a_size_is_a_line_of_json(capsys: pytest.CaptureFixture[str]):

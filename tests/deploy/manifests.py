@@ -265,7 +265,7 @@ def restricted(documents: list[Document], text: str) -> Iterator[str]:
 
 
 def confinement(documents: list[Document], text: str) -> Iterator[str]:
-    """Nothing is writable but a worker's state, nobody has the noise's secret but workers, and no token of Kubernetes."""
+    """Nothing is writable but a worker's state, only workers have the noise's secret, and no token of Kubernetes."""
     for workload in workloads(documents):
         kind = workload["kind"]
         if pod(workload).get("automountServiceAccountToken") is not False:

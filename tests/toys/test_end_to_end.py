@@ -87,7 +87,7 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Histog
 
 
 def produce(settings: HistogramSettings) -> None:
-    """Everybody visits /index, some /news, and one /rare; amounts are 2 or 3."""
+    """Every user visits /index, some /news, and one /rare; amounts are 2 or 3."""
     producer = Producer({"bootstrap.servers": settings.kafka.bootstrap_servers, "log_level": 2})
     for url, users in USERS.items():
         for user in range(users):

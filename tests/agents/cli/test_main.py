@@ -4,12 +4,12 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import typer
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from susurrus.agents.cli import main as cli
 from susurrus.agents.cli.console import DEFECT, FAILED
@@ -49,6 +49,21 @@ def config(tmp_path: Path) -> Path:
 
 def one_line(text: str) -> str:
     return " ".join(re.sub("[│╭╮╰╯─]", " ", text).split())
+
+
+def outcome_of(function: Callable[[], None]) -> Result:
+    """Of a command that calls the function."""
+    app = typer.Typer(cls=cli.Guarded)
+    app.command()(function)
+    app.callback()(cli.main)
+    return runner.invoke(app, [function.__name__])
+
+
+def printed(*arguments: str, **environ: str) -> str:
+    """What a command that ends well prints."""
+    result = runner.invoke(cli.app, arguments, env=environ)
+    assert result.exit_code == 0, result.output
+    return one_line(result.output)
 
 
 class TestHelp:
@@ -101,10 +116,7 @@ class TestFailure:
         def fails() -> None:
             raise error
 
-        app = typer.Typer(cls=cli.Guarded)
-        app.command()(fails)
-        app.callback()(cli.main)
-        result = runner.invoke(app, ["fails"])
+        result = outcome_of(fails)
         assert result.exit_code == code
         assert words in one_line(result.stderr)
 
@@ -116,10 +128,7 @@ class TestFailure:
 
             AdminClient({**librdkafka(load_settings(config, {}).kafka), "log_level": 2}).list_topics(timeout=0.5)
 
-        app = typer.Typer(cls=cli.Guarded)
-        app.command()(unreachable)
-        app.callback()(cli.main)
-        result = runner.invoke(app, ["unreachable"])
+        result = outcome_of(unreachable)
         assert result.exit_code == FAILED
         assert "kafka.bootstrap_servers" in one_line(result.stderr)
 
@@ -137,9 +146,7 @@ class TestFailure:
 
 class TestConfig:
     def test_check_says_what_it_means(self, config: Path) -> None:
-        result = runner.invoke(cli.app, ["config", "check", str(config)])
-        assert result.exit_code == 0, result.output
-        text = one_line(result.output)
+        text = printed("config", "check", str(config))
         assert "4 triggers 6h apart" in text
         assert "t.page-views.histogram" in text
         assert "factor of at most e^6" in text
@@ -148,10 +155,8 @@ class TestConfig:
     @pytest.mark.parametrize("strategy", ["toeplitz", "weighted", "adaptive", "closing", "dp-sqlp"])
     def test_check_says_what_it_costs(self, config: Path, strategy: str) -> None:
         environ = {"SUSURRUS__PRIVACY__STRATEGY": strategy}
-        result = runner.invoke(cli.app, ["config", "check", str(config)], env=environ)
-        assert result.exit_code == 0, result.output
+        text = printed("config", "check", str(config), **environ)
         described = build_strategy(load_settings(config, environ).plan()).describe()
-        text = one_line(result.output)
         assert "appear from about" in text
         if strategy == "toeplitz":
             [values] = described["values"].values()
@@ -167,16 +172,14 @@ class TestConfig:
         if strategy in ("weighted", "adaptive", "closing"):
             return  # have nothing to weigh where all keys are declared
         declared = {**environ, "SUSURRUS__KEYS__DISCOVER": "false", "SUSURRUS__KEYS__DECLARED": '["a"]'}
-        text = one_line(runner.invoke(cli.app, ["config", "check", str(config)], env=declared).output)
+        text = printed("config", "check", str(config), **declared)
         assert "± " in text
         assert "appear from about" not in text
 
     def test_check_goes_on_without_the_passwords_and_says_so(self, config: Path) -> None:
         tls = '"security.protocol" = "SSL"\n"ssl.ca.location" = "/nowhere/ca.pem"\n"ssl.key.password" = { file = "/nowhere/p" }\n'
         config.write_text(config.read_text() + "[kafka.properties]\n" + tls)
-        result = runner.invoke(cli.app, ["config", "check", str(config)])
-        assert result.exit_code == 0, result.output
-        text = one_line(result.output)
+        text = printed("config", "check", str(config))
         assert 'not here: kafka.properties."ssl.key.password": cannot read file="/nowhere/p"' in text
         assert "not here: kafka.properties: TLS files cannot be loaded" in text
         assert runner.invoke(cli.app, ["topics", "check", "--config", str(config)]).exit_code == FAILED

@@ -1,9 +1,6 @@
 """The stream demonstration as people run it, its plot, and reading a stream back from its rows."""
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -12,21 +9,7 @@ import pytest
 from susurrus.agents.demo.meter import from_file, smart_meter
 from susurrus.agents.demo.stream import HEIGHT, plot
 from susurrus.mechanisms.errors import ConfigurationError
-
-
-def run_demo(tmp_path: Path, *options: str) -> str:
-    run = subprocess.run(
-        [sys.executable, "-m", "susurrus.agents.cli", "demo", "--stream", *options],
-        env={**os.environ, "TMPDIR": str(tmp_path), "COLUMNS": "100"},
-        capture_output=True,
-        text=True,
-        timeout=150,
-        check=False,
-        cwd=tmp_path,
-    )
-    assert run.returncode == 0, run.stdout + run.stderr
-    assert list(tmp_path.glob("susurrus-demo-*")) == []
-    return run.stdout
+from tests.agents.demo.running import run_demo
 
 
 def total(text: str) -> tuple[float, float, float]:
@@ -37,7 +20,7 @@ def total(text: str) -> tuple[float, float, float]:
 
 
 def test_the_demo_runs_from_end_to_end_and_leaves_nothing(tmp_path: Path) -> None:
-    text = run_demo(tmp_path)
+    text = run_demo(tmp_path, "--stream")
     private, margin, true = total(text)
     assert abs(private - true) < 3 * margin + 0.01 * true  # six standard errors, and what clipping leaves out
     assert margin < 0.05 * true
@@ -47,7 +30,9 @@ def test_the_demo_runs_from_end_to_end_and_leaves_nothing(tmp_path: Path) -> Non
 
 def test_a_file_of_ones_own(tmp_path: Path) -> None:
     np.savez(tmp_path / "mine.npz", values=np.random.default_rng(0).integers(1, 40, 9000))
-    private, margin, true = total(run_demo(tmp_path, "--data", "mine.npz", "--bound", "1000", "--epsilon", "4"))
+    private, margin, true = total(
+        run_demo(tmp_path, "--stream", "--data", "mine.npz", "--bound", "1000", "--epsilon", "4")
+    )
     assert abs(private - true) < 3 * margin + 0.02 * true
 
 

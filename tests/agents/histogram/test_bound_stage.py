@@ -1,5 +1,6 @@
 """bound against a loop over single records, under crashes, spills and every way of fetching."""
 
+import functools
 import math
 import random
 from collections import defaultdict
@@ -132,9 +133,14 @@ def block_of(events: list[Event]) -> bytes:
     )
 
 
+@functools.cache
+def source_of(value: bytes) -> int:
+    return by_user.decode(value).source
+
+
 def ticked(log: Sequence[bytes], source: int, interval: int, digest: bytes) -> bytes:
     """A source's tick behind the log."""
-    return tick_behind(log, source, interval, digest, source_of=lambda value: by_user.decode(value).source)
+    return tick_behind(log, source, interval, digest, source_of=source_of)
 
 
 def random_log(seed: int, digest: bytes, *, sizes: int = 12, users: int = 6) -> tuple[list[bytes], list[Event]]:
@@ -769,7 +775,7 @@ def test_a_last_interval_measures_who_came_whenever_that_was(at: int, tmp_path: 
     assert ticks(runner)[0][-1] == TRIGGERS - 1
 
 
-def test_windows_that_nobody_came_to_are_closed_one_by_one_and_measure_nothing(tmp_path: Path) -> None:
+def test_windows_without_records_are_closed_one_by_one_and_measure_nothing(tmp_path: Path) -> None:
     ours = services("closing")
     runner = run(ours, closed(ours, [], LAST_INTERVAL), tmp_path / "s")
     assert block_bytes(runner) == []
@@ -850,7 +856,7 @@ def test_a_number_means_one_key_of_one_window_for_ever(seed: int, tmp_path: Path
     assert following > len(meant)
 
 
-def test_keys_of_which_nothing_is_kept_leave_no_trace_until_somebody_else_brings_them(tmp_path: Path) -> None:
+def test_keys_of_which_nothing_is_kept_leave_no_trace_until_another_user_brings_them(tmp_path: Path) -> None:
     ours = services("closing", max_records_per_user=1, max_records_per_key=1)
     events: list[Event] = [
         (0, 0, 0, WINDOW, b'"full"', b'"kept"', 1),
@@ -879,7 +885,7 @@ def test_a_last_interval_waits_for_the_units_of_the_published_keys_and_measures_
     runner = Runner(Bound, ours, tmp_path / "s", BY_USER_PARTITION)
     runner.feed(log, len(log))
     runner.commit()
-    # Nobody came to the last interval, and it waits all the same; what lies before it is closed for release to go on.
+    # The last interval has no records, and it waits all the same; what lies before it is closed for release to go on.
     assert ticks(runner)[0] == [0, last - 1]
     waits = f"interval={last} waits for interval={needed} of release {{}}: see what status says of release"
     assert runner.stage.stall(0) == waits.format("0, 1, 2")

@@ -151,7 +151,7 @@ def test_producer_stamps_years_back_land_in_the_first_open_interval_and_close_no
     assert clock.closed == 41
 
 
-def test_producer_stamps_years_ahead_are_too_far_and_move_nobody_else() -> None:
+def test_producer_stamps_years_ahead_are_too_far_and_move_no_other_record() -> None:
     years = 20 * 365 * 86_400_000
     stamps = np.array([42_100, years, 42_200, 42_999])
     clock = clock_of("producer", closed=41)
@@ -273,7 +273,7 @@ def test_the_end_of_an_archive_closes_everything_before_until_and_no_wall_clock_
     assert clock.closed == LAST_REPLAY_INTERVAL
 
 
-def test_an_archive_must_say_where_it_ends_or_somebodys_last_record_would() -> None:
+def test_an_archive_must_say_where_it_ends_or_one_users_last_record_would() -> None:
     with pytest.raises(ConfigurationError, match=r"clock\.until: is missing"):
         configured("replay")
 
@@ -295,7 +295,7 @@ def test_stamps_beyond_until_close_no_interval_beyond_it() -> None:
         ("replay", LOG_APPEND_TIME, True, ""),
     ],
 )
-def test_a_clock_refuses_records_stamped_by_somebody_else(kind: str, stamped: int, accepted: bool, fits: str) -> None:
+def test_a_clock_refuses_records_stamped_by_the_other_side(kind: str, stamped: int, accepted: bool, fits: str) -> None:
     clock = clock_of(kind)
     if accepted:
         clock.check_type(stamped, offset=12, **PLACE)

@@ -142,10 +142,10 @@ def test_windows_and_offsets_are_forgotten_when_every_bound_has_closed_them() ->
     assert index_of().purge_before() == -1
 
 
-def test_what_a_purged_topic_still_holds_of_a_window_that_is_over_harms_nobody() -> None:
+def test_what_a_purged_topic_still_holds_of_a_window_that_is_over_changes_nothing() -> None:
     index = completed((4, {SECOND: [b"1"]}, {FIRST: 9, SECOND: 1}), (5, {}, {FIRST: 9, SECOND: 1}))
     assert index.known(SECOND, 5, [b"1"]).all()
-    assert not index.known(FIRST, 5, [b"1"]).any()  # over; nobody asks
+    assert not index.known(FIRST, 5, [b"1"]).any()  # over; no stage asks
 
 
 # ---- units: what `closing` tells of the published keys once in a window -------------------------------------------------

@@ -54,7 +54,7 @@ GRACE = 5_000
 
 
 class Growing(MemoryClients):
-    """A raw topic whose number of partitions the test sets; None: nobody answers."""
+    """A raw topic whose number of partitions the test sets; None: Kafka does not answer."""
 
     def __init__(self) -> None:
         super().__init__()

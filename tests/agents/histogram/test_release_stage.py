@@ -1,5 +1,6 @@
 """release against a step over every key at every trigger; what is published once is never published again."""
 
+import functools
 import json
 import math
 import random
@@ -90,7 +91,7 @@ def random_rows(seed: int, *, keys: int = 12) -> list[Row]:
 
 
 def random_lists(seed: int, *, keys: int = 14) -> Lists:
-    """Of keys with and without increments, and of some that nobody else names; all sums of small weights."""
+    """Of keys with and without increments, and of some that only the feedback names; all sums of small weights."""
     dice = random.Random(seed)
     lists: Lists = {}
     for _ in range(60):
@@ -103,6 +104,11 @@ def random_lists(seed: int, *, keys: int = 14) -> Lists:
 def lists_of(services: Services, seed: int) -> Lists:
     """Random ones where the strategy measures lists."""
     return {} if services.strategy.lists is None else random_lists(seed)
+
+
+@functools.cache
+def source_of(value: bytes) -> int:
+    return bounded.decode(value).partition
 
 
 def log_of(rows: list[Row], digest: bytes, seed: int = 0, last: int = LAST, lists: Lists | None = None) -> list[bytes]:
@@ -146,9 +152,7 @@ def log_of(rows: list[Row], digest: bytes, seed: int = 0, last: int = LAST, list
                 mine.append((source, interval, window, b"", 0, 0))
                 log.append(bounded.encode(block))
         if mine or dice.random() < 0.7 or interval == last:  # a partition without records may skip ticks
-            log.append(
-                tick_behind(log, source, interval, digest, source_of=lambda value: bounded.decode(value).partition)
-            )
+            log.append(tick_behind(log, source, interval, digest, source_of=source_of))
         intervals[source] += 1
     return log
 

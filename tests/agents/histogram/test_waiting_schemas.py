@@ -234,10 +234,10 @@ def test_a_schema_registered_in_time_is_found_and_one_that_never_comes_makes_bad
     assert certain > (0 if kind == "replay" else 20)
 
 
-def test_a_record_that_names_a_schema_too_early_spoils_nobody_elses(
+def test_a_record_that_names_a_schema_too_early_spoils_no_other_users(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ann writes a number that nobody has registered; a minute later Bob registers a schema, which gets it, and writes."""
+    """Ann writes a number that is not registered; a minute later Bob registers a schema, which gets it, and writes."""
     registered = WINDOW + MINUTE
     ann = Event(0, WINDOW, WINDOW, "ann", 7)
     bob = [Event(1 + n, registered + n * SECOND, registered + n * SECOND, "bob", 7) for n in range(10)]

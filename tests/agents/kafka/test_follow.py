@@ -75,7 +75,7 @@ def test_a_broker_that_stays_silent_is_an_error_and_not_a_hang(
     assert consumer.assigned is None
 
 
-def test_what_the_client_mends_by_itself_is_passed_over() -> None:
+def test_what_the_client_fixes_by_itself_is_passed_over() -> None:
     away = [event(KafkaError._TRANSPORT), event(KafkaError._ALL_BROKERS_DOWN)]
     assert offsets(Consumer([away, [record(3)], [end(4)]])) == [3]
 

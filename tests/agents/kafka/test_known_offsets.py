@@ -65,7 +65,7 @@ def test_an_instant_behind_the_last_record_is_the_end(monkeypatch: pytest.Monkey
         SimpleNamespace(error=None, offset=OFFSET_INVALID),
     ],
 )
-def test_an_instant_nobody_could_look_up_is_not_the_end(monkeypatch: pytest.MonkeyPatch, found: Any) -> None:
+def test_an_instant_that_no_look_up_found_is_not_the_end(monkeypatch: pytest.MonkeyPatch, found: Any) -> None:
     with pytest.raises(KafkaException):
         clients_with(monkeypatch, latest=9, found=found).offset_at("raw", 0, 5)
 

@@ -53,7 +53,7 @@ def test_a_main_thread_that_does_not_come_back_from_a_library_is_ended(number: s
     assert "not ended in time (worker.stop_timeout)" in said
 
 
-def test_an_end_in_which_a_library_lets_nobody_else_run_is_ended() -> None:
+def test_an_end_in_which_a_library_lets_no_other_thread_run_is_ended() -> None:
     code, _ = told_to_stop(
         """
 def end(*_):

@@ -143,7 +143,7 @@ def test_one_set_of_properties_opens_every_client(secure: tuple[str, Path], tmp_
 @pytest.mark.parametrize(
     "wrong",
     [{"sasl.password": "guess"}, {"ssl.ca.location": "probe"}],
-    ids=["a wrong password", "an authority nobody vouches for"],
+    ids=["a wrong password", "an unknown authority"],
 )
 def test_the_wrong_key_opens_none(secure: tuple[str, Path], tmp_path: Path, wrong: dict[str, str]) -> None:
     from aiokafka.errors import KafkaError

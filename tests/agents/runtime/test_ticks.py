@@ -19,7 +19,7 @@ Log = list[int | Tick]
 
 @st.composite
 def logs(draw: st.DrawFn) -> Log:
-    """A log as several sources write it, with a tick of everybody at its end."""
+    """A log as several sources write it, with a tick of every source at its end."""
     log: Log = []
     written = Counter[int]()
     for source in draw(st.lists(st.integers(0, SOURCES - 1), max_size=30)):

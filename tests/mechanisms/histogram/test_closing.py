@@ -356,7 +356,7 @@ def sums_of(lists: ListWeights, users: Sequence[Ints], unit: Ints) -> ListSums:
 
 
 def at_the_end(strategy: Any, lists: ListSums, *, declared: bool = False, name: str = "p") -> Step:
-    """The last trigger for keys never seen before, which nobody brings now: the stream has nothing to go by."""
+    """The last trigger for keys never seen before, which no user brings now: the stream has nothing to go by."""
     size = len(lists.unit)
     keys = [b"%d" % i for i in range(size)]
     step: Step = strategy.step(
@@ -401,7 +401,7 @@ class TestSelection:
 
     @pytest.mark.parametrize("minimum_users", [0, 1, 40])
     def test_never_with_the_gate_closed(self, minimum_users: int) -> None:
-        """However large the noise and the weight: what nobody else brought is not even drawn for."""
+        """However large the noise and the weight: what no other user brought is not even drawn for."""
         strategy = closing(epsilon=1.0, minimum_users=minimum_users)
         users = np.arange(2000) % (minimum_users + 1)
         step = at_the_end(strategy, on_unknown(users, np.full(2000, 10**6 * ONE)))
@@ -451,7 +451,7 @@ class TestSelection:
 # Privacy loss of all noisy vectors
 
 FAMOUS, OBSCURE = 15, 16
-"""Keys of the user that were declared, and that nobody else brings."""
+"""Keys of the user that were declared, and that no other user brings."""
 
 
 def privacy_loss(strategy: Any, *, present: bool, trials: int, rule: Rule) -> npt.NDArray[np.float64]:
@@ -552,7 +552,7 @@ class Scene:
         popular = generator.integers(-5, 5000, self.SIZE)
         self.unit = np.where(np.arange(self.SIZE) % 3 == 1, public_units(popular), 0)
         self.unit[1] = 1  # the least there is, and not none
-        # The last thirty keys nobody brings.
+        # The last thirty keys no user brings.
         lists = [generator.permutation(self.SIZE - 30)[: generator.integers(0, 25)] for _ in range(3000)]
         self.lists = sums_of(self.strategy.lists, lists, self.unit)
         users = np.bincount(np.concatenate(lists), minlength=self.SIZE)
@@ -645,18 +645,18 @@ class TestEstimates:
         assert errors[usual].min() < value.std[-1] * 0.8
         assert errors[1] == pytest.approx(math.sqrt(value.std[-1] ** 2 + 1 / 12))
 
-    def test_of_public_keys_that_nobody_brought_are_noise_all_the_same(self) -> None:
+    def test_of_public_keys_that_no_user_brought_are_noise_all_the_same(self) -> None:
         """Noise only where there are users would tell that there are."""
         scene = Scene()
         step, alone = scene.step(), scene.step(scene.stream())
-        nobody = scene.declared & (scene.unit > 0) & (scene.lists.public_weight == 0)
-        assert nobody.sum() >= 10
-        assert (step.estimates[nobody, 0] != alone.estimates[nobody, 0]).any()
-        assert len(set(step.estimates[nobody, 0].tolist())) > 1
+        untouched = scene.declared & (scene.unit > 0) & (scene.lists.public_weight == 0)
+        assert untouched.sum() >= 10
+        assert (step.estimates[untouched, 0] != alone.estimates[untouched, 0]).any()
+        assert len(set(step.estimates[untouched, 0].tolist())) > 1
 
     @pytest.mark.statistical
     def test_spread_as_their_standard_errors_say_around_the_truth(self) -> None:
-        """Keys of users with short lists: many alike, by unit, some brought by nobody."""
+        """Keys of users with short lists: many alike, by unit, some brought by no user."""
         strategy, each = closing((VISITS, PAID), epsilon=1.0, triggers=4), 4000
         unit = np.repeat([0, *public_units(np.array([0, 700, 200_000])).tolist()], each)
         truth = np.tile([0, 1, 60, 5000], each)

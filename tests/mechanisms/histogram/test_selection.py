@@ -1,4 +1,4 @@
-"""How often a key nobody else brought is named: at most beta per key over the whole window, and what breaks that.
+"""How often a key that no other user brought is named: at most beta per key over the whole window, and what breaks that.
 
 beta is made large enough to be measured. A boundary key has one user more than the gate demands, placed where it
 hurts most. Each broken variant must exceed beta clearly, so the tests can fail.

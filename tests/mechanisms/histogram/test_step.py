@@ -46,27 +46,20 @@ PLANS = {
     "weighted, gate": plan_of(
         strategy="weighted", triggers=12, epsilon=7.0, delta=0.02, columns=(USERS,), max_records=3, minimum_users=3
     ),
-    "adaptive": plan_of(
-        strategy="adaptive",
-        triggers=12,
-        epsilon=8.0,
-        delta=0.02,
-        columns=(VISITS, BYTES),
-        max_records=5,
-        ranked_keys=3,
-        minimum_users=1,
-    ),
-    "closing": plan_of(
-        strategy="closing",
-        triggers=12,
-        epsilon=8.0,
-        delta=0.02,
-        columns=(VISITS, BYTES),
-        max_records=5,
-        ranked_keys=3,
-        minimum_users=1,
-        keys=4,
-    ),
+    **{
+        strategy: plan_of(
+            strategy=strategy,
+            triggers=12,
+            epsilon=8.0,
+            delta=0.02,
+            columns=(VISITS, BYTES),
+            max_records=5,
+            ranked_keys=3,
+            minimum_users=1,
+            **own,
+        )
+        for strategy, own in (("adaptive", {}), ("closing", {"keys": 4}))
+    },
 }
 SEED = 11
 

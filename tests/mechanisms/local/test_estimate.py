@@ -10,14 +10,8 @@ from hypothesis import strategies as st
 from susurrus.mechanisms.kalman import IntervalBank, filter_ranges
 from susurrus.mechanisms.local.estimate import Estimate, Totals, combine, estimate
 from susurrus.mechanisms.local.hybrid import Hybrid
-from susurrus.mechanisms.local.randomness import Words
 from susurrus.mechanisms.local.window import GRID
-from tests.samples import samples
-
-
-def seeded(seed: int) -> Words:
-    rng = np.random.default_rng(seed)
-    return lambda n: rng.integers(0, 2**64, n, dtype=np.uint64)
+from tests.samples import samples, seeded
 
 
 @given(st.lists(st.integers(0, GRID + 1), max_size=40), st.integers(0, 40))
@@ -69,10 +63,8 @@ def test_standard_errors_cover(alpha: float, slack: float) -> None:
 def test_the_error_of_few_reports_is_no_smaller_than_it_is(epsilon: float, reports: int, alpha: float) -> None:
     """The mean of a single bit is 0 or 1, where the next bit would seem to be sure."""
     hybrid = Hybrid(epsilon, alpha)
-    found = [
-        estimate(Totals.of(hybrid.randomise(np.full(reports, 0.3), seeded(k))), 1.0, hybrid)
-        for k in range(samples(3_000))
-    ]
+    codes = hybrid.randomise(np.full(reports * samples(1_000), 0.3), seeded(1)).reshape(-1, reports)
+    found = [estimate(Totals.of(interval), 1.0, hybrid) for interval in codes]
     true = float(np.mean([(e.sum - 0.3 * reports) ** 2 for e in found]))
     assert true < 1.1 * float(np.mean([e.variance for e in found]))
 

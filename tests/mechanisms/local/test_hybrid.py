@@ -16,14 +16,9 @@ from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.mechanisms.local.hybrid import EPSILON_STAR, Hybrid, StochasticRounding, hybrid_alpha
 from susurrus.mechanisms.local.randomness import WORD, Words
 from susurrus.mechanisms.local.window import GRID
-from tests.samples import samples
+from tests.samples import samples, seeded
 
 EPSILONS = (0.05, 0.2, 0.61, 1.0, 2.0, 6.0)
-
-
-def seeded(seed: int) -> Words:
-    rng = np.random.default_rng(seed)
-    return lambda n: rng.integers(0, 2**64, n, dtype=np.uint64)
 
 
 def probability(rounding: StochasticRounding, index: int) -> Fraction:
@@ -159,7 +154,7 @@ class TestLeak:
     @pytest.mark.statistical
     @pytest.mark.parametrize(("mechanism", "leaks"), [("ours", False), ("rescaling", True)])
     def test_the_last_users_own_ratio(self, mechanism: str, leaks: bool) -> None:
-        """Audit: the mean of everybody's outputs identifies the last user's value beyond e^epsilon."""
+        """Audit: the mean of all users' outputs identifies the last user's value beyond e^epsilon."""
         epsilon, n, rounds = 1.0, 2000, samples(400)
 
         def means(last: float, seed: int) -> npt.NDArray[np.float64]:

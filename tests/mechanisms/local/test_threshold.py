@@ -7,7 +7,6 @@ import pytest
 
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.mechanisms.local.hybrid import Hybrid, hybrid_alpha
-from susurrus.mechanisms.local.randomness import Words
 from susurrus.mechanisms.local.shape import fit_distribution
 from susurrus.mechanisms.local.threshold import (
     Distribution,
@@ -16,12 +15,7 @@ from susurrus.mechanisms.local.threshold import (
     round_up,
 )
 from susurrus.mechanisms.local.wave import SquareWave
-from tests.samples import samples
-
-
-def seeded(seed: int) -> Words:
-    rng = np.random.default_rng(seed)
-    return lambda n: rng.integers(0, 2**64, n, dtype=np.uint64)
+from tests.samples import samples, seeded
 
 
 def histogram(values: np.ndarray, bound: float, buckets: int = 400) -> Distribution:

@@ -10,18 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from susurrus.mechanisms.errors import ConfigurationError
-from susurrus.mechanisms.local.randomness import Words
 from susurrus.mechanisms.local.reconstruction import Transition, maximise, smooth
 from susurrus.mechanisms.local.wave import SquareWave, half_width, place, unplace
 from susurrus.mechanisms.local.window import GRID
-from tests.samples import samples
+from tests.samples import samples, seeded
 
 Floats = npt.NDArray[np.float64]
-
-
-def seeded(seed: int) -> Words:
-    rng = np.random.default_rng(seed)
-    return lambda n: rng.integers(0, 2**64, n, dtype=np.uint64)
 
 
 @pytest.mark.parametrize("epsilon", [0.001, 0.0099, 0.0101, 0.2, 1.0, 5.0])

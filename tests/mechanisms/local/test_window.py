@@ -12,16 +12,12 @@ from scipy.stats import chi2
 
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.mechanisms.local.hybrid import piecewise
-from susurrus.mechanisms.local.randomness import Words, secure_words, uniform_below, uniform_below_one
+from susurrus.mechanisms.local.randomness import secure_words, uniform_below, uniform_below_one
 from susurrus.mechanisms.local.wave import SquareWave
 from susurrus.mechanisms.local.window import GRID, Window
+from tests.samples import seeded
 
 EPSILONS = (0.01, 0.2, 0.61, 1.0, 2.0, 8.0)
-
-
-def seeded(seed: int) -> Words:
-    rng = np.random.default_rng(seed)
-    return lambda n: rng.integers(0, 2**64, n, dtype=np.uint64)
 
 
 def distribution(window: Window) -> list[list[Fraction]]:

@@ -10,6 +10,7 @@ from susurrus.mechanisms.stream.range_sums import ReleasedStream
 from susurrus.mechanisms.stream.releases import Releases
 from susurrus.mechanisms.stream.smoothers import Smoother, guess_weights, guesses
 from susurrus.mechanisms.stream.tops import StreamState, Tops
+from tests.samples import samples
 
 SETTINGS = {"bound": 100, "epsilon": 0.5, "holdout": 64, "range_limit": 4096, "fanout": 4, "smoothing": 1}
 MECHANISMS = {"default": Tops.of(**SETTINGS), "paper": Tops.of(**SETTINGS, adaptive=False)}
@@ -131,7 +132,7 @@ class TestErrorBars:
     def test_filtered_sums(self):
         first, last = np.array([0, 128, 400, 1024]), np.array([64, 640, 1600, 2048])
         ratios, gains = [], []
-        for released, truth, columns in self.collected(MECHANISMS["default"], 40):
+        for released, truth, columns in self.collected(MECHANISMS["default"], samples(12)):
             estimate, error = released.filtered(first, last)
             exact = np.array([truth[a:b].sum() for a, b in zip(first, last, strict=True)])
             ratios.append((estimate - exact) / error)
