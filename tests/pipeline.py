@@ -322,7 +322,10 @@ def archive_topic(broker: Broker, partitions: int) -> str:
 def produce(broker: Broker, topic: str, records: Iterable[tuple[int, bytes | None, int | None]]) -> int:
     """(partition, value, time stamp in ms or None) each; returns how many."""
     # Idempotent for the order: a retry to a topic this young may otherwise overtake, and an archive must be sorted.
-    producer = broker.producer(linger_ms=5, compression_type="lz4", queue_buffering_max_messages=1_000_000)
+    # Small batches: a fetch has at least one, and a worker that dies at its second commit must leave work to the next one.
+    producer = broker.producer(
+        linger_ms=5, compression_type="lz4", queue_buffering_max_messages=1_000_000, batch_num_messages=1_000
+    )
     count = 0
     for partition, value, stamp in records:
         fields = {} if stamp is None else {"timestamp": stamp}
