@@ -6,7 +6,7 @@ disjoint values.
 """
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 from scipy.linalg import solve_triangular
@@ -84,23 +84,10 @@ class Allocation:
             for layer in range(block_layer(self.base))
         )
 
-    @cached_property
+    @property
     def block_costs(self) -> Floats:
         """float64[menu, models]: mean posterior variance of 48 fixed ranges over four trees."""
-        blocks = _TREES * block_noise(self.base).blocks
-        ends = np.sort(np.random.Generator(np.random.PCG64(0)).uniform(0, blocks, (_QUERIES, 2)), axis=1)
-        index = np.arange(blocks)
-        weights = np.clip(ends[:, 1:] - index, 0, 1) - np.clip(ends[:, :1] - index, 0, 1)
-        costs = np.empty((len(self.menu), self.models.count))
-        for model in range(self.models.count):
-            S = self.models.covariance(model, blocks)
-            prior = np.einsum("qi,ij,qj->q", weights, S, weights, optimize=True)
-            for entry, hierarchy in enumerate(self.menu):
-                noise = np.kron(np.eye(_TREES), block_noise(hierarchy).matrix())
-                L = np.linalg.cholesky(S + noise)
-                projected = solve_triangular(L, S @ weights.T, lower=True, check_finite=False)
-                costs[entry, model] = (prior - (projected**2).sum(axis=0)).mean()
-        return costs
+        return _block_costs(self)
 
     @cached_property
     def deviation_costs(self) -> list[Floats]:
@@ -118,3 +105,24 @@ class Allocation:
         for costs, p in zip(self.deviation_costs, deviation_weights, strict=True):
             cost = cost + costs @ p
         return int(np.argmin(cost))
+
+
+@lru_cache(maxsize=16)
+def _block_costs(allocation: Allocation) -> Floats:
+    """A function of public parameters. It takes a second, and every task of a worker has the same ones."""
+    hierarchies, models = allocation.menu, allocation.models
+    blocks = _TREES * block_noise(allocation.base).blocks
+    ends = np.sort(np.random.Generator(np.random.PCG64(0)).uniform(0, blocks, (_QUERIES, 2)), axis=1)
+    index = np.arange(blocks)
+    weights = np.clip(ends[:, 1:] - index, 0, 1) - np.clip(ends[:, :1] - index, 0, 1)
+    costs = np.empty((len(hierarchies), models.count))
+    for model in range(models.count):
+        S = models.covariance(model, blocks)
+        prior = np.einsum("qi,ij,qj->q", weights, S, weights, optimize=True)
+        for entry, hierarchy in enumerate(hierarchies):
+            noise = np.kron(np.eye(_TREES), block_noise(hierarchy).matrix())
+            L = np.linalg.cholesky(S + noise)
+            projected = solve_triangular(L, S @ weights.T, lower=True, check_finite=False)
+            costs[entry, model] = (prior - (projected**2).sum(axis=0)).mean()
+    costs.flags.writeable = False
+    return costs

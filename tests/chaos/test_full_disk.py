@@ -95,7 +95,7 @@ def test_a_full_disk_ends_its_worker_and_the_other_publishes_the_same_bytes(
         assert pipeline.public() == loaded_undisturbed
 
 
-def test_why_a_worker_gave_up_is_in_the_status_while_nobody_has_its_partitions(
+def test_why_a_worker_gave_up_is_in_the_status_while_no_worker_has_its_partitions(
     kafka: Broker, raw: str, tmp_path: Path
 ) -> None:
     """The limit of file sizes needs no root; a file that would exceed it cannot be written (EFBIG)."""

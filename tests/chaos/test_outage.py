@@ -17,7 +17,7 @@ AWAY_SECONDS = 40.0
 
 
 @pytest.mark.parametrize("outage", ["killed", "paused"])
-def test_an_outage_of_kafka_changes_no_byte_and_needs_nobody(
+def test_an_outage_of_kafka_changes_no_byte_and_needs_no_operator(
     lone_broker: Broker, lone_raw: str, undisturbed: Public, tmp_path: Path, outage: str
 ) -> None:
     with Pipeline(lone_broker, tmp_path, lone_raw, {"worker": {"fetch_bytes": 65_536}}) as pipeline:

@@ -255,7 +255,7 @@ def test_a_copy_from_before_the_beginning_founds_nothing_and_what_its_charges_ha
     assert charged(pipeline) == [(epoch, pipeline.settings.window.origin) for epoch in (old, epoch_of(pipeline))]
 
 
-def test_an_older_copy_of_routes_changelog_alone_counts_nobody_twice(life: Life) -> None:
+def test_an_older_copy_of_routes_changelog_alone_counts_no_user_twice(life: Life) -> None:
     pipeline = life.pipeline
     before = life.run_and_put_back(only="route-changelog")
     life.start()

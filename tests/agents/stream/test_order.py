@@ -1,6 +1,5 @@
 """Rows of different streams lie between each other as the raw log has their events, however the log was fetched."""
 
-import functools
 import json
 import random
 from pathlib import Path
@@ -12,7 +11,6 @@ import pytest
 
 from susurrus.agents.runtime.services import Services
 from susurrus.agents.stream.stage import Stream
-from susurrus.mechanisms.stream.allocation import Allocation
 from susurrus.topics import private_stream
 from tests.agents.released import WINDOW, settings
 from tests.agents.stages import SECRET, MemoryClients, MemoryLedger, Runner
@@ -70,10 +68,7 @@ def rows(method: str, directory: Path, fetches: int | None) -> list[tuple[bytes 
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_the_order_of_rows_is_the_raw_logs(method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # A table of the configuration alone, which every owner of the task works out again: once is enough here.
-    table = functools.cache(Allocation.block_costs.func)
-    monkeypatch.setattr(Allocation, "block_costs", property(table))
+def test_the_order_of_rows_is_the_raw_logs(method: str, tmp_path: Path) -> None:
     whole = rows(method, tmp_path / "whole", None)
     stamps = [stamp or 0 for _, _, stamp in whole]
     assert stamps == sorted(stamps)

@@ -105,14 +105,7 @@ class TestFit:
             "uniform": (rng.uniform(0, 100, n), 100.0),
         }[case]
 
-    # Seconds for each case; these two are the smoothest, and the one with a point mass.
-    @pytest.mark.parametrize(
-        "case",
-        [
-            case if case in ("exponential", "zeros") else pytest.param(case, marks=pytest.mark.campaign)
-            for case in CASES
-        ],
-    )
+    @pytest.mark.parametrize("case", CASES)
     @pytest.mark.parametrize(("epsilon", "factor"), [(0.6, 4.0), (2.0, 2.5)])
     def test_the_threshold_costs_little_over_the_best_one(self, case: str, epsilon: float, factor: float) -> None:
         """Expected error under the TRUE distribution of the chosen (theta, alpha), against the true optimum."""
