@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -21,6 +22,8 @@ log = logging.getLogger(__name__)
 
 _LOGGER = ClientLog(log)
 _STALE = (KafkaError.FENCED_LEADER_EPOCH, KafkaError.UNKNOWN_LEADER_EPOCH, KafkaError.NOT_LEADER_FOR_PARTITION)
+"""After a broker's restart, and while a new partition is not yet known to all brokers."""
+_STALE_SECONDS = 5.0
 
 
 class Record(NamedTuple):
@@ -191,18 +194,22 @@ class Clients:
         return self._offsets(places, OffsetSpec.latest())[0]
 
     def _offsets(self, places: Sequence[TopicPartition], *specs: OffsetSpec) -> list[dict[TopicPartition, Offset]]:
-        admin = self.admin()
-        asked = [admin.list_offsets(dict.fromkeys(places, spec), request_timeout=REQUEST_SECONDS) for spec in specs]
-        try:
-            return [
-                {place: Offset(known_offset(futures[place].result().offset)) for place in places} for futures in asked
-            ]
-        except KafkaException as error:
-            if error.args[0].code() in _STALE:
+        """Asks again for some seconds while brokers and client disagree about who leads. Raises KafkaException."""
+        deadline = time.monotonic() + _STALE_SECONDS
+        while True:
+            admin = self.admin()
+            asked = [admin.list_offsets(dict.fromkeys(places, spec), request_timeout=REQUEST_SECONDS) for spec in specs]
+            try:
+                return [{p: Offset(known_offset(futures[p].result().offset)) for p in places} for futures in asked]
+            except KafkaException as error:
+                if error.args[0].code() not in _STALE:
+                    raise
                 # The client would go on asking with the leader epoch from before the broker's restart. A new one asks anew.
                 with self._lock:
                     self._admin = None
-            raise
+                if time.monotonic() > deadline:
+                    raise
+            time.sleep(0.2)
 
     def _embedded_watermarks(self, place: TopicPartition) -> tuple[Offset, Offset]:
         with self._lock:

@@ -74,3 +74,31 @@ def test_a_placeholder_is_no_offset() -> None:
     assert known_offset(0) == 0
     with pytest.raises(KafkaException):
         known_offset(OFFSET_INVALID)
+
+
+class StaleAdmin(StubAdmin):
+    """Does not know the leader."""
+
+    def list_offsets(self, specs: dict[TopicPartition, Any], **options: Any) -> dict[TopicPartition, Any]:
+        futures = super().list_offsets(specs)
+        for place in futures:
+            futures[place] = Future[Any]()
+            futures[place].set_exception(KafkaException(KafkaError(KafkaError.UNKNOWN_LEADER_EPOCH)))
+        return futures
+
+
+def test_another_client_asks_again_while_brokers_disagree_about_the_leader(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seen just after a topic had grown: an operator's `susurrus status` must not fail with that."""
+    clients = Clients({"bootstrap.servers": "127.0.0.1:1"}, application="web")
+    made = iter([StaleAdmin(0, 0), StaleAdmin(0, 0), StubAdmin(3, 9)])
+    monkeypatch.setattr("susurrus.agents.kafka.clients.AdminClient", lambda *_, **__: next(made))
+    assert clients.watermarks("raw", 0) == (3, 9)
+    assert list(made) == []
+
+
+def test_brokers_that_do_not_agree_soon_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("susurrus.agents.kafka.clients._STALE_SECONDS", 0.5)
+    monkeypatch.setattr("susurrus.agents.kafka.clients.AdminClient", lambda *_, **__: StaleAdmin(0, 0))
+    with pytest.raises(KafkaException) as raised:
+        Clients({"bootstrap.servers": "127.0.0.1:1"}, application="web").watermarks("raw", 0)
+    assert raised.value.args[0].code() == KafkaError.UNKNOWN_LEADER_EPOCH
