@@ -3,7 +3,6 @@
 import contextlib
 import logging
 import threading
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -14,7 +13,7 @@ from susurrus.agents.config.kafka_properties import librdkafka
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.kafka.follow import read_to_end
 from susurrus.agents.kafka.offset import Offset
-from susurrus.agents.kafka.requests import REQUEST_SECONDS, known_offset, no_topic
+from susurrus.agents.kafka.requests import REQUEST_SECONDS, ask_again, known_offset, no_topic
 from susurrus.agents.logs import SILENT, ClientLog
 from susurrus.mechanisms.errors import ConfigurationError
 
@@ -195,21 +194,20 @@ class Clients:
 
     def _offsets(self, places: Sequence[TopicPartition], *specs: OffsetSpec) -> list[dict[TopicPartition, Offset]]:
         """Asks again for some seconds while brokers and client disagree about who leads. Raises KafkaException."""
-        deadline = time.monotonic() + _STALE_SECONDS
-        while True:
+
+        def ask() -> list[dict[TopicPartition, Offset]]:
             admin = self.admin()
             asked = [admin.list_offsets(dict.fromkeys(places, spec), request_timeout=REQUEST_SECONDS) for spec in specs]
             try:
                 return [{p: Offset(known_offset(futures[p].result().offset)) for p in places} for futures in asked]
             except KafkaException as error:
-                if error.args[0].code() not in _STALE:
-                    raise
-                # The client would go on asking with the leader epoch from before the broker's restart. A new one asks anew.
-                with self._lock:
-                    self._admin = None
-                if time.monotonic() > deadline:
-                    raise
-            time.sleep(0.2)
+                if error.args[0].code() in _STALE:
+                    # This client would go on asking with the leader epoch from before the broker's restart. A new one asks anew.
+                    with self._lock:
+                        self._admin = None
+                raise
+
+        return ask_again(ask, _STALE, _STALE_SECONDS)
 
     def _embedded_watermarks(self, place: TopicPartition) -> tuple[Offset, Offset]:
         with self._lock:

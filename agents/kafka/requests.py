@@ -1,6 +1,8 @@
 """Requests to Kafka whose answers need care: what an error means, and which answers are none."""
 
 import time
+from collections.abc import Callable, Collection
+from typing import TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, ConsumerGroupDescription
@@ -8,9 +10,12 @@ from confluent_kafka.admin import AdminClient, ConsumerGroupDescription
 from susurrus.mechanisms.errors import RetryableRefusal
 
 REQUEST_SECONDS = 30.0
+_PAUSE_SECONDS = 0.2
 _COORDINATOR_MOVES = (
     KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.COORDINATOR_LOAD_IN_PROGRESS
 )  # fmt: skip
+
+Answer = TypeVar("Answer")
 
 
 def no_topic(*topics: str) -> RetryableRefusal:
@@ -34,6 +39,18 @@ def known_offset(offset: int) -> int:
     return offset
 
 
+def ask_again(ask: Callable[[], Answer], while_codes: Collection[int], seconds: float) -> Answer:
+    """What ``ask`` returns. It is called again for so many seconds while it raises a KafkaException with one of these codes."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            return ask()
+        except KafkaException as error:
+            if error.args[0].code() not in while_codes or time.monotonic() > deadline:
+                raise
+        time.sleep(_PAUSE_SECONDS)
+
+
 def group_of(
     admin: AdminClient, group: str, *, seconds: float = REQUEST_SECONDS, rights: bool = False
 ) -> ConsumerGroupDescription | None:
@@ -41,18 +58,17 @@ def group_of(
 
     Asks again for ``seconds`` while a coordinator starts or moves. Raises KafkaException for any other answer, or none.
     """
-    deadline = time.monotonic() + seconds
-    while True:
+
+    def ask() -> ConsumerGroupDescription:
         asked = admin.describe_consumer_groups([group], include_authorized_operations=rights, request_timeout=seconds)
-        try:
-            return asked[group].result()
-        except KafkaException as error:
-            code = error.args[0].code()
-            if code == KafkaError.GROUP_ID_NOT_FOUND:
-                return None
-            if code not in _COORDINATOR_MOVES or time.monotonic() > deadline:
-                raise
-        time.sleep(0.2)
+        return asked[group].result()
+
+    try:
+        return ask_again(ask, _COORDINATOR_MOVES, seconds)
+    except KafkaException as error:
+        if error.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND:
+            return None
+        raise
 
 
 def deliver(producer: Producer, seconds: float) -> int:
