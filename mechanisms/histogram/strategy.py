@@ -33,6 +33,9 @@ class Need(Enum):
     """Bounding must know which keys are public: `Bounding.lag` is set."""
     USER_LISTS = "user lists"
     """The users' lists are measured at the last trigger: `Strategy.lists` is set. Needs the published keys, too."""
+    POOLED_ROWS = "pooled rows"
+    """The rows first published at the last trigger are calibrated with all of their kind, from all partitions: `Step.new_rows`
+    go through `Strategy.calibrate` before they are published."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +52,18 @@ class Increments:
     weight: npt.NDArray[np.int64]
     sums: npt.NDArray[np.int64]
     lists: ListSums | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewRows:
+    """Rows of a step whose keys are first published at the last trigger.
+
+    index     intp[f]      their keys' places in the step, ascending
+    evidence  int64[f, e]  what `Strategy.calibrate` needs of each, published keys' rows of the private release and no more
+    """
+
+    index: npt.NDArray[np.intp]
+    evidence: npt.NDArray[np.int64]
 
 
 class KeyStates(Protocol):
@@ -79,6 +94,8 @@ class Step(Generic[States]):
     published   bool[k]
     estimates   int64[k, columns]    grid units; zero where not published
     std_errors  float64[k, columns]  of the estimates after rounding, grid units
+    direct      (estimates, std_errors) of the stream alone, where the ones above use more than that; else None
+    new_rows    at the last trigger of a strategy with `Need.POOLED_ROWS`, else None
     """
 
     states: States
@@ -87,6 +104,8 @@ class Step(Generic[States]):
     published: npt.NDArray[np.bool_]
     estimates: npt.NDArray[np.int64]
     std_errors: npt.NDArray[np.float64]
+    direct: tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]] | None = None
+    new_rows: NewRows | None = None
 
 
 class Strategy(ABC, Generic[States]):
@@ -138,6 +157,19 @@ class Strategy(ABC, Generic[States]):
         declared: npt.NDArray[np.bool_],
     ) -> Step[States]:
         """One trigger (1..T) of one chunk. Every key that is touched, due or published belongs in exactly one chunk."""
+
+    def calibrate(
+        self,
+        estimates: npt.NDArray[np.int64],
+        std_errors: npt.NDArray[np.float64],
+        evidence: npt.NDArray[np.int64],
+        pooled: npt.NDArray[np.int64],
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
+        """(estimates, std_errors) of new rows, [f, columns] each, given those of the step and the rows' evidence int64[f, e].
+
+        pooled: int64[n, e], the evidence of all new rows of the window, of all partitions, in any order.
+        """
+        raise NotImplementedError(f"strategy={self.name} does not need pooled rows")
 
     @abstractmethod
     def describe(self) -> dict[str, Any]:
