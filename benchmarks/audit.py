@@ -157,7 +157,8 @@ def runs(
 
     if "mechanism" in through:
         for case in cases(strategies):
-            yield case[1], partial(audit, *case, trials=whole, seed=seed)
+            size = min(whole, SCENARIOS[case[1]].trials or whole)
+            yield case[1], partial(audit, *case, trials=size, seed=seed)
     if "pipeline" in through:
         playing = tuple(strategy for strategy in PIPELINE_STRATEGIES if strategy in strategies)
         for case in cases(playing, pipeline=True):

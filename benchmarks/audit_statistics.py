@@ -46,31 +46,39 @@ class Sample(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outputs:
-    """What readers see in N trials: published bool[N, keys, T]; estimates float64[N, keys, T], 0 if unpublished."""
+    """What readers see in N trials: published bool[N, keys, T]; estimates float64[N, keys, T], 0 if unpublished.
+
+    plain: float64[N, keys], the plain estimates beside those of T, where rows have both.
+    """
 
     published: npt.NDArray[np.bool_]
     estimates: npt.NDArray[np.float64]
+    plain: npt.NDArray[np.float64] | None = None
 
     def features(self) -> npt.NDArray[np.float64]:
-        """float64[N, 2 * keys * T]."""
+        """float64[N, 2 * keys * T], and the plain estimates."""
         size = len(self.published)
-        return np.concatenate(
-            [self.estimates.reshape(size, -1), self.published.reshape(size, -1).astype(np.float64)], axis=1
-        )
+        seen = [self.estimates.reshape(size, -1), self.published.reshape(size, -1).astype(np.float64)]
+        return np.concatenate(seen if self.plain is None else [*seen, self.plain], axis=1)
 
     def flags(self) -> npt.NDArray[np.bool_]:
-        """bool[N, 1 + T]: something was ever published; something appeared for the first time at trigger t."""
+        """bool[N, 1 + T]: something was ever published; something appeared for the first time at trigger t.
+
+        One more where rows have a plain estimate: some estimate differs from it.
+        """
         before = np.zeros_like(self.published)
         before[:, :, 1:] = np.maximum.accumulate(self.published, axis=2)[:, :, :-1]
-        return np.concatenate(
-            [self.published.any(axis=(1, 2))[:, None], (self.published & ~before).any(axis=1)], axis=1
-        )
+        seen = [self.published.any(axis=(1, 2))[:, None], (self.published & ~before).any(axis=1)]
+        if self.plain is not None:
+            seen.append((self.plain != self.estimates[:, :, -1]).any(axis=1)[:, None])
+        return np.concatenate(seen, axis=1)
 
     def names(self) -> list[str]:
         """What the flags say."""
         return [
             "something published",
             *(f"something new at trigger {t}" for t in range(1, self.published.shape[2] + 1)),
+            *(["not all estimates are plain"] if self.plain is not None else []),
         ]
 
 
