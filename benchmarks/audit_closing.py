@@ -56,9 +56,9 @@ def long_list(present: bool, *, others: int, keys: int, halves: bool) -> Input:
     return make(rows + [(0, key, 1 + (halves and 2 * key >= keys)) for key in range(keys) if present])
 
 
-def alone(present: bool, *, keys: int) -> Input:
+def alone(present: bool, *, keys: int, trigger: int) -> Input:
     """The user brings keys that nobody else has."""
-    return make([(0, key, 1) for key in range(keys)] if present else [])
+    return make([(0, key, trigger) for key in range(keys)] if present else [])
 
 
 def hidden(present: bool, *, others: int, keys: int, before: int, behind: int) -> Input:
@@ -92,21 +92,24 @@ def pairs(present: bool, *, others: int) -> Input:
 
 AT_THE_END = {"columns": USERS, "max_records": 4, "public_share": 0.01}
 """Of scenarios about the test at the last trigger."""
-LENGTH = 40
+LENGTH = 80
 HIDDEN_KEYS = 4
 
 SCENARIOS: dict[str, Scenario] = {
     "long list": Scenario(
         what="a user with many keys that the last trigger finds",
         keys=6,
-        users=1 + 6 * 10,
-        build=partial(long_list, others=10, keys=6, halves=True),
+        users=1 + 6 * 4,
+        build=partial(long_list, others=4, keys=6, halves=True),
         plan={
             "epsilon": 2.0,
             "triggers": 2,
             "columns": USERS,
             "max_records": 6,
             "gaussian_delta_fraction": 0.95,
+            "ranked_keys": 6,
+            "keys": 6,
+            "filter_weight": 0.0,
             "discovery_share": 0.02,
             "unknown_share": 0.95,
             "public_share": 0.01,
@@ -116,17 +119,17 @@ SCENARIOS: dict[str, Scenario] = {
     ),
     "long list, all public": Scenario(
         what="a user with many public keys, counted when they come and once more at the last trigger",
-        keys=12,
+        keys=24,
         users=1,
-        build=partial(long_list, others=0, keys=12, halves=False),
+        build=partial(long_list, others=0, keys=24, halves=False),
         plan={
-            "epsilon": 1.0,
+            "epsilon": 2.0,
             "triggers": 2,
             "columns": USERS,
-            "max_records": 12,
+            "max_records": 24,
             "gaussian_delta_fraction": 0.95,
-            "discovery_share": 0.01,
-            "unknown_share": 0.01,
+            "discovery_share": 0.005,
+            "unknown_share": 0.005,
             "public_share": 0.9,
         },
         declared=True,
@@ -137,16 +140,16 @@ SCENARIOS: dict[str, Scenario] = {
         what="a key that nobody else has, tested with what the stream knows of it",
         keys=1,
         users=1,
-        build=partial(alone, keys=1),
+        build=partial(alone, keys=1, trigger=1),
         plan={
             **AT_THE_END,
-            "epsilon": 3.0,
+            "epsilon": 2.5,
             "triggers": 2,
             "ranked_keys": 1,
             "keys": 1,
-            "filter_weight": 3.0,
-            "discovery_share": 0.68,
-            "unknown_share": 0.3,
+            "filter_weight": 10.0,
+            "discovery_share": 0.88,
+            "unknown_share": 0.1,
         },
         only=("closing",),
         exposes=("filter without height", "filter without noise"),
@@ -155,16 +158,17 @@ SCENARIOS: dict[str, Scenario] = {
         what="a user with many keys that nobody else has, of which one counts",
         keys=LENGTH,
         users=1,
-        build=partial(alone, keys=LENGTH),
+        build=partial(alone, keys=LENGTH, trigger=8),
         plan={
             **AT_THE_END,
-            "epsilon": 1.0,
-            "triggers": 4,
+            "epsilon": 0.5,
+            "triggers": 8,
+            "max_records": LENGTH,
             "ranked_keys": 1,
             "keys": 1,
-            "filter_weight": 1.0,
-            "discovery_share": 0.49,
-            "unknown_share": 0.49,
+            "filter_weight": 3.0,
+            "discovery_share": 0.6,
+            "unknown_share": 0.35,
         },
         only=("closing",),
         exposes=("list cut by hope", "no gate at the end", "gate before the cut"),
@@ -172,16 +176,16 @@ SCENARIOS: dict[str, Scenario] = {
     "keys that others bring first": Scenario(
         what="keys that others rank, and that are not the last ones of their lists",
         keys=HIDDEN_KEYS * (1 + HIDDEN_KEYS),
-        users=1 + HIDDEN_KEYS * 8,
-        build=partial(hidden, others=8, keys=HIDDEN_KEYS, before=0, behind=HIDDEN_KEYS),
+        users=1 + HIDDEN_KEYS * 7,
+        build=partial(hidden, others=7, keys=HIDDEN_KEYS, before=0, behind=HIDDEN_KEYS),
         plan={
             **AT_THE_END,
             "epsilon": 1.0,
-            "triggers": 6,
+            "triggers": 24,
             "ranked_keys": HIDDEN_KEYS,
             "keys": HIDDEN_KEYS,
             "prior": (1.0,),
-            "filter_weight": 10.0,
+            "filter_weight": 100.0,
             "discovery_share": 0.95,
             "unknown_share": 0.03,
         },
@@ -191,16 +195,16 @@ SCENARIOS: dict[str, Scenario] = {
     "keys that others bring second": Scenario(
         what="a key that others rank second",
         keys=2,
-        users=1 + 12,
-        build=partial(hidden, others=12, keys=1, before=1, behind=0),
+        users=1 + 8,
+        build=partial(hidden, others=8, keys=1, before=1, behind=0),
         plan={
             **AT_THE_END,
             "epsilon": 1.0,
-            "triggers": 6,
+            "triggers": 24,
             "ranked_keys": 64,
             "keys": 64,
             "prior": (1.0, 1.0),
-            "filter_weight": 10.0,
+            "filter_weight": 100.0,
             "discovery_share": 0.95,
             "unknown_share": 0.03,
         },
