@@ -22,7 +22,7 @@ from susurrus.mechanisms.histogram.closing import Closing
 from susurrus.mechanisms.histogram.factored import Design
 from susurrus.mechanisms.histogram.plan import Plan
 from susurrus.mechanisms.histogram.registry import build_strategy
-from susurrus.mechanisms.histogram.strategy import Increments, NewRows, Step, Strategy
+from susurrus.mechanisms.histogram.strategy import Increments, PooledRows, Step, Strategy
 from susurrus.mechanisms.histogram.user_lists import ListWeights
 from susurrus.mechanisms.histogram.value_ledger import ValueLedger
 from susurrus.mechanisms.noise import WindowNoise
@@ -419,22 +419,19 @@ def _stream_gate(strategy: Closing, step: RealStep, trigger: int, *given: Any) -
 def _failures(strategy: Closing, step: RealStep, trigger: int, *given: Any) -> Step[Any]:
     keys, states, increments, noise, declared = given
     done = step(trigger, *given)
-    if increments.lists is None or done.new_rows is None:
+    if increments.lists is None or done.pooled_rows is None:
         return done
     public = states.selected | declared
     failed = np.flatnonzero(~done.published & (increments.lists.users > strategy.plan.minimum_users))
-    statistics = strategy._statistics(keys, public, states, increments, increments.lists, noise)
-    direct, _ = strategy._estimate(
-        trigger, keys, states.sums + increments.sums, np.isin(np.arange(len(keys)), failed), noise
-    )
-    evidence = np.column_stack(
-        [direct[failed, strategy.counting[0]], np.rint(statistics[failed] * WEIGHT_ONE).astype(np.int64)]
-    )
-    new = done.new_rows
-    return replace(
-        done,
-        new_rows=NewRows(index=np.concatenate([new.index, failed]), evidence=np.concatenate([new.evidence, evidence])),
-    )
+    statistics = strategy._statistics(keys, public, states, increments, increments.lists, noise)[failed]
+    some = np.isin(np.arange(len(keys)), failed)
+    direct, _ = strategy._estimate(trigger, keys, states.sums + increments.sums, some, noise)
+    evidence = np.zeros((len(failed), 4), np.int64)
+    evidence[:, 0] = direct[failed, strategy.counting[0]]
+    evidence[:, 1:3] = np.rint(statistics * WEIGHT_ONE)
+    rows = done.pooled_rows
+    pooled = PooledRows(index=np.concatenate([rows.index, failed]), evidence=np.concatenate([rows.evidence, evidence]))
+    return replace(done, pooled_rows=pooled)
 
 
 _STEPS = {
@@ -458,14 +455,14 @@ def by_hope(
 
 
 def calibrated(strategy: Strategy[Any], step: Step[Any], group: Int64) -> Step[Any]:
-    """A step whose new rows are calibrated, each with those of its group: int64[k], of every key of the step."""
-    new = step.new_rows
-    if new is None:
+    """A step whose pooled rows are calibrated, each with those of its group: int64[k], of every key of the step."""
+    pooled = step.pooled_rows
+    if pooled is None:
         return step
     estimates, std_errors = step.estimates.copy(), step.std_errors.copy()
-    order = np.argsort(group[new.index], kind="stable")
-    for rows in np.split(order, np.flatnonzero(np.diff(group[new.index][order])) + 1):
-        at, evidence = new.index[rows], new.evidence[rows]
+    order = np.argsort(group[pooled.index], kind="stable")
+    for rows in np.split(order, np.flatnonzero(np.diff(group[pooled.index][order])) + 1):
+        at, evidence = pooled.index[rows], pooled.evidence[rows]
         estimates[at], std_errors[at] = strategy.calibrate(estimates[at], std_errors[at], evidence, evidence)
     estimates[~step.published], std_errors[~step.published] = 0, 0
     return replace(step, estimates=estimates, std_errors=std_errors)

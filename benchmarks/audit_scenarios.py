@@ -159,7 +159,9 @@ SCENARIOS: dict[str, Scenario] = {
             "selection_share": 0.98,
         },
         # The stream's threshold is adaptive's; here it is the one of the last trigger.
-        by_strategy={"closing": {"unknown_share": 0.9, "public_share": 0.05, "ranked_keys": 1, "keys": 1}},
+        by_strategy={
+            "closing": {"unknown_share": 0.9, "public_share": 0.05, "ranked_keys": 1, "keys": 1, "filter_weight": 0.0}
+        },
         exposes=("no plus one",),
     ),
     "boundary, many triggers": Scenario(
@@ -384,11 +386,7 @@ def play(scenario: Scenario, strategy: str, *, present: bool, trials: int, seed:
             noise = QuietNoise(noise)
         with remembered_by_prefix(defect):
             seen.append(_window(scenario, mechanism, scenario.build(here), noise, trials, defect))
-    return Outputs(
-        published=np.concatenate([one.published for one in seen], axis=1),
-        estimates=np.concatenate([one.estimates for one in seen], axis=1),
-        plain=None if seen[0].plain is None else np.concatenate([one.plain for one in seen], axis=1),
-    )
+    return Outputs.joined(seen)
 
 
 def _window(
@@ -406,7 +404,7 @@ def _window(
     published, estimates = np.zeros((T, size), np.bool_), np.zeros((T, size, len(columns)))
     unit = np.where(declared, WEIGHT_ONE, 0)
     held = UserKeys.empty(U * trials)
-    plain = None
+    evidence = moved = None
     rows = np.arange(len(given.user))
     order = np.lexsort((rows, given.source, given.user))
     if defect == "by-user order":
@@ -461,14 +459,20 @@ def _window(
             noise,
             declared[chunk],
         )
+        plain = step.estimates
         step = audit_closing.calibrated(mechanism, step, chunk // K)
         table.put(chunk, step.states)
         due[chunk] = step.due
         published[trigger - 1, chunk] = step.published
         estimates[trigger - 1, chunk] = step.estimates
-        if step.direct is not None:
-            plain = np.zeros((size, len(columns)))
-            plain[chunk] = step.direct[0]
+        if step.pooled_rows is not None:
+            rows = step.pooled_rows.index[step.published[step.pooled_rows.index]]
+            change = plain - step.estimates
+            evidence = np.zeros((size, len(columns) + 2))
+            evidence[chunk, : len(columns)] = change
+            evidence[chunk[rows], len(columns) :] = step.pooled_rows.evidence[: len(rows), 1:3] / WEIGHT_ONE
+            moved = np.zeros(size, np.bool_)
+            moved[chunk] = change.any(axis=1)
         if mechanism.lists is not None and trigger == T - lag:
             shown = np.flatnonzero(published[trigger - 1])
             unit[shown] = mechanism.lists.row_units(estimates[trigger - 1, shown].astype(np.int64))
@@ -476,7 +480,8 @@ def _window(
     return Outputs(
         published=published.T.reshape(trials, K, T).copy(),
         estimates=estimates.transpose(1, 2, 0).reshape(trials, K * len(columns), T).copy(),
-        plain=None if plain is None else plain.reshape(trials, K * len(columns)),
+        evidence=None if evidence is None else evidence.reshape(trials, -1),
+        calibrated=None if moved is None else moved.reshape(trials, K).any(axis=1),
     )
 
 
