@@ -193,7 +193,13 @@ class Bound(IntervalStage[ByUserBlock]):
         shared = super()._meta(position)
         numbers = {} if self._numbers is None else {"numbers": self._numbers.next}
         received = shared.pop("received")
-        return {"format": self._caps.version, "received": received, "written": self._written.to_meta(), **shared, **numbers}
+        return {
+            "format": self._caps.version,
+            "received": received,
+            "written": self._written.to_meta(),
+            **shared,
+            **numbers,
+        }
 
     # ---- the pass over one interval --------------------------------------------------------------------------------------
 
@@ -214,26 +220,26 @@ class Bound(IntervalStage[ByUserBlock]):
             records.member.astype(np.int32), code, triggers[records.members % len(windows)], state, public
         )
         # A key that is new on a list changes it, also where nothing is kept of the key.
-        changed = np.flatnonzero(
-            (result.state.kept != state.kept) | (np.diff(result.state.indptr) != np.diff(state.indptr))
-        )
-        puts = self._caps.pack(state_keys, changed, result.state, np.concatenate([hashes, old_hashes]), len(hashes))
+        after = result.state
+        changed = np.flatnonzero((after.kept != state.kept) | (np.diff(after.indptr) != np.diff(state.indptr)))
+        puts = self._caps.pack(state_keys, changed, after, np.concatenate([hashes, old_hashes]), len(hashes))
         if self._numbers is not None:
             puts += self._numbers.listed(hashes[code[result.listed]])
         kept = int(result.kept.sum())
         self.counters["taken"] += len(records.member)
         self.counters["kept"] += kept
         self.counters["capped"] += len(records.member) - kept
-        if not kept:
-            return puts, []
 
         # A record may put weight on its key's selection and not be kept.
         weighty = result.weight > 0
         rows = np.flatnonzero(result.kept | weighty)
+        if not len(rows):
+            return puts, []
         rows = rows[np.argsort(records.cell[rows], kind="stable")]
         cells, begins = np.unique(records.cell[rows], return_index=True)
         indptr, keeps = np.append(begins, len(rows)), result.kept[rows]
-        gathered = Kept(rows=rows[keeps], starts=offsets(keeps.astype(np.int64))[begins], first=result.first, values=records.values)
+        starts = offsets(keeps.astype(np.int64))[begins]
+        gathered = Kept(rows=rows[keeps], starts=starts, first=result.first, values=records.values)
         block = BoundedBlock(
             partition=self.partition,
             interval=interval,

@@ -107,7 +107,9 @@ class CapsLayout:
             headers = np.empty(len(changed), _HEADER)
             headers["charged"] = state.charged[changed]
             headers["entries"] = np.diff(state.indptr)[changed]
-            rows = list(map(bytes.__add__, _pieces(headers, np.arange(len(changed) + 1), np.arange(len(changed))), rows))
+            rows = list(
+                map(bytes.__add__, _pieces(headers, np.arange(len(changed) + 1), np.arange(len(changed))), rows)
+            )
         if self._spends:
             kept = state.count > 0
             tails = _pieces(state.spent[kept].astype(_SPENT), offsets(kept.astype(np.int64))[state.indptr], changed)
@@ -119,4 +121,3 @@ def _pieces(items: npt.NDArray[np.generic], indptr: npt.NDArray[np.int64], which
     """The bytes of items indptr[i] to indptr[i + 1], for each i in ``which``."""
     body, bounds = items.tobytes(), indptr * items.dtype.itemsize
     return [body[start:end] for start, end in zip(bounds[which].tolist(), bounds[which + 1].tolist(), strict=True)]
-
