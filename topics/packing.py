@@ -42,7 +42,7 @@ class Kind(IntEnum):
     BLOCK = 1
     TICK = 2
     COMMIT = 3
-    NEW_ROWS = 4
+    EVIDENCE = 4
 
 
 def kind_of(data: bytes) -> Kind:

@@ -1,13 +1,13 @@
-"""The last trigger of a window whose new rows are calibrated with those of all partitions: two commits, and a wait between them.
+"""The last trigger of a window whose rows are calibrated with those of all partitions: two commits, and a wait between them.
 
-    1st commit   this partition's new rows, uncalibrated and without keys ──▶ published-keys; nothing public
-    wait         until published-keys has the new rows of every partition (feedback.py)
+    1st commit   evidence of this partition's rows, without keys ──▶ published-keys; nothing public
+    wait         until published-keys has the evidence of every partition (feedback.py)
     2nd commit   the calibrated rows ──▶ histogram, latest; the interval is closed as any other
 
 The first commit changes no state but the mark that it was made. So whoever restarts before the second computes the same rows
 again, from the same state and the same blocks. docs/decisions/0020-pooled-rows.md has what happens at each point.
 
-Meta record: ``told``, the last interval whose new rows are in the topic.
+Meta record: ``told``, the last interval whose evidence is in the topic.
 """
 
 from dataclasses import dataclass
@@ -20,8 +20,8 @@ from susurrus.agents.histogram.services import HistogramServices
 from susurrus.agents.histogram.table import Gathered, Rows, joined_evidence
 from susurrus.agents.runtime.commit import Output
 from susurrus.mechanisms.calendar import Interval, Trigger, WindowIndex, WindowStart
-from susurrus.topics import new_rows as new_rows_codec
-from susurrus.topics.new_rows import NewRowsBlock
+from susurrus.topics import evidence as evidence_codec
+from susurrus.topics.evidence import EvidenceBlock
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,15 +67,15 @@ class Barrier:
         return held
 
     def has_told(self, interval: Interval) -> bool:
-        """Whether a commit has written this partition's new rows of a window that ends with this interval."""
+        """Whether a commit has written this partition's evidence of the window that ends with this interval."""
         return self._told >= interval
 
     def tell(self, held: Held) -> Output:
-        """This partition's new rows, for all. Raises ReplayMismatch where the trigger was published from other data."""
+        """This partition's evidence, for all. Raises ReplayMismatch where the trigger was published from other data."""
         services, start = self._services, self._services.calendar.window_start(held.window)
         self._publication.is_public(held.window, self._trigger, held.gathered[start])
         evidence = held.rows.evidence
-        block = NewRowsBlock(
+        block = EvidenceBlock(
             partition=self._partition,
             interval=held.interval,
             window=start,
@@ -86,15 +86,15 @@ class Barrier:
             evidence=evidence,
         )
         self._told = held.interval
-        pieces = new_rows_codec.split(block, services.max_record_bytes)
+        pieces = evidence_codec.split(block, services.max_record_bytes)
         return Output(
-            services.topic("published-keys"), 0, [{"value": new_rows_codec.encode(piece)} for piece in pieces]
+            services.topic("published-keys"), 0, [{"value": evidence_codec.encode(piece)} for piece in pieces]
         )
 
     def wait(self, held: Held) -> str:
         """What the calibration waits for; "" when it is done, or where the trigger is public already.
 
-        Raises Refusal where records are lost, and ReplayMismatch where the new rows come from other data than those that were told.
+        Raises Refusal where records are lost, and ReplayMismatch where the evidence that was told comes from other data.
         """
         start = self._services.calendar.window_start(held.window)
         if self._publication.is_public(held.window, self._trigger, held.gathered[start]):
@@ -103,7 +103,7 @@ class Barrier:
         if pooled is None:
             numbers = ", ".join(map(str, self._index.untold(start)[:8]))
             return self._index.unreadable or (
-                f"interval={held.interval} waits for the new rows of release {numbers}: see what status says of release"
+                f"interval={held.interval} waits for the last rows of release {numbers}: see what status says of release"
             )
         # Other partitions have been calibrated with what was told, so what is published here must be the same rows.
         if not np.array_equal(pooled[self._partition], held.rows.evidence):

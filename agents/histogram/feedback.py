@@ -1,7 +1,7 @@
 """The feedback from release to bound: which keys are published already, for strategies that need it.
 
     release ──published-keys──▶ one reader per worker ──▶ bound: ranks and weights of the next intervals
-                                                      ──▶ release: the rows that are calibrated together (pooled_rows.py)
+                                                      ──▶ release: the rows that are calibrated together (pooled_evidence.py)
 
 A record's rank depends on all that was published up to `lag` triggers before its own, and on nothing else. So the reader knows how
 far it is complete, over all bounded partitions, and bound waits for that. What was published later does not count.
@@ -20,14 +20,14 @@ import numpy as np
 import numpy.typing as npt
 from confluent_kafka import KafkaException, Message
 
-from susurrus.agents.histogram.pooled_rows import PooledRows
+from susurrus.agents.histogram.pooled_evidence import PooledEvidence
 from susurrus.agents.kafka.clients import Clients
 from susurrus.agents.kafka.follow import Follower
 from susurrus.agents.logs import describe
 from susurrus.agents.runtime.stage import NotYet
 from susurrus.mechanisms.calendar import Calendar, Interval, WindowStart
 from susurrus.mechanisms.errors import Refusal
-from susurrus.topics import new_rows as new_rows_codec
+from susurrus.topics import evidence as evidence_codec
 from susurrus.topics import published_keys as codec
 from susurrus.topics.packing import Int64s, Kind, MalformedRecord, kind_of
 
@@ -64,7 +64,7 @@ class PublishedKeys:
         self._counted: dict[tuple[WindowStart, int], int] = {}
         self._incomplete: set[WindowStart] = set()
         self._offsets: dict[Interval, int] = {}
-        self._pooled = PooledRows()
+        self._pooled = PooledEvidence()
 
     # ---- questions ---------------------------------------------------------------------------------------------------
 
@@ -105,7 +105,7 @@ class PublishedKeys:
             return np.array([units.get(key, 0) for key in keys], np.int64)
 
     def pooled(self, window: WindowStart, interval: Interval, asking: int) -> dict[int, Int64s] | None:
-        """Evidence of the rows first published at ``interval``, the window's last, by partition; None until all have told theirs.
+        """Evidence of the rows of ``interval``, the window's last, by partition; None until every partition has told its own.
 
         asking: a partition that has not closed the interval. If it is known to have, another owner is at work: None, too. Raises
         Refusal where records of the topic are missing.
@@ -118,14 +118,14 @@ class PublishedKeys:
                 return None
             if self._pooled.lacks(window, closed):
                 raise Refusal(
-                    f"topic={self.topic} lacks rows that were first published at the last trigger of window={window}, with which "
-                    f"all of them are calibrated: restore the topic as it was at the last commit, or {NEW_EPOCH}"
+                    f"topic={self.topic} lacks rows of the last trigger of window={window}, with which the others are calibrated: "
+                    f"restore the topic as it was at the last commit, or {NEW_EPOCH}"
                 )
             found = self._pooled.known(window)
             return found if len(found) == self._partitions else None
 
     def untold(self, window: WindowStart) -> list[int]:
-        """The bounded partitions that have not told their new rows of the window, as far as is known."""
+        """The bounded partitions that have not told their rows of the window's last trigger, as far as is known."""
         with self._lock:
             known = self._pooled.known(window)
             return [number for number in range(self._partitions) if number not in known]
@@ -147,7 +147,7 @@ class PublishedKeys:
         """Nobody needs the topic's records below this offset; -1 while that is unknown.
 
         Release closes an interval only after every bound has. So no bound asks for windows that were over by then. Release asks for
-        the new rows of a window until all of its partitions have closed it.
+        the rows of a window's last trigger until all of its partitions have closed it.
         """
         with self._lock:
             needed = [*self._offsets.values(), self._pooled.first_offset()]
@@ -162,10 +162,10 @@ class PublishedKeys:
 
     def take(self, value: bytes, offset: int) -> None:
         """One record, in the order of the log. Raises Refusal for what release of this configuration did not write."""
-        block: codec.PublishedKeysBlock | new_rows_codec.NewRowsBlock
+        block: codec.PublishedKeysBlock | evidence_codec.EvidenceBlock
         try:
-            rows = kind_of(value) is Kind.NEW_ROWS
-            block = new_rows_codec.decode(value) if rows else codec.decode(value)
+            rows = kind_of(value) is Kind.EVIDENCE
+            block = evidence_codec.decode(value) if rows else codec.decode(value)
         except MalformedRecord as error:
             raise Refusal(f"topic={self.topic} offset={offset}: {error}; find out who else writes to it") from error
         if block.config_digest != self._digest:
@@ -180,7 +180,7 @@ class PublishedKeys:
         with self._lock:
             if block.interval <= self._closed.get(block.partition, -_NEVER):
                 return
-            if isinstance(block, new_rows_codec.NewRowsBlock):
+            if isinstance(block, evidence_codec.EvidenceBlock):
                 self._pooled.take(block, offset)
             else:
                 self._take(block, offset)

@@ -82,7 +82,7 @@ def gather(blocks: list[BoundedBlock], columns: int) -> dict[WindowStart, Gather
 class SortedRows:
     """Rows with their keys in byte order.
 
-    estimates int64, std_errors float64: [n, columns], in grid units. direct: the same of the stream alone, or None.
+    estimates int64, std_errors float64: [n, columns], in grid units. direct: both before calibration, or None where there is none.
     """
 
     keys: list[bytes]
@@ -101,16 +101,16 @@ class Rows:
         # Each starts with no rows, so that it can always be joined.
         none, exact = np.empty((0, columns), np.int64), np.empty((0, columns))
         self._estimates, self._std_errors = [none], [exact]
-        self._direct_estimates, self._direct_std_errors = [none], [exact]
-        self._new: list[npt.NDArray[np.intp]] = [np.empty(0, np.intp)]
+        self._calibrated: tuple[Int64, Floats] | None = None
+        self._pooled: list[npt.NDArray[np.intp]] = [np.empty(0, np.intp)]
         self._evidence: list[Int64] = []
 
     def add(self, keys: list[bytes], step: Step[Any], *, first: bool = False) -> None:
         """Rows of one step; first: of keys that were not published before."""
         rows = np.flatnonzero(step.published)
-        if step.new_rows is not None:
-            self._new.append(len(self._keys) + np.searchsorted(rows, step.new_rows.index))
-            self._evidence.append(step.new_rows.evidence)
+        if step.pooled_rows is not None:
+            self._pooled.append(len(self._keys) + np.searchsorted(rows, step.pooled_rows.index))
+            self._evidence.append(step.pooled_rows.evidence)
         if not len(rows):
             return
         shown = keys if len(rows) == len(keys) else [keys[i] for i in rows.tolist()]
@@ -119,9 +119,6 @@ class Rows:
             self.first += shown
         self._estimates.append(step.estimates[rows])
         self._std_errors.append(step.std_errors[rows])
-        if step.direct is not None:
-            self._direct_estimates.append(step.direct[0][rows])
-            self._direct_std_errors.append(step.direct[1][rows])
 
     def __len__(self) -> int:
         return len(self._keys)
@@ -133,23 +130,22 @@ class Rows:
 
     def calibrate(self, strategy: Strategy[Any], pooled: Int64) -> None:
         """Calibrate these rows with the evidence of all partitions, int64[n, e]."""
-        new = np.concatenate(self._new)
-        if not len(new):
-            return
         estimates, std_errors = np.concatenate(self._estimates), np.concatenate(self._std_errors)
-        estimates[new], std_errors[new] = strategy.calibrate(estimates[new], std_errors[new], self.evidence, pooled)
-        self._estimates, self._std_errors = [estimates], [std_errors]
+        rows = np.concatenate(self._pooled)
+        if len(rows):
+            calibrated = strategy.calibrate(estimates[rows], std_errors[rows], self.evidence, pooled)
+            estimates[rows], std_errors[rows] = calibrated
+        self._calibrated = estimates, std_errors
 
     def sorted(self) -> SortedRows:
         """The rows in the order of their keys."""
         order = sorted(range(len(self._keys)), key=self._keys.__getitem__)
-        direct = np.concatenate(self._direct_estimates), np.concatenate(self._direct_std_errors)
-        return SortedRows(
-            keys=[self._keys[i] for i in order],
-            estimates=np.concatenate(self._estimates)[order],
-            std_errors=np.concatenate(self._std_errors)[order],
-            direct=(direct[0][order], direct[1][order]) if len(direct[0]) else None,
-        )
+        direct = np.concatenate(self._estimates)[order], np.concatenate(self._std_errors)[order]
+        keys = [self._keys[i] for i in order]
+        if self._calibrated is None:
+            return SortedRows(keys=keys, estimates=direct[0], std_errors=direct[1], direct=None)
+        estimates, std_errors = self._calibrated
+        return SortedRows(keys=keys, estimates=estimates[order], std_errors=std_errors[order], direct=direct)
 
 
 def joined_evidence(parts: Iterable[Int64]) -> Int64:

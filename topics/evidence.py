@@ -1,8 +1,8 @@
-"""new rows: what release tells of the rows first published at a window's last trigger; read by every release. Class: internal.
+"""evidence: the rows of a window's last trigger before they are calibrated; written by release, read by every release.
 
-Part of the topic published-keys, for strategies that calibrate these rows with all of their kind. One or more records per (window,
-bounded partition), also where no key is new. They hold no keys: the rows' statistics alone. Each says how many rows there are in
-all, so that a reader knows when it lacks some, and the last one that these are all.
+Class: internal. Part of the topic published-keys, for strategies that calibrate rows with those of all partitions. One or more
+records per (window, bounded partition), also where there are no rows. They hold no keys: the rows' measurements alone. Each says how
+many rows there are in all, so that a reader knows when it lacks some, and the last one that these are all.
 """
 
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from susurrus.topics.tick import DIGEST_SIZE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class NewRowsBlock(Block):
+class EvidenceBlock(Block):
     """Rows of one bounded partition.
 
     partition: of bounded. interval: global trigger number g, the window's last. window: start in ms. last: whether these are all
@@ -33,7 +33,7 @@ class NewRowsBlock(Block):
     evidence: Annotated[Int64s, Table()]
 
 
-def _impossible(block: NewRowsBlock) -> str | None:
+def _impossible(block: EvidenceBlock) -> str | None:
     rows = len(block)
     return f"total={block.total}: is less than the record's rows={rows}" if rows > block.total else None
 
@@ -41,11 +41,11 @@ def _impossible(block: NewRowsBlock) -> str | None:
 _MOST_ROWS = 1 << 20
 """Of one record: rows that are all alike take no bytes each, so a decoder needs a bound."""
 _COUNTS = (Count("rows", bytes_each=0, most=_MOST_ROWS), Count("columns", bytes_each=9, most=MAX_COLUMNS))
-_CODEC = Codec(NewRowsBlock, Kind.NEW_ROWS, _COUNTS, impossible=_impossible)
+_CODEC = Codec(EvidenceBlock, Kind.EVIDENCE, _COUNTS, impossible=_impossible)
 encode, decode = _CODEC.encode, _CODEC.decode
 
 
-def split(block: NewRowsBlock, max_bytes: int) -> Iterator[NewRowsBlock]:
+def split(block: EvidenceBlock, max_bytes: int) -> Iterator[EvidenceBlock]:
     """The block in pieces whose records are at most max_bytes long, rows in order; only the last piece is last."""
     if len(block) > _MOST_ROWS or (len(block) > 1 and _CODEC.size(block) > max_bytes):
         half = len(block) // 2

@@ -1,4 +1,4 @@
-"""The rows first published at windows' last triggers, as every release partition told the others: a part of feedback.py's index.
+"""The rows of windows' last triggers before their calibration, as each release partition told the others: a part of feedback.py.
 
 A window's rows are pooled when every bounded partition has told all of its own. They are kept until every partition has closed the
 window's last interval.
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from susurrus.agents.histogram.table import joined_evidence
 from susurrus.mechanisms.calendar import Interval, WindowStart
-from susurrus.topics.new_rows import NewRowsBlock
+from susurrus.topics.evidence import EvidenceBlock
 from susurrus.topics.packing import Int64s
 
 
@@ -23,13 +23,13 @@ class _Window:
     lacking: set[int] = field(default_factory=set)
 
 
-class PooledRows:
-    """Evidence of new rows, int64[n, e], by window and bounded partition. Not thread-safe: its owner holds a lock."""
+class PooledEvidence:
+    """The rows' evidence, int64[n, e], by window and bounded partition. Not thread-safe: its owner holds a lock."""
 
     def __init__(self) -> None:
         self._windows: dict[WindowStart, _Window] = {}
 
-    def take(self, block: NewRowsBlock, offset: int) -> None:
+    def take(self, block: EvidenceBlock, offset: int) -> None:
         """One record, in the order of the log. What a partition has told in full counts; a repetition does not."""
         window = self._windows.setdefault(WindowStart(block.window), _Window(Interval(block.interval), offset))
         if block.partition in window.complete:
