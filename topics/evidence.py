@@ -1,7 +1,7 @@
 """evidence: the rows of a window's last trigger before they are calibrated; written by release, read by every release.
 
 Class: internal. Part of the topic published-keys, for strategies that calibrate rows with those of all partitions. One or more
-records per (window, bounded partition), also where there are no rows. They hold no keys: the rows' measurements alone. Each says how
+records per (window, bounded partition), also where there are no rows. They hold no keys, only measurements. Each says how
 many rows there are in all, so that a reader knows when it lacks some, and the last one that these are all.
 """
 
