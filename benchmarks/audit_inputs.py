@@ -59,6 +59,7 @@ class Scenario:
     restart, with one partition of each topic, because the scenario tests what a worker remembers. `long_keys`: keys look like
     addresses of pages, also without a pipeline. `pipeline_trials`: the number of trials through the pipeline. It is smaller where
     a trial has many records, and larger where a defect has a small effect. `trials`: the most trials of the mechanism alone.
+    `apart`: each trial has a pipeline of its own, because the scenario is about rows that are calibrated together.
     """
 
     what: str
@@ -77,6 +78,7 @@ class Scenario:
     pipeline_trials: int | None = None
     live: Live | None = None
     trials: int | None = None
+    apart: bool = False
 
     @property
     def pipeline_only(self) -> bool:

@@ -466,11 +466,11 @@ def _window(
         published[trigger - 1, chunk] = step.published
         estimates[trigger - 1, chunk] = step.estimates
         if step.pooled_rows is not None:
-            rows = step.pooled_rows.index[step.published[step.pooled_rows.index]]
+            rows = step.pooled_rows
             change = plain - step.estimates
             evidence = np.zeros((size, len(columns) + 2))
             evidence[chunk, : len(columns)] = change
-            evidence[chunk[rows], len(columns) :] = step.pooled_rows.evidence[: len(rows), 1:3] / WEIGHT_ONE
+            evidence[chunk[rows.index], len(columns) :] = rows.evidence[:, 1:3] / WEIGHT_ONE
             moved = np.zeros(size, np.bool_)
             moved[chunk] = change.any(axis=1)
         if mechanism.lists is not None and trigger == T - lag:

@@ -70,6 +70,18 @@ class Outputs:
             calibrated=np.any(calibrated, axis=0) if calibrated else None,
         )
 
+    @classmethod
+    def stacked(cls, parts: "Sequence[Outputs]") -> "Outputs":
+        """The trials of one after those of the other."""
+        evidence = [part.evidence for part in parts if part.evidence is not None]
+        calibrated = [part.calibrated for part in parts if part.calibrated is not None]
+        return cls(
+            published=np.concatenate([part.published for part in parts]),
+            estimates=np.concatenate([part.estimates for part in parts]),
+            evidence=np.concatenate(evidence) if evidence else None,
+            calibrated=np.concatenate(calibrated) if calibrated else None,
+        )
+
     def features(self) -> npt.NDArray[np.float64]:
         """float64[N, 2 * keys * T], and the evidence."""
         size = len(self.published)
