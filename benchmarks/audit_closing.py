@@ -174,6 +174,7 @@ SCENARIOS: dict[str, Scenario] = {
             "unknown_share": 0.35,
         },
         only=("closing",),
+        pipeline_trials=2_000,
         exposes=("list cut by hope", "no gate at the end", "gate before the cut"),
     ),
     "keys that others bring first": Scenario(
@@ -193,6 +194,7 @@ SCENARIOS: dict[str, Scenario] = {
             "unknown_share": 0.03,
         },
         only=("closing",),
+        pipeline_trials=4_000,
         exposes=("list cut from its end",),
     ),
     "keys that others bring second": Scenario(
@@ -212,6 +214,7 @@ SCENARIOS: dict[str, Scenario] = {
             "unknown_share": 0.03,
         },
         only=("closing",),
+        pipeline_trials=4_000,
         exposes=("fewer keys than ranks",),
     ),
     "a key without a rank": Scenario(
@@ -229,6 +232,7 @@ SCENARIOS: dict[str, Scenario] = {
             "unknown_share": 0.6,
         },
         only=("closing",),
+        pipeline_trials=2_000,
         exposes=("only behind the stream's gate",),
     ),
     "repeats of one key": Scenario(
@@ -269,6 +273,7 @@ SCENARIOS: dict[str, Scenario] = {
         declared=True,
         only=("closing",),
         fetch=2,
+        pipeline_trials=4_000,
         exposes=("dropped too early",),
     ),
     "one row too few": Scenario(
