@@ -155,6 +155,7 @@ SCENARIOS: dict[str, Scenario] = {
             "unknown_share": 0.1,
         },
         only=("closing",),
+        pipeline_trials=16_000,
         exposes=("filter without height", "filter without noise"),
     ),
     "many keys at the end": Scenario(
@@ -174,6 +175,7 @@ SCENARIOS: dict[str, Scenario] = {
             "unknown_share": 0.35,
         },
         only=("closing",),
+        trials=10_000,
         pipeline_trials=2_000,
         exposes=("list cut by hope", "no gate at the end", "gate before the cut"),
     ),
@@ -194,6 +196,7 @@ SCENARIOS: dict[str, Scenario] = {
             "unknown_share": 0.03,
         },
         only=("closing",),
+        trials=20_000,
         pipeline_trials=4_000,
         exposes=("list cut from its end",),
     ),
