@@ -5,8 +5,8 @@ states in memory) → checkpoints at a quarter, half, three quarters and the end
 that the agents call. Two things differ from a worker: where state is kept, and that by default published keys are stepped at the
 checkpoints instead of at every trigger. This gives the same rows at the checkpoints (a test compares them).
 Where ranks wait for the output (adaptive, closing), `spool` applies the caps and `run` weighs, trigger by trigger.
-With closing, users' whole lists are measured at the last trigger (`list_sums`), from the same spool, and the rows that are new then
-are calibrated together. Its caps are a ledger, which depends on the trigger of every record (`within_ledger`).
+With closing, users' whole lists are measured at the last trigger (`list_sums`), from the same spool, and the rows are
+calibrated together then. Its caps are a ledger, which depends on the trigger of every record (`within_ledger`).
 """
 
 import sys
@@ -389,7 +389,7 @@ def run(
             step = strategy.step(
                 trigger, list(names[chunk]), table.get(chunk), increments, noise, np.zeros(len(chunk), np.bool_)
             )
-            if step.new_rows is not None:
+            if step.pooled_rows is not None:
                 new.append((chunk, step))
             elif released is not None:
                 released(trigger, chunk, step)
@@ -423,14 +423,14 @@ def run(
 def calibrated(
     strategy: Strategy, steps: list[tuple[npt.NDArray[np.int64], Step]]
 ) -> Iterator[tuple[npt.NDArray[np.int64], Step]]:
-    """(key codes, step) of the last trigger, with the new rows of all chunks calibrated together."""
+    """(key codes, step) of the last trigger, with the rows of all chunks calibrated together."""
     if not steps:
         return
-    pooled = np.concatenate([step.new_rows.evidence for _, step in steps])
+    pooled = np.concatenate([step.pooled_rows.evidence for _, step in steps])
     for chunk, step in steps:
-        rows = step.new_rows.index
+        rows = step.pooled_rows.index
         step.estimates[rows], step.std_errors[rows] = strategy.calibrate(
-            step.estimates[rows], step.std_errors[rows], step.new_rows.evidence, pooled
+            step.estimates[rows], step.std_errors[rows], step.pooled_rows.evidence, pooled
         )
         yield chunk, step
 

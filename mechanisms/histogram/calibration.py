@@ -1,119 +1,134 @@
-"""Calibrated rows: what the keys that are published together say about each of them.
+"""Calibrated rows: what the rows of a window's last trigger, of all partitions together, say about each of them.
 
-    rows first published at a window's last trigger, of all partitions: (direct, closing, filter) each
-        ──fit──▶ a line of the direct estimates on the two statistics that selected the rows
-        ──rows──▶ every row is drawn towards the line, by as much as the direct estimate's noise is larger than the rows' spread
+    rows (direct estimate, second measurement)
+        ──fit──▶ a line of the direct estimates on the second measurement, and the spread around it
+        ──rows──▶ each row's mean of line and direct estimate, by their variances
 
-The direct estimate alone is unbiased, with the noise of a stream over the whole window. The two statistics are less noisy but count
-users in part, and were looked at when the keys were selected. Regression on them takes their information without their bias.
+A direct estimate is unbiased, with the noise of a stream over the whole window. The second measurement has less noise, but counts
+users in part, and may be what the key was selected by. Regression takes its information without its bias: both faults are the same
+for rows that look alike, and the direct estimates of these rows show how large they are.
 It uses rows of published keys and constants alone, so it is post-processing: docs/guarantees/closing.md, "Calibrated rows".
 
-Coefficients are solved in exact fractions of integer sums. So they depend neither on the order of the rows nor on the processor.
+Sums are exactly rounded and equations are solved in fractions. So a fit depends neither on the order of the rows nor on the
+processor.
 """
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from operator import mul
 from typing import Self
 
 import numpy as np
 import numpy.typing as npt
 
-EVIDENCE_COLUMNS = 3
-"""Of a row: its direct estimate; its closing statistic; its matched filter. The statistics in units of 2^-20 users."""
-STATISTIC_BITS = 20
 LEAST_ROWS = 200
 """With fewer rows, each keeps its direct estimate."""
-KNOT = Fraction(9, 10)
-"""The line has a bend at this quantile of the closing statistic."""
-CONSTANTS = (LEAST_ROWS, str(KNOT))
+OUTLIER = 3.0
+"""A row further from the line than so many standard deviations is drawn towards it less."""
+CONSTANTS = (LEAST_ROWS, OUTLIER)
 """What no parameter changes, for the digest of a plan."""
+_SINGULAR = 1e-9
+"""A pivot that is smaller, relatively, is taken for zero."""
 
-Int64 = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
 
-@dataclass(frozen=True, slots=True)
-class Calibration:
-    """A fitted line. variance: of the direct estimates' noise.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rows:
+    """n rows as a fit sees them.
 
-    knot: where the line bends, in units of the statistic. coefficients: of (1, closing, min(closing, knot), filter), statistics in
-    users. inverse: float64[4, 4], of the regressors' sums of products. share: how much of a row's distance from the line is
-    kept. residual: mean square of the distances.
+    direct: float64[n], with noise of `variance`. regressors: float64[n] each, of second measurements. known, shape: float64[n], the
+    variance of the truth around the line is known + spread * shape, where the fit estimates spread. weight: float64[n], public.
     """
 
+    direct: Floats
     variance: float
-    knot: int
+    regressors: tuple[Floats, ...]
+    known: Floats
+    shape: Floats
+    weight: Floats
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calibration:
+    """A fitted line. coefficients: of the regressors. inverse: float64[p, p], of their weighted sums of products."""
+
     coefficients: Floats
     inverse: Floats
-    share: float
-    residual: float
+    spread: float
 
     @classmethod
-    def fit(cls, pooled: Int64, variance: float) -> Self | None:
-        """The line through int64[n, 3] evidence; None for fewer than LEAST_ROWS rows, or if they do not determine a line."""
-        n = len(pooled)
+    def fit(cls, rows: Rows) -> Self | None:
+        """The weighted least-squares line; None for fewer than LEAST_ROWS rows, or where they do not determine a line."""
+        n, p = len(rows.direct), len(rows.regressors)
         if n < LEAST_ROWS:
             return None
-        direct, closing, matched = (pooled[:, column].tolist() for column in range(EVIDENCE_COLUMNS))
-        knot = sorted(closing)[math.floor(KNOT * (n - 1))]
-        regressors: list[list[int]] = [[1 << STATISTIC_BITS] * n, closing, [min(x, knot) for x in closing], matched]
-        products = [[sum(map(mul, a, b)) for b in regressors] for a in regressors]
-        inverse = _inverse(products)
+        weighted = [regressor * rows.weight for regressor in rows.regressors]
+        inverse = _inverse([[_sum(a * b) for b in rows.regressors] for a in weighted])
         if inverse is None:
             return None
-        moments = [sum(map(mul, a, direct)) for a in regressors]
-        coefficients = [sum(map(mul, row, moments)) for row in inverse]
-        residual = (sum(map(mul, direct, direct)) - sum(map(mul, coefficients, moments))) / (n - len(regressors))
-        # The spread of the rows around the line beside their noise; a standard error more than estimated, since too small a
-        # spread would make the rows' errors too small.
-        spread = max(float(residual) * (1 + math.sqrt(2 / (n - len(regressors)))) - variance, 0.0)
-        one = 1 << STATISTIC_BITS
+        moments = [Fraction(_sum(a * rows.direct)) for a in weighted]
+        coefficients = np.array([float(sum(a * b for a, b in zip(row, moments, strict=True))) for row in inverse])
+        square = (rows.direct - _line(coefficients, rows.regressors)) ** 2 * (n / (n - p))
+        # By moments, each row with the weight that suits its variance.
+        noise = rows.variance + rows.known
+        weight = rows.shape * rows.weight**2
+        total = _sum(weight * rows.shape)
+        spread = max(_sum(weight * (square - noise)) / total, 0.0)
+        error = math.sqrt(2 * _sum((weight * (noise + spread * rows.shape)) ** 2)) / total
         return cls(
-            variance=variance,
-            knot=knot,
-            coefficients=np.array([float(value * one) for value in coefficients]),
-            inverse=np.array([[float(value * one * one) for value in row] for row in inverse]),
-            share=spread / (spread + variance),
-            residual=float(residual),
+            coefficients=coefficients,
+            inverse=np.array([[float(value) for value in row] for row in inverse]),
+            # A standard error more than estimated: with too small a spread, the rows' standard errors would be too small.
+            spread=spread + error,
         )
 
-    def rows(self, evidence: Int64) -> tuple[Int64, Floats]:
-        """(estimates, their standard errors), of int64[f, 3] evidence: for rows that the fit has seen or not."""
-        scale = 2.0**-STATISTIC_BITS
-        direct = evidence[:, 0].astype(np.float64)
-        regressors = (
-            np.ones(len(evidence)),
-            evidence[:, 1] * scale,
-            np.minimum(evidence[:, 1], self.knot) * scale,
-            evidence[:, 2] * scale,
-        )
-        line, leverage = np.zeros(len(evidence)), np.zeros(len(evidence))
-        # Term by term: a matrix product may round differently for another number of rows.
-        for i, first in enumerate(regressors):
-            line += self.coefficients[i] * first
-            for j, second in enumerate(regressors):
+    def rows(self, rows: Rows) -> tuple[Floats, Floats]:
+        """(estimates, their standard errors), float64[n] each, of rows that the fit has seen or not."""
+        line = _line(self.coefficients, rows.regressors)
+        leverage = np.zeros(len(line))
+        for i, first in enumerate(rows.regressors):
+            for j, second in enumerate(rows.regressors):
                 leverage += self.inverse[i, j] * first * second
-        estimates = np.rint(line + self.share * (direct - line)).astype(np.int64)
-        uncertain = (1 - self.share) ** 2 * self.residual * np.maximum(leverage, 0)
-        return estimates, np.sqrt(self.share * self.variance + uncertain + 1 / 12)
+        around = rows.known + self.spread * rows.shape
+        distance = (rows.direct - line) ** 2
+        around = around + np.maximum(distance - OUTLIER**2 * (around + rows.variance), 0)
+        share = around / (around + rows.variance)
+        # The line's own error: of unit weight, the residuals have about the variance 1 / weight.
+        uncertain = (1 - share) ** 2 * np.maximum(leverage, 0)
+        return line + share * (rows.direct - line), np.sqrt(share * rows.variance + uncertain)
 
 
-def _inverse(matrix: Sequence[Sequence[int]]) -> list[list[Fraction]] | None:
-    """The exact inverse, by Gauss and Jordan; None for a singular matrix."""
+def quantile(values: npt.NDArray[np.int64], share: Fraction) -> int:
+    """An order statistic: at least this share of the values is not above it."""
+    return int(np.sort(values)[math.floor(share * (len(values) - 1))]) if len(values) else 0
+
+
+def _line(coefficients: Floats, regressors: Sequence[Floats]) -> Floats:
+    # Term by term: a matrix product may round differently for another number of rows.
+    line = np.zeros(len(regressors[0]))
+    for coefficient, regressor in zip(coefficients.tolist(), regressors, strict=True):
+        line += coefficient * regressor
+    return line
+
+
+def _sum(values: Floats) -> float:
+    return math.fsum(values.tolist())
+
+
+def _inverse(matrix: Sequence[Sequence[float]]) -> list[list[Fraction]] | None:
+    """The exact inverse of a positive definite matrix, by Gauss and Jordan; None where it is close to singular."""
     size = len(matrix)
     rows = [
         [Fraction(value) for value in row] + [Fraction(int(i == j)) for j in range(size)]
         for i, row in enumerate(matrix)
     ]
     for column in range(size):
-        pivot = next((row for row in range(column, size) if rows[row][column]), None)
-        if pivot is None:
+        pivot = rows[column][column]
+        if pivot <= _SINGULAR * Fraction(matrix[column][column]):
             return None
-        rows[column], rows[pivot] = rows[pivot], rows[column]
-        rows[column] = [value / rows[column][column] for value in rows[column]]
+        rows[column] = [value / pivot for value in rows[column]]
         for row in range(size):
             if row != column and rows[row][column]:
                 factor = rows[row][column]
