@@ -28,7 +28,7 @@ from workload import Workload, ZipfMandelbrotDay, read_pairs
 
 from susurrus.mechanisms.histogram.plan import Column
 from susurrus.mechanisms.histogram.registry import build_strategy, plan_of
-from susurrus.mechanisms.histogram.strategy import Step
+from susurrus.mechanisms.histogram.strategy import Step, Strategy
 
 STRATEGIES = ("toeplitz", "weighted", "closing")
 DEVIATIONS = 1.96
@@ -95,16 +95,28 @@ class Rows:
     """What a run published at certain triggers; `observe` is the callback of `offline.run`.
 
     at: by trigger, (published, estimate, std_error, kept), of all keys; `kept` is what the same caps would publish without noise.
-    direct: by trigger, (given, estimate, std_error) of the stream alone, where rows use more. since: int64[keys], the first trigger
-    at which each key was published.
+    direct: by trigger, (given, estimate, std_error) of the stream alone, where rows are calibrated. since: int64[keys], the first
+    trigger at which each key was published.
     """
 
-    def __init__(self, keys: int, triggers: list[int]) -> None:
+    def __init__(self, strategy: Strategy[Any], keys: int, triggers: list[int]) -> None:
+        """Sees what the strategy calibrates: that pair is the direct one."""
         self.since = np.full(keys, np.iinfo(np.int64).max)
         self.at = {t: (np.zeros(keys, np.bool_), np.zeros(keys), np.zeros(keys), np.zeros(keys)) for t in triggers}
         self.direct = {t: (np.zeros(keys, np.bool_), np.zeros(keys), np.zeros(keys)) for t in triggers}
+        self._pair: tuple[Int64, Floats] | None = None
+        calibrate = strategy.calibrate
+
+        def seen(
+            estimates: Int64, std_errors: Floats, evidence: npt.NDArray[Any], pooled: npt.NDArray[Any]
+        ) -> tuple[Int64, Floats]:
+            self._pair = estimates.copy(), std_errors.copy()
+            return calibrate(estimates, std_errors, evidence, pooled)
+
+        strategy.calibrate = seen  # type: ignore[method-assign]
 
     def observe(self, trigger: int, codes: Int64, step: Step[Any]) -> None:
+        """Of a chunk, right after its rows were calibrated."""
         shown = np.flatnonzero(step.published)
         key = codes[shown]
         self.since[key] = np.minimum(self.since[key], trigger)
@@ -113,12 +125,11 @@ class Rows:
         columns = (True, step.estimates[shown, 0], step.std_errors[shown, 0], step.states.sums[shown, 0])
         for held, values in zip(self.at[trigger], columns, strict=True):
             held[key] = values
-        if step.direct is not None:
-            estimates, std_errors = step.direct
-            for held, values in zip(
-                self.direct[trigger], (True, estimates[shown, 0], std_errors[shown, 0]), strict=True
-            ):
+        if step.pooled_rows is not None and self._pair is not None:
+            key = codes[step.pooled_rows.index]
+            for held, values in zip(self.direct[trigger], (True, *(pair[:, 0] for pair in self._pair)), strict=True):
                 held[key] = values
+            self._pair = None
 
 
 def coverage(rows: Rows, truth: dict[int, Int64], lists: Floats) -> list[dict[str, Any]]:
@@ -194,7 +205,7 @@ def measure(
     mechanism = build_strategy(plan)
     spooled = spool(workload, mechanism.bounding, triggers)
     ends = checkpoints(triggers)
-    rows = Rows(len(spooled.key_names), sorted({-(-triggers // 2), triggers}))
+    rows = Rows(mechanism, len(spooled.key_names), sorted({-(-triggers // 2), triggers}))
     outcome = run(
         mechanism,
         spooled,

@@ -169,6 +169,21 @@ def test_the_intervals_of_a_sound_strategy_hold_and_those_of_half_the_error_do_n
     assert sound["checkpoints"] == broken["checkpoints"]
 
 
+def test_the_direct_pair_is_the_streams_own(day):
+    """Beside calibrated rows, whose errors are smaller: the same standard error for all."""
+    plan = plan_of(
+        strategy="closing", triggers=8, epsilon=6.0, delta=1e-6, max_records=36, columns=(Column(name="visits", kind="count"),)
+    )  # fmt: skip
+    expected = build_strategy(plan).values[0].std[-1]
+    row = measured(day, "closing")
+    direct, calibrated = by_class(row, 8, "direct"), by_class(row, 8)
+    assert set(direct) == set(calibrated)
+    assert {one["rows"] for one in direct.values()} == {one["rows"] for one in calibrated.values()}
+    assert all(one["std_error"] == pytest.approx(expected, abs=1e-3) for one in direct.values())
+    assert calibrated["all"]["std_error"] < 0.95 * expected
+    assert not by_class(row, 4, "direct")
+
+
 def test_both_truths_are_the_workloads(day):
     """Without noise, kept intervals hold exactly the kept counts, and what the caps drop is missing from the true ones."""
     row = measured(day, "toeplitz", lambda step: replace(step, estimates=step.states.sums))
