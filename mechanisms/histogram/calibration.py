@@ -1,12 +1,11 @@
 """Calibrated rows: what the rows of a window's last trigger, of all partitions together, say about each of them.
 
-    rows (direct estimate, second measurement)
-        ──fit──▶ a line of the direct estimates on the second measurement, and the spread around it
-        ──rows──▶ each row's mean of line and direct estimate, by their variances
+    rows (direct estimate, second measurement) ──fit──▶ what the second measurement lacks, and the spread around that
+                                               ──rows──▶ each row's mean of both, by their variances
 
 A direct estimate is unbiased, with the noise of a stream over the whole window. The second measurement has less noise, but counts
-users in part, and may be what the key was selected by. Regression takes its information without its bias: both faults are the same
-for rows that look alike, and the direct estimates of these rows show how large they are.
+users in part, and may be what the key was selected by. These faults are the same for rows that look alike, and the direct
+estimates of many such rows show how large they are.
 It uses rows of published keys and constants alone, so it is post-processing: docs/guarantees/closing.md, "Calibrated rows".
 
 Sums are exactly rounded and equations are solved in fractions. So a fit depends neither on the order of the rows nor on the
@@ -23,10 +22,14 @@ import numpy as np
 import numpy.typing as npt
 
 LEAST_ROWS = 200
-"""With fewer rows, each keeps its direct estimate."""
+"""With fewer rows of a kind, each keeps its direct estimate."""
 OUTLIER = 3.0
-"""A row further from the line than so many standard deviations is drawn towards it less."""
-CONSTANTS = (LEAST_ROWS, OUTLIER)
+"""A row further from what is expected than so many standard deviations is drawn towards it less."""
+EVEN_FROM = 60
+"""Rows weigh the same in a ratio, relative to their size, from this size on."""
+TYPICAL_SPREAD = 0.03
+"""How far rows are from a ratio beside noise, relative to their size, when they are weighed to find the spread."""
+CONSTANTS = (LEAST_ROWS, OUTLIER, EVEN_FROM, TYPICAL_SPREAD)
 """What no parameter changes, for the digest of a plan."""
 _SINGULAR = 1e-9
 """A pivot that is smaller, relatively, is taken for zero."""
@@ -35,82 +38,113 @@ Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rows:
-    """n rows as a fit sees them.
+class Line:
+    """Rows whose keys were selected by the second measurement: a line of the direct estimates on statistics.
 
-    direct: float64[n], with noise of `variance`. regressors: float64[n] each, of second measurements. known, shape: float64[n], the
-    variance of the truth around the line is known + spread * shape, where the fit estimates spread. weight: float64[n], public.
+    coefficients: float64[p], of the regressors. inverse: float64[p, p], of their sums of products. spread: the variance of the
+    truth around the line. residual: that of the direct estimates. variance: of their noise.
     """
-
-    direct: Floats
-    variance: float
-    regressors: tuple[Floats, ...]
-    known: Floats
-    shape: Floats
-    weight: Floats
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Calibration:
-    """A fitted line. coefficients: of the regressors. inverse: float64[p, p], of their weighted sums of products."""
 
     coefficients: Floats
     inverse: Floats
     spread: float
+    residual: float
+    variance: float
 
     @classmethod
-    def fit(cls, rows: Rows) -> Self | None:
-        """The weighted least-squares line; None for fewer than LEAST_ROWS rows, or where they do not determine a line."""
-        n, p = len(rows.direct), len(rows.regressors)
+    def fit(cls, direct: Floats, regressors: Sequence[Floats], variance: float) -> Self | None:
+        """By least squares; None for fewer than LEAST_ROWS rows, or where they do not determine a line.
+
+        direct: float64[n], with noise of `variance`; regressors: p of float64[n].
+        """
+        n, p = len(direct), len(regressors)
         if n < LEAST_ROWS:
             return None
-        weighted = [regressor * rows.weight for regressor in rows.regressors]
-        inverse = _inverse([[_sum(a * b) for b in rows.regressors] for a in weighted])
+        inverse = _inverse([[_sum(a * b) for b in regressors] for a in regressors])
         if inverse is None:
             return None
-        moments = [Fraction(_sum(a * rows.direct)) for a in weighted]
+        moments = [Fraction(_sum(a * direct)) for a in regressors]
         coefficients = np.array([float(sum(a * b for a, b in zip(row, moments, strict=True))) for row in inverse])
-        square = (rows.direct - _line(coefficients, rows.regressors)) ** 2 * (n / (n - p))
-        # By moments, each row with the weight that suits its variance.
-        noise = rows.variance + rows.known
-        weight = rows.shape * rows.weight**2
-        total = _sum(weight * rows.shape)
-        spread = max(_sum(weight * (square - noise)) / total, 0.0)
-        error = math.sqrt(2 * _sum((weight * (noise + spread * rows.shape)) ** 2)) / total
+        residual = _sum((direct - _value(coefficients, regressors)) ** 2) / (n - p)
         return cls(
             coefficients=coefficients,
             inverse=np.array([[float(value) for value in row] for row in inverse]),
             # A standard error more than estimated: with too small a spread, the rows' standard errors would be too small.
-            spread=spread + error,
+            spread=max(residual - variance, 0.0) + residual * math.sqrt(2 / (n - p)),
+            residual=residual,
+            variance=variance,
         )
 
-    def rows(self, rows: Rows) -> tuple[Floats, Floats]:
+    def rows(self, direct: Floats, regressors: Sequence[Floats]) -> tuple[Floats, Floats]:
         """(estimates, their standard errors), float64[n] each, of rows that the fit has seen or not."""
-        line = _line(self.coefficients, rows.regressors)
+        line = _value(self.coefficients, regressors)
         leverage = np.zeros(len(line))
-        for i, first in enumerate(rows.regressors):
-            for j, second in enumerate(rows.regressors):
+        for i, first in enumerate(regressors):
+            for j, second in enumerate(regressors):
                 leverage += self.inverse[i, j] * first * second
-        around = rows.known + self.spread * rows.shape
-        distance = (rows.direct - line) ** 2
-        around = around + np.maximum(distance - OUTLIER**2 * (around + rows.variance), 0)
-        share = around / (around + rows.variance)
-        # The line's own error: of unit weight, the residuals have about the variance 1 / weight.
-        uncertain = (1 - share) ** 2 * np.maximum(leverage, 0)
-        return line + share * (rows.direct - line), np.sqrt(share * rows.variance + uncertain)
+        far = np.maximum((direct - line) ** 2 - OUTLIER**2 * (self.spread + self.variance), 0)
+        around = self.spread + far
+        share = around / (around + self.variance)
+        uncertain = (1 - share) ** 2 * self.residual * np.maximum(leverage, 0)
+        return line + share * (direct - line), np.sqrt(share * self.variance + uncertain)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ratio:
+    """Rows whose keys were public before: by how much the second measurement is short of the direct estimates.
+
+    factor: at least 1, since a second measurement counts no user that is not there. spread: the variance of single rows' factors.
+    variance: of the direct estimates' noise.
+    """
+
+    factor: float
+    spread: float
+    variance: float
+
+    @classmethod
+    def fit(cls, direct: Floats, again: Floats, noise: Floats, variance: float) -> Self | None:
+        """From sums; None for fewer than LEAST_ROWS rows, or where they sum to nothing.
+
+        direct, again: float64[n]; noise: float64[n], the variance of `again`.
+        """
+        if len(direct) < LEAST_ROWS:
+            return None
+        size = np.maximum(again, EVEN_FROM)
+        # A weight that follows the noisy number would draw the sum down, by E[w'(x)] var(x) for Gaussian noise (Stein's lemma).
+        total = _sum(again / size + np.where(again > EVEN_FROM, noise / size**2, 0))
+        if total <= 0:
+            return None
+        factor = max(_sum(direct / size) / total, 1.0)
+        expected = variance + factor**2 * noise
+        square, shape = (direct - factor * again) ** 2, again**2
+        weight = shape / (expected + TYPICAL_SPREAD**2 * shape) ** 2
+        weights = _sum(weight * shape)
+        spread = max(_sum(weight * (square - expected)) / weights, 0.0)
+        error = math.sqrt(2 * _sum((weight * (expected + spread * shape)) ** 2)) / weights
+        return cls(factor=factor, spread=spread + error, variance=variance)
+
+    def rows(self, direct: Floats, again: Floats, noise: Floats) -> tuple[Floats, Floats]:
+        """(estimates, their standard errors), float64[n] each, of rows that the fit has seen or not."""
+        expected = self.factor * again
+        # Users with long lists are counted in part, so single rows may be shorter than the others, and never longer.
+        short = np.maximum(direct - expected, 0)
+        around = self.factor**2 * noise + np.where(short > 0, self.spread * again**2, 0)
+        around = around + np.maximum(short**2 - OUTLIER**2 * (around + self.variance), 0)
+        share = around / (around + self.variance)
+        return expected + share * (direct - expected), np.sqrt(share * self.variance)
 
 
 def quantile(values: npt.NDArray[np.int64], share: Fraction) -> int:
-    """An order statistic: at least this share of the values is not above it."""
+    """An order statistic: at least this share of the values is not above it; 0 of none."""
     return int(np.sort(values)[math.floor(share * (len(values) - 1))]) if len(values) else 0
 
 
-def _line(coefficients: Floats, regressors: Sequence[Floats]) -> Floats:
+def _value(coefficients: Floats, regressors: Sequence[Floats]) -> Floats:
     # Term by term: a matrix product may round differently for another number of rows.
-    line = np.zeros(len(regressors[0]))
+    value = np.zeros(len(regressors[0]))
     for coefficient, regressor in zip(coefficients.tolist(), regressors, strict=True):
-        line += coefficient * regressor
-    return line
+        value += coefficient * regressor
+    return value
 
 
 def _sum(values: Floats) -> float:

@@ -25,7 +25,7 @@ from susurrus.mechanisms.guarantee import Guarantee
 from susurrus.mechanisms.histogram import calibration
 from susurrus.mechanisms.histogram.adaptive import Adaptive
 from susurrus.mechanisms.histogram.bounding import MAX_LISTED_KEYS, WEIGHT_ONE, Bounding
-from susurrus.mechanisms.histogram.calibration import Calibration
+from susurrus.mechanisms.histogram.calibration import Line, Ratio
 from susurrus.mechanisms.histogram.factored import Design, Factored, budget_of, counts_users, value_mechanisms
 from susurrus.mechanisms.histogram.plan import Plan, constant
 from susurrus.mechanisms.histogram.ranked import MAX_RANKED_KEYS, SELECTION, Ranking
@@ -39,13 +39,11 @@ from susurrus.mechanisms.noise import WindowNoise, grid_units
 UNKNOWN, PUBLIC = "closing/unknown", "closing/public"
 BITS = 20
 """Weights and noise share the grid 2^-20 of `WEIGHT_ONE`."""
-KNOTS = {True: (Fraction(9, 10),), False: (Fraction(1, 2), Fraction(9, 10))}
-"""Lines through new rows and through others have a bend at these quantiles of their second measurement."""
-TYPICAL_SPREAD = 0.03
-"""How far apart rows are taken to be beside noise, relative to their size, when they are weighed."""
 DECAY = 0.7
 """Each rank's weight is so much of the one before, unless `prior` says otherwise."""
-CONSTANTS = (*WEIGHT_CONSTANTS, str(KNOTS), TYPICAL_SPREAD, calibration.CONSTANTS, MAX_LISTED_KEYS)
+BEND = Fraction(9, 10)
+"""The line through new rows has a bend at this quantile of their closing statistic."""
+CONSTANTS = (*WEIGHT_CONSTANTS, *calibration.CONSTANTS, str(BEND), MAX_LISTED_KEYS)
 """What no parameter changes, for the digest of a plan."""
 
 Int64 = npt.NDArray[np.int64]
@@ -305,18 +303,16 @@ class Closing(Factored):
         return statistics
 
     def calibrate(self, estimates: Int64, std_errors: Floats, evidence: Int64, pooled: Int64) -> tuple[Int64, Floats]:
-        """Columns that count users; see `calibration.py`. New rows and rows that were public before have a line each."""
+        """Columns that count users, by `calibration.py`: new rows by a line, rows that were public before by a ratio."""
         estimates, std_errors = estimates.copy(), std_errors.copy()
-        for new, rows_of in ((True, self._new_rows), (False, self._known_rows)):
-            seen, mine = pooled[(pooled[:, 3] == 0) == new], np.flatnonzero((evidence[:, 3] == 0) == new)
-            knots = [calibration.quantile(seen[:, 1] // np.maximum(seen[:, 3], 1), share) for share in KNOTS[new]]
-            fitted = Calibration.fit(rows_of(seen, knots))
-            if fitted is None:
-                continue
-            calibrated, errors = fitted.rows(rows_of(evidence[mine], knots))
-            for column in self.counting:
-                estimates[mine, column] = np.rint(calibrated).astype(np.int64)
-                std_errors[mine, column] = np.sqrt(errors**2 + 1 / 12)
+        for kind, calibrated in ((0, self._by_line), (1, self._by_ratio)):
+            mine = np.flatnonzero((evidence[:, 3] > 0) == kind)
+            found = calibrated(evidence[mine], pooled[(pooled[:, 3] > 0) == kind])
+            if found is not None:
+                for column in self.counting:
+                    # Rounding to an integer adds at most a uniform error: variance 1/12.
+                    estimates[mine, column] = np.rint(found[0]).astype(np.int64)
+                    std_errors[mine, column] = np.sqrt(found[1] ** 2 + 1 / 12)
         return estimates, std_errors
 
     @property
@@ -324,36 +320,26 @@ class Closing(Factored):
         """Of the direct estimates' noise at the last trigger."""
         return float(self.values[self.source[self.counting[0]]].std[-1]) ** 2
 
-    def _new_rows(self, evidence: Int64, knots: list[int]) -> calibration.Rows:
-        """Rows first published at the last trigger: on the two statistics that selected them, with one spread for all."""
-        ones = np.ones(len(evidence))
-        return calibration.Rows(
-            direct=evidence[:, 0].astype(np.float64),
-            variance=self._variance,
-            regressors=(
-                ones,
-                evidence[:, 1] / WEIGHT_ONE,
-                *(np.minimum(evidence[:, 1], knot) / WEIGHT_ONE for knot in knots),
-                evidence[:, 2] / WEIGHT_ONE,
-            ),
-            known=np.zeros(len(evidence)),
-            shape=ones,
-            weight=ones,
-        )
+    def _by_line(self, evidence: Int64, pooled: Int64) -> tuple[Floats, Floats] | None:
+        """Rows first published at the last trigger, on the two statistics that selected them."""
+        bend = calibration.quantile(pooled[:, 1], BEND)
 
-    def _known_rows(self, evidence: Int64, knots: list[int]) -> calibration.Rows:
-        """Rows that were public before: on their second measurement, with its noise and a spread relative to its size."""
-        unit = evidence[:, 3]
-        again = evidence[:, 1] / unit
-        noise = (self.public_sigma * WEIGHT_ONE / unit) ** 2
-        return calibration.Rows(
-            direct=evidence[:, 0].astype(np.float64),
-            variance=self._variance,
-            regressors=(np.ones(len(evidence)), again, *(np.minimum(again, knot) for knot in knots)),
-            known=noise,
-            shape=again**2,
-            weight=1 / (self._variance + noise + (TYPICAL_SPREAD * again) ** 2),
-        )
+        def regressors(rows: Int64) -> list[Floats]:
+            selecting = (rows[:, 1], np.minimum(rows[:, 1], bend), rows[:, 2])
+            return [np.ones(len(rows)), *(statistic / WEIGHT_ONE for statistic in selecting)]
+
+        fitted = Line.fit(pooled[:, 0].astype(np.float64), regressors(pooled), self._variance)
+        return None if fitted is None else fitted.rows(evidence[:, 0].astype(np.float64), regressors(evidence))
+
+    def _by_ratio(self, evidence: Int64, pooled: Int64) -> tuple[Floats, Floats] | None:
+        """Rows that were public before, on what the lists measured of them again."""
+
+        def measured(rows: Int64) -> tuple[Floats, Floats, Floats]:
+            unit = rows[:, 3]
+            return rows[:, 0].astype(np.float64), rows[:, 1] / unit, (self.public_sigma * WEIGHT_ONE / unit) ** 2
+
+        fitted = Ratio.fit(*measured(pooled), self._variance)
+        return None if fitted is None else fitted.rows(*measured(evidence))
 
     def _drawn(
         self, mechanism: str, sigma: float, keys: Sequence[bytes], rows: npt.NDArray[np.intp], noise: WindowNoise
