@@ -59,31 +59,28 @@ def scenarios(nasa: Path, retail: Path | None) -> list[Scenario]:
     def day(users: int, seed: int) -> Workload:
         return ZipfMandelbrotDay(users=users, seed=seed)
 
+    def zipf(name: str, exponent: float, keys: int = 1_000_000) -> Scenario:
+        return Scenario(
+            name=name,
+            workload=lambda users, seed: Zipf(name=name, exponent=exponent, keys=keys, users=users, seed=seed),
+        )
+
+    def different(kind: type[LateKeys | Bursts | Drift | LongLists]) -> Scenario:
+        return Scenario(name=kind().name, workload=lambda users, seed: kind(users=users, seed=seed))
+
+    def web_log(users: int, seed: int) -> Workload:
+        return read_pairs(nasa, header=True, columns=(0, 4), time_column=2)
+
     found = [
         Scenario(name="day", workload=day),
         Scenario(name="day-epsilon-1", workload=day, epsilon=1.0),
         Scenario(name="day-epsilon-2", workload=day, epsilon=2.0),
         Scenario(name="day-100k-users", workload=day, users=100_000),
-        *(
-            Scenario(
-                name=f"zipf-{exponent}",
-                workload=lambda users, seed, s=exponent: Zipf(name=f"zipf-{s}", exponent=s, users=users, seed=seed),
-            )
-            for exponent in (1.1, 1.7)
-        ),
-        Scenario(
-            name="flat",
-            workload=lambda users, seed: Zipf(name="flat", exponent=0.0, keys=100_000, users=users, seed=seed),
-        ),
-        *(
-            Scenario(name=kind().name, workload=lambda users, seed, kind=kind: kind(users=users, seed=seed))
-            for kind in (LateKeys, Bursts, Drift, LongLists)
-        ),
-        Scenario(
-            name="nasa",
-            workload=lambda users, seed: read_pairs(nasa, header=True, columns=(0, 4), time_column=2),
-            delta=1e-6,
-        ),
+        zipf("zipf-1.1", 1.1),
+        zipf("zipf-1.7", 1.7),
+        zipf("flat", 0.0, keys=100_000),
+        *(different(kind) for kind in (LateKeys, Bursts, Drift, LongLists)),
+        Scenario(name="nasa", workload=web_log, delta=1e-6),
     ]
     if retail is not None:
         file = retail
