@@ -18,6 +18,7 @@ from susurrus.agents.histogram.release import Release
 from susurrus.agents.histogram.route import Route
 from susurrus.agents.histogram.services import HistogramServices
 from susurrus.agents.histogram.settings import HistogramSettings
+from susurrus.agents.histogram.user_caps import CapsLayout
 from susurrus.agents.kafka.clients import Clients
 from susurrus.agents.kafka.requests import REQUEST_SECONDS
 from susurrus.agents.runtime.pipeline import Pipeline, StageSpec
@@ -51,7 +52,9 @@ class Histogram(Pipeline[HistogramSettings]):
     @cached_property
     def strategy(self) -> Strategy[Any]:
         """The mechanism. Its accounting is solved once. Raises ConfigurationError where it refuses its numbers."""
-        return build_strategy(self.settings.plan())
+        strategy = build_strategy(self.settings.plan())
+        CapsLayout(strategy.bounding)  # refuses what it cannot store
+        return strategy
 
     def digest(self) -> bytes:
         """The configuration's and the plan's digest together."""
