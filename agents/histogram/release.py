@@ -177,11 +177,15 @@ class Release(IntervalStage[BoundedBlock]):
         return {**super()._meta(position), "charges_sent": sorted(self._charges_sent), **told}
 
     def _last_trigger(self, window: WindowIndex, interval: Interval) -> Held:
-        """What the window's last trigger publishes, apart from its calibration. Changes nothing: at its end, the state goes."""
-        gathered = self._gather(interval)
+        """What the window's last trigger publishes, apart from its calibration. Changes nothing: at its end, the state goes.
+
+        Raises ReplayMismatch where the trigger was published from other data.
+        """
+        gathered, trigger = self._gather(interval), Trigger(self._triggers)
         news = gathered[self._calendar.window_start(window)]
-        rows = self._keys_of(window).trigger(Trigger(self._triggers), news, Commit(position=self._taken, meta={}))
-        return Held(interval=interval, window=window, gathered=gathered, rows=rows)
+        public = self._publication.is_public(window, trigger, news)
+        rows = self._keys_of(window).trigger(trigger, news, Commit(position=self._taken, meta={}))
+        return Held(interval=interval, window=window, gathered=gathered, rows=rows, public=public)
 
     def _gather(self, interval: Interval) -> dict[WindowStart, Gathered]:
         """The increments of an interval by window, empty ones for windows without."""
