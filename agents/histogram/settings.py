@@ -180,8 +180,10 @@ def _bounds(settings: HistogramSettings) -> Iterator[str]:
 
 
 def _columns(settings: HistogramSettings) -> Iterator[str]:
-    bounds = settings.bounds
-    longest = settings.privacy.chosen.longest(settings.triggers, bounds.max_records_per_user)
+    bounds, window = settings.bounds, settings.window
+    # As the calendar has it; the triggers need not divide the window, which is a problem of its own.
+    triggers = -(-(window.length + window.allowed_lateness) // window.trigger_every)
+    longest = settings.privacy.chosen.longest(triggers, bounds.max_records_per_user)
     return problems(settings.columns, records=bounds.max_records_per_key * longest)
 
 
