@@ -14,7 +14,8 @@ class BoundSettings(Section):
 
     max_records_per_user: Positive = 32
     """C: records kept per user and window, the first ones by trigger and position. A higher cap keeps more data and adds
-    more noise."""
+    more noise. Where the strategy charges records by trigger, as the default one does, it is what a user may spend, in records of
+    the first trigger: later ones add less noise and cost less, so more of them fit."""
     max_records_per_key: Positive = 1
     """m: records kept per user and key; 1 counts each user at most once per key."""
     max_keys_per_user: Positive | None = None
