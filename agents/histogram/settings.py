@@ -227,9 +227,10 @@ def _strategy(settings: HistogramSettings) -> Iterator[str]:
             f'bounds.max_keys_per_user: not with strategy "{strategy.name}"; use {place}.{strategy.ranked_by} instead'
         )
     if share != Plan.selection_share and strategy.shared_by:
+        other = ", or name another privacy.strategy" if settings.privacy.named is None else ""
         yield (
             f'privacy.selection_share = {share:g}: strategy "{strategy.name}" has shares of its own; '
-            f"use {place}.{strategy.shared_by} instead"
+            f"use {place}.{strategy.shared_by} instead{other}"
         )
 
 

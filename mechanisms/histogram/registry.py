@@ -92,8 +92,8 @@ def better_for(plan: Plan) -> Iterator[str]:
     there = _users_error(replace(plan, strategy=Toeplitz.name, parameters=Toeplitz.Parameters()), quarter)
     if there < here:
         yield (
-            f"{Toeplitz.name}, to read a few popular keys while a window runs: standard error {there:.1f} instead of "
-            f"{here:.1f} users after a quarter"
+            f"{Toeplitz.name}, to read a few popular keys: standard error {there:.1f} instead of {here:.1f} users after a quarter "
+            "of a window"
         )
     if plan.triggers >= 4 and plan.max_records >= DOZENS_OF_KEYS:
         yield (

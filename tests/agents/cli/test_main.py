@@ -180,7 +180,7 @@ class TestConfig:
     def test_check_says_which_strategy_runs_and_why(self, config: Path) -> None:
         text = printed("config", "check", str(config))
         assert "strategy closing, the default: windows have 4 triggers, and a column counts users" in text
-        assert "consider toeplitz, to read a few popular keys while a window runs: standard error" in text
+        assert "consider toeplitz, to read a few popular keys: standard error" in text
         assert text.count("consider ") == 2
         text = printed("config", "check", str(config), SUSURRUS__BOUNDS__MAX_RECORDS_PER_KEY="2")
         assert "strategy toeplitz, the default: no column counts users" in text

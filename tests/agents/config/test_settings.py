@@ -493,6 +493,10 @@ class TestPlan:
             changed(privacy={**named, "selection_share": 0.7})
         assert changed(privacy={"strategy": "weighted", "selection_share": 0.7}).plan().selection_share == 0.7
 
+    def test_who_named_no_strategy_learns_that_there_are_others(self) -> None:
+        with pytest.raises(ConfigurationError, match=r"or name another privacy\.strategy"):
+            changed(privacy={"selection_share": 0.7})
+
     def test_closing_has_these_defaults(self) -> None:
         plan = changed(privacy={"strategy": "closing"}).plan()
         own = plan.parameters
