@@ -172,7 +172,7 @@ class Bound(IntervalStage[ByUserBlock]):
 
     def _close(self, interval: Interval) -> Commit:
         closed_before = self._intervals.closed
-        blocks, drops = self._intervals.take(interval)
+        blocks = self._intervals.blocks(interval)
         puts: list[tuple[bytes, bytes]] = []
         outputs: list[Output] = []
         if blocks:
@@ -181,7 +181,7 @@ class Bound(IntervalStage[ByUserBlock]):
             outputs += self._measure_lists(self._lists, interval, dict(puts))
         self._written.count(outputs)
         outputs += self._written.ticks(interval)
-        self._intervals.close(interval)
+        drops = self._intervals.close(interval)
         commit = Commit(*self._claim(), outputs=outputs, puts=puts, drops=drops)
         oldest = self._calendar.oldest_open(Interval(interval + 1))
         if oldest > self._calendar.oldest_open(Interval(closed_before + 1)):

@@ -261,11 +261,15 @@ class Published:
     column: Column
     sources: tuple[int, ...]
 
-    def rows(self, estimates: Int64s, std_errors: Floats) -> ColumnRows:
-        """The column of a release. estimates, std_errors: [rows, measured columns], in grid units. Post-processing only."""
+    def rows(self, estimates: Int64s, std_errors: Floats, direct: tuple[Int64s, Floats] | None = None) -> ColumnRows:
+        """The column of a release. Post-processing only.
+
+        estimates, std_errors: [rows, measured columns], in grid units. direct: both from the stream alone, where it differs.
+        """
         sources = list(self.sources)
         estimate, error = self.column.publish(estimates[:, sources], std_errors[:, sources])
-        return ColumnRows(name=self.column.name, estimate=estimate, std_error=error)
+        beside = None if direct is None else self.column.publish(direct[0][:, sources], direct[1][:, sources])
+        return ColumnRows(name=self.column.name, estimate=estimate, std_error=error, direct=beside)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

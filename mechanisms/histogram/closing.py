@@ -141,6 +141,7 @@ class Closing(Factored):
         budget = budget_of(plan)
         self._stream_delta = self._closing_delta = budget.delta_selection * 0.5
         super().__init__(plan, budget, self._stream(plan, parameters, budget))
+        self.refined = self.counting
         self.lists = ListWeights(keys=parameters.keys, max_keys=MAX_LISTED_KEYS, column=self.counting[0])
         self._measure_lists(parameters, budget.mu**2)
         self._test(parameters)
