@@ -1,5 +1,5 @@
-"""bound: by-user -> bounded.  Key user -> key.  State: per (window, user) the keys on its list, the records kept of each and what its
-ledger holds, nothing else.
+"""bound: by-user -> bounded.  Key user -> key.  State: per (window, user) its keys, the records kept of each and
+what its ledger holds, nothing else.
 
 Gathers the events of open intervals as columns. When every raw partition has closed an interval, all of its events are put in the
 order (user, source, raw offset), capped per user and added up per key, in one vectorised pass. What becomes of a record depends on

@@ -204,7 +204,8 @@ def _bounds(settings: HistogramSettings) -> Iterator[str]:
 
 def _columns(settings: HistogramSettings) -> Iterator[str]:
     bounds = settings.bounds
-    return problems(settings.columns, records=bounds.max_records_per_key * bounds.max_records_per_user)
+    longest = settings.privacy.chosen.longest(settings.triggers, bounds.max_records_per_user)
+    return problems(settings.columns, records=bounds.max_records_per_key * longest)
 
 
 def _keys(settings: HistogramSettings) -> Iterator[str]:

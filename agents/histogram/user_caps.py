@@ -64,7 +64,10 @@ class CapsLayout:
         return lengths, bodies, charged, [row[end:] for row, end in zip(rows, ends, strict=True)]
 
     def unpack(self, rows: Sequence[bytes | None], hashes: Hashes) -> tuple[UserKeys, Hashes]:
-        """Stored caps as columns. Keys in ``hashes``, sorted, get their place there as a code; entry i of others has code -1 - i."""
+        """Stored caps as columns, and the hash of each entry.
+
+        Keys in ``hashes``, sorted, get their place there as a code; entry i of others has code -1 - i.
+        """
         lengths, bodies, charged, tails = self._parts([row or b"" for row in rows])
         indptr = offsets(lengths)
         entries = np.frombuffer(b"".join(bodies), ENTRY)

@@ -148,6 +148,14 @@ class Closing(Factored):
         suffix = "/" + plan.digest().hex()
         self._unknown_mechanism, self._public_mechanism = UNKNOWN + suffix, PUBLIC + suffix
 
+    @classmethod
+    def longest(cls, triggers: int, max_records: int) -> int:
+        """Of the ledger: a record costs at least 1 / |C e_1|^2 of one at the first trigger.
+
+        |C e_1|^2 <= 1 + sum over k < T of 1 / (pi k) <= 1 + (1 + ln T) / pi, and less than 1/2 more on the coarsest grid.
+        """
+        return math.ceil(max_records * (1.5 + (1 + math.log(triggers)) / math.pi))
+
     def _stream(self, plan: Plan, parameters: Parameters, budget: Guarantee) -> Design:
         """Selection and values of all triggers. A user can have the dearest ranks and the dearest values at once."""
         mu2 = budget.mu**2

@@ -160,6 +160,11 @@ class Strategy(ABC, Generic[States]):
     ) -> Step[States]:
         """One trigger (1..T) of one chunk. Every key that is touched, due or published belongs in exactly one chunk."""
 
+    @classmethod
+    def longest(cls, triggers: int, max_records: int) -> int:
+        """At least as many records as can be kept of one user in a window, known before the strategy is built."""
+        return max_records
+
     def calibrate(
         self,
         estimates: npt.NDArray[np.int64],
