@@ -204,7 +204,9 @@ def _bounds(settings: HistogramSettings) -> Iterator[str]:
 
 def _columns(settings: HistogramSettings) -> Iterator[str]:
     bounds = settings.bounds
-    longest = settings.privacy.chosen.longest(settings.triggers, bounds.max_records_per_user)
+    longest = bounds.max_records_per_user
+    if not any(checks.calendar(settings.window)):  # else it is reported already
+        longest = settings.strategy.longest(settings.triggers, longest)
     return problems(settings.columns, records=bounds.max_records_per_key * longest)
 
 

@@ -53,6 +53,18 @@ def test_a_mean_is_the_noisy_sum_over_the_noisy_count_with_the_error_of_a_ratio(
     assert mean.std_error[0] == pytest.approx(np.sqrt((4.0 / 40) ** 2 + (7.5 * 2.0 / 40) ** 2))
 
 
+def test_a_direct_pair_is_published_as_the_estimate_is() -> None:
+    estimates, errors = np.array([[40, 10, 600]]), np.array([[2.0, 1.0, 8.0]])
+    order = [(COUNT, USERS, SUM).index(at) for at in range(3)]
+    direct = 2 * estimates[:, order], 3 * errors[:, order]
+    for column in CONFIGURED.layout.published:
+        assert column.rows(estimates[:, order], errors[:, order]).direct is None
+        beside = column.rows(estimates[:, order], errors[:, order], direct).direct
+        alone = column.rows(*direct)
+        assert beside is not None
+        assert (beside[0][0], beside[1][0]) == (alone.estimate[0], alone.std_error[0])  # type: ignore[index]
+
+
 @pytest.mark.parametrize(
     ("count", "total", "mean"), [(0, 20, 10.0), (-7, 20, 10.0), (1, 10**9, BOUND), (1, -(10**9), -BOUND)]
 )
