@@ -114,9 +114,11 @@ class Histogram(Pipeline[HistogramSettings]):
             f"{format_duration(window.length)} from {format_time(window.origin)}, "
             f"{settings.triggers} triggers {format_duration(window.trigger_every)} apart",
         )
-        ledger, most = self.strategy.bounding.ledger, bounds.max_records_per_user
-        later = "" if ledger is None else f" of the first trigger (or more later ones, up to {ledger.most_records})"
-        yield "per user", f"at most {most} records{later}, {bounds.max_records_per_key} per key and window"
+        ledger = self.strategy.bounding.ledger
+        records = f"at most {bounds.max_records_per_user} records"
+        if ledger is not None:
+            records += f" at the first trigger, where they cost most, and {ledger.most_records} if they come late"
+        yield "per user", f"{records}, {bounds.max_records_per_key} per key and window"
         begins = start.from_ if isinstance(start.from_, str) else format_time(start.from_)
         first = "" if start.first_window is None else f", first window {format_time(start.first_window)}"
         yield "begins", f"{begins}{first} (clock: {settings.clock.kind})"

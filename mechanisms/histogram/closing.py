@@ -68,7 +68,10 @@ class Closing(Factored):
 
     @dataclass(frozen=True, kw_only=True)
     class Parameters(Adaptive.Parameters):
-        """Parameters of strategy `closing`. The four shares are of the squared Gaussian budget; the values have the rest."""
+        """Parameters of strategy `closing`. The four shares are of the squared Gaussian budget; the values have the rest.
+
+        It has a ledger in place of a cap: see `bounds.max_records_per_user`.
+        """
 
         ranked_keys: int = constant(
             10,
