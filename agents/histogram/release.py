@@ -151,7 +151,7 @@ class Release(IntervalStage[BoundedBlock]):
                 held = self._barrier.held or self._barrier.hold(self._last_trigger(ending, interval))
                 if not self._barrier.has_told(interval):
                     told = self._barrier.tell(held)
-                    yield Commit(*self._claim(), outputs=[told])
+                    yield Commit(*self._claim(), outputs=[told], kind="evidence")
                     continue
                 self._waiting = self._barrier.wait(held)
                 if self._waiting:
@@ -191,7 +191,7 @@ class Release(IntervalStage[BoundedBlock]):
     def _close(self, interval: Interval, windows: list[WindowIndex]) -> Commit:
         held = None if self._barrier is None else self._barrier.release()
         gathered = self._gather(interval) if held is None else held.gathered
-        commit = Commit(position=self._taken, meta={})
+        commit = Commit(position=self._taken, meta={}, kind="" if held is None else "calibrated")
         published: dict[WindowStart, Rows] = {}
         for window in windows:
             trigger, start = self._calendar.trigger(window, interval), self._calendar.window_start(window)
