@@ -26,12 +26,17 @@ from susurrus.topics.evidence import EvidenceBlock
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
-    """What is kept in memory between the commits: the window that ends, its rows, and the increments of the interval."""
+    """What is kept in memory between the commits.
+
+    window: the one that ends. gathered: the increments of the interval. rows: of the window. public: whether the trigger has been
+    published before, so that this is a replay.
+    """
 
     interval: Interval
     window: WindowIndex
     gathered: dict[WindowStart, Gathered]
     rows: Rows
+    public: bool
 
 
 class Barrier:
@@ -48,7 +53,6 @@ class Barrier:
         self._services = services
         self._partition = partition
         self._publication = publication
-        self._trigger = Trigger(services.calendar.triggers)
         self._told = Interval(int(meta.get("told", meta["closed"])))
         self.held: Held | None = None
 
@@ -71,14 +75,12 @@ class Barrier:
         return self._told >= interval
 
     def tell(self, held: Held) -> Output:
-        """This partition's evidence, for all. Raises ReplayMismatch where the trigger was published from other data."""
-        services, start = self._services, self._services.calendar.window_start(held.window)
-        self._publication.is_public(held.window, self._trigger, held.gathered[start])
-        evidence = held.rows.evidence
+        """This partition's evidence, for all."""
+        services, evidence = self._services, held.rows.evidence
         block = EvidenceBlock(
             partition=self._partition,
             interval=held.interval,
-            window=start,
+            window=services.calendar.window_start(held.window),
             last=True,
             total=len(evidence),
             config_digest=services.config_digest,
@@ -96,9 +98,9 @@ class Barrier:
 
         Raises Refusal where records are lost, and ReplayMismatch where the evidence that was told comes from other data.
         """
-        start = self._services.calendar.window_start(held.window)
-        if self._publication.is_public(held.window, self._trigger, held.gathered[start]):
+        if held.public:
             return ""
+        start = self._services.calendar.window_start(held.window)
         pooled = self._index.pooled(start, held.interval, self._partition)
         if pooled is None:
             numbers = ", ".join(map(str, self._index.untold(start)[:8]))
@@ -107,6 +109,6 @@ class Barrier:
             )
         # Other partitions have been calibrated with what was told, so what is published here must be the same rows.
         if not np.array_equal(pooled[self._partition], held.rows.evidence):
-            raise self._publication.mismatch(held.window, self._trigger)
+            raise self._publication.mismatch(held.window, Trigger(self._services.calendar.triggers))
         held.rows.calibrate(self._services.strategy, joined_evidence(pooled.values()))
         return ""

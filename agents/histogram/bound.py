@@ -238,8 +238,8 @@ class Bound(IntervalStage[ByUserBlock]):
         rows = rows[np.argsort(records.cell[rows], kind="stable")]
         cells, begins = np.unique(records.cell[rows], return_index=True)
         indptr, keeps = np.append(begins, len(rows)), result.kept[rows]
-        starts = offsets(keeps.astype(np.int64))[begins]
-        gathered = Kept(rows=rows[keeps], starts=starts, first=result.first, values=records.values)
+        kept_starts = offsets(keeps.astype(np.int64))[begins]
+        gathered = Kept(rows=rows[keeps], starts=kept_starts, first=result.first, values=records.values)
         block = BoundedBlock(
             partition=self.partition,
             interval=interval,

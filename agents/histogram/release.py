@@ -151,7 +151,7 @@ class Release(IntervalStage[BoundedBlock]):
                 held = self._barrier.held or self._barrier.hold(self._last_trigger(ending, interval))
                 if not self._barrier.has_told(interval):
                     told = self._barrier.tell(held)
-                    yield Commit(*self._claim(), outputs=[told])
+                    yield Commit(*self._claim(), outputs=[told], kind="evidence")
                     continue
                 self._waiting = self._barrier.wait(held)
                 if self._waiting:
@@ -177,11 +177,15 @@ class Release(IntervalStage[BoundedBlock]):
         return {**super()._meta(position), "charges_sent": sorted(self._charges_sent), **told}
 
     def _last_trigger(self, window: WindowIndex, interval: Interval) -> Held:
-        """What the window's last trigger publishes, apart from its calibration. Changes nothing: at its end, the state goes."""
-        gathered = self._gather(interval)
+        """What the window's last trigger publishes, apart from its calibration. Changes nothing: at its end, the state goes.
+
+        Raises ReplayMismatch where the trigger was published from other data.
+        """
+        gathered, trigger = self._gather(interval), Trigger(self._triggers)
         news = gathered[self._calendar.window_start(window)]
-        rows = self._keys_of(window).trigger(Trigger(self._triggers), news, Commit(position=self._taken, meta={}))
-        return Held(interval=interval, window=window, gathered=gathered, rows=rows)
+        public = self._publication.is_public(window, trigger, news)
+        rows = self._keys_of(window).trigger(trigger, news, Commit(position=self._taken, meta={}))
+        return Held(interval=interval, window=window, gathered=gathered, rows=rows, public=public)
 
     def _gather(self, interval: Interval) -> dict[WindowStart, Gathered]:
         """The increments of an interval by window, empty ones for windows without."""
@@ -191,7 +195,7 @@ class Release(IntervalStage[BoundedBlock]):
     def _close(self, interval: Interval, windows: list[WindowIndex]) -> Commit:
         held = None if self._barrier is None else self._barrier.release()
         gathered = self._gather(interval) if held is None else held.gathered
-        commit = Commit(position=self._taken, meta={})
+        commit = Commit(position=self._taken, meta={}, kind="" if held is None else "calibrated")
         published: dict[WindowStart, Rows] = {}
         for window in windows:
             trigger, start = self._calendar.trigger(window, interval), self._calendar.window_start(window)

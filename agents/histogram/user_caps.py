@@ -13,12 +13,15 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from susurrus.mechanisms.histogram.bounding import Bounding, UserKeys
+from susurrus.mechanisms.errors import ConfigurationError
+from susurrus.mechanisms.histogram.bounding import MAX_LISTED_KEYS, Bounding, UserKeys
 from susurrus.mechanisms.histogram.per_key import offsets
 
 ENTRY = np.dtype([("hash", "<u8"), ("count", "<u4")])
 _HEADER = np.dtype([("charged", "<u8"), ("entries", "<u4")])
 _SPENT = np.dtype("<u4")
+_MAX_ROW_BYTES = 900_000
+"""As `Services.max_record_bytes`, which holds for a changelog's records, too."""
 _UNRANKED = np.uint32(1 << 31)
 """Flag in an entry's count: the key was public when the user brought it first."""
 
@@ -30,6 +33,7 @@ class CapsLayout:
     """How the rows are laid out that hold what `Bounding` has to remember.
 
     version: of the stage's state. It rose for strategies with a ledger only; what the others store is as it was.
+    Raises ConfigurationError where a user of a ledger could bring about a row that is too long for a Kafka record.
     """
 
     def __init__(self, bounding: Bounding) -> None:
@@ -41,6 +45,14 @@ class CapsLayout:
         if ledger is not None and ledger.measured > 0:
             # One key's share of the ledger is measured * spent^2, at most 2^42 units.
             assert math.isqrt(ledger.limit // ledger.measured) < 1 << 32
+        if ledger is not None:
+            tail = ledger.most_records * _SPENT.itemsize if self._spends else 0
+            longest = _HEADER.itemsize + MAX_LISTED_KEYS * ENTRY.itemsize + tail
+            if longest > _MAX_ROW_BYTES:
+                raise ConfigurationError(
+                    f"bounds.max_records_per_user = {ledger.capacity}: what is remembered of one user may take {longest} bytes, "
+                    f"and a record has {_MAX_ROW_BYTES}; lower it, or set bounds.max_records_per_key = 1"
+                )
 
     def entries(self, rows: Bytes) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.void]]:
         """(int64[rows + 1], entries): those of row i are from indptr[i] to indptr[i + 1]. A row may be empty."""

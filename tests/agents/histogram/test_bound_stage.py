@@ -20,7 +20,7 @@ from susurrus.agents.histogram.user_caps import CapsLayout
 from susurrus.agents.runtime.services import Services
 from susurrus.agents.runtime.stage import NotYet
 from susurrus.agents.runtime.store import Store
-from susurrus.mechanisms.errors import Refusal
+from susurrus.mechanisms.errors import ConfigurationError, Refusal
 from susurrus.mechanisms.histogram import bounding
 from susurrus.mechanisms.histogram.bounding import UserKeys
 from susurrus.topics import bounded, by_user, published_keys, tick
@@ -850,6 +850,18 @@ def test_a_row_is_read_as_it_was_written_and_one_without_a_ledger_is_what_it_alw
             assert getattr(back, field).tolist() == getattr(state, field).tolist(), field
         if ledger and most > 1:
             assert back.spent.tolist() == state.spent.tolist()
+
+
+def test_a_row_that_kafka_could_refuse_is_refused_before_any_user_can_bring_it_about() -> None:
+    """A list of any length fits, and so does what the ledger needs to know of each kept key, unless it keeps very many."""
+    for records, most in [(36, 2), (20_000, 1)]:
+        CapsLayout(services("closing", max_records_per_user=records, max_records_per_key=most).strategy.bounding)
+    ours = services("closing", max_records_per_user=20_000, max_records_per_key=2)
+    assert ours.max_record_bytes == 900_000
+    with pytest.raises(
+        ConfigurationError, match=r"max_records_per_user = 20000: .*; lower it, or set bounds.max_records"
+    ):
+        CapsLayout(ours.strategy.bounding)
 
 
 def test_keys_of_lists_are_numbered_so_that_no_two_become_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
