@@ -15,7 +15,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
-import audit_closing
+import audit_closing_defects
 import fastavro
 import numpy as np
 from audit_memory import FETCH, Clients, MemoryLedger, Runner, WallClock
@@ -175,7 +175,7 @@ def _services(
         ledger.found()
     strategy = build(plan, defect)
     if not scenario.apart:
-        audit_closing.show_evidence(strategy)
+        audit_closing_defects.show_evidence(strategy)
     index = None
     if strategy.bounding.lag is not None:
         index = PublishedKeys(
@@ -280,7 +280,7 @@ def _outputs(values: list[bytes], trials: int, keys: int, plan: Plan) -> Outputs
             direct = column if column.direct is None else column.direct
             estimates[*place, number, row.trigger - 1] = direct.estimate
             if column.direct is not None:
-                evidence[*place, number] = column.estimate / audit_closing.EVIDENCE
+                evidence[*place, number] = column.estimate / audit_closing_defects.EVIDENCE
                 calibrated[int(trial)] |= column.estimate != direct.estimate
     # Every column counts as keys of its own: one row of numbers a trial.
     return Outputs(

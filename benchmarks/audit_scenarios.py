@@ -14,6 +14,7 @@ from typing import Any
 from unittest.mock import patch
 
 import audit_closing
+import audit_closing_defects
 import numpy as np
 import numpy.typing as npt
 from audit_inputs import REAL, SCHEMA_ID, STREAM, TIGHT, Input, L, Live, Scenario, make, plan_of
@@ -45,9 +46,9 @@ DEFECTS = {
     "dropped too early": "route drops what exceeds the caps on records in one fetch also where more is kept of a user",
     "growth at a tick": "a new raw partition counts from the current position of source 0, when source 0 sees it",
     "unknown id kept": "a schema id that was unknown once stays unknown to the worker",
-    **audit_closing.DEFECTS,
+    **audit_closing_defects.DEFECTS,
 }
-MECHANISM_ONLY = ("rank given back", *audit_closing.MECHANISM_ONLY)
+MECHANISM_ONLY = ("rank given back", *audit_closing_defects.MECHANISM_ONLY)
 """Planted where the pipeline has no such place: it stores hashes of keys only."""
 PIPELINE_ONLY = ("epoch by name",)
 """Of scenarios that run through both, the defects of what only the pipeline has."""
@@ -313,11 +314,11 @@ def build(plan: Plan, defect: str) -> Strategy:
         "no union bound": lambda given: {**given, "beta": given["beta"] * plan.triggers},
         "no plus one": lambda given: {**given, "minimum_users": given["minimum_users"] - 1},
     }
-    if defect in audit_closing.DEFECTS:
-        return audit_closing.build(plan, defect)
+    if defect in audit_closing_defects.DEFECTS:
+        return audit_closing_defects.build(plan, defect)
     if defect == "dropped too early":
         strategy = build_strategy(plan)
-        strategy.bounding.arriving = audit_closing.dropped_too_early(strategy.bounding)  # type: ignore[method-assign]
+        strategy.bounding.arriving = audit_closing_defects.dropped_too_early(strategy.bounding)  # type: ignore[method-assign]
         return strategy
     if defect not in changes:
         return build_strategy(plan)
@@ -331,7 +332,9 @@ def build(plan: Plan, defect: str) -> Strategy:
     ):
         strategy = build_strategy(plan)
     if isinstance(strategy, Closing):
-        (audit_closing.no_plus_one if defect == "no plus one" else audit_closing.no_union_bound)(strategy)
+        (audit_closing_defects.no_plus_one if defect == "no plus one" else audit_closing_defects.no_union_bound)(
+            strategy
+        )
     if isinstance(strategy, dp_sqlp.DpSqlp):
         if defect == "no plus one":
             strategy.thresholds -= dp_sqlp.GRID
@@ -438,7 +441,9 @@ def _window(
         if mechanism.lists is not None and trigger == T:
             listed = held.key
             if defect == "list cut by hope":
-                listed = audit_closing.by_hope(mechanism, names, table.get(np.arange(size)), held, T - lag, noise)
+                listed = audit_closing_defects.by_hope(
+                    mechanism, names, table.get(np.arange(size)), held, T - lag, noise
+                )
             lists = ListSums.of(mechanism.lists.add_up(held.indptr, listed, unit), unit)
         wanted = (kept > 0) | (due == 0)
         if lists is not None:
@@ -460,7 +465,7 @@ def _window(
             declared[chunk],
         )
         plain = step.estimates
-        step = audit_closing.calibrated(mechanism, step, chunk // K)
+        step = audit_closing_defects.calibrated(mechanism, step, chunk // K)
         table.put(chunk, step.states)
         due[chunk] = step.due
         published[trigger - 1, chunk] = step.published
