@@ -1,4 +1,4 @@
-"""The privacy loss of stream, closing rows and public rows together, sampled in both directions; broken weights exceed the claim."""
+"""The privacy loss of stream, closing rows and public rows together, sampled in both directions; broken weights exceed it."""
 
 import math
 from fractions import Fraction

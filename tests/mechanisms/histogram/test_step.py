@@ -143,18 +143,29 @@ class Reference:
                 selected = self.passes(key, total, t)
             last = lists if t == self.plan.triggers else None
             if not selected and last is not None and last.users[0] > self.plan.minimum_users:
-                level = self.strategy.plan.minimum_users + 1 + self.strategy.quantile * self.strategy.unknown_sigma
-                selected = self.listed(key, last)[0] >= level
+                selected = self.found(key, total, last)
             out.append(self.estimates(key, sums, t, last) if selected else None)
         return out
 
-    def listed(self, key: bytes, lists: ListSums) -> tuple[Fraction, Fraction]:
-        """What the lists say of the key's users, and its variance: of its own measurement where it was public."""
-        unit, unknown = int(lists.unit[0]), lists.unit[0] == 0
-        name, sigma = ("unknown", self.strategy.unknown_sigma) if unknown else ("public", self.strategy.public_sigma)
-        z = self.draws("closing/" + name, key, None, sigma, 20)[-1]
-        total = int(lists.weight[0] if unknown else lists.public_weight[0]) + z
-        return Fraction(total, unit or 1 << 20), (Fraction(sigma) * (1 << 20) / (unit or 1 << 20)) ** 2
+    def found(self, key: bytes, weight: list[int], lists: ListSums) -> bool:
+        """The joint test: what lists say of users, and what the stream's matched filter says, noise of both included."""
+        z = self.draws("closing/unknown", key, None, self.strategy.unknown_sigma, 20)[-1]
+        statistic = Fraction(int(lists.weight[0]) + z, 1 << 20)
+        selector, T = self.strategy.selector, self.plan.triggers
+        nb, f = selector.noise_bits, selector.factorization
+        drawn = self.draws("selection", key, f, selector.sigma, nb)
+        filtered, steady = Fraction(0), Fraction(0)
+        for s, gain in enumerate(selector._filter.tolist()):
+            c = [Fraction(f.numerators[s - r], 1 << f.bits) for r in range(s + 1)]
+            row = sum((Fraction(weight[r], 1 << 20) * c[r] for r in range(s + 1)), Fraction(drawn[s], 1 << nb))
+            filtered, steady = filtered + gain * row, steady + gain * sum(c, Fraction(0)) / T
+        return statistic + Fraction(self.plan.parameters.filter_weight) * filtered / steady >= self.strategy.level
+
+    def again(self, key: bytes, lists: ListSums) -> tuple[Fraction, Fraction]:
+        """What the lists say of the users of a key that was public, and its variance."""
+        unit, sigma = int(lists.unit[0]), Fraction(self.strategy.public_sigma)
+        z = self.draws("closing/public", key, None, self.strategy.public_sigma, 20)[-1]
+        return Fraction(int(lists.public_weight[0]) + z, unit), (sigma * (1 << 20) / unit) ** 2
 
     def passes(self, key: bytes, weight: list[int], t: int) -> bool:
         selector = self.strategy.selector
@@ -176,8 +187,9 @@ class Reference:
             z = self.draws(value.mechanism, key, value.factorization, value.sigma, value.factorization.bits)
             noise = self.decoded(value.factorization, z, t) / 2**value.factorization.bits
             out.append(total + math.floor(noise + Fraction(1, 2)))
-            if lists is not None and column.kind != "sum":  # one record per user and key
-                again, variance = self.listed(key, lists)
+            # One record per user and key. What was not public has no second measurement.
+            if lists is not None and column.kind != "sum" and lists.unit[0]:
+                again, variance = self.again(key, lists)
                 b = [
                     Fraction(n, 1 << (value.factorization.bits * k))
                     for k, n in enumerate(value.factorization.decoder_exact[:t])
@@ -522,10 +534,10 @@ def test_a_thousand_triggers(name: Any, records: int) -> None:
     stream = [1000 + value.decoder.rationally(row, 1000) for row in z.tolist()]
     if lists is not None:
         reference = Reference(strategy, noise)
-        listed = [reference.listed(key, part_of(lists, np.array([i]))) for i, key in enumerate(keys)]
+        assert ended.direct is not None
+        assert ended.direct[0][:, 0].tolist() == stream
         own = Fraction(float(value.std[-1])) ** 2
-        stream = [
-            math.floor(mean_of(n, own, again, variance) + Fraction(1, 2))
-            for n, (again, variance) in zip(stream, listed, strict=True)
-        ]
+        for i in np.flatnonzero(lists.unit).tolist():
+            again, variance = reference.again(keys[i], lists.take(np.array([i])))
+            stream[i] = math.floor(mean_of(stream[i], own, again, variance) + Fraction(1, 2))
     assert ended.estimates[:, 0].tolist() == stream
