@@ -341,6 +341,30 @@ class TestOneOrder:
         assert self.named(keys=2, present=False)[0] == 0
         assert exceeds(*self.named(keys=2, present=True)) < CERTAIN
 
+    @pytest.mark.parametrize("reverse", [False, True])
+    def test_every_rank_is_weighed_at_the_end_if_lists_are_in_order(self, reverse: bool) -> None:
+        """Whatever is public since when, and whatever the ledger drops. reverse: planted, lists cut from the other end."""
+        rng, users, T = np.random.default_rng(1), 300, 6
+        strategy = closing(triggers=T, ranked_keys=3, keys=3, max_records=2)
+        since = rng.integers(1, 3 * T, (users, 12))
+        state, stream, dropped = UserKeys.empty(users), np.zeros((users, 12), np.int64), 0
+        for trigger in range(1, T + 1):
+            user = np.repeat(np.arange(users, dtype=np.int32), rng.integers(0, 4, users))
+            key = rng.integers(0, 12, len(user)).astype(np.int32)
+            got = strategy.bounding.close(
+                user, key, np.full(users, trigger, np.int32), state, since[user, key] < trigger
+            )
+            state, dropped = got.state, dropped + int((got.listed & ~got.kept).sum())
+            np.add.at(stream, (user, key), got.weight)
+        owner = np.repeat(np.arange(users), np.diff(state.indptr))
+        unit = np.where(since[owner, state.key] < T, ONE, 0)
+        order = np.lexsort((-np.arange(len(owner)), owner)) if reverse else np.arange(len(owner))
+        weight = np.empty(len(owner), np.int64)
+        weight[order] = strategy.lists.weigh(state.indptr, unit[order])[0]
+        ranked = (stream[owner, state.key] > 0) & (unit == 0)
+        assert dropped > 100
+        assert (weight[ranked] > 0).all() != reverse
+
     def test_they_are_refused(self) -> None:
         with pytest.raises(ConfigurationError, match=r"keys=5: must be at least ranked_keys=6"):
             closing(keys=5, ranked_keys=6)

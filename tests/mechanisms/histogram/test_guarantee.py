@@ -87,7 +87,9 @@ def without_knapsack(strategy: Any) -> Fraction:
     """
     p: Plan = strategy.plan
     columns = [column_square(strategy.selector.factorization, t) for t in range(1, p.triggers + 1)]
-    ranks = [max(Fraction(w, 1 << 20) ** 2 * c for w, c in zip(row, columns, strict=True)) for row in weights_of(strategy)]
+    ranks = [
+        max(Fraction(w, 1 << 20) ** 2 * c for w, c in zip(row, columns, strict=True)) for row in weights_of(strategy)
+    ]
     cost = sum(ranks, Fraction(0)) / Fraction(strategy.selector.sigma) ** 2
     most, many = Fraction(0), 4 * p.max_records
     for first, repeats in product(range(1, p.triggers + 1), (1, 2, p.max_records_per_key)):
