@@ -1,119 +1,168 @@
-"""Calibrated rows: what the keys that are published together say about each of them.
+"""Calibrated rows: what the rows of a window's last trigger, of all partitions together, say about each of them.
 
-    rows first published at a window's last trigger, of all partitions: (direct, closing, filter) each
-        ──fit──▶ a line of the direct estimates on the two statistics that selected the rows
-        ──rows──▶ every row is drawn towards the line, by as much as the direct estimate's noise is larger than the rows' spread
+    rows (direct estimate, second measurement) ──fit──▶ what the second measurement lacks, and the spread around that
+                                               ──rows──▶ each row's mean of both, by their variances
 
-The direct estimate alone is unbiased, with the noise of a stream over the whole window. The two statistics are less noisy but count
-users in part, and were looked at when the keys were selected. Regression on them takes their information without their bias.
+A direct estimate is unbiased, with the noise of a stream over the whole window. The second measurement has less noise, but counts
+users in part, and may be what the key was selected by. These faults are the same for rows that look alike, and the direct
+estimates of many such rows show how large they are.
 It uses rows of published keys and constants alone, so it is post-processing: docs/guarantees/closing.md, "Calibrated rows".
 
-Coefficients are solved in exact fractions of integer sums. So they depend neither on the order of the rows nor on the processor.
+Sums are exactly rounded and equations are solved in fractions. So a fit depends neither on the order of the rows nor on the
+processor.
 """
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from operator import mul
 from typing import Self
 
 import numpy as np
 import numpy.typing as npt
 
-EVIDENCE_COLUMNS = 3
-"""Of a row: its direct estimate; its closing statistic; its matched filter. The statistics in units of 2^-20 users."""
-STATISTIC_BITS = 20
 LEAST_ROWS = 200
-"""With fewer rows, each keeps its direct estimate."""
-KNOT = Fraction(9, 10)
-"""The line has a bend at this quantile of the closing statistic."""
-CONSTANTS = (LEAST_ROWS, str(KNOT))
+"""With fewer rows of a kind, each keeps its direct estimate."""
+OUTLIER = 3.0
+"""A row further from what is expected than so many standard deviations is drawn towards it less."""
+EVEN_FROM = 60
+"""Rows weigh the same in a ratio, relative to their size, from this size on."""
+TYPICAL_SPREAD = 0.03
+"""How far rows are from a ratio beside noise, relative to their size, when they are weighed to find the spread."""
+CONSTANTS = (LEAST_ROWS, OUTLIER, EVEN_FROM, TYPICAL_SPREAD)
 """What no parameter changes, for the digest of a plan."""
+_SINGULAR = 1e-9
+"""A pivot that is smaller, relatively, is taken for zero."""
 
-Int64 = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
 
-@dataclass(frozen=True, slots=True)
-class Calibration:
-    """A fitted line. variance: of the direct estimates' noise.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """Rows whose keys were selected by the second measurement: a line of the direct estimates on statistics.
 
-    knot: where the line bends, in units of the statistic. coefficients: of (1, closing, min(closing, knot), filter), statistics in
-    users. inverse: float64[4, 4], of the regressors' sums of products. share: how much of a row's distance from the line is
-    kept. residual: mean square of the distances.
+    coefficients: float64[p], of the regressors. inverse: float64[p, p], of their sums of products. spread: the variance of the
+    truth around the line. residual: that of the direct estimates. variance: of their noise.
     """
 
-    variance: float
-    knot: int
     coefficients: Floats
     inverse: Floats
-    share: float
+    spread: float
     residual: float
+    variance: float
 
     @classmethod
-    def fit(cls, pooled: Int64, variance: float) -> Self | None:
-        """The line through int64[n, 3] evidence; None for fewer than LEAST_ROWS rows, or if they do not determine a line."""
-        n = len(pooled)
+    def fit(cls, direct: Floats, regressors: Sequence[Floats], variance: float) -> Self | None:
+        """By least squares; None for fewer than LEAST_ROWS rows, or where they do not determine a line.
+
+        direct: float64[n], with noise of `variance`; regressors: p of float64[n].
+        """
+        n, p = len(direct), len(regressors)
         if n < LEAST_ROWS:
             return None
-        direct, closing, matched = (pooled[:, column].tolist() for column in range(EVIDENCE_COLUMNS))
-        knot = sorted(closing)[math.floor(KNOT * (n - 1))]
-        regressors: list[list[int]] = [[1 << STATISTIC_BITS] * n, closing, [min(x, knot) for x in closing], matched]
-        products = [[sum(map(mul, a, b)) for b in regressors] for a in regressors]
-        inverse = _inverse(products)
+        inverse = _inverse([[_sum(a * b) for b in regressors] for a in regressors])
         if inverse is None:
             return None
-        moments = [sum(map(mul, a, direct)) for a in regressors]
-        coefficients = [sum(map(mul, row, moments)) for row in inverse]
-        residual = (sum(map(mul, direct, direct)) - sum(map(mul, coefficients, moments))) / (n - len(regressors))
-        # The spread of the rows around the line beside their noise; a standard error more than estimated, since too small a
-        # spread would make the rows' errors too small.
-        spread = max(float(residual) * (1 + math.sqrt(2 / (n - len(regressors)))) - variance, 0.0)
-        one = 1 << STATISTIC_BITS
+        moments = [Fraction(_sum(a * direct)) for a in regressors]
+        coefficients = np.array([float(sum(a * b for a, b in zip(row, moments, strict=True))) for row in inverse])
+        residual = _sum((direct - _value(coefficients, regressors)) ** 2) / (n - p)
         return cls(
+            coefficients=coefficients,
+            inverse=np.array([[float(value) for value in row] for row in inverse]),
+            # A standard error more than estimated: with too small a spread, the rows' standard errors would be too small.
+            spread=max(residual - variance, 0.0) + residual * math.sqrt(2 / (n - p)),
+            residual=residual,
             variance=variance,
-            knot=knot,
-            coefficients=np.array([float(value * one) for value in coefficients]),
-            inverse=np.array([[float(value * one * one) for value in row] for row in inverse]),
-            share=spread / (spread + variance),
-            residual=float(residual),
         )
 
-    def rows(self, evidence: Int64) -> tuple[Int64, Floats]:
-        """(estimates, their standard errors), of int64[f, 3] evidence: for rows that the fit has seen or not."""
-        scale = 2.0**-STATISTIC_BITS
-        direct = evidence[:, 0].astype(np.float64)
-        regressors = (
-            np.ones(len(evidence)),
-            evidence[:, 1] * scale,
-            np.minimum(evidence[:, 1], self.knot) * scale,
-            evidence[:, 2] * scale,
-        )
-        line, leverage = np.zeros(len(evidence)), np.zeros(len(evidence))
-        # Term by term: a matrix product may round differently for another number of rows.
+    def rows(self, direct: Floats, regressors: Sequence[Floats]) -> tuple[Floats, Floats]:
+        """(estimates, their standard errors), float64[n] each, of rows that the fit has seen or not."""
+        line = _value(self.coefficients, regressors)
+        leverage = np.zeros(len(line))
         for i, first in enumerate(regressors):
-            line += self.coefficients[i] * first
             for j, second in enumerate(regressors):
                 leverage += self.inverse[i, j] * first * second
-        estimates = np.rint(line + self.share * (direct - line)).astype(np.int64)
-        uncertain = (1 - self.share) ** 2 * self.residual * np.maximum(leverage, 0)
-        return estimates, np.sqrt(self.share * self.variance + uncertain + 1 / 12)
+        far = np.maximum((direct - line) ** 2 - OUTLIER**2 * (self.spread + self.variance), 0)
+        around = self.spread + far
+        share = around / (around + self.variance)
+        uncertain = (1 - share) ** 2 * self.residual * np.maximum(leverage, 0)
+        return line + share * (direct - line), np.sqrt(share * self.variance + uncertain)
 
 
-def _inverse(matrix: Sequence[Sequence[int]]) -> list[list[Fraction]] | None:
-    """The exact inverse, by Gauss and Jordan; None for a singular matrix."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ratio:
+    """Rows whose keys were public before: by how much the second measurement is short of the direct estimates.
+
+    factor: at least 1, since a second measurement counts no user that is not there. spread: the variance of single rows' factors.
+    variance: of the direct estimates' noise.
+    """
+
+    factor: float
+    spread: float
+    variance: float
+
+    @classmethod
+    def fit(cls, direct: Floats, again: Floats, noise: Floats, variance: float) -> Self | None:
+        """From sums; None for fewer than LEAST_ROWS rows, or where they sum to nothing.
+
+        direct, again: float64[n]; noise: float64[n], the variance of `again`.
+        """
+        if len(direct) < LEAST_ROWS:
+            return None
+        size = np.maximum(again, EVEN_FROM)
+        # A weight that follows the noisy number would draw the sum down, by E[w'(x)] var(x) for Gaussian noise (Stein's lemma).
+        total = _sum(again / size + np.where(again > EVEN_FROM, noise / size**2, 0))
+        if total <= 0:
+            return None
+        factor = max(_sum(direct / size) / total, 1.0)
+        expected = variance + factor**2 * noise
+        square, shape = (direct - factor * again) ** 2, again**2
+        weight = shape / (expected + TYPICAL_SPREAD**2 * shape) ** 2
+        weights = _sum(weight * shape)
+        spread = max(_sum(weight * (square - expected)) / weights, 0.0)
+        error = math.sqrt(2 * _sum((weight * (expected + spread * shape)) ** 2)) / weights
+        return cls(factor=factor, spread=spread + error, variance=variance)
+
+    def rows(self, direct: Floats, again: Floats, noise: Floats) -> tuple[Floats, Floats]:
+        """(estimates, their standard errors), float64[n] each, of rows that the fit has seen or not."""
+        expected = self.factor * again
+        # Users with long lists are counted in part, so single rows may be shorter than the others, and never longer.
+        short = np.maximum(direct - expected, 0)
+        around = self.factor**2 * noise + np.where(short > 0, self.spread * again**2, 0)
+        around = around + np.maximum(short**2 - OUTLIER**2 * (around + self.variance), 0)
+        share = around / (around + self.variance)
+        return expected + share * (direct - expected), np.sqrt(share * self.variance)
+
+
+def quantile(values: npt.NDArray[np.int64], share: Fraction) -> int:
+    """An order statistic: at least this share of the values is not above it; 0 of none."""
+    return int(np.sort(values)[math.floor(share * (len(values) - 1))]) if len(values) else 0
+
+
+def _value(coefficients: Floats, regressors: Sequence[Floats]) -> Floats:
+    # Term by term: a matrix product may round differently for another number of rows.
+    value = np.zeros(len(regressors[0]))
+    for coefficient, regressor in zip(coefficients.tolist(), regressors, strict=True):
+        value += coefficient * regressor
+    return value
+
+
+def _sum(values: Floats) -> float:
+    return math.fsum(values.tolist())
+
+
+def _inverse(matrix: Sequence[Sequence[float]]) -> list[list[Fraction]] | None:
+    """The exact inverse of a positive definite matrix, by Gauss and Jordan; None where it is close to singular."""
     size = len(matrix)
     rows = [
         [Fraction(value) for value in row] + [Fraction(int(i == j)) for j in range(size)]
         for i, row in enumerate(matrix)
     ]
     for column in range(size):
-        pivot = next((row for row in range(column, size) if rows[row][column]), None)
-        if pivot is None:
+        pivot = rows[column][column]
+        if pivot <= _SINGULAR * Fraction(matrix[column][column]):
             return None
-        rows[column], rows[pivot] = rows[pivot], rows[column]
-        rows[column] = [value / rows[column][column] for value in rows[column]]
+        rows[column] = [value / pivot for value in rows[column]]
         for row in range(size):
             if row != column and rows[row][column]:
                 factor = rows[row][column]

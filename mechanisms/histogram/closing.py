@@ -12,6 +12,7 @@ Argument and the price: docs/guarantees/closing.md.
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -24,13 +25,13 @@ from susurrus.mechanisms.guarantee import Guarantee
 from susurrus.mechanisms.histogram import calibration
 from susurrus.mechanisms.histogram.adaptive import Adaptive
 from susurrus.mechanisms.histogram.bounding import MAX_LISTED_KEYS, WEIGHT_ONE, Bounding
-from susurrus.mechanisms.histogram.calibration import Calibration
+from susurrus.mechanisms.histogram.calibration import Line, Ratio
 from susurrus.mechanisms.histogram.factored import Design, Factored, budget_of, counts_users, value_mechanisms
 from susurrus.mechanisms.histogram.plan import Plan, constant
 from susurrus.mechanisms.histogram.ranked import MAX_RANKED_KEYS, SELECTION, Ranking
 from susurrus.mechanisms.histogram.selection import Selector
 from susurrus.mechanisms.histogram.states import FactoredStates
-from susurrus.mechanisms.histogram.strategy import Increments, Need, NewRows, Step
+from susurrus.mechanisms.histogram.strategy import Increments, Need, PooledRows, Step
 from susurrus.mechanisms.histogram.user_lists import WEIGHT_CONSTANTS, ListSums, ListWeights
 from susurrus.mechanisms.histogram.value_ledger import ValueLedger
 from susurrus.mechanisms.noise import WindowNoise, grid_units
@@ -38,11 +39,11 @@ from susurrus.mechanisms.noise import WindowNoise, grid_units
 UNKNOWN, PUBLIC = "closing/unknown", "closing/public"
 BITS = 20
 """Weights and noise share the grid 2^-20 of `WEIGHT_ONE`."""
-BIAS_DEVIATIONS = 3.0
-"""A second measurement counts less where it is further below the stream's than so many standard deviations of the difference."""
 DECAY = 0.7
 """Each rank's weight is so much of the one before, unless `prior` says otherwise."""
-CONSTANTS = (*WEIGHT_CONSTANTS, BIAS_DEVIATIONS, *calibration.CONSTANTS, MAX_LISTED_KEYS)
+BEND = Fraction(9, 10)
+"""The line through new rows has a bend at this quantile of their closing statistic."""
+CONSTANTS = (*WEIGHT_CONSTANTS, *calibration.CONSTANTS, str(BEND), MAX_LISTED_KEYS)
 """What no parameter changes, for the digest of a plan."""
 
 Int64 = npt.NDArray[np.int64]
@@ -255,13 +256,31 @@ class Closing(Factored):
         found = ~before & (lists.users > self.plan.minimum_users)
         found &= statistics[:, 0] + self.filter_weight * statistics[:, 1] >= self.level
         step = super().step(trigger, keys, states, increments, noise, declared | found)
-        direct = step.estimates.copy(), step.std_errors.copy()
-        self._refine(keys, lists, noise, step)
-        new = np.flatnonzero(step.published & ~before)
-        evidence = np.column_stack(
-            [direct[0][new, self.counting[0]], np.rint(statistics[new] * WEIGHT_ONE).astype(np.int64)]
+        again = self._again(keys, lists, noise, step.published)
+        # Which measurement a row uses follows from what was published before; the noise is there with and without users.
+        new, known = step.published & ~before, step.published & (lists.unit > 0)
+        evidence = np.stack(
+            [
+                step.estimates[:, self.counting[0]],
+                np.where(new, np.rint(statistics[:, 0] * WEIGHT_ONE).astype(np.int64), again),
+                np.where(new, np.rint(statistics[:, 1] * WEIGHT_ONE).astype(np.int64), 0),
+                np.where(new, 0, lists.unit),
+            ],
+            axis=1,
         )
-        return replace(step, direct=direct, new_rows=NewRows(index=new, evidence=evidence))
+        rows = np.flatnonzero(new | known)
+        return replace(step, pooled_rows=PooledRows(index=rows, evidence=evidence[rows]))
+
+    def _again(
+        self, keys: Sequence[bytes], lists: ListSums, noise: WindowNoise, published: npt.NDArray[np.bool_]
+    ) -> Int64:
+        """int64[k], in units of 2^-20: the second measurement of the published keys that were public to it; else 0."""
+        rows = np.flatnonzero(published & (lists.unit > 0))
+        out = np.zeros(len(keys), np.int64)
+        out[rows] = lists.public_weight[rows] + self._drawn(
+            self._public_mechanism, self.public_sigma, keys, rows, noise
+        )
+        return out
 
     def _statistics(
         self,
@@ -284,34 +303,43 @@ class Closing(Factored):
         return statistics
 
     def calibrate(self, estimates: Int64, std_errors: Floats, evidence: Int64, pooled: Int64) -> tuple[Int64, Floats]:
-        """Columns that count users, towards a line through all new rows; see `calibration.py`."""
-        column = self.counting[0]
-        fitted = Calibration.fit(pooled, float(self.values[self.source[column]].std[-1]) ** 2)
-        if fitted is not None:
-            estimates, std_errors = estimates.copy(), std_errors.copy()
-            calibrated, errors = fitted.rows(evidence)
-            for column in self.counting:
-                estimates[:, column], std_errors[:, column] = calibrated, errors
+        """Columns that count users, by `calibration.py`: new rows by a line, rows that were public before by a ratio."""
+        estimates, std_errors = estimates.copy(), std_errors.copy()
+        for kind, calibrated in ((0, self._by_line), (1, self._by_ratio)):
+            mine = np.flatnonzero((evidence[:, 3] > 0) == kind)
+            found = calibrated(evidence[mine], pooled[(pooled[:, 3] > 0) == kind])
+            if found is not None:
+                for column in self.counting:
+                    # Rounding to an integer adds at most a uniform error: variance 1/12.
+                    estimates[mine, column] = np.rint(found[0]).astype(np.int64)
+                    std_errors[mine, column] = np.sqrt(found[1] ** 2 + 1 / 12)
         return estimates, std_errors
 
-    def _refine(self, keys: Sequence[bytes], lists: ListSums, noise: WindowNoise, step: Step[FactoredStates]) -> None:
-        """Make the rows of public keys, in place, means of the stream's estimates and the lists'."""
-        estimates, std_errors = step.estimates, step.std_errors
-        # Which measurement a row uses follows from what was published before; the noise is there with and without users.
-        rows = np.flatnonzero(step.published & (lists.unit > 0))
-        unit = lists.unit[rows]
-        drawn = self._drawn(self._public_mechanism, self.public_sigma, keys, rows, noise)
-        again = (lists.public_weight[rows] + drawn) / unit
-        variance = (self.public_sigma * WEIGHT_ONE / unit) ** 2
-        for column in self.counting:
-            estimate, stream = estimates[rows, column], std_errors[rows, column] ** 2
-            # Long lists count for less than they are. What is short by more than noise explains is taken for that; both
-            # estimates are public, and so is the result of the comparison.
-            short = np.maximum(estimate - again, 0)
-            bias = np.maximum(short**2 - BIAS_DEVIATIONS**2 * (stream + variance), 0)
-            share = stream / (stream + variance + bias)
-            estimates[rows, column] = np.rint(estimate * (1 - share) + again * share).astype(np.int64)
-            std_errors[rows, column] = np.sqrt((1 - share) ** 2 * stream + share**2 * variance + 1 / 12)
+    @property
+    def _variance(self) -> float:
+        """Of the direct estimates' noise at the last trigger."""
+        return float(self.values[self.source[self.counting[0]]].std[-1]) ** 2
+
+    def _by_line(self, evidence: Int64, pooled: Int64) -> tuple[Floats, Floats] | None:
+        """Rows first published at the last trigger, on the two statistics that selected them."""
+        bend = calibration.quantile(pooled[:, 1], BEND)
+
+        def regressors(rows: Int64) -> list[Floats]:
+            selecting = (rows[:, 1], np.minimum(rows[:, 1], bend), rows[:, 2])
+            return [np.ones(len(rows)), *(statistic / WEIGHT_ONE for statistic in selecting)]
+
+        fitted = Line.fit(pooled[:, 0].astype(np.float64), regressors(pooled), self._variance)
+        return None if fitted is None else fitted.rows(evidence[:, 0].astype(np.float64), regressors(evidence))
+
+    def _by_ratio(self, evidence: Int64, pooled: Int64) -> tuple[Floats, Floats] | None:
+        """Rows that were public before, on what the lists measured of them again."""
+
+        def measured(rows: Int64) -> tuple[Floats, Floats, Floats]:
+            unit = rows[:, 3]
+            return rows[:, 0].astype(np.float64), rows[:, 1] / unit, (self.public_sigma * WEIGHT_ONE / unit) ** 2
+
+        fitted = Ratio.fit(*measured(pooled), self._variance)
+        return None if fitted is None else fitted.rows(*measured(evidence))
 
     def _drawn(
         self, mechanism: str, sigma: float, keys: Sequence[bytes], rows: npt.NDArray[np.intp], noise: WindowNoise

@@ -34,8 +34,8 @@ class Need(Enum):
     USER_LISTS = "user lists"
     """The users' lists are measured at the last trigger: `Strategy.lists` is set. Needs the published keys, too."""
     POOLED_ROWS = "pooled rows"
-    """The rows first published at the last trigger are calibrated with all of their kind, from all partitions: `Step.new_rows`
-    go through `Strategy.calibrate` before they are published."""
+    """The rows of the last trigger are calibrated with all of their kind, from all partitions: `Step.pooled_rows` go through
+    `Strategy.calibrate` before they are published."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,8 +55,8 @@ class Increments:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NewRows:
-    """Rows of a step whose keys are first published at the last trigger.
+class PooledRows:
+    """Rows of a step that are calibrated together with those of the other partitions.
 
     index     intp[f]      their keys' places in the step, ascending
     evidence  int64[f, e]  what `Strategy.calibrate` needs of each, published keys' rows of the private release and no more
@@ -94,8 +94,7 @@ class Step(Generic[States]):
     published   bool[k]
     estimates   int64[k, columns]    grid units; zero where not published
     std_errors  float64[k, columns]  of the estimates after rounding, grid units
-    direct      (estimates, std_errors) of the stream alone, where the ones above use more than that; else None
-    new_rows    at the last trigger of a strategy with `Need.POOLED_ROWS`, else None
+    pooled_rows at the last trigger of a strategy with `Need.POOLED_ROWS`, else None
     """
 
     states: States
@@ -104,8 +103,7 @@ class Step(Generic[States]):
     published: npt.NDArray[np.bool_]
     estimates: npt.NDArray[np.int64]
     std_errors: npt.NDArray[np.float64]
-    direct: tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]] | None = None
-    new_rows: NewRows | None = None
+    pooled_rows: PooledRows | None = None
 
 
 class Strategy(ABC, Generic[States]):
@@ -165,9 +163,10 @@ class Strategy(ABC, Generic[States]):
         evidence: npt.NDArray[np.int64],
         pooled: npt.NDArray[np.int64],
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
-        """(estimates, std_errors) of new rows, [f, columns] each, given those of the step and the rows' evidence int64[f, e].
+        """(estimates, std_errors), [f, columns] each, given those of the step's pooled rows and their evidence int64[f, e].
 
-        pooled: int64[n, e], the evidence of all new rows of the window, of all partitions, in any order.
+        pooled: int64[n, e], the evidence of all pooled rows of the window, of all partitions, in any order. The step's own pair is
+        the *direct* one, of the row's own measurements alone.
         """
         raise NotImplementedError(f"strategy={self.name} does not need pooled rows")
 
