@@ -1,4 +1,4 @@
-"""Rows of the last trigger: public keys measured twice, new keys with the stream's plain value, whatever the chunks and replays."""
+"""Rows of the last trigger: direct estimates, and the evidence by which all partitions calibrate them together."""
 
 import math
 from fractions import Fraction
@@ -12,7 +12,7 @@ from susurrus.mechanisms.histogram.plan import Column
 from susurrus.mechanisms.histogram.strategy import Increments, Step
 from susurrus.mechanisms.histogram.user_lists import public_units
 from susurrus.mechanisms.noise import WindowNoise
-from tests.mechanisms.histogram.closing_cases import ONE, PAID, USERS, VISITS, closing, drawn, lists_of, sums_of, window
+from tests.mechanisms.histogram.closing_cases import ONE, PAID, USERS, VISITS, closing, drawn, sums_of, window
 
 
 class Scene:
@@ -36,7 +36,6 @@ class Scene:
             for _ in range(3000)
         ]
         self.lists = sums_of(self.strategy.lists, [generator.permutation(each) for each in lists], self.unit)
-        self.lists.public_weight[4:150:30] //= 4  # as of users with very long lists
         users = np.bincount(np.concatenate(lists), minlength=self.SIZE)
         paid = np.where(users > 0, generator.integers(-500, 500, self.SIZE), 0)
         sums = [paid if column.kind == "sum" else users for column in columns]
@@ -73,65 +72,76 @@ def plain(strategy: Any, scene: Scene, index: int) -> tuple[list[int], Fraction]
 
 class TestRows:
     @pytest.mark.parametrize("columns", [(USERS, PAID), (VISITS, USERS), (PAID, VISITS)])
-    def test_of_public_keys_are_means_and_of_new_ones_the_streams(self, columns: tuple[Column, ...]) -> None:
-        """By inverse variance, every mean in fractions."""
+    def test_are_the_streams_with_evidence_of_their_own(self, columns: tuple[Column, ...]) -> None:
+        """Every draw from its address. Public keys have the second measurement and its unit, new ones the statistics."""
         scene = Scene(columns)
         strategy, step = scene.strategy, scene.step()
         found = step.published & ~scene.declared
         assert step.published[scene.declared].all()
         assert 10 < found.sum() < (~scene.declared).sum()
-        assert step.new_rows is not None
-        assert step.direct is not None
-        assert step.new_rows.index.tolist() == np.flatnonzero(found).tolist()
-        noise = drawn(strategy, "public", strategy.public_sigma, scene.keys, window()).tolist()
-        suspected = 0
-        for index, column in enumerate(columns):
+        for index in range(len(columns)):
             stream, variance = plain(strategy, scene, index)
-            for i in np.flatnonzero(step.published).tolist():
-                unit = int(scene.unit[i])
-                assert step.direct[0][i, index] == stream[i]
-                assert step.direct[1][i, index] == pytest.approx(math.sqrt(variance), rel=1e-9)
-                if column.kind == "sum" or not unit:
-                    assert step.estimates[i, index] == stream[i]
-                    assert step.std_errors[i, index] == step.direct[1][i, index]
-                    continue
-                again = Fraction(int(scene.lists.public_weight[i]) + noise[i], unit)
-                again2 = (Fraction(strategy.public_sigma) * ONE / unit) ** 2
-                # Three deviations below the stream's, it is taken for short lists' rest, and counts for less.
-                bias = max(max(stream[i] - again, 0) ** 2 - 9 * (variance + again2), 0)
-                suspected += bias > 0
-                share = variance / (variance + again2 + bias)
-                mean = stream[i] * (1 - share) + again * share
-                assert abs(int(step.estimates[i, index]) - mean) <= 0.5 + 1e-6
-                expected = math.sqrt((1 - share) ** 2 * variance + share**2 * again2 + Fraction(1, 12))
-                assert step.std_errors[i, index] == pytest.approx(expected, rel=1e-9)
-        assert suspected >= 3
+            shown = np.flatnonzero(step.published)
+            assert step.estimates[shown, index].tolist() == [stream[i] for i in shown.tolist()]
+            assert step.std_errors[shown, index] == pytest.approx(np.full(len(shown), math.sqrt(variance)), rel=1e-9)
+        again = drawn(strategy, "public", strategy.public_sigma, scene.keys, window()) + scene.lists.public_weight
+        statistic = drawn(strategy, "unknown", strategy.unknown_sigma, scene.keys, window()) + scene.lists.weight
+        # A declared key that had no unit when lists were weighed is neither.
+        expected = np.flatnonzero(found | (step.published & (scene.unit > 0)))
+        assert len(expected) < step.published.sum()
+        assert step.pooled_rows is not None
+        assert step.pooled_rows.index.tolist() == expected.tolist()
+        direct, second, filtered, unit = step.pooled_rows.evidence.T
+        assert direct.tolist() == step.estimates[expected, strategy.counting[0]].tolist()
+        assert second.tolist() == np.where(found, statistic, again)[expected].tolist()
+        assert unit.tolist() == np.where(found, 0, scene.unit)[expected].tolist()
+        assert ((filtered != 0) == found[expected]).all()
         hidden = ~step.published
         assert not step.estimates[hidden].any()
         assert not step.std_errors[hidden].any()
 
-    def test_of_public_keys_are_better_than_the_streams(self) -> None:
-        """With a unit of 1 of 2^20 the mean is the stream's, rounded once more."""
-        scene = Scene()
-        step, value = scene.step(), scene.strategy.values[0]
-        errors, twice = step.std_errors[:, 0], scene.declared & (scene.unit > 1)
-        assert (errors[twice] < value.std[-1]).all()
-        assert errors[1] == pytest.approx(math.sqrt(value.std[-1] ** 2 + 1 / 12))
-
-    def test_of_public_keys_that_no_user_brought_are_noise_all_the_same(self) -> None:
+    def test_of_public_keys_that_no_user_brought_have_a_second_measurement_all_the_same(self) -> None:
         """Noise only where there are users would tell that there are."""
         scene = Scene()
-        step, alone = scene.step(), scene.step(stream=True)
-        untouched = scene.declared & (scene.unit > 0) & (scene.lists.public_weight == 0)
-        assert untouched.sum() >= 10
-        assert (step.estimates[untouched, 0] != alone.estimates[untouched, 0]).any()
-        assert len(set(step.estimates[untouched, 0].tolist())) > 1
+        step = scene.step()
+        assert step.pooled_rows is not None
+        second = dict(zip(step.pooled_rows.index.tolist(), step.pooled_rows.evidence[:, 1].tolist(), strict=True))
+        untouched = np.flatnonzero(scene.declared & (scene.unit > 0) & (scene.lists.public_weight == 0))
+        assert len(untouched) >= 10
+        assert all(second[i] != 0 for i in untouched.tolist())
+        assert len({second[i] for i in untouched.tolist()}) == len(untouched)
+
+    @pytest.mark.parametrize("kind", ["line", "ratio"])
+    def test_are_calibrated_by_kind(self, kind: str) -> None:
+        """Rows of one kind do not move with those of the other; few rows of a kind stay as they are."""
+        strategy: Any = closing((USERS, PAID), triggers=4, epsilon=6.0)
+        rng, size = np.random.default_rng(3), 600
+        truth = 60 * (rng.pareto(1.5, size) + 1)
+        unit = public_units(truth.astype(np.int64))
+        direct = truth + rng.normal(0, 8, size)
+        statistic = np.stack([truth, truth], axis=1) * 0.8 + rng.normal(0, 3, (size, 2))
+        new = np.column_stack([direct, statistic * ONE, np.zeros(size)])
+        known = np.column_stack([direct, (truth * 0.9 + rng.normal(0, 4, size)) * unit, np.zeros(size), unit])
+        new, known = np.rint(new).astype(np.int64), np.rint(known).astype(np.int64)
+        mine, other = (new, known) if kind == "line" else (known, new)
+        estimates = np.tile(mine[:, :1], (1, 2))
+        errors = np.full((size, 2), 8.0)
+        alone = strategy.calibrate(estimates, errors, mine, mine)
+        beside = strategy.calibrate(estimates, errors, mine, np.concatenate([other, mine]))
+        few = strategy.calibrate(estimates, errors, mine, np.concatenate([other, mine[:199]]))
+        assert alone[0].tolist() == beside[0].tolist()
+        assert alone[1].tolist() == beside[1].tolist()
+        assert few[0].tolist() == estimates.tolist()
+        assert few[1].tolist() == errors.tolist()
+        assert (alone[0][:, 1] == estimates[:, 1]).all(), "sums stay"
+        misses = np.abs(alone[0][:, 0] - truth), np.abs(direct - truth)
+        assert misses[0].mean() < 0.95 * misses[1].mean()
 
     def test_do_not_depend_on_chunks_order_and_replays(self) -> None:
         scene = Scene()
         whole, generator = scene.step(), np.random.default_rng(9)
-        assert whole.new_rows is not None
-        evidence = dict(zip(whole.new_rows.index.tolist(), whole.new_rows.evidence.tolist(), strict=True))
+        assert whole.pooled_rows is not None
+        evidence = dict(zip(whole.pooled_rows.index.tolist(), whole.pooled_rows.evidence.tolist(), strict=True))
         for parts in (1, 7, 100):
             shared = window()
             for rows in np.array_split(generator.permutation(scene.SIZE), parts):
@@ -141,9 +151,9 @@ class TestRows:
                         assert np.array_equal(getattr(part, field), getattr(whole, field)[rows])
                     packed = scene.strategy.pack(whole.states.take(rows))
                     assert scene.strategy.pack(part.states) == packed
-                    assert part.new_rows is not None
-                    new = rows[part.new_rows.index]
-                    assert part.new_rows.evidence.tolist() == [evidence[i] for i in new.tolist()]
+                    assert part.pooled_rows is not None
+                    new = rows[part.pooled_rows.index]
+                    assert part.pooled_rows.evidence.tolist() == [evidence[i] for i in new.tolist()]
 
     def test_of_another_plan_and_another_window_have_other_noise(self) -> None:
         scene, other = Scene(), Scene(keys=13)
@@ -157,34 +167,6 @@ class TestRows:
         strategy, none = closing(), np.zeros(1, np.int64)
         nothing = Increments(users=none, weight=none, sums=none[:, None])
         begun = strategy.step(2, [b"k"], strategy.empty(1), nothing, window(), np.ones(1, np.bool_))
-        assert begun.direct is begun.new_rows is None
+        assert begun.pooled_rows is None
         with pytest.raises(ValueError, match="lists"):
             strategy.step(3, [b"k"], begun.states, nothing, window(), np.ones(1, np.bool_))
-
-    @pytest.mark.statistical
-    def test_spread_as_their_standard_errors_say_around_the_truth(self) -> None:
-        """Keys of users with short lists: many alike, by unit, some brought by no user."""
-        strategy, each = closing((VISITS, PAID), epsilon=1.0, triggers=4), 4000
-        unit = np.repeat([0, *public_units(np.array([0, 700, 200_000])).tolist()], each)
-        truth = np.tile([0, 1, 60, 5000], each)
-        step = strategy.step(
-            4,
-            [b"%d" % i for i in range(len(unit))],
-            strategy.empty(len(unit)),
-            Increments(
-                users=truth * 0,
-                weight=truth * 0,
-                sums=np.stack([truth, truth], axis=1),
-                lists=lists_of(np.where(unit == 0, truth, 0), np.where(unit == 0, truth * ONE, 0), truth * unit, unit),
-            ),
-            window(),
-            np.ones(len(unit), np.bool_),
-        )
-        error = (step.estimates - truth[:, None]) / step.std_errors
-        for value in np.unique(unit).tolist():
-            of = error[unit == value]
-            assert (abs(of.mean(axis=0)) < 5 / math.sqrt(each)).all()
-            assert (abs(of.std(axis=0) - 1) < 5 / math.sqrt(2 * each)).all()
-        # Measured with more of the norm is measured better, and the other column by the stream alone.
-        assert (np.diff([step.std_errors[unit == value, 0][0] for value in np.unique(unit)[1:]]) < 0).all()
-        assert len(np.unique(step.std_errors[:, 1])) == 1
