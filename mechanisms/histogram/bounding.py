@@ -75,7 +75,7 @@ class Bounding:
     kept before or the user has fewer than C_0 distinct kept keys. With a `ledger`, the record must fit into it instead.
 
     A user's list holds its distinct kept keys. With `whole_lists` it holds all distinct keys that the user brings, kept or not, up
-    to MAX_LISTED_KEYS, and only records of listed keys are kept. Ranks go by the list.
+    to MAX_LISTED_KEYS. Only records of listed keys are kept, and in one interval only of the first so many keys. Ranks go by the list.
 
     Privacy: what becomes of a record is a function of the earlier records of the same (window, user). Removing one
     user therefore leaves every other record's `kept`, `first` and `weight` as they were, and the removed user
@@ -146,6 +146,8 @@ class Bounding:
         unlisted = pairs.place == 0
         distinct = running(unlisted, start) + held[user]
         most = MAX_LISTED_KEYS if self.whole_lists else self.max_keys
+        if self.whole_lists:
+            candidate &= _soon(pairs, start)
         if most is not None:
             admitted = np.zeros(pairs.number, np.bool_)
             admitted[pairs.of_row[unlisted]] = distinct[unlisted] < most
@@ -195,11 +197,7 @@ class Bounding:
             caps = Bounding(max_records=self.max_records, max_records_per_key=self.max_records_per_key)
             return caps.close(user, key, np.ones(users, np.int32), UserKeys.empty(users)).kept
         pairs = _pairs(user, key, np.empty(0, np.int64), UserKeys.empty(users))
-        new = pairs.place == 0
-        brought = running(new, np.searchsorted(user, user, side="left"))
-        within = np.zeros(pairs.number, np.bool_)
-        within[pairs.of_row[new]] = brought[new] < MAX_LISTED_KEYS
-        return within[pairs.of_row] & (pairs.earlier < self.max_records_per_key)
+        return _soon(pairs, np.searchsorted(user, user, side="left")) & (pairs.earlier < self.max_records_per_key)
 
     def weigh(
         self,
@@ -247,6 +245,18 @@ class _Pairs:
     place: npt.NDArray[np.int64]
     repeat: npt.NDArray[np.int64]
     earlier: npt.NDArray[np.int64]
+
+
+def _soon(pairs: _Pairs, start: npt.NDArray[np.intp]) -> npt.NDArray[np.bool_]:
+    """bool[n]: the row's key is among the first MAX_LISTED_KEYS that its user brings in the batch. start: as for `running`.
+
+    `arriving` drops the others before anyone knows their users' history, so `close` must not keep them for it.
+    """
+    new = pairs.repeat == 0
+    soon = np.zeros(pairs.number, np.bool_)
+    soon[pairs.of_row[new]] = running(new, start)[new] < MAX_LISTED_KEYS
+    rows: npt.NDArray[np.bool_] = soon[pairs.of_row]
+    return rows
 
 
 def _pairs(
