@@ -75,7 +75,8 @@ class Bounding:
     kept before or the user has fewer than C_0 distinct kept keys. With a `ledger`, the record must fit into it instead.
 
     A user's list holds its distinct kept keys. With `whole_lists` it holds all distinct keys that the user brings, kept or not, up
-    to MAX_LISTED_KEYS. Only records of listed keys are kept, and in one interval only of the first so many keys. Ranks go by the list.
+    to MAX_LISTED_KEYS. Only records of listed keys are kept, and in one interval only of the first so many keys. Ranks go by
+    the list.
 
     Privacy: what becomes of a record is a function of the earlier records of the same (window, user). Removing one
     user therefore leaves every other record's `kept`, `first` and `weight` as they were, and the removed user
