@@ -426,12 +426,15 @@ def calibrated(
     """(key codes, step) of the last trigger, with the rows of all chunks calibrated together."""
     if not steps:
         return
-    pooled = np.concatenate([step.pooled_rows.evidence for _, step in steps])
-    for chunk, step in steps:
-        rows = step.pooled_rows.index
-        step.estimates[rows], step.std_errors[rows] = strategy.calibrate(
-            step.estimates[rows], step.std_errors[rows], step.pooled_rows.evidence, pooled
-        )
+    rows = [step.pooled_rows for _, step in steps]
+    evidence = np.concatenate([each.evidence for each in rows])
+    estimates = np.concatenate([step.estimates[each.index] for (_, step), each in zip(steps, rows, strict=True)])
+    errors = np.concatenate([step.std_errors[each.index] for (_, step), each in zip(steps, rows, strict=True)])
+    estimates, errors = strategy.calibrate(estimates, errors, evidence, evidence)
+    begin = 0
+    for (chunk, step), each in zip(steps, rows, strict=True):
+        part = slice(begin, begin := begin + len(each.index))
+        step.estimates[each.index], step.std_errors[each.index] = estimates[part], errors[part]
         yield chunk, step
 
 

@@ -33,12 +33,8 @@ VALUE_CAP = {"weighted": 40, "adaptive": 40, "closing": 36}
 
 def arguments(argv: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--micro-batches", type=int, default=100, help="T, triggers in the window")
     parser.add_argument("--strategy", choices=STRATEGIES, default="toeplitz")
-    parser.add_argument("--users", type=int, default=10_000_000)
-    parser.add_argument("--seed", type=int, default=0, help="of the data and of the noise")
-    parser.add_argument("--epsilon", type=float, default=6.0)
-    parser.add_argument("--delta", type=float, default=1e-9)
+    add_run_arguments(parser)
     parser.add_argument(
         "--max-records",
         type=int,
@@ -51,6 +47,14 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
     add_data_arguments(parser)
     return parser.parse_args(argv)
+
+
+def add_run_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--micro-batches", type=int, default=100, help="T, triggers in the window")
+    parser.add_argument("--users", type=int, default=10_000_000, help="of the synthetic day")
+    parser.add_argument("--seed", type=int, default=0, help="of the data and of the noise")
+    parser.add_argument("--epsilon", type=float, default=6.0)
+    parser.add_argument("--delta", type=float, default=1e-9)
 
 
 def add_data_arguments(parser: argparse.ArgumentParser) -> None:

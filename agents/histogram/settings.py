@@ -180,8 +180,11 @@ def _bounds(settings: HistogramSettings) -> Iterator[str]:
 
 
 def _columns(settings: HistogramSettings) -> Iterator[str]:
-    bounds = settings.bounds
-    return problems(settings.columns, records=bounds.max_records_per_key * bounds.max_records_per_user)
+    bounds, window = settings.bounds, settings.window
+    # As the calendar has it; the triggers need not divide the window, which is a problem of its own.
+    triggers = -(-(window.length + window.allowed_lateness) // window.trigger_every)
+    longest = settings.privacy.chosen.longest(triggers, bounds.max_records_per_user)
+    return problems(settings.columns, records=bounds.max_records_per_key * longest)
 
 
 def _keys(settings: HistogramSettings) -> Iterator[str]:

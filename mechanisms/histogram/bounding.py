@@ -75,8 +75,8 @@ class Bounding:
     kept before or the user has fewer than C_0 distinct kept keys. With a `ledger`, the record must fit into it instead.
 
     A user's list holds its distinct kept keys. With `whole_lists` it holds all distinct keys that the user brings, kept or not, up
-    to MAX_LISTED_KEYS. Only records of listed keys are kept, and in one interval only of the first so many keys. Ranks go by
-    the list.
+    to MAX_LISTED_KEYS, and only records of listed keys are kept; of the records of one interval only those up to the first of the
+    key that comes after so many others. Ranks go by the list.
 
     Privacy: what becomes of a record is a function of the earlier records of the same (window, user). Removing one
     user therefore leaves every other record's `kept`, `first` and `weight` as they were, and the removed user
@@ -147,13 +147,15 @@ class Bounding:
         unlisted = pairs.place == 0
         distinct = running(unlisted, start) + held[user]
         most = MAX_LISTED_KEYS if self.whole_lists else self.max_keys
-        if self.whole_lists:
-            candidate &= _soon(pairs, start)
         if most is not None:
             admitted = np.zeros(pairs.number, np.bool_)
             admitted[pairs.of_row[unlisted]] = distinct[unlisted] < most
             admitted[pairs.of_entry] = True
             candidate &= admitted[pairs.of_row]
+        if self.whole_lists:
+            # Such a record's key can only be on the list already. It is dropped all the same, for `arriving` must do so without
+            # the list.
+            candidate &= running(pairs.repeat == 0, start) < MAX_LISTED_KEYS
         spent = np.zeros(pairs.number, np.int64)
         charged = state.charged
         if self.ledger is None:
@@ -198,7 +200,8 @@ class Bounding:
             caps = Bounding(max_records=self.max_records, max_records_per_key=self.max_records_per_key)
             return caps.close(user, key, np.ones(users, np.int32), UserKeys.empty(users)).kept
         pairs = _pairs(user, key, np.empty(0, np.int64), UserKeys.empty(users))
-        return _soon(pairs, np.searchsorted(user, user, side="left")) & (pairs.earlier < self.max_records_per_key)
+        brought = running(pairs.repeat == 0, np.searchsorted(user, user, side="left"))
+        return (brought < MAX_LISTED_KEYS) & (pairs.repeat < self.max_records_per_key)
 
     def weigh(
         self,
@@ -246,18 +249,6 @@ class _Pairs:
     place: npt.NDArray[np.int64]
     repeat: npt.NDArray[np.int64]
     earlier: npt.NDArray[np.int64]
-
-
-def _soon(pairs: _Pairs, start: npt.NDArray[np.intp]) -> npt.NDArray[np.bool_]:
-    """bool[n]: the row's key is among the first MAX_LISTED_KEYS that its user brings in the batch. start: as for `running`.
-
-    `arriving` drops the others before anyone knows their users' history, so `close` must not keep them for it.
-    """
-    new = pairs.repeat == 0
-    soon = np.zeros(pairs.number, np.bool_)
-    soon[pairs.of_row[new]] = running(new, start)[new] < MAX_LISTED_KEYS
-    rows: npt.NDArray[np.bool_] = soon[pairs.of_row]
-    return rows
 
 
 def _pairs(

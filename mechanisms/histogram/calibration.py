@@ -25,11 +25,13 @@ LEAST_ROWS = 200
 """With fewer rows of a kind, each keeps its direct estimate."""
 OUTLIER = 3.0
 """A row further from what is expected than so many standard deviations is drawn towards it less."""
+CAUTION = 2.0
+"""Spreads are taken so many of their standard errors larger than estimated."""
 EVEN_FROM = 60
 """Rows weigh the same in a ratio, relative to their size, from this size on."""
 TYPICAL_SPREAD = 0.03
 """How far rows are from a ratio beside noise, relative to their size, when they are weighed to find the spread."""
-CONSTANTS = (LEAST_ROWS, OUTLIER, EVEN_FROM, TYPICAL_SPREAD)
+CONSTANTS = (LEAST_ROWS, OUTLIER, CAUTION, EVEN_FROM, TYPICAL_SPREAD)
 """What no parameter changes, for the digest of a plan."""
 _SINGULAR = 1e-9
 """A pivot that is smaller, relatively, is taken for zero."""
@@ -69,8 +71,8 @@ class Line:
         return cls(
             coefficients=coefficients,
             inverse=np.array([[float(value) for value in row] for row in inverse]),
-            # A standard error more than estimated: with too small a spread, the rows' standard errors would be too small.
-            spread=max(residual - variance, 0.0) + residual * math.sqrt(2 / (n - p)),
+            # More than estimated: with too small a spread, all rows' standard errors would be too small together.
+            spread=max(residual - variance, 0.0) + CAUTION * residual * math.sqrt(2 / (n - p)),
             residual=residual,
             variance=variance,
         )
@@ -121,7 +123,7 @@ class Ratio:
         weights = _sum(weight * shape)
         spread = max(_sum(weight * (square - expected)) / weights, 0.0)
         error = math.sqrt(2 * _sum((weight * (expected + spread * shape)) ** 2)) / weights
-        return cls(factor=factor, spread=spread + error, variance=variance)
+        return cls(factor=factor, spread=spread + CAUTION * error, variance=variance)
 
     def rows(self, direct: Floats, again: Floats, noise: Floats) -> tuple[Floats, Floats]:
         """(estimates, their standard errors), float64[n] each, of rows that the fit has seen or not."""

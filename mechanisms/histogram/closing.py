@@ -67,7 +67,10 @@ class Closing(Factored):
 
     @dataclass(frozen=True, kw_only=True)
     class Parameters(Adaptive.Parameters):
-        """Parameters of strategy `closing`. The four shares are of the squared Gaussian budget; the values have the rest."""
+        """Parameters of strategy `closing`. The four shares are of the squared Gaussian budget; the values have the rest.
+
+        It has a ledger in place of a cap: see `bounds.max_records_per_user`.
+        """
 
         ranked_keys: int = constant(
             10,
@@ -144,11 +147,20 @@ class Closing(Factored):
         budget = budget_of(plan)
         self._stream_delta = self._closing_delta = budget.delta_selection * 0.5
         super().__init__(plan, budget, self._stream(plan, parameters, budget))
+        self.refined = self.counting
         self.lists = ListWeights(keys=parameters.keys, max_keys=MAX_LISTED_KEYS, column=self.counting[0])
         self._measure_lists(parameters, budget.mu**2)
         self._test(parameters)
         suffix = "/" + plan.digest().hex()
         self._unknown_mechanism, self._public_mechanism = UNKNOWN + suffix, PUBLIC + suffix
+
+    @classmethod
+    def longest(cls, triggers: int, max_records: int) -> int:
+        """Of the ledger: a record costs at least 1 / |C e_1|^2 of one at the first trigger.
+
+        |C e_1|^2 <= 1 + sum over k < T of 1 / (pi k) <= 1 + (1 + ln T) / pi, and less than 1/2 more on the coarsest grid.
+        """
+        return math.ceil(max_records * (1.5 + (1 + math.log(triggers)) / math.pi))
 
     def _stream(self, plan: Plan, parameters: Parameters, budget: Guarantee) -> Design:
         """Selection and values of all triggers. A user can have the dearest ranks and the dearest values at once."""

@@ -35,7 +35,7 @@ class Need(Enum):
     """The users' lists are measured at the last trigger: `Strategy.lists` is set. Needs the published keys, too."""
     POOLED_ROWS = "pooled rows"
     """The rows of the last trigger are calibrated with all of their kind, from all partitions: `Step.pooled_rows` go through
-    `Strategy.calibrate` before they are published."""
+    `Strategy.calibrate` before they are published. Needs the published keys, too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,6 +128,8 @@ class Strategy(ABC, Generic[States]):
     bounding: Bounding
     lists: ListWeights | None = None
     """What weighs the users' lists at the last trigger, where the strategy needs them."""
+    refined: tuple[int, ...] = ()
+    """The columns that `calibrate` changes, and no other."""
 
     @abstractmethod
     def __init__(self, plan: Plan) -> None: ...
@@ -155,6 +157,11 @@ class Strategy(ABC, Generic[States]):
         declared: npt.NDArray[np.bool_],
     ) -> Step[States]:
         """One trigger (1..T) of one chunk. Every key that is touched, due or published belongs in exactly one chunk."""
+
+    @classmethod
+    def longest(cls, triggers: int, max_records: int) -> int:
+        """At least as many records as can be kept of one user in a window, known before the strategy is built."""
+        return max_records
 
     def calibrate(
         self,

@@ -71,27 +71,31 @@ class ValueLedger:
         its (user, key); repeat: int64[n], how many records of the pair precede it. spent: int64[pairs], A of earlier intervals.
         charged: int64[U], what the users' ledgers hold. candidate: bool[n], what other caps allow.
         """
-        first = (self.measured + self.counting) * root * root
+        # As if all earlier records of the pair were kept: if one is not, this one is at least as dear, and is not kept either.
         before = spent[pair] + repeat * root
+        first = (self.measured + self.counting) * root * root
         cost = np.where(before == 0, first, self.measured * (2 * before + root) * root)
-        # A record is at least as dear as the records of its key before it would be if they were not kept.
-        dear = np.where(spent[pair] == 0, np.maximum(cost, first), cost)
+        # Nothing where users alone are counted, and the key has a kept record; whether it has is known at the end.
+        free = candidate & (cost == 0)
         start = np.searchsorted(user, user, side="left")
         left = (self.limit - charged)[user]
-        alive = candidate & (dear <= left)
+        alive = candidate & ~free & (cost <= left)
         alive &= running(alive, start) < _MOST_RECORDS
         # Skip what does not fit and go on: what comes after it at the same cost or more does not fit either.
         while True:
             total = running(np.where(alive, cost, 0), start) + cost
             over = np.flatnonzero(alive & (total > left))
             if not len(over):
-                return alive, np.where(alive, cost, 0)
+                break
             users, at = np.unique(user[over], return_index=True)
             dearest = np.full(len(charged), np.iinfo(np.int64).max)
-            dearest[users] = dear[over[at]]
+            dearest[users] = cost[over[at]]
             place = np.full(len(charged), len(user))
             place[users] = over[at]
-            alive &= (np.arange(len(user)) < place[user]) | (dear < dearest[user])
+            alive &= (np.arange(len(user)) < place[user]) | (cost < dearest[user])
+        known = spent > 0
+        known[pair[alive]] = True
+        return alive | (free & known[pair]), np.where(alive, cost, 0)
 
 
 def running(values: npt.NDArray[np.bool_] | Int64, start: npt.NDArray[np.intp]) -> Int64:
