@@ -3,7 +3,7 @@ installed.
 
 One row per key, at the newest complete trigger. ``key`` is canonical JSON, which is lossless; the fields it is made
 of follow under their own names, as text. Every estimate is followed by its standard error, and by its direct estimate and that
-one's standard error where rows have them: at a window's last trigger, with strategy `closing`.
+one's standard error where rows have them: at a window's last trigger.
 """
 
 import csv

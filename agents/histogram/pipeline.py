@@ -24,7 +24,7 @@ from susurrus.agents.kafka.requests import REQUEST_SECONDS
 from susurrus.agents.runtime.pipeline import Pipeline, StageSpec
 from susurrus.agents.types.durations import format_duration
 from susurrus.mechanisms.calendar import WindowStart
-from susurrus.mechanisms.histogram.registry import build_strategy
+from susurrus.mechanisms.histogram.registry import better_for, build_strategy
 from susurrus.mechanisms.histogram.strategy import Need, Strategy
 from susurrus.topics.spec import HISTOGRAM
 from susurrus.topics.timestamps import format_time
@@ -104,7 +104,7 @@ class Histogram(Pipeline[HistogramSettings]):
         return self.strategy.guarantee.sentence()
 
     def summary(self) -> Iterator[tuple[str, str]]:
-        """User, key, columns, calendar, bounds, beginning, promise and what it costs."""
+        """User, key, columns, calendar, bounds, beginning, promise, strategy and what it costs."""
         settings = self.settings
         window, start, bounds, privacy = settings.window, settings.start, settings.bounds, settings.privacy
         yield "user, key", f"{settings.input.user}, {' × '.join(settings.input.key)}"
@@ -125,7 +125,12 @@ class Histogram(Pipeline[HistogramSettings]):
         begins = start.from_ if isinstance(start.from_, str) else format_time(start.from_)
         first = "" if start.first_window is None else f", first window {format_time(start.first_window)}"
         yield "begins", f"{begins}{first} (clock: {settings.clock.kind})"
-        yield "privacy", f"epsilon {privacy.epsilon:g}, delta {privacy.delta:g}, strategy {privacy.strategy}"
+        yield "privacy", f"epsilon {privacy.epsilon:g}, delta {privacy.delta:g}"
+        choice = settings.choice
+        why = "as configured" if choice.reason is None else f"the default: {choice.reason}"
+        yield "strategy", f"{choice.name}, {why}"
+        if choice.reason is not None:
+            yield from (("consider", sentence) for sentence in better_for(settings.plan()))
         grids = {column.name: column.grid for column in settings.measured_columns}
         yield from self.strategy.costs(grids)
 

@@ -63,6 +63,7 @@ class Closing(Factored):
     )
     needs = frozenset({Need.PUBLISHED_KEYS, Need.USER_LISTS, Need.POOLED_ROWS})
     ranked_by = "ranked_keys"
+    shared_by = "discovery_share"
     lists: ListWeights
 
     @dataclass(frozen=True, kw_only=True)
@@ -140,10 +141,6 @@ class Closing(Factored):
                 'strategy="closing": measures users, and no column counts them; add a column of kind "users" '
                 "(or count at max_records_per_key=1)"
             )
-        if plan.selection_share != type(plan).selection_share:
-            raise ConfigurationError(
-                f'selection_share={plan.selection_share}: strategy="closing" has shares of its own; use discovery_share'
-            )
         budget = budget_of(plan)
         self._stream_delta = self._closing_delta = budget.delta_selection * 0.5
         super().__init__(plan, budget, self._stream(plan, parameters, budget))
@@ -178,7 +175,7 @@ class Closing(Factored):
         if ledger.most_records > MAX_LISTED_KEYS:
             raise ConfigurationError(
                 f"max_records={plan.max_records}: lets a user keep {ledger.most_records} records, and lists end at "
-                f"{MAX_LISTED_KEYS}; lower it"
+                f"{MAX_LISTED_KEYS}; lower it, or use another strategy"
             )
         bounding = Bounding(
             max_records=plan.max_records,

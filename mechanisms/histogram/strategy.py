@@ -122,6 +122,8 @@ class Strategy(ABC, Generic[States]):
     needs: ClassVar[frozenset[Need]] = frozenset()
     ranked_by: ClassVar[str] = ""
     """The parameter that says how many of a user's keys are ranked, and takes the place of `Plan.max_keys`; "": that cap holds."""
+    shared_by: ClassVar[str] = ""
+    """The parameter that takes the place of `Plan.selection_share`, which must then be left as it is; "": that share holds."""
 
     plan: Plan
     guarantee: Guarantee

@@ -59,7 +59,7 @@ def services(*, charged: bool = True, **sections: Any) -> Services:
             {"name": "visits", "kind": "count"},
             {"name": "paid", "kind": "sum", "field": "amount", "bound": 50, "grid": 1},
         ],
-        privacy={"epsilon": 6.0, "delta": 1e-9, **sections.pop("privacy", {})},
+        privacy={"epsilon": 6.0, "delta": 1e-9, "strategy": "toeplitz", **sections.pop("privacy", {})},
         topics={"by_user_partitions": SOURCES, "bounded_partitions": 1, **sections.pop("topics", {})},
         **{"clock": {"kind": "replay", "until": FAR}, **sections},
     )  # fmt: skip
