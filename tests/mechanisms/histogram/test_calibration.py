@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from susurrus.mechanisms.histogram.calibration import LEAST_ROWS, OUTLIER, Line, Ratio, quantile
+from susurrus.mechanisms.histogram.calibration import CAUTION, LEAST_ROWS, OUTLIER, Line, Ratio, quantile
 from tests.mechanisms.histogram.closing_cases import ONE, PAID, USERS, VISITS, closing
 from tests.samples import samples
 
@@ -90,7 +90,7 @@ class TestLine:
         assert fitted.residual == pytest.approx(squares[0] / (number - 4), rel=1e-9)
         assert fitted.inverse == pytest.approx(np.linalg.inv(x.T @ x), rel=1e-6)
         residual = squares[0] / (number - 4)
-        spread = max(residual - DIRECT_STD**2, 0) + residual * np.sqrt(2 / (number - 4))
+        spread = max(residual - DIRECT_STD**2, 0) + CAUTION * residual * np.sqrt(2 / (number - 4))
         assert fitted.spread == pytest.approx(spread, rel=1e-9)
         line = x @ solution
         far = np.maximum((y - line) ** 2 - 9 * (spread + DIRECT_STD**2), 0)
