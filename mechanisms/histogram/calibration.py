@@ -128,10 +128,13 @@ class Ratio:
     def rows(self, direct: Floats, again: Floats, noise: Floats) -> tuple[Floats, Floats]:
         """(estimates, their standard errors), float64[n] each, of rows that the fit has seen or not."""
         expected = self.factor * again
-        # Users with long lists are counted in part, so single rows may be shorter than the others, and never longer.
-        short = np.maximum(direct - expected, 0)
-        around = self.factor**2 * noise + np.where(short > 0, self.spread * again**2, 0)
-        around = around + np.maximum(short**2 - OUTLIER**2 * (around + self.variance), 0)
+        # Users with long lists are counted in part, by more for one row than for another. No row counts users that are not there,
+        # so the truth is at least `again`: it can be far above what is expected, and below by no more than the factor adds.
+        below = (self.factor - 1) * np.maximum(again, 0)
+        away = np.maximum(direct - expected, 0) + np.minimum(np.maximum(expected - direct, 0), below)
+        unlike = self.spread * again**2
+        around = self.factor**2 * noise + np.where(direct > expected, unlike, np.minimum(unlike, below**2))
+        around = around + np.maximum(away**2 - OUTLIER**2 * (around + self.variance), 0)
         share = around / (around + self.variance)
         return expected + share * (direct - expected), np.sqrt(share * self.variance)
 

@@ -41,9 +41,12 @@ BITS = 20
 """Weights and noise share the grid 2^-20 of `WEIGHT_ONE`."""
 DECAY = 0.7
 """Each rank's weight is so much of the one before, unless `prior` says otherwise."""
+FILTER_SIGNAL = 0.66
+"""What a user of a key is taken to add to the stream's filter, relative to the closing statistic. Two measurements are best added
+with weights in proportion to signal over variance."""
 BEND = Fraction(9, 10)
 """The line through new rows has a bend at this quantile of their closing statistic."""
-CONSTANTS = (*WEIGHT_CONSTANTS, *calibration.CONSTANTS, str(BEND), MAX_LISTED_KEYS)
+CONSTANTS = (*WEIGHT_CONSTANTS, *calibration.CONSTANTS, str(BEND), FILTER_SIGNAL, MAX_LISTED_KEYS)
 """What no parameter changes, for the digest of a plan."""
 
 Int64 = npt.NDArray[np.int64]
@@ -100,9 +103,10 @@ class Closing(Factored):
             ge=1,
             le=MAX_RANKED_KEYS,
         )
-        filter_weight: float = constant(
-            0.7,
-            "Weight of what the stream knows of a key, beside the users' lists, in the test at the last trigger. Public.",
+        filter_weight: float | None = constant(
+            None,
+            "Weight of what the stream knows of a key, beside the users' lists, in the test at the last trigger. By default "
+            "0.66 times the ratio of the variances of both, which is 0.7 for 100 triggers.",
             ge=0,
             le=100,
         )
@@ -217,7 +221,10 @@ class Closing(Factored):
     def _test(self, parameters: Parameters) -> None:
         """The joint test: closing statistic + filter_weight * matched filter >= level, for every key alike."""
         selector = self._selector
-        self.filter_weight = weight = parameters.filter_weight
+        weight = parameters.filter_weight
+        if weight is None:
+            weight = FILTER_SIGNAL * (self.unknown_sigma / float(selector.matched_std[-1])) ** 2
+        self.filter_weight = weight
         self.quantile = tail_quantile(self._closing_delta / self.lists.keys)
         height = self.plan.minimum_users + 1 + weight * float(selector.matched_height[-1])
         std = math.hypot(self.unknown_sigma, weight * float(selector.matched_std[-1]))
