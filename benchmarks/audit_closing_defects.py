@@ -113,9 +113,9 @@ def build(plan: Plan, defect: str) -> Strategy[Any]:
         strategy.lists = ListWeights(keys=1, max_keys=MAX_LISTED_KEYS, column=strategy.lists.column)
         strategy._test(parameters)
     elif defect == "filter without height":
-        strategy.level -= parameters.filter_weight * float(strategy._selector.matched_height[-1])
+        strategy.level -= strategy.filter_weight * float(strategy._selector.matched_height[-1])
     elif defect == "filter without noise":
-        height = plan.minimum_users + 1 + parameters.filter_weight * float(strategy._selector.matched_height[-1])
+        height = plan.minimum_users + 1 + strategy.filter_weight * float(strategy._selector.matched_height[-1])
         strategy.level = height + strategy.quantile * strategy.unknown_sigma
     elif defect == "repeats at the price of one":
         strategy.bounding.ledger = _as(FlatLedger, strategy.bounding.ledger)
