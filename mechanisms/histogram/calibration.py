@@ -117,7 +117,8 @@ class Ratio:
         if total <= 0:
             return None
         factor = max(_sum(direct / size) / total, 1.0)
-        expected = variance + factor**2 * noise
+        # Products and no powers of single numbers: C's pow may round differently on another machine.
+        expected = variance + factor * factor * noise
         square, shape = (direct - factor * again) ** 2, again**2
         weight = shape / (expected + TYPICAL_SPREAD**2 * shape) ** 2
         weights = _sum(weight * shape)
@@ -133,7 +134,7 @@ class Ratio:
         below = (self.factor - 1) * np.maximum(again, 0)
         away = np.maximum(direct - expected, 0) + np.minimum(np.maximum(expected - direct, 0), below)
         unlike = self.spread * again**2
-        around = self.factor**2 * noise + np.where(direct > expected, unlike, np.minimum(unlike, below**2))
+        around = self.factor * self.factor * noise + np.where(direct > expected, unlike, np.minimum(unlike, below**2))
         around = around + np.maximum(away**2 - OUTLIER**2 * (around + self.variance), 0)
         share = around / (around + self.variance)
         return expected + share * (direct - expected), np.sqrt(share * self.variance)

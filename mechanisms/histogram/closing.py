@@ -223,7 +223,8 @@ class Closing(Factored):
         selector = self._selector
         weight = parameters.filter_weight
         if weight is None:
-            weight = FILTER_SIGNAL * (self.unknown_sigma / float(selector.matched_std[-1])) ** 2
+            ratio = self.unknown_sigma / float(selector.matched_std[-1])
+            weight = FILTER_SIGNAL * ratio * ratio
         self.filter_weight = weight
         self.quantile = tail_quantile(self._closing_delta / self.lists.keys)
         height = self.plan.minimum_users + 1 + weight * float(selector.matched_height[-1])
@@ -334,7 +335,8 @@ class Closing(Factored):
     @property
     def _variance(self) -> float:
         """Of the direct estimates' noise at the last trigger."""
-        return float(self.values[self.source[self.counting[0]]].std[-1]) ** 2
+        std = float(self.values[self.source[self.counting[0]]].std[-1])
+        return std * std
 
     def _by_line(self, evidence: Int64, pooled: Int64) -> tuple[Floats, Floats] | None:
         """Rows first published at the last trigger, on the two statistics that selected them."""

@@ -81,18 +81,21 @@ class ValueLedger:
         left = (self.limit - charged)[user]
         alive = candidate & ~free & (cost <= left)
         alive &= running(alive, start) < _MOST_RECORDS
-        # Skip what does not fit and go on: what comes after it at the same cost or more does not fit either.
+        # Skip what does not fit and go on: what comes after it at the same cost or more does not fit either. Users of whom all fits
+        # are done, so that one user with many different costs holds up no others.
+        rows = np.flatnonzero(alive)
         while True:
-            total = running(np.where(alive, cost, 0), start) + cost
-            over = np.flatnonzero(alive & (total > left))
+            owner, dear = user[rows], cost[rows]
+            over = np.flatnonzero(running(dear, np.searchsorted(owner, owner, side="left")) + dear > left[rows])
             if not len(over):
                 break
-            users, at = np.unique(user[over], return_index=True)
-            dearest = np.full(len(charged), np.iinfo(np.int64).max)
-            dearest[users] = cost[over[at]]
-            place = np.full(len(charged), len(user))
-            place[users] = over[at]
-            alive &= (np.arange(len(user)) < place[user]) | (cost < dearest[user])
+            users, at = np.unique(owner[over], return_index=True)
+            mine = np.isin(owner, users)
+            rows, owner, dear, place = rows[mine], owner[mine], dear[mine], np.cumsum(mine)[over[at]] - 1
+            each = np.searchsorted(users, owner)
+            fits = (np.arange(len(rows)) < place[each]) | (dear < dear[place][each])
+            alive[rows[~fits]] = False
+            rows = rows[fits]
         known = spent > 0
         known[pair[alive]] = True
         return alive | (free & known[pair]), np.where(alive, cost, 0)
