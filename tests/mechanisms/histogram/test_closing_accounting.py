@@ -110,7 +110,7 @@ class TestAccounting:
         assert described["keys_per_user"] == 10
         prior = np.array(described["weights_first_trigger"])
         assert prior[1:] / prior[:-1] == pytest.approx(np.full(9, 0.7), abs=0.01)
-        assert described["closing"]["filter_weight"] == 0.7
+        assert described["closing"]["filter_weight"] == pytest.approx(0.7, abs=0.001)
         assert described["closing"]["unknown_square"] == 1
 
     def test_described_is_what_is_used(self, strategy: Any) -> None:
