@@ -24,7 +24,8 @@ from susurrus.mechanisms.histogram.user_lists import ListWeights
 from susurrus.topics.bounded import BoundedBlock
 
 NUMBERS, KEYS = b"k", b"i"
-_CHUNK = 50_000
+_PIECE_BYTES = 1 << 24
+"""Of users' rows that are weighed at once."""
 
 Int64 = npt.NDArray[np.int64]
 
@@ -77,9 +78,18 @@ def keys_of(store: Store, window: WindowIndex, puts: dict[bytes, bytes]) -> tupl
 
 def rows_of(store: Store, prefix: bytes, puts: dict[bytes, bytes]) -> Iterator[list[bytes]]:
     """The values of all state keys with a prefix, in pieces. puts: written by the commit at hand, in place of what is stored."""
-    yield [value for name, value in puts.items() if name.startswith(prefix)]
-    for items in store.scan_chunks(prefix, prefix_end(prefix), _CHUNK):
-        yield [value for name, value in items if name not in puts]
+    written = (value for name, value in puts.items() if name.startswith(prefix))
+    stored = (value for name, value in store.scan(prefix, prefix_end(prefix)) if name not in puts)
+    piece: list[bytes] = []
+    size = 0
+    # By bytes, not by rows: the row of a user with a full list is ten thousand times as long as most.
+    for value in chain(written, stored):
+        piece.append(value)
+        size += len(value)
+        if size >= _PIECE_BYTES:
+            yield piece
+            piece, size = [], 0
+    yield piece
 
 
 def measure(
