@@ -87,7 +87,7 @@ class TestLevel:
     def test_known_levels(self) -> None:
         """Of a hundred triggers, in users who bring a key once and have no other: by the share of mu^2 that is kept for them."""
         constants = {"triggers": 100, "epsilon": 6.0, "delta": 1e-9, "max_records": 36}
-        levels = [closing(unknown_share=share, **constants).level for share in (0.05, 0.13, 0.4)]
+        levels = [closing(unknown_share=share, filter_weight=0.7, **constants).level for share in (0.05, 0.13, 0.4)]
         assert levels == pytest.approx([35.30, 24.91, 18.72], abs=0.01)
 
 
@@ -129,7 +129,7 @@ class TestDecisions:
         f = drawn(strategy, "unknown", strategy.unknown_sigma, keys, noise)
         closing_part = [Fraction(int(total), ONE) for total in closing_weight + f]
         filter_part = [filtered.of_key(strategy, row, z[i]) for i, row in enumerate(weight.tolist())]
-        weighed = Fraction(strategy.plan.parameters.filter_weight)
+        weighed = Fraction(strategy.filter_weight)
         joint = np.array([float(s + weighed * m) for s, m in zip(closing_part, filter_part, strict=True)])
         exact = float(level(strategy, filtered))
         assert np.abs(joint / exact - 1).min() > 1e-5, "no key so near that rounding decides"

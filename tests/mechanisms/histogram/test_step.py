@@ -159,7 +159,7 @@ class Reference:
             c = [Fraction(f.numerators[s - r], 1 << f.bits) for r in range(s + 1)]
             row = sum((Fraction(weight[r], 1 << 20) * c[r] for r in range(s + 1)), Fraction(drawn[s], 1 << nb))
             filtered, steady = filtered + gain * row, steady + gain * sum(c, Fraction(0)) / T
-        return statistic + Fraction(self.plan.parameters.filter_weight) * filtered / steady >= self.strategy.level
+        return statistic + Fraction(self.strategy.filter_weight) * filtered / steady >= self.strategy.level
 
     def passes(self, key: bytes, weight: list[int], t: int) -> bool:
         selector = self.strategy.selector
