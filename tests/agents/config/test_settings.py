@@ -502,7 +502,7 @@ class TestPlan:
         own = plan.parameters
         assert (own.lag, own.ranked_keys, own.gamma, own.prior, plan.selection_share) == (1, 10, 0.65, None, 0.5)
         assert (own.discovery_share, own.unknown_share, own.public_share) == (0.4, 0.13, 0.05)
-        assert (own.keys, own.filter_weight) == (16, 0.7)
+        assert (own.keys, own.filter_weight) == (16, None)
 
     @pytest.mark.parametrize(
         ("field", "value"),

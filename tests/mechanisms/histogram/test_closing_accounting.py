@@ -242,6 +242,21 @@ class TestRange:
             closing(triggers=100, max_records=40_000)
 
     @pytest.mark.parametrize("triggers", TRIGGERS)
+    @pytest.mark.parametrize("unknown_share", [0.05, 0.13, 0.4])
+    def test_the_filter_has_the_weight_with_which_a_typical_key_stands_out_most(
+        self, triggers: int, unknown_share: float
+    ) -> None:
+        """A user adds .66 to the filter for each 1 that it adds to the closing statistic."""
+        strategy: Any = closing(triggers=triggers, unknown_share=unknown_share)
+        noise = strategy.unknown_sigma, float(strategy.selector.matched_std[-1])
+
+        def deviations(weight: float) -> float:
+            return (1 + 0.66 * weight) / math.hypot(noise[0], weight * noise[1])
+
+        best = deviations(strategy.filter_weight)
+        assert all(deviations(strategy.filter_weight * factor) < best for factor in (0.9, 0.99, 1.01, 1.1))
+
+    @pytest.mark.parametrize("triggers", TRIGGERS)
     def test_the_end_finds_a_steady_key_with_fewer_users_than_the_stream_would(self, triggers: int) -> None:
         """Otherwise the share of the end were better spent on the stream: it is for windows of one trigger."""
         strategy: Any = closing(triggers=triggers, epsilon=6.0, delta=1e-9, max_records=36)
