@@ -105,7 +105,8 @@ class Barrier:
         if pooled is None:
             numbers = ", ".join(map(str, self._index.untold(start)[:8]))
             return self._index.unreadable or (
-                f"interval={held.interval} waits for the last rows of release {numbers}: see what status says of release"
+                f"interval={held.interval} waits for the last rows of release {numbers or 'to be read'}: see what status says of "
+                "release"
             )
         # Other partitions have been calibrated with what was told, so what is published here must be the same rows.
         if not np.array_equal(pooled[self._partition], held.rows.evidence):

@@ -15,8 +15,7 @@ class BoundSettings(Section):
     max_records_per_user: Positive = 32
     """C: records kept per user and window, the first ones by trigger and position. A higher cap keeps more data and adds
     more noise. A strategy with a ledger takes the number for what fits into it at a window's first trigger. Later records cost
-    less there, so a user may keep more of them. Divided by the values' share of the budget, a number up to about 85 keeps the
-    noise at that of 40 records with half of the budget."""
+    less there, so a user may keep more of them."""
     max_records_per_key: Positive = 1
     """m: records kept per user and key; 1 counts each user at most once per key."""
     max_keys_per_user: Positive | None = None

@@ -2,7 +2,7 @@
 
     every trigger   ranked weights on unpublished keys (ranked.py), values within a ledger (value_ledger.py)
     last trigger    users' whole lists, measured once (user_lists.py) ──joint test with the stream's filter──▶ more keys
-                    the rows of these keys, of all partitions ──calibration.py──▶ estimates without the selection's bias
+                    the rows of all partitions ──last_rows.py──▶ estimates without the selection's bias
 
 A stream of T releases pays for each of them, a single release pays once. So a share of the budget is kept for the last
 trigger: users put weight on those of their keys that are still not public, and measure the public ones again.
@@ -12,7 +12,6 @@ Argument and the price: docs/guarantees/closing.md.
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -22,11 +21,11 @@ from susurrus.mechanisms.accounting import tail_quantile
 from susurrus.mechanisms.calendar import Trigger
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.mechanisms.guarantee import Guarantee
-from susurrus.mechanisms.histogram import calibration
+from susurrus.mechanisms.histogram import last_rows
 from susurrus.mechanisms.histogram.adaptive import Adaptive
 from susurrus.mechanisms.histogram.bounding import MAX_LISTED_KEYS, WEIGHT_ONE, Bounding
-from susurrus.mechanisms.histogram.calibration import Line, Ratio
 from susurrus.mechanisms.histogram.factored import Design, Factored, budget_of, counts_users, value_mechanisms
+from susurrus.mechanisms.histogram.last_rows import LastRows, evidence
 from susurrus.mechanisms.histogram.plan import Plan, constant
 from susurrus.mechanisms.histogram.ranked import MAX_RANKED_KEYS, SELECTION, Ranking
 from susurrus.mechanisms.histogram.selection import Selector
@@ -44,9 +43,7 @@ DECAY = 0.7
 FILTER_SIGNAL = 0.66
 """What a user of a key is taken to add to the stream's filter, relative to the closing statistic. Two measurements are best added
 with weights in proportion to signal over variance."""
-BEND = Fraction(9, 10)
-"""The line through new rows has a bend at this quantile of their closing statistic."""
-CONSTANTS = (*WEIGHT_CONSTANTS, *calibration.CONSTANTS, str(BEND), FILTER_SIGNAL, MAX_LISTED_KEYS)
+CONSTANTS = (*WEIGHT_CONSTANTS, *last_rows.CONSTANTS, FILTER_SIGNAL, MAX_LISTED_KEYS)
 """What no parameter changes, for the digest of a plan."""
 
 Int64 = npt.NDArray[np.int64]
@@ -276,17 +273,11 @@ class Closing(Factored):
         again = self._again(keys, lists, noise, step.published)
         # Which measurement a row uses follows from what was published before; the noise is there with and without users.
         new, known = step.published & ~before, step.published & (lists.unit > 0)
-        evidence = np.stack(
-            [
-                step.estimates[:, self.counting[0]],
-                np.where(new, np.rint(statistics[:, 0] * WEIGHT_ONE).astype(np.int64), again),
-                np.where(new, np.rint(statistics[:, 1] * WEIGHT_ONE).astype(np.int64), 0),
-                np.where(new, 0, lists.unit),
-            ],
-            axis=1,
+        told = evidence(
+            direct=step.estimates[:, self.counting[0]], new=new, statistics=statistics, again=again, unit=lists.unit
         )
         rows = np.flatnonzero(new | known)
-        return replace(step, pooled_rows=PooledRows(index=rows, evidence=evidence[rows]))
+        return replace(step, pooled_rows=PooledRows(index=rows, evidence=told[rows]))
 
     def _again(
         self, keys: Sequence[bytes], lists: ListSums, noise: WindowNoise, published: npt.NDArray[np.bool_]
@@ -320,44 +311,14 @@ class Closing(Factored):
         return statistics
 
     def calibrate(self, estimates: Int64, std_errors: Floats, evidence: Int64, pooled: Int64) -> tuple[Int64, Floats]:
-        """Columns that count users, by `calibration.py`: new rows by a line, rows that were public before by a ratio."""
+        """Columns that count users, by `LastRows`; others keep the step's pair."""
         estimates, std_errors = estimates.copy(), std_errors.copy()
-        for kind, calibrated in ((0, self._by_line), (1, self._by_ratio)):
-            mine = np.flatnonzero((evidence[:, 3] > 0) == kind)
-            found = calibrated(evidence[mine], pooled[(pooled[:, 3] > 0) == kind])
-            if found is not None:
-                for column in self.counting:
-                    # Rounding to an integer adds at most a uniform error: variance 1/12.
-                    estimates[mine, column] = np.rint(found[0]).astype(np.int64)
-                    std_errors[mine, column] = np.sqrt(found[1] ** 2 + 1 / 12)
-        return estimates, std_errors
-
-    @property
-    def _variance(self) -> float:
-        """Of the direct estimates' noise at the last trigger."""
         std = float(self.values[self.source[self.counting[0]]].std[-1])
-        return std * std
-
-    def _by_line(self, evidence: Int64, pooled: Int64) -> tuple[Floats, Floats] | None:
-        """Rows first published at the last trigger, on the two statistics that selected them."""
-        bend = calibration.quantile(pooled[:, 1], BEND)
-
-        def regressors(rows: Int64) -> list[Floats]:
-            selecting = (rows[:, 1], np.minimum(rows[:, 1], bend), rows[:, 2])
-            return [np.ones(len(rows)), *(statistic / WEIGHT_ONE for statistic in selecting)]
-
-        fitted = Line.fit(pooled[:, 0].astype(np.float64), regressors(pooled), self._variance)
-        return None if fitted is None else fitted.rows(evidence[:, 0].astype(np.float64), regressors(evidence))
-
-    def _by_ratio(self, evidence: Int64, pooled: Int64) -> tuple[Floats, Floats] | None:
-        """Rows that were public before, on what the lists measured of them again."""
-
-        def measured(rows: Int64) -> tuple[Floats, Floats, Floats]:
-            unit = rows[:, 3]
-            return rows[:, 0].astype(np.float64), rows[:, 1] / unit, (self.public_sigma * WEIGHT_ONE / unit) ** 2
-
-        fitted = Ratio.fit(*measured(pooled), self._variance)
-        return None if fitted is None else fitted.rows(*measured(evidence))
+        rows = LastRows(variance=std * std, public_sigma=self.public_sigma)
+        for places, calibrated, errors in rows.calibrated(evidence, pooled):
+            for column in self.counting:
+                estimates[places, column], std_errors[places, column] = calibrated, errors
+        return estimates, std_errors
 
     def _drawn(
         self, mechanism: str, sigma: float, keys: Sequence[bytes], rows: npt.NDArray[np.intp], noise: WindowNoise
