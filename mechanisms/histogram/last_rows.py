@@ -1,7 +1,7 @@
-"""The rows of a window's last trigger in strategy `closing`: what is told of each, and what calibration makes of them.
+"""The rows of a window's last trigger, where the users' lists are measured: what is told of each, and their calibration.
 
-Closing.step ──evidence, of all partitions──▶ LastRows.calibrated ──▶ estimates of users, with standard errors
-                                                new rows: Line; rows of keys that were public: Ratio (calibration.py)
+Strategy.step ──evidence, of all partitions──▶ LastRows.calibrated ──▶ estimates of users, with standard errors
+                                                 new rows: Line; rows of keys that were public: Ratio (calibration.py)
 """
 
 from collections.abc import Iterator
