@@ -123,10 +123,14 @@ class Rows:
         for held, values in zip(self.at[trigger], columns, strict=True):
             held[key] = values
         if step.pooled_rows is not None and self._pair is not None:
+            # All chunks are calibrated at once, and come here one after the other.
             key = codes[step.pooled_rows.index]
-            for held, values in zip(self.direct[trigger], (True, *(pair[:, 0] for pair in self._pair)), strict=True):
+            for held, values in zip(
+                self.direct[trigger], (True, *(each[: len(key), 0] for each in self._pair)), strict=True
+            ):
                 held[key] = values
-            self._pair = None
+            estimates, std_errors = self._pair
+            self._pair = estimates[len(key) :], std_errors[len(key) :]
 
 
 def coverage(rows: Rows, truth: dict[int, Int64], lists: Floats) -> list[dict[str, Any]]:
