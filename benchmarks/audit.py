@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Audit from outside: a lower bound on ε from the output for neighbouring inputs, for the real code and for broken code.
 
-    python benchmarks/audit.py                     everything: strategies, pipeline, streams, reports; half an hour or so
+    python benchmarks/audit.py                     everything: strategies, pipeline, streams, reports; three quarters of an hour
     python benchmarks/audit.py --through pipeline  one of them: mechanism, pipeline, stream, report (repeatable)
     python benchmarks/audit.py --short             one strategy, fewer trials, mechanism only: some ten seconds
     python benchmarks/audit.py --json              one object a line
@@ -157,7 +157,8 @@ def runs(
 
     if "mechanism" in through:
         for case in cases(strategies):
-            yield case[1], partial(audit, *case, trials=whole, seed=seed)
+            size = min(whole, SCENARIOS[case[1]].trials or whole)
+            yield case[1], partial(audit, *case, trials=size, seed=seed)
     if "pipeline" in through:
         playing = tuple(strategy for strategy in PIPELINE_STRATEGIES if strategy in strategies)
         for case in cases(playing, pipeline=True):

@@ -15,6 +15,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
+import audit_closing_defects
 import fastavro
 import numpy as np
 from audit_memory import FETCH, Clients, MemoryLedger, Runner, WallClock
@@ -31,8 +32,9 @@ from susurrus.agents.histogram.feedback import PublishedKeys
 from susurrus.agents.histogram.route import Route
 from susurrus.agents.histogram.services import HistogramServices
 from susurrus.agents.pipelines import settings_from
-from susurrus.mechanisms.histogram.bounding import Bounding
 from susurrus.mechanisms.histogram.plan import Plan
+from susurrus.mechanisms.histogram.registry import STRATEGIES
+from susurrus.mechanisms.histogram.strategy import Need
 from susurrus.mechanisms.noise import NoiseSource, WindowNoise
 from susurrus.topics import histogram
 from susurrus.topics import ledger as ledger_codec
@@ -61,11 +63,24 @@ def play_pipeline(
         here = present and number == scenario.inputs - 1
         life = 2 * number + present if defect != "noise reused" else int(present)
         dice = blake2b(struct.pack("<QQ", seed, life), digest_size=16)
-        seen.append(_run(scenario, strategy, here, trials, f"audit-{int(present)}", dice.digest(), defect))
-    return Outputs(
-        published=np.concatenate([one.published for one in seen], axis=1),
-        estimates=np.concatenate([one.estimates for one in seen], axis=1),
-    )
+        name = f"audit-{int(present)}"
+        if scenario.apart:
+            runs = [
+                _run(
+                    scenario,
+                    strategy,
+                    here,
+                    1,
+                    name,
+                    blake2b(dice.digest() + b"%d" % trial, digest_size=16).digest(),
+                    defect,
+                )
+                for trial in range(trials)
+            ]
+            seen.append(Outputs.stacked(runs))
+        else:
+            seen.append(_run(scenario, strategy, here, trials, name, dice.digest(), defect))
+    return Outputs.joined(seen)
 
 
 def _run(scenario: Scenario, strategy: str, present: bool, trials: int, name: str, dice: bytes, defect: str) -> Outputs:
@@ -159,6 +174,8 @@ def _services(
     with patch("os.urandom", lambda size: dice[:size]):
         ledger.found()
     strategy = build(plan, defect)
+    if not scenario.apart:
+        audit_closing_defects.show_evidence(strategy)
     index = None
     if strategy.bounding.lag is not None:
         index = PublishedKeys(
@@ -195,15 +212,6 @@ def _planted(defect: str) -> Iterator[None]:
                 return QuietNoise(real(source, window))
 
             stack.enter_context(patch.object(NoiseSource, "window", quiet))
-        if defect == "dropped too early":
-            begin = Route.__init__
-
-            def eager(self: Route, services: HistogramServices, partition: int) -> None:
-                begin(self, services, partition)
-                plan = services.strategy.plan
-                self._limits = Bounding(max_records=plan.max_records, max_records_per_key=plan.max_records_per_key)
-
-            stack.enter_context(patch.object(Route, "__init__", eager))
         if defect == "growth at a tick":
             stack.enter_context(patch.object(Route, "_look_for_growth", _looks_when_it_ticks))
         yield
@@ -258,6 +266,8 @@ def _outputs(values: list[bytes], trials: int, keys: int, plan: Plan) -> Outputs
     names = [column.name for column in plan.columns]
     published = np.zeros((trials, keys, plan.triggers), np.bool_)
     estimates = np.zeros((trials, keys, len(names), plan.triggers))
+    evidence, calibrated = np.zeros((trials, keys, len(names))), np.zeros(trials, np.bool_)
+    pooled = Need.POOLED_ROWS in STRATEGIES[plan.strategy].needs
     for value in values:
         row = histogram.decode_row(value)
         if row.window != FIRST_WINDOW:
@@ -265,9 +275,20 @@ def _outputs(values: list[bytes], trials: int, keys: int, plan: Plan) -> Outputs
         trial, *_, key = str(row.key).split("/")
         place = int(trial), int(key)
         published[*place, row.trigger - 1] = True
-        estimates[*place, :, row.trigger - 1] = [row.values[name].estimate for name in names]
+        for number, name in enumerate(names):
+            column = row.values[name]
+            direct = column if column.direct is None else column.direct
+            estimates[*place, number, row.trigger - 1] = direct.estimate
+            if column.direct is not None:
+                evidence[*place, number] = column.estimate / audit_closing_defects.EVIDENCE
+                calibrated[int(trial)] |= column.estimate != direct.estimate
     # Every column counts as keys of its own: one row of numbers a trial.
-    return Outputs(published=published, estimates=estimates.reshape(trials, keys * len(names), plan.triggers))
+    return Outputs(
+        published=published,
+        estimates=estimates.reshape(trials, keys * len(names), plan.triggers),
+        evidence=evidence.reshape(trials, -1) if pooled else None,
+        calibrated=calibrated if pooled else None,
+    )
 
 
 def _raw(scenario: Scenario, present: bool, trials: int) -> list[list[SimpleNamespace]]:

@@ -6,32 +6,32 @@ trials are N independent runs of the mechanism although they share a window.
 """
 
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 from unittest.mock import patch
 
+import audit_closing
+import audit_closing_defects
 import numpy as np
 import numpy.typing as npt
+from audit_inputs import REAL, SCHEMA_ID, STREAM, TIGHT, Input, L, Live, Scenario, make, plan_of
 from audit_statistics import Outputs
 from offline import StateTable
 
 from susurrus.mechanisms.accounting import tail_quantile
-from susurrus.mechanisms.histogram import dp_sqlp, ranked, registry, tree
-from susurrus.mechanisms.histogram.bounding import WEIGHT_ONE, UserKeys
+from susurrus.mechanisms.histogram import dp_sqlp, tree
+from susurrus.mechanisms.histogram.bounding import WEIGHT_ONE, Bounding, UserKeys
 from susurrus.mechanisms.histogram.closing import Closing
-from susurrus.mechanisms.histogram.plan import Column, Plan
-from susurrus.mechanisms.histogram.registry import STRATEGIES, build_strategy
+from susurrus.mechanisms.histogram.plan import Plan
+from susurrus.mechanisms.histogram.registry import build_strategy
 from susurrus.mechanisms.histogram.selection import Selector
 from susurrus.mechanisms.histogram.strategy import Increments, Strategy
-from susurrus.mechanisms.histogram.user_lists import ListSums, ListWeights
+from susurrus.mechanisms.histogram.user_lists import ListSums
 from susurrus.mechanisms.noise import NoiseSource, RowMemory, WindowNoise
 
-L = 64
-"""Bound of the measured values: large against the rounding to integers, so that an audit can be tight."""
-REAL = "none"
 DEFECTS = {
     "no union bound": "thresholds hold at each trigger by themselves, not at all of them together",
     "cap lost": "every restart forgets what users brought before",
@@ -41,97 +41,17 @@ DEFECTS = {
     "no plus one": "threshold at minimum_users instead of minimum_users + 1",
     "noise scale": "noise smaller by the square root of two",
     "rank given back": "adaptive: a user's rank is free again once its key is published",
-    "list not scaled": "closing: a key weighs the same in lists of any length",
-    "closing unpaid": "closing: the stream uses the whole budget, and the last trigger measures on top of that",
     "noise by prefix": "remembered noise is found by the first 32 bytes of a key",
     "epoch by name": "the epoch is made from the pipeline's name, so a pipeline begun again has its noise again",
-    "dropped too early": "route drops what exceeds the caps in one fetch also where distinct keys are capped",
+    "dropped too early": "route drops what exceeds the caps on records in one fetch also where more is kept of a user",
     "growth at a tick": "a new raw partition counts from the current position of source 0, when source 0 sees it",
     "unknown id kept": "a schema id that was unknown once stays unknown to the worker",
+    **audit_closing_defects.DEFECTS,
 }
-MECHANISM_ONLY = ("rank given back",)
+MECHANISM_ONLY = ("rank given back", *audit_closing_defects.MECHANISM_ONLY)
 """Planted where the pipeline has no such place: it stores hashes of keys only."""
 PIPELINE_ONLY = ("epoch by name",)
 """Of scenarios that run through both, the defects of what only the pipeline has."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Input:
-    """Records of one trial, as columns; `present` says whether the audited user is there."""
-
-    user: Sequence[int]
-    key: Sequence[int]
-    trigger: Sequence[int]
-    source: Sequence[int]
-    arrival: Sequence[int]
-    """Position in by-user, which follows fetch timing; a record's offset within its source is its position here."""
-    stamp: Sequence[int] | None = None
-    """Live scenarios: milliseconds after the window's start, when the broker stamps the record."""
-    schema: Sequence[int] | None = None
-    """Avro: the schema id a record names."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Live:
-    """A scenario under clock `broker`, played moment by moment. Milliseconds after the window's start.
-
-    grows_at: the raw topic gets its second partition; registered_at: the registry learns the schema id `SCHEMA_ID`.
-    """
-
-    grace: int
-    idle_grace: int
-    grows_at: int | None = None
-    registered_at: int | None = None
-
-
-SCHEMA_ID = 7
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scenario:
-    """One pair of neighbouring inputs. `plan`: what differs from `plan_of`; `exposes`: the defects it is made for.
-
-    `only`: the strategies that it tests; empty: all. `fetch`: rows of a trial that route reads at a time, where that matters.
-    `live`: it needs the wall clock. A scenario with `fetch` or `live` tests the pipeline only. `lasting`: one worker runs without a
-    restart, with one partition of each topic, because the scenario tests what a worker remembers. `long_keys`: keys look like
-    addresses of pages, also without a pipeline. `pipeline_trials`: the number of trials through the pipeline. It is smaller where
-    a trial has many records, and larger where a defect has a small effect.
-    """
-
-    what: str
-    keys: int
-    users: int
-    build: Callable[[bool], Input]
-    plan: dict[str, Any]
-    declared: bool = False
-    inputs: int = 1
-    exposes: tuple[str, ...] = ()
-    only: tuple[str, ...] = ()
-    by_strategy: dict[str, dict[str, Any]] = field(default_factory=dict)
-    fetch: int | None = None
-    lasting: bool = False
-    long_keys: bool = False
-    pipeline_trials: int | None = None
-    live: Live | None = None
-
-    @property
-    def pipeline_only(self) -> bool:
-        """Whether the scenario tests the pipeline only."""
-        return self.fetch is not None or self.live is not None
-
-
-def make(
-    rows: list[tuple[int, int, int]], *, source: list[int] | None = None, arrival: list[int] | None = None
-) -> Input:
-    """Input from (user, key, trigger) rows, by default from one partition, in order of arrival."""
-    user, key, trigger = (list(column) for column in zip(*rows, strict=True)) if rows else ([], [], [])
-    return Input(
-        user=user,
-        key=key,
-        trigger=trigger,
-        source=source or [0] * len(rows),
-        arrival=arrival or list(range(len(rows))),
-    )
 
 
 def boundary(present: bool, *, others: int, keys: int) -> Input:
@@ -191,12 +111,6 @@ def discovered(present: bool, *, crowds: tuple[int, ...]) -> Input:
     return make(rows + [(0, key, 2 * key + 1) for key in range(len(crowds)) if present])
 
 
-def long_list(present: bool, *, others: int, keys: int, halves: bool) -> Input:
-    """The user brings every key (`halves`: half of them a trigger later). Each other user brings one, before the user does."""
-    rows = [(1 + key * others + other, key, 1) for key in range(keys) for other in range(others)]
-    return make(rows + [(0, key, 1 + (halves and 2 * key >= keys)) for key in range(keys) if present])
-
-
 def one_of_two(present: bool) -> Input:
     """The user has one record, on the first of two keys."""
     return make([(0, 0, 1)] if present else [])
@@ -227,11 +141,6 @@ def early_schema(present: bool, *, others: int) -> Input:
     return replace(make(rows), stamp=stamps, schema=[SCHEMA_ID] * len(rows))
 
 
-USERS = (Column(name="users", kind="users"),)
-STREAM = {"unknown_share": 0.01, "public_share": 0.01}
-"""Hardly anything for the last trigger's own measurements, so that what is wrong before shows (closing only)."""
-TIGHT = {"gaussian_delta_fraction": 0.95, "selection_share": 0.02, **STREAM}
-"""Nearly all of the budget on the values, so that what is wrong with them shows."""
 VALUES_ONLY = {"dp-sqlp": {"discover": False}}
 CROWDS = (3, 5, 8, 12, 18)
 EVEN_CROWDS = (7,) * 6 + (6,) * 3 + (5,)
@@ -251,7 +160,9 @@ SCENARIOS: dict[str, Scenario] = {
             "selection_share": 0.98,
         },
         # The stream's threshold is adaptive's; here it is the one of the last trigger.
-        by_strategy={"closing": {"unknown_share": 0.9, "public_share": 0.05}},
+        by_strategy={
+            "closing": {"unknown_share": 0.9, "public_share": 0.05, "ranked_keys": 1, "keys": 1, "filter_weight": 0.0}
+        },
         exposes=("no plus one",),
     ),
     "boundary, many triggers": Scenario(
@@ -260,6 +171,7 @@ SCENARIOS: dict[str, Scenario] = {
         users=1,
         build=partial(boundary, others=0, keys=2),
         plan={"epsilon": 2.0, "triggers": 24, "max_records": 2, **STREAM},
+        by_strategy={"closing": {"ranked_keys": 2, "keys": 2}},
         exposes=("no union bound",),
     ),
     "burst": Scenario(
@@ -269,7 +181,8 @@ SCENARIOS: dict[str, Scenario] = {
         build=partial(burst, records=4),
         plan={"epsilon": 1.0, "triggers": 4, "max_records": 4, "max_records_per_key": 4, **TIGHT},
         declared=True,
-        by_strategy=VALUES_ONLY,
+        # 3 records of a key, counted and summed, cost 3^2 + 1 = 2 * 5, which is all that the ledger of `closing` allows.
+        by_strategy={**VALUES_ONLY, "closing": {"max_records": 5}},
         exposes=("noise scale",),
         pipeline_trials=20_000,
     ),
@@ -391,71 +304,8 @@ SCENARIOS: dict[str, Scenario] = {
         pipeline_trials=1_000,
         exposes=("rank given back",),
     ),
-    "long list": Scenario(
-        what="a user with many keys that the last trigger finds",
-        keys=6,
-        users=1 + 6 * 10,
-        build=partial(long_list, others=10, keys=6, halves=True),
-        plan={
-            "epsilon": 2.0,
-            "triggers": 2,
-            "columns": USERS,
-            "max_records": 6,
-            "gaussian_delta_fraction": 0.95,
-            "unknown_share": 0.95,
-            "public_share": 0.01,
-        },
-        only=("closing",),
-        exposes=("list not scaled",),
-    ),
-    "long list, all public": Scenario(
-        what="a user with many public keys, counted when they come and once more at the last trigger",
-        keys=12,
-        users=1,
-        build=partial(long_list, others=0, keys=12, halves=False),
-        plan={
-            "epsilon": 1.0,
-            "triggers": 2,
-            "columns": USERS,
-            "max_records": 12,
-            "gaussian_delta_fraction": 0.95,
-            "selection_share": 0.02,
-            "unknown_share": 0.01,
-            "public_share": 0.9,
-        },
-        declared=True,
-        only=("closing",),
-        exposes=("list not scaled", "closing unpaid"),
-    ),
+    **audit_closing.SCENARIOS,
 }
-
-
-def plan_of(scenario: Scenario, strategy: str) -> Plan:
-    """The plan of a scenario: one sum column, and δ so large that faults show in thousands of trials.
-
-    `closing` measures users again, so its plan has a column of users in addition.
-    """
-    columns = [Column(name="amount", kind="sum", bound=L)]
-    if strategy == "closing":
-        columns += USERS
-    fields: dict[str, Any] = {
-        "delta": 0.05,
-        "columns": tuple(columns),
-        **scenario.plan,
-        **scenario.by_strategy.get(strategy, {}),
-    }
-    # Parameters of other strategies that the scenario is played with, too, mean nothing to this one.
-    known = {*Plan.__dataclass_fields__, *STRATEGIES[strategy].Parameters.__dataclass_fields__}
-    return registry.plan_of(strategy, **{name: value for name, value in fields.items() if name in known})
-
-
-class FlatWeights(ListWeights):
-    """The planted defect: every key of a list has the weight of a key of a short list."""
-
-    def weigh(
-        self, indptr: npt.NDArray[np.int64], unit: npt.NDArray[np.int64]
-    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        return np.where(unit == 0, WEIGHT_ONE, 0).astype(np.int64), unit
 
 
 def build(plan: Plan, defect: str) -> Strategy:
@@ -464,18 +314,11 @@ def build(plan: Plan, defect: str) -> Strategy:
         "no union bound": lambda given: {**given, "beta": given["beta"] * plan.triggers},
         "no plus one": lambda given: {**given, "minimum_users": given["minimum_users"] - 1},
     }
-    if defect == "closing unpaid":
-
-        def whole(plan: Plan, parameters: Any, *, mu_square: float, **given: Any) -> Any:
-            stream = 1 - (parameters.unknown_share + parameters.public_share)
-            return ranked.ranked_design(plan, parameters, mu_square=mu_square / stream, **given)
-
-        with patch("susurrus.mechanisms.histogram.closing.ranked_design", whole):
-            return build_strategy(plan)
-    if defect == "list not scaled":
+    if defect in audit_closing_defects.DEFECTS:
+        return audit_closing_defects.build(plan, defect)
+    if defect == "dropped too early":
         strategy = build_strategy(plan)
-        keys = plan.parameters_as(Closing.Parameters).keys
-        strategy.lists = FlatWeights(keys=keys, max_keys=plan.max_records, column=strategy.lists.column)
+        strategy.bounding.arriving = audit_closing_defects.dropped_too_early(strategy.bounding)  # type: ignore[method-assign]
         return strategy
     if defect not in changes:
         return build_strategy(plan)
@@ -488,8 +331,10 @@ def build(plan: Plan, defect: str) -> Strategy:
         patch("susurrus.mechanisms.histogram.ranked.Selector", broken),
     ):
         strategy = build_strategy(plan)
-    if isinstance(strategy, Closing) and defect == "no plus one":
-        strategy._threshold -= WEIGHT_ONE
+    if isinstance(strategy, Closing):
+        (audit_closing_defects.no_plus_one if defect == "no plus one" else audit_closing_defects.no_union_bound)(
+            strategy
+        )
     if isinstance(strategy, dp_sqlp.DpSqlp):
         if defect == "no plus one":
             strategy.thresholds -= dp_sqlp.GRID
@@ -544,10 +389,7 @@ def play(scenario: Scenario, strategy: str, *, present: bool, trials: int, seed:
             noise = QuietNoise(noise)
         with remembered_by_prefix(defect):
             seen.append(_window(scenario, mechanism, scenario.build(here), noise, trials, defect))
-    return Outputs(
-        published=np.concatenate([one.published for one in seen], axis=1),
-        estimates=np.concatenate([one.estimates for one in seen], axis=1),
-    )
+    return Outputs.joined(seen)
 
 
 def _window(
@@ -565,10 +407,13 @@ def _window(
     published, estimates = np.zeros((T, size), np.bool_), np.zeros((T, size, len(columns)))
     unit = np.where(declared, WEIGHT_ONE, 0)
     held = UserKeys.empty(U * trials)
+    evidence = moved = None
     rows = np.arange(len(given.user))
     order = np.lexsort((rows, given.source, given.user))
     if defect == "by-user order":
         order = np.lexsort((given.arrival, given.user))
+    if scenario.fetch is not None:
+        order = order[_arriving(mechanism.bounding, given, scenario.fetch)[order]]
     user, key, when = (np.asarray(column, np.int32)[order] for column in (given.user, given.key, given.trigger))
     for trigger in range(1, T + 1):
         if defect == "cap lost":
@@ -594,7 +439,12 @@ def _window(
         sums = np.stack([kept * L if column.kind == "sum" else first for column in columns], axis=1)
         lists = None
         if mechanism.lists is not None and trigger == T:
-            lists = ListSums.of(mechanism.lists.add_up(held.indptr, held.key, unit), unit)
+            listed = held.key
+            if defect == "list cut by hope":
+                listed = audit_closing_defects.by_hope(
+                    mechanism, names, table.get(np.arange(size)), held, T - lag, noise
+                )
+            lists = ListSums.of(mechanism.lists.add_up(held.indptr, listed, unit), unit)
         wanted = (kept > 0) | (due == 0)
         if lists is not None:
             wanted |= lists.users > 0
@@ -614,10 +464,20 @@ def _window(
             noise,
             declared[chunk],
         )
+        plain = step.estimates
+        step = audit_closing_defects.calibrated(mechanism, step, chunk // K)
         table.put(chunk, step.states)
         due[chunk] = step.due
         published[trigger - 1, chunk] = step.published
         estimates[trigger - 1, chunk] = step.estimates
+        if step.pooled_rows is not None:
+            rows = step.pooled_rows
+            change = plain - step.estimates
+            evidence = np.zeros((size, len(columns) + 2))
+            evidence[chunk, : len(columns)] = change
+            evidence[chunk[rows.index], len(columns) :] = rows.evidence[:, 1:3] / WEIGHT_ONE
+            moved = np.zeros(size, np.bool_)
+            moved[chunk] = change.any(axis=1)
         if mechanism.lists is not None and trigger == T - lag:
             shown = np.flatnonzero(published[trigger - 1])
             unit[shown] = mechanism.lists.row_units(estimates[trigger - 1, shown].astype(np.int64))
@@ -625,4 +485,22 @@ def _window(
     return Outputs(
         published=published.T.reshape(trials, K, T).copy(),
         estimates=estimates.transpose(1, 2, 0).reshape(trials, K * len(columns), T).copy(),
+        evidence=None if evidence is None else evidence.reshape(trials, -1),
+        calibrated=None if moved is None else moved.reshape(trials, K).any(axis=1),
     )
+
+
+def _arriving(bounding: Bounding, given: Input, fetch: int) -> npt.NDArray[np.bool_]:
+    """bool[n]: what route hands on of one trial's records, if so many are in a fetch."""
+    n = len(given.user)
+    arrives = np.zeros(n, np.bool_)
+    columns = [np.asarray(column, np.int64) for column in (given.source, given.user, given.trigger, given.key)]
+    for source in np.unique(columns[0]):
+        log = np.flatnonzero(columns[0] == source)
+        for begin in range(0, len(log), fetch):
+            rows = log[begin : begin + fetch]
+            _, user, when, key = (column[rows] for column in columns)
+            order = np.lexsort((rows, when, user))
+            _, member = np.unique(user[order] * (int(when.max()) + 1) + when[order], return_inverse=True)
+            arrives[rows[order]] = bounding.arriving(member.astype(np.int32), key[order].astype(np.int32))
+    return arrives

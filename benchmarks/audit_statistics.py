@@ -4,6 +4,7 @@ Flow: audit_scenarios.play (with, without the user) → features → `lower_boun
 Nothing here knows the mechanism: half of the trials choose the most telling event, the other half are counted.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -46,31 +47,65 @@ class Sample(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outputs:
-    """What readers see in N trials: published bool[N, keys, T]; estimates float64[N, keys, T], 0 if unpublished."""
+    """What readers see in N trials: published bool[N, keys, T]; estimates float64[N, keys, T], 0 if unpublished.
+
+    Of a strategy that calibrates the rows of T: evidence float64[N, ...], what that is made from, of published keys, because the
+    promise is for that, too; calibrated bool[N], whether any row was changed by it.
+    """
 
     published: npt.NDArray[np.bool_]
     estimates: npt.NDArray[np.float64]
+    evidence: npt.NDArray[np.float64] | None = None
+    calibrated: npt.NDArray[np.bool_] | None = None
+
+    @classmethod
+    def joined(cls, parts: "Sequence[Outputs]") -> "Outputs":
+        """Of trials in which readers see several of them."""
+        evidence = [part.evidence for part in parts if part.evidence is not None]
+        calibrated = [part.calibrated for part in parts if part.calibrated is not None]
+        return cls(
+            published=np.concatenate([part.published for part in parts], axis=1),
+            estimates=np.concatenate([part.estimates for part in parts], axis=1),
+            evidence=np.concatenate(evidence, axis=1) if evidence else None,
+            calibrated=np.any(calibrated, axis=0) if calibrated else None,
+        )
+
+    @classmethod
+    def stacked(cls, parts: "Sequence[Outputs]") -> "Outputs":
+        """The trials of one after those of the other."""
+        evidence = [part.evidence for part in parts if part.evidence is not None]
+        calibrated = [part.calibrated for part in parts if part.calibrated is not None]
+        return cls(
+            published=np.concatenate([part.published for part in parts]),
+            estimates=np.concatenate([part.estimates for part in parts]),
+            evidence=np.concatenate(evidence) if evidence else None,
+            calibrated=np.concatenate(calibrated) if calibrated else None,
+        )
 
     def features(self) -> npt.NDArray[np.float64]:
-        """float64[N, 2 * keys * T]."""
+        """float64[N, 2 * keys * T], and the evidence."""
         size = len(self.published)
-        return np.concatenate(
-            [self.estimates.reshape(size, -1), self.published.reshape(size, -1).astype(np.float64)], axis=1
-        )
+        seen = [self.estimates.reshape(size, -1), self.published.reshape(size, -1).astype(np.float64)]
+        return np.concatenate(seen if self.evidence is None else [*seen, self.evidence], axis=1)
 
     def flags(self) -> npt.NDArray[np.bool_]:
-        """bool[N, 1 + T]: something was ever published; something appeared for the first time at trigger t."""
+        """bool[N, 1 + T]: something was ever published; something appeared for the first time at trigger t.
+
+        One more where rows are calibrated: some were.
+        """
         before = np.zeros_like(self.published)
         before[:, :, 1:] = np.maximum.accumulate(self.published, axis=2)[:, :, :-1]
-        return np.concatenate(
-            [self.published.any(axis=(1, 2))[:, None], (self.published & ~before).any(axis=1)], axis=1
-        )
+        seen = [self.published.any(axis=(1, 2))[:, None], (self.published & ~before).any(axis=1)]
+        if self.calibrated is not None:
+            seen.append(self.calibrated[:, None])
+        return np.concatenate(seen, axis=1)
 
     def names(self) -> list[str]:
         """What the flags say."""
         return [
             "something published",
             *(f"something new at trigger {t}" for t in range(1, self.published.shape[2] + 1)),
+            *(["something calibrated"] if self.calibrated is not None else []),
         ]
 
 

@@ -217,7 +217,7 @@ class Histogram(Target):
                 {"name": "hosts", "kind": "users"},  # closing chooses by it
                 {"name": "bytes", "kind": "sum", "field": "bytes", "bound": 1000, "grid": 1},
             ],
-            "privacy": {"epsilon": 50.0, "delta": 1e-3},
+            "privacy": {"epsilon": 50.0, "delta": 1e-3, "strategy": "toeplitz"},
             "worker": {"max_open_records": 2000},
         }
         return merged(merged(live, REPLICATED), self.overrides)

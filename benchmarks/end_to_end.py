@@ -33,7 +33,7 @@ from workload import FileWorkload, Records, ZipfMandelbrotDay
 
 from deploy.kafka import KafkaCluster
 from susurrus.agents.pipelines import load_settings, pipeline_of
-from susurrus.mechanisms.histogram.registry import DEFAULT, STRATEGIES
+from susurrus.mechanisms.histogram.registry import STRATEGIES
 from susurrus.mechanisms.histogram.strategy import Step
 from susurrus.mechanisms.noise import NoiseSource
 from susurrus.topics import histogram
@@ -231,7 +231,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--users", type=int, default=20_000)
     parser.add_argument("--keys", type=int, default=500, help="distinct keys; few, so that many are published")
     parser.add_argument("--micro-batches", type=int, default=24)
-    parser.add_argument("--strategy", choices=list(STRATEGIES), default=DEFAULT)
+    parser.add_argument("--strategy", choices=list(STRATEGIES), default="toeplitz")
     parser.add_argument("--partitions", type=int, default=4, help="of every topic")
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--seed", type=int, default=0)

@@ -5,7 +5,8 @@ states in memory) → checkpoints at a quarter, half, three quarters and the end
 that the agents call. Two things differ from a worker: where state is kept, and that by default published keys are stepped at the
 checkpoints instead of at every trigger. This gives the same rows at the checkpoints (a test compares them).
 Where ranks wait for the output (adaptive, closing), `spool` applies the caps and `run` weighs, trigger by trigger.
-With closing, users' whole lists are measured at the last trigger (`list_sums`), from the same spool.
+With closing, users' whole lists are measured at the last trigger (`list_sums`), from the same spool, and the rows are
+calibrated together then. Its caps are a ledger, which depends on the trigger of every record (`within_ledger`).
 """
 
 import sys
@@ -17,15 +18,17 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from workload import Workload
+from workload import Records, Workload
 
-from susurrus.mechanisms.histogram.bounding import Bounding, UserKeys
+from susurrus.mechanisms.histogram.bounding import WEIGHT_ONE, Bounding, UserKeys
 from susurrus.mechanisms.histogram.strategy import Increments, Step, Strategy
 from susurrus.mechanisms.histogram.user_lists import ListSums, ListWeights, public_units
 from susurrus.mechanisms.noise import NoiseSource, WindowNoise
 
 STEP_KEYS = 65_536
 MERGE_PARTS = 8
+UNKEPT = -WEIGHT_ONE
+"""Weight of a record in a `Spool` that is not kept, though it put its key on the user's list."""
 LIST_USERS = 1_000_000
 """Users whose lists are weighed at once."""
 NOISE_MEMORY_BYTES = 1 << 30
@@ -76,8 +79,8 @@ class Spool:
 
     `rows[t - 1]`: list of (key int32[n], weight int32[n]), one pair per chunk of users; weight is the selection weight
     in 2^-20 units for the first kept record of a (user, key), 0 for a repeat. `by[t - 1]`: list of user int32[n], not
-    decreasing from chunk to chunk, aligned with `rows`, only where ranks wait for the output; weights are then 2^20
-    or 0, and `run` replaces them. `truth[c]`: int64[keys], records of each key up to checkpoint c, capped or not.
+    decreasing from chunk to chunk, aligned with `rows`, only where ranks wait for the output; weights are then 2^20,
+    0 or UNKEPT, and `run` replaces them. `truth[c]`: int64[keys], records of each key up to checkpoint c, capped or not.
     `records`, `kept`: totals.
     """
 
@@ -103,7 +106,7 @@ def spool(workload: Workload, bounding: Bounding, triggers: int) -> Spool:
     (`Bounding.lag`), and those are left to `run`.
     """
     caps = bounding
-    if bounding.lag is not None:
+    if bounding.lag is not None and bounding.ledger is None:
         caps = Bounding(max_records=bounding.max_records, max_records_per_key=bounding.max_records_per_key)
     names = workload.key_names
     ends = checkpoints(triggers)
@@ -112,13 +115,21 @@ def spool(workload: Workload, bounding: Bounding, triggers: int) -> Spool:
     progress = Progress("reading and bounding, users", workload.users)
     for records in workload.chunks():
         trigger = records.trigger(triggers)
-        bounded = caps.close(records.user, records.key, np.ones(records.users, np.int32), UserKeys.empty(records.users))
-        weight = caps.weigh(bounded.first, records.user, trigger, np.zeros(records.users, np.int64))
+        if bounding.ledger is None:
+            bounded = caps.close(
+                records.user, records.key, np.ones(records.users, np.int32), UserKeys.empty(records.users)
+            )
+            filed = bounded.kept
+            weight = caps.weigh(bounded.first, records.user, trigger, np.zeros(records.users, np.int64))
+        else:
+            bounded_kept, listed = within_ledger(bounding, records, trigger)
+            filed = bounded_kept | listed
+            weight = np.where(listed, np.where(bounded_kept, WEIGHT_ONE, UNKEPT), 0)
         for quarter, end in enumerate(ends):
             lower = ends[quarter - 1] if quarter else 0
             seen = records.key[(trigger > lower) & (trigger <= end)]
             result.truth[quarter:] += np.bincount(seen, minlength=len(names))
-        kept = np.flatnonzero(bounded.kept)
+        kept = np.flatnonzero(filed)
         kept = kept[np.argsort(trigger[kept].astype(np.uint16), kind="stable")]
         key, weights = records.key[kept], weight[kept].astype(np.int32)
         user = records.user[kept] + np.int32(result.users)
@@ -131,9 +142,47 @@ def spool(workload: Workload, bounding: Bounding, triggers: int) -> Spool:
                     result.by[number].append(user[part])
         result.users += records.users
         result.records += len(records.key)
-        result.kept += len(kept)
+        result.kept += int((weights >= 0).sum())
         progress(result.users)
     return result
+
+
+def within_ledger(
+    bounding: Bounding, records: Records, trigger: npt.NDArray[np.int32]
+) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+    """(kept, listed), bool[n] each: what `Bounding.close` decides trigger by trigger, for whole days of users at once.
+
+    Nearly all users keep everything. The others go through the rule record by record.
+    """
+    ledger = bounding.ledger
+    assert ledger is not None
+    n = len(records.key)
+    pair = records.user.astype(np.int64) << 32 | records.key
+    order = np.argsort(pair, kind="stable")
+    begins = np.ones(n, np.bool_)
+    begins[1:] = pair[order][1:] != pair[order][:-1]
+    first = np.flatnonzero(begins)
+    begin = first[np.cumsum(begins) - 1]
+    listed, earlier, before = np.zeros(n, np.bool_), np.empty(n, np.int64), np.empty(n, np.int64)
+    listed[order] = begins
+    earlier[order] = np.arange(n) - begin
+    root = ledger.roots[trigger - 1]
+    spent = np.concatenate(([0], np.cumsum(root[order])))
+    before[order] = spent[:-1] - spent[begin]
+    kept = earlier < bounding.max_records_per_key
+    cost = ledger.measured * (2 * before + root) * root + np.where(listed, ledger.counting * root * root, 0)
+    total = np.bincount(records.user, weights=np.where(kept, cost, 0), minlength=records.users)
+    starts = np.searchsorted(records.user, np.arange(records.users + 1))
+    for user in np.flatnonzero(total > ledger.limit).tolist():
+        charged, roots, counts = 0, {}, {}
+        for row in range(starts[user], starts[user + 1]):
+            key, r = int(records.key[row]), int(root[row])
+            held, count = roots.get(key, 0), counts.get(key, 0)
+            dear = ledger.measured * (2 * held + r) * r + (0 if count else ledger.counting * r * r)
+            kept[row] = count < bounding.max_records_per_key and charged + dear <= ledger.limit
+            if kept[row]:
+                charged, roots[key], counts[key] = charged + dear, held + r, count + 1
+    return kept, listed
 
 
 class StateTable:
@@ -233,10 +282,10 @@ class Ranks:
         trigger: int,
         user: npt.NDArray[np.int32],
         key: npt.NDArray[np.int32],
-        first: npt.NDArray[np.bool_],
+        listed: npt.NDArray[np.bool_],
     ) -> npt.NDArray[np.int64]:
-        """int64[n]: selection weights of the rows of `trigger`; `first`: first kept record of a (user, key)."""
-        ranked = first & (self.since[key] > trigger - self.lag)
+        """int64[n]: selection weights of the rows of `trigger`; `listed`: the record that put its key on the user's list."""
+        ranked = listed & (self.since[key] > trigger - self.lag)
         weight = self.bounding.weigh(ranked, user, np.full(len(user), trigger, np.int32), self.taken)
         who, ranks = np.unique(user[ranked], return_counts=True)
         self.taken[who] += ranks
@@ -256,7 +305,7 @@ def list_sums(lists: ListWeights, spooled: Spool, unit: npt.NDArray[np.int64]) -
         for rows, by in zip(spooled.rows, spooled.by, strict=True):
             for (key, first), user in zip(rows, by, strict=True):
                 some = slice(*np.searchsorted(user, ends))
-                listed = first[some] > 0
+                listed = first[some] != 0
                 found.append((user[some][listed], key[some][listed]))
         if not found:
             continue
@@ -312,10 +361,11 @@ def run(
         if parts:
             key = np.concatenate([part for part, _ in parts])
             w = np.concatenate([part for _, part in parts])
+            kept = w >= 0
             if ranks is not None:
-                w = ranks.weigh(trigger, np.concatenate(spooled.by[trigger - 1]), key, w > 0)
+                w = ranks.weigh(trigger, np.concatenate(spooled.by[trigger - 1]), key, w != 0)
             touched, at = np.unique(key, return_inverse=True)
-            count[touched] += np.bincount(at)
+            count[touched] += np.bincount(at, weights=kept).astype(np.int64)
             users[touched] += np.bincount(at, weights=w > 0).astype(np.int64)
             weight[touched] += np.bincount(at, weights=w).astype(np.int64)
         lists = list_sums(strategy.lists, spooled, unit) if strategy.lists is not None and trigger == T else None
@@ -327,6 +377,7 @@ def run(
         else:
             codes = np.union1d(touched, np.flatnonzero((due == trigger) | (due == 0)))
         begin = time.perf_counter()
+        new: list[tuple[npt.NDArray[np.int64], Step]] = []
         for start in range(0, len(codes), STEP_KEYS):
             chunk = codes[start : start + STEP_KEYS]
             increments = Increments(
@@ -338,7 +389,9 @@ def run(
             step = strategy.step(
                 trigger, list(names[chunk]), table.get(chunk), increments, noise, np.zeros(len(chunk), np.bool_)
             )
-            if released is not None:
+            if step.pooled_rows is not None:
+                new.append((chunk, step))
+            elif released is not None:
                 released(trigger, chunk, step)
             table.put(chunk, step.states)
             due[chunk] = step.due
@@ -348,6 +401,12 @@ def run(
             published.known[shown] = True
             if ranks is not None:
                 ranks.published(trigger, shown)
+        for chunk, step in calibrated(strategy, new):
+            shown = chunk[step.published]
+            published.estimate[shown] = step.estimates[step.published, 0]
+            published.std_error[shown] = step.std_errors[step.published, 0]
+            if released is not None:
+                released(trigger, chunk, step)
         if trigger == weighed:
             unit[published.known] = public_units(published.estimate[published.known])
         seconds = time.perf_counter() - begin
@@ -359,6 +418,24 @@ def run(
             result.checkpoints.append(published.checkpoint(trigger, spooled.truth[ends.index(trigger)]))
         progress(trigger)
     return result
+
+
+def calibrated(
+    strategy: Strategy, steps: list[tuple[npt.NDArray[np.int64], Step]]
+) -> Iterator[tuple[npt.NDArray[np.int64], Step]]:
+    """(key codes, step) of the last trigger, with the rows of all chunks calibrated together."""
+    if not steps:
+        return
+    rows = [step.pooled_rows for _, step in steps]
+    evidence = np.concatenate([each.evidence for each in rows])
+    estimates = np.concatenate([step.estimates[each.index] for (_, step), each in zip(steps, rows, strict=True)])
+    errors = np.concatenate([step.std_errors[each.index] for (_, step), each in zip(steps, rows, strict=True)])
+    estimates, errors = strategy.calibrate(estimates, errors, evidence, evidence)
+    begin = 0
+    for (chunk, step), each in zip(steps, rows, strict=True):
+        part = slice(begin, begin := begin + len(each.index))
+        step.estimates[each.index], step.std_errors[each.index] = estimates[part], errors[part]
+        yield chunk, step
 
 
 def as_rows(found: list[Checkpoint]) -> list[dict[str, Any]]:

@@ -8,43 +8,18 @@ A table stands between `<!-- table: NAME -->` and `<!-- end -->`; everything out
 """
 
 import argparse
-import json
 import re
 import sys
 from collections.abc import Callable, Iterator
 from itertools import groupby
-from pathlib import Path
-from statistics import median
 from typing import Any
 
-DOCS = Path(__file__).resolve().parents[1] / "docs"
-RESULTS = DOCS / "results"
+import scenario_tables
+from tables import DOCS, large, load, spread, table
+
 ORDER = ["baseline1", "baseline2", "dp-sqlp", "toeplitz", "weighted", "adaptive", "closing"]
 PAPER = {100: (28_338, 1_391, 17.74e6, 50_039), 1000: (22_280, 1_563, 19.40e6, 58_237)}
 """What DP-SQLP's Table 1 prints for its own algorithm: keys, ℓ∞, ℓ1, ℓ2."""
-
-
-def load(pattern: str) -> list[dict[str, Any]]:
-    """Rows of all matching files, a JSON object per line."""
-    return [json.loads(line) for path in sorted(RESULTS.glob(pattern)) for line in path.read_text().splitlines()]
-
-
-def table(header: list[str], rows: list[list[str]]) -> Iterator[str]:
-    yield "| " + " | ".join(header) + " |"
-    yield "|" + "|".join("---" if i == 0 else "---:" for i in range(len(header))) + "|"
-    for row in rows:
-        yield "| " + " | ".join(row) + " |"
-
-
-def large(value: float) -> str:
-    return f"{value / 1e6:,.2f}M" if value >= 1e6 else f"{value:,.0f}"
-
-
-def spread(values: list[float]) -> str:
-    """The median, and the range where runs differ."""
-    middle = large(median(values))
-    low, high = large(min(values)), large(max(values))
-    return middle if low == high else f"{middle} ({low} to {high})"
 
 
 def table1(triggers: int) -> Iterator[str]:
@@ -252,6 +227,10 @@ TABLES: dict[str, Callable[[], Iterator[str]]] = {
     "sweep": lambda: sweep("zipf-mandelbrot"),
     "retail": lambda: best_caps("retail"),
     "nasa": lambda: best_caps("nasa"),
+    "scenarios": scenario_tables.errors,
+    "scenarios-coverage": lambda: scenario_tables.coverage("end"),
+    "scenarios-coverage-middle": lambda: scenario_tables.coverage("middle"),
+    "scenarios-coverage-new": lambda: scenario_tables.coverage("end", "new, "),
     "thresholds": thresholds,
     "audit": audit,
     "audit-events": audit_events,

@@ -103,7 +103,7 @@ def services_of(triggers: int, records: int = 0, partitions: int = 1) -> Histogr
             "clock": {"kind": "replay", "until": "2026-01-02T00:00:00Z"},
             "window": {"length": "1d", "trigger_every": f"{DAY_MS // triggers}ms"},
             "bounds": {"max_records_per_user": 32},
-            "privacy": {"epsilon": 6.0, "delta": 1e-9},
+            "privacy": {"epsilon": 6.0, "delta": 1e-9, "strategy": "toeplitz"},
             "topics": {"by_user_partitions": partitions, "bounded_partitions": 1},
         },
         environ={"SUSURRUS_SECRET": "5a" * 32},

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import plots
-from table1 import STRATEGIES, add_data_arguments, load, measure
+from table1 import STRATEGIES, add_data_arguments, add_run_arguments, load, measure
 from workload import Records, Workload
 
 PANELS = (("keys", "keys published"), ("linf", "ℓ∞"), ("l1", "ℓ1"), ("l2", "ℓ2"))
@@ -75,11 +75,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--caps", default="4,8,16,24,32,40,50,64", help="values of C")
     parser.add_argument("--per-key", default="1", help="values of m, records kept per user and key, for each C")
     parser.add_argument("--strategy", choices=STRATEGIES, action="append", help="default toeplitz; repeatable")
-    parser.add_argument("--micro-batches", type=int, default=100)
-    parser.add_argument("--users", type=int, default=10_000_000)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--epsilon", type=float, default=6.0)
-    parser.add_argument("--delta", type=float, default=1e-9)
+    add_run_arguments(parser)
     parser.add_argument("--plot", type=Path, help="PNG to write")
     add_data_arguments(parser)
     options = plots.parse(parser, argv)

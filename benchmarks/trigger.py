@@ -59,7 +59,7 @@ class OnePartition:
             "start": {"from": "earliest", "first_window": "2026-01-01T00:00:00Z"},
             "clock": {"kind": "replay", "until": "2026-01-02T00:00:00Z"},
             "window": {"length": "1d", "trigger_every": "15m"},
-            "privacy": {"epsilon": 6.0, "delta": 1e-9},
+            "privacy": {"epsilon": 6.0, "delta": 1e-9, "strategy": "toeplitz"},
             "topics": {
                 "by_user_partitions": 1,
                 "bounded_partitions": 1,

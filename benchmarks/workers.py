@@ -107,6 +107,7 @@ max_records_per_user = 32
 [privacy]
 epsilon = 6.0
 delta = 1e-9
+strategy = "toeplitz"
 [topics]
 by_user_partitions = {PARTITIONS}
 bounded_partitions = {PARTITIONS}

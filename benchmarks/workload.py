@@ -39,9 +39,14 @@ class Records:
 class Workload(Protocol):
     """A day of records. `key_names` are the bytes that address the noise: canonical JSON of the key."""
 
-    name: str
-    users: int
-    key_names: list[bytes]
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def users(self) -> int: ...
+
+    @property
+    def key_names(self) -> list[bytes]: ...
 
     def chunks(self) -> Iterator[Records]: ...
 

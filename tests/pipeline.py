@@ -65,6 +65,7 @@ DEFAULTS: dict[str, Any] = tomllib.loads(
     [privacy]
     epsilon = 6.0
     delta = 1e-9
+    strategy = "toeplitz"
     [topics]
     by_user_partitions = 4
     bounded_partitions = 4

@@ -15,6 +15,7 @@ from susurrus.agents.config.settings import Settings
 from susurrus.mechanisms.histogram.registry import build_strategy
 from susurrus.mechanisms.histogram.strategy import Increments
 from susurrus.mechanisms.histogram.user_lists import ListSums, public_units
+from susurrus.mechanisms.histogram.value_ledger import ValueLedger
 from susurrus.mechanisms.noise import NoiseSource
 
 Event = tuple[int, int, int, dict[str, Any]]
@@ -55,7 +56,8 @@ def expected(
     result: dict[tuple[int, int, bytes], list[int]] = {}
     for window in sorted(by_trigger):
         noise = noise_source.window(window)
-        per_key: dict[bytes, dict[bytes, int]] = defaultdict(lambda: defaultdict(int))  # user -> key -> kept
+        per_key: dict[bytes, dict[bytes, int]] = defaultdict(dict)  # user -> its list: key -> kept
+        purses: dict[bytes, Purse] = defaultdict(lambda: Purse(strategy.bounding.ledger))
         states: dict[bytes, bytes] = {}
         declared = set(settings.declared_keys)
         ranked: dict[bytes, int] = defaultdict(int)  # user -> ranks taken
@@ -67,14 +69,18 @@ def expected(
             weight: dict[bytes, int] = defaultdict(int)
             sums: dict[bytes, list[int]] = defaultdict(lambda: [0] * len(plan.columns))
             for user, records in by_trigger[window][trigger].items():
-                seen = per_key[user]
+                seen, purse = per_key[user], purses[user]
                 for _, _, key, values in sorted(records):
-                    if seen[key] >= plan.max_records_per_key or sum(seen.values()) >= plan.max_records:
+                    kept = seen.get(key, 0) < plan.max_records_per_key and (
+                        sum(seen.values()) < plan.max_records if purse.ledger is None else purse.pays(key, trigger)
+                    )
+                    if not (kept or strategy.bounding.whole_lists):
                         continue
-                    first = seen[key] == 0
-                    seen[key] += 1
+                    listed = key not in seen
+                    first = kept and seen.get(key, 0) == 0
+                    seen[key] = seen.get(key, 0) + kept
                     public = lag is not None and (key in declared or since.get(key, trigger) <= trigger - lag)
-                    if first and not public:
+                    if listed and not public:
                         rank = ranked[user]
                         ranked[user] += 1
                         table = strategy.bounding.weights
@@ -84,6 +90,8 @@ def expected(
                             gained = int(table[rank, trigger - 1]) if rank < len(table) else 0
                         weight[key] += gained
                         users[key] += gained > 0
+                    if not kept:
+                        continue
                     for index, column in enumerate(settings.measured_columns):
                         if column.kind == "count":
                             sums[key][index] += 1
@@ -95,7 +103,7 @@ def expected(
             if strategy.lists is not None and trigger == plan.triggers:
                 lists = {key: [0, 0, 0] for seen in per_key.values() for key in seen}
                 for seen in per_key.values():
-                    mine = [key for key, kept in seen.items() if kept]
+                    mine = list(seen)
                     units_of_mine = [unit.get(key, (1 << 20) * (key in declared)) for key in mine]
                     weights = strategy.lists.weigh(np.array([0, len(mine)]), np.array(units_of_mine, np.int64))
                     for key, unknown, known in zip(mine, *map(np.ndarray.tolist, weights), strict=True):
@@ -103,6 +111,7 @@ def expected(
                             lists[key][index] += gained
             keys = sorted(set(states) | set(sums) | declared)
             known = [key in states for key in keys]
+            pooled: list[tuple[list[bytes], Any]] = []
             for there in (True, False):
                 some = [key for key, is_known in zip(keys, known, strict=True) if is_known == there]
                 if not some:
@@ -135,7 +144,36 @@ def expected(
                             unit[key] = int(
                                 public_units(step.estimates[row, strategy.counting[0] : strategy.counting[0] + 1])[0]
                             )
+                if step.pooled_rows is not None:
+                    pooled.append((some, step))
+            if pooled:
+                evidence = np.concatenate([step.pooled_rows.evidence for _, step in pooled])
+                for some, step in pooled:
+                    index, own = step.pooled_rows.index, step.pooled_rows.evidence
+                    estimates, _ = strategy.calibrate(step.estimates[index], step.std_errors[index], own, evidence)
+                    for row, numbers in zip(index.tolist(), estimates.tolist(), strict=True):
+                        result[(origin + window * window_length, trigger, some[row])] = numbers
     return result
+
+
+class Purse:
+    """What one user's kept records cost in a window, one record after the other. ledger: of the strategy, or None."""
+
+    def __init__(self, ledger: ValueLedger | None) -> None:
+        self.ledger, self.spent = ledger, 0
+        self._roots: dict[bytes, int] = defaultdict(int)
+
+    def pays(self, key: bytes, trigger: int) -> bool:
+        """Whether a record fits. If so, it is paid."""
+        assert self.ledger is not None
+        root, before = int(self.ledger.roots[trigger - 1]), self._roots[key]
+        cost = self.ledger.measured * ((before + root) ** 2 - before**2)
+        cost += 0 if before else self.ledger.counting * root**2
+        if self.spent + cost > self.ledger.limit:
+            return False
+        self.spent += cost
+        self._roots[key] += root
+        return True
 
 
 def list_sums(keys: list[bytes], lists: dict[bytes, list[int]], unit: dict[bytes, int]) -> ListSums:

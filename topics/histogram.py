@@ -4,6 +4,10 @@
     value  {"window_start":…,"window_end":…,"trigger":3,"of_triggers":96,"key":"/index.html",
             "values":{"visits":{"estimate":118,"std_error":9.25}},"strategy":"toeplitz","epoch":"…","schema":1}
 
+At a window's last trigger, a column whose estimate uses more than the stream also has the estimate of the stream alone:
+
+    {"estimate":118,"std_error":9.25,"direct":{"estimate":131,"std_error":21.5}}
+
 Rows are built for a whole release at once, from one template; 0.5 us a row. Numbers have the shortest form that reads
 back the same.
 """
@@ -36,12 +40,14 @@ class Release:
 class ColumnRows:
     """One column of a release.
 
-    estimate: int64[n] or float64[n]. std_error: float64[n], or one number for all rows.
+    estimate: int64[n] or float64[n]. std_error: float64[n], or one number for all rows. direct: both from the stream alone, where
+    the estimate uses more than that.
     """
 
     name: str
     estimate: Numbers
     std_error: Numbers | float
+    direct: tuple[Numbers, Numbers | float] | None = None
 
 
 class Measured(msgspec.Struct, frozen=True):
@@ -49,6 +55,12 @@ class Measured(msgspec.Struct, frozen=True):
 
     estimate: int | float
     std_error: float
+
+
+class MeasuredColumn(Measured, frozen=True):
+    """What is published of one column. direct: the estimate of the row's own stream alone, where the other uses more."""
+
+    direct: Measured | None = None
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,7 +71,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     trigger: int
     of_triggers: int
     key: Any
-    values: dict[str, Measured]
+    values: dict[str, MeasuredColumn]
     strategy: str
     epoch: str
     schema: int
@@ -87,9 +99,16 @@ def encode_rows(
         "trigger": release.trigger,
         "of_triggers": release.of_triggers,
         "key": keys,
-        "values": {column.name: {"estimate": column.estimate, "std_error": column.std_error} for column in columns},
+        "values": {column.name: _members(column) for column in columns},
         "strategy": release.strategy,
         "epoch": release.epoch,
         "schema": VERSION,
     }
     return rows(len(keys), {"window": start, "key": keys}), rows(len(keys), members)
+
+
+def _members(column: ColumnRows) -> Members:
+    members: dict[str, Numbers | float | Members] = {"estimate": column.estimate, "std_error": column.std_error}
+    if column.direct is not None:
+        members["direct"] = dict(zip(("estimate", "std_error"), column.direct, strict=True))
+    return members

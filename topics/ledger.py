@@ -152,9 +152,15 @@ def key_of(record: LedgerRecord) -> str:
 
 
 def changed_fields(config: Config | None, fields: Mapping[str, Any]) -> list[str]:
-    """Names of the settings in which a pipeline's configuration and a worker's published fields differ, sorted."""
+    """The settings in which a pipeline's configuration and a worker's published fields differ, sorted: their names, and what the
+    pipeline has, where that is a text or a number."""
     theirs = {} if config is None else {name: value for name, value in config.fields.items() if name != FINGERPRINT}
-    return sorted(name for name in fields.keys() | theirs.keys() if fields.get(name) != theirs.get(name))
+    changed = sorted(name for name in fields.keys() | theirs.keys() if fields.get(name) != theirs.get(name))
+    return [name + _had(theirs.get(name)) for name in changed]
+
+
+def _had(value: Any) -> str:
+    return f" (the pipeline has {msgspec.json.encode(value).decode()})" if isinstance(value, str | int | float) else ""
 
 
 def digest_key(partition: int, window: int, trigger: int) -> bytes:

@@ -42,10 +42,11 @@ class Kind(IntEnum):
     BLOCK = 1
     TICK = 2
     COMMIT = 3
+    EVIDENCE = 4
 
 
 def kind_of(data: bytes) -> Kind:
-    """What a record of by-user or bounded is, by its first byte. Raises MalformedRecord for anything else."""
+    """What a record of by-user, bounded or published-keys is, by its first byte. Raises MalformedRecord for anything else."""
     try:
         return Kind(data[0])
     except (IndexError, ValueError):

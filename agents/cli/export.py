@@ -2,7 +2,8 @@
 installed.
 
 One row per key, at the newest complete trigger. ``key`` is canonical JSON, which is lossless; the fields it is made
-of follow under their own names, as text. Every estimate is followed by its standard error.
+of follow under their own names, as text. Every estimate is followed by its standard error, and by its direct estimate and that
+one's standard error where rows have them: at a window's last trigger.
 """
 
 import csv
@@ -39,6 +40,9 @@ def records(snapshot: Snapshot, fields: tuple[str, ...]) -> list[dict[str, Any]]
         for name, measured in row.values.items():
             record[name] = measured.estimate
             record[f"{name}_std_error"] = measured.std_error
+            if measured.direct is not None:
+                record[f"{name}_direct"] = measured.direct.estimate
+                record[f"{name}_direct_std_error"] = measured.direct.std_error
         record |= {"strategy": row.strategy, "epoch": row.epoch}
         found.append(record)
     return found

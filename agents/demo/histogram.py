@@ -1,13 +1,14 @@
 """The demonstration of private histograms: a web log as an archive, and the released histogram beside the exact one.
 
-Only a demonstration may show the true counts. The error bars cover the noise. What the cap on urls per host leaves out is shown
-separately.
+Only a demonstration may show the true counts. The error bars cover the noise. What the caps per host leave out is shown separately.
 """
 
 from collections import Counter
 from dataclasses import dataclass
 from typing import Final
 
+import numpy as np
+import numpy.typing as npt
 from rich.console import Group
 from rich.text import Text
 
@@ -19,6 +20,8 @@ from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.kafka.embedded import PARTITIONS
 from susurrus.agents.operations.drawing import GREY, Z95, key_text, ranked, value_of
 from susurrus.agents.pipelines import pipeline_of
+from susurrus.mechanisms.histogram.bounding import UserKeys
+from susurrus.mechanisms.histogram.registry import build_strategy
 
 _SECTIONS: Final = """\
 [input]
@@ -93,7 +96,7 @@ class HistogramDemo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What the comparison says. true: hosts per url; capped: after the cap, which is what the noise was added to."""
+    """What the comparison says. true: hosts per url; capped: after the caps, which is what the noise was added to."""
 
     published: int
     urls: int
@@ -102,6 +105,32 @@ class Outcome:
     missed: str
     missed_true: int
     dropped: float
+
+
+def kept_counts(log: WebLog, settings: HistogramSettings) -> Counter[str]:
+    """Hosts per url, exactly, of the visits that count: the pipeline's own caps on the visits of one trigger after the other."""
+    window, last = settings.window, settings.triggers
+    bounding = build_strategy(settings.plan()).bounding
+    hosts, host = _codes([visit.host for visit in log.visits])
+    urls, url = _codes([visit.url for visit in log.visits])
+    begin = settings.start.first_window or 0
+    trigger = np.array([(visit.time * 1000 - begin) // window.trigger_every + 1 for visit in log.visits])
+    state, counts = UserKeys.empty(len(hosts)), np.zeros(len(urls), np.int64)
+    for number in range(1, last + 1):
+        now = np.flatnonzero(trigger == number)
+        now = now[np.argsort(host[now], kind="stable")]
+        # Which urls are public decides what selects a url, and nothing about what counts.
+        public = None if bounding.lag is None else np.zeros(len(now), np.bool_)
+        outcome = bounding.close(host[now], url[now], np.full(len(hosts), number, np.int32), state, public)
+        state = outcome.state
+        counts += np.bincount(url[now[outcome.first]], minlength=len(urls))
+    return Counter({name: count for name, count in zip(urls, counts.tolist(), strict=True) if count})
+
+
+def _codes(names: list[str]) -> tuple[list[str], npt.NDArray[np.int32]]:
+    """The distinct names, and int32[n]: which of them each is."""
+    distinct, codes = np.unique(names, return_inverse=True)
+    return distinct.tolist(), codes.astype(np.int32)
 
 
 def compare(snapshot: Snapshot, true: Counter[str], capped: Counter[str]) -> Outcome:
@@ -123,9 +152,8 @@ def compare(snapshot: Snapshot, true: Counter[str], capped: Counter[str]) -> Out
 
 def picture(snapshot: Snapshot, log: WebLog, settings: HistogramSettings, *, rows: int, width: int) -> Group:
     """The whole result as one renderable."""
-    limit = settings.bounds.max_records_per_user
     true = log.true_counts()
-    found = compare(snapshot, true, log.true_counts(limit))
+    found = compare(snapshot, true, kept_counts(log, settings))
     shown = [Compared(key_text(row.key), true[row.key], value_of(row)) for row in ranked(snapshot)[:rows]]
     more = found.published - len(shown)
     missed = f"the others, too rare to hide a host in; the largest is {key_text(found.missed)} with {found.missed_true:,} hosts."
@@ -137,7 +165,7 @@ def picture(snapshot: Snapshot, log: WebLog, settings: HistogramSettings, *, row
             f"every url with {found.missed_true + 1:,} hosts or more is among them.",
             missed=missed if found.missed else "none.",
             error=f"{found.mean_error:.1f} hosts on average; {found.covered} of {found.published} error bars hold the exact "
-            f"count of what was kept; a host counts for its first {limit} urls, so {found.dropped:.1%} is left out.",
+            f"count of what was kept; the bounds on what one host adds leave {found.dropped:.1%} out.",
         ),
         *promise(
             pipeline_of(settings).guarantee(),

@@ -59,6 +59,6 @@ class WebLog:
             found[visit.host][visit.url] = None
         return {host: list(urls) for host, urls in found.items()}
 
-    def true_counts(self, limit: int | None = None) -> Counter[str]:
-        """Hosts per url, exactly; with ``limit`` only each host's first so many urls count, as the cap does."""
-        return Counter(url for urls in self.urls_of_host.values() for url in urls[:limit])
+    def true_counts(self) -> Counter[str]:
+        """Hosts per url, exactly."""
+        return Counter(url for urls in self.urls_of_host.values() for url in urls)

@@ -1,4 +1,5 @@
-"""bound: by-user -> bounded.  Key user -> key.  State: per (window, user) the records kept and the keys seen, nothing else.
+"""bound: by-user -> bounded.  Key user -> key.  State: per (window, user) its keys, the records kept of each and
+what its ledger holds, nothing else.
 
 Gathers the events of open intervals as columns. When every raw partition has closed an interval, all of its events are put in the
 order (user, source, raw offset), capped per user and added up per key, in one vectorised pass. What becomes of a record depends on
@@ -26,7 +27,7 @@ from susurrus.agents.histogram.feedback import PublishedKeys
 from susurrus.agents.histogram.interval_stage import IntervalStage
 from susurrus.agents.histogram.intervals import ordered
 from susurrus.agents.histogram.services import HistogramServices
-from susurrus.agents.histogram.user_caps import ENTRY, pack, unpack
+from susurrus.agents.histogram.user_caps import CapsLayout
 from susurrus.agents.histogram.user_lists import KEYS, NUMBERS, KeyNumbers, block_of, keys_of, measure, rows_of
 from susurrus.agents.kafka.offset import Offset
 from susurrus.agents.runtime.commit import Commit, Output
@@ -35,6 +36,7 @@ from susurrus.agents.runtime.ticks import Written
 from susurrus.mechanisms.calendar import Interval, WindowIndex, WindowStart
 from susurrus.mechanisms.errors import Refusal
 from susurrus.mechanisms.histogram.bounding import WEIGHT_ONE
+from susurrus.mechanisms.histogram.per_key import offsets, segment_sums
 from susurrus.mechanisms.histogram.user_lists import ListWeights
 from susurrus.topics import bounded as bounded_codec
 from susurrus.topics import by_user as by_user_codec
@@ -44,8 +46,6 @@ from susurrus.topics.packing import Int64s
 from susurrus.topics.partitioner import partition as partition_of
 
 _USERS = b"u"
-_FORMAT = 3
-"""Of the stored caps and the meta record. Each meta record names it, since state of another format would be read as other caps."""
 
 
 class Bound(IntervalStage[ByUserBlock]):
@@ -60,6 +60,7 @@ class Bound(IntervalStage[ByUserBlock]):
     def __init__(self, services: HistogramServices, partition: int) -> None:
         super().__init__(services, partition)
         self._bounding = services.strategy.bounding
+        self._caps = CapsLayout(self._bounding)
         if (self._bounding.lag is None) != (services.published_keys is None):
             raise RuntimeError("published keys must be read exactly where the strategy has a lag")
         self._columns = services.settings.layout
@@ -81,15 +82,15 @@ class Bound(IntervalStage[ByUserBlock]):
     def begin(self, start: Offset) -> tuple[dict[str, Any], Offset]:
         """As every stage of intervals; nothing is written, and no key has a number."""
         meta, position = super().begin(start)
-        return {"format": _FORMAT, **meta, "written": [0] * self._partitions, "numbers": 0}, position
+        return {"format": self._caps.version, **meta, "written": [0] * self._partitions, "numbers": 0}, position
 
     def resume(self, store: Store, meta: dict[str, Any], position: Offset) -> None:
         """The intervals, what is written, and the numbers of keys. Raises Refusal for state of another format."""
-        services = self.services
-        if meta.get("format") != _FORMAT:
+        services, version = self.services, self._caps.version
+        if meta.get("format") != version:
             raise Refusal(
                 f"stage=bound partition={self.partition} has state of format={meta.get('format', 1)}, and this version writes "
-                f"format={_FORMAT}: run the version that wrote it to the end of the window, and {services.ledger.way_out}"
+                f"format={version}: run the version that wrote it to the end of the window, and {services.ledger.way_out}"
             )
         super().resume(store, meta, position)
         self._written = Written(
@@ -171,7 +172,7 @@ class Bound(IntervalStage[ByUserBlock]):
 
     def _close(self, interval: Interval) -> Commit:
         closed_before = self._intervals.closed
-        blocks, drops = self._intervals.take(interval)
+        blocks = self._intervals.blocks(interval)
         puts: list[tuple[bytes, bytes]] = []
         outputs: list[Output] = []
         if blocks:
@@ -180,7 +181,7 @@ class Bound(IntervalStage[ByUserBlock]):
             outputs += self._measure_lists(self._lists, interval, dict(puts))
         self._written.count(outputs)
         outputs += self._written.ticks(interval)
-        self._intervals.close(interval)
+        drops = self._intervals.close(interval)
         commit = Commit(*self._claim(), outputs=outputs, puts=puts, drops=drops)
         oldest = self._calendar.oldest_open(Interval(interval + 1))
         if oldest > self._calendar.oldest_open(Interval(closed_before + 1)):
@@ -192,7 +193,13 @@ class Bound(IntervalStage[ByUserBlock]):
         shared = super()._meta(position)
         numbers = {} if self._numbers is None else {"numbers": self._numbers.next}
         received = shared.pop("received")
-        return {"format": _FORMAT, "received": received, "written": self._written.to_meta(), **shared, **numbers}
+        return {
+            "format": self._caps.version,
+            "received": received,
+            "written": self._written.to_meta(),
+            **shared,
+            **numbers,
+        }
 
     # ---- the pass over one interval --------------------------------------------------------------------------------------
 
@@ -203,7 +210,7 @@ class Bound(IntervalStage[ByUserBlock]):
         windows = [self._calendar.window_at(start) for start in starts]
         state_keys = records.named([_USERS + ordered(window) for window in windows])
         hashes, code = self._coded(windows, records)
-        state, old_hashes = unpack(self._store.get(state_keys), hashes)
+        state, old_hashes = self._caps.unpack(self._store.get(state_keys), hashes)
         triggers = np.array([self._calendar.trigger(window, interval) for window in windows], np.int32)
         public = None
         if self._bounding.lag is not None:
@@ -212,29 +219,34 @@ class Bound(IntervalStage[ByUserBlock]):
         result = self._bounding.close(
             records.member.astype(np.int32), code, triggers[records.members % len(windows)], state, public
         )
-        changed = np.flatnonzero(result.state.kept != state.kept)
-        puts = pack(state_keys, changed, result.state, np.concatenate([hashes, old_hashes]), len(hashes))
+        # A key that is new on a list changes it, also where nothing is kept of the key.
+        after = result.state
+        changed = np.flatnonzero((after.kept != state.kept) | (np.diff(after.indptr) != np.diff(state.indptr)))
+        puts = self._caps.pack(state_keys, changed, after, np.concatenate([hashes, old_hashes]), len(hashes))
         if self._numbers is not None:
-            puts += self._numbers.kept(hashes[code[result.first]])
+            puts += self._numbers.listed(hashes[code[result.listed]])
         kept = int(result.kept.sum())
         self.counters["taken"] += len(records.member)
         self.counters["kept"] += kept
         self.counters["capped"] += len(records.member) - kept
-        if not kept:
-            return puts, []
 
-        rows_kept = np.flatnonzero(result.kept)
-        cell = records.cell[rows_kept]
-        by_cell = np.argsort(cell, kind="stable")
-        cells, begins = np.unique(cell[by_cell], return_index=True)
-        gathered = Kept(rows=rows_kept[by_cell], starts=begins, first=result.first, values=records.values)
+        # A record may put weight on its key's selection and not be kept.
+        weighty = result.weight > 0
+        rows = np.flatnonzero(result.kept | weighty)
+        if not len(rows):
+            return puts, []
+        rows = rows[np.argsort(records.cell[rows], kind="stable")]
+        cells, begins = np.unique(records.cell[rows], return_index=True)
+        indptr, keeps = np.append(begins, len(rows)), result.kept[rows]
+        kept_starts = offsets(keeps.astype(np.int64))[begins]
+        gathered = Kept(rows=rows[keeps], starts=kept_starts, first=result.first, values=records.values)
         block = BoundedBlock(
             partition=self.partition,
             interval=interval,
             window=records.windows[cells // len(records.keys)],
             keys=[records.keys[i] for i in (cells % len(records.keys)).tolist()],
-            users=gathered.total((result.first & (result.weight > 0)).astype(np.int64)),
-            weight=gathered.total(result.weight),
+            users=segment_sums(weighty[rows].astype(np.int64), indptr),
+            weight=segment_sums(result.weight[rows], indptr),
             sums=self._columns.aggregate(gathered),
         )
         return puts, self._outputs(block)
@@ -265,7 +277,7 @@ class Bound(IntervalStage[ByUserBlock]):
         if self._declared:
             # What is published has a unit already; a lag of the whole window leaves the declared keys alone public.
             unit[(unit == 0) & np.array([key in self._declared for key in keys], np.bool_)] = WEIGHT_ONE
-        sums = measure(rows_of(self._store, _USERS + ordered(window), puts), ENTRY, lists, numbers, unit)
+        sums = measure(rows_of(self._store, _USERS + ordered(window), puts), self._caps, lists, numbers, unit)
         return self._outputs(block_of(self.partition, interval, start, keys, sums, len(self._columns.measured)))
 
     def _outputs(self, block: BoundedBlock) -> list[Output]:

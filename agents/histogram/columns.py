@@ -20,6 +20,7 @@ from pydantic import Field
 
 from susurrus.agents.types.one_of import OneOf, meanings
 from susurrus.agents.types.section import Name, PositiveFloat, Section
+from susurrus.mechanisms.histogram.per_key import segment_sums
 from susurrus.mechanisms.histogram.plan import MAX_BOUND
 from susurrus.topics.histogram import ColumnRows
 from susurrus.topics.json_rows import Numbers
@@ -39,22 +40,27 @@ DEFAULT_STEPS: Final = 2.0**10
 class Kept:
     """Records of one interval within their users' caps, those of one cell (window and key) next to each other.
 
-    rows: intp[k], where the kept records are in the other columns. starts: intp[cells], where each cell begins in ``rows``. first:
-    bool[n], whether the user brings the key for the first time in the window. values: int64[n, fields], in grid units.
+    rows: intp[k], where the kept records are in the other columns. starts: int64[cells], where each cell begins in ``rows``; a cell
+    of which nothing is kept ends where it begins. first: bool[n], whether the record is the first kept one of its user and key in
+    the window. values: int64[n, fields], in grid units.
     """
 
     rows: npt.NDArray[np.intp]
-    starts: npt.NDArray[np.intp]
+    starts: Int64s
     first: npt.NDArray[np.bool_]
     values: Int64s
 
     def counts(self) -> Int64s:
         """int64[cells]: records of each cell."""
-        return np.diff(np.append(self.starts, len(self.rows)))
+        return np.diff(self._indptr)
 
     def total(self, column: Int64s) -> Int64s:
         """int64[cells]: the sums of int64[n] ``column`` over the kept records of each cell."""
-        return np.add.reduceat(column[self.rows], self.starts)
+        return segment_sums(column[self.rows], self._indptr)
+
+    @property
+    def _indptr(self) -> Int64s:
+        return np.append(self.starts, len(self.rows))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +89,7 @@ class Column:
         return 1.0
 
     def problems(self, records: int) -> Iterator[str]:
-        """What is wrong with field, bound and grid. records: m * C, the product of the caps per key and per user."""
+        """What is wrong with field, bound and grid. records: m * C, the product of what can be kept per key and per user."""
         yield from ()
 
     def measured(self) -> "tuple[Column, ...]":
@@ -117,7 +123,7 @@ class Users(Column):
     measures = "users"
 
     def aggregate(self, kept: Kept, values: Int64s | None) -> Int64s:
-        """A user counts when it brings the key for the first time."""
+        """A user counts with its first kept record of the key."""
         return kept.total(kept.first.astype(np.int64))
 
 
@@ -255,11 +261,15 @@ class Published:
     column: Column
     sources: tuple[int, ...]
 
-    def rows(self, estimates: Int64s, std_errors: Floats) -> ColumnRows:
-        """The column of a release. estimates, std_errors: [rows, measured columns], in grid units. Post-processing only."""
+    def rows(self, estimates: Int64s, std_errors: Floats, direct: tuple[Int64s, Floats] | None = None) -> ColumnRows:
+        """The column of a release. Post-processing only.
+
+        estimates, std_errors: [rows, measured columns], in grid units. direct: both from the stream alone, where it differs.
+        """
         sources = list(self.sources)
         estimate, error = self.column.publish(estimates[:, sources], std_errors[:, sources])
-        return ColumnRows(name=self.column.name, estimate=estimate, std_error=error)
+        beside = None if direct is None else self.column.publish(direct[0][:, sources], direct[1][:, sources])
+        return ColumnRows(name=self.column.name, estimate=estimate, std_error=error, direct=beside)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

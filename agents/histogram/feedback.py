@@ -1,6 +1,7 @@
 """The feedback from release to bound: which keys are published already, for strategies that need it.
 
     release ──published-keys──▶ one reader per worker ──▶ bound: ranks and weights of the next intervals
+                                                      ──▶ release: the rows that are calibrated together (pooled_evidence.py)
 
 A record's rank depends on all that was published up to `lag` triggers before its own, and on nothing else. So the reader knows how
 far it is complete, over all bounded partitions, and bound waits for that. What was published later does not count.
@@ -19,14 +20,16 @@ import numpy as np
 import numpy.typing as npt
 from confluent_kafka import KafkaException, Message
 
+from susurrus.agents.histogram.pooled_evidence import PooledEvidence
 from susurrus.agents.kafka.clients import Clients
 from susurrus.agents.kafka.follow import Follower
 from susurrus.agents.logs import describe
 from susurrus.agents.runtime.stage import NotYet
 from susurrus.mechanisms.calendar import Calendar, Interval, WindowStart
 from susurrus.mechanisms.errors import Refusal
+from susurrus.topics import evidence as evidence_codec
 from susurrus.topics import published_keys as codec
-from susurrus.topics.packing import MalformedRecord
+from susurrus.topics.packing import Int64s, Kind, MalformedRecord, kind_of
 
 log = logging.getLogger(__name__)
 
@@ -61,6 +64,7 @@ class PublishedKeys:
         self._counted: dict[tuple[WindowStart, int], int] = {}
         self._incomplete: set[WindowStart] = set()
         self._offsets: dict[Interval, int] = {}
+        self._pooled = PooledEvidence()
 
     # ---- questions ---------------------------------------------------------------------------------------------------
 
@@ -100,6 +104,32 @@ class PublishedKeys:
                 self._lack(window)
             return np.array([units.get(key, 0) for key in keys], np.int64)
 
+    def pooled(self, window: WindowStart, interval: Interval, asking: int) -> dict[int, Int64s] | None:
+        """Evidence of the rows of ``interval``, the window's last, by partition; None until every partition has told its own.
+
+        asking: a partition that has not closed the interval. If it is known to have, another owner is at work: None, too. Raises
+        Refusal where records of the topic are missing.
+        """
+        with self._lock:
+            if self._refusal:
+                raise Refusal(self._refusal)
+            closed = [number for number, reached in self._closed.items() if reached >= interval]
+            if asking in closed:
+                return None
+            if self._pooled.lacks(window, closed):
+                raise Refusal(
+                    f"topic={self.topic} lacks rows of the last trigger of window={window}, with which the others are calibrated: "
+                    f"restore the topic as it was at the last commit, or {NEW_EPOCH}"
+                )
+            found = self._pooled.known(window)
+            return found if len(found) == self._partitions else None
+
+    def untold(self, window: WindowStart) -> list[int]:
+        """The bounded partitions that have not told their rows of the window's last trigger, as far as is known."""
+        with self._lock:
+            known = self._pooled.known(window)
+            return [number for number in range(self._partitions) if number not in known]
+
     def _published_in(self, window: WindowStart, interval: Interval) -> dict[bytes, Interval]:
         if not self._complete(interval):
             raise NotYet("the published keys are being read again")
@@ -114,12 +144,14 @@ class PublishedKeys:
         )
 
     def purge_before(self) -> int:
-        """No bound needs the topic's records below this offset; -1 while that is unknown.
+        """Nobody needs the topic's records below this offset; -1 while that is unknown.
 
-        Release closes an interval only after every bound has. So no bound asks for windows that were over by then.
+        Release closes an interval only after every bound has. So no bound asks for windows that were over by then. Release asks for
+        the rows of a window's last trigger until all of its partitions have closed it.
         """
         with self._lock:
-            return min(self._offsets.values(), default=-1)
+            needed = [*self._offsets.values(), self._pooled.first_offset()]
+            return min((offset for offset in needed if offset is not None), default=-1)
 
     # ---- records -----------------------------------------------------------------------------------------------------
 
@@ -130,8 +162,10 @@ class PublishedKeys:
 
     def take(self, value: bytes, offset: int) -> None:
         """One record, in the order of the log. Raises Refusal for what release of this configuration did not write."""
+        block: codec.PublishedKeysBlock | evidence_codec.EvidenceBlock
         try:
-            block = codec.decode(value)
+            rows = kind_of(value) is Kind.EVIDENCE
+            block = evidence_codec.decode(value) if rows else codec.decode(value)
         except MalformedRecord as error:
             raise Refusal(f"topic={self.topic} offset={offset}: {error}; find out who else writes to it") from error
         if block.config_digest != self._digest:
@@ -144,12 +178,15 @@ class PublishedKeys:
                 f"commit, or {NEW_EPOCH}"
             )
         with self._lock:
-            self._take(block, offset)
+            if block.interval <= self._closed.get(block.partition, -_NEVER):
+                return
+            if isinstance(block, evidence_codec.EvidenceBlock):
+                self._pooled.take(block, offset)
+            else:
+                self._take(block, offset)
 
     def _take(self, block: codec.PublishedKeysBlock, offset: int) -> None:
         partition, interval = block.partition, Interval(block.interval)
-        if interval <= self._closed.get(partition, -_NEVER):
-            return
         self._offsets.setdefault(interval, offset)
         units = [0] * len(block) if block.units is None else block.units.tolist()
         windows = map(WindowStart, block.window.tolist())
@@ -180,6 +217,8 @@ class PublishedKeys:
             self._units.pop(window, None)
         self._counted = {place: n for place, n in self._counted.items() if place[0] >= oldest_open}
         self._incomplete = {window for window in self._incomplete if window >= oldest_open}
+        if len(self._closed) == self._partitions:
+            self._pooled.forget(min(self._closed.values()))
         oldest = newest - self._calendar.triggers
         self._offsets = {interval: offset for interval, offset in self._offsets.items() if interval > oldest}
 
@@ -194,7 +233,7 @@ class _Foreign(Exception):
 
 
 class PublishedKeysReader(threading.Thread):
-    """Keeps a PublishedKeys up to date; started by the first bound task of a worker."""
+    """Keeps a PublishedKeys up to date; started by the first task of a worker that needs it."""
 
     def __init__(self, clients: Clients, index: PublishedKeys) -> None:
         super().__init__(name="published-keys", daemon=True)

@@ -30,6 +30,11 @@ def ordered(number: int) -> bytes:
     return (number + _ORDERED_OFFSET).to_bytes(8, "big")
 
 
+def _spilled_range(interval: Interval) -> tuple[bytes, bytes]:
+    start = _SPILLED + ordered(interval)
+    return start, prefix_end(start)
+
+
 @dataclass(slots=True)
 class _Waiting(Generic[B]):
     """Blocks of one interval in memory, in log order, with the input offset each came from."""
@@ -91,25 +96,25 @@ class Intervals(Generic[B]):
         """The earliest interval, up to ``ready``, that has blocks."""
         return min((interval for interval in [*self._waiting, *self._spilled] if interval <= ready), default=None)
 
-    def take(self, interval: Interval) -> tuple[list[B], list[tuple[bytes, bytes]]]:
-        """(blocks in log order, range of state keys to drop) of an interval that is about to close."""
+    def blocks(self, interval: Interval) -> list[B]:
+        """Blocks in log order of an interval that is about to close. Changes nothing."""
         blocks: list[B] = []
-        drops: list[tuple[bytes, bytes]] = []
-        if self._spilled.pop(interval, None) is not None:
-            start = _SPILLED + ordered(interval)
-            drops = [(start, prefix_end(start))]
-            blocks = [self._decode(value) for _, value in self._store.scan(*drops[0])]
+        if interval in self._spilled:
+            blocks = [self._decode(value) for _, value in self._store.scan(*_spilled_range(interval))]
         if interval in self._waiting:
             blocks += self._waiting[interval].blocks
-        return blocks, drops
+        return blocks
 
-    def close(self, interval: Interval) -> None:
-        """Everything up to ``interval`` is closed; its blocks go."""
+    def close(self, interval: Interval) -> list[tuple[bytes, bytes]]:
+        """Everything up to ``interval`` is closed and its blocks go; the ranges of state keys to drop."""
         for number in [number for number in self._waiting if number <= interval]:
             gone = self._waiting.pop(number)
             self.rows -= gone.rows
             self.size -= gone.size
+        drops = [_spilled_range(number) for number in sorted(self._spilled) if number <= interval]
+        self._spilled = {number: blocks for number, blocks in self._spilled.items() if number > interval}
         self.closed = interval
+        return drops
 
     # ---- memory ------------------------------------------------------------------------------------------------------
 

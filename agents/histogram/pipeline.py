@@ -18,12 +18,13 @@ from susurrus.agents.histogram.release import Release
 from susurrus.agents.histogram.route import Route
 from susurrus.agents.histogram.services import HistogramServices
 from susurrus.agents.histogram.settings import HistogramSettings
+from susurrus.agents.histogram.user_caps import CapsLayout
 from susurrus.agents.kafka.clients import Clients
 from susurrus.agents.kafka.requests import REQUEST_SECONDS
 from susurrus.agents.runtime.pipeline import Pipeline, StageSpec
 from susurrus.agents.types.durations import format_duration
 from susurrus.mechanisms.calendar import WindowStart
-from susurrus.mechanisms.histogram.registry import build_strategy
+from susurrus.mechanisms.histogram.registry import better_for, build_strategy
 from susurrus.mechanisms.histogram.strategy import Need, Strategy
 from susurrus.topics.spec import HISTOGRAM
 from susurrus.topics.timestamps import format_time
@@ -51,7 +52,9 @@ class Histogram(Pipeline[HistogramSettings]):
     @cached_property
     def strategy(self) -> Strategy[Any]:
         """The mechanism. Its accounting is solved once. Raises ConfigurationError where it refuses its numbers."""
-        return build_strategy(self.settings.plan())
+        strategy = build_strategy(self.settings.plan())
+        CapsLayout(strategy.bounding)  # refuses what it cannot store
+        return strategy
 
     def digest(self) -> bytes:
         """The configuration's and the plan's digest together."""
@@ -101,7 +104,7 @@ class Histogram(Pipeline[HistogramSettings]):
         return self.strategy.guarantee.sentence()
 
     def summary(self) -> Iterator[tuple[str, str]]:
-        """User, key, columns, calendar, bounds, beginning, promise and what it costs."""
+        """User, key, columns, calendar, bounds, beginning, promise, strategy and what it costs."""
         settings = self.settings
         window, start, bounds, privacy = settings.window, settings.start, settings.bounds, settings.privacy
         yield "user, key", f"{settings.input.user}, {' × '.join(settings.input.key)}"
@@ -114,14 +117,20 @@ class Histogram(Pipeline[HistogramSettings]):
             f"{format_duration(window.length)} from {format_time(window.origin)}, "
             f"{settings.triggers} triggers {format_duration(window.trigger_every)} apart",
         )
-        yield (
-            "per user",
-            f"at most {bounds.max_records_per_user} records, {bounds.max_records_per_key} per key and window",
-        )
+        ledger = self.strategy.bounding.ledger
+        records = f"at most {bounds.max_records_per_user} records"
+        if ledger is not None:
+            records += f" at the first trigger, where they cost most, and {ledger.most_records} if they come late"
+        yield "per user", f"{records}, {bounds.max_records_per_key} per key and window"
         begins = start.from_ if isinstance(start.from_, str) else format_time(start.from_)
         first = "" if start.first_window is None else f", first window {format_time(start.first_window)}"
         yield "begins", f"{begins}{first} (clock: {settings.clock.kind})"
-        yield "privacy", f"epsilon {privacy.epsilon:g}, delta {privacy.delta:g}, strategy {privacy.strategy}"
+        yield "privacy", f"epsilon {privacy.epsilon:g}, delta {privacy.delta:g}"
+        choice = settings.choice
+        why = "as configured" if choice.reason is None else f"the default: {choice.reason}"
+        yield "strategy", f"{choice.name}, {why}"
+        if choice.reason is not None:
+            yield from (("consider", sentence) for sentence in better_for(settings.plan()))
         grids = {column.name: column.grid for column in settings.measured_columns}
         yield from self.strategy.costs(grids)
 

@@ -8,12 +8,12 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from pydantic import Field, create_model, model_validator
+from pydantic import ConfigDict, Field, create_model, model_validator
 
 from susurrus.agents.types.section import Delta, Epsilon, Section
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.mechanisms.histogram.plan import Constants, Plan
-from susurrus.mechanisms.histogram.registry import DEFAULT, STRATEGIES
+from susurrus.mechanisms.histogram.registry import STRATEGIES, default_strategy
 from susurrus.mechanisms.histogram.strategy import Strategy
 
 
@@ -26,7 +26,17 @@ def _field(constants: type[Constants], name: str) -> Any:
 def _strategies() -> Any:
     """The name of a strategy; the documentation says what each of them is."""
     summaries = " ".join(f"`{name}`: {strategy.summary}." for name, strategy in STRATEGIES.items())
-    return Field(default=DEFAULT, description=summaries)
+    return Field(default=None, alias="strategy", description=f"{_default()} {summaries}")
+
+
+def _default() -> str:
+    usual = default_strategy(triggers=2, counts_users=True, discover=True, max_keys=None).name
+    other = default_strategy(triggers=1, counts_users=True, discover=True, max_keys=None).name
+    return (
+        f"Default: `{usual}` where windows have two triggers or more, a column counts users (`users`, or `count` with "
+        "`bounds.max_records_per_key` = 1), keys may be discovered, and `bounds.max_keys_per_user` is not set; else "
+        f"`{other}`. `susurrus config check` says which one runs."
+    )
 
 
 class ParametersSection(Section):
@@ -50,27 +60,25 @@ class ParametersSection(Section):
 class Promise(Section):
     """The promise, per user and window, under adding or removing all of one user's records in one window."""
 
+    # `named` is what the file says, None where it says nothing. Which strategy runs depends on other sections, too, and
+    # `HistogramSettings.strategy` knows: nothing here is called `strategy` that could be read in its place.
+    model_config = ConfigDict(populate_by_name=False)
+
     epsilon: Epsilon
     """Privacy loss per user and window."""
     delta: Delta
     """Probability with which the loss may exceed epsilon; far below one over the number of users."""
-    strategy: str = _strategies()
+    named: str | None = _strategies()
     gaussian_delta_fraction: float = _field(Plan, "gaussian_delta_fraction")
     selection_share: float = _field(Plan, "selection_share")
     secret_file: Path | None = None
     """File with the noise secret (hexadecimal, base64 or raw, at least 32 bytes), the same for all workers; a relative
     path starts at the configuration file. Without it: the variable SUSURRUS_SECRET."""
 
-    @property
-    def chosen(self) -> type[Strategy[Any]]:
-        """The strategy's class."""
-        return STRATEGIES[self.strategy]
-
-    @property
-    def parameters(self) -> Constants:
-        """The constants of the chosen strategy alone, from its section where it has one."""
-        section = getattr(self, _attribute(self.strategy), None)
-        return section.parameters() if isinstance(section, ParametersSection) else self.chosen.Parameters()
+    def parameters_of(self, strategy: type[Strategy[Any]]) -> Constants:
+        """The constants of a strategy alone, from its section where it has one."""
+        section = getattr(self, _attribute(strategy.name), None)
+        return section.parameters() if isinstance(section, ParametersSection) else strategy.Parameters()
 
 
 def _attribute(strategy: str) -> str:
@@ -95,7 +103,7 @@ def _section_of(strategy: type[Strategy[Any]]) -> ParametersSection:
 
 def privacy_model() -> type[Promise]:
     """`Promise` with what the registry holds now: the names of the strategies, and a section for each that has parameters."""
-    found: dict[str, Any] = {"strategy": (Literal[tuple(STRATEGIES)], _strategies())}
+    found: dict[str, Any] = {"named": (Literal[tuple(STRATEGIES)] | None, _strategies())}
     for name, strategy in STRATEGIES.items():
         if fields(strategy.Parameters):
             section = _section_of(strategy)

@@ -46,31 +46,39 @@ class Publication:
 
     def publish(self, window: WindowIndex, trigger: Trigger, news: Gathered, rows: Rows, commit: Commit) -> bool:
         """Add a trigger to the commit; False where it is public already. Raises ReplayMismatch where it was other data."""
-        digest = self._extend_chain(window, trigger, news, commit)
-        known = self._known_digests.get((self._calendar.window_start(window), trigger))
-        if known is None:
-            commit.outputs += self._rows(window, trigger, rows)
-            commit.outputs.append(self._progress(window, trigger, len(rows)))
-            commit.outputs += self._digests(window, trigger, len(rows), digest.hex())
-        elif known != digest.hex():
-            raise ReplayMismatch(
-                f"trigger={trigger} of window={self._calendar.window_start(window)} was published from different data, and the "
-                "same noise must never cover two inputs: restore the raw topic and the internal topics as they were at the last "
-                f"commit, or {self._ledger.way_out}"
-            )
-        return known is None
-
-    def _extend_chain(self, window: WindowIndex, trigger: Trigger, news: Gathered, commit: Commit) -> bytes:
-        """The trigger's digest, which the commit stores for the next trigger of the window."""
+        digest, known = self._link(window, trigger, news)
         place = _CHAIN + ordered(window)
-        before = (self._store.get_one(place) or b"") if trigger > 1 else b""
-        link = before.ljust(32, b"\0") + self._services.config_digest + ordered(trigger) + input_digest(news, self._key)
-        digest = blake2b(link, digest_size=32, key=self._key).digest()
         if trigger < self._calendar.triggers:
             commit.puts.append((place, digest))
         else:
             commit.drops.append((place, place + b"\0"))
-        return digest
+        if known is None:
+            commit.outputs += self._rows(window, trigger, rows)
+            commit.outputs.append(self._progress(window, trigger, len(rows)))
+            commit.outputs += self._digests(window, trigger, len(rows), digest.hex())
+        return known is None
+
+    def is_public(self, window: WindowIndex, trigger: Trigger, news: Gathered) -> bool:
+        """Whether the trigger is public already. Raises ReplayMismatch where it was other data."""
+        return self._link(window, trigger, news)[1] is not None
+
+    def _link(self, window: WindowIndex, trigger: Trigger, news: Gathered) -> tuple[bytes, str | None]:
+        """(the trigger's digest, the public one in hex if there is any). Raises ReplayMismatch where they differ."""
+        before = (self._store.get_one(_CHAIN + ordered(window)) or b"") if trigger > 1 else b""
+        link = before.ljust(32, b"\0") + self._services.config_digest + ordered(trigger) + input_digest(news, self._key)
+        digest = blake2b(link, digest_size=32, key=self._key).digest()
+        known = self._known_digests.get((self._calendar.window_start(window), trigger))
+        if known not in (None, digest.hex()):
+            raise self.mismatch(window, trigger)
+        return digest, known
+
+    def mismatch(self, window: WindowIndex, trigger: Trigger) -> ReplayMismatch:
+        """Of a trigger that other data has been used for."""
+        return ReplayMismatch(
+            f"trigger={trigger} of window={self._calendar.window_start(window)} was published from different data, and the "
+            "same noise must never cover two inputs: restore the raw topic and the internal topics as they were at the last "
+            f"commit, or {self._ledger.way_out}"
+        )
 
     def _stamp(self, window: WindowIndex, trigger: Trigger) -> int:
         """The trigger's time, for public records: the producer's own would show how long the exact input took to handle."""
@@ -78,9 +86,9 @@ class Publication:
 
     def _rows(self, window: WindowIndex, trigger: Trigger, rows: Rows) -> list[Output]:
         services, start = self._services, self._calendar.window_start(window)
-        keys, estimates, std_errors = rows.sorted()
-        if not keys:
+        if not len(rows):
             return []
+        table = rows.sorted()
         release = histogram_codec.Release(
             window_start=start,
             window_end=start + self._calendar.window,
@@ -89,8 +97,14 @@ class Publication:
             strategy=services.strategy.plan.strategy,
             epoch=self._ledger.epoch,
         )
-        columns = [column.rows(estimates, std_errors) for column in self._columns]
-        encoded_keys, values = histogram_codec.encode_rows(release, keys, columns)
+        refined = services.strategy.refined
+        columns = [
+            column.rows(
+                table.estimates, table.std_errors, None if set(refined).isdisjoint(column.sources) else table.direct
+            )
+            for column in self._columns
+        ]
+        encoded_keys, values = histogram_codec.encode_rows(release, table.keys, columns)
         stamp = self._stamp(window, trigger)
         outputs = []
         for topic in ("histogram", "latest"):

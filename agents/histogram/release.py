@@ -1,14 +1,17 @@
 """release: bounded -> histogram, latest, progress, published-keys.  Key: the GROUP BY key.  State: per (window, key) exact totals.
 
 When every by-user partition has closed an interval, each open window has a trigger. A window is charged before its first trigger.
-Then the strategy steps over its keys (window_keys.py), and what it publishes is written (publication.py).
+Then the strategy steps over its keys (window_keys.py), and what it publishes is written (publication.py). Where rows of the last
+trigger are calibrated, that takes two commits (barrier.py).
 
 State keys: those of window_keys.py, publication.py and intervals.py.
 """
 
+from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
 
+from susurrus.agents.histogram.barrier import Barrier, Held
 from susurrus.agents.histogram.interval_stage import IntervalStage
 from susurrus.agents.histogram.publication import Publication
 from susurrus.agents.histogram.services import HistogramServices
@@ -18,7 +21,7 @@ from susurrus.agents.kafka.offset import Offset
 from susurrus.agents.runtime.commit import Commit, Output
 from susurrus.agents.runtime.stage import NotYet
 from susurrus.agents.runtime.store import Store
-from susurrus.mechanisms.calendar import Interval, WindowIndex, WindowStart
+from susurrus.mechanisms.calendar import Interval, Trigger, WindowIndex, WindowStart
 from susurrus.mechanisms.errors import Refusal
 from susurrus.mechanisms.histogram.strategy import Need
 from susurrus.mechanisms.noise import NoiseSource
@@ -53,6 +56,8 @@ class Release(IntervalStage[BoundedBlock]):
         self._publication: Publication
         self._windows: dict[WindowIndex, WindowKeys[Any]] = {}
         """The open windows that have had a trigger."""
+        self._barrier: Barrier | None = None
+        """Where the strategy pools rows."""
         self._ahead: progress_codec.Progress | None = None
         """What was public at the last start, though the state did not know it."""
         self._charged: set[WindowIndex] = set()
@@ -78,6 +83,11 @@ class Release(IntervalStage[BoundedBlock]):
         self._publication = Publication(services, self.partition, store)
         self._windows = {}
         self._charges_sent = set(map(WindowIndex, meta["charges_sent"]))
+        if Need.POOLED_ROWS in self._strategy.needs:
+            self._barrier = Barrier(services, self.partition, meta, self._publication)
+        if services.published_keys_reader is not None:
+            begins = services.ledger.begins(services.topic("published-keys"), 0)
+            services.published_keys_reader.ensure_started(bytes.fromhex(services.ledger.epoch), begins)
         self._compare_with_public()
 
     def _compare_with_public(self) -> None:
@@ -115,7 +125,7 @@ class Release(IntervalStage[BoundedBlock]):
     # ---- output ------------------------------------------------------------------------------------------------------
 
     def commits(self, now: int) -> Iterator[Commit]:
-        """One commit per closed interval, because every interval has its own public results."""
+        """One commit per closed interval, because every interval has its own public results; two where rows are pooled."""
         self._waiting = ""
         while (ready := self._ready) > self._intervals.closed:
             interval = Interval(self._intervals.closed + 1)
@@ -136,6 +146,16 @@ class Release(IntervalStage[BoundedBlock]):
                     break
                 yield self._charge(uncharged)
                 continue
+            ending = next((w for w in windows if self._calendar.last_interval(w) == interval), None)
+            if self._barrier is not None and ending is not None:
+                held = self._barrier.held or self._barrier.hold(self._last_trigger(ending, interval))
+                if not self._barrier.has_told(interval):
+                    told = self._barrier.tell(held)
+                    yield Commit(*self._claim(), outputs=[told], kind="evidence")
+                    continue
+                self._waiting = self._barrier.wait(held)
+                if self._waiting:
+                    break
             yield self._close(interval, windows)
         if self._intervals.outgrows(self._max_rows):
             yield self._spill()
@@ -153,38 +173,57 @@ class Release(IntervalStage[BoundedBlock]):
         return Commit(*self._claim(), outputs=[output])
 
     def _meta(self, position: Offset) -> dict[str, Any]:
-        return {**super()._meta(position), "charges_sent": sorted(self._charges_sent)}
+        told = {} if self._barrier is None else self._barrier.to_meta()
+        return {**super()._meta(position), "charges_sent": sorted(self._charges_sent), **told}
+
+    def _last_trigger(self, window: WindowIndex, interval: Interval) -> Held:
+        """What the window's last trigger publishes, apart from its calibration. Changes nothing: at its end, the state goes.
+
+        Raises ReplayMismatch where the trigger was published from other data.
+        """
+        gathered, trigger = self._gather(interval), Trigger(self._triggers)
+        news = gathered[self._calendar.window_start(window)]
+        public = self._publication.is_public(window, trigger, news)
+        rows = self._keys_of(window).trigger(trigger, news, Commit(position=self._taken, meta={}))
+        return Held(interval=interval, window=window, gathered=gathered, rows=rows, public=public)
+
+    def _gather(self, interval: Interval) -> dict[WindowStart, Gathered]:
+        """The increments of an interval by window, empty ones for windows without."""
+        columns = len(self._strategy.plan.columns)
+        return defaultdict(lambda: Gathered.nothing(columns), gather(self._intervals.blocks(interval), columns))
 
     def _close(self, interval: Interval, windows: list[WindowIndex]) -> Commit:
-        blocks, drops = self._intervals.take(interval)
-        columns = len(self._strategy.plan.columns)
-        gathered, nothing = gather(blocks, columns), Gathered.nothing(columns)
-        commit = Commit(position=self._taken, meta={}, drops=drops)
+        held = None if self._barrier is None else self._barrier.release()
+        gathered = self._gather(interval) if held is None else held.gathered
+        commit = Commit(position=self._taken, meta={}, kind="" if held is None else "calibrated")
         published: dict[WindowStart, Rows] = {}
         for window in windows:
-            start = self._calendar.window_start(window)
-            published[start] = self._trigger(window, interval, gathered.get(start, nothing), commit)
+            trigger, start = self._calendar.trigger(window, interval), self._calendar.window_start(window)
+            if held is not None and window == held.window:
+                rows = held.rows
+            else:
+                rows = self._keys_of(window).trigger(trigger, gathered[start], commit)
+            self._publish(window, trigger, gathered[start], rows, commit)
+            published[start] = rows
         if Need.PUBLISHED_KEYS in self._strategy.needs:
             units = self._new_units(interval, published, commit)
             commit.outputs.append(self._published_keys(interval, published, units))
-        self._intervals.close(interval)
+        commit.drops += self._intervals.close(interval)
         commit.position, commit.meta = self._claim()
         return commit
 
-    def _trigger(self, window: WindowIndex, interval: Interval, news: Gathered, commit: Commit) -> Rows:
-        trigger = self._calendar.trigger(window, interval)
+    def _keys_of(self, window: WindowIndex) -> WindowKeys[Any]:
         if window not in self._windows:
             noise = self._noise.window(window)
             self._windows[window] = WindowKeys(self._store, self._strategy, self._declared, window, noise)
-        keys = self._windows[window]
-        rows = keys.trigger(trigger, news, commit)
+        return self._windows[window]
+
+    def _publish(self, window: WindowIndex, trigger: Trigger, news: Gathered, rows: Rows, commit: Commit) -> None:
         if self._publication.publish(window, trigger, news, rows, commit):
             self.counters["triggers"] += 1
             self.counters["rows"] += len(rows)
         if trigger == self._triggers:
-            keys.drop(commit)
-            del self._windows[window]
-        return rows
+            self._windows.pop(window).drop(commit)
 
     def _new_units(
         self, interval: Interval, published: dict[WindowStart, Rows], commit: Commit
@@ -197,8 +236,8 @@ class Release(IntervalStage[BoundedBlock]):
         for start, rows in published.items():
             window = self._calendar.window_at(start)
             if self._calendar.trigger(window, interval) == self._triggers - lag:
-                keys, estimates, _ = rows.sorted()
-                known[start] = dict(zip(keys, lists.row_units(estimates).tolist(), strict=True))
+                table = rows.sorted()
+                known[start] = dict(zip(table.keys, lists.row_units(table.estimates).tolist(), strict=True))
                 self._windows[window].keep_units(known[start], commit)
         return known
 

@@ -31,7 +31,6 @@ from susurrus.agents.runtime.store import Store
 from susurrus.agents.runtime.ticks import Written
 from susurrus.mechanisms.calendar import Interval, WindowIndex
 from susurrus.mechanisms.errors import Refusal
-from susurrus.mechanisms.histogram.bounding import Bounding, UserKeys
 from susurrus.topics import by_user as by_user_codec
 from susurrus.topics import ledger as ledger_codec
 from susurrus.topics.by_user import ByUserBlock
@@ -69,10 +68,7 @@ class Route(Stage):
         self._max_future = services.settings.clock.max_future
         self._live = services.settings.clock.chosen.live
         self._until = services.settings.clock.until
-        plan = services.strategy.plan
-        self._limits: Bounding | None = None
-        if services.strategy.bounding.max_keys is None:
-            self._limits = Bounding(max_records=plan.max_records, max_records_per_key=plan.max_records_per_key)
+        self._limits = services.strategy.bounding
         self._clock: Clock
         self._first_window = WindowIndex(0)
         self._ticked = Interval(0)
@@ -238,20 +234,17 @@ class Route(Stage):
     def _without_over_cap(self, rows: Rows, columns: RawColumns, interval: Int64s, window: Int64s) -> Rows:
         """Rows without those that bound would drop with any history: so one user cannot fill the pipeline.
 
-        Caps are monotone. A record that is over C or m because of its user's records of one interval in this batch is over it
-        with any history, too (docs/guarantees/bounding.md). A cap on distinct keys is not monotone: history may name the key.
+        Which those are, `Bounding.arriving` says from a user's records of one interval in this batch. All others must stay.
         """
-        limits = self._limits
-        if limits is None or int(np.bincount(columns.user[rows]).max()) <= limits.max_records:
+        # What may be dropped need not be. Only users who bring much are worth the sorting.
+        if int(np.bincount(columns.user[rows]).max()) <= self._limits.max_records:
             return rows
         order = rows[np.lexsort((rows, interval[rows], window[rows], columns.user[rows]))]
         changes = np.zeros(len(order), np.bool_)
         for column in (columns.user, window, interval):
             changes[1:] |= column[order[1:]] != column[order[:-1]]
         member = np.cumsum(changes, dtype=np.int32)
-        members = int(member[-1]) + 1
-        kept = limits.close(member, columns.key[order], np.ones(members, np.int32), UserKeys.empty(members)).kept
-        return np.sort(order[kept])
+        return np.sort(order[self._limits.arriving(member, columns.key[order])])
 
     # ---- output ------------------------------------------------------------------------------------------------------
 

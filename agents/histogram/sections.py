@@ -14,7 +14,8 @@ class BoundSettings(Section):
 
     max_records_per_user: Positive = 32
     """C: records kept per user and window, the first ones by trigger and position. A higher cap keeps more data and adds
-    more noise."""
+    more noise. A strategy with a ledger takes the number for what fits into it at a window's first trigger. Later records cost
+    less there, so a user may keep more of them."""
     max_records_per_key: Positive = 1
     """m: records kept per user and key; 1 counts each user at most once per key."""
     max_keys_per_user: Positive | None = None

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 from pydantic import Field, PrivateAttr
 
 from susurrus.agents import formats
+from susurrus.agents.config import checks
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.histogram import declared
 from susurrus.agents.histogram.clock import ClockSettings
@@ -15,8 +16,8 @@ from susurrus.agents.histogram.privacy import PrivacySettings
 from susurrus.agents.histogram.sections import BoundSettings, KeySettings
 from susurrus.mechanisms.histogram.plan import Column as PlanColumn
 from susurrus.mechanisms.histogram.plan import Plan
-from susurrus.mechanisms.histogram.registry import STRATEGIES
-from susurrus.mechanisms.histogram.strategy import Need
+from susurrus.mechanisms.histogram.registry import STRATEGIES, Choice, default_strategy, strategy_named
+from susurrus.mechanisms.histogram.strategy import Need, Strategy
 from susurrus.topics.raw import RawSchema
 from susurrus.topics.spec import HISTOGRAM_TOPICS, PUBLISHED_KEYS, TopicSpec
 from susurrus.topics.timestamps import format_time
@@ -37,8 +38,8 @@ class HistogramSettings(Settings):
         "privacy.gaussian_delta_fraction",
         "privacy.selection_share",
     )
-    """``keys.declared_file`` enters by its content, not its name. Of the strategies' sections that of the chosen one is covered,
-    as its parameters' ``published`` values."""
+    """``keys.declared_file`` enters by its content, not its name; ``privacy.strategy`` by the name of the strategy that runs. Of
+    the strategies' sections that of this one is covered, as its parameters' ``published`` values."""
     secret_field = "privacy.secret_file"
 
     clock: ClockSettings = ClockSettings()
@@ -65,6 +66,28 @@ class HistogramSettings(Settings):
         return self.layout.measured
 
     @property
+    def choice(self) -> Choice:
+        """The strategy that runs: the one that the file names, else the default of these settings.
+
+        Raises ConfigurationError where the file names none and there is no calendar.
+        """
+        if self.privacy.named is not None:
+            return Choice(self.privacy.named)
+        records = self.bounds.max_records_per_key
+        measured = (PlanColumn(name=column.name, kind=column.measures) for column in self.measured_columns)
+        return default_strategy(
+            triggers=self.triggers,
+            counts_users=any(column.counts_users(records) for column in measured),
+            discover=self.keys.discover,
+            max_keys=self.bounds.max_keys_per_user,
+        )
+
+    @property
+    def strategy(self) -> type[Strategy[Any]]:
+        """The class of the strategy that runs."""
+        return strategy_named(self.choice.name)
+
+    @property
     def declared_keys(self) -> tuple[bytes, ...]:
         """The declared keys as canonical JSON, from the list or the file, sorted, without duplicates."""
         return self._declared or declared.canonical(self.keys.declared)
@@ -72,15 +95,15 @@ class HistogramSettings(Settings):
     @property
     def topic_specs(self) -> tuple[TopicSpec, ...]:
         """The topics of a histogram; one more where the strategy takes feedback on published keys."""
-        feedback = Need.PUBLISHED_KEYS in self.privacy.chosen.needs
+        feedback = Need.PUBLISHED_KEYS in self.strategy.needs
         return (*HISTOGRAM_TOPICS, PUBLISHED_KEYS) if feedback else HISTOGRAM_TOPICS
 
     def plan(self) -> Plan:
         """The mechanism's public constants. Raises ConfigurationError where the strategy refuses them."""
-        privacy = self.privacy
+        privacy, strategy = self.privacy, self.strategy
         return Plan(
-            strategy=privacy.strategy,
-            parameters=privacy.parameters,
+            strategy=strategy.name,
+            parameters=privacy.parameters_of(strategy),
             triggers=self.triggers,
             epsilon=privacy.epsilon,
             delta=privacy.delta,
@@ -116,8 +139,11 @@ class HistogramSettings(Settings):
             "discover": self.keys.discover,
             "minimum_users": self.keys.minimum_users,
         }
-        if parameters := self.privacy.parameters.published():
-            fields[f"privacy.{self.privacy.strategy}"] = parameters
+        strategy = self.strategy
+        # The default enters by its name: who writes it down changes nothing.
+        fields["privacy.strategy"] = strategy.name
+        if parameters := self.privacy.parameters_of(strategy).published():
+            fields[f"privacy.{strategy.name}"] = parameters
         return fields
 
     @classmethod
@@ -135,7 +161,7 @@ class HistogramSettings(Settings):
     def problems(self) -> list[str]:
         """As for every kind, in the order of the sections."""
         found = super().problems()
-        for check in (_start, _input, _bounds, _columns, _keys, _budget):
+        for check in (_start, _input, _bounds, _columns, _keys, _strategy, _budget):
             found += check(self)
         return found
 
@@ -174,14 +200,14 @@ def _bounds(settings: HistogramSettings) -> Iterator[str]:
             f"bounds.max_records_per_key = {bounds.max_records_per_key}: more than bounds.max_records_per_user = "
             f"{bounds.max_records_per_user}; use at most that"
         )
-    name, ranked_by = settings.privacy.strategy, settings.privacy.chosen.ranked_by
-    if bounds.max_keys_per_user is not None and ranked_by:
-        yield f'bounds.max_keys_per_user: not with strategy "{name}"; use privacy.{name}.{ranked_by} instead'
 
 
 def _columns(settings: HistogramSettings) -> Iterator[str]:
     bounds = settings.bounds
-    return problems(settings.columns, records=bounds.max_records_per_key * bounds.max_records_per_user)
+    longest = bounds.max_records_per_user
+    if not any(checks.calendar(settings.window)):  # else it is reported already
+        longest = settings.strategy.longest(settings.triggers, longest)
+    return problems(settings.columns, records=bounds.max_records_per_key * longest)
 
 
 def _keys(settings: HistogramSettings) -> Iterator[str]:
@@ -192,6 +218,23 @@ def _keys(settings: HistogramSettings) -> Iterator[str]:
         yield "keys.discover = false: nothing would be published; declare keys, or set discover = true"
     if any((len(key) if isinstance(key, tuple) else 1) != arity for key in keys.declared):
         yield f"keys.declared: every key needs as many parts as input.key, which has {arity}; correct the list"
+
+
+def _strategy(settings: HistogramSettings) -> Iterator[str]:
+    if settings.privacy.named is None and any(checks.calendar(settings.window)):
+        return  # the default depends on the calendar, which is reported already
+    strategy, share = settings.strategy, settings.privacy.selection_share
+    place = f"privacy.{strategy.name}"
+    if settings.bounds.max_keys_per_user is not None and strategy.ranked_by:
+        yield (
+            f'bounds.max_keys_per_user: not with strategy "{strategy.name}"; use {place}.{strategy.ranked_by} instead'
+        )
+    if share != Plan.selection_share and strategy.shared_by:
+        other = ", or name another privacy.strategy" if settings.privacy.named is None else ""
+        yield (
+            f'privacy.selection_share = {share:g}: strategy "{strategy.name}" has shares of its own; '
+            f"use {place}.{strategy.shared_by} instead{other}"
+        )
 
 
 def _budget(settings: HistogramSettings) -> Iterator[str]:

@@ -1,17 +1,19 @@
 """The columns of one trigger: the increments of an interval gathered by window and key, and the rows to be published."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from susurrus.mechanisms.calendar import WindowStart
-from susurrus.mechanisms.histogram.strategy import Increments
+from susurrus.mechanisms.histogram.strategy import Increments, Step, Strategy
 from susurrus.mechanisms.histogram.user_lists import ListSums
 from susurrus.topics.bounded import LIST_COLUMNS, BoundedBlock
 
 Int64 = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,47 +78,77 @@ def gather(blocks: list[BoundedBlock], columns: int) -> dict[WindowStart, Gather
     return result
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SortedRows:
+    """Rows with their keys in byte order.
+
+    estimates int64, std_errors float64: [n, columns], in grid units. direct: both before calibration, or None where there is none.
+    """
+
+    keys: list[bytes]
+    estimates: Int64
+    std_errors: Floats
+    direct: tuple[Int64, Floats] | None
+
+
 class Rows:
     """Collects what a trigger publishes; one sort at the end, by key."""
 
     def __init__(self, columns: int) -> None:
-        self._columns = columns
+        self._keys: list[bytes] = []
         self.first: list[bytes] = []
         """Keys that are published for the first time."""
-        self._keys: list[bytes] = []
-        self._estimates: list[Int64] = []
-        self._std_errors: list[npt.NDArray[np.float64]] = []
+        # Each starts with no rows, so that it can always be joined.
+        none, exact = np.empty((0, columns), np.int64), np.empty((0, columns))
+        self._estimates, self._std_errors = [none], [exact]
+        self._calibrated: tuple[Int64, Floats] | None = None
+        self._pooled: list[npt.NDArray[np.intp]] = [np.empty(0, np.intp)]
+        self._evidence: list[Int64] = []
 
-    def add(
-        self,
-        keys: list[bytes],
-        published: npt.NDArray[np.bool_],
-        estimates: Int64,
-        std_errors: npt.NDArray[np.float64],
-        *,
-        first: bool = False,
-    ) -> None:
+    def add(self, keys: list[bytes], step: Step[Any], *, first: bool = False) -> None:
         """Rows of one step; first: of keys that were not published before."""
-        rows = np.flatnonzero(published)
-        if len(rows):
-            shown = keys if len(rows) == len(keys) else [keys[i] for i in rows.tolist()]
-            self._keys += shown
-            if first:
-                self.first += shown
-            self._estimates.append(estimates[rows])
-            self._std_errors.append(std_errors[rows])
+        rows = np.flatnonzero(step.published)
+        if step.pooled_rows is not None:
+            self._pooled.append(len(self._keys) + np.searchsorted(rows, step.pooled_rows.index))
+            self._evidence.append(step.pooled_rows.evidence)
+        if not len(rows):
+            return
+        shown = keys if len(rows) == len(keys) else [keys[i] for i in rows.tolist()]
+        self._keys += shown
+        if first:
+            self.first += shown
+        self._estimates.append(step.estimates[rows])
+        self._std_errors.append(step.std_errors[rows])
 
     def __len__(self) -> int:
         return len(self._keys)
 
-    def sorted(self) -> tuple[list[bytes], Int64, npt.NDArray[np.float64]]:
-        """Keys in byte order with estimates and standard errors, (rows, columns) each, in grid units."""
-        if not self._keys:
-            empty = np.empty((0, self._columns))
-            return [], empty.astype(np.int64), empty
+    @property
+    def evidence(self) -> Int64:
+        """int64[f, e] of the rows that are to be calibrated; (0, 0) for a trigger without keys."""
+        return joined_evidence(self._evidence)
+
+    def calibrate(self, strategy: Strategy[Any], pooled: Int64) -> None:
+        """Calibrate these rows with the evidence of all partitions, int64[n, e]."""
+        estimates, std_errors = np.concatenate(self._estimates), np.concatenate(self._std_errors)
+        rows = np.concatenate(self._pooled)
+        if len(rows):
+            calibrated = strategy.calibrate(estimates[rows], std_errors[rows], self.evidence, pooled)
+            estimates[rows], std_errors[rows] = calibrated
+        self._calibrated = estimates, std_errors
+
+    def sorted(self) -> SortedRows:
+        """The rows in the order of their keys."""
         order = sorted(range(len(self._keys)), key=self._keys.__getitem__)
-        return (
-            [self._keys[i] for i in order],
-            np.concatenate(self._estimates)[order],
-            np.concatenate(self._std_errors)[order],
-        )
+        direct = np.concatenate(self._estimates)[order], np.concatenate(self._std_errors)[order]
+        keys = [self._keys[i] for i in order]
+        if self._calibrated is None:
+            return SortedRows(keys=keys, estimates=direct[0], std_errors=direct[1], direct=None)
+        estimates, std_errors = self._calibrated
+        return SortedRows(keys=keys, estimates=estimates[order], std_errors=std_errors[order], direct=direct)
+
+
+def joined_evidence(parts: Iterable[Int64]) -> Int64:
+    """int64[n, e] of several; (0, 0) where all are empty, for a partition without keys does not know e."""
+    some = [part for part in parts if len(part)]
+    return np.concatenate(some) if some else np.empty((0, 0), np.int64)

@@ -17,13 +17,15 @@ import numpy as np
 import numpy.typing as npt
 
 from susurrus.agents.histogram.intervals import ordered
+from susurrus.agents.histogram.user_caps import CapsLayout
 from susurrus.agents.runtime.store import Store, prefix_end
 from susurrus.mechanisms.calendar import Interval, WindowIndex, WindowStart
 from susurrus.mechanisms.histogram.user_lists import ListWeights
 from susurrus.topics.bounded import BoundedBlock
 
 NUMBERS, KEYS = b"k", b"i"
-_CHUNK = 50_000
+_PIECE_BYTES = 1 << 24
+"""Of users' rows that are weighed at once."""
 
 Int64 = npt.NDArray[np.int64]
 
@@ -37,7 +39,7 @@ class KeyNumbers:
         self._new: dict[int, tuple[WindowIndex, bytes]] = {}
 
     def of(self, windows: Sequence[WindowIndex], keys: Sequence[bytes]) -> npt.NDArray[np.uint64]:
-        """uint64[n]: numbers of distinct (window, key) pairs; a new one is stored only if `kept` is asked for it."""
+        """uint64[n]: numbers of distinct (window, key) pairs; a new one is stored only if `listed` is asked for it."""
         stored = self._store.get([NUMBERS + ordered(w) + key for w, key in zip(windows, keys, strict=True)])
         numbers = np.empty(len(keys), np.uint64)
         self._new = {}
@@ -50,8 +52,8 @@ class KeyNumbers:
                 numbers[index] = int.from_bytes(row, "little")
         return numbers
 
-    def kept(self, numbers: npt.NDArray[np.uint64]) -> list[tuple[bytes, bytes]]:
-        """What to store so that these numbers, some of them new, are known: keys of which nothing is kept leave no trace."""
+    def listed(self, numbers: npt.NDArray[np.uint64]) -> list[tuple[bytes, bytes]]:
+        """What to store so that these numbers, some of them new, are known: keys that are on no list leave no trace."""
         puts = []
         for number in np.unique(numbers).tolist():
             if number in self._new:
@@ -76,27 +78,36 @@ def keys_of(store: Store, window: WindowIndex, puts: dict[bytes, bytes]) -> tupl
 
 def rows_of(store: Store, prefix: bytes, puts: dict[bytes, bytes]) -> Iterator[list[bytes]]:
     """The values of all state keys with a prefix, in pieces. puts: written by the commit at hand, in place of what is stored."""
-    yield [value for name, value in puts.items() if name.startswith(prefix)]
-    for items in store.scan_chunks(prefix, prefix_end(prefix), _CHUNK):
-        yield [value for name, value in items if name not in puts]
+    written = (value for name, value in puts.items() if name.startswith(prefix))
+    stored = (value for name, value in store.scan(prefix, prefix_end(prefix)) if name not in puts)
+    piece: list[bytes] = []
+    size = 0
+    # By bytes, not by rows: the row of a user with a full list is ten thousand times as long as most.
+    for value in chain(written, stored):
+        piece.append(value)
+        size += len(value)
+        if size >= _PIECE_BYTES:
+            yield piece
+            piece, size = [], 0
+    yield piece
 
 
 def measure(
     pieces: Iterable[list[bytes]],
-    entry: np.dtype[np.void],
+    layout: CapsLayout,
     lists: ListWeights,
     numbers: npt.NDArray[np.uint64],
     unit: Int64,
 ) -> Int64:
     """int64[keys, 3]: users, weight and public weight of every key, over all of a window's users.
 
-    pieces: the users' rows. entry: of a row; its field "hash" is a number. numbers: ascending; unit: int64[keys], see
-    `ListWeights.add_up`.
+    pieces: the users' rows. layout: of the rows; an entry's field "hash" is a number. numbers: ascending; unit: int64[keys],
+    see `ListWeights.add_up`.
     """
     sums = np.zeros((len(numbers), 3), np.int64)
     for rows in filter(None, pieces):
-        indptr = np.concatenate(([0], np.cumsum([len(row) // entry.itemsize for row in rows])))
-        held = np.frombuffer(b"".join(rows), entry)["hash"]
+        indptr, entries = layout.entries(rows)
+        held = entries["hash"]
         key = np.minimum(np.searchsorted(numbers, held), max(len(numbers) - 1, 0))
         if len(held) and not (len(numbers) and np.array_equal(numbers[key], held)):
             raise RuntimeError("a user's list names a key that has no number in its window")

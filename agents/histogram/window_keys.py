@@ -64,7 +64,7 @@ class WindowKeys(Generic[States]):
             for key in keys:
                 pending.pop(key, None)
             step = self._step(trigger, keys, states, news)
-            rows.add(keys, step.published, step.estimates, step.std_errors)
+            rows.add(keys, step)
             self._put_published(keys, step, commit)
         if trigger == 1:
             pending |= dict.fromkeys(self._declared)
@@ -72,7 +72,7 @@ class WindowKeys(Generic[States]):
             pending.setdefault(key[len(self._due) + _TRIGGER_BYTES :])
         for keys, states, due in self._read_unpublished(sorted(pending)):
             step = self._step(trigger, keys, states, news)
-            rows.add(keys, step.published, step.estimates, step.std_errors, first=True)
+            rows.add(keys, step, first=True)
             self._put_unpublished(keys, step, due, commit)
         return rows
 

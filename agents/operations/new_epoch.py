@@ -259,12 +259,12 @@ class NewEpoch:
     def begin(self, plan: Plan, now: int) -> str:
         """Begin the epoch, and return its id. Raises Refusal where something has changed since the plan was made."""
         ledger, settings, clients = self._services.ledger, self._settings, self._clients
-        crash_points.reach(_POINTS, "before-fence")
+        crash_points.reach((_POINTS,), "before-fence")
         try:
             initializer = self._fence(self._tasks())
             if initializer is None:
                 raise RuntimeError(f"{ledger.initializer} is none of the pipeline's tasks")
-            crash_points.reach(_POINTS, "after-fence")
+            crash_points.reach((_POINTS,), "after-fence")
             ledger.refresh(complete=True)
             if self.plan(now) != plan:
                 raise Refusal(
@@ -294,7 +294,7 @@ class NewEpoch:
             if is_fenced(error.args[0]):
                 raise Refusal("a worker has started meanwhile, and the old epoch goes on: stop every worker") from error
             raise
-        crash_points.reach(_POINTS, "after-commit")
+        crash_points.reach((_POINTS,), "after-commit")
         log.info("epoch %d begins, %s", plan.number, epoch)
         return epoch
 
@@ -311,9 +311,9 @@ class NewEpoch:
                 initializer.produce(topic, value, key, partition=0)
             if deliver(initializer, _TRANSACTION_SECONDS):
                 raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
-            crash_points.reach(_POINTS, "after-ledger")
+            crash_points.reach((_POINTS,), "after-ledger")
             self._fence([task for task in self._tasks() if task != self._services.ledger.initializer])
-            crash_points.reach(_POINTS, "after-second-fence")
+            crash_points.reach((_POINTS,), "after-second-fence")
             self._check_alone()
             if self._ends() != ends:
                 raise Refusal("a worker has started meanwhile, and the old epoch goes on: stop every worker")

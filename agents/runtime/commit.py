@@ -32,6 +32,8 @@ class Commit:
     deletes: list[bytes] = field(default_factory=list)
     drops: list[tuple[bytes, bytes]] = field(default_factory=list)
     """Ranges [start, end) of state keys to delete, before deletes and puts."""
+    kind: str = ""
+    """What tests call such a commit (crash_points.py), where it has a name."""
 
     def drop(self, start: bytes, end: bytes) -> None:
         """Delete a range, and what this commit puts or deletes in it: puts and deletes would come after the drop."""

@@ -2,8 +2,8 @@
 
 Off unless SUSURRUS_CRASH_AT is set, as ``stage:point:visit``: with ``bound:after-commit:3`` the worker kills itself (SIGKILL) at
 the third visit of that point by a task of that stage. A fourth part names another signal: ``route:after-begin:3:SIGTERM``.
-tests/chaos walks through POINTS. The worker itself has one point, ``worker:before-group:1``: it has
-found all that it needs and has not joined its group.
+tests/chaos walks through POINTS. A commit with a `kind` is also met under that name: ``release.evidence:after-commit:1``.
+The worker itself has one point, ``worker:before-group:1``: it has found all that it needs and has not joined its group.
 """
 
 import os
@@ -25,13 +25,13 @@ _visits = 0
 _target = os.environ.get("SUSURRUS_CRASH_AT", "")
 
 
-def reach(stage: str, point: str) -> None:
-    """Send the signal here if this is the visit asked for."""
+def reach(stages: tuple[str, ...], point: str) -> None:
+    """Send the signal here if this is the visit asked for. stages: the names under which this visit counts."""
     global _visits
     if not _target:
         return
     wanted_stage, wanted_point, visit, *named = _target.split(":")
-    if (stage, point) == (wanted_stage, wanted_point):
+    if wanted_stage in stages and point == wanted_point:
         with _lock:
             _visits += 1
             if _visits == int(visit):

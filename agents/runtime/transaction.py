@@ -84,27 +84,27 @@ class Transactions:
 
         Raises Aborted if nothing of it happened, Fenced, and KafkaException if only the changelog shows whether it happened.
         """
-        stage, producer = self.stage_name, self.producer
+        producer, stages = self.producer, (self.stage_name, f"{self.stage_name}.{commit.kind}")
         step = self.changelog.prepare(store, commit, topic_id, self.services.ledger.epoch)
         for output in commit.outputs:
             self._check_sizes(output)
-        crash_points.reach(stage, "before-begin")
+        crash_points.reach(stages, "before-begin")
         try:
             producer.begin_transaction()
-            crash_points.reach(stage, "after-begin")
+            crash_points.reach(stages, "after-begin")
             for output in commit.outputs:
                 self._produce(output)
-            crash_points.reach(stage, "after-outputs")
+            crash_points.reach(stages, "after-outputs")
             self.changelog.produce(producer, step)
-            crash_points.reach(stage, "after-changelog")
+            crash_points.reach(stages, "after-changelog")
             self._send_offsets(commit.position)
-            crash_points.reach(stage, "after-offsets")
+            crash_points.reach(stages, "after-offsets")
             self._call(lambda: producer.commit_transaction(30.0))
         except KafkaException as error:
             self._abort(error)
-        crash_points.reach(stage, "after-commit")
+        crash_points.reach(stages, "after-commit")
         self.changelog.apply(store, step)
-        crash_points.reach(stage, "after-store")
+        crash_points.reach(stages, "after-store")
 
     def close(self) -> None:
         """Close the producer. Never raises: a task that gives up must be able to start again."""

@@ -139,7 +139,7 @@ def run(app: faust.App, supervisor: Supervisor, level: str) -> None:
     gc.freeze()
     gc.set_threshold(200_000, 20, 100)
     log.info("worker %s starts (pid %d)", supervisor.worker, os.getpid())
-    crash_points.reach("worker", "before-group")
+    crash_points.reach(("worker",), "before-group")
     try:
         worker.execute_from_commandline()
     except SystemExit as end:

@@ -1,14 +1,17 @@
-"""The strategy that looks once more at the end: `adaptive`, and one measurement of whole lists at the last trigger.
+"""The default strategy: a stream that looks for keys that are not public yet, and one more look at the end (`closing`).
+
+    every trigger   ranked weights on unpublished keys (ranked.py), values within a ledger (value_ledger.py)
+    last trigger    users' whole lists, measured once (user_lists.py) ──joint test with the stream's filter──▶ more keys
+                    the rows of all partitions ──last_rows.py──▶ estimates without the selection's bias
 
 A stream of T releases pays for each of them, a single release pays once. So a share of the budget is kept for the last
-trigger: users put weight on those of their keys that are still not public, which finds keys with half as many users as the stream
-needs, and measure the public ones again (user_lists.py). Rows of the last trigger are means of both measurements, by inverse
-variance. Argument and the price: docs/guarantees/closing.md.
+trigger: users put weight on those of their keys that are still not public, and measure the public ones again.
+Argument and the price: docs/guarantees/closing.md.
 """
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,27 +20,38 @@ import numpy.typing as npt
 from susurrus.mechanisms.accounting import tail_quantile
 from susurrus.mechanisms.calendar import Trigger
 from susurrus.mechanisms.errors import ConfigurationError
+from susurrus.mechanisms.guarantee import Guarantee
+from susurrus.mechanisms.histogram import last_rows
 from susurrus.mechanisms.histogram.adaptive import Adaptive
-from susurrus.mechanisms.histogram.bounding import WEIGHT_ONE
-from susurrus.mechanisms.histogram.factored import Factored, budget_of, counts_users
+from susurrus.mechanisms.histogram.bounding import MAX_LISTED_KEYS, WEIGHT_ONE, Bounding
+from susurrus.mechanisms.histogram.factored import Design, Factored, budget_of, counts_users, value_mechanisms
+from susurrus.mechanisms.histogram.last_rows import LastRows, evidence
 from susurrus.mechanisms.histogram.plan import Plan, constant
-from susurrus.mechanisms.histogram.ranked import MAX_RANKED_KEYS, ranked_design
+from susurrus.mechanisms.histogram.ranked import MAX_RANKED_KEYS, SELECTION, Ranking
+from susurrus.mechanisms.histogram.selection import Selector
 from susurrus.mechanisms.histogram.states import FactoredStates
-from susurrus.mechanisms.histogram.strategy import Increments, Need, Step
+from susurrus.mechanisms.histogram.strategy import Increments, Need, PooledRows, Step
 from susurrus.mechanisms.histogram.user_lists import WEIGHT_CONSTANTS, ListSums, ListWeights
+from susurrus.mechanisms.histogram.value_ledger import ValueLedger
 from susurrus.mechanisms.noise import WindowNoise, grid_units
 
 UNKNOWN, PUBLIC = "closing/unknown", "closing/public"
 BITS = 20
 """Weights and noise share the grid 2^-20 of `WEIGHT_ONE`."""
-BIAS_DEVIATIONS = 3.0
-"""The closing estimate counts less where it is further below the stream's than so many standard deviations of the difference."""
-CONSTANTS = (*WEIGHT_CONSTANTS, BIAS_DEVIATIONS)
+DECAY = 0.7
+"""Each rank's weight is so much of the one before, unless `prior` says otherwise."""
+FILTER_SIGNAL = 0.66
+"""What a user of a key is taken to add to the stream's filter, relative to the closing statistic. Two measurements are best added
+with weights in proportion to signal over variance."""
+CONSTANTS = (*WEIGHT_CONSTANTS, *last_rows.CONSTANTS, FILTER_SIGNAL, MAX_LISTED_KEYS)
 """What no parameter changes, for the digest of a plan."""
+
+Int64 = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
 
 
 class Closing(Factored):
-    """`Adaptive` with the budget shared out among the stream and two measurements at the last trigger.
+    """Selection and values of a stream, and two measurements at the last trigger: four shares of one budget.
 
     Privacy: (epsilon, delta) per (user, window), neighbours add or remove, for outputs that steer what is measured next.
     """
@@ -45,42 +59,76 @@ class Closing(Factored):
     name = "closing"
     summary = (
         "selection by ranked weights, for keys that are not published yet only, and one more measurement at a window's "
-        "last trigger"
+        "last trigger; for windows of two triggers or more, with a column that counts users"
     )
-    needs = frozenset({Need.PUBLISHED_KEYS, Need.USER_LISTS})
+    needs = frozenset({Need.PUBLISHED_KEYS, Need.USER_LISTS, Need.POOLED_ROWS})
     ranked_by = "ranked_keys"
+    shared_by = "discovery_share"
     lists: ListWeights
 
     @dataclass(frozen=True, kw_only=True)
     class Parameters(Adaptive.Parameters):
-        """Parameters of strategy `closing`: those of `adaptive`, and of the measurement at a window's last trigger. What that
-        measurement leaves of the budget is shared out by `privacy.selection_share`."""
+        """Parameters of strategy `closing`. The four shares are of the squared Gaussian budget; the values have the rest.
 
+        It has a ledger in place of a cap: see `bounds.max_records_per_user`.
+        """
+
+        ranked_keys: int = constant(
+            10,
+            "Keys per user, of those not published yet and in order of first occurrence, that carry weight in the "
+            "selection.",
+            ge=1,
+            le=MAX_RANKED_KEYS,
+        )
+        discovery_share: float = constant(
+            0.4, "Share of the squared Gaussian budget for selection before the last trigger and at it.", gt=0, lt=1
+        )
         unknown_share: float = constant(
-            0.3,
+            0.13,
             "Share of the squared Gaussian budget for keys that are still not published before the last trigger. More "
             "finds more keys at the end of a window, and fewer before.",
             gt=0,
             lt=1,
         )
         public_share: float = constant(
-            0.1, "Share of the squared Gaussian budget for measuring the published keys once more.", gt=0, lt=1
+            0.05, "Share of the squared Gaussian budget for measuring the published keys once more.", gt=0, lt=1
         )
         keys: int = constant(
             16,
             "Keys per user, of those still not published and in order of first occurrence, that are measured at the last "
-            "trigger.",
+            "trigger. At least `ranked_keys`.",
             ge=1,
             le=MAX_RANKED_KEYS,
+        )
+        filter_weight: float | None = constant(
+            None,
+            "Weight of what the stream knows of a key, beside the users' lists, in the test at the last trigger. By default "
+            "0.66 times the ratio of the variances of both, which is 0.7 for 100 triggers.",
+            ge=0,
+            le=100,
         )
 
         def __post_init__(self) -> None:
             super().__post_init__()
-            if self.unknown_share + self.public_share >= 1:
+            if self.discovery_share + self.unknown_share + self.public_share >= 1:
                 raise ConfigurationError(
-                    f"unknown_share={self.unknown_share}, public_share={self.public_share}: together they must be below 1, "
-                    "the rest is the stream's"
+                    f"discovery_share={self.discovery_share}, unknown_share={self.unknown_share}, "
+                    f"public_share={self.public_share}: together they must be below 1, the rest is the values'"
                 )
+            if self.keys < self.ranked_keys:
+                raise ConfigurationError(
+                    f"keys={self.keys}: must be at least ranked_keys={self.ranked_keys}, so that a key with a rank is "
+                    "measured at the last trigger, too"
+                )
+
+        @property
+        def value_share(self) -> float:
+            """What the other shares leave."""
+            return 1 - (self.discovery_share + self.unknown_share + self.public_share)
+
+        def default_prior(self, rank: int) -> float:
+            """DECAY^i."""
+            return DECAY**rank
 
         def published(self) -> dict[str, Any]:
             """What no parameter changes is covered, too."""
@@ -95,42 +143,109 @@ class Closing(Factored):
                 "(or count at max_records_per_key=1)"
             )
         budget = budget_of(plan)
+        self._stream_delta = self._closing_delta = budget.delta_selection * 0.5
+        super().__init__(plan, budget, self._stream(plan, parameters, budget))
+        self.refined = self.counting
+        self.lists = ListWeights(keys=parameters.keys, max_keys=MAX_LISTED_KEYS, column=self.counting[0])
+        self._measure_lists(parameters, budget.mu**2)
+        self._test(parameters)
+        suffix = "/" + plan.digest().hex()
+        self._unknown_mechanism, self._public_mechanism = UNKNOWN + suffix, PUBLIC + suffix
+
+    @classmethod
+    def longest(cls, triggers: int, max_records: int) -> int:
+        """Of the ledger: a record costs at least 1 / |C e_1|^2 of one at the first trigger.
+
+        |C e_1|^2 <= 1 + sum over k < T of 1 / (pi k) <= 1 + (1 + ln T) / pi, and less than 1/2 more on the coarsest grid.
+        """
+        return math.ceil(max_records * (1.5 + (1 + math.log(triggers)) / math.pi))
+
+    def _stream(self, plan: Plan, parameters: Parameters, budget: Guarantee) -> Design:
+        """Selection and values of all triggers. A user can have the dearest ranks and the dearest values at once."""
         mu2 = budget.mu**2
-        design = ranked_design(
-            plan,
-            parameters,
-            mu_square=mu2 * (1 - (parameters.unknown_share + parameters.public_share)),
-            delta_selection=budget.delta_selection * 0.5,
-            lag=parameters.lag,
+        ranking = Ranking(plan, parameters, ranked=parameters.ranked_keys)
+        measured = len(plan.columns) - len(self.counting)
+        cost = mu2 * parameters.value_share / (measured + 1) / plan.max_records * (1 - 1e-12)
+        values, source = value_mechanisms(plan, users_cost=cost, column_cost=cost)
+        ledger = ValueLedger(
+            [value.factorization for value in values],
+            capacity=plan.max_records,
+            measured=measured,
+            counting=1,
         )
-        super().__init__(plan, budget, design)
-        self.lists = lists = ListWeights(keys=parameters.keys, max_keys=plan.max_records, column=self.counting[0])
-        one = float(WEIGHT_ONE)
-        # In units of weight; rounded up like every sigma.
+        if ledger.most_records > MAX_LISTED_KEYS:
+            raise ConfigurationError(
+                f"max_records={plan.max_records}: lets a user keep {ledger.most_records} records, and lists end at "
+                f"{MAX_LISTED_KEYS}; lower it, or use another strategy"
+            )
+        bounding = Bounding(
+            max_records=plan.max_records,
+            max_records_per_key=plan.max_records_per_key,
+            weights=ranking.bounding_weights,
+            lag=parameters.lag,
+            ledger=ledger,
+            whole_lists=True,
+        )
+        return Design(
+            bounding=bounding,
+            selector=ranking.selector(
+                plan, cost=mu2 * parameters.discovery_share * (1 - 1e-12), delta_selection=self._stream_delta
+            ),
+            selection_mechanism=SELECTION,
+            values=values,
+            source=source,
+            notes={
+                **ranking.notes(parameters.lag),
+                "mu": budget.mu,
+                "shares": {
+                    "selection": parameters.discovery_share,
+                    "values": parameters.value_share,
+                    "unknown": parameters.unknown_share,
+                    "public": parameters.public_share,
+                },
+                "most_records": ledger.most_records,
+            },
+        )
+
+    def _measure_lists(self, parameters: Parameters, mu2: float) -> None:
+        """The noise of the two measurements, in units of weight; rounded up like every sigma."""
+        lists, one = self.lists, float(WEIGHT_ONE)
         self.unknown_sigma = math.sqrt(lists.unknown_square / (mu2 * parameters.unknown_share)) / one * (1 + 1e-9)
         self.public_sigma = math.sqrt(lists.public_square / (mu2 * parameters.public_share)) / one * (1 + 1e-9)
         grid_units(self.unknown_sigma, BITS)
         grid_units(self.public_sigma, BITS)
-        beta = budget.delta_selection * 0.5 / lists.keys
-        self.quantile = tail_quantile(beta)
-        # stat + rounded noise >= level + 1/2 unit implies that stat + noise >= level.
-        self.level = plan.minimum_users + 1 + self.quantile * self.unknown_sigma * (1 + 1e-12)
-        self._threshold = math.ceil(self.level * one * (1 + 1e-15) + 0.5)
-        suffix = "/" + plan.digest().hex()
-        self._unknown_mechanism, self._public_mechanism = UNKNOWN + suffix, PUBLIC + suffix
-        cost = lists.unknown_square / self.unknown_sigma**2 + lists.public_square / self.public_sigma**2
-        self._notes["mu"] = math.sqrt(self._notes["mu"] ** 2 + cost / one**2)
+
+    def _test(self, parameters: Parameters) -> None:
+        """The joint test: closing statistic + filter_weight * matched filter >= level, for every key alike."""
+        selector = self._selector
+        weight = parameters.filter_weight
+        if weight is None:
+            ratio = self.unknown_sigma / float(selector.matched_std[-1])
+            weight = FILTER_SIGNAL * ratio * ratio
+        self.filter_weight = weight
+        self.quantile = tail_quantile(self._closing_delta / self.lists.keys)
+        height = self.plan.minimum_users + 1 + weight * float(selector.matched_height[-1])
+        std = math.hypot(self.unknown_sigma, weight * float(selector.matched_std[-1]))
+        # The noise of both is rounded to a grid, and the sum is formed in float64.
+        slack = 2.0 ** -(BITS + 1) + weight * float(selector.matched_slack[-1])
+        self.level = (height + self.quantile * std + slack) * (1 + 1e-9)
         self._notes["closing"] = {
-            "unknown_share": parameters.unknown_share,
-            "public_share": parameters.public_share,
-            "keys": lists.keys,
+            "keys": self.lists.keys,
             "unknown_sigma": self.unknown_sigma,
             "public_sigma": self.public_sigma,
-            "unknown_square": lists.unknown_square / one**2,
-            "public_square": lists.public_square / one**2,
+            "unknown_square": self.lists.unknown_square / WEIGHT_ONE**2,
+            "public_square": self.lists.public_square / WEIGHT_ONE**2,
+            "filter_weight": weight,
+            "filter_height": float(selector.matched_height[-1]),
+            "filter_std": float(selector.matched_std[-1]),
             "threshold": self.level,
             "quantile": self.quantile,
         }
+
+    @property
+    def _selector(self) -> Selector:
+        assert self.selector is not None  # `Ranking` refuses plans without discovery
+        return self.selector
 
     def step(
         self,
@@ -150,56 +265,76 @@ class Closing(Factored):
         lists = increments.lists
         if lists is None:
             raise ValueError(f"trigger={trigger}: the last trigger measures the users' lists, and none are given")
-        found = self._found(keys, states.selected | declared, lists, noise)
+        before = states.selected | declared
+        statistics = self._statistics(keys, before, states, increments, lists, noise)
+        found = ~before & (lists.users > self.plan.minimum_users)
+        found &= statistics[:, 0] + self.filter_weight * statistics[:, 1] >= self.level
         step = super().step(trigger, keys, states, increments, noise, declared | found)
-        self._refine(keys, lists, noise, step)
-        return step
-
-    def _found(
-        self, keys: Sequence[bytes], public: npt.NDArray[np.bool_], lists: ListSums, noise: WindowNoise
-    ) -> npt.NDArray[np.bool_]:
-        """bool[k]: keys that the lists select."""
-        found = np.zeros(len(keys), np.bool_)
-        candidates = np.flatnonzero(~public & (lists.users > self.plan.minimum_users))
-        drawn = self._drawn(self._unknown_mechanism, self.unknown_sigma, keys, candidates, noise)
-        found[candidates] = lists.weight[candidates] + drawn >= self._threshold
-        return found
-
-    def _refine(self, keys: Sequence[bytes], lists: ListSums, noise: WindowNoise, step: Step[FactoredStates]) -> None:
-        """Make the step's rows, in place, means of the stream's estimates and the lists'."""
-        estimates, std_errors = step.estimates, step.std_errors
-        shown = np.flatnonzero(step.published)
+        again = self._again(keys, lists, noise, step.published)
         # Which measurement a row uses follows from what was published before; the noise is there with and without users.
-        unknown, public = shown[lists.unit[shown] == 0], shown[lists.unit[shown] > 0]
-        for rows, mechanism, sigma, weight, unit in (
-            (unknown, self._unknown_mechanism, self.unknown_sigma, lists.weight, np.full(len(keys), WEIGHT_ONE)),
-            (public, self._public_mechanism, self.public_sigma, lists.public_weight, lists.unit),
-        ):
-            drawn = self._drawn(mechanism, sigma, keys, rows, noise)
-            again = (weight[rows] + drawn) / unit[rows]
-            variance = (sigma * WEIGHT_ONE / unit[rows]) ** 2
+        new, known = step.published & ~before, step.published & (lists.unit > 0)
+        told = evidence(
+            direct=step.estimates[:, self.counting[0]], new=new, statistics=statistics, again=again, unit=lists.unit
+        )
+        rows = np.flatnonzero(new | known)
+        return replace(step, pooled_rows=PooledRows(index=rows, evidence=told[rows]))
+
+    def _again(
+        self, keys: Sequence[bytes], lists: ListSums, noise: WindowNoise, published: npt.NDArray[np.bool_]
+    ) -> Int64:
+        """int64[k], in units of 2^-20: the second measurement of the published keys that were public to it; else 0."""
+        rows = np.flatnonzero(published & (lists.unit > 0))
+        out = np.zeros(len(keys), np.int64)
+        out[rows] = lists.public_weight[rows] + self._drawn(
+            self._public_mechanism, self.public_sigma, keys, rows, noise
+        )
+        return out
+
+    def _statistics(
+        self,
+        keys: Sequence[bytes],
+        public: npt.NDArray[np.bool_],
+        states: FactoredStates,
+        increments: Increments,
+        lists: ListSums,
+        noise: WindowNoise,
+    ) -> Floats:
+        """float64[k, 2]: closing statistic and matched filter of the keys with an open gate; their noise is there in any case."""
+        minimum = self.plan.minimum_users
+        rows = np.flatnonzero(~public & ((lists.users > minimum) | (states.users + increments.users > minimum)))
+        statistics = np.zeros((len(keys), 2))
+        drawn = self._drawn(self._unknown_mechanism, self.unknown_sigma, keys, rows, noise)
+        statistics[rows, 0] = (lists.weight[rows] + drawn) / WEIGHT_ONE
+        labels = noise.labels(self._selection_mechanism, [keys[i] for i in rows.tolist()])
+        history = states.history.plus(self.plan.triggers, np.where(public, 0, increments.weight)).take(rows)
+        statistics[rows, 1] = self._selector.matched(self.plan.triggers, labels, history, noise)
+        return statistics
+
+    def calibrate(self, estimates: Int64, std_errors: Floats, evidence: Int64, pooled: Int64) -> tuple[Int64, Floats]:
+        """Columns that count users, by `LastRows`; others keep the step's pair."""
+        estimates, std_errors = estimates.copy(), std_errors.copy()
+        std = float(self.values[self.source[self.counting[0]]].std[-1])
+        rows = LastRows(variance=std * std, public_sigma=self.public_sigma)
+        for places, calibrated, errors in rows.calibrated(evidence, pooled):
             for column in self.counting:
-                estimate, stream = estimates[rows, column], std_errors[rows, column] ** 2
-                # Long lists count for less than they are. What is short by more than noise explains is taken for that; both
-                # estimates are public, and so is the result of the comparison.
-                short = np.maximum(estimate - again, 0)
-                bias = np.maximum(short**2 - BIAS_DEVIATIONS**2 * (stream + variance), 0)
-                share = stream / (stream + variance + bias)
-                estimates[rows, column] = np.rint(estimate * (1 - share) + again * share).astype(np.int64)
-                std_errors[rows, column] = np.sqrt((1 - share) ** 2 * stream + share**2 * variance + 1 / 12)
+                estimates[places, column], std_errors[places, column] = calibrated, errors
+        return estimates, std_errors
 
     def _drawn(
         self, mechanism: str, sigma: float, keys: Sequence[bytes], rows: npt.NDArray[np.intp], noise: WindowNoise
-    ) -> npt.NDArray[np.int64]:
+    ) -> Int64:
         """int64[rows]: the noise of the last trigger, in units of 2^-20."""
         labels = noise.labels(mechanism, [keys[i] for i in rows.tolist()])
         last = self.plan.triggers
-        drawn: npt.NDArray[np.int64] = noise.normal(labels, last, last, sigma=sigma, bits=BITS)[:, 0]
+        drawn: Int64 = noise.normal(labels, last, last, sigma=sigma, bits=BITS)[:, 0]
         return drawn
 
     def costs(self, grids: Mapping[str, float]) -> Iterator[tuple[str, str]]:
         yield from super().costs(grids)
+        assert self.bounding.weights is not None
+        steady = float(self.bounding.weights[0].mean()) / WEIGHT_ONE
         yield (
             "at the end",
-            f"keys still missing appear from about {self.level:,.0f} users on, if each has two such keys at most",
+            f"keys still missing appear from about {self.level / (1 + self.filter_weight * steady):,.0f} users on, if they come "
+            "steadily and each has no other such key",
         )

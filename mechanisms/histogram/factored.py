@@ -234,7 +234,7 @@ class Factored(Strategy[FactoredStates]):
 
 def counts_users(column: Column, plan: Plan) -> bool:
     """Whether a column is the number of distinct users: then it costs nothing beside the selection statistic."""
-    return column.kind == "users" or (column.kind == "count" and plan.max_records_per_key == 1)
+    return column.counts_users(plan.max_records_per_key)
 
 
 def budget_of(plan: Plan) -> Guarantee:

@@ -79,6 +79,10 @@ class Column:
     kind: Literal["count", "users", "sum"]
     bound: int = 1
 
+    def counts_users(self, max_records_per_key: int) -> bool:
+        """Whether the column is the number of distinct users: kept records are, where a user keeps one per key."""
+        return self.kind == "users" or (self.kind == "count" and max_records_per_key == 1)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Plan(Constants):

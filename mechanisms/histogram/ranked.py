@@ -64,6 +64,48 @@ class RankedParameters(Constants, ABC):
         return super().published() | {"prior": self.prior_by_rank()}
 
 
+class Ranking:
+    """The selection by ranked weights of one plan: factorization, weights by rank and trigger, and what each rank costs.
+
+    ranked: how many of a user's keys have a rank. Raises ConfigurationError where there is nothing to select.
+    """
+
+    def __init__(self, plan: Plan, parameters: RankedParameters, *, ranked: int) -> None:
+        if not plan.discover:
+            raise ConfigurationError(
+                f'strategy="{plan.strategy}", discover=False: there is nothing to select; use a strategy that does not rank keys'
+            )
+        self.ranked = ranked
+        self.factorization = power(plan.triggers, parameters.gamma, COEFFICIENT_BITS)
+        self.weights = column_weights(self.factorization, rank_weights(parameters.prior_by_rank(), ranked))
+        self.costs = rank_costs(self.factorization, self.weights)
+
+    @property
+    def bounding_weights(self) -> npt.NDArray[np.int64]:
+        """int64[ranks, T], in the units of `Bounding`."""
+        return self.weights << (20 - UNIT_BITS)
+
+    def selector(self, plan: Plan, *, cost: float, delta_selection: float) -> Selector:
+        """The mechanism in which all ranks together cost `cost` of mu^2, and all thresholds `delta_selection`."""
+        return Selector(
+            self.factorization,
+            # costs: squared shift of y per rank; sigma^2 = sum of them / cost
+            sigma=math.sqrt(sum(self.costs) / cost) * (1 + 1e-12),
+            unit_bits=UNIT_BITS,
+            heights=self.weights[0],
+            minimum_users=plan.minimum_users,
+            beta=delta_selection / self.ranked,
+        )
+
+    def notes(self, lag: int | None) -> dict[str, Any]:
+        """For `Strategy.describe`."""
+        return {
+            "keys_per_user": self.ranked,
+            **({} if lag is None else {"lag": lag}),
+            "weights_first_trigger": [float(w) * 2.0**-UNIT_BITS for w in self.weights[:, 0]],
+        }
+
+
 def ranked_design(
     plan: Plan, parameters: RankedParameters, *, mu_square: float, delta_selection: float, lag: int | None = None
 ) -> Design:
@@ -72,14 +114,8 @@ def ranked_design(
     mu_square, delta_selection: what the mechanisms may cost together. lag: of `Bounding`.
     Raises ConfigurationError where there is nothing to select.
     """
-    if not plan.discover:
-        raise ConfigurationError(
-            f'strategy="{plan.strategy}", discover=False: there is nothing to select; use a strategy that does not rank keys'
-        )
-    ranked = min(parameters.ranked_keys, plan.max_records)
-    factorization = power(plan.triggers, parameters.gamma, COEFFICIENT_BITS)
-    weights = column_weights(factorization, rank_weights(parameters.prior_by_rank(), ranked))
-    ranks = rank_costs(factorization, weights)
+    ranking = Ranking(plan, parameters, ranked=min(parameters.ranked_keys, plan.max_records))
+    ranks = ranking.costs
     measured = sum(not counts_users(column, plan) for column in plan.columns)
     counting = measured < len(plan.columns)
     value_share = (1 - plan.selection_share) / (measured + counting)
@@ -97,26 +133,16 @@ def ranked_design(
         bounding=Bounding(
             max_records=plan.max_records,
             max_records_per_key=plan.max_records_per_key,
-            weights=weights << (20 - UNIT_BITS),
+            weights=ranking.bounding_weights,
             lag=lag,
         ),
-        selector=Selector(
-            factorization,
-            # ranks: squared shift of y per rank; sigma^2 = sum of them / (factor * selection_share)
-            sigma=math.sqrt(sum(ranks) / (factor * plan.selection_share)) * (1 + 1e-12),
-            unit_bits=UNIT_BITS,
-            heights=weights[0],
-            minimum_users=plan.minimum_users,
-            beta=delta_selection / ranked,
-        ),
+        selector=ranking.selector(plan, cost=factor * plan.selection_share, delta_selection=delta_selection),
         selection_mechanism=SELECTION,
         values=values,
         source=source,
         notes={
-            "keys_per_user": ranked,
-            **({} if lag is None else {"lag": lag}),
+            **ranking.notes(lag),
             "mu": math.sqrt(factor * joint),
-            "weights_first_trigger": [float(w) * 2.0**-UNIT_BITS for w in weights[:, 0]],
         },
     )
 

@@ -1,11 +1,14 @@
-"""Every strategy by its name. A new one is a line here."""
+"""Every strategy by its name, and which of them runs where none is named. A new one is a line here."""
 
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.mechanisms.histogram.adaptive import Adaptive
 from susurrus.mechanisms.histogram.closing import Closing
 from susurrus.mechanisms.histogram.dp_sqlp import DpSqlp
+from susurrus.mechanisms.histogram.factored import Factored
 from susurrus.mechanisms.histogram.plan import Plan
 from susurrus.mechanisms.histogram.strategy import Strategy
 from susurrus.mechanisms.histogram.toeplitz import Toeplitz
@@ -13,7 +16,32 @@ from susurrus.mechanisms.histogram.weighted import Weighted
 
 _ALL: tuple[type[Strategy[Any]], ...] = (Toeplitz, Weighted, Adaptive, Closing, DpSqlp)
 STRATEGIES = {strategy.name: strategy for strategy in _ALL}
-DEFAULT = Toeplitz.name
+DOZENS_OF_KEYS = 24
+"""Where fewer records per user count, dozens of keys of each are no concern."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """name: of a strategy. reason: why it is the default, in words; None where the configuration names it."""
+
+    name: str
+    reason: str | None = None
+
+
+def default_strategy(*, triggers: int, counts_users: bool, discover: bool, max_keys: int | None) -> Choice:
+    """The strategy of a histogram that names none. It follows from public constants alone, never from data.
+
+    triggers: T. counts_users: whether a column does (`Column.counts_users`). discover, max_keys: as in `Plan`.
+    """
+    if triggers < 2:
+        return Choice(Toeplitz.name, "windows have one trigger")
+    if not discover:
+        return Choice(Toeplitz.name, "only declared keys are published")
+    if not counts_users:
+        return Choice(Toeplitz.name, "no column counts users")
+    if max_keys is not None:
+        return Choice(Toeplitz.name, "distinct keys per user are capped")
+    return Choice(Closing.name, f"windows have {triggers} triggers, and a column counts users")
 
 
 def strategy_named(name: str) -> type[Strategy[Any]]:
@@ -44,4 +72,39 @@ def build_strategy(plan: Plan) -> Strategy[Any]:
         raise ConfigurationError(
             f"max_keys={plan.max_keys}: strategy={plan.strategy} ranks keys; use {strategy.ranked_by}"
         )
+    if strategy.shared_by and plan.selection_share != Plan.selection_share:
+        raise ConfigurationError(
+            f"selection_share={plan.selection_share}: strategy={plan.strategy} has shares of its own; use {strategy.shared_by}"
+        )
     return strategy(plan)
+
+
+def better_for(plan: Plan) -> Iterator[str]:
+    """In which cases another strategy is better than the default, where the default finds most keys; a sentence each.
+
+    The standard errors are computed from the plan. The other case was measured: docs/results.md.
+    Raises ConfigurationError where a strategy refuses the plan's numbers.
+    """
+    if plan.strategy != Closing.name:
+        return
+    quarter = -(-plan.triggers // 4)
+    here = _users_error(plan, quarter)
+    there = _users_error(replace(plan, strategy=Toeplitz.name, parameters=Toeplitz.Parameters()), quarter)
+    if there < here:
+        yield (
+            f"{Toeplitz.name}, to read a few popular keys: standard error {there:.1f} instead of {here:.1f} users after a quarter "
+            "of a window"
+        )
+    if plan.triggers >= 4 and plan.max_records >= DOZENS_OF_KEYS:
+        yield (
+            f"{Weighted.name}, if users have dozens of keys each, other keys are popular later in a window, or there are "
+            "fewer than 100,000 users: errors at mid-window are a few per cent smaller"
+        )
+
+
+def _users_error(plan: Plan, trigger: int) -> float:
+    """The standard error of a column that counts users, at a trigger."""
+    strategy = build_strategy(plan)
+    assert isinstance(strategy, Factored)
+    column = next(i for i, each in enumerate(plan.columns) if each.counts_users(plan.max_records_per_key))
+    return float(strategy.values[strategy.source[column]].std[trigger - 1])

@@ -9,6 +9,7 @@ deniable: each of the 2 T tests may fail with probability beta / (2 T). Argument
 """
 
 from dataclasses import dataclass, replace
+from operator import mul
 
 import numpy as np
 import numpy.typing as npt
@@ -107,12 +108,18 @@ class Selector:
         norm = np.sqrt(np.cumsum(self._filter.astype(np.float64) ** 2)) * (1 + 1e-12)
         noise = self.quantile * self.sigma * 2.0**self.noise_bits * norm + np.cumsum(self._filter) / 2
         self._filter_threshold = boundary + np.ceil(noise * (1 + 1e-12)).astype(np.int64)
+        # What weight 1 adds to the filter if it comes steadily.
+        steady = np.cumsum(self._gain, axis=1)[np.arange(triggers), np.arange(triggers)] / np.arange(1, triggers + 1)
+        self._steady = steady / 2.0 ** -(20 - self._drop)
         # For readers: the lowest steady number of weight units that passes the filter without noise.
-        self.matched_level = (
-            self._filter_threshold
-            / (np.cumsum(self._gain, axis=1)[np.arange(triggers), np.arange(triggers)] / np.arange(1, triggers + 1))
-            * 2.0 ** -(20 - self._drop)
-        )
+        self.matched_level = self._filter_threshold / steady * 2.0 ** -(20 - self._drop)
+        self.matched_height = boundary / self._steady
+        """float64[T]: the most that minimum_users + 1 users can add to `matched`."""
+        self.matched_std = self.sigma * 2.0**self.noise_bits * norm / self._steady * (1 + 1e-12)
+        """float64[T]: the standard deviation of the noise in `matched`."""
+        self.matched_slack = np.cumsum(self._filter) / 2 / self._steady
+        """float64[T]: by how much rounding of the noise can move `matched`."""
+        self._exact_weight = int(_LIMIT / 2 / max(float(self._ceiling.max()), 1.0))
 
     def evaluate(self, trigger: int, labels: npt.NDArray[np.uint8], history: Histories, noise: WindowNoise) -> Outcome:
         """Test candidates at `trigger`: keys whose gate is open, with the history of their weight (2^-20 units)."""
@@ -157,6 +164,27 @@ class Selector:
             reached |= lifted[close, None] >= missing[close, 1:]
             due[close] = np.where(reached.any(axis=1), trigger + 1 + reached.argmax(axis=1), triggers + 1)
         return selected, need << self._drop, due
+
+    def matched(
+        self, trigger: int, labels: npt.NDArray[np.uint8], history: Histories, noise: WindowNoise
+    ) -> npt.NDArray[np.float64]:
+        """float64[k]: the matched filter at `trigger`, noise included, in units of weight that comes steadily."""
+        history = replace(history, weight=history.weight >> self._drop)
+        out = np.empty(len(history))
+        rows = max(1, _ELEMENTS // trigger)
+        for begin in range(0, len(history), rows):
+            part = np.arange(begin, min(begin + rows, len(history)))
+            z = noise.normal(labels[part], 1, trigger, sigma=self.sigma, bits=self.noise_bits)
+            drawn = (z * self._filter[:trigger]).sum(axis=1)
+            some = history.take(part)
+            value = (self._filtered(some, self._gain[trigger - 1 : trigger])[:, 0] + drawn).astype(np.float64)
+            # 64 bits hold the filter of every key that the stream has not selected before. A burst at this trigger may be larger.
+            for row in np.flatnonzero(some.totals() > self._exact_weight).tolist():
+                entries = slice(some.indptr[row], some.indptr[row + 1])
+                gains = self._gain[trigger - 1, some.when[entries] - 1].tolist()
+                value[row] = sum(map(mul, some.weight[entries].tolist(), gains)) + int(drawn[row])
+            out[part] = value / self._steady[trigger - 1]
+        return out
 
     def _filtered(self, history: Histories, gain: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """int64[k, len(gain)]: noiseless matched filter of these keys at the triggers of `gain`'s rows."""

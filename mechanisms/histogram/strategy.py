@@ -33,6 +33,9 @@ class Need(Enum):
     """Bounding must know which keys are public: `Bounding.lag` is set."""
     USER_LISTS = "user lists"
     """The users' lists are measured at the last trigger: `Strategy.lists` is set. Needs the published keys, too."""
+    POOLED_ROWS = "pooled rows"
+    """The rows of the last trigger are calibrated with all of their kind, from all partitions: `Step.pooled_rows` go through
+    `Strategy.calibrate` before they are published. Needs the published keys, too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +52,18 @@ class Increments:
     weight: npt.NDArray[np.int64]
     sums: npt.NDArray[np.int64]
     lists: ListSums | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PooledRows:
+    """Rows of a step that are calibrated together with those of the other partitions.
+
+    index     intp[f]      their keys' places in the step, ascending
+    evidence  int64[f, e]  what `Strategy.calibrate` needs of each, published keys' rows of the private release and no more
+    """
+
+    index: npt.NDArray[np.intp]
+    evidence: npt.NDArray[np.int64]
 
 
 class KeyStates(Protocol):
@@ -79,6 +94,7 @@ class Step(Generic[States]):
     published   bool[k]
     estimates   int64[k, columns]    grid units; zero where not published
     std_errors  float64[k, columns]  of the estimates after rounding, grid units
+    pooled_rows at the last trigger of a strategy with `Need.POOLED_ROWS`, else None
     """
 
     states: States
@@ -87,6 +103,7 @@ class Step(Generic[States]):
     published: npt.NDArray[np.bool_]
     estimates: npt.NDArray[np.int64]
     std_errors: npt.NDArray[np.float64]
+    pooled_rows: PooledRows | None = None
 
 
 class Strategy(ABC, Generic[States]):
@@ -105,12 +122,16 @@ class Strategy(ABC, Generic[States]):
     needs: ClassVar[frozenset[Need]] = frozenset()
     ranked_by: ClassVar[str] = ""
     """The parameter that says how many of a user's keys are ranked, and takes the place of `Plan.max_keys`; "": that cap holds."""
+    shared_by: ClassVar[str] = ""
+    """The parameter that takes the place of `Plan.selection_share`, which must then be left as it is; "": that share holds."""
 
     plan: Plan
     guarantee: Guarantee
     bounding: Bounding
     lists: ListWeights | None = None
     """What weighs the users' lists at the last trigger, where the strategy needs them."""
+    refined: tuple[int, ...] = ()
+    """The columns that `calibrate` changes, and no other."""
 
     @abstractmethod
     def __init__(self, plan: Plan) -> None: ...
@@ -138,6 +159,25 @@ class Strategy(ABC, Generic[States]):
         declared: npt.NDArray[np.bool_],
     ) -> Step[States]:
         """One trigger (1..T) of one chunk. Every key that is touched, due or published belongs in exactly one chunk."""
+
+    @classmethod
+    def longest(cls, triggers: int, max_records: int) -> int:
+        """At least as many records as can be kept of one user in a window, known before the strategy is built."""
+        return max_records
+
+    def calibrate(
+        self,
+        estimates: npt.NDArray[np.int64],
+        std_errors: npt.NDArray[np.float64],
+        evidence: npt.NDArray[np.int64],
+        pooled: npt.NDArray[np.int64],
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
+        """(estimates, std_errors), [f, columns] each, given those of the step's pooled rows and their evidence int64[f, e].
+
+        pooled: int64[n, e], the evidence of all pooled rows of the window, of all partitions, in any order. The step's own pair is
+        the *direct* one, of the row's own measurements alone.
+        """
+        raise NotImplementedError(f"strategy={self.name} does not need pooled rows")
 
     @abstractmethod
     def describe(self) -> dict[str, Any]:

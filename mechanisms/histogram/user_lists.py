@@ -1,7 +1,7 @@
 """The lists of all users, measured once at the last trigger, for strategies with `Need.USER_LISTS`.
 
-    list of a user at T: its distinct kept keys, in order ──ListWeights──▶ per key: users, weight, public weight
-    (bound)                                                                (release: one noisy number per key and measure)
+    list of a user at T: its distinct keys, in order ──ListWeights──▶ per key: users, weight, public weight
+    (bound)                                                           (release: one noisy number per key and measure)
 
 `bound` adds up what the lists weigh, `release` hands the sums to `Strategy.step` as `Increments.lists`.
 """
@@ -16,8 +16,8 @@ import numpy.typing as npt
 from susurrus.mechanisms.histogram.bounding import WEIGHT_ONE
 from susurrus.mechanisms.histogram.per_key import PerKey
 
-UNKNOWN_NORM = 2.0
-"""Squared norm of one user's weights on keys that are not public: so many such keys count in full."""
+UNKNOWN_NORM = 1
+"""Squared norm of one user's weights on keys that are not public: a user with one such key counts in full."""
 PUBLIC_NORM = 6.0
 """The same for the public ones."""
 KNEE = 60
@@ -56,19 +56,18 @@ class ListWeights:
     """
 
     def __init__(self, *, keys: int, max_keys: int, column: int = 0) -> None:
-        """keys: of those not public, how many count. max_keys: the longest list the caps allow.
+        """keys: of those not public, how many count. max_keys: the longest list.
 
         column: of a step's estimates, one that counts users.
         """
         self.keys = min(keys, max_keys)
         self.column = column
         counts = range(1, self.keys + 1)
-        self._unknown = np.array(
-            [0, *(math.floor(WEIGHT_ONE * min(1.0, math.sqrt(UNKNOWN_NORM / k)) * (1 - 1e-12)) for k in counts)],
-            np.int64,
-        )
-        self._unknown[1:][: int(UNKNOWN_NORM)] = WEIGHT_ONE
+        # floor(2^20 / sqrt(k)), in integers.
+        self._unknown = np.array([0, *(math.isqrt((UNKNOWN_NORM << 40) // k) for k in counts)], np.int64)
         self.unknown_square = max(k * int(self._unknown[k]) ** 2 for k in counts)
+        if self.unknown_square > UNKNOWN_NORM << 40 or int(self._unknown.max()) > WEIGHT_ONE:
+            raise AssertionError("closing weights exceed the sensitivity they were made for")
         self.public_square = math.floor(min(PUBLIC_NORM, max_keys) * WEIGHT_ONE**2)
 
     def row_units(self, estimates: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

@@ -26,7 +26,7 @@ def settings(servers: str = "localhost:1", directory: Path = Path(), **sections:
         "kafka": {"bootstrap_servers": servers, "embedded": True},
         "input": {"topic": "raw", "user": "host", "key": ["url"]},
         "window": {"trigger_every": "6h"},
-        "privacy": {"epsilon": 6.0, "delta": 1e-9},
+        "privacy": {"epsilon": 6.0, "delta": 1e-9, "strategy": "toeplitz"},
         **sections,
     }
     if data["privacy"] is None:  # kinds with a promise of their own

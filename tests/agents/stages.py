@@ -115,7 +115,7 @@ def services_of(settings: HistogramSettings, *, sources: int = 2, charged: bool 
     index = None
     strategy = build_strategy(plan)
     if strategy.bounding.lag is not None:
-        index = PublishedKeys(
+        index = MemoryPublishedKeys(
             settings.topic("published-keys"),
             partitions=settings.topics.bounded_partitions,
             calendar=settings.calendar,
@@ -132,6 +132,27 @@ def services_of(settings: HistogramSettings, *, sources: int = 2, charged: bool 
         strategy=strategy,
         published_keys=index,
     )
+
+
+class MemoryPublishedKeys(PublishedKeys):
+    """Reads each record as it is written, unless ``reading`` is off. ``log``: the topic."""
+
+    def __init__(self, topic: str, **of: Any) -> None:
+        super().__init__(topic, **of)
+        self.log: list[bytes] = []
+        self.reading = True
+
+    def append(self, value: bytes) -> None:
+        """One more record."""
+        self.log.append(value)
+        if self.reading:
+            self.take(value, len(self.log) - 1)
+
+    def read_again(self) -> None:
+        """Everything from the start."""
+        self.clear()
+        for offset, value in enumerate(self.log):
+            self.take(value, offset)
 
 
 Written = list[tuple[str, int, bytes | None, bytes | None, int | None]]
@@ -196,6 +217,8 @@ class Runner:
                 )
                 if output.topic == self.services.ledger.topic:
                     self.services.ledger.records[message["key"]] = message["value"]  # type: ignore[attr-defined]
+                if output.topic == self.services.topic("published-keys"):
+                    self.services.published_keys.append(message["value"])  # type: ignore[attr-defined]
         self.store.write(commit.puts, commit.deletes, commit.drops, meta=b"m")
         self.meta, self.position = commit.meta, commit.position
         self.commits.append(commit)

@@ -15,7 +15,7 @@ def test_every_configuration_is_pinned() -> None:
     assert list(NOW) == list(STORED)
 
 
-def test_no_two_digests_are_the_same_but_those_of_the_defaults() -> None:
+def test_no_two_digests_are_the_same_but_those_of_one_configuration() -> None:
     by_digest: dict[str, list[str]] = {}
     for name, digest in NOW.items():
         by_digest.setdefault(digest, []).append(name)

@@ -19,10 +19,23 @@ SHARED = ("boundary, many triggers", "spread", "several partitions", "popular ke
 """Here `closing` does what `adaptive` does, last trigger or not; the whole audit plays them all the same."""
 PIPELINE = audit.PIPELINE_STRATEGIES
 FEW_TRIALS = 12_000
-"""They show every planted defect but one. A campaign plays more."""
+"""They show most planted defects. A campaign plays more."""
 MOST_TRIALS = 60_000
 """A test may take three minutes."""
-MORE_TRIALS = {("dp-sqlp", "boundary"): audit.SHORT_TRIALS}
+MORE_TRIALS = {
+    ("dp-sqlp", "boundary"): audit.SHORT_TRIALS,
+    ("closing", "burst"): audit.SHORT_TRIALS,
+    ("closing", "long list, all public"): audit.SHORT_TRIALS,
+}
+FEWER_TRIALS = {
+    "many keys at the end": 4_000,
+    "keys that others bring first": 6_000,
+    "keys that others bring second": 6_000,
+    "a key without a rank": 3_000,
+    "lists shared with others": 4_000,
+    "one row too few": 500,
+}
+"""Of inputs with many records or keys, whose defects have a large effect."""
 EVERY = [case for case in audit.cases(audit.STRATEGIES) if not (case[0] == "closing" and case[1] in SHARED)]
 
 
@@ -71,7 +84,7 @@ def test_every_defect_has_a_scenario_made_for_it():
 @pytest.mark.statistical
 @pytest.mark.parametrize(("strategy", "scenario", "defect"), EVERY, ids=["-".join(case) for case in EVERY])
 def test_real_code_stands_and_planted_defects_fall(strategy, scenario, defect):
-    trials = MORE_TRIALS.get((strategy, scenario), FEW_TRIALS)
+    trials = MORE_TRIALS.get((strategy, scenario), FEWER_TRIALS.get(scenario, FEW_TRIALS))
     row = audit.audit(strategy, scenario, defect, trials=min(samples(trials), MOST_TRIALS), seed=0)
     assert row["refuted"] is (defect != REAL), row
 
@@ -104,7 +117,17 @@ def test_real_code_stands_and_planted_defects_fall(strategy, scenario, defect):
         ("closing", "keys that begin alike", REAL, 1_000),
         ("closing", "keys that begin alike", "noise by prefix", 1_000),
         ("closing", "long list", REAL, 1_000),
+        ("closing", "long list", "list not scaled", 1_000),
         ("closing", "long list, all public", REAL, 1_000),
+        ("closing", "repeats of one key", REAL, 1_000),
+        ("closing", "repeats of one key", "repeats at the price of one", 1_000),
+        ("closing", "lists shared with others", REAL, 1_000),
+        ("closing", "lists shared with others", "dropped too early", 1_000),
+        ("closing", "a key without a rank", REAL, 500),
+        ("closing", "a key without a rank", "only behind the stream's gate", 500),
+        ("closing", "many keys at the end", REAL, 1_000),
+        ("closing", "many keys at the end", "no gate at the end", 1_000),
+        ("closing", "many keys at the end", "gate before the cut", 1_000),
     ],
 )
 def test_the_pipeline_stands_and_falls_like_the_mechanism(strategy, scenario, defect, trials):
@@ -163,3 +186,13 @@ def test_the_pipeline_publishes_what_the_mechanism_would(strategy):
         rows = [run(scenario, strategy, present=present, trials=3, seed=0).estimates for run in (play, play_pipeline)]
         assert np.abs(rows[0] - rows[1]).max() < L / 2, "a record more or less"
         assert (rows[0].max() > L / 2) == present
+
+
+@pytest.mark.parametrize("run", [play, play_pipeline])
+def test_a_key_that_fails_has_no_part_in_a_calibration(run):
+    """199 rows and a failed key: nothing is calibrated. The planted defect calibrates exactly where the user is."""
+    for defect in (REAL, "calibrated by failures"):
+        for present in (True, False):
+            seen = run(SCENARIOS["one row too few"], "closing", present=present, trials=3, seed=0, defect=defect)
+            assert (seen.published.sum(axis=(1, 2)) == 199).all()
+            assert (seen.calibrated == (present and defect != REAL)).all()

@@ -1,16 +1,20 @@
 """Strategies `adaptive` and `closing` under kill -9: what bound did depends on what release published, and still no byte changes.
 
-The hard part is the way back: a bound that comes back must see what its predecessor saw, not what has been published since.
+The hard part is the way back: a bound that comes back must see what its predecessor saw, not what has been published since. And a
+release that comes back between the two commits of a last trigger must make the same rows again.
 """
 
+import json
+from collections.abc import Iterable
 from pathlib import Path
 from random import Random
 
 import pytest
 
+from susurrus.topics.histogram import decode_row
 from tests.broker import Broker
 from tests.chaos.conftest import Once, published_in_peace
-from tests.chaos.test_windows import CALENDAR, archive_of, events, wait_for_all
+from tests.chaos.test_windows import CALENDAR, TRIGGERS, archive_of, events, wait_for_all
 from tests.pipeline import CRASHING, SEEDS, Pipeline, Public, merged
 
 pytestmark = pytest.mark.chaos
@@ -32,6 +36,20 @@ STRATEGIES = {
 def raw_events(kafka: Broker, once: Once) -> str:
     """Late and early records of overlapping windows."""
     return once("events", lambda: archive_of(kafka, events(FEW)))
+
+
+def even_events() -> Iterable[tuple[int, bytes, int]]:
+    """As many users of each key, so that some hundred keys are published at each last trigger."""
+    dice = Random(5)
+    for partition, value, stamp in events(45_000):
+        changed = {"url": f"/{dice.randrange(400)}", "host": f"h{dice.randrange(20_000)}"}
+        yield partition, json.dumps(json.loads(value) | changed).encode(), stamp
+
+
+@pytest.fixture(scope="module")
+def raw_even_events(kafka: Broker, once: Once) -> str:
+    """Enough rows for a calibration."""
+    return once("even-events", lambda: archive_of(kafka, even_events()))
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +85,32 @@ def test_a_worker_killed_between_every_two_steps_changes_no_byte(
         pipeline.start()
         wait_for_all(pipeline)
         assert pipeline.public() == quiet
+
+
+@pytest.mark.parametrize("kind", ["evidence", "calibrated"])
+def test_a_worker_killed_in_either_commit_of_a_last_trigger_changes_no_byte(
+    kafka: Broker,
+    raw_even_events: str,
+    once: Once,
+    tmp_path: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    kind: str,
+) -> None:
+    quiet = in_peace(kafka, once, raw_even_events, "closing", tmp_path_factory)
+    last = [
+        row.values["hosts"]
+        for partition in quiet["histogram"].values()
+        for row in (decode_row(value) for _, value, _ in partition)
+        if row.trigger == TRIGGERS
+    ]
+    assert all(row.direct is not None for row in last)
+    with Pipeline(kafka, tmp_path, raw_even_events, merged(STRATEGIES["closing"], CRASHING)) as pipeline:
+        pipeline.crash_everywhere(f"release.{kind}", 1)
+        pipeline.start()
+        wait_for_all(pipeline)
+        assert pipeline.public() == quiet
+    # The comparison sees a calibration: there are enough rows, and their errors are not the stream's.
+    assert any(row.direct is not None and row.std_error < 0.9 * row.direct.std_error for row in last)
 
 
 @pytest.mark.campaign

@@ -43,7 +43,7 @@ def test_workers_that_were_down_across_triggers_publish_what_they_would_have(kaf
         "start": {"from": "earliest", "first_window": format_instant(first_window)},
         "clock": {"kind": "broker", "until": None, "grace": "2s", "idle_grace": "3s"},
         "window": {"length": f"{length}ms", "trigger_every": f"{every}ms"},
-        "privacy": {"epsilon": 50.0, "delta": 1e-3},
+        "privacy": {"epsilon": 50.0, "delta": 1e-3, "strategy": "toeplitz"},
     }
     stop = threading.Event()
 

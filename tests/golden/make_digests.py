@@ -13,7 +13,7 @@ from susurrus.agents.config.settings import Settings
 from susurrus.agents.pipelines import pipeline_of, settings_from
 
 INPUT = {"topic": "requests", "user": "host", "key": ["url"]}
-PROMISE = {"epsilon": 6.0, "delta": 1e-9}
+PROMISE = {"epsilon": 6.0, "delta": 1e-9, "strategy": "toeplitz"}
 COLUMNS = [
     {"name": "visits", "kind": "count"},
     {"name": "people", "kind": "users"},

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from susurrus.topics import bounded, by_user, changelog, published_keys, tick
+from susurrus.topics import bounded, by_user, changelog, evidence, published_keys, tick
 from susurrus.topics.packing import MalformedRecord, blobs_size
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
@@ -221,6 +221,82 @@ def test_pieces_of_published_keys_are_of_about_the_size_asked_for(block, max_byt
     assert max(len(published_keys.encode(p)) for p in published_keys.split(block, max_bytes)) <= max_bytes + 250
 
 
+@st.composite
+def evidence_blocks(draw, min_rows=0):
+    n, columns = draw(st.integers(min_rows, 12)), draw(st.integers(1, 4))
+    rows = st.lists(INT64, min_size=n, max_size=n)
+    return evidence.EvidenceBlock(
+        partition=draw(st.integers(0, 99)),
+        interval=draw(INT64),
+        window=draw(INT64),
+        last=draw(st.booleans()),
+        total=n + draw(st.integers(0, 9)),
+        config_digest=draw(st.binary(min_size=32, max_size=32)),
+        epoch=draw(st.binary(min_size=16, max_size=16)),
+        evidence=int64([draw(rows) for _ in range(columns)]).reshape(columns, n).T,
+    )
+
+
+@given(evidence_blocks())
+def test_a_block_of_evidence_survives(block):
+    assert same(evidence.decode(evidence.encode(block)), block)
+
+
+@given(evidence_blocks(min_rows=1), st.integers(180, 400))
+def test_split_of_evidence_keeps_every_row_below_the_limit_and_only_the_last_piece_ends_it(block, max_bytes):
+    pieces = list(evidence.split(dataclasses.replace(block, last=True), max_bytes))
+    assert np.concatenate([piece.evidence for piece in pieces]).tolist() == block.evidence.tolist()
+    assert [piece.last for piece in pieces] == [False] * (len(pieces) - 1) + [True]
+    assert {piece.total for piece in pieces} == {block.total}
+    assert all(len(evidence.encode(piece)) <= max_bytes for piece in pieces if len(piece) > 1)
+
+
+def test_evidence_without_rows_is_one_record():
+    [piece] = evidence.split(example_evidence(np.empty((0, 0), np.int64)), 100)
+    assert piece.last
+    assert len(evidence.decode(evidence.encode(piece))) == 0
+
+
+def test_the_bytes_of_evidence_are_pinned():
+    data = evidence.encode(example_evidence(int64([[118, 3 << 20, 0, 7], [131, 2 << 20, -1, 7]])))
+    assert data.hex() == (
+        "0401"
+        "0200000000000000" "0500000000000000" "005c260500000000" "0100000000000000" "0200000000000000"
+        "0200000000000000" "0400000000000000"
+        + bytes(range(32)).hex() + bytes(range(16)).hex()
+        + "7600000000000000" "01" "000d" "0000200000000000" "04" "0000100000000000"
+        "ffffffffffffffff" "01" "0100" "0700000000000000" "00"
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("changes", [{"partition": -1}, {"total": 1}, {"epoch": b""}, {"config_digest": bytes(31)}])
+def test_evidence_that_cannot_be_is_not_written(changes):
+    block = example_evidence(int64([[1], [2]]))
+    with pytest.raises(ValueError, match=r"must be|do not make|is less than"):
+        evidence.encode(dataclasses.replace(block, **changes))
+
+
+def test_alike_rows_beyond_what_a_record_may_have_are_split():
+    block = example_evidence(np.zeros(((1 << 20) + 1, 4), np.int64))
+    assert [len(evidence.decode(evidence.encode(piece))) for piece in evidence.split(block, 900_000)] == [
+        1 << 19,
+        (1 << 19) + 1,
+    ]
+
+
+def example_evidence(rows):
+    return evidence.EvidenceBlock(
+        partition=2,
+        interval=5,
+        window=86_400_000,
+        last=True,
+        total=len(rows),
+        config_digest=bytes(range(32)),
+        epoch=bytes(range(16)),
+        evidence=rows,
+    )
+
+
 def test_split_says_when_a_single_row_is_too_long():
     block = example_by_user()
     with pytest.raises(ValueError, match=r"max\.message\.bytes"):
@@ -279,6 +355,7 @@ DECODERS = {
     "tick": (tick.encode(EXAMPLE_TICK), tick.decode),
     "published-keys": (published_keys.encode(example_published()), published_keys.decode),
     "published-keys with units": (published_keys.encode(example_units()), published_keys.decode),
+    "evidence": (evidence.encode(example_evidence(int64([[118, 5], [131, 6]]))), evidence.decode),
     "changelog": (changelog.encode(EXAMPLE_COMMIT)[0], lambda data: changelog.decode([data])),
 }
 

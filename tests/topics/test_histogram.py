@@ -102,12 +102,30 @@ def test_the_bytes_of_a_row_are_pinned():
     ]
 
 
+def test_the_bytes_of_a_direct_pair_are_pinned_and_read_back():
+    pair = (np.array([131, 7]), np.array([21.5, 21.5]))
+    visits = ColumnRows(name="visits", estimate=np.array([118, 9]), std_error=np.array([9.25, 8.0]), direct=pair)
+    _, values = encode_rows(RELEASE, [b'"/a"', b'"/b"'], [visits])
+    assert (
+        b'"values":{"visits":{"estimate":118,"std_error":9.25,"direct":{"estimate":131,"std_error":21.5}}},"strategy"'
+        in values[0]
+    )
+    rows = [decode_row(value).values["visits"] for value in values]
+    assert [(row.estimate, row.std_error, row.direct.estimate, row.direct.std_error) for row in rows] == [
+        (118, 9.25, 131, 21.5),
+        (9, 8.0, 7, 21.5),
+    ]
+    assert decode_row(ROW).values["visits"].direct is None
+
+
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_what_is_not_finite_is_never_published(bad):
     for column in (
         ColumnRows(name="x", estimate=np.array([bad]), std_error=1.0),
         ColumnRows(name="x", estimate=np.array([1]), std_error=bad),
         ColumnRows(name="x", estimate=np.array([1]), std_error=np.array([bad])),
+        ColumnRows(name="x", estimate=np.array([1]), std_error=1.0, direct=(np.array([bad]), 1.0)),
+        ColumnRows(name="x", estimate=np.array([1]), std_error=1.0, direct=(np.array([1]), np.array([bad]))),
     ):
         with pytest.raises(ValueError, match="finite"):
             encode_rows(RELEASE, [b"1"], [column])

@@ -70,6 +70,18 @@ def test_wrong_names_are_malformed_even_for_tombstones(key):
         ledger.decode(key, None)
 
 
+def test_what_differs_is_named_with_what_the_pipeline_has():
+    theirs = ledger.Config(
+        digest="00", fields={"a": 1, "privacy.strategy": "toeplitz", "bounds": {"c": 1}, ledger.FINGERPRINT: "x"}
+    )
+    ours = {"a": 1, "privacy.strategy": "closing", "bounds": {"c": 2}, "privacy.closing": {"lag": 1}}
+    assert ledger.changed_fields(theirs, ours) == [
+        "bounds",
+        "privacy.closing",
+        'privacy.strategy (the pipeline has "toeplitz")',
+    ]
+
+
 CHARGE = charges.Charge(
     raw_topic="web",
     window=0,

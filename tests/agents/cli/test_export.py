@@ -4,12 +4,15 @@ import csv
 import json
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from susurrus.agents.cli.export import export, records
 from susurrus.mechanisms.errors import SusurrusError
+from susurrus.topics.histogram import Measured, MeasuredColumn
 from tests.agents.cli.test_tables import snapshot
 
 FOUND = snapshot({b'"/a,b\\n\\"c\\""': 12, b'"\xc3\xbc"': 3}, std_error=2.5)
@@ -29,6 +32,21 @@ def test_records_carry_key_fields_and_errors() -> None:
         "strategy": "toeplitz",
         "epoch": "ab" * 16,
     }
+
+
+def test_a_direct_pair_follows_the_estimate_in_every_format(tmp_path: Path) -> None:
+    pair = MeasuredColumn(estimate=12, std_error=2.5, direct=Measured(estimate=15, std_error=8.0))
+    rows = [msgspec.structs.replace(row, values={"visits": pair}) for row in FOUND.rows]
+    found = replace(FOUND, rows=rows)
+    columns = {"visits": 12, "visits_std_error": 2.5, "visits_direct": 15, "visits_direct_std_error": 8.0}
+    record = records(found, ("url",))[0]
+    assert list(record.items())[6:10] == list(columns.items())
+    export(found, "jsonl", tmp_path / "h.jsonl", ("url",))
+    line = json.loads((tmp_path / "h.jsonl").read_text(encoding="utf-8").splitlines()[0])
+    assert {name: line[name] for name in columns} == columns
+    export(found, "csv", tmp_path / "h.csv", ("url",))
+    with (tmp_path / "h.csv").open(encoding="utf-8", newline="") as file:
+        assert next(csv.DictReader(file))["visits_direct"] == "15"
 
 
 def test_composite_keys_become_a_column_each() -> None:

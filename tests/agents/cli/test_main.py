@@ -163,10 +163,11 @@ class TestConfig:
             assert f"± {1.96 * values['std_first']:.3g} on" in text
             assert f"to {described['selection']['threshold_last']:.0f} at the last" in text
         if strategy == "closing":
-            users = described["closing"]["threshold"]
-            assert (
-                f"keys still missing appear from about {users:,.0f} users on, if each has two such keys at most" in text
-            )
+            closing = described["closing"]
+            said = re.search(r"keys still missing appear from about (\d+) users on, if they come steadily", text)
+            assert said is not None
+            # Each user adds 1 to the lists' statistic, and less than 1 to the filter's.
+            assert closing["threshold"] / (1 + closing["filter_weight"]) < int(said[1]) < closing["threshold"]
         else:
             assert "keys still missing" not in text
         if strategy in ("weighted", "adaptive", "closing"):
@@ -175,6 +176,18 @@ class TestConfig:
         text = printed("config", "check", str(config), **declared)
         assert "± " in text
         assert "appear from about" not in text
+
+    def test_check_says_which_strategy_runs_and_why(self, config: Path) -> None:
+        text = printed("config", "check", str(config))
+        assert "strategy closing, the default: windows have 4 triggers, and a column counts users" in text
+        assert "consider toeplitz, to read a few popular keys: standard error" in text
+        assert text.count("consider ") == 2
+        text = printed("config", "check", str(config), SUSURRUS__BOUNDS__MAX_RECORDS_PER_KEY="2")
+        assert "strategy toeplitz, the default: no column counts users" in text
+        assert "consider" not in text
+        text = printed("config", "check", str(config), SUSURRUS__PRIVACY__STRATEGY="closing")
+        assert "strategy closing, as configured" in text
+        assert "consider" not in text
 
     def test_check_goes_on_without_the_passwords_and_says_so(self, config: Path) -> None:
         tls = '"security.protocol" = "SSL"\n"ssl.ca.location" = "/nowhere/ca.pem"\n"ssl.key.password" = { file = "/nowhere/p" }\n'

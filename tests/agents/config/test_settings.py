@@ -16,11 +16,12 @@ from susurrus.agents.config import kafka_properties, secrets
 from susurrus.agents.config.sections import KafkaSettings
 from susurrus.agents.config.settings import DIGEST_VERSION, Settings
 from susurrus.agents.local.settings import LocalSettings
-from susurrus.agents.pipelines import KINDS, load_settings, settings_from
+from susurrus.agents.pipelines import KINDS, load_settings, pipeline_of, settings_from
 from susurrus.agents.types.durations import format_duration, parse_duration, parse_instant
 from susurrus.agents.types.section import Section
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.mechanisms.histogram import adaptive, closing
+from susurrus.mechanisms.histogram.registry import build_strategy
 from susurrus.topics.payloads import JsonReader
 from susurrus.topics.raw import RawDecoder
 
@@ -347,9 +348,10 @@ class TestDigest:
         {"keys": {"minimum_users": 5}},
         {"privacy": {"epsilon": 5.0}},
         {"privacy": {"delta": 1e-8}},
+        {"privacy": {"strategy": "toeplitz"}},
         {"privacy": {"strategy": "weighted"}},
         {"privacy": {"strategy": "adaptive"}},
-        {"privacy": {"strategy": "closing"}},
+        {"privacy": {"closing": {"lag": 3, "unknown_share": 0.2, "keys": 12}}},  # of the default
         {"privacy": {"gaussian_delta_fraction": 0.6}},
         {"topics": {"by_user_partitions": 4}},
         {"topics": {"bounded_partitions": 4}},
@@ -363,7 +365,6 @@ class TestDigest:
         {"privacy": {"secret_file": "elsewhere"}},
         {"privacy": {"weighted": {"gamma": 0.5}}},
         {"privacy": {"adaptive": {"lag": 3}}},  # where the strategy is another one
-        {"privacy": {"closing": {"lag": 3, "unknown_share": 0.2, "keys": 4}}},
         {"budget": {"epsilon": 50, "delta": 1e-6}},
         {"topics": {"replication_factor": 1, "min_insync_replicas": 1, "retention": "1d"}},
         {"worker": {"data_directory": "elsewhere", "web_port": 6066}},
@@ -393,7 +394,9 @@ class TestDigest:
             {"prior": [2.0, 1.0]},
             {"unknown_share": 0.2},
             {"public_share": 0.2},
-            {"keys": 8},
+            {"discovery_share": 0.3},
+            {"filter_weight": 0.5},
+            {"keys": 12},
         ],
     )
     def test_what_shapes_the_closing_strategy_changes_the_digest(self, field: dict[str, Any]) -> None:
@@ -414,7 +417,7 @@ class TestDigest:
         self, strategy: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         before = changed(privacy={"strategy": strategy}).config_digest()
-        monkeypatch.setattr(adaptive, "DECAY", 0.8)
+        monkeypatch.setattr({"adaptive": adaptive, "closing": closing}[strategy], "DECAY", 0.8)
         assert changed(privacy={"strategy": strategy}).config_digest() != before
 
     def test_what_no_parameter_changes_is_in_the_digest_of_the_plan(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -433,7 +436,8 @@ class TestDigest:
 
     def test_it_is_pinned(self) -> None:
         # A new default or field changes what runs under an existing epoch: raise DIGEST_VERSION on purpose.
-        assert changed().config_digest().hex() == "eb270e2e291a10a7009fbedf291ae07eda7cee90d261bc0d329a91acaaae1214"
+        toeplitz = changed(privacy={"strategy": "toeplitz"})
+        assert toeplitz.config_digest().hex() == "eb270e2e291a10a7009fbedf291ae07eda7cee90d261bc0d329a91acaaae1214"
         assert json.loads(changed().published_json())["version"] == DIGEST_VERSION == 1
 
     def test_where_the_declared_list_is_kept_does_not_matter(self, tmp_path: Path) -> None:
@@ -477,17 +481,28 @@ class TestPlan:
         assert own["adaptive"].prior is None
 
     def test_closing_divides_the_budget_by_its_own_shares(self) -> None:
-        shares = {"unknown_share": 0.2, "public_share": 0.15, "keys": 6}
-        plan = changed(privacy={"strategy": "closing", "selection_share": 0.7, "closing": shares}).plan()
-        assert plan.selection_share == 0.7
-        own = plan.parameters
-        assert (own.unknown_share, own.public_share, own.keys) == (0.2, 0.15, 6)
+        shares = {"discovery_share": 0.3, "unknown_share": 0.2, "public_share": 0.15, "keys": 12}
+        own = changed(privacy={"strategy": "closing", "closing": shares}).plan().parameters
+        assert (own.discovery_share, own.unknown_share, own.public_share, own.keys) == (0.3, 0.2, 0.15, 12)
+
+    @pytest.mark.parametrize("named", [{}, {"strategy": "closing"}])
+    def test_closing_refuses_the_share_of_the_others(self, named: dict[str, str]) -> None:
+        with pytest.raises(
+            ConfigurationError, match=r"privacy\.selection_share = 0\.7: .*use privacy\.closing\.discovery_share"
+        ):
+            changed(privacy={**named, "selection_share": 0.7})
+        assert changed(privacy={"strategy": "weighted", "selection_share": 0.7}).plan().selection_share == 0.7
+
+    def test_who_named_no_strategy_learns_that_there_are_others(self) -> None:
+        with pytest.raises(ConfigurationError, match=r"or name another privacy\.strategy"):
+            changed(privacy={"selection_share": 0.7})
 
     def test_closing_has_these_defaults(self) -> None:
         plan = changed(privacy={"strategy": "closing"}).plan()
         own = plan.parameters
-        assert (own.lag, own.ranked_keys, own.gamma, own.prior, plan.selection_share) == (1, 8, 0.65, None, 0.5)
-        assert (own.unknown_share, own.public_share, own.keys) == (0.3, 0.1, 16)
+        assert (own.lag, own.ranked_keys, own.gamma, own.prior, plan.selection_share) == (1, 10, 0.65, None, 0.5)
+        assert (own.discovery_share, own.unknown_share, own.public_share) == (0.4, 0.13, 0.05)
+        assert (own.keys, own.filter_weight) == (16, None)
 
     @pytest.mark.parametrize(
         ("field", "value"),
@@ -515,6 +530,68 @@ class TestPlan:
         assert (plan.strategy, plan.triggers, plan.epsilon, plan.delta) == ("toeplitz", 96, 6.0, 1e-9)
         assert (plan.max_records, plan.max_records_per_key, plan.minimum_users) == (24, 2, 3)
         assert [(column.name, column.kind, column.bound) for column in plan.columns] == [("count", "count", 1)]
+
+
+class TestStrategy:
+    """Which strategy runs where none is named. tests/mechanisms/histogram/test_registry.py has the rule itself."""
+
+    MEAN = ({"name": "size", "kind": "mean", "field": "bytes", "bound": 100.0},)
+
+    @pytest.mark.parametrize(
+        ("sections", "strategy"),
+        [
+            ({}, "closing"),
+            ({"window": {"trigger_every": "12h"}}, "closing"),
+            ({"window": {"trigger_every": "1d"}}, "toeplitz"),
+            ({"window": {"trigger_every": "1d", "allowed_lateness": "1h"}}, "closing"),  # a late trigger is one
+            ({"bounds": {"max_records_per_key": 2}}, "toeplitz"),
+            ({"bounds": {"max_records_per_key": 2}, "columns": ({"name": "u", "kind": "users"},)}, "closing"),
+            ({"columns": MEAN}, "closing"),  # the count that it needs counts users
+            ({"columns": MEAN, "bounds": {"max_records_per_key": 2}}, "toeplitz"),
+            ({"columns": ({"name": "b", "kind": "sum", "field": "bytes", "bound": 100.0},)}, "toeplitz"),
+            ({"keys": {"discover": False, "declared": ["a"]}}, "toeplitz"),
+            ({"bounds": {"max_keys_per_user": 4}}, "toeplitz"),
+        ],
+        ids=str,
+    )
+    def test_the_default_follows_from_public_constants(self, sections: dict[str, Any], strategy: str) -> None:
+        settings = changed(**sections)
+        assert settings.strategy.name == settings.plan().strategy == strategy
+        assert type(settings.plan().parameters) is settings.strategy.Parameters
+        assert build_strategy(settings.plan()).guarantee.epsilon == 6.0
+        assert ("published-keys" in {spec.name for spec in settings.topic_specs}) == (strategy == "closing")
+
+    @pytest.mark.parametrize("sections", [{}, {"bounds": {"max_keys_per_user": 4}}], ids=["closing", "toeplitz"])
+    def test_writing_the_default_down_changes_no_digest(self, sections: dict[str, Any]) -> None:
+        left_out = changed(**sections)
+        name = left_out.strategy.name
+        written = changed(**sections, privacy={"strategy": name})
+        assert written.published_fields() == left_out.published_fields()
+        assert left_out.published_fields()["privacy.strategy"] == name
+        assert written.config_digest() == left_out.config_digest()
+        assert pipeline_of(written).digest() == pipeline_of(left_out).digest()
+
+    def test_the_section_of_the_default_is_its_parameters(self) -> None:
+        assert changed(privacy={"closing": {"lag": 3}}).plan().parameters.lag == 3
+        assert changed(privacy={"closing": {"lag": 3}}).config_digest() != changed().config_digest()
+
+    def test_what_the_file_says_is_not_taken_for_what_runs(self) -> None:
+        for settings in (changed(), changed(privacy={"strategy": "weighted"})):
+            assert not hasattr(settings.privacy, "strategy")
+        assert changed().choice.reason is not None
+        assert changed(privacy={"strategy": "closing"}).choice.reason is None
+
+    def test_only_the_name_of_the_documentation_is_read(self) -> None:
+        with pytest.raises(ConfigurationError, match=r"privacy\.named: unknown field"):
+            changed(privacy={"named": "weighted"})
+        with pytest.raises(ConfigurationError, match=r'privacy\.strategy = "laplace": use '):
+            changed(privacy={"strategy": "laplace"})
+
+    def test_a_calendar_that_does_not_fit_is_told_once_and_alone(self) -> None:
+        with pytest.raises(ConfigurationError) as caught:
+            changed(window={"trigger_every": "7h"}, privacy={"selection_share": 0.7})
+        assert len(str(caught.value).splitlines()) == 1
+        assert "window.trigger_every" in str(caught.value)
 
 
 class TestSecrets:

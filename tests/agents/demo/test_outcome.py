@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from susurrus.agents.demo.histogram import HistogramDemo, compare, picture
+from susurrus.agents.demo.histogram import HistogramDemo, compare, kept_counts, picture
 from susurrus.agents.demo.machinery import configured
 from susurrus.agents.demo.weblog import WebLog
+from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.kafka.embedded import PARTITIONS
 from tests.agents.cli.test_tables import snapshot
 
@@ -23,10 +24,17 @@ def test_the_log_is_what_its_note_says() -> None:
     assert len(LOG.true_counts()) == 2_088
 
 
-def test_the_cap_keeps_each_hosts_first_urls() -> None:
-    capped = LOG.true_counts(32)
-    assert capped.total() == sum(min(32, len(urls)) for urls in LOG.urls_of_host.values())
-    assert all(capped[url] <= count for url, count in LOG.true_counts().items())
+def test_what_counts_is_what_the_pipeline_keeps(tmp_path: Path) -> None:
+    demo = HistogramDemo(epsilon=6.0, rows=15)
+    true = LOG.true_counts()
+    by_default = kept_counts(LOG, HistogramSettings.of(configured(demo, tmp_path, "x:1")))
+    demo.sections = demo.sections.replace("[privacy]", '[privacy]\nstrategy = "toeplitz"')
+    (tmp_path / "capped").mkdir()
+    capped = kept_counts(LOG, HistogramSettings.of(configured(demo, tmp_path / "capped", "x:1")))
+    # A plain cap keeps each host's first urls. Records of later triggers cost less where they are charged by trigger.
+    assert capped == Counter(url for urls in LOG.urls_of_host.values() for url in urls[:32])
+    assert capped.total() < by_default.total() < true.total()
+    assert all(by_default[url] <= count for url, count in true.items())
 
 
 def test_every_partition_is_sorted_by_time_holds_whole_hosts_and_fits_the_embedded_broker() -> None:

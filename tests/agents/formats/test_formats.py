@@ -270,7 +270,7 @@ def test_a_missing_package_is_a_configuration_error(monkeypatch, format):
     data = {
         "pipeline": {"name": "p"},
         "input": {"topic": "t", "user": "u", "key": ["k"], "format": format, **source},
-        "privacy": {"epsilon": 1.0, "delta": 1e-9},
+        "privacy": {"epsilon": 1.0, "delta": 1e-9, "strategy": "toeplitz"},
     }
     with pytest.raises(ConfigurationError, match=rf"{format}.*install susurrus\[registry\]"):
         pipeline_of(settings_from(data, environ={})).services()

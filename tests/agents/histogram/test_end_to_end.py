@@ -44,9 +44,9 @@ CASES: dict[str, dict[str, Any]] = {
         "keys": {"declared": ["/ksc.html", "/no-such-page"]},
         "bounds": {"max_records_per_user": 20, "max_records_per_key": 2},
     },
-    "closing": {"privacy": {"strategy": "closing"}, "bounds": {"max_records_per_user": 20}},
+    "by default": {"privacy": {"strategy": None}, "bounds": {"max_records_per_user": 20}},
     "closing, lag, declared, columns": {
-        "privacy": {"strategy": "closing", "closing": {"lag": 3, "ranked_keys": 4, "keys": 3}},
+        "privacy": {"strategy": "closing", "closing": {"lag": 3, "ranked_keys": 3, "keys": 4}},
         "keys": {"declared": ["/ksc.html", "/no-such-page"]},
         "bounds": {"max_records_per_user": 20, "max_records_per_key": 2},
         "columns": [

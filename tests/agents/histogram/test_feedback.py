@@ -12,6 +12,7 @@ from susurrus.agents.histogram.feedback import PublishedKeys, PublishedKeysReade
 from susurrus.agents.runtime.stage import NotYet
 from susurrus.mechanisms.calendar import Calendar
 from susurrus.mechanisms.errors import Refusal
+from susurrus.topics import evidence
 from susurrus.topics import published_keys as codec
 
 HOUR = 3_600_000
@@ -248,6 +249,137 @@ def test_a_lost_record_is_noticed_though_its_keys_are_told_again_with_their_unit
                 )
     with pytest.raises(Refusal, match="lacks keys"):
         index.known(FIRST, KNOWN - 1, [b"1"])
+
+
+# ---- evidence: the rows of a window's last trigger ----------------------------------------------------------------------
+
+LAST = CALENDAR.last_interval(0)
+"""Of the first window."""
+MINE, OTHERS = [[1, 2], [3, 4], [5, 6]], [[7, 8]]
+
+
+def told(
+    partition: int,
+    rows: list[list[int]],
+    *,
+    interval: int = LAST,
+    total: int | None = None,
+    last: bool = True,
+    **of: Any,
+) -> bytes:
+    block = evidence.EvidenceBlock(
+        partition=partition,
+        interval=interval,
+        window=FIRST,
+        last=last,
+        total=len(rows) if total is None else total,
+        config_digest=of.get("digest", DIGEST),
+        epoch=of.get("epoch", EPOCH),
+        evidence=np.array(rows, np.int64).reshape(len(rows), 2 if rows else 0),
+    )
+    return evidence.encode(block)
+
+
+def pooled(index: PublishedKeys, asking: int = 0) -> dict[int, list[list[int]]] | None:
+    found = index.pooled(FIRST, LAST, asking)
+    return None if found is None else {number: rows.tolist() for number, rows in found.items()}
+
+
+def closed_before(interval: int = LAST) -> PublishedKeys:
+    """All partitions have closed all intervals before that one; a record each."""
+    index = index_of()
+    for at in range(interval):
+        for partition in range(PARTITIONS):
+            index.take(record(partition, at, {}, {}), PARTITIONS * at + partition)
+    return index
+
+
+def test_evidence_is_pooled_when_every_partition_has_told_its_own() -> None:
+    index = closed_before()
+    assert pooled(index) is None
+    assert index.untold(FIRST) == [0, 1]
+    index.take(told(1, OTHERS), 100)
+    assert pooled(index) is None
+    assert index.untold(FIRST) == [0]
+    index.take(told(0, MINE), 101)
+    assert pooled(index) == {0: MINE, 1: OTHERS}
+    assert index.untold(FIRST) == []
+    assert index.pooled(SECOND, LAST, 0) is None
+
+
+def test_evidence_in_pieces_is_told_with_the_last_one() -> None:
+    index = closed_before()
+    index.take(told(1, []), 100)
+    index.take(told(0, MINE[:2], total=3, last=False), 101)
+    assert pooled(index) is None
+    index.take(told(0, MINE[2:], total=3), 102)
+    found = pooled(index)
+    assert found is not None
+    assert (found[0], len(found[1])) == (MINE, 0)
+
+
+def test_what_a_partition_has_told_in_full_counts_and_a_repetition_does_not() -> None:
+    index = closed_before()
+    for offset, rows in enumerate((MINE, OTHERS, MINE)):
+        index.take(told(0, rows), 100 + offset)
+    index.take(told(1, OTHERS), 110)
+    assert pooled(index) == {0: MINE, 1: OTHERS}
+
+
+def test_a_piece_that_is_lost_is_refused() -> None:
+    index = closed_before()
+    index.take(told(1, OTHERS), 100)
+    index.take(told(0, MINE[2:], total=3), 101)
+    with pytest.raises(
+        Refusal,
+        match=r"topic=published-keys lacks rows of the last trigger of window=0, .*: restore the topic .* new-epoch`",
+    ):
+        pooled(index)
+
+
+def test_a_partition_that_has_closed_and_told_nothing_is_refused_and_does_not_wait_itself() -> None:
+    index = closed_before()
+    index.take(told(0, MINE), 100)
+    index.take(record(1, LAST, {}, {FIRST: 0}), 101)
+    with pytest.raises(Refusal, match="lacks rows"):
+        pooled(index, asking=0)
+    assert pooled(index, asking=1) is None  # of an owner that has been replaced
+
+
+def test_evidence_is_kept_until_every_partition_has_closed_the_interval() -> None:
+    index = closed_before()
+    for partition, rows in ((0, MINE), (1, OTHERS)):
+        index.take(told(partition, rows), 100 + partition)
+    for interval in range(LAST, 3 * LAST):
+        index.take(record(0, interval, {}, {}), 200 + interval)
+        assert pooled(index, asking=1) == {0: MINE, 1: OTHERS}
+        # Of a window still open, or the evidence.
+        oldest = interval - CALENDAR.triggers + 1
+        assert index.purge_before() == (PARTITIONS * oldest if oldest < LAST else 100)
+    index.take(record(1, LAST, {}, {}), 300)
+    assert index.purge_before() == 200 + 3 * LAST - CALENDAR.triggers
+    assert index._pooled.first_offset() is None
+    index.take(told(1, OTHERS), 301)  # a repetition behind the end
+    assert index._pooled.first_offset() is None
+
+
+def test_evidence_is_read_again_with_the_topic() -> None:
+    index = closed_before()
+    for _ in range(2):
+        assert pooled(index) is None
+        index.take(told(1, OTHERS), 100)
+        index.take(told(0, MINE), 101)
+        assert pooled(index) == {0: MINE, 1: OTHERS}
+        index.clear()
+    index.refuse("no")
+    with pytest.raises(Refusal, match="no"):
+        pooled(index)
+
+
+@pytest.mark.parametrize("value", [told(0, MINE, digest=bytes(32)), told(0, MINE, epoch=bytes(16)), told(0, MINE)[:-1]])
+def test_evidence_that_this_pipeline_did_not_write_is_refused(value: bytes) -> None:
+    with pytest.raises(Refusal, match=r"topic=published-keys offset=3"):
+        index_of().take(value, 3)
 
 
 @pytest.mark.parametrize(

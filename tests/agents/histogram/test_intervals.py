@@ -136,10 +136,10 @@ class Reader:
                 return number
             with_rows = self.intervals.next_with_rows(ready)
             interval = ready if with_rows is None else with_rows
-            blocks, drops = self.intervals.take(interval)
-            for start, end in drops:
+            blocks = self.intervals.blocks(interval)
+            assert self.intervals.blocks(interval) == blocks
+            for start, end in self.intervals.close(interval):
                 self.stored.rows = {key: row for key, row in self.stored.rows.items() if not start <= key < end}
-            self.intervals.close(interval)
             self.closed.append((interval, blocks))
             self.claim()
         return limit

@@ -21,6 +21,7 @@ from susurrus.agents.histogram.route import Route
 from susurrus.agents.runtime.services import Services
 from susurrus.agents.runtime.stage import NotYet
 from susurrus.mechanisms.errors import Refusal
+from susurrus.mechanisms.histogram.bounding import Bounding
 from susurrus.topics import bounded
 from susurrus.topics.packing import Kind, kind_of
 from tests.agents.released import settings
@@ -271,9 +272,10 @@ def test_when_a_new_partition_counts_does_not_change_when_one_user_goes(
         assert counted == {at: ours.calendar.interval_at(at) for at, *_ in logs[SOURCES]}
 
 
+@pytest.mark.parametrize("strategy", ["toeplitz", "closing"])
 @pytest.mark.parametrize("kind", ["broker", "producer", "replay"])
 def test_dropping_on_arrival_what_no_history_could_keep_changes_nothing(
-    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kind: str, strategy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One busy user must not fill the pipeline; route may drop early only what bound would drop anyway."""
     logs = raw_logs(5, kind)
@@ -289,12 +291,44 @@ def test_dropping_on_arrival_what_no_history_could_keep_changes_nothing(
         return left
 
     monkeypatch.setattr(Route, "_without_over_cap", counting)
-    early = increments(services(kind, "toeplitz"), logs, kind, 1, tmp_path / "early", monkeypatch)
+    early = increments(services(kind, strategy), logs, kind, 1, tmp_path / "early", monkeypatch)
     monkeypatch.setattr(Route, "_without_over_cap", lambda self, rows, *columns: rows)
-    late = increments(services(kind, "toeplitz"), logs, kind, 2, tmp_path / "late", monkeypatch)
+    late = increments(services(kind, strategy), logs, kind, 2, tmp_path / "late", monkeypatch)
     assert dropped > 100
     assert len(early) > 10
     assert early == late
+
+
+@pytest.mark.parametrize("per_key", [1, 2])
+def test_with_whole_lists_no_key_is_dropped_on_arrival(
+    per_key: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Keys beyond what values count stand on the list all the same. The caps of other strategies would drop them."""
+    logs, dice = raw_logs(5, "broker"), random.Random(6)
+    for log in logs:
+        log[:] = [
+            (arrived, stamp, who, {**payload, "key": f"{who}/{dice.randrange(9)}"})
+            for arrived, stamp, who, payload in log
+            for _ in range(6)
+        ]
+
+    def found(name: str, seed: int) -> dict[tuple[int, int, bytes], tuple[int, ...]]:
+        ours = services("broker", "closing", max_records_per_key=per_key)
+        return increments(ours, logs, "broker", seed, tmp_path / name, monkeypatch)
+
+    as_it_is = found("a", 1)
+    with monkeypatch.context() as patched:
+        patched.setattr(Route, "_without_over_cap", lambda self, rows, *columns: rows)
+        whole = found("b", 2)
+    assert as_it_is == whole
+    begin = Route.__init__
+
+    def eager(self: Route, *arguments: Any) -> None:
+        begin(self, *arguments)
+        self._limits = Bounding(max_records=4, max_records_per_key=per_key)
+
+    monkeypatch.setattr(Route, "__init__", eager)
+    assert found("c", 2) != whole
 
 
 @pytest.mark.parametrize("kind", ["broker", "producer", "replay"])

@@ -10,6 +10,8 @@ import pytest
 from susurrus.agents.histogram.route import Route
 from susurrus.agents.runtime.stage import NotYet
 from susurrus.agents.runtime.store import Store
+from susurrus.mechanisms.histogram import bounding
+from susurrus.mechanisms.histogram.bounding import Bounding
 from susurrus.topics import by_user
 from susurrus.topics.ledger import Sources, encode
 from susurrus.topics.packing import Kind, kind_of
@@ -36,15 +38,18 @@ def test_a_raw_partition_that_joined_later_begins_with_its_first_record(tmp_path
     store.close()
 
 
-@pytest.mark.parametrize("max_keys", [None, 1])
-def test_what_a_cap_on_keys_may_yet_admit_is_not_dropped_where_it_is_read(max_keys: int | None, tmp_path: Path) -> None:
-    """Three records of other keys do not use up C where the user's only key is taken: the fourth, of that key, still counts."""
+def routed(
+    directory: Path, keys: list[str], fetches: list[int], strategy: str = "toeplitz", **bounds: Any
+) -> list[str]:
+    """The keys of one user's records of one trigger that are left, in order. fetches: where each ends but the last."""
     services = services_of(
         settings(
             input={"topic": "raw", "user": "user", "key": ["key"], "null_key": "value"},
             start={"from": "earliest", "first_window": WINDOW},
             clock={"kind": "broker"},
-            bounds={"max_records_per_user": 3, "max_records_per_key": 3, "max_keys_per_user": max_keys},
+            columns=[{"name": "visits", "kind": "count"}, {"name": "people", "kind": "users"}],
+            privacy={"epsilon": 6.0, "delta": 1e-9, "strategy": strategy},
+            bounds={"max_records_per_user": 3, **bounds},
         )
     )
     records = [
@@ -55,14 +60,54 @@ def test_what_a_cap_on_keys_may_yet_admit_is_not_dropped_where_it_is_read(max_ke
             key=None,
             value=json.dumps({"user": "u", "key": key}).encode(),
         )
-        for n, key in enumerate(["b", "b", "b", "a"])
+        for n, key in enumerate(keys)
     ]
-    runner = Runner(Route, services, tmp_path, 0)
-    runner.feed(records, 4)
+    runner = Runner(Route, services, directory, 0)
+    for end in [*fetches, len(keys)]:
+        runner.feed(records, end)
     runner.commit(now=WINDOW)
     blocks = [
         by_user.decode(v) for _, _, _, v, _ in runner.to("by-user") if v is not None and kind_of(v) is not Kind.TICK
     ]
-    assert sum(map(len, blocks)) == (3 if max_keys is None else 4)
-    assert runner.stage.counters["capped"] == (1 if max_keys is None else 0)
+    left = [block.keys[code].decode().strip('"') for block in blocks for code in block.key.tolist()]
+    assert runner.stage.counters["capped"] == len(keys) - len(left)
     runner.close()
+    return left
+
+
+@pytest.mark.parametrize("max_keys", [None, 1])
+def test_what_a_cap_on_keys_may_yet_admit_is_not_dropped_where_it_is_read(max_keys: int | None, tmp_path: Path) -> None:
+    """Three records of other keys do not use up C where the user's only key is taken: the fourth, of that key, still counts."""
+    left = routed(tmp_path, ["b", "b", "b", "a"], [], max_records_per_key=3, max_keys_per_user=max_keys)
+    assert left == (["b"] * 3 if max_keys is None else ["b", "b", "b", "a"])
+
+
+@pytest.mark.parametrize("most", [1, 2])
+def test_with_whole_lists_repeats_alone_are_dropped_where_they_are_read(most: int, tmp_path: Path) -> None:
+    """Beyond m of one key, one trigger and one fetch; keys beyond C are on the list, whatever the ledger keeps of them."""
+    keys = ["a", "a", "a", "b", "c", "d", "e", "a", "e"]
+    left = ["a"] * most + ["b", "c", "d", "e"] + ["e"] * (most - 1)
+    closing: dict[str, Any] = {"strategy": "closing", "max_records_per_key": most}
+    assert routed(tmp_path / "one", keys, [], **closing) == left
+    # Another fetch knows nothing of this one.
+    assert routed(tmp_path / "two", keys * 2, [len(keys)], **closing) == left * 2
+    # A fetch that brings at most C records is left alone.
+    assert routed(tmp_path / "few", ["a"] * 3, [], **closing) == ["a"] * 3
+    # The other strategies drop whatever is beyond C.
+    assert routed(tmp_path / "three", keys, [], "weighted", max_records_per_key=most) == left[:3]
+
+
+def test_with_whole_lists_what_comes_behind_the_longest_list_is_dropped_where_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = ["a", "b", "a", "c", "d", "e", "a"]
+
+    def shorter(*arguments: Any) -> Any:
+        with monkeypatch.context() as patched:
+            patched.setattr(bounding, "MAX_LISTED_KEYS", 3)
+            return arriving(*arguments)
+
+    arriving = Bounding.arriving
+    monkeypatch.setattr(Bounding, "arriving", shorter)
+    left = routed(tmp_path, keys, [], "closing", max_records_per_key=2)
+    assert left == ["a", "b", "a", "c"]

@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from susurrus.agents.histogram.publication import input_digest
-from susurrus.agents.histogram.table import Gathered, Rows, gather
+from susurrus.agents.histogram.table import Gathered, Rows, gather, joined_evidence
 from susurrus.mechanisms.calendar import WindowStart
+from susurrus.mechanisms.histogram.strategy import PooledRows, Step
 from susurrus.topics.bounded import BoundedBlock
 
 COLUMNS = 2
@@ -89,6 +90,19 @@ def test_the_digest_is_not_fooled_by_bytes_that_move_between_keys_or_columns() -
     assert len(same) == 7
 
 
+def step_of(published: list[bool], numbers: Any, pooled: PooledRows | None = None) -> Step[Any]:
+    """With standard errors of half the estimates."""
+    return Step(
+        states=None,
+        changed=np.ones(len(published), np.bool_),
+        due=np.zeros(len(published), np.int32),
+        published=np.array(published, np.bool_),
+        estimates=numbers,
+        std_errors=numbers / 2,
+        pooled_rows=pooled,
+    )
+
+
 @given(st.lists(st.tuples(st.binary(min_size=1, max_size=4), st.booleans(), st.integers(-9, 9)), unique_by=lambda r: r[0]),
        st.integers(1, 5))  # fmt: skip
 def test_published_rows_come_out_in_key_order_whatever_the_chunks(rows: Any, size: int) -> None:
@@ -96,9 +110,51 @@ def test_published_rows_come_out_in_key_order_whatever_the_chunks(rows: Any, siz
     for at in range(0, len(rows), size):
         part = rows[at : at + size]
         numbers = np.array([[n] for _, _, n in part], np.int64)
-        collected.add([k for k, _, _ in part], np.array([p for _, p, _ in part], np.bool_), numbers, numbers / 2)
-    keys, estimates, errors = collected.sorted()
+        collected.add([k for k, _, _ in part], step_of([p for _, p, _ in part], numbers))
+    found = collected.sorted()
     wanted = sorted((key, number) for key, published, number in rows if published)
-    assert list(zip(keys, estimates[:, 0].tolist(), strict=True)) == wanted
-    assert errors[:, 0].tolist() == [number / 2 for _, number in wanted]
-    assert estimates.dtype == np.int64
+    assert list(zip(found.keys, found.estimates[:, 0].tolist(), strict=True)) == wanted
+    assert found.std_errors[:, 0].tolist() == [number / 2 for _, number in wanted]
+    assert found.estimates.dtype == np.int64
+    assert found.direct is None
+    assert collected.evidence.shape == (0, 0)
+
+
+class Halved:
+    """What a table asks of a strategy: each pooled row is half of itself plus the sum of all evidence."""
+
+    def calibrate(self, estimates: Any, std_errors: Any, evidence: Any, pooled: Any) -> Any:
+        assert evidence[:, 0].tolist() == estimates[:, 0].tolist()
+        return estimates // 2 + pooled.sum(), std_errors / 3
+
+
+POOLED_ROW = st.tuples(
+    st.binary(min_size=1, max_size=4), st.sampled_from(["hidden", "alone", "pooled"]), st.integers(-9, 9)
+)
+
+
+@given(st.lists(POOLED_ROW, unique_by=lambda row: row[0]), st.lists(st.integers(-9, 9), max_size=3), st.integers(1, 5))
+def test_pooled_rows_are_calibrated_with_all_evidence_and_the_direct_pair_stays_beside_them(
+    rows: Any, others: list[int], size: int
+) -> None:
+    collected = Rows(1)
+    for at in range(0, len(rows), size):
+        part = rows[at : at + size]
+        numbers = np.array([[n] for _, _, n in part], np.int64)
+        pooled = np.flatnonzero([fate == "pooled" for _, fate, _ in part])
+        step = step_of(
+            [fate != "hidden" for _, fate, _ in part], numbers, PooledRows(index=pooled, evidence=numbers[pooled])
+        )
+        collected.add([key for key, _, _ in part], step)
+    mine = [number for _, fate, number in rows if fate == "pooled"]
+    assert collected.evidence.reshape(-1).tolist() == mine
+    collected.calibrate(Halved(), joined_evidence([collected.evidence, np.array(others, np.int64).reshape(-1, 1)]))  # type: ignore[arg-type]
+    total = sum(mine) + sum(others)
+    found = collected.sorted()
+    shown = sorted(row for row in rows if row[1] != "hidden")
+    assert found.keys == [key for key, _, _ in shown]
+    assert found.direct is not None
+    assert found.direct[0][:, 0].tolist() == [number for _, _, number in shown]
+    assert found.direct[1][:, 0].tolist() == [number / 2 for _, _, number in shown]
+    assert found.estimates[:, 0].tolist() == [n // 2 + total if fate == "pooled" else n for _, fate, n in shown]
+    assert found.std_errors[:, 0].tolist() == [n / 2 / (3 if fate == "pooled" else 1) for _, fate, n in shown]

@@ -13,7 +13,10 @@ from susurrus.topics.charges import topic_name
 from tests.broker import Broker
 
 KINDS: dict[str, dict[str, Any]] = {
-    "histogram": {"input": {"user": "u", "key": ["k"]}, "privacy": {"epsilon": 1.0, "delta": 1e-9}},
+    "histogram": {
+        "input": {"user": "u", "key": ["k"]},
+        "privacy": {"epsilon": 1.0, "delta": 1e-9, "strategy": "toeplitz"},
+    },
     "stream": {"stream": {"bound": 100.0, "epsilon": 1.0}},
     "local": {"local": {"bound": 100.0, "epsilon": 1.0}},
 }
@@ -59,7 +62,7 @@ def test_what_is_missing_is_named_and_what_was_created_is_in_order(
 @pytest.mark.parametrize("strategy", ["adaptive", "closing"])
 def test_published_keys_have_a_topic_where_bound_is_told_about_them(kafka: Broker, strategy: str) -> None:
     settings = pipeline(kafka, "histogram", "raw")
-    telling = settings.model_copy(update={"privacy": settings.privacy.model_copy(update={"strategy": strategy})})
+    telling = settings.model_copy(update={"privacy": settings.privacy.model_copy(update={"named": strategy})})
     assert {spec.name for spec in telling.topic_specs} - {spec.name for spec in settings.topic_specs} == {
         "published-keys"
     }

@@ -37,7 +37,7 @@ def settings_for(servers: str, properties: Mapping[str, Any], **sections: Any) -
             "pipeline": {"name": "p", "prefix": "s"},
             "kafka": {"bootstrap_servers": servers, "properties": properties},
             "input": {"topic": "raw", "user": "u", "key": ["k"]},
-            "privacy": {"epsilon": 1.0, "delta": 1e-9},
+            "privacy": {"epsilon": 1.0, "delta": 1e-9, "strategy": "toeplitz"},
             "topics": {
                 "by_user_partitions": 2, "bounded_partitions": 2, "replication_factor": 1, "min_insync_replicas": 1
             },

@@ -112,7 +112,7 @@ def pipeline(servers: str, authority: Path, directory: Path, **properties: Any) 
                 },
             },
             "input": {"topic": "raw", "user": "u", "key": ["k"]},
-            "privacy": {"epsilon": 1.0, "delta": 1e-9},
+            "privacy": {"epsilon": 1.0, "delta": 1e-9, "strategy": "toeplitz"},
         },
         directory=directory,
         environ={},

@@ -30,12 +30,15 @@ def loop(rows: list[tuple[int, int]], history: list[dict[int, int]], caps: dict[
 
 
 def as_state(history: list[dict[int, int]]) -> UserKeys:
+    keys = sum(map(len, history))
     return UserKeys(
         indptr=np.cumsum([0] + [len(seen) for seen in history]).astype(np.int64),
         key=np.array([key for seen in history for key in seen], np.int32),
         count=np.array([count for seen in history for count in seen.values()], np.int32),
-        unranked=np.zeros(sum(map(len, history)), np.bool_),
+        unranked=np.zeros(keys, np.bool_),
         kept=np.array([sum(seen.values()) for seen in history], np.int64),
+        spent=np.zeros(keys, np.int64),
+        charged=np.zeros(len(history), np.int64),
     )
 
 
@@ -190,6 +193,8 @@ def test_keys_unknown_to_the_batch_may_be_negative() -> None:
         count=np.array([1, 2], np.int32),
         unranked=np.zeros(2, np.bool_),
         kept=np.array([3]),
+        spent=np.zeros(2, np.int64),
+        charged=np.zeros(1, np.int64),
     )
     got = close([(0, 4), (0, 4)], state, {"max_records": 5, "max_records_per_key": 1, "max_keys": None})
     assert got.kept.tolist() == [True, False]

@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ from susurrus.agents.cli.reference import markdown
 from susurrus.agents.pipelines import json_schema, pipeline_of, settings_from
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.mechanisms.histogram.plan import Column, Constants, Plan
-from susurrus.mechanisms.histogram.registry import DEFAULT, STRATEGIES, build_strategy, plan_of
+from susurrus.mechanisms.histogram.registry import STRATEGIES, better_for, build_strategy, default_strategy, plan_of
 from susurrus.mechanisms.histogram.strategy import Increments, Need
 from susurrus.mechanisms.noise import NoiseSource
 from tests.toys.strategy import Frugal, registered
@@ -74,7 +74,7 @@ class TestOneRegistration:
     def test_gives_a_schema_and_a_page(self) -> None:
         schema = json_schema()
         assert schema["$defs"]["FrugalSettings"]["properties"]["spent"]["exclusiveMinimum"] == 0
-        assert Frugal.name in schema["$defs"]["PrivacySettings"]["properties"]["strategy"]["enum"]
+        assert Frugal.name in schema["$defs"]["PrivacySettings"]["properties"]["strategy"]["anyOf"][0]["enum"]
         page = markdown()
         assert f"`[privacy.{Frugal.name}]`" in page
         assert "| `spent` | number | `0.9` | yes | Share of the squared budget that is used. |" in page
@@ -96,7 +96,7 @@ class TestOneRegistration:
 
     def test_gives_the_topics_it_needs(self) -> None:
         assert "published-keys" in {spec.name for spec in settings(strategy=Frugal.name).topic_specs}
-        assert "published-keys" not in {spec.name for spec in settings().topic_specs}
+        assert "published-keys" not in {spec.name for spec in settings(strategy="toeplitz").topic_specs}
 
     def test_gives_a_mechanism_that_promises_and_publishes(self) -> None:
         strategy = build_strategy(settings(strategy=Frugal.name).plan())
@@ -149,8 +149,15 @@ class TestEveryStrategy:
         else:
             assert build_strategy(plan).bounding.max_keys == 3
 
-    def test_the_default_is_one_of_them(self) -> None:
-        assert settings().privacy.strategy == DEFAULT in STRATEGIES
+    @pytest.mark.parametrize("name", STRATEGIES)
+    def test_has_shares_of_its_own_or_uses_the_common_one(self, name: str) -> None:
+        plan = plan_of(name, **COMMON, selection_share=0.3)
+        assert STRATEGIES[name].shared_by in {"", *STRATEGIES[name].Parameters.__dataclass_fields__}
+        if STRATEGIES[name].shared_by:
+            with pytest.raises(ConfigurationError, match=rf"selection_share=0\.3.*use {STRATEGIES[name].shared_by}"):
+                build_strategy(plan)
+        else:
+            assert build_strategy(plan).guarantee.epsilon == 4.0
 
     def test_an_unknown_name_is_refused(self) -> None:
         with pytest.raises(ConfigurationError, match=r"strategy='laplace': choose one of"):
@@ -158,7 +165,57 @@ class TestEveryStrategy:
 
 
 def test_the_worker_knows_strategies_by_their_needs(toy: None) -> None:
-    assert pipeline_of(settings(strategy=Frugal.name)).settings.privacy.chosen is Frugal
+    assert pipeline_of(settings(strategy=Frugal.name)).settings.strategy is Frugal
+
+
+class TestDefault:
+    USUAL: ClassVar[dict[str, Any]] = {"triggers": 2, "counts_users": True, "discover": True, "max_keys": None}
+
+    @pytest.mark.parametrize("triggers", [2, 3, 100, 2_048])
+    def test_finds_most_keys_where_it_can(self, triggers: int) -> None:
+        choice = default_strategy(**{**self.USUAL, "triggers": triggers})
+        assert choice.name == "closing"
+        assert f"{triggers} triggers" in str(choice.reason)
+
+    @pytest.mark.parametrize(
+        ("change", "reason"),
+        [
+            ({"triggers": 1}, "one trigger"),
+            ({"discover": False}, "declared"),
+            ({"counts_users": False}, "no column counts users"),
+            ({"max_keys": 3}, "capped"),
+        ],
+    )
+    def test_is_the_simple_one_elsewhere_and_says_why(self, change: dict[str, Any], reason: str) -> None:
+        choice = default_strategy(**{**self.USUAL, **change})
+        assert choice.name == "toeplitz"
+        assert reason in str(choice.reason)
+
+    @pytest.mark.parametrize("triggers", [1, 2, 24])
+    @pytest.mark.parametrize("max_records_per_key", [1, 2])
+    @pytest.mark.parametrize("kind", ["count", "users", "sum"])
+    @pytest.mark.parametrize("changes", [{}, {"max_keys": 3}, {"discover": False}], ids=str)
+    def test_never_chooses_one_that_refuses_the_plan(
+        self, triggers: int, max_records_per_key: int, kind: Any, changes: dict[str, Any]
+    ) -> None:
+        column = Column(name="x", kind=kind)
+        usual = self.USUAL | {"triggers": triggers, "counts_users": column.counts_users(max_records_per_key)} | changes
+        constants = COMMON | {"triggers": triggers, "columns": (column,), "max_records_per_key": max_records_per_key}
+        choice = default_strategy(**usual)
+        assert build_strategy(plan_of(choice.name, **constants, **changes)).guarantee.epsilon == 4.0
+
+    def test_says_with_its_own_numbers_when_another_is_better(self) -> None:
+        plan = plan_of("closing", **{**COMMON, "triggers": 100, "epsilon": 6.0, "delta": 1e-9, "max_records": 32})
+        few, many = better_for(plan)
+        assert few.startswith("toeplitz, ")
+        # As measured on data: docs/results.md.
+        assert "standard error 13.6 instead of" in few
+        assert many.startswith("weighted, ")
+
+    def test_says_only_what_may_apply(self) -> None:
+        assert len(list(better_for(plan_of("closing", **COMMON)))) == 1  # nobody has dozens of keys
+        assert len(list(better_for(plan_of("closing", **{**COMMON, "max_records": 32, "triggers": 2})))) == 1
+        assert list(better_for(plan_of("toeplitz", **COMMON))) == []
 
 
 @pytest.mark.parametrize("name", STRATEGIES)

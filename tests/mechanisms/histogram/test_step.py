@@ -1,6 +1,6 @@
 """The vectorised step of `toeplitz`, `weighted`, `adaptive`, `closing` against a slow one: every key at every trigger, exactly.
 
-The reference keeps whole histories, decodes and averages in fractions and knows no skip index. The two must agree on what is
+The reference keeps whole histories, decodes in fractions and knows no skip index. The two must agree on what is
 published, when, and with which number, whatever the chunks, the order of keys, the storage round trips and the replays.
 """
 
@@ -143,18 +143,23 @@ class Reference:
                 selected = self.passes(key, total, t)
             last = lists if t == self.plan.triggers else None
             if not selected and last is not None and last.users[0] > self.plan.minimum_users:
-                level = self.strategy.plan.minimum_users + 1 + self.strategy.quantile * self.strategy.unknown_sigma
-                selected = self.listed(key, last)[0] >= level
-            out.append(self.estimates(key, sums, t, last) if selected else None)
+                selected = self.found(key, total, last)
+            out.append(self.estimates(key, sums, t) if selected else None)
         return out
 
-    def listed(self, key: bytes, lists: ListSums) -> tuple[Fraction, Fraction]:
-        """What the lists say of the key's users, and its variance: of its own measurement where it was public."""
-        unit, unknown = int(lists.unit[0]), lists.unit[0] == 0
-        name, sigma = ("unknown", self.strategy.unknown_sigma) if unknown else ("public", self.strategy.public_sigma)
-        z = self.draws("closing/" + name, key, None, sigma, 20)[-1]
-        total = int(lists.weight[0] if unknown else lists.public_weight[0]) + z
-        return Fraction(total, unit or 1 << 20), (Fraction(sigma) * (1 << 20) / (unit or 1 << 20)) ** 2
+    def found(self, key: bytes, weight: list[int], lists: ListSums) -> bool:
+        """The joint test: what lists say of users, and what the stream's matched filter says, noise of both included."""
+        z = self.draws("closing/unknown", key, None, self.strategy.unknown_sigma, 20)[-1]
+        statistic = Fraction(int(lists.weight[0]) + z, 1 << 20)
+        selector, T = self.strategy.selector, self.plan.triggers
+        nb, f = selector.noise_bits, selector.factorization
+        drawn = self.draws("selection", key, f, selector.sigma, nb)
+        filtered, steady = Fraction(0), Fraction(0)
+        for s, gain in enumerate(selector._filter.tolist()):
+            c = [Fraction(f.numerators[s - r], 1 << f.bits) for r in range(s + 1)]
+            row = sum((Fraction(weight[r], 1 << 20) * c[r] for r in range(s + 1)), Fraction(drawn[s], 1 << nb))
+            filtered, steady = filtered + gain * row, steady + gain * sum(c, Fraction(0)) / T
+        return statistic + Fraction(self.strategy.filter_weight) * filtered / steady >= self.strategy.level
 
     def passes(self, key: bytes, weight: list[int], t: int) -> bool:
         selector = self.strategy.selector
@@ -169,29 +174,14 @@ class Reference:
         y = [sum(f.numerators[s - r] * int(x[r] * 2**unit) for r in range(s + 1)) + z[s] for s in range(t)]
         return sum(int(selector._filter[s]) * y[s] for s in range(t)) >= int(selector._filter_threshold[t - 1])
 
-    def estimates(self, key: bytes, sums: list[int], t: int, lists: ListSums | None = None) -> list[int]:
+    def estimates(self, key: bytes, sums: list[int], t: int) -> list[int]:
         out = []
-        for column, total, source in zip(self.plan.columns, sums, self.strategy.source, strict=True):
+        for total, source in zip(sums, self.strategy.source, strict=True):
             value = self.strategy.values[source]
             z = self.draws(value.mechanism, key, value.factorization, value.sigma, value.factorization.bits)
             noise = self.decoded(value.factorization, z, t) / 2**value.factorization.bits
             out.append(total + math.floor(noise + Fraction(1, 2)))
-            if lists is not None and column.kind != "sum":  # one record per user and key
-                again, variance = self.listed(key, lists)
-                b = [
-                    Fraction(n, 1 << (value.factorization.bits * k))
-                    for k, n in enumerate(value.factorization.decoder_exact[:t])
-                ]
-                stream = Fraction(value.sigma) ** 2 * sum((x * x for x in b), Fraction(0)) + Fraction(1, 12)
-                out[-1] = math.floor(mean_of(out[-1], stream, again, variance) + Fraction(1, 2))
         return out
-
-
-def mean_of(estimate: int, variance: Fraction, again: Fraction, variance_again: Fraction) -> Fraction:
-    """By inverse variance, what is short of the stream's by more than three deviations being taken for bias."""
-    bias = max(max(estimate - again, Fraction(0)) ** 2 - 9 * (variance + variance_again), Fraction(0))
-    share = variance / (variance + variance_again + bias)
-    return estimate * (1 - share) + again * share
 
 
 def run(
@@ -520,12 +510,4 @@ def test_a_thousand_triggers(name: Any, records: int) -> None:
     labels = noise.labels(strategy._value_mechanisms[0], keys)
     z = noise.normal(labels, 1, 1000, sigma=value.sigma, bits=value.factorization.bits)
     stream = [1000 + value.decoder.rationally(row, 1000) for row in z.tolist()]
-    if lists is not None:
-        reference = Reference(strategy, noise)
-        listed = [reference.listed(key, part_of(lists, np.array([i]))) for i, key in enumerate(keys)]
-        own = Fraction(float(value.std[-1])) ** 2
-        stream = [
-            math.floor(mean_of(n, own, again, variance) + Fraction(1, 2))
-            for n, (again, variance) in zip(stream, listed, strict=True)
-        ]
     assert ended.estimates[:, 0].tolist() == stream

@@ -1,0 +1,116 @@
+"""The value ledger: what a user's kept records cost the measured values, as a cap that is dearer early than late.
+
+    records of one trigger ──admit──▶ which of them fit into what is left of their users' ledgers
+
+A record at trigger t moves only the rows from t on, so it costs cc_t = |C e_t|^2 / |C e_1|^2 <= 1 of what it costs at the first
+trigger. A user's records are kept while they cost at most the capacity Cv together. So a user may keep more than Cv records if they
+come late, at the noise that Cv records at the first trigger need. Argument: docs/guarantees/bounding.md.
+"""
+
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+
+import numpy as np
+import numpy.typing as npt
+
+from susurrus.mechanisms.histogram.factorization import Factorization
+
+ROOT_BITS = 16
+"""Roots of costs are multiples of 2^-16, or coarser where the capacity is large ..."""
+_LIMIT_BITS = 42
+"""... so that the capacity is at most 2^42 units, and the costs of as many records as below add up in 64 bits."""
+_MOST_RECORDS = 1 << 20
+"""Of one user's records in one interval, no more are considered."""
+
+Int64 = npt.NDArray[np.int64]
+
+
+class ValueLedger:
+    """Costs of records by trigger, and which records a user's ledger admits.
+
+    A user's cost is the sum over its keys of measured * A^2 + counting * r^2: A is the sum of root_t over the kept records of the
+    key, r is root_t of the first of them. root_t = ceil(sqrt(cc_t)) on a grid, so that everything is an integer, rounded against
+    us.
+
+    Privacy: with costs c per unit in every mechanism, the squared shift of all values together is at most c * limit, for any
+    records in any order. A record that does not fit is skipped. What becomes of it follows from its own user's records alone.
+    """
+
+    def __init__(self, factorizations: Sequence[Factorization], *, capacity: int, measured: int, counting: int) -> None:
+        """capacity: Cv, in records of the first trigger. measured: columns to which every record adds. counting: 1 if users are
+        counted, to which only the first record of a key adds. factorizations: of all of these, over the same triggers."""
+        if measured + counting < 1 or counting not in (0, 1):
+            raise ValueError(f"measured={measured}, counting={counting}: must be columns to measure")
+        self.capacity = capacity
+        self.measured, self.counting = measured, counting
+        total = capacity * (measured + counting)
+        self.bits = max(1, min(ROOT_BITS, (_LIMIT_BITS - math.ceil(math.log2(total))) // 2))
+        self.roots = np.array([0] * factorizations[0].triggers, np.int64)
+        for factorization in factorizations:
+            squares = factorization.column_squares
+            self.roots = np.maximum(self.roots, [_root(square / squares[0], self.bits) for square in squares])
+        self.limit = total << (2 * self.bits)
+        cheapest = int(self.roots.min()) ** 2 * (measured + counting)
+        self.most_records = self.limit // cheapest
+        """The most records that add to any value, and the most keys, of one user."""
+
+    def admit(
+        self,
+        user: npt.NDArray[np.int32],
+        root: Int64,
+        pair: Int64,
+        repeat: Int64,
+        spent: Int64,
+        charged: Int64,
+        candidate: npt.NDArray[np.bool_],
+    ) -> tuple[npt.NDArray[np.bool_], Int64]:
+        """(bool[n] kept, int64[n] cost of the kept records, else 0) of the records of one interval.
+
+        user: int32[n], not decreasing. root: int64[n], of the record's trigger, the same for all records of a user. pair: int64[n],
+        its (user, key); repeat: int64[n], how many records of the pair precede it. spent: int64[pairs], A of earlier intervals.
+        charged: int64[U], what the users' ledgers hold. candidate: bool[n], what other caps allow.
+        """
+        # As if all earlier records of the pair were kept: if one is not, this one is at least as dear, and is not kept either.
+        before = spent[pair] + repeat * root
+        first = (self.measured + self.counting) * root * root
+        cost = np.where(before == 0, first, self.measured * (2 * before + root) * root)
+        # Nothing where users alone are counted, and the key has a kept record; whether it has is known at the end.
+        free = candidate & (cost == 0)
+        start = np.searchsorted(user, user, side="left")
+        left = (self.limit - charged)[user]
+        alive = candidate & ~free & (cost <= left)
+        alive &= running(alive, start) < _MOST_RECORDS
+        # Skip what does not fit and go on: what comes after it at the same cost or more does not fit either. Users of whom all fits
+        # are done, so that one user with many different costs holds up no others.
+        rows = np.flatnonzero(alive)
+        while True:
+            owner, dear = user[rows], cost[rows]
+            over = np.flatnonzero(running(dear, np.searchsorted(owner, owner, side="left")) + dear > left[rows])
+            if not len(over):
+                break
+            users, at = np.unique(owner[over], return_index=True)
+            mine = np.isin(owner, users)
+            rows, owner, dear, place = rows[mine], owner[mine], dear[mine], np.cumsum(mine)[over[at]] - 1
+            each = np.searchsorted(users, owner)
+            fits = (np.arange(len(rows)) < place[each]) | (dear < dear[place][each])
+            alive[rows[~fits]] = False
+            rows = rows[fits]
+        known = spent > 0
+        known[pair[alive]] = True
+        return alive | (free & known[pair]), np.where(alive, cost, 0)
+
+
+def running(values: npt.NDArray[np.bool_] | Int64, start: npt.NDArray[np.intp]) -> Int64:
+    """int64[n]: the sum over earlier rows of the same group; start[i] is the first row of row i's group."""
+    total = np.zeros(len(values) + 1, np.int64)
+    np.cumsum(values, out=total[1:])
+    before: Int64 = total[:-1] - total[start]
+    return before
+
+
+def _root(cost: Fraction, bits: int) -> int:
+    """ceil(2^bits sqrt(cost)), exactly."""
+    scaled = cost * (1 << (2 * bits))
+    root = math.isqrt(scaled.numerator // scaled.denominator)
+    return root if root * root >= scaled else root + 1
