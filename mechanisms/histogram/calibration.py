@@ -93,10 +93,10 @@ class Line:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ratio:
-    """Rows whose keys were public before: by how much the second measurement is short of the direct estimates.
+    """Rows whose keys were public before: the ratio of direct estimates to second measurements.
 
-    factor: at least 1, since a second measurement counts no user that is not there. spread: the variance of single rows' factors.
-    variance: of the direct estimates' noise.
+    factor: above 1 where long lists are counted in part, below 1 where the caps keep less than the lists hold. spread: the variance
+    of single rows' factors. variance: of the direct estimates' noise.
     """
 
     factor: float
@@ -105,7 +105,7 @@ class Ratio:
 
     @classmethod
     def fit(cls, direct: Floats, again: Floats, noise: Floats, variance: float) -> Self | None:
-        """From sums; None for fewer than LEAST_ROWS rows, or where they sum to nothing.
+        """From sums; None for fewer than LEAST_ROWS rows, or where their sums are no ratio.
 
         direct, again: float64[n]; noise: float64[n], the variance of `again`.
         """
@@ -114,9 +114,10 @@ class Ratio:
         size = np.maximum(again, EVEN_FROM)
         # A weight that follows the noisy number would draw the sum down, by E[w'(x)] var(x) for Gaussian noise (Stein's lemma).
         total = _sum(again / size + np.where(again > EVEN_FROM, noise / size**2, 0))
-        if total <= 0:
+        counted = _sum(direct / size)
+        if total <= 0 or counted <= 0:
             return None
-        factor = max(_sum(direct / size) / total, 1.0)
+        factor = counted / total
         # Products and no powers of single numbers: C's pow may round differently on another machine.
         expected = variance + factor * factor * noise
         square, shape = (direct - factor * again) ** 2, again**2
@@ -129,9 +130,9 @@ class Ratio:
     def rows(self, direct: Floats, again: Floats, noise: Floats) -> tuple[Floats, Floats]:
         """(estimates, their standard errors), float64[n] each, of rows that the fit has seen or not."""
         expected = self.factor * again
-        # Users with long lists are counted in part, by more for one row than for another. No row counts users that are not there,
-        # so the truth is at least `again`: it can be far above what is expected, and below by no more than the factor adds.
-        below = (self.factor - 1) * np.maximum(again, 0)
+        # Users with long lists are counted in part, by more for one row than for another, and no row counts users that are not
+        # there. So a row can be far above what is expected, and below only by about as much as the factor changes.
+        below = abs(self.factor - 1) * np.maximum(again, 0)
         away = np.maximum(direct - expected, 0) + np.minimum(np.maximum(expected - direct, 0), below)
         unlike = self.spread * again**2
         around = self.factor * self.factor * noise + np.where(direct > expected, unlike, np.minimum(unlike, below**2))
