@@ -82,7 +82,7 @@ def build_strategy(plan: Plan) -> Strategy[Any]:
 def better_for(plan: Plan) -> Iterator[str]:
     """In which cases another strategy is better than the default, where the default finds most keys; a sentence each.
 
-    The standard errors are computed from the plan. The other case was measured: docs/results.md.
+    The standard errors are computed from the plan. The other cases were measured: docs/results.md.
     Raises ConfigurationError where a strategy refuses the plan's numbers.
     """
     if plan.strategy != Closing.name:
@@ -93,12 +93,12 @@ def better_for(plan: Plan) -> Iterator[str]:
     if there < here:
         yield (
             f"{Toeplitz.name}, to read a few popular keys: standard error {there:.1f} instead of {here:.1f} users after a quarter "
-            "of a window"
+            "of a window" + ("; or if users have dozens of keys each" if plan.max_records >= DOZENS_OF_KEYS else "")
         )
-    if plan.triggers >= 4 and plan.max_records >= DOZENS_OF_KEYS:
+    if plan.triggers >= 4:
         yield (
-            f"{Weighted.name}, if users have dozens of keys each, other keys are popular later in a window, or there are "
-            "fewer than 100,000 users: errors at mid-window are a few per cent smaller"
+            f"{Weighted.name}, if there are 100,000 users or fewer, or all keys are about as popular: errors before the last "
+            "trigger are a few per cent smaller"
         )
 
 
