@@ -30,7 +30,8 @@ CAUTION = 2.0
 EVEN_FROM = 60
 """Rows weigh the same in a ratio, relative to their size, from this size on."""
 TYPICAL_SPREAD = 0.03
-"""How far rows are from a ratio beside noise, relative to their size, when they are weighed to find the spread."""
+"""How far rows are from a ratio beside noise, relative to their size, when they are weighed to find the spread. A ratio that is
+below 1 by no more is taken for 1: whole lists are nearer to the true counts than what the caps keep of them."""
 CONSTANTS = (LEAST_ROWS, OUTLIER, CAUTION, EVEN_FROM, TYPICAL_SPREAD)
 """What no parameter changes, for the digest of a plan."""
 _SINGULAR = 1e-9
@@ -118,6 +119,8 @@ class Ratio:
         if total <= 0 or counted <= 0:
             return None
         factor = counted / total
+        if 1 - TYPICAL_SPREAD <= factor < 1:
+            factor = 1.0
         # Products and no powers of single numbers: C's pow may round differently on another machine.
         expected = variance + factor * factor * noise
         square, shape = (direct - factor * again) ** 2, again**2

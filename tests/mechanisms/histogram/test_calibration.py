@@ -168,6 +168,7 @@ PARTS = {
     "rarely half": ((0.5, *[1.0] * 19), 0.0),
     "rarely in full": ((1.0, *[0.7] * 19), 0.0),
     "more than kept": ((1.2,), 0.03),
+    "hardly more than kept": ((1.01,), 0.0),
 }
 """Which part of a row's users the second measurement counts: one of these at random, and how far from it. Above 1: lists are
 whole, and the caps keep less of them."""
@@ -206,6 +207,16 @@ class TestRatio:
             above += Fraction(q) / size
             below += Fraction(r) / size + (Fraction(n) / size**2 if r > 60 else 0)
         assert fitted.factor == pytest.approx(float(above / below), rel=1e-12)
+
+    def test_a_small_loss_is_none(self) -> None:
+        """Lists that hold up to 3 % more than the caps keep are taken as they are."""
+        _, direct, again, noise = public(40_000, 1, "hardly more than kept")
+        fitted = Ratio.fit(direct, again, noise, DIRECT_STD**2)
+        assert fitted is not None
+        assert fitted.factor == 1
+        more = Ratio.fit(direct, again * 1.03, noise * 1.03**2, DIRECT_STD**2)
+        assert more is not None
+        assert more.factor == pytest.approx(1 / (1.01 * 1.03), rel=0.01)
 
     def test_rows_are_means_by_variance(self) -> None:
         _, direct, again, noise = public(2000, 3)
@@ -254,7 +265,9 @@ class TestRatio:
             direct_squares.append((direct - truth) ** 2)
             large.append(inside[-1][truth > 1000])
         assert 0.925 <= np.mean(inside) < 0.99
-        assert 0.92 <= np.mean(np.concatenate(large)) < 0.99
+        # What lists hold and the caps do not keep stays in large rows, if it is little: nearer to the true count.
+        least = 0.88 if parts == "hardly more than kept" else 0.92
+        assert least <= np.mean(np.concatenate(large)) < 0.99
         assert np.mean(squares) < 0.85 * np.mean(direct_squares)
 
 
