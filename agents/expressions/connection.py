@@ -9,6 +9,7 @@ _SETTINGS: Final[dict[str, str | bool | int | float | list[str]]] = {
     "enable_external_access": "false",
     "autoinstall_known_extensions": "false",
     "autoload_known_extensions": "false",
+    "temp_directory": "",  # nothing spills to a disk, which may be read-only
     "pandas_analyze_sample": "0",  # no guess of a type from some rows: columns of objects are texts
 }
 
