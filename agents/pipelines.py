@@ -30,15 +30,39 @@ def pipeline_of(settings: Settings) -> Pipeline[Any]:
 
 
 def load_settings(
-    path: Path | None, environ: Mapping[str, str] = os.environ, *, unresolved: list[str] | None = None
+    path: Path | None,
+    environ: Mapping[str, str] = os.environ,
+    *,
+    sql: Path | None = None,
+    unresolved: list[str] | None = None,
 ) -> Settings:
     """Read ``path`` (TOML), lay ``SUSURRUS__SECTION__FIELD`` of the environment over it, resolve secrets, and check.
 
     Raises ConfigurationError with one line per problem, each naming the field and the fix. Without a path everything
-    comes from the environment. unresolved: as for ``settings_from``.
+    comes from the environment. sql: a statement that says what is published (agents/sql/). unresolved: as for
+    ``settings_from``.
     """
-    directory = Path() if path is None else path.parent
-    return settings_from(load.read(path, environ), directory=directory, environ=environ, unresolved=unresolved)
+    data = tables_of(path, environ, sql=sql)
+    beside = path or sql
+    directory = Path() if beside is None else beside.parent
+    try:
+        return settings_from(data, directory=directory, environ=environ, unresolved=unresolved)
+    except ConfigurationError as problem:
+        if sql is None:
+            raise
+        from susurrus.agents.sql import tables
+
+        raise tables.shown(tables.read(sql), problem) from None
+
+
+def tables_of(path: Path | None, environ: Mapping[str, str] = os.environ, *, sql: Path | None = None) -> dict[str, Any]:
+    """What ``load_settings`` checks: the tables that one TOML file with all of it would hold. Raises ConfigurationError."""
+    others = load.read(path, environ)
+    if sql is None:
+        return others
+    from susurrus.agents.sql import tables  # slow to load
+
+    return tables.joined(tables.read(sql), others, name=sql.stem, config=path, environ=environ)
 
 
 def settings_from(
@@ -53,14 +77,14 @@ def settings_from(
     unresolved: takes what is wrong with passwords kept elsewhere, which is otherwise an error like any other.
     """
     problems: list[str] = []
-    tables = load.resolved(data, directory, environ, problems if unresolved is None else unresolved)
-    kinds = {section: _kind(tables, section) for section in _REGISTRIES}
+    resolved = load.resolved(data, directory, environ, problems if unresolved is None else unresolved)
+    kinds = {section: _kind(resolved, section) for section in _REGISTRIES}
     problems += _unknown_kinds(kinds)
     # Where there is no such kind, the rest is checked as a histogram's.
     chosen = KINDS.get(str(kinds["pipeline"]), Histogram).settings_class
-    of_other_kinds = list(_of_other_kinds(tables, chosen))
+    of_other_kinds = list(_of_other_kinds(resolved, chosen))
     try:
-        settings = chosen.model_validate(tables)
+        settings = chosen.model_validate(resolved)
     except ValidationError as error:
         problems += explain(error, chosen)
     if problems := [*problems, *of_other_kinds]:

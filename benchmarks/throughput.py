@@ -6,6 +6,7 @@
     quix                 Quix Streams, stateful count in RocksDB; at least once, no re-keying
     kafka-streams (n)    Java, n threads: exactly once, re-keyed through a repartition topic, count in RocksDB
     susurrus (n)         n worker processes: exactly once, raw to released private histogram, three re-keyings
+    susurrus filtered (1)    one worker with input.where, which all records meet
     susurrus tops (1)    one worker: exactly once, values to private streams, no re-keying
 
 Each peer runs in an environment of its own under the cache directory (built on first use, versions pinned beside its
@@ -198,6 +199,15 @@ def run_susurrus(feed: Feed) -> Iterator[Measured]:
             yield Measured(what, feed.records, seconds_to_publish(feed, workers, Path(directory)))
 
 
+def run_filtered(feed: Feed) -> Iterator[Measured]:
+    """One worker, with a condition that all records meet: what the condition itself costs."""
+    what = "susurrus filtered (1)"
+    say(f"{what}: {feed.records:,} records, {feed.triggers} triggers")
+    with tempfile.TemporaryDirectory(prefix="susurrus-benchmark-") as directory:
+        seconds = seconds_to_publish(feed, 1, Path(directory), SUSURRUS__INPUT__WHERE="v >= 0")
+        yield Measured(what, feed.records, seconds)
+
+
 def run_streams(feed: Feed) -> Iterator[Measured]:
     """Our workers on a stream pipeline (ToPS): the same records as values of one stream per key."""
     say(f"susurrus tops (1): {feed.records:,} records")
@@ -211,6 +221,7 @@ RUNS: dict[str, Callable[[Feed], Iterator[Measured]]] = {
     "quix": run_quix,
     "kafka-streams": run_kafka_streams,
     "susurrus": run_susurrus,
+    "filtered": run_filtered,
     "tops": run_streams,
 }
 

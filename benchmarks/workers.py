@@ -32,16 +32,23 @@ class Feed:
     """Releases of the histogram over the day, by our workers."""
 
 
-def seconds_to_publish(feed: Feed, workers: int, directory: Path, *, kind: str = "histogram") -> float:
+def seconds_to_publish(feed: Feed, workers: int, directory: Path, *, kind: str = "histogram", **environ: str) -> float:
     """From the first raw record any worker reads until everything is published.
 
     kind: "histogram", until a read_committed reader sees the last trigger complete; "stream", until the committed
-    positions of the raw topic are at its end, which they reach in the transaction of the last released sum.
+    positions of the raw topic are at its end, which they reach in the transaction of the last released sum. environ: variables
+    for the workers, such as settings.
     """
     config = directory / "pipeline.toml"
     pipeline = f"b{uuid.uuid4().hex[:8]}"
     config.write_text((pipeline_toml if kind == "histogram" else stream_toml)(feed, pipeline))
-    environment = {**os.environ, "SUSURRUS_SECRET": "5a" * 32, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    environment = {
+        **os.environ,
+        "SUSURRUS_SECRET": "5a" * 32,
+        "OMP_NUM_THREADS": "1",
+        "OPENBLAS_NUM_THREADS": "1",
+        **environ,
+    }
     settings = load_settings(config, environment)
     create = [sys.executable, "-m", "susurrus.agents.cli", "topics", "create", "--config", str(config)]
     subprocess.run(create, env=environment, check=True, stdout=subprocess.DEVNULL)

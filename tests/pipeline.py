@@ -13,6 +13,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, Self
 
+import tomli_w
 from confluent_kafka import KafkaException
 
 from susurrus.agents.config.settings import Settings
@@ -78,23 +79,16 @@ DEFAULTS: dict[str, Any] = tomllib.loads(
 )
 
 
-def _toml(value: Any) -> str:
-    """JSON values are TOML values for everything used here, but for tables."""
-    if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{json.dumps(name)} = {_toml(inner)}" for name, inner in value.items()) + "}"
-    return json.dumps(value)
-
-
 class Worker:
     """One worker process; its log is kept for the error message of a failed test.
 
     It is forked from a server that has imported everything. With SUSURRUS_TEST_FORK=0 it is started from the command line.
     """
 
-    def __init__(self, config: Path, directory: Path, environ: Mapping[str, str]) -> None:
+    def __init__(self, config: Path, directory: Path, environ: Mapping[str, str], options: Sequence[str] = ()) -> None:
         self.log = directory / f"worker-{time.monotonic_ns()}.log"
         self.log.touch()
-        arguments = ["worker", "--config", str(config)]
+        arguments = ["worker", "--config", str(config), *options]
         environment = {**os.environ, "SUSURRUS_SECRET": SECRET, **environ}
         self.process: Child | subprocess.Popen[bytes]
         if environment.get("SUSURRUS_TEST_FORK") != "0":
@@ -177,20 +171,11 @@ class Pipeline:
 
     def write_config(self) -> None:
         """TOML from the dictionary."""
-        lines = []
-        for section, fields in self.data.items():
-            if isinstance(fields, list):
-                for table in fields:
-                    lines.append(f"[[{section}]]")
-                    lines += [f"{name} = {_toml(value)}" for name, value in table.items()]
-                continue
-            lines.append(f"[{section}]")
-            lines += [f"{name} = {_toml(value)}" for name, value in fields.items()]
-        self.config.write_text("\n".join(lines))
+        self.config.write_text(tomli_w.dumps(self.data), encoding="utf-8")
 
-    def start(self, **environ: str) -> Worker:
-        """Start one more worker."""
-        worker = Worker(self.config, self.directory, environ)
+    def start(self, *options: str, **environ: str) -> Worker:
+        """Start one more worker, with more options of the command."""
+        worker = Worker(self.config, self.directory, environ, options)
         self.workers.append(worker)
         return worker
 

@@ -17,6 +17,7 @@ from susurrus.mechanisms.histogram.strategy import Increments
 from susurrus.mechanisms.histogram.user_lists import ListSums, public_units
 from susurrus.mechanisms.histogram.value_ledger import ValueLedger
 from susurrus.mechanisms.noise import NoiseSource
+from susurrus.topics.raw import Computed, ValueField
 
 Event = tuple[int, int, int, dict[str, Any]]
 """(raw partition, raw offset, time stamp in ms, decoded record)."""
@@ -25,6 +26,11 @@ Event = tuple[int, int, int, dict[str, Any]]
 def canonical(value: Any) -> bytes:
     """Canonical JSON."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def _value(record: dict[str, Any], field: ValueField) -> Any:
+    """A measured field; a test that computes one itself puts it under the expression's text."""
+    return record[field.path.expression if isinstance(field.path, Computed) else field.path]
 
 
 def expected(
@@ -41,10 +47,10 @@ def expected(
         window = (stamp - origin) // window_length
         trigger = (stamp - origin) // every - window * (window_length // every) + 1
         user = canonical(record[settings.input.user])
-        parts = [record[path] for path in settings.input.key]
+        parts = [record[name] for name in settings.input.key_names]
         key = canonical(parts[0] if len(parts) == 1 else parts)
         values = [
-            max(-field.steps, min(field.steps, round(record[field.path] / field.grid)))
+            max(field.lowest, min(field.steps, round(_value(record, field) / field.grid)))
             for field in settings.layout.values
         ]
         by_trigger[window][trigger][user].append((partition, offset, key, values))

@@ -29,8 +29,13 @@ def parse_path(text: str) -> Path:
 def parse_paths(texts: Sequence[str]) -> list[Path]:
     """The paths of one record. Raises ValueError for an empty name, and when one path leads through another."""
     paths = [parse_path(text) for text in texts]
-    _tree(paths)
+    check_paths(paths)
     return paths
+
+
+def check_paths(paths: Sequence[Path]) -> None:
+    """Raises ValueError when one path leads through another."""
+    _tree(paths)
 
 
 class Fields:

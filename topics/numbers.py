@@ -29,6 +29,11 @@ def steps_within(bound: float, grid: float) -> int:
     return nearest if abs(quotient - nearest) <= 1e-9 * max(1.0, quotient) else math.floor(quotient)
 
 
+def first_step(lower: float, grid: float) -> int:
+    """ceil(lower / grid), with the same care."""
+    return -steps_within(-lower, grid) if lower < 0 else math.ceil(lower / grid - 1e-9 * max(1.0, lower / grid))
+
+
 def steps_of_field(bound: float, grid: float) -> int:
     """The same for a field of a raw record. Raises ValueError unless 1 <= steps < 2^53."""
     if not (0 < grid < math.inf and 0 < bound < math.inf and 1 <= bound / grid < 2**53):

@@ -14,47 +14,69 @@ import numpy.typing as npt
 
 from susurrus.topics.assembly import Assembly, Measure
 from susurrus.topics.categories import Categories
-from susurrus.topics.fields import parse_paths
-from susurrus.topics.numbers import TimeUnit, event_times, measure, steps_of_field
+from susurrus.topics.fields import Path, check_paths, parse_path
+from susurrus.topics.numbers import TimeUnit, event_times, first_step, measure, steps_of_field
 from susurrus.topics.packing import Int32s, Int64s
 from susurrus.topics.payloads import Chunk
 from susurrus.topics.reason import Reason
 
-__all__ = ["RawColumns", "RawDecoder", "RawSchema", "Reason", "ValueField"]
+__all__ = ["Computed", "RawColumns", "RawDecoder", "RawSchema", "Reason", "ValueField"]
+
+
+@dataclass(frozen=True, slots=True)
+class Computed:
+    """A scalar that is computed from a record's fields before the decoder sees it. expression: its canonical text."""
+
+    expression: str
 
 
 @dataclass(frozen=True, slots=True)
 class ValueField:
     """A measured field. bound: L > 0, in the field's unit. grid: g > 0; values become rint(v / g) within +-floor(L /
-    g)."""
+    g). lower: where values are clamped from below, in the field's unit, -L by default."""
 
-    path: str
+    path: str | Computed
     bound: float
     grid: float
+    lower: float | None = None
 
     @property
     def steps(self) -> int:
         """floor(L / g): the bound in grid units. Raises ValueError unless 1 <= steps < 2^53."""
         return steps_of_field(self.bound, self.grid)
 
+    @property
+    def lowest(self) -> int:
+        """The lower clamp in grid units: -steps, or the first multiple of the grid that is not below ``lower``."""
+        return -self.steps if self.lower is None else max(-self.steps, first_step(self.lower, self.grid))
+
 
 @dataclass(frozen=True, slots=True)
 class RawSchema:
     r"""Where user, key, values and time are in a raw event.
 
-    Paths: names joined by dots, `\.` for a dot in a name. key: one path, or several for a composite key. time: path of
+    Paths: names joined by dots, `\.` for a dot in a name. key: one path or computed scalar, or several for a composite key.
+    time: path of
     the event time, None for the Kafka timestamp. null_user, null_key: what a JSON null is, "value" = a user or key of
     its own. An absent field is always bad input. max_key_bytes: of a canonical user or key.
     """
 
     user: str
-    key: tuple[str, ...]
+    key: tuple[str | Computed, ...]
     values: tuple[ValueField, ...] = ()
     time: str | None = None
     time_unit: TimeUnit = "ms"
     null_user: Literal["dead-letter", "value"] = "dead-letter"
     null_key: Literal["dead-letter", "value"] = "dead-letter"
     max_key_bytes: int = 4096
+
+    @property
+    def scalars(self) -> tuple[Path | Computed, ...]:
+        """What is decoded of a record: its own fields by their paths, and what is computed from fields. Raises ValueError."""
+        scalars = [self.user, *self.key, *(value.path for value in self.values)]
+        if self.time is not None:
+            scalars.append(self.time)
+        return tuple(parse_path(scalar) if isinstance(scalar, str) else scalar for scalar in scalars)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -87,17 +109,17 @@ class RawDecoder:
             raise ValueError("key=() has no field: name at least one")
         self._schema = schema
         self._measures: list[Measure] = [
-            partial(measure, grid=value.grid, low=-value.steps, high=value.steps) for value in schema.values
+            partial(measure, grid=value.grid, low=value.lowest, high=value.steps) for value in schema.values
         ]
-        paths = [schema.user, *schema.key, *(value.path for value in schema.values)]
         if schema.time is not None:
             self._measures.append(partial(event_times, unit=schema.time_unit))
-            paths.append(schema.time)
-        self.paths = parse_paths(paths)
-        """What a format reads of each record."""
+        self.scalars = schema.scalars
+        self.paths = [scalar for scalar in self.scalars if not isinstance(scalar, Computed)]
+        """Those of the scalars that are fields of the record. A format reads them where nothing is computed."""
+        check_paths(self.paths)
 
     def decode(self, chunks: Iterable[Chunk]) -> RawColumns:
-        """Columns of a batch, from its chunks as a format reads them. Never raises for what a record holds."""
+        """Columns of a batch, from chunks with a column for each of ``scalars``. Never raises for what a record holds."""
         schema, limit, values = self._schema, self._schema.max_key_bytes, len(self._schema.values)
         user = Categories(Reason.MISSING_USER, nullable=schema.null_user == "value", limit=limit)
         nullable = schema.null_key == "value"

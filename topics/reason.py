@@ -34,6 +34,9 @@ class Reason(IntEnum):
     # Set by route:
     BEFORE_FIRST_WINDOW = 16, "the event is older than the pipeline's first window"
     IN_FUTURE = 17, "the event is too far in the future"  # beyond stamp + max_future, or the stamp beyond max_ahead
+    # Set where fields are computed from others:
+    EXPRESSION_FAILED = 22, "an expression of the configuration fails for the record"
+    FILTERED = 23, "the record does not meet input.where"  # no bad input: counted, and no dead letter
     # Set by collect:
     NOT_A_REPORT = 18, "the value is no report of a known version"
     WRONG_THRESHOLD = 19, "the report names a threshold that is unknown or no longer in force"

@@ -8,7 +8,7 @@ import typer
 from rich.panel import Panel
 from rich.table import Table
 
-from susurrus.agents.cli.console import out
+from susurrus.agents.cli.console import ConfigOption, SqlOption, out, settings_of
 from susurrus.agents.config import kafka_properties, secrets
 from susurrus.mechanisms.errors import ConfigurationError
 
@@ -19,12 +19,18 @@ app = typer.Typer(no_args_is_help=True, help="Check a configuration, print its s
 
 
 @app.command()
-def check(file: Annotated[Path, typer.Argument(help="TOML file of the pipeline.")]) -> None:
+def check(
+    file: Annotated[Path | None, typer.Argument(help="TOML file of the pipeline; the same as --config.")] = None,
+    config: ConfigOption = None,
+    sql: SqlOption = None,
+) -> None:
     """Check a configuration and explain what it promises, publishes and costs."""
-    from susurrus.agents.pipelines import load_settings, pipeline_of  # slow to load
-
+    if file is not None and config is not None:
+        raise ConfigurationError(f'config="{config}": there is the file {file}, too; name one of them')
     elsewhere: list[str] = []  # reported, not raised: a file can be checked where no secret is mounted
-    settings = load_settings(file, unresolved=elsewhere)
+    settings = settings_of(file or config, sql, unresolved=elsewhere)
+    from susurrus.agents.pipelines import pipeline_of  # slow to load
+
     pipeline = pipeline_of(settings)
     try:
         kafka_properties.aiokafka(settings.kafka)  # loads the TLS files

@@ -1,4 +1,4 @@
-"""What all commands share: the consoles, the ``--config`` option, and one way to fail.
+"""What all commands share: the consoles, the options ``--config`` and ``--sql``, and one way to fail.
 
 Results go to standard output and everything else to standard error, so that output can be piped.
 """
@@ -29,6 +29,11 @@ ConfigOption = Annotated[
     typer.Option("--config", "-c", help="TOML file of the pipeline; SUSURRUS__SECTION__FIELD variables override it."),
 ]
 
+SqlOption = Annotated[
+    Path | None,
+    typer.Option("--sql", help="SQL file of the pipeline: what it publishes, where --config says only how it runs."),
+]
+
 
 def out() -> Console:
     """Standard output, as it is now: tests and pipes replace it."""
@@ -40,13 +45,16 @@ def err() -> Console:
     return Console(stderr=True, highlight=False)
 
 
-def settings_of(config: Path | None) -> Settings:
-    """The settings of a command's ``--config``. Raises ConfigurationError when there is nothing to read."""
-    if config is None and not any(name.upper().startswith("SUSURRUS__") for name in os.environ):
-        raise ConfigurationError("--config: is missing; give the pipeline's TOML file")
+def settings_of(config: Path | None, sql: Path | None = None, *, unresolved: list[str] | None = None) -> Settings:
+    """The settings of ``--config`` and ``--sql``. Raises ConfigurationError when there is nothing to read.
+
+    unresolved: takes what is wrong with passwords kept elsewhere, which is otherwise an error like any other.
+    """
+    if config is None and sql is None and not any(name.upper().startswith("SUSURRUS__") for name in os.environ):
+        raise ConfigurationError("--config: is missing; give the pipeline's TOML file, or --sql and its SQL file")
     from susurrus.agents.pipelines import load_settings  # slow to load
 
-    return load_settings(config)
+    return load_settings(config, sql=sql, unresolved=unresolved)
 
 
 class Guarded(TyperGroup):

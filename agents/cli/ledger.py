@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from susurrus.agents.cli.console import ConfigOption, out, settings_of
+from susurrus.agents.cli.console import ConfigOption, SqlOption, out, settings_of
 from susurrus.agents.types.durations import parse_instant
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.topics.timestamps import format_time
@@ -29,6 +29,7 @@ def group() -> None:
 @app.command("new-epoch")
 def new_epoch(
     config: ConfigOption = None,
+    sql: SqlOption = None,
     first_window: Annotated[
         str,
         typer.Option(
@@ -50,7 +51,7 @@ def new_epoch(
     For internal topics that are lost, or were restored from a copy older than the last published trigger. What the new epoch
     publishes of a window that was published before is charged again; the command shows the costs before it does anything.
     """
-    settings = settings_of(config)
+    settings = settings_of(config, sql)
     from susurrus.agents.operations.new_epoch import NewEpoch  # slow to load
     from susurrus.agents.pipelines import pipeline_of
 

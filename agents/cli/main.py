@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from susurrus.agents.cli import config, demo, ledger, report, status, topics, watch, worker
+from susurrus.agents.cli import config, demo, explain, ledger, report, status, topics, watch, worker
 from susurrus.agents.cli.console import Guarded, out
 
 app = typer.Typer(
@@ -24,6 +24,7 @@ app.add_typer(config.app, name="config")
 app.add_typer(ledger.app, name="ledger")
 app.add_typer(topics.app, name="topics")
 app.command()(demo.demo)
+app.command()(explain.explain)
 app.command()(report.report)
 app.command()(status.status)
 app.command()(watch.watch)

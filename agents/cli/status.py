@@ -11,7 +11,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from susurrus.agents.cli.console import ConfigOption, message_and_commands, out, settings_of
+from susurrus.agents.cli.console import ConfigOption, SqlOption, message_and_commands, out, settings_of
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.operations.drawing import framed
 from susurrus.agents.types.durations import format_duration
@@ -31,12 +31,13 @@ _STYLES = {"running": "green", "starting": "yellow", "fenced": "yellow", "stalle
 
 def status(
     config: ConfigOption = None,
+    sql: SqlOption = None,
     every: Annotated[
         bool, typer.Option("--all", "-a", help="List every partition, not only those that stall.")
     ] = False,
 ) -> None:
     """Show per stage and partition what runs, what stalls and why; exit code 1 while something needs an operator."""
-    settings = settings_of(config)
+    settings = settings_of(config, sql)
     from susurrus.agents.pipelines import pipeline_of  # slow to load
 
     pipeline = pipeline_of(settings)

@@ -3,7 +3,7 @@
 import typer
 from confluent_kafka.admin import AdminClient
 
-from susurrus.agents.cli.console import ConfigOption, out, settings_of
+from susurrus.agents.cli.console import ConfigOption, SqlOption, out, settings_of
 from susurrus.agents.config.kafka_properties import librdkafka
 from susurrus.agents.config.settings import Settings
 
@@ -11,9 +11,9 @@ app = typer.Typer(no_args_is_help=True, help="Create or check the topics of a pi
 
 
 @app.command()
-def create(config: ConfigOption = None) -> None:
+def create(config: ConfigOption = None, sql: SqlOption = None) -> None:
     """Create missing topics, and add partitions where the raw topic has grown; nothing else is changed."""
-    settings = settings_of(config)
+    settings = settings_of(config, sql)
     from susurrus.agents.kafka.topics import create_topics  # slow to load
 
     for line in create_topics(settings, _admin(settings)):
@@ -21,9 +21,9 @@ def create(config: ConfigOption = None) -> None:
 
 
 @app.command()
-def check(config: ConfigOption = None) -> None:
+def check(config: ConfigOption = None, sql: SqlOption = None) -> None:
     """Check partitions, retention, cleanup, replication and limits of every topic; exit code 1 if anything is wrong."""
-    settings = settings_of(config)
+    settings = settings_of(config, sql)
     from susurrus.agents.pipelines import pipeline_of  # slow to load
 
     lines = pipeline_of(settings).check_topics(_admin(settings))

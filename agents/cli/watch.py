@@ -9,7 +9,7 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from susurrus.agents.cli.console import ConfigOption, err, out, settings_of
+from susurrus.agents.cli.console import ConfigOption, SqlOption, err, out, settings_of
 from susurrus.agents.cli.tables import caption, histogram_table
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.histogram.reader import HistogramReader, Snapshot
@@ -23,6 +23,7 @@ ONCE_SECONDS = 20.0
 
 def watch(
     config: ConfigOption = None,
+    sql: SqlOption = None,
     window: Annotated[
         str | None, typer.Option(help="Start of the window to show; by default the newest with results.")
     ] = None,
@@ -35,7 +36,7 @@ def watch(
     output: Annotated[Path | None, typer.Option("--output", "-o", help="File to write, - for standard output.")] = None,
 ) -> None:
     """Show a pipeline's released histogram with 95 % error bars; only complete triggers, read_committed."""
-    settings = settings_of(config)
+    settings = settings_of(config, sql)
     if (export is None) != (output is None):
         raise ConfigurationError("--export and --output belong together; give both or none")
     start = None if window is None else _window(window)
@@ -48,7 +49,7 @@ def watch(
         if export is not None and output is not None:
             from susurrus.agents.cli.export import export as write
 
-            rows = write(_newest(reader), export, output, settings.input.key)
+            rows = write(_newest(reader), export, output, settings.input.key_names)
             err().print(f"{rows:,} rows written to {output}")
             return
         console = out()

@@ -5,12 +5,13 @@ from typing import Annotated, Literal
 
 import typer
 
-from susurrus.agents.cli.console import ConfigOption, settings_of
+from susurrus.agents.cli.console import ConfigOption, SqlOption, settings_of
 from susurrus.agents.runtime.ending import ENDING
 
 
 def worker(
     config: ConfigOption = None,
+    sql: SqlOption = None,
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"] | None, typer.Option(help="Overrides worker.log_level.")
     ] = None,
@@ -18,7 +19,7 @@ def worker(
     """Run one worker of a pipeline; start as many as you like, on any machine."""
     # Until Faust has its own handler, SIGTERM is an orderly end too: nothing has begun.
     signal.signal(signal.SIGTERM, ENDING.leave)
-    settings = settings_of(config)
+    settings = settings_of(config, sql)
     ENDING.seconds = settings.worker.stop_timeout / 1000
     settings.secret()  # a worker without the secret it needs must fail at once
     ENDING.listen()

@@ -5,6 +5,7 @@ The settings of each kind check what only that kind has.
 
 from collections.abc import Iterator
 
+from susurrus.agents.config.input import ComputedKey, InputSettings
 from susurrus.agents.config.sections import TopicSettings, WindowSettings
 from susurrus.agents.types.durations import format_duration
 from susurrus.mechanisms.histogram.plan import MAX_TRIGGERS
@@ -41,4 +42,14 @@ def topics(topics: TopicSettings) -> Iterator[str]:
         yield (
             f"topics.min_insync_replicas = {topics.min_insync_replicas}: one disk could lose committed triggers, "
             "which would then be published differently; use 2"
+        )
+
+
+def nothing_computed(source: InputSettings, kind: str) -> Iterator[str]:
+    """For kinds whose guarantee speaks of every record of the raw topic: nothing may be filtered or computed."""
+    names = {"where": source.where is not None, "key": any(isinstance(part, ComputedKey) for part in source.key)}
+    for name in (name for name, given in names.items() if given):
+        yield (
+            f'input.{name}: records are neither filtered nor computed with kind "{kind}"; leave the expression out, or use kind '
+            '"histogram"'
         )

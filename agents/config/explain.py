@@ -13,7 +13,7 @@ def explain(error: ValidationError, root: type[BaseModel]) -> list[str]:
     """One line per problem. Values under ``properties`` and addresses are never shown: they may hold passwords."""
     lines = []
     for problem in error.errors():
-        location = [part for part in problem["loc"] if not str(part).startswith(("literal[", "function-"))]
+        location = [part for part in problem["loc"] if not str(part).startswith(("literal[", "function-", "tag-"))]
         place = ".".join(str(part) for part in location)
         context = problem.get("ctx", {})
         match problem["type"]:

@@ -1,15 +1,35 @@
 """The section `[input]`: the raw topic, its format, and where things are in its records."""
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Discriminator, Field, Tag
 
+from susurrus.agents.expressions.section import ExpressionText
 from susurrus.agents.formats import FORMATS
 from susurrus.agents.formats.avro import RegistrySettings
 from susurrus.agents.formats.json import Json
 from susurrus.agents.formats.protobuf import MessageClass
 from susurrus.agents.types.one_of import OneOf, meanings
-from susurrus.agents.types.section import Section, TopicName
+from susurrus.agents.types.section import Name, Section, TopicName
+
+
+class ComputedKey(Section):
+    """A part of the key that is computed from a record's fields."""
+
+    name: Name
+    """What the part is called in exports and schemas."""
+    expression: ExpressionText
+    """One SQL expression over the record's fields, for example `split_part(url, '?', 1)`: docs/expressions.md."""
+
+
+def _tag(value: Any) -> str:
+    return "tag-expression" if isinstance(value, Mapping | ComputedKey) else "tag-field"
+
+
+KeyPart = Annotated[
+    Annotated[str, Tag("tag-field")] | Annotated[ComputedKey, Tag("tag-expression")], Discriminator(_tag)
+]
 
 
 class InputSettings(Section):
@@ -30,8 +50,12 @@ class InputSettings(Section):
     user: str = ""
     """Field that identifies the user, the unit of privacy; a dotted path reaches into objects. Required for kind
     `histogram`."""
-    key: tuple[str, ...] = ()
-    """Fields to group by; several make a composite key. Required for kind `histogram`."""
+    key: tuple[KeyPart, ...] = ()
+    """Fields to group by; several make a composite key. A part may be computed: `{ name = "path", expression =
+    "split_part(url, '?', 1)" }`. Required for kind `histogram`."""
+    where: ExpressionText | None = None
+    """Kind `histogram`: a condition over a record's fields, in SQL, for example `status = 200`. Records that do not meet it
+    are left out: they cost their users nothing, and are counted."""
     time: str = "kafka"
     """Field with the event time, or `kafka` for the record's own timestamp."""
     time_unit: Literal["s", "ms", "us", "ns", "iso"] = "ms"
@@ -42,3 +66,8 @@ class InputSettings(Section):
     """What happens to records whose key is null: counted under the key null, or set aside."""
     max_key_bytes: Annotated[int, Field(ge=1, le=65_536)] = 4096
     """Longer keys and user ids (canonical JSON, UTF-8 bytes) go to the dead-letter topic."""
+
+    @property
+    def key_names(self) -> tuple[str, ...]:
+        """What the parts of the key are called."""
+        return tuple(part.name if isinstance(part, ComputedKey) else part for part in self.key)

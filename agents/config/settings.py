@@ -62,8 +62,12 @@ class Settings(Section):
     """
     not_published: ClassVar[tuple[str, ...]] = ("input.registry",)
     """Fields inside ``published`` that do not change published data. A schema id means the same schema in every registry."""
+    published_if_set: ClassVar[tuple[str, ...]] = ("input.where",)
+    """Fields inside ``published`` that enter only where they are set: without them all is as before there were any."""
     secret_field: ClassVar[str | None] = None
     """The field that names the file with the noise secret; None where the pipeline draws no noise."""
+    computes: ClassVar[bool] = False
+    """Whether records may be filtered, and keys computed."""
     reads_raw: ClassVar[bool] = True
     """Whether ``input.topic`` belongs to other producers: it must exist and is only read."""
 
@@ -127,6 +131,7 @@ class Settings(Section):
             *kafka_properties.problems(self.kafka.properties),
             *checks.calendar(self.window),
             *checks.topics(self.topics),
+            *([] if self.computes else checks.nothing_computed(self.input, self.kind)),
         ]
 
     @classmethod
@@ -141,6 +146,10 @@ class Settings(Section):
         for path in self.not_published:
             section, field = path.split(".")
             del everything[section][field]
+        for path in self.published_if_set:
+            section, field = path.split(".")
+            if everything[section][field] is None:
+                del everything[section][field]
         fields = {}
         for path in self.published:
             value: Any = everything

@@ -18,15 +18,16 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
+from susurrus.agents.expressions.section import ExpressionText
 from susurrus.agents.types.one_of import OneOf, meanings
-from susurrus.agents.types.section import Name, PositiveFloat, Section
+from susurrus.agents.types.section import Finite, Name, PositiveFloat, Section
 from susurrus.mechanisms.histogram.per_key import segment_sums
 from susurrus.mechanisms.histogram.plan import MAX_BOUND
 from susurrus.topics.histogram import ColumnRows
 from susurrus.topics.json_rows import Numbers
 from susurrus.topics.numbers import steps_within
 from susurrus.topics.packing import Int64s
-from susurrus.topics.raw import ValueField
+from susurrus.topics.raw import Computed, ValueField
 
 Floats = npt.NDArray[np.float64]
 
@@ -198,8 +199,8 @@ class Mean(_OfField):
         """Kept inside the public bound, with the standard error of a ratio (delta method). A count below one is taken for one."""
         total, _ = self.measured()
         count = np.maximum(estimates[:, 1], 1).astype(np.float64)
-        limit = total.bound * total.grid
-        mean: Floats = np.clip(estimates[:, 0] * total.grid / count, -limit, limit).astype(np.float64)
+        lowest, highest = self.value.lowest * total.grid, total.bound * total.grid
+        mean: Floats = np.clip(estimates[:, 0] * total.grid / count, lowest, highest).astype(np.float64)
         return mean, np.hypot(std_errors[:, 0] * total.grid, mean * std_errors[:, 1]) / count
 
 
@@ -216,6 +217,11 @@ class ColumnSettings(Section):
     """Name of the column in the output."""
     kind: Annotated[str, OneOf(COLUMNS)] = Field(default=Count.kind, description=meanings(COLUMNS))
     field: str | None = Field(default=None, description=f"{_OF_FIELD}: the numeric field, a dotted path.")
+    expression: ExpressionText | None = Field(
+        default=None,
+        description=f"{_OF_FIELD}: instead of `field`, one SQL expression over the record's fields, for example `bytes / 1000`: "
+        "docs/expressions.md.",
+    )
     bound: PositiveFloat | None = Field(
         default=None,
         description=f"{_OF_FIELD}: values are clamped to [-bound, bound] before anything else. Public: choose it without "
@@ -226,12 +232,18 @@ class ColumnSettings(Section):
         description=f"{_OF_FIELD}: values are rounded to multiples of this, so that sums are exact. Default: bound / 1024.",
     )
 
+    lower: Finite | None = Field(
+        default=None,
+        description=f"{_OF_FIELD}: values are clamped to [lower, bound] instead. At least -bound. The noise stays the same.",
+    )
+
     def column(self) -> Column:
         """The column of this kind. A kind that takes a field gets one if field and bound are there."""
         value = None
-        if self.field is not None and self.bound is not None:
+        path = self.field if self.expression is None else Computed(self.expression)
+        if path is not None and self.bound is not None:
             grid = self.bound / DEFAULT_STEPS if self.grid is None else self.grid
-            value = ValueField(path=self.field, bound=self.bound, grid=grid)
+            value = ValueField(path=path, bound=self.bound, grid=grid, lower=self.lower)
         return COLUMNS[self.kind](name=self.name, field=value)
 
 
@@ -244,13 +256,24 @@ def problems(columns: Sequence[ColumnSettings], *, records: int) -> Iterator[str
         yield f'columns: two are called "{name}"; rename one'
     for index, column in enumerate(columns):
         place, kind = f'columns.{index} ("{column.name}")', f'kind = "{column.kind}"'
-        given = [name for name in ("field", "bound", "grid") if getattr(column, name) is not None]
+        given = [
+            name for name in ("field", "expression", "bound", "grid", "lower") if getattr(column, name) is not None
+        ]
         if not COLUMNS[column.kind].takes_field:
             yield from (f"{place}: {name} has no meaning for {kind}; leave it out" for name in given)
             continue
+        if {"field", "expression"} <= set(given):
+            yield f"{place}: field and expression are both there; keep one of them"
+            continue
         missing = [name for name in ("field", "bound") if name not in given]
+        if "expression" in given:
+            missing.remove("field")
         yield from (f"{place}: {name} is missing; {kind} needs it" for name in missing)
-        if not missing:
+        if missing or column.bound is None:
+            continue
+        if column.lower is not None and not -column.bound <= column.lower < column.bound:
+            yield f"{place}: lower = {column.lower:g} lies outside [-bound, bound); correct it, or leave it out for -bound"
+        else:
             yield from (f"{place}: {problem}" for problem in column.column().problems(records))
 
 

@@ -10,7 +10,9 @@ from typing import Any
 
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
+from susurrus.agents.config.input import ComputedKey
 from susurrus.agents.histogram.bound import Bound
+from susurrus.agents.histogram.columns import ColumnSettings
 from susurrus.agents.histogram.feedback import NEW_EPOCH, PublishedKeys, PublishedKeysReader
 from susurrus.agents.histogram.public_progress import PublicProgress
 from susurrus.agents.histogram.reader import HistogramReader
@@ -107,10 +109,13 @@ class Histogram(Pipeline[HistogramSettings]):
         """User, key, columns, calendar, bounds, beginning, promise, strategy and what it costs."""
         settings = self.settings
         window, start, bounds, privacy = settings.window, settings.start, settings.bounds, settings.privacy
-        yield "user, key", f"{settings.input.user}, {' × '.join(settings.input.key)}"
-        columns = (
-            f"{c.name} ({c.kind}" + (f" of {c.field} in ±{c.bound:g})" if c.field else ")") for c in settings.columns
-        )
+        yield "user, key", f"{settings.input.user}, {' × '.join(settings.input.key_names)}"
+        if settings.input.where is not None:
+            yield "only where", settings.input.where
+        for part in settings.input.key:
+            if isinstance(part, ComputedKey):
+                yield "computed", f"{part.name} = {part.expression}"
+        columns = (f"{column.name} ({column.kind}{_range(column)})" for column in settings.columns)
         yield "columns", ", ".join(columns)
         yield (
             "windows",
@@ -148,6 +153,14 @@ class Histogram(Pipeline[HistogramSettings]):
     def reader(self, window: WindowStart | None = None) -> HistogramReader:
         """Of the released rows."""
         return HistogramReader(self.settings, window=window)
+
+
+def _range(column: ColumnSettings) -> str:
+    """What a column of a field is computed from, and where its values are clamped."""
+    if column.bound is None:
+        return ""
+    low = "±" if column.lower is None else f"{column.lower:g} to "
+    return f" of {column.field or column.expression} in {low}{column.bound:g}"
 
 
 def _raw_topic(settings: HistogramSettings, admin: AdminClient) -> Iterator[str]:

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from confluent_kafka import KafkaException
 
+from susurrus.agents.expressions.computation import Computation
 from susurrus.agents.formats import decoder_of
 from susurrus.agents.formats.waiting import Intake
 from susurrus.agents.histogram.clock import Clock
@@ -48,7 +49,7 @@ class Route(Stage):
     """One raw partition."""
 
     name = "route"
-    counted = ("in", "routed", "capped", "late", "dead_letter", "before_start", "interval_moved")
+    counted = ("in", "routed", "capped", "late", "filtered", "dead_letter", "before_start", "interval_moved")
 
     services: HistogramServices
 
@@ -57,9 +58,10 @@ class Route(Stage):
         self._calendar = services.calendar
         self._topic = services.settings.input.topic
         decoder = RawDecoder(services.settings.raw_schema())
+        computation = Computation(decoder.scalars, services.settings.input.where)
         self._intake = Intake(
-            decoder_of(services.settings.input, decoder.paths),
-            lambda chunks, records: decoder.decode(chunks),
+            decoder_of(services.settings.input, computation.paths),
+            lambda chunks, records: decoder.decode(computation.applied(chunks)),
             owner=f"{self.name}-{partition}",
             place=f"topic={self._topic} partition={partition}",
             end_of_log=lambda: services.clients.watermarks(self._topic, partition)[1],
@@ -203,7 +205,9 @@ class Route(Stage):
         counters["in"] += n
         counters["late"] += int(late.sum())
         counters["interval_moved"] += placed.clamped
-        counters["dead_letter"] += self._letters.refuse(records, reason)
+        filtered = reason == Reason.FILTERED
+        counters["filtered"] += int(filtered.sum())
+        counters["dead_letter"] += self._letters.refuse(records, np.where(filtered, Reason.OK, reason))
 
         rows = np.flatnonzero(good)
         if not len(rows):

@@ -2,13 +2,15 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from pydantic import Field, PrivateAttr
 
 from susurrus.agents import formats
 from susurrus.agents.config import checks
+from susurrus.agents.config.input import ComputedKey
 from susurrus.agents.config.settings import Settings
+from susurrus.agents.expressions.computation import Computation
 from susurrus.agents.histogram import declared
 from susurrus.agents.histogram.clock import ClockSettings
 from susurrus.agents.histogram.columns import Column, ColumnSettings, Layout, layout, problems
@@ -18,15 +20,19 @@ from susurrus.mechanisms.histogram.plan import Column as PlanColumn
 from susurrus.mechanisms.histogram.plan import Plan
 from susurrus.mechanisms.histogram.registry import STRATEGIES, Choice, default_strategy, strategy_named
 from susurrus.mechanisms.histogram.strategy import Need, Strategy
-from susurrus.topics.raw import RawSchema
+from susurrus.topics.raw import Computed, RawSchema
 from susurrus.topics.spec import HISTOGRAM_TOPICS, PUBLISHED_KEYS, TopicSpec
 from susurrus.topics.timestamps import format_time
+
+_IF_SET: Final = ("expression", "lower")
+"""Fields of a column that enter the digest only where they are set, as ``published_if_set`` says of other sections."""
 
 
 class HistogramSettings(Settings):
     """The whole configuration of a histogram."""
 
     kind = "histogram"
+    computes = True
     published: ClassVar[tuple[str, ...]] = (
         *Settings.published,
         "bounds",
@@ -121,7 +127,7 @@ class HistogramSettings(Settings):
         """How to decode the raw topic's records."""
         return RawSchema(
             user=self.input.user,
-            key=self.input.key,
+            key=tuple(Computed(p.expression) if isinstance(p, ComputedKey) else p for p in self.input.key),
             values=self.layout.values,
             time=None if self.input.time == "kafka" else self.input.time,
             time_unit=self.input.time_unit,
@@ -139,6 +145,10 @@ class HistogramSettings(Settings):
             "discover": self.keys.discover,
             "minimum_users": self.keys.minimum_users,
         }
+        fields["columns"] = [
+            {name: of for name, of in column.items() if of is not None or name not in _IF_SET}
+            for column in fields["columns"]
+        ]
         strategy = self.strategy
         # The default enters by its name: who writes it down changes nothing.
         fields["privacy.strategy"] = strategy.name
@@ -188,8 +198,13 @@ def _input(settings: HistogramSettings) -> Iterator[str]:
         yield 'input.user: is missing; name the field that identifies the user, for example user = "user_id"'
     if not key:
         yield 'input.key: is missing; name the fields to group by, for example key = ["url"]'
-    if len(set(key)) < len(key):
-        yield "input.key: names a field twice; leave one of them out"
+    if len(set(settings.input.key_names)) < len(key):
+        yield "input.key: has two parts of one name; leave one of them out, or rename it"
+    elif settings.input.user and key:
+        try:
+            Computation(settings.raw_schema().scalars, settings.input.where)
+        except ValueError as problem:
+            yield f"input: {problem}"
     yield from formats.problems(settings.input)
 
 

@@ -16,6 +16,7 @@ def _finite(value: float) -> float:
     return value
 
 
+Finite = Annotated[float, AfterValidator(_finite)]
 PositiveFloat = Annotated[float, Field(gt=0), AfterValidator(_finite)]
 Epsilon = Annotated[float, Field(gt=0, le=100), AfterValidator(_finite)]
 Delta = Annotated[float, Field(gt=0, le=0.01)]

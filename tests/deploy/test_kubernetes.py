@@ -11,6 +11,7 @@ from typing import Any
 
 import kubernetes_validate
 import pytest
+import tomli_w
 import yaml
 from typer.testing import CliRunner
 
@@ -19,7 +20,6 @@ from susurrus.agents.operations.web import Pages
 from susurrus.agents.pipelines import settings_from
 from tests.broker import Broker
 from tests.deploy.manifests import CHECKS, Document, configuration, load, of_kind, pod, problems
-from tests.pipeline import _toml
 
 MANIFEST = Path(__file__).parents[2] / "deploy" / "kubernetes" / "susurrus.yaml"
 TEXT = MANIFEST.read_text()
@@ -223,9 +223,7 @@ def test_topics_are_made_without_the_secret_of_the_noise(kafka: Broker, tmp_path
     data["input"]["topic"] = kafka.create_topic(kafka.new_prefix(), 2, {"message.timestamp.type": "LogAppendTime"})
     data["topics"] = {"replication_factor": 1, "min_insync_replicas": 1}
     config = tmp_path / "pipeline.toml"
-    config.write_text(
-        "".join(f"[{name}]\n" + "".join(f"{k} = {_toml(v)}\n" for k, v in each.items()) for name, each in data.items())
-    )
+    config.write_text(tomli_w.dumps(data))
     assert not Path(data["privacy"]["secret_file"]).exists()
     (job,) = of_kind(load(TEXT), "Job")
     command = [each.replace("/etc/susurrus/pipeline.toml", str(config)) for each in pod(job)["containers"][0]["args"]]

@@ -59,6 +59,10 @@ def configurations() -> dict[str, Settings]:
     found["declared keys"] = histogram(keys={"declared": ["/", "/about"], "discover": False})
     found["format avro"] = histogram(input={**INPUT, "format": "avro", "registry": {"url": "http://registry:8081"}})
     found["format protobuf"] = histogram(input={**INPUT, "format": "protobuf", "message": "events:Event"})
+    found["filtered and computed"] = histogram(
+        input={**INPUT, "where": "status=200", "key": ["url", {"name": "path", "expression": "split_part(url,'?',1)"}]},
+        columns=[*COLUMNS, {"name": "kb", "kind": "sum", "expression": "bytes / 1000", "bound": 100.0, "lower": 0.0}],
+    )
     for method in ("tops", "tops-paper", "pak"):
         found[f"stream {method}"] = other(
             "stream",

@@ -9,8 +9,8 @@ import pytest
 
 from susurrus.topics import histogram
 from tests.broker import Broker
-from tests.chaos.conftest import archive
-from tests.pipeline import EPOCH, SECRET, Pipeline
+from tests.chaos.conftest import RAW_PARTITIONS, archive
+from tests.pipeline import EPOCH, SECRET, Pipeline, produce
 from tests.reference import Event, canonical, expected
 
 
@@ -79,3 +79,58 @@ def test_every_published_number_is_the_references(kafka: Broker, raw: str, tmp_p
         order = [column.sources[0] for column in settings.layout.published]
         assert len(wanted) > 20
         assert published == {key: [numbers[i] for i in order] for key, numbers in wanted.items()}
+
+
+FILTERED: dict[str, Any] = {
+    "input": {
+        "where": "bytes > 0 AND url NOT LIKE '%.gif'",
+        "key": [{"name": "folder", "expression": "split_part(url, '/', 2)"}],
+    },
+    "bounds": {"max_records_per_user": 12, "max_records_per_key": 2},
+    "columns": [
+        {"name": "hosts", "kind": "users"},
+        {"name": "kilobytes", "kind": "sum", "expression": "bytes / 1000", "bound": 20.0, "lower": 0.5, "grid": 0.125},
+    ],
+    "privacy": {"strategy": "closing"},
+}
+
+
+def test_filtered_and_computed_is_as_prepared_by_hand(kafka: Broker, tmp_path: Path) -> None:
+    """Against the reference, which gets records that plain Python has filtered and computed; and byte for byte against the same
+    pipeline over a raw topic from which the records to filter were left out before they came to Kafka.
+    """
+    raw = archive(kafka, 1)
+    events = events_of(kafka, raw)
+    kept = [event for event in events if event[3]["bytes"] > 0 and not event[3]["url"].endswith(".gif")]
+    assert 1000 < len(kept) < len(events) - 1000
+    with Pipeline(kafka, tmp_path, raw, FILTERED) as pipeline:
+        pipeline.start()
+        pipeline.wait()
+        published, settings = pipeline.public(), pipeline.settings
+        pipeline.wait_for_total(len(events) - len(kept), "filtered")
+    prepared = [
+        (
+            partition,
+            offset,
+            stamp,
+            {"host": e["host"], "folder": e["url"].split("/")[1], "(bytes / 1000)": e["bytes"] / 1000},
+        )
+        for partition, offset, stamp, e in kept
+    ]
+    wanted = expected(settings, prepared, secret=bytes.fromhex(SECRET), epoch=EPOCH)
+    rows = [histogram.decode_row(value) for part in published["histogram"].values() for _, value, _ in part]
+    assert len(rows) > 20
+    assert {(row.window, row.trigger, canonical(row.key)): row.values["hosts"].estimate for row in rows} == {
+        key: numbers[0] for key, numbers in wanted.items()
+    }
+    assert {(row.window, row.trigger, canonical(row.key)): row.values["kilobytes"].estimate * 8 for row in rows} == {
+        key: numbers[1] for key, numbers in wanted.items()
+    }
+    # The name of the raw topic is part of the noise's address, so the other topic takes it.
+    kafka.delete_topic(raw)
+    kafka.create_topic(raw, RAW_PARTITIONS, {"retention.ms": "-1"})
+    produce(kafka, raw, [(partition, json.dumps(record).encode(), stamp) for partition, _, stamp, record in kept])
+    with Pipeline(kafka, tmp_path, raw, FILTERED) as pipeline:
+        pipeline.start()
+        pipeline.wait()
+        assert pipeline.public() == published

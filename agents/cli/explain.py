@@ -1,0 +1,135 @@
+"""``susurrus explain``: a pipeline in words, and as TOML. What it costs comes from what ``config check`` shows."""
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from susurrus.agents.cli.console import ConfigOption, SqlOption, out, settings_of
+from susurrus.agents.types.durations import format_duration
+
+if TYPE_CHECKING:  # slow to load, so the command does it itself
+    from susurrus.agents.histogram.settings import HistogramSettings
+
+_MEASURED: Final = {
+    "count": "the number of records",
+    "users": "the number of users",
+    "sum": "the sum of {value}",
+    "mean": "the mean of {value}",
+}
+
+
+def explain(
+    config: ConfigOption = None,
+    sql: SqlOption = None,
+    toml_only: Annotated[bool, typer.Option("--toml", help="Print the equal TOML file and nothing else.")] = False,
+) -> None:
+    """Say what is protected, what a row means and how noisy it is, and print the equal TOML."""
+    unresolved: list[str] = []  # passwords of other machines say nothing about the pipeline
+    given = settings_of(config, sql, unresolved=unresolved)
+    from susurrus.agents.histogram.settings import HistogramSettings  # slow to load
+    from susurrus.agents.pipelines import pipeline_of, tables_of
+
+    settings = HistogramSettings.of(given)
+    if toml_only:
+        typer.echo(toml(tables_of(config, sql=sql)), nl=False)
+        return
+    pipeline = pipeline_of(settings)
+    console = out()
+    costs = list(pipeline.summary())
+    for title, rows in (
+        ("What is protected", list(_protected(settings, pipeline.guarantee()))),
+        ("What is read", list(_read(settings))),
+        ("What a row means", list(_row(settings))),
+        ("How noisy it is", [row for row in costs if row[0] in ("per user", "strategy", *_after_strategy(costs))]),
+    ):
+        console.print(f"[bold]{title}[/bold]")
+        table = Table.grid(padding=(0, 2, 0, 0))
+        table.add_column(no_wrap=True, style="dim")
+        table.add_column(overflow="fold")
+        for name, text in rows:
+            table.add_row(f"  {escape(name)}", escape(text))
+        console.print(table)
+        console.print()
+    console.print(f"[bold]The same as TOML[/bold] (digest {settings.config_digest().hex()[:16]})")
+    typer.echo(toml(tables_of(config, sql=sql)), nl=False)
+
+
+def toml(tables: Mapping[str, Any]) -> str:
+    """The tables as a TOML file. Values that may be passwords are left out, and a comment says which."""
+    import tomli_w  # only this command writes TOML
+
+    shown = {name: dict(table) if isinstance(table, Mapping) else table for name, table in tables.items()}
+    hidden: list[str] = []
+    _hide(shown.get("kafka"), "kafka", hidden)
+    if isinstance(shown.get("input"), dict) and isinstance(shown["input"].get("registry"), Mapping):
+        shown["input"]["registry"] = dict(shown["input"]["registry"])
+        _hide(shown["input"]["registry"], "input.registry", hidden)
+    notes = "".join(f"# not shown, it may hold a password: {name}\n" for name in hidden)
+    return notes + tomli_w.dumps(shown)
+
+
+def _hide(table: Any, place: str, hidden: list[str]) -> None:
+    """Take out the properties whose values stand in the tables themselves, and an address."""
+    if not isinstance(table, dict):
+        return
+    if "url" in table:
+        del table["url"]
+        hidden.append(f"{place}.url")
+    properties = table.get("properties")
+    if isinstance(properties, Mapping):
+        kept = {name: of for name, of in properties.items() if isinstance(of, Mapping) and set(of) <= {"file", "env"}}
+        hidden.extend(f'{place}.properties."{name}"' for name in properties if name not in kept)
+        table["properties"] = kept
+
+
+def _after_strategy(rows: list[tuple[str, str]]) -> list[str]:
+    """The names of what the summary says after the strategy: its costs."""
+    names = [name for name, _ in rows]
+    return names[names.index("strategy") + 1 :]
+
+
+def _protected(settings: "HistogramSettings", promise: str) -> Iterator[tuple[str, str]]:
+    length = format_duration(settings.window.length)
+    yield "unit", f"a user, as the field {settings.input.user} names it, in one window of {length}"
+    yield "neighbours", "two inputs are neighbours if one has all records of one user in one window more than the other"
+    yield "promise", promise
+    yield "several windows", "a user who is active in several windows has one such loss in each"
+
+
+def _read(settings: "HistogramSettings") -> Iterator[tuple[str, str]]:
+    read = settings.input
+    yield "topic", f"{read.topic} ({read.format})"
+    time = "the record's own timestamp" if read.time == "kafka" else f"the field {read.time} ({read.time_unit})"
+    yield "event time", time
+    if read.where is not None:
+        yield "filter", f"{read.where} — other records are left out and cost their users nothing"
+    for part in read.key:
+        if not isinstance(part, str):
+            yield "computed", f"{part.name} = {part.expression}"
+
+
+def _row(settings: "HistogramSettings") -> Iterator[tuple[str, str]]:
+    window, bounds = settings.window, settings.bounds
+    yield "key", " × ".join(settings.input.key_names)
+    yield (
+        "when",
+        f"every {format_duration(window.trigger_every)}, for the window of {format_duration(window.length)} so far "
+        f"({settings.triggers} triggers)",
+    )
+    for column in settings.columns:
+        value = column.expression or column.field
+        text = _MEASURED.get(column.kind, column.kind).format(value=value)
+        if column.bound is not None:
+            lower = -column.bound if column.lower is None else column.lower
+            text += f", each value clamped to [{lower:,g}, {column.bound:,g}]"
+        yield column.name, f"{text}; noisy, with its standard error"
+    each = "one record" if bounds.max_records_per_key == 1 else f"{bounds.max_records_per_key} records"
+    yield "counted", f"at most {each} of a user per key; records above the bounds are left out"
+    keys = "only the declared keys" if not settings.keys.discover else "keys that enough users share"
+    declared = " and the declared keys" if settings.keys.discover and settings.declared_keys else ""
+    yield "which keys", f"{keys}{declared}"
+    if settings.keys.discover and settings.keys.minimum_users:
+        yield "never", f"other keys with {settings.keys.minimum_users} users or fewer"

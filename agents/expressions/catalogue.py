@@ -1,0 +1,66 @@
+"""Which functions an expression may use: those of the engine's catalogue whose result follows from their arguments alone.
+
+A function is allowed if the catalogue says that it is scalar and deterministic, and some variant of it takes and returns plain
+scalars only. ``_SETTING``, ``_PLATFORM`` and ``_LARGE`` are exceptions that the catalogue does not show;
+tests/agents/expressions/test_catalogue.py pins the result, so that a new version of the engine cannot add one unseen.
+"""
+
+from functools import cache
+from typing import Any, Final
+
+from susurrus.agents.expressions.connection import connect
+
+SCALARS: Final = frozenset(
+    (
+        "BOOLEAN", "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT",
+        "UHUGEINT", "FLOAT", "DOUBLE", "DECIMAL", "VARCHAR", "DATE", "TIME", "TIMESTAMP", "INTERVAL",
+    )
+)  # fmt: skip
+"""Types of arguments, results and casts."""
+_TYPES: Final = SCALARS | {"VARCHAR[]"}  # what a text is split into
+_GENERIC: Final = frozenset(("||", "concat", "concat_ws", "greatest", "least"))
+"""Of any type, and of no other kind than the rest."""
+_MACROS: Final = frozenset(("date_add", "days_in_month", "fdiv", "fmod", "if", "nullif", "split_part"))
+"""Defined by allowed functions."""
+_SETTING: Final = frozenset(
+    ("age", "current_localtime", "current_localtimestamp", "timezone", "timezone_hour", "timezone_minute", "version")
+)
+"""They read the clock, the time zone's tables or the engine's version, although the catalogue calls them deterministic."""
+_PLATFORM: Final = frozenset(
+    (
+        "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cbrt", "cos", "cosh", "cot", "exp", "gamma", "lgamma", "ln",
+        "log", "log10", "log2", "pow", "power", "sin", "sinh", "tan", "tanh", "**", "^",
+        "parse_dirname", "parse_dirpath", "parse_filename", "parse_path", "path_join",
+    )
+)  # fmt: skip
+"""Their last digit is the C library's, their separator the system's: two workers could differ."""
+_LARGE: Final = frozenset(("bar", "format", "lpad", "printf", "repeat", "rpad"))
+"""Their result may be far larger than their arguments, so one record could take a worker's memory."""
+_INTERNAL: Final = ("__", "icu_", "collate_")
+"""What such names begin with is the engine's own."""
+
+
+@cache
+def functions() -> frozenset[str]:
+    """The names of all functions that an expression may use."""
+    rows: list[tuple[str, list[str], str]] = connect().execute(
+        "SELECT function_name, parameter_types, return_type FROM duckdb_functions() "
+        "WHERE function_type = 'scalar' AND stability = 'CONSISTENT'"
+    ).fetchall()  # fmt: skip
+    plain = {name for name, arguments, result in rows if all(_plain(kind) for kind in (*arguments, result))}
+    known = {name for name, _, _ in rows}
+    refused = _SETTING | _PLATFORM | _LARGE
+    return frozenset(
+        name for name in plain | (_GENERIC & known) | _MACROS if name not in refused and not name.startswith(_INTERNAL)
+    )
+
+
+@cache
+def types() -> frozenset[str]:
+    """The names of all types that an expression may cast to, in lower case."""
+    rows: list[tuple[str, str]] = connect().execute("SELECT type_name, logical_type FROM duckdb_types()").fetchall()
+    return frozenset(name.lower() for name, kind in rows if kind in SCALARS)
+
+
+def _plain(kind: Any) -> bool:
+    return str(kind) in _TYPES

@@ -1,0 +1,85 @@
+"""From the fields of records to the scalars that a decoder wants: records are filtered, and scalars computed.
+
+It stands between a format, which reads the fields, and the decoder of raw records (topics/raw.py). Each record is decided alone.
+A record that does not meet the condition is FILTERED, whatever else is wrong with its other fields.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import compress
+from typing import Any
+
+import numpy as np
+
+from susurrus.agents.expressions.connection import connect
+from susurrus.agents.expressions.evaluation import Evaluation, Reasons
+from susurrus.agents.expressions.language import parse
+from susurrus.topics.fields import Path, check_paths
+from susurrus.topics.payloads import Chunk
+from susurrus.topics.raw import Computed
+from susurrus.topics.reason import Reason
+
+_Columns = dict[Path, list[Any]]
+
+
+class Computation:
+    """Computes ``scalars`` of records that meet ``where``. Raises ValueError where one field's path leads through another's."""
+
+    def __init__(self, scalars: Sequence[Path | Computed], where: str | None) -> None:
+        self._scalars = scalars
+        named = {scalar: parse(scalar.expression) for scalar in scalars if isinstance(scalar, Computed)}
+        # One engine for all: they are evaluated one after the other, and the limit of memory is theirs alone.
+        engine = connect() if named or where is not None else None
+        self._where = None if where is None else Evaluation(parse(where), boolean=True, connection=engine)
+        self._computed = {scalar: Evaluation(one, connection=engine) for scalar, one in named.items()}
+        evaluations = [*([] if self._where is None else [self._where]), *self._computed.values()]
+        plain = [scalar for scalar in scalars if not isinstance(scalar, Computed)]
+        # Without expressions the columns are the scalars, one for each, as a format reads them.
+        self.paths: list[Path] = plain
+        """What a format reads of each record."""
+        if evaluations:
+            self.paths = list(dict.fromkeys([*plain, *(path for one in evaluations for path in one.expression.fields)]))
+        check_paths(self.paths)
+        self._idle = not evaluations
+
+    def applied(self, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
+        """Chunks with a column for each scalar, from chunks with a column for each path."""
+        return iter(chunks) if self._idle else map(self._apply, chunks)
+
+    def _apply(self, chunk: Chunk) -> Chunk:
+        accepted = np.delete(np.arange(chunk.rows), list(chunk.refused))
+        columns: _Columns = dict(zip(self.paths, chunk.columns, strict=True))
+        refused = dict(chunk.refused)
+        if self._where is not None:
+            met, reasons = _evaluated(self._where, columns, len(accepted))
+            reasons[(reasons == 0) & ~np.array(met, np.bool_)] = Reason.FILTERED
+            accepted, columns, _ = _without(accepted, columns, reasons, refused)
+        computed: dict[Computed, list[Any]] = {}
+        failed = np.zeros(len(accepted), np.uint8)
+        for scalar, evaluation in self._computed.items():
+            computed[scalar], reasons = _evaluated(evaluation, columns, len(accepted))
+            np.copyto(failed, reasons, where=failed == 0)
+        _, columns, good = _without(accepted, columns, failed, refused)
+        if good is not None:
+            computed = {scalar: list(compress(values, good)) for scalar, values in computed.items()}
+        return Chunk(
+            rows=chunk.rows,
+            columns=[computed[scalar] if isinstance(scalar, Computed) else columns[scalar] for scalar in self._scalars],
+            refused=refused,
+        )
+
+
+def _evaluated(evaluation: Evaluation, columns: _Columns, rows: int) -> tuple[list[Any], Reasons]:
+    return evaluation.evaluate([columns[path] for path in evaluation.expression.fields], rows)
+
+
+def _without(
+    accepted: Any, columns: _Columns, reasons: Reasons, refused: dict[int, Reason]
+) -> tuple[Any, _Columns, list[bool] | None]:
+    """Rows and columns of the records that have no reason, and which these are (None: all); the others' go to ``refused``."""
+    if not reasons.any():
+        return accepted, columns, None
+    bad = np.flatnonzero(reasons)
+    refused.update(zip(accepted[bad].tolist(), map(Reason, reasons[bad].tolist()), strict=True))
+    good = (reasons == 0).tolist()
+    kept = {path: list(compress(column, good)) for path, column in columns.items()}
+    return accepted[reasons == 0], kept, good

@@ -1,0 +1,155 @@
+"""Scalar expressions over the fields of one record, in the SQL of DuckDB: read, checked, and written in one canonical form.
+
+The engine's own parser reads them, so what is checked is what runs. The canonical text is what the engine writes of the tree: two
+spellings of one expression are one text, which enters the configuration's digest. Every node of the tree is on an allow-list;
+functions are checked by the catalogue (catalogue.py). Evaluation is in evaluation.py.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Final
+
+from susurrus.agents.expressions.catalogue import functions, types
+from susurrus.agents.expressions.connection import connect
+from susurrus.mechanisms.errors import ConfigurationError
+from susurrus.topics.fields import Path
+
+_SELECT: Final = "SELECT "
+_OPERATORS: Final = frozenset(
+    (
+        "OPERATOR_NOT", "OPERATOR_IS_NULL", "OPERATOR_IS_NOT_NULL", "OPERATOR_COALESCE", "COMPARE_IN", "COMPARE_NOT_IN",
+        "ARRAY_EXTRACT", "OPERATOR_TRY",
+    )
+)  # fmt: skip
+_PLAIN: Final = frozenset(("CONSTANT", "COMPARISON", "CONJUNCTION", "BETWEEN", "CASE"))
+_REFUSED: Final = {
+    "SUBQUERY": "a query inside an expression",
+    "WINDOW": "a window function, which sees other records",
+    "STAR": "all fields at once",
+    "PARAMETER": "a parameter",
+    "LAMBDA": "a lambda",
+    "COLLATE": "a collation",
+}
+_CLOCKS: Final = frozenset(("current_date", "current_time", "current_timestamp", "localtime", "localtimestamp"))
+"""Names that SQL reads as the clock, where no field has them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expression:
+    """One checked expression. text: canonical. fields: paths of the fields that it names, in order of first occurrence."""
+
+    text: str
+    fields: tuple[Path, ...]
+
+    def renamed(self, names: Mapping[Path, str]) -> str:
+        """The expression with other names for its fields."""
+        tree = _tree(self.text)
+        for node in _nodes(tree["statements"][0]["node"]["select_list"]):
+            if node["class"] == "COLUMN_REF":
+                node["column_names"] = [names[tuple(node["column_names"])]]
+        return _written(tree)
+
+
+def parse(text: str) -> Expression:
+    """Read and check an expression. Raises ConfigurationError, whose last lines show the place."""
+    tree = _tree(text)
+    if tree["error"]:
+        raise _error(text, _place(tree), f"{tree['error_message']}; write one SQL expression over the record's fields")
+    statements = tree["statements"]
+    if len(statements) != 1 or _frame(statements[0]) != _frame(_tree("1")["statements"][0]):
+        raise _error(text, None, "this is more than one expression; write one, without clauses such as FROM or LIMIT")
+    selected = statements[0]["node"]["select_list"]
+    if len(selected) != 1:
+        raise _error(text, None, "these are several expressions; write one")
+    if selected[0]["alias"]:
+        raise _error(text, None, f'AS "{selected[0]["alias"]}" has no meaning here; leave it out')
+    fields: dict[Path, None] = {}
+    for node in _nodes(selected):
+        if problem := _problem(node):
+            raise _error(text, node.get("query_location"), problem)
+        if node["class"] == "COLUMN_REF":
+            fields[tuple(node["column_names"])] = None
+    return Expression(_written(tree), tuple(fields))
+
+
+def _problem(node: Mapping[str, Any]) -> str | None:
+    """What is wrong with a node itself."""
+    kind = node["class"]
+    if kind in _PLAIN or (kind == "OPERATOR" and node["type"] in _OPERATORS):
+        return None
+    if kind == "COLUMN_REF":
+        if node["column_names"][-1].lower() in _CLOCKS:
+            return f"{node['column_names'][-1]} is the clock, which a record does not decide; use a field"
+        return None
+    if kind == "CAST":
+        return None
+    if kind == "TYPE":
+        name = str(node["type_name"])
+        return None if name.lower() in types() else f"a cast to {name} is not possible; cast to a type of scalars"
+    if kind == "FUNCTION":
+        return _function_problem(node)
+    what = _REFUSED.get(kind, f"this ({node['type'].lower()})")
+    return f"{what} is not possible; use operators and functions of one record's fields"
+
+
+def _function_problem(node: Mapping[str, Any]) -> str | None:
+    name = str(node["function_name"])
+    if node["distinct"] or node["filter"] or node["order_bys"]["orders"]:
+        return f"{name} is used like an aggregate, which sees other records; use functions of one record's fields"
+    if node["schema"] or node["catalog"] or any(argument["name"] for argument in node["arguments"]):
+        return f"write {name} without a schema, and its arguments without names"
+    if name.lower() not in functions():
+        return (
+            f"the function {name} is not available: unknown, or it is not decided by one record alone, or not on every machine "
+            "alike; docs/expressions.md lists the functions"
+        )
+    return None
+
+
+def _nodes(part: Any) -> Iterator[dict[str, Any]]:
+    """All expressions inside a part of the tree, outermost first."""
+    if isinstance(part, list):
+        for item in part:
+            yield from _nodes(item)
+    elif isinstance(part, dict):
+        if "class" in part:
+            yield part
+        for item in part.values():
+            yield from _nodes(item)
+
+
+def _frame(statement: dict[str, Any]) -> dict[str, Any]:
+    """What surrounds the expressions of a statement: any clause would show here."""
+    return {**statement, "node": {name: of for name, of in statement["node"].items() if name != "select_list"}}
+
+
+@cache
+def _parser() -> Any:
+    return connect()
+
+
+def _tree(text: str) -> dict[str, Any]:
+    row = _parser().cursor().execute("SELECT json_serialize_sql(?)", [_SELECT + text]).fetchone()
+    tree: dict[str, Any] = json.loads(row[0])
+    return tree
+
+
+def _written(tree: dict[str, Any]) -> str:
+    row = _parser().cursor().execute("SELECT json_deserialize_sql(?)", [json.dumps(tree)]).fetchone()
+    return str(row[0]).removeprefix(_SELECT)
+
+
+def _place(tree: Mapping[str, Any]) -> int | None:
+    position = tree.get("position")
+    return None if position is None else int(position)
+
+
+def _error(text: str, location: int | None, problem: str) -> ConfigurationError:
+    """The problem, and below it the line with a caret. location: in the bytes of what the engine read."""
+    if location is None:
+        return ConfigurationError(problem)
+    before = (_SELECT + text).encode()[:location].decode(errors="ignore").removeprefix(_SELECT)
+    line = text.splitlines()[before.count("\n")] if text.splitlines() else ""
+    return ConfigurationError(f"{problem}\n    {line}\n    {' ' * (len(before) - before.rfind(chr(10)) - 1)}^")

@@ -1,0 +1,200 @@
+"""What a statement says, as the settings that a TOML file would give, and where in the statement each of them stands.
+
+docs/sql.md describes the clauses; clauses.py takes them apart, columns.py reads the selected columns.
+"""
+
+import difflib
+import re
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from sqlglot import TokenType
+
+from susurrus.agents.sql.clauses import clauses
+from susurrus.agents.sql.columns import Column, Key, selected
+from susurrus.agents.sql.source import Source, Span, same
+from susurrus.agents.sql.values import Reader, duration, field_or_none, instant, number, whole, word_or_text
+from susurrus.agents.sql.values import field as field_name
+
+ROWTIME: Final = "ROWTIME"
+"""Names the record's own timestamp in TUMBLE."""
+_TOPIC: Final = re.compile(r"[A-Za-z0-9._-]+\Z", re.ASCII)
+_OPTIONS: Final[dict[str, tuple[str, Reader]]] = {
+    "epsilon": ("privacy.epsilon", number),
+    "delta": ("privacy.delta", number),
+    "privacy_unit_column": ("input.user", field_name),
+    "min_privacy_units_per_group": ("", whole),
+    "max_groups_contributed": ("", whole),
+    "max_rows_contributed": ("", whole),
+    "max_rows_per_group": ("", whole),
+    "group_selection_strategy": ("", word_or_text),
+    "strategy": ("privacy.strategy", word_or_text),
+    "time_unit": ("input.time_unit", word_or_text),
+    "allowed_lateness": ("window.allowed_lateness", duration),
+}
+"""The options: the setting that each is, if it is one as it stands, and how its value is read."""
+
+
+@dataclass(slots=True)
+class Statement:
+    """settings: by dotted name, as a TOML file has them. places: the tokens that each comes from."""
+
+    settings: dict[str, Any] = field(default_factory=dict)
+    places: dict[str, Span] = field(default_factory=dict)
+
+    def give(self, name: str, value: Any, place: Span) -> None:
+        """One setting."""
+        self.settings[name], self.places[name] = value, place
+
+
+def statement(source: Source) -> Statement:
+    """Read a statement. Raises ConfigurationError that shows the place and says what to do."""
+    parts, found = clauses(source), Statement()
+    options = _options(parts.options, found)
+    keys, columns = selected(parts.select, found.settings["input.user"])
+    _bounds(options, columns, found)
+    found.give("input.topic", _topic(parts.topic), parts.topic)
+    if parts.where is not None:
+        if not len(parts.where):
+            raise parts.where.error("WHERE has no condition; write one, or leave WHERE out")
+        found.give("input.where", parts.where.sql(), parts.where)
+    groups = parts.group_by.items()
+    tumble = _tumble(groups, parts.group_by, found)
+    _keys(keys, [group for group in groups if group is not tumble], parts.group_by, found)
+    found.give("columns", [column.table for column in columns], parts.select)
+    for index, column in enumerate(columns):
+        found.places |= {f"columns.{index}": column.place, f"columns.{index}.expression": column.value}
+    if parts.emit.word(0) != "EVERY":
+        raise parts.emit.error("write EMIT EVERY INTERVAL '15' MINUTE")
+    found.give("window.trigger_every", duration(parts.emit.part(1)), parts.emit)
+    return found
+
+
+def _options(span: Span, found: Statement) -> dict[str, tuple[Any, Span]]:
+    """The options that are not settings as they stand, with their places."""
+    values: dict[str, tuple[Any, Span]] = {}
+    for item in span.items() if len(span) else ():
+        name = item.word(0).lower()
+        if name not in _OPTIONS:
+            close = difflib.get_close_matches(name, _OPTIONS, n=1)
+            hint = f'did you mean "{close[0]}"?' if close else f"known here: {', '.join(_OPTIONS)}"
+            raise item.part(0, 1).error(f"unknown option; {hint}")
+        if name in values:
+            raise item.part(0, 1).error(f"{name} is given twice; leave one of them out")
+        if item.kind(1) != TokenType.EQ:
+            raise item.error(f"write {name} = value")
+        setting, reader = _OPTIONS[name]
+        values[name] = reader(item.part(2)), item
+        if setting:
+            found.give(setting, values[name][0], item)
+    for name in ("epsilon", "delta", "privacy_unit_column"):
+        if name not in values:
+            raise span.error(f"the option {name} is missing; add {name} = ...")
+    if "min_privacy_units_per_group" in values:
+        least, place = values["min_privacy_units_per_group"]
+        if least < 1:
+            raise place.error("a group has at least one user; use 1 or more, or leave it out")
+        found.give("keys.minimum_users", least - 1, place)  # that many users or fewer are never published
+    if "group_selection_strategy" in values:
+        strategy, place = values["group_selection_strategy"]
+        if strategy.upper() != "PUBLIC_GROUPS":
+            raise place.error(
+                "keys are selected with Gaussian noise, as `strategy` says; use PUBLIC_GROUPS (only the keys that "
+                "keys.declared lists), or leave it out"
+            )
+        found.give("keys.discover", False, place)
+    return values
+
+
+def _bounds(options: dict[str, tuple[Any, Span]], columns: list[Column], found: Statement) -> None:
+    """What a user may contribute."""
+    groups, rows, per_group = (
+        options.get(name) for name in ("max_groups_contributed", "max_rows_contributed", "max_rows_per_group")
+    )
+    for value, place in (given for given in (groups, rows, per_group) if given is not None):
+        if value < 1:
+            raise place.error("use 1 or more; without a bound there is no guarantee")
+    by_group = next((column.by_group for column in columns if column.by_group is not None), None)
+    if per_group is not None:
+        found.give("bounds.max_records_per_key", *per_group)
+        if by_group is not None and per_group[0] != 1:
+            raise by_group.error(
+                "contribution_bounds_per_group bounds a user's sum, and with max_rows_per_group above 1 only each row "
+                "is bounded; write CLAMPED BETWEEN lower AND upper"
+            )
+    elif by_group is not None or groups is not None:
+        found.give("bounds.max_records_per_key", 1, by_group or groups[1])  # type: ignore[index]
+    if rows is not None:
+        found.give("bounds.max_records_per_user", *rows)
+    if groups is not None:
+        each = 1 if per_group is None else per_group[0]
+        if rows is None:
+            found.give("bounds.max_records_per_user", groups[0] * each, groups[1])
+        if rows is not None or each > 1:
+            found.give("bounds.max_keys_per_user", *groups)
+
+
+def _topic(span: Span) -> str:
+    if not len(span):
+        raise span.error("name the topic: FROM topic")
+    if span.kind(0) == TokenType.L_PAREN:
+        raise span.error("a query inside a query is not possible; name a topic")
+    if len(span.items()) > 1:
+        raise span.items()[1].error("one topic is read; join topics before, and read the result")
+    name = span.tokens[0].text if span.kind(0) == TokenType.IDENTIFIER and len(span) == 1 else span.sql()
+    if not _TOPIC.match(name):
+        raise span.error(
+            'write one topic without an alias; its name has letters, digits, ".", "_" and "-" (in double quotes, not '
+            "backticks, where SQL could take it for something else)"
+        )
+    return name
+
+
+def _tumble(groups: list[Span], place: Span, found: Statement) -> Span:
+    """Read TUMBLE, the window. Returns its part of GROUP BY."""
+    tumbles = [group for group in groups if group.word(0) == "TUMBLE" and group.kind(1) == TokenType.L_PAREN]
+    if not tumbles:
+        other = next((g for g in groups if g.word(0) in ("HOP", "SESSION", "CUMULATE")), None)
+        if other is not None:
+            raise other.error("windows do not overlap, and do not depend on data; use TUMBLE")
+        raise place.error("the window is missing; add TUMBLE(ROWTIME, INTERVAL '1' DAY), or a field with the time")
+    if len(tumbles) > 1:
+        raise tumbles[1].error("there are two windows; leave one TUMBLE out")
+    [tumble] = tumbles
+    arguments = tumble.part(2, tumble.closing(1))
+    if tumble.closing(1) != len(tumble) - 1:
+        raise tumble.part(tumble.closing(1) + 1).error("nothing follows TUMBLE(...); put a comma before the next key")
+    parts = arguments.items()
+    if not 2 <= len(parts) <= 3:
+        raise tumble.error("write TUMBLE(time, INTERVAL '1' DAY), with TIMESTAMP '...' as a third part for the origin")
+    time = field_or_none(parts[0])
+    if time is None:
+        raise parts[0].error("name the field with the event time, or ROWTIME for the record's own timestamp")
+    if time == "kafka":
+        raise parts[0].error('a field called "kafka" cannot be named; use ROWTIME for the record\'s own timestamp')
+    found.give("input.time", "kafka" if parts[0].word(0) == ROWTIME and len(parts[0]) == 1 else time, parts[0])
+    found.give("window.length", duration(parts[1]), parts[1])
+    if len(parts) == 3:
+        found.give("window.origin", instant(parts[2]), parts[2])
+    return tumble
+
+
+def _keys(keys: list[Key], groups: list[Span], place: Span, found: Statement) -> None:
+    """The selected keys must be the grouped ones, in the same order: the order of the key's parts."""
+    if not groups:
+        raise place.error("there is no key; add what to group by, and select it")
+    for index, group in enumerate(groups):
+        if not len(group):
+            raise place.error("a part of GROUP BY is empty; write a key between the commas")
+        if index >= len(keys) or not _is(keys[index], group):
+            if any(_is(key, group) for key in keys):
+                raise group.error("the keys are selected in another order; use one order, that of the key's parts")
+            raise group.error("this is grouped by and not selected; select it, or leave it out")
+    if len(keys) > len(groups):
+        raise keys[len(groups)].place.error("this is selected and not grouped by; add it to GROUP BY, or leave it out")
+    found.give("input.key", [key.setting for key in keys], place)
+    found.places |= {f"input.key.{index}": key.value for index, key in enumerate(keys)}
+
+
+def _is(key: Key, group: Span) -> bool:
+    return same(key.value, group) or (key.alias is not None and field_or_none(group) == key.alias)

@@ -1,0 +1,123 @@
+"""The values inside clauses: numbers, texts, intervals, instants, names of fields."""
+
+import math
+import re
+from collections.abc import Callable
+from typing import Any, Final
+
+from sqlglot import TokenType
+
+from susurrus.agents.sql.source import Span
+from susurrus.agents.types.durations import UNITS, format_duration, parse_instant
+
+_UNITS: Final = {
+    "MILLISECOND": UNITS["ms"], "SECOND": UNITS["s"], "MINUTE": UNITS["m"], "HOUR": UNITS["h"], "DAY": UNITS["d"],
+    "WEEK": UNITS["w"],
+}  # fmt: skip
+_WHOLE: Final = re.compile(r"\d{1,15}\Z", re.ASCII)
+_NO_NAME: Final = frozenset(("CASE", "NULL", "TRUE", "FALSE", "NOT", "INTERVAL", "*"))
+
+
+def number(span: Span) -> int | float:
+    """A finite number, whole if it is written so. Raises ConfigurationError."""
+    sign = -1 if span.kind(0) == TokenType.DASH else 1
+    value = span.part(1) if sign < 0 else span
+    if len(value) == 1 and value.kind(0) == TokenType.NUMBER:
+        text = value.tokens[0].text
+        try:
+            found = int(text) if _WHOLE.match(text) else float(text)
+        except ValueError:
+            raise span.error("this is not a number; write one") from None
+        if math.isfinite(found):
+            return sign * found
+    raise span.error("write a number here")
+
+
+def whole(span: Span) -> int:
+    """A whole number. Raises ConfigurationError."""
+    value = number(span)
+    if not isinstance(value, int):
+        raise span.error("write a whole number here")
+    return value
+
+
+def text(span: Span) -> str:
+    """A text in single quotes. Raises ConfigurationError."""
+    if len(span) == 1 and span.kind(0) == TokenType.STRING:
+        return str(span.tokens[0].text)
+    raise span.error("write a text in single quotes here")
+
+
+def word_or_text(span: Span) -> str:
+    """A word, or a text in single quotes. Raises ConfigurationError."""
+    return span.tokens[0].text if len(span) == 1 and span.word(0) else text(span)
+
+
+def duration(span: Span) -> str:
+    """``INTERVAL '15' MINUTE`` as the settings write it. Raises ConfigurationError."""
+    example = "write it as INTERVAL '15' MINUTE"
+    if span.word(0) != "INTERVAL" or len(span) != 3:
+        raise span.error(f"this is no interval; {example}")
+    amount, unit = span.tokens[1].text, span.word(2)
+    if span.kind(1) not in (TokenType.STRING, TokenType.NUMBER) or not _WHOLE.match(amount):
+        raise span.part(1, 2).error(f"an interval is a whole number of units; {example}")
+    if unit.removesuffix("S") not in _UNITS:
+        raise span.part(2).error(f"use one of {', '.join(_UNITS)}; months and years differ in length")
+    return format_duration(int(amount) * _UNITS[unit.removesuffix("S")])
+
+
+def instant(span: Span) -> str:
+    """``TIMESTAMP '2026-01-01T00:00:00Z'`` as the settings write it. Raises ConfigurationError."""
+    if span.word(0) != "TIMESTAMP" or len(span) != 2:
+        raise span.error("this is no instant; write it as TIMESTAMP '2026-01-01T00:00:00Z'")
+    value = text(span.part(1))
+    try:
+        parse_instant(value)
+    except ValueError as problem:
+        raise span.part(1).error(str(problem)) from None
+    return value
+
+
+def field(span: Span) -> str:
+    """A field's name as the settings write it, with dots between the names of nested objects. Raises ConfigurationError."""
+    path = field_or_none(span)
+    if path is None:
+        raise span.error('name one field here, such as user_id, geo.country or "two words"')
+    return path
+
+
+def field_or_none(span: Span) -> str | None:
+    """The same, or None where this is no plain field."""
+    names = []
+    for index, token in enumerate(span.tokens):
+        if index % 2:
+            if token.token_type != TokenType.DOT:
+                return None
+            continue
+        word = span.word(index)
+        if token.token_type != TokenType.IDENTIFIER and (not word or " " in word or word in _NO_NAME):
+            return None
+        if not token.text:
+            return None
+        names.append(token.text.replace(".", "\\."))
+    return ".".join(names) if len(span) % 2 else None
+
+
+def bounds(span: Span, between: str) -> tuple[int | float, int | float]:
+    """``low AND high``, or ``low, high``; between: what stands between them. Raises ConfigurationError."""
+    parts = span.items()
+    if between == "AND" and (middle := span.find("AND")) is not None:
+        parts = [span.part(0, middle), span.part(middle + 1)]
+    if len(parts) != 2:
+        raise span.error(f"write two numbers here: lower {between} upper")
+    low, high = number(parts[0]), number(parts[1])
+    if not -high <= low < high:
+        raise span.error(
+            f"lower={low:g}, upper={high:g}: the noise follows the larger magnitude, so the upper bound must have it "
+            f"(-upper <= lower < upper); shift or negate the value in an expression"
+        )
+    return low, high
+
+
+Reader = Callable[[Span], Any]
+"""Reads the value of an option."""

@@ -1,0 +1,79 @@
+"""Chunks filtered and computed: which records go on, with which scalars, and why the others do not."""
+
+import pytest
+
+from susurrus.agents.expressions.computation import Computation
+from susurrus.topics.payloads import JsonReader
+from susurrus.topics.raw import Computed, RawColumns, RawDecoder, RawSchema, Reason, ValueField
+
+LINES = [
+    b'{"u":"a","url":"/x?1","n":1,"s":200}',
+    b'{"u":"a","url":"/x?2","n":2,"s":404}',  # filtered
+    b"not json",
+    None,
+    b'{"url":"/y","n":3,"s":500}',  # filtered, and no user
+    b'{"url":"/y","n":3,"s":200}',  # no user
+    b'{"u":"b","url":7,"n":4,"s":200}',  # split_part of a number fails
+    b'{"u":"b","url":7,"n":4,"s":1}',  # ... which does not matter here
+    b'{"u":"b","url":"/x","n":5,"s":"up"}',  # the condition fails
+    b'{"u":"b","url":"/x","n":6}',  # null is not true
+    b'{"u":"c","n":1000,"s":200}',  # a null key, and a large value
+]
+SCHEMA = RawSchema(
+    user="u",
+    key=(Computed("split_part(url, '?', 1)"),),
+    values=(ValueField(Computed("n * 2"), bound=100, grid=1, lower=3),),
+    null_key="value",
+)
+
+
+def decode(schema: RawSchema, where: str | None, lines: list[bytes | None]) -> RawColumns:
+    computation = Computation(schema.scalars, where)
+    return RawDecoder(schema).decode(computation.applied(JsonReader(computation.paths).read(lines)))
+
+
+def test_every_record_has_its_fate() -> None:
+    found = decode(SCHEMA, "s = 200", LINES)
+    assert [Reason(reason).name for reason in found.reason] == [
+        "OK", "FILTERED", "NOT_JSON", "TOMBSTONE", "FILTERED", "MISSING_USER", "EXPRESSION_FAILED", "FILTERED",
+        "EXPRESSION_FAILED", "FILTERED", "OK",
+    ]  # fmt: skip
+    good = [(found.users[u], found.keys[k]) for u, k in zip(found.user, found.key, strict=True) if u >= 0]
+    assert good == [(b'"a"', b'"/x"'), (b'"c"', b"null")]
+    assert found.values[found.reason == 0].tolist() == [[3], [100]]  # clamped from below, and from above
+
+
+def test_filtered_records_leave_nothing() -> None:
+    """As if only the others had been written."""
+    found = decode(SCHEMA, "s = 200", LINES)
+    kept = [line for line, reason in zip(LINES, found.reason, strict=True) if reason != Reason.FILTERED]
+    again = decode(SCHEMA, "s = 200", kept)
+    assert (again.users, again.keys) == (found.users, found.keys)
+    rest = found.reason != Reason.FILTERED
+    for name in ("reason", "user", "key", "values"):
+        assert getattr(again, name).tolist() == getattr(found, name)[rest].tolist()
+
+
+def test_without_expressions_nothing_changes() -> None:
+    schema = RawSchema(user="u", key=("url",), values=(ValueField("n", 10, 1),))
+    computation = Computation(schema.scalars, None)
+    assert computation.paths == RawDecoder(schema).paths
+    chunks = list(JsonReader(computation.paths).read(LINES))
+    assert all(one is other for one, other in zip(computation.applied(chunks), chunks, strict=True))
+
+
+def test_a_field_may_be_plain_and_computed_from() -> None:
+    schema = RawSchema(user="u", key=("url", Computed("upper(u)")), values=())
+    found = decode(schema, "n < 3 AND u IS NOT NULL", LINES)
+    assert found.keys == [b'["/x?1","A"]', b'["/x?2","A"]']
+
+
+def test_a_path_through_another_field_is_refused() -> None:
+    with pytest.raises(ValueError, match="leads through another field"):
+        Computation(RawSchema(user="u", key=("geo",)).scalars, "geo.country = 'x'")
+
+
+def test_all_may_be_filtered() -> None:
+    found = decode(SCHEMA, "false", LINES)
+    assert set(found.reason.tolist()) == {Reason.FILTERED, Reason.NOT_JSON, Reason.TOMBSTONE}
+    assert (found.users, found.keys) == ([], [])
