@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from susurrus.agents.cli import config, demo, explain, ledger, report, status, topics, watch, worker
+from susurrus.agents.cli import acls, config, demo, explain, ledger, report, status, topics, watch, worker
 from susurrus.agents.cli.console import Guarded, out
 
 app = typer.Typer(
@@ -23,6 +23,7 @@ app = typer.Typer(
 app.add_typer(config.app, name="config")
 app.add_typer(ledger.app, name="ledger")
 app.add_typer(topics.app, name="topics")
+app.command()(acls.acls)
 app.command()(demo.demo)
 app.command()(explain.explain)
 app.command()(report.report)

@@ -11,7 +11,6 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import (
-    AclOperation,
     AdminClient,
     ConfigResource,
     NewPartitions,
@@ -28,20 +27,6 @@ from susurrus.topics import charges
 from susurrus.topics.spec import TopicSpec
 
 _MAX_RECORD_BYTES = 1_048_588
-_PURGED = ("by-user", "bounded")
-"""Topics in which workers delete what has been read."""
-
-
-def rights_of(settings: Settings) -> dict[str, set[AclOperation]]:
-    """What a worker must be allowed to do with every topic, by full name. Read and Write bring Describe with them."""
-    own = [settings.topic(spec.name) for spec in settings.topic_specs]
-    rights = {topic: {AclOperation.READ, AclOperation.WRITE} for topic in own}
-    for topic in {settings.topic(name) for name in _PURGED} & set(own):
-        rights[topic].add(AclOperation.DELETE)
-    rights[charges.topic_name(settings.pipeline.prefix)] = {AclOperation.READ, AclOperation.WRITE}
-    if settings.reads_raw:
-        rights[settings.input.topic] = {AclOperation.READ}
-    return rights
 
 
 def _partitions(settings: Settings, spec: TopicSpec, raw: int) -> int:

@@ -27,8 +27,8 @@ from confluent_kafka.admin import AclOperation, AdminClient, OffsetSpec
 
 from susurrus.agents.config.kafka_properties import librdkafka
 from susurrus.agents.config.settings import Settings
+from susurrus.agents.kafka.access import Right, needed_on_topics, right_on
 from susurrus.agents.kafka.requests import group_of, is_fenced
-from susurrus.agents.kafka.topics import rights_of
 from susurrus.agents.logs import SILENT
 from susurrus.agents.runtime.lacks import NO_ANSWER, describe_topics
 from susurrus.agents.runtime.pipeline import Pipeline
@@ -274,7 +274,7 @@ def _topics(pipeline: Pipeline[Any], admin: AdminClient) -> Trouble | int:
     """The number of partitions to run, if every topic exists and gives the rights that a worker needs; otherwise the trouble."""
     settings = pipeline.settings
     raw = settings.input.topic if settings.reads_raw else None
-    found, missing, short = describe_topics(admin, rights_of(settings), seconds=_ANSWER_SECONDS)
+    found, missing, short = describe_topics(admin, needed_on_topics(settings), seconds=_ANSWER_SECONDS)
     if short:
         return _refusal(*_rights_on_topics(settings, short, raw))
     if raw in missing:
@@ -313,9 +313,7 @@ def _rights(settings: Settings, admin: AdminClient) -> list[str]:
         if error.args[0].code() != KafkaError.GROUP_AUTHORIZATION_FAILED:
             raise
         right = "Describe"
-    lines = (
-        _missing(settings, right, f'group="{group}"', "Read Describe", _prefixed(settings, "group")) if right else []
-    )
+    lines = _missing(settings, right, f'group="{group}"', right_on(settings, "group", group)) if right else []
     return lines + _transactions(settings, group)
 
 
@@ -336,7 +334,7 @@ def _transactions(settings: Settings, application: str) -> list[str]:
         code = error.args[0].code()
         if code == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
             named = f'transactional-id="{application}-..."'
-            return _missing(settings, "Write", named, "Write Describe", _prefixed(settings, "transactional-id"))
+            return _missing(settings, "Write", named, right_on(settings, "transactional-id", f"{application}-probe"))
         if code == KafkaError.INVALID_TRANSACTION_TIMEOUT:
             return [
                 f"worker.transaction_timeout={settings.worker.transaction_timeout} ms: more than the brokers allow "
@@ -350,27 +348,25 @@ def _transactions(settings: Settings, application: str) -> list[str]:
 def _rights_on_topics(settings: Settings, short: list[tuple[str, str]], raw: str | None) -> Iterator[str]:
     if rights := " and ".join(right for name, right in short if name == raw):
         named = f'input.topic="{raw}" (if there is such a topic)'
-        yield from _missing(settings, rights, named, "Read Describe DescribeConfigs", f"--topic {raw}")
-    if own := [(name, right) for name, right in short if name != raw]:
-        name, right = own[0]
-        more = f" (and {len(own) - 1} more)" if len(own) > 1 else ""
-        yield from _missing(settings, right, f'topic="{name}"{more}', "All", _prefixed(settings, "topic"))
+        yield from _missing(settings, rights, named, right_on(settings, "topic", str(raw)))
+    own: dict[Right, list[tuple[str, str]]] = {}
+    for name, right in short:
+        if name != raw:
+            own.setdefault(right_on(settings, "topic", name), []).append((name, right))
+    for gives, lacking in own.items():
+        name, right = lacking[0]
+        more = f" (and {len(lacking) - 1} more)" if len(lacking) > 1 else ""
+        yield from _missing(settings, right, f'topic="{name}"{more}', gives)
 
 
-def _missing(settings: Settings, right: str, on: str, operations: str, where: str) -> list[str]:
+def _missing(settings: Settings, right: str, on: str, gives: Right) -> list[str]:
     """What is missing, and the command that gives it, in a line of its own so that it can be copied (agents/cli/console.py)."""
     user = settings.kafka.properties.get("sasl.username")
     principal = shlex.quote(f"User:{user}") if user is not None else '"User:<the worker\'s principal>"'
-    given = " ".join(f"--operation {operation}" for operation in operations.split())
     return [
         f"the right {right} on {on} is missing; give it:",
-        f"    kafka-acls.sh --bootstrap-server {settings.kafka.bootstrap_servers} --add --allow-principal {principal} "
-        f"{given} {where}",
+        f"    {gives.command(settings.kafka.bootstrap_servers, principal)}",
     ]
-
-
-def _prefixed(settings: Settings, resource: str) -> str:
-    return f"--resource-pattern-type prefixed --{resource} {settings.pipeline.prefix}."
 
 
 def _wait(text: str) -> Trouble:

@@ -163,9 +163,11 @@ LITERAL, PREFIXED = ResourcePatternType.LITERAL, ResourcePatternType.PREFIXED
 RIGHTS = (
     (TOPIC, "raw", LITERAL, "READ"),
     (TOPIC, "raw", LITERAL, "DESCRIBE"),
-    *((TOPIC, "s.", PREFIXED, right) for right in ("READ", "WRITE", "DESCRIBE", "DELETE")),
-    (GROUP, "s.", PREFIXED, "READ"),
-    (TRANSACTION, "s.", PREFIXED, "WRITE"),
+    *((TOPIC, "s.p.", PREFIXED, right) for right in ("READ", "WRITE", "DESCRIBE", "DELETE")),
+    (GROUP, "s.p", LITERAL, "READ"),
+    (TRANSACTION, "s.p-", PREFIXED, "WRITE"),
+    (TOPIC, "s.charges", LITERAL, "READ"),
+    (TOPIC, "s.charges", LITERAL, "WRITE"),
 )
 """What a worker needs; Read and Write bring Describe with them."""
 
@@ -196,15 +198,17 @@ def test_a_missing_right_is_named_with_the_command_that_gives_it(guarded: Guarde
     wait_for(lambda: isinstance(probe.look(pipeline_of(settings)), probe.Fit), "all rights are there")
     command = f"    kafka-acls.sh --bootstrap-server {guarded.password} --add --allow-principal User:susurrus"
     read, prefixed = "--operation Read --operation Describe", "--resource-pattern-type prefixed"
-    all_topics = f"--operation All {prefixed} --topic s."
-    transactional = f"--operation Write --operation Describe {prefixed} --transactional-id s."
+    all_topics = f"--operation Read --operation Write --operation Delete --operation Describe {prefixed} --topic s.p."
+    transactional = f"--operation Write --operation Describe {prefixed} --transactional-id s.p-"
+    charges = "--operation Read --operation Write --operation Describe --topic s.charges"
     for missing, says, gives in (
         (RIGHTS[0], 'Read on input.topic="raw"', f"{read} --operation DescribeConfigs --topic raw"),
-        (RIGHTS[2], 'Read on topic="s.p.by-user" (and 10 more)', all_topics),
-        (RIGHTS[3], 'Write on topic="s.p.by-user" (and 10 more)', all_topics),
+        (RIGHTS[2], 'Read on topic="s.p.by-user" (and 9 more)', all_topics),
+        (RIGHTS[3], 'Write on topic="s.p.by-user" (and 9 more)', all_topics),
         (RIGHTS[5], 'Delete on topic="s.p.by-user" (and 1 more)', all_topics),
-        (RIGHTS[6], 'Describe on group="s.p"', f"{read} {prefixed} --group s."),
+        (RIGHTS[6], 'Describe on group="s.p"', f"{read} --group s.p"),
         (RIGHTS[7], 'Write on transactional-id="s.p-..."', transactional),
+        (RIGHTS[9], 'Write on topic="s.charges"', charges),
     ):
         grant(guarded, [right for right in RIGHTS if right != missing])
         wait_for(lambda: isinstance(probe.look(pipeline_of(settings)), probe.Trouble), "the right is gone")
@@ -220,11 +224,11 @@ def test_a_missing_right_is_named_with_the_command_that_gives_it(guarded: Guarde
     assert found.workers == 0
     assert {row.state for row in found.partitions} == {"missing"}
     assert 'the right Delete on topic="s.p.by-user"' in trouble.text
-    grant(guarded, [*(right for right in RIGHTS if right != RIGHTS[6]), (GROUP, "s.", PREFIXED, "DESCRIBE")])
+    grant(guarded, [*(right for right in RIGHTS if right != RIGHTS[6]), (GROUP, "s.p", LITERAL, "DESCRIBE")])
     wait_for(lambda: "right Read on group" in said_now(settings), "Read is gone")
     grant(guarded, [])
     wait_for(lambda: 'input.topic="raw"' in said_now(settings), "all are gone")
-    assert len(seen(settings)[0].splitlines()) == 8  # all that is missing is said together
+    assert len(seen(settings)[0].splitlines()) == 10  # all that is missing is said together
 
 
 def test_what_passes_by_itself_is_said_and_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
