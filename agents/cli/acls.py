@@ -18,7 +18,7 @@ _Users = list[str] | None
 _REFUSED: Final = {
     KafkaError.CLUSTER_AUTHORIZATION_FAILED: 'lacks Alter on the cluster; give an administrator\'s "sasl.username" and '
     '"sasl.password" there, or run the commands that `susurrus acls` prints without --apply',
-    KafkaError.SECURITY_DISABLED: "may do everything, because the brokers have no authorizer; set authorizer.class.name there first",
+    KafkaError.SECURITY_DISABLED: "may do everything, because the brokers have no authorizer; set authorizer.class.name there",
 }
 
 
@@ -59,7 +59,7 @@ def acls(
 
 
 def _apply(settings: Settings, wanted: list[tuple[Role, str, tuple[Right, ...]]]) -> None:
-    from susurrus.agents.operations.probe import reach  # slow to load
+    from susurrus.agents.operations.brokers import reach  # slow to load
 
     if settings.kafka.embedded:
         raise ConfigurationError("kafka.embedded=true: the embedded broker has no rights; give a real one")

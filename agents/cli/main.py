@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from susurrus.agents.cli import acls, config, demo, explain, ledger, report, status, topics, watch, worker
+from susurrus.agents.cli import acls, config, demo, explain, ledger, preflight, report, status, topics, watch, worker
 from susurrus.agents.cli.console import Guarded, out
 
 app = typer.Typer(
@@ -26,6 +26,7 @@ app.add_typer(topics.app, name="topics")
 app.command()(acls.acls)
 app.command()(demo.demo)
 app.command()(explain.explain)
+app.command()(preflight.preflight)
 app.command()(report.report)
 app.command()(status.status)
 app.command()(watch.watch)

@@ -39,7 +39,7 @@ def _admin(settings: Settings) -> AdminClient:
     Asking for a topic must not create it, as brokers with auto.create.topics.enable would; librdkafka's own log lines stay
     off the terminal but for failures.
     """
-    from susurrus.agents.operations.probe import reach  # slow to load
+    from susurrus.agents.operations.brokers import reach  # slow to load
 
     reach(settings)
     return AdminClient({**librdkafka(settings.kafka), "allow.auto.create.topics": False, "log_level": 3})

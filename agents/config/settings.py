@@ -177,11 +177,16 @@ class Settings(Section):
 
         Raises ConfigurationError when there is none or it is too short.
         """
+        return b"" if self.secret_field is None else secrets.load(self.secret_path, environ, self.secret_field)
+
+    @property
+    def secret_path(self) -> Path | None:
+        """The file of the noise secret; None where it comes from the environment, or where there is none."""
         if self.secret_field is None:
-            return b""
+            return None
         section, field = self.secret_field.split(".")
         path: Path | None = getattr(getattr(self, section), field)
-        return secrets.load(None if path is None else self._directory / path, environ, self.secret_field)
+        return None if path is None else self._directory / path
 
     def read_files(self, directory: Path) -> None:
         """Read what a section keeps in another file. File names are relative to ``directory``. Raises ConfigurationError."""

@@ -7,7 +7,7 @@ follow a grown raw topic are added.
 
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import (
@@ -27,6 +27,8 @@ from susurrus.topics import charges
 from susurrus.topics.spec import TopicSpec
 
 _MAX_RECORD_BYTES = 1_048_588
+REPLICATION: Final = "replication is"
+"""How the problem of too few replicas begins: a worker runs with it."""
 
 
 def _partitions(settings: Settings, spec: TopicSpec, raw: int) -> int:
@@ -170,6 +172,6 @@ def check_topics(settings: Settings, admin: AdminClient) -> list[str]:
             if key in expected and set(configs[name].get(key, "").split(",")) != set(expected[key].split(",")):
                 problems.append(f"{key}={configs[name].get(key)}, should be {expected[key]}")
         if replication < settings.topics.replication_factor:
-            problems.append(f"replication is {replication}, configured {settings.topics.replication_factor}")
+            problems.append(f"{REPLICATION} {replication}, configured {settings.topics.replication_factor}")
         lines.append(f"ok       {name}" if not problems else f"wrong    {name}: {'; '.join(problems)}")
     return lines

@@ -24,6 +24,7 @@ from susurrus.agents.cli.status import _found as what_runs
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.kafka.topics import create_topics
 from susurrus.agents.operations import probe
+from susurrus.agents.operations.trouble import Trouble
 from susurrus.agents.pipelines import pipeline_of, settings_from
 from susurrus.mechanisms.errors import ConfigurationError
 from tests.agents.operations.test_web import get
@@ -49,14 +50,14 @@ def settings_for(servers: str, properties: Mapping[str, Any], **sections: Any) -
 
 def seen(settings: Settings) -> tuple[str, bool]:
     found = probe.look(pipeline_of(settings))
-    assert isinstance(found, probe.Trouble)
+    assert isinstance(found, Trouble)
     assert PASSWORD not in found.text
     return found.text, found.waits
 
 
 def said_now(settings: Settings) -> str:
     found = probe.look(pipeline_of(settings))
-    return found.text if isinstance(found, probe.Trouble) else ""
+    return found.text if isinstance(found, Trouble) else ""
 
 
 def test_names_and_ports_that_lead_nowhere_are_waited_for() -> None:
@@ -211,7 +212,7 @@ def test_a_missing_right_is_named_with_the_command_that_gives_it(guarded: Guarde
         (RIGHTS[9], 'Write on topic="s.charges"', charges),
     ):
         grant(guarded, [right for right in RIGHTS if right != missing])
-        wait_for(lambda: isinstance(probe.look(pipeline_of(settings)), probe.Trouble), "the right is gone")
+        wait_for(lambda: isinstance(probe.look(pipeline_of(settings)), Trouble), "the right is gone")
         text, waits = seen(settings)
         assert text.splitlines()[0].startswith(f"the right {says}"), missing
         assert text.splitlines()[1] == f"{command} {gives}"
@@ -232,7 +233,7 @@ def test_a_missing_right_is_named_with_the_command_that_gives_it(guarded: Guarde
 
 
 def test_what_passes_by_itself_is_said_and_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = [probe.Trouble("no broker", waits=True), probe.Trouble("no topics", waits=True), probe.Fit(3, 8)]
+    found = [Trouble("no broker", waits=True), Trouble("no topics", waits=True), probe.Fit(3, 8)]
     monkeypatch.setattr(probe, "look", lambda pipeline: found.pop(0))
     monkeypatch.setattr(probe, "_PAUSE_SECONDS", (0.0,))
     shown: list[str] = []
@@ -241,7 +242,7 @@ def test_what_passes_by_itself_is_said_and_waited_for(monkeypatch: pytest.Monkey
 
 
 def test_what_an_operator_must_fix_ends_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probe, "look", lambda pipeline: probe.Trouble("no right", waits=False))
+    monkeypatch.setattr(probe, "look", lambda pipeline: Trouble("no right", waits=False))
     with pytest.raises(ConfigurationError, match="no right"):
         probe.wait_until_fit(pipeline_of(settings_for("localhost:9092", {})), lambda text: None)
 
