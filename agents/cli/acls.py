@@ -27,7 +27,7 @@ def acls(
     sql: SqlOption = None,
     worker: Annotated[_Users, typer.Option(help="User that runs workers; repeat for more.")] = None,
     operator: Annotated[_Users, typer.Option(help="User for topics, preflight, status and epochs.")] = None,
-    producer: Annotated[_Users, typer.Option(help="User that writes what the pipeline reads.")] = None,
+    writer: Annotated[_Users, typer.Option(help="User that writes what the pipeline reads.")] = None,
     reader: Annotated[_Users, typer.Option(help="User that reads the results.")] = None,
     reader_group: Annotated[str | None, typer.Option(help="Consumer group of the readers, if they use one.")] = None,
     apply: Annotated[
@@ -39,7 +39,7 @@ def acls(
     Without a user, the one of kafka.properties runs workers. Users are names, or principals such as `User:CN=worker`.
     """
     settings = settings_of(config, sql)
-    users = {"worker": worker, "operator": operator, "producer": producer, "reader": reader}
+    users = {"worker": worker, "operator": operator, "writer": writer, "reader": reader}
     if not any(users.values()):
         users["worker"] = [_own_user(settings)]
     if reader_group is not None and not reader:

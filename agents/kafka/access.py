@@ -25,7 +25,7 @@ from susurrus.agents.kafka.requests import REQUEST_SECONDS
 from susurrus.topics import charges
 from susurrus.topics.spec import REPORTS, THRESHOLD, TopicSpec
 
-Role = Literal["worker", "operator", "producer", "reader"]
+Role = Literal["worker", "operator", "writer", "reader"]
 Resource = Literal["topic", "group", "transactional-id"]
 
 PURGED: Final = ("by-user", "bounded")
@@ -82,7 +82,7 @@ def word(operation: AclOperation) -> str:
 def rights_of(settings: Settings, role: Role, *, group: str | None = None) -> tuple[Right, ...]:
     """What a role needs. group: the consumer group of a reader, if it uses one.
 
-    worker: runs the pipeline. operator: also creates and checks topics, ends epochs and looks at everything. producer: writes what
+    worker: runs the pipeline. operator: also creates and checks topics, ends epochs and looks at everything. writer: writes what
     the pipeline reads. reader: reads what is public, topic by topic, because the other topics hold what the noise must hide.
     """
     match role:
@@ -93,7 +93,7 @@ def rights_of(settings: Settings, role: Role, *, group: str | None = None) -> tu
             shared = Right("topic", _shared(settings), (_READ, _WRITE, _DESCRIBE, _SHOW, _CREATE))
             taken = [right for right in _worker(settings) if right.name not in (own.name, shared.name)]
             return (*taken, own, shared, Right("topic", _CLOCK, (_DESCRIBE,)))
-        case "producer":
+        case "writer":
             if settings.reads_raw:
                 return (Right("topic", settings.input.topic, (_WRITE, _DESCRIBE)),)
             return (

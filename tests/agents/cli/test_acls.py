@@ -27,7 +27,7 @@ from tests.broker import wait_for
 from tests.guarded import Guarded
 from tests.pipeline import Worker, merged
 
-NAMES = ("worker", "operator", "producer", "reader")
+NAMES = ("worker", "operator", "writer", "reader")
 CONFIGURATION: dict[str, Any] = {
     "pipeline": {"name": "web", "prefix": "acl"},
     "input": {"topic": "acl-raw", "user": "u", "key": ["k"]},
@@ -79,7 +79,7 @@ class Cast:
     def send(self, records: int) -> int:
         """Records from the user that produces; how many the broker refused."""
         refused: list[Any] = []
-        producer = Producer({"bootstrap.servers": self.guarded.password, **self.properties["producer"]})
+        producer = Producer({"bootstrap.servers": self.guarded.password, **self.properties["writer"]})
         for user in range(records):
             value = f'{{"u":{user},"k":"a"}}'.encode()
             producer.produce(
@@ -132,10 +132,9 @@ def test_each_user_can_do_its_part_with_the_rights_that_are_granted_and_nothing_
         assert worker.stop() == 0
         shutil.rmtree(cast.directory / "state")
         worker = Worker(cast.file("worker"), cast.directory, {})
-        wait_for(lambda: "running" in said(cast.file("operator")), "all is recovered", seconds=60)
-        status = CliRunner().invoke(app, ["status", "--config", str(cast.file("operator"))])
-        assert status.exit_code == 0, status.output
-        assert "right" not in status.output
+        status = ["status", "--config", str(cast.file("operator"))]
+        wait_for(lambda: CliRunner().invoke(app, status).exit_code == 0, "all is recovered", seconds=90)
+        assert "right" not in run(*status)
     finally:
         assert worker.stop() == 0
     assert "lacks" not in worker.log.read_text()
