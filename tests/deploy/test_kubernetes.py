@@ -47,7 +47,7 @@ def rendered(name: str | Path = "overlays/production") -> list[Document]:
 
 
 def changed(kind: str, path: str, value: object) -> list[Document]:
-    """The overlay's documents, with another value (or GONE) at a path such as ``spec.containers.0.image`` of the first of a kind."""
+    """The overlay's documents, with another value (or GONE) at a path such as ``spec.replicas`` of the first of a kind."""
     documents = copy.deepcopy(rendered())
     place: Any = of_kind(documents, kind)[0]
     *way, last = (int(step) if step.isdigit() else step.replace("~", ".") for step in path.split("."))
