@@ -155,8 +155,16 @@ def changed_fields(config: Config | None, fields: Mapping[str, Any]) -> list[str
     """The settings in which a pipeline's configuration and a worker's published fields differ, sorted: their names, and what the
     pipeline has, where that is a text or a number."""
     theirs = {} if config is None else {name: value for name, value in config.fields.items() if name != FINGERPRINT}
-    changed = sorted(name for name in fields.keys() | theirs.keys() if fields.get(name) != theirs.get(name))
+    ours = _as_stored(fields)
+    theirs = _as_stored(theirs)
+    changed = sorted(name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name))
     return [name + _had(theirs.get(name)) for name in changed]
+
+
+def _as_stored(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """As JSON has them: a tuple that was written is read as a list."""
+    stored: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(fields))
+    return stored
 
 
 def _had(value: Any) -> str:
