@@ -29,7 +29,7 @@ from confluent_kafka.admin import NewTopic
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # run as a script, from anywhere
 
-from deploy.kafka import KafkaCluster
+from susurrus.agents.broker.cluster import KafkaCluster
 from susurrus.agents.histogram.pipeline import Histogram
 from susurrus.agents.histogram.release import Release
 from susurrus.agents.histogram.settings import HistogramSettings

@@ -13,7 +13,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from deploy.kafka import KafkaCluster, Node, free_ports
+from susurrus.agents.broker.cluster import KafkaCluster
+from susurrus.agents.broker.network import free_ports
+from susurrus.agents.broker.properties import Node
 from tests.broker import Broker, started
 
 PASSWORD = "hunter2"

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from susurrus.agents.cli import acls, config, demo, explain, ledger, preflight, report, status, topics, watch, worker
+from susurrus.agents.cli import acls, config, demo, explain, kafka, ledger, preflight, report, status, topics, watch, worker
 from susurrus.agents.cli.console import Guarded, out
 
 app = typer.Typer(
@@ -21,6 +21,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 app.add_typer(config.app, name="config")
+app.add_typer(kafka.app, name="kafka")
 app.add_typer(ledger.app, name="ledger")
 app.add_typer(topics.app, name="topics")
 app.command()(acls.acls)

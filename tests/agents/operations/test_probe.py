@@ -19,7 +19,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from deploy.kafka import free_ports
+from susurrus.agents.broker.network import free_ports
 from susurrus.agents.cli.status import _found as what_runs
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.kafka.topics import create_topics

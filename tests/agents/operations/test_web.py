@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from deploy.kafka import free_ports
+from susurrus.agents.broker.network import free_ports
 from susurrus.agents.operations.web import CONNECTIONS, Pages, WebServer
 from susurrus.agents.runtime.supervisor import Supervisor
 from susurrus.agents.runtime.task import PartitionTask
