@@ -8,7 +8,20 @@ from typing import Annotated
 
 import typer
 
-from susurrus.agents.cli import acls, config, demo, explain, kafka, ledger, preflight, report, status, topics, watch, worker
+from susurrus.agents.cli import (
+    acls,
+    config,
+    demo,
+    explain,
+    kafka,
+    ledger,
+    preflight,
+    report,
+    status,
+    topics,
+    watch,
+    worker,
+)
 from susurrus.agents.cli.console import Guarded, out
 
 app = typer.Typer(
