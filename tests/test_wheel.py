@@ -6,6 +6,7 @@ With this Python; also with the interpreters that $SUSURRUS_TEST_PYTHONS names (
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -58,10 +59,14 @@ class Environment:
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """The source distribution, and the wheel that is made of it."""
-    folder = tmp_path_factory.mktemp("dist")
+    """The source distribution, and the wheel that is made of it; of a copy, because a build writes beside the sources."""
+    folder, copy = tmp_path_factory.mktemp("dist"), tmp_path_factory.mktemp("copy")
+    for name in ("agents", "mechanisms", "topics"):
+        shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, copy)
     uv = Path(sys.executable).with_name("uv")
-    build = [uv, "build", "--quiet", "--no-build-isolation", "--python", sys.executable, "--out-dir", folder, ROOT]
+    build = [uv, "build", "--quiet", "--no-build-isolation", "--python", sys.executable, "--out-dir", folder, copy]
     subprocess.run(build, check=True)
     (sdist,), (wheel,) = folder.glob("*.tar.gz"), folder.glob("*.whl")
     return {"sdist": sdist, "wheel": wheel}

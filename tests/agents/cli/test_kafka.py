@@ -70,6 +70,7 @@ def test_a_cluster_is_started_shown_and_stopped(cache: Path, tmp_path: Path) -> 
         assert kafka("stop", "--name", "default").exit_code == 0  # another cluster, which is not there
         assert kafka("status", "--directory", home).exit_code == 0
     finally:
+        kafka("stop", "--directory", tmp_path / "other")
         stopped = kafka("stop", "--directory", home)
     assert f"broker 1  {address}  stopped" in stopped.stdout
     assert kafka("status", "--directory", home).exit_code == 3
