@@ -668,6 +668,43 @@ class TestSecrets:
         assert settings.config_digest() == moved.config_digest()
         assert "hunter2" not in repr(settings) + settings.published_json()
 
+    def test_the_output_has_a_registry_of_its_own_and_changes_no_digest(self, tmp_path: Path) -> None:
+        (tmp_path / "login").write_text("me:hunter2\n")
+        text = MINIMAL + (
+            '[output]\nformat = "avro"\n[output.registry]\nurl = "https://registry:8081"\n'
+            'properties.basic.auth.user.info = { file = "login" }\n'
+        )
+        settings = load(tmp_path, text)
+        assert settings.output.registry is not None
+        assert settings.output.registry.properties == {"basic.auth.user.info": "me:hunter2"}
+        assert settings.config_digest() == load(tmp_path, MINIMAL).config_digest()
+        assert "hunter2" not in repr(settings)
+
+    @pytest.mark.parametrize(
+        ("sections", "line"),
+        [
+            ({"output": {"format": "xml"}}, "output.format = \"xml\": use 'json', 'avro' or 'protobuf'"),
+            ({"output": {"format": "avro"}}, 'output.registry: is missing; output.format = "avro" needs it'),
+            (
+                {"output": {"registry": {"url": "http://r"}}},
+                'output.registry: has no meaning for output.format = "json"',
+            ),
+            ({"output": {"format": "avro", "registry": {"url": "http://me:hunter2@r"}}}, "output.registry.url: write"),
+            (
+                {
+                    "output": {"format": "protobuf", "registry": {"url": "http://r"}},
+                    "columns": [{"name": "a-b", "kind": "count"}, {"name": "a_b", "kind": "users"}],
+                },
+                'output.format = "protobuf": "a-b" and "a_b" are both "a_b" there; rename one of them',
+            ),
+        ],
+    )
+    def test_outputs_are_checked(self, sections: dict[str, Any], line: str) -> None:
+        with pytest.raises(ConfigurationError) as refused:
+            changed(**sections)
+        assert line in str(refused.value)
+        assert "hunter2" not in str(refused.value)
+
     def test_a_missing_password_file_is_named_beside_everything_else(self, tmp_path: Path) -> None:
         sasl = '"security.protocol" = "SASL_SSL"\n"sasl.mechanism" = "PLAIN"\n"sasl.username" = "me"\n'
         text = MINIMAL + "[kafka.properties]\n" + sasl + '"sasl.password" = { file = "none" }\n'
