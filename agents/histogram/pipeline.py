@@ -107,7 +107,7 @@ class Histogram(Pipeline[HistogramSettings]):
         """Per user and window."""
         return self.strategy.guarantee.sentence()
 
-    def receipt(self, digest: bytes) -> receipt.Receipt:
+    def receipt(self) -> receipt.Receipt:
         """Per user and window."""
         promise = self.strategy.guarantee
         return receipt.Receipt(
@@ -118,7 +118,7 @@ class Histogram(Pipeline[HistogramSettings]):
             neighbours=promise.neighbours,
             window=format_duration(self.settings.window.length),
             strategy=self.strategy.plan.strategy,
-            digest=digest.hex(),
+            digest=self.settings.config_digest().hex(),
             schema=receipt.VERSION,
         )
 

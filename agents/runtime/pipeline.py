@@ -96,7 +96,7 @@ class Pipeline(ABC, Generic[S]):
             way_out=self.way_out,
             published_before=partial(self.published_before, clients),
         )
-        publisher = Publisher(writers, self.receipt(digest))
+        publisher = Publisher(writers, self.receipt())
         return Services(settings, clients, ledger, settings.calendar, digest, secret, publisher=publisher)
 
     def published_before(self, clients: Clients) -> str:
@@ -110,8 +110,8 @@ class Pipeline(ABC, Generic[S]):
         """The promise in a sentence. Raises ConfigurationError where the mechanism refuses its numbers."""
 
     @abstractmethod
-    def receipt(self, digest: bytes) -> Receipt:
-        """What every published row carries. digest: the pipeline's. Raises ConfigurationError as `guarantee`."""
+    def receipt(self) -> Receipt:
+        """What every published row carries. Raises ConfigurationError as `guarantee`."""
 
     def summary(self) -> Iterator[tuple[str, str]]:
         """(name, text) of what `susurrus config check` shows beyond what every kind has, such as what the promise costs."""

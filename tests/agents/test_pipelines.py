@@ -101,9 +101,15 @@ class Toy(Pipeline[ToySettings]):
     def guarantee(self) -> str:
         return "No one learns which toy is whose."
 
-    def receipt(self, digest: bytes) -> Receipt:
+    def receipt(self) -> Receipt:
         return Receipt(
-            epsilon=1.0, delta=0.0, unit="toy", neighbours="swap", strategy="", digest=digest.hex(), schema=VERSION
+            epsilon=1.0,
+            delta=0.0,
+            unit="toy",
+            neighbours="swap",
+            strategy="",
+            digest=self.settings.config_digest().hex(),
+            schema=VERSION,
         )
 
 

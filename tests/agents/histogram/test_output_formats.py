@@ -130,9 +130,9 @@ def check_receipts(pipeline: Pipeline) -> None:
         for message in pipeline.broker.read_all(settings.topic(name)):
             [(header, value)] = message.headers()
             said = receipt.decode(value)
-            own = pipeline_of(settings)
             assert header == "susurrus.receipt"
-            assert said == own.receipt(own.digest())
+            assert said == pipeline_of(settings).receipt()
+            assert said.digest == settings.config_digest().hex()
             assert (said.epsilon, said.delta, said.window, said.strategy) == (6.0, 1e-9, "1d", "closing")
             assert (said.unit, said.neighbours) == ("user, window", "add or remove")
             assert 0 < (said.mu or 0) < 6
