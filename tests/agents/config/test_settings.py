@@ -685,10 +685,6 @@ class TestSecrets:
         [
             ({"output": {"format": "xml"}}, "output.format = \"xml\": use 'json', 'avro' or 'protobuf'"),
             ({"output": {"format": "avro"}}, 'output.registry: is missing; output.format = "avro" needs it'),
-            (
-                {"output": {"registry": {"url": "http://r"}}},
-                'output.registry: has no meaning for output.format = "json"',
-            ),
             ({"output": {"format": "avro", "registry": {"url": "http://me:hunter2@r"}}}, "output.registry.url: write"),
             (
                 {
