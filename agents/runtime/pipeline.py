@@ -81,8 +81,7 @@ class Pipeline(ABC, Generic[S]):
         Raises ConfigurationError, also where a noise secret is needed and there is none.
         """
         settings = self.settings
-        if settings.reads_raw:
-            decoder_of(settings.input, ()).close()  # a missing package is reported here, not by every task
+        decoder_of(settings.input, ()).close()  # a missing package is reported here, not by every task
         digest, secret = self.digest(), settings.secret()
         writers = writers_of(settings.output, settings.schemas, settings.namespace)
         clients = clients_of(settings)
@@ -119,11 +118,10 @@ class Pipeline(ABC, Generic[S]):
 
     def missing(self) -> str | None:
         """What this machine lacks to run the pipeline, such as an optional package; None where it lacks nothing."""
-        if self.settings.reads_raw:
-            try:
-                decoder_of(self.settings.input, ()).close()
-            except ConfigurationError as error:
-                return f"input: {error}"
+        try:
+            decoder_of(self.settings.input, ()).close()
+        except ConfigurationError as error:
+            return f"input: {error}"
         try:
             OUTPUT_FORMATS[self.settings.output.format].require()
         except ConfigurationError as error:

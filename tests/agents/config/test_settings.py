@@ -786,13 +786,15 @@ class TestTranslation:
         Producer(kafka_properties.librdkafka(settings.kafka)).flush(0)
 
 
-@pytest.mark.parametrize("given", [{"format": "avro"}, {"format": "json"}, {"message": "module:Class"}])
-def test_local_reports_have_no_input_format(given: dict[str, str]) -> None:
-    (field,) = given
-    data = {
-        "pipeline": {"name": "p", "kind": "local"},
-        "input": {"topic": "t", **given},
-        "local": {"bound": 10.0, "epsilon": 1.0},
-    }
-    with pytest.raises(ConfigurationError, match=rf'^input\.{field}: has no meaning for kind "local"'):
-        settings_from(data, environ={})
+def test_local_reports_have_an_input_format_and_their_own_topic() -> None:
+    def local(**given: Any) -> Settings:
+        data = {"pipeline": {"name": "p", "kind": "local"}, "local": {"bound": 10.0, "epsilon": 1.0}}
+        return settings_from(data | ({"input": given} if given else {}), environ={})
+
+    assert local().input.topic == local(format="json").input.topic == "susurrus.p.reports"
+    assert local(topic="t").input.topic == "t"
+    assert local(format="protobuf", message="module:Class").input.message == "module:Class"
+    with pytest.raises(ConfigurationError, match=r"^input\.registry: is missing"):
+        local(format="avro")
+    with pytest.raises(ConfigurationError, match=r"^input\.message: has no meaning"):
+        local(message="module:Class")
