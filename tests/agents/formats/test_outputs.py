@@ -269,6 +269,32 @@ def test_a_registry_that_does_not_answer_is_named(form: str, tmp_path: Path) -> 
         writers_of(target(form, "http://127.0.0.1:1"), {topic_of(tmp_path): estimate.SCHEMA}, NAMESPACE)
 
 
+def test_a_registry_that_refuses_the_worker_is_named(tmp_path: Path) -> None:
+    answer = b'{"error_code":40301,"message":"hunter2"}'
+
+    class Forbidden(socketserver.StreamRequestHandler):
+        def handle(self) -> None:
+            while self.rfile.readline().strip():
+                pass
+            head = f"HTTP/1.1 403 X\r\nContent-Type: application/json\r\nContent-Length: {len(answer)}\r\n"
+            self.wfile.write(f"{head}Connection: close\r\n\r\n".encode() + answer)
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Forbidden) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        with pytest.raises(ConfigurationError) as refused:
+            writers_of(
+                target("avro", f"http://127.0.0.1:{server.server_address[1]}"),
+                {topic_of(tmp_path): estimate.SCHEMA},
+                NAMESPACE,
+            )
+        server.shutdown()
+        thread.join()
+    assert "HTTP 403 (code 40301)" in str(refused.value)
+    assert "correct output.registry.properties, or let someone who may register" in str(refused.value)
+    assert "hunter2" not in str(refused.value)
+
+
 def test_what_is_no_registry_is_named(schema_registry: str, tmp_path: Path) -> None:
     wrong = schema_registry.rsplit("/", 1)[0] + "/nothing"
     with pytest.raises(ConfigurationError, match=r"output\.registry: HTTP 404 .*output\.registry\.url"):
