@@ -13,6 +13,7 @@ import kubernetes_validate
 import pytest
 import tomli_w
 import yaml
+from prometheus_client import CollectorRegistry
 from typer.testing import CliRunner
 
 from susurrus.agents.cli.main import app
@@ -236,6 +237,9 @@ def test_probes_ask_for_pages_that_a_worker_serves() -> None:
     healthy: Any = SimpleNamespace(unhealthy=lambda: None, unready=lambda: None)
     paths = re.findall(r"httpGet: \{path: (\S+), port: web\}", TEXT)
     assert paths == ["/readyz", "/healthz"]
-    settings = settings_from(settings_data(), environ={})
     for path in paths:
-        assert Pages(healthy, settings.calendar, pipeline="p").page(path) == (200, "text/plain; charset=utf-8", "ok\n")
+        assert Pages(healthy, CollectorRegistry(), pipeline="p").page(path) == (
+            200,
+            "text/plain; charset=utf-8",
+            "ok\n",
+        )
