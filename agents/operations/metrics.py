@@ -34,6 +34,7 @@ GAUGES: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "susurrus_partition_closed_until_seconds": ("Unix time up to which the partition has closed its triggers.", _PLACE),
     "susurrus_partition_lag_intervals": ("Public trigger intervals that should be closed and are not.", _PLACE),
     "susurrus_partition_seconds_since_commit": ("Seconds since this worker's last commit for the partition.", _PLACE),
+    "susurrus_stage_committed": ("Totals of a partition's whole life, as committed.", (*_PLACE, "total")),
     "susurrus_store_bytes": ("Size of the partition's local store on the disk.", _PLACE),
     "susurrus_privacy_budget_windows_left": ("Windows that [budget] still allows.", ()),
 }
@@ -108,6 +109,9 @@ class WorkerCollector(Collector):
             },
             "susurrus_partition_seconds_since_commit": {
                 at: None if t.committed_at is None else now - t.committed_at for at, t in tasks.items()
+            },
+            "susurrus_stage_committed": {
+                (*at, name): total for at, t in tasks.items() for name, total in t.committed_counters.items()
             },
             "susurrus_store_bytes": {at: t.store_bytes for at, t in tasks.items()},
         }

@@ -80,6 +80,8 @@ class PartitionTask(threading.Thread):
         self.alive_at = time.monotonic()
         self.committed_at: float | None = None
         """Monotonic time of this task's last commit."""
+        self.committed_counters: dict[str, int] = {}
+        """The stage's totals as committed: what an aborted transaction counted is not among them."""
         self._rewound_at = 0.0
         self._inbox = Inbox()
         self._stopping = threading.Event()
@@ -239,7 +241,8 @@ class PartitionTask(threading.Thread):
         else:
             position = self._stage.restore(self._store, None, self._input.start())
             self._input.check(position, self._input.topic_id)
-        self._metrics.starts(self._stage.counters)
+        self.committed_counters = dict(self._stage.counters)
+        self._metrics.starts(self.committed_counters)
         self._never_committed = state is None
         self.next = self.position = position
         self._read_from_next()
@@ -334,8 +337,9 @@ class PartitionTask(threading.Thread):
             self._transactions.commit(commit, self._require_store(), self._input.topic_id)
         self.position = commit.position
         self.committed_at = time.monotonic()
+        self.committed_counters = commit.meta["counters"]
         self._never_committed = False
-        self._metrics.committed(commit, commit.meta["counters"])
+        self._metrics.committed(commit, self.committed_counters)
         self._stage.committed(commit)
 
     def _go_on(self) -> None:

@@ -76,6 +76,7 @@ def supervisor(*intervals: int | None, charges: Any = ()) -> Any:
             position=1,
             committed_at=None,
             store_bytes=0,
+            committed_counters={"rows": 1},
         )
         for number, interval in enumerate(intervals)
     }
@@ -233,6 +234,7 @@ def test_a_real_workers_metrics(kafka: Broker, tmp_path: Path) -> None:
         again = pipeline.start()
         wait_for(lambda: _position(port) > len(events), "the next worker has recovered", seconds=120)
         assert total(port, "susurrus_stage_total", total="in") == 0  # it counts what it commits itself
+        assert total(port, "susurrus_stage_committed", total="in") == len(events) + 3
         assert again.stop() == 0
 
 

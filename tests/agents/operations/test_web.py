@@ -65,7 +65,7 @@ class Task(SimpleNamespace):
     def __init__(self, stage: str, partition: int, **changes: Any) -> None:
         fields = {
             "state": "running", "stalled": None, "disk_trouble": "", "position": 12, "interval": 3, "alive_at": time.monotonic(),
-            "committed_at": time.monotonic() - 5, "store_bytes": 4096,
+            "committed_at": time.monotonic() - 5, "store_bytes": 4096, "committed_counters": {"in": 100, "late": 2},
         }  # fmt: skip
         super().__init__(stage_name=stage, partition=partition, name=f"{stage}-{partition}", **(fields | changes))
 
@@ -128,7 +128,16 @@ def test_metrics_say_what_every_partition_does(serve: Any) -> None:
         supervisor_of(
             Task("route", 0),
             Task("bound", 1, stalled="source 2 is missing: start it"),
-            Task("release", 7, state="starting", interval=None, position=-1, committed_at=None, store_bytes=0),
+            Task(
+                "release",
+                7,
+                state="starting",
+                interval=None,
+                position=-1,
+                committed_at=None,
+                store_bytes=0,
+                committed_counters={},
+            ),
         )
     )
     status, text = get(port, "/metrics")
@@ -144,6 +153,7 @@ def test_metrics_say_what_every_partition_does(serve: Any) -> None:
     assert found["susurrus_partition_closed_until_seconds", place("route", 0)] == 4 * 900
     assert 5 <= found["susurrus_partition_seconds_since_commit", place("route", 0)] < 60
     assert found["susurrus_store_bytes", place("route", 0)] == 4096
+    assert found["susurrus_stage_committed", place("route", 0, total="late")] == 2
     assert found["process_resident_memory_bytes", frozenset()] > 1e6
     known = {name for name, labels in found if labels >= place("release", 7)}
     assert known == {"susurrus_partition_state", "susurrus_store_bytes"}
