@@ -24,7 +24,7 @@ from susurrus.agents.operations.metrics import STATES
 from susurrus.agents.runtime.metrics import OUTCOMES
 from susurrus.topics.reason import Reason
 from tests import broker
-from tests.agents.operations.test_metrics import STAGES, documented
+from tests.agents.operations import documented
 from tests.broker import Broker, wait_for
 from tests.pipeline import Pipeline, archive_topic, produce, web_log
 
@@ -41,8 +41,8 @@ PROCESS = {"process_resident_memory_bytes", "process_open_fds", "process_max_fds
 VALUES = {
     "state": set(STATES),
     "outcome": set(OUTCOMES),
-    "stage": {stage.name for stage in STAGES},
-    "total": {name for stage in STAGES for name in stage.counted},
+    "stage": {stage.name for stage in documented.STAGES},
+    "total": {name for stage in documented.STAGES for name in stage.counted},
     "reason": {reason.name for reason in Reason},
     "job": {"susurrus"},
 }
@@ -61,7 +61,7 @@ def tool(name: str) -> str:
 def series() -> dict[str, tuple[str, set[str]]]:
     """Every series that Prometheus has of a worker: name -> (type, labels)."""
     found: dict[str, tuple[str, set[str]]] = {name: ("gauge", set()) for name in {*PROCESS, "up"}}
-    for name, (kind, labels) in documented().items():
+    for name, (kind, labels) in documented.metrics().items():
         if kind == "histogram":
             for suffix in ("bucket", "count", "sum"):
                 found[f"{name}_{suffix}"] = "counter", labels | ({"le"} if suffix == "bucket" else set())
@@ -77,7 +77,9 @@ def parsed(expression: str) -> promql.Expr:
 
 def problems(expression: str) -> Iterator[str]:
     """What an expression says that no worker exports, and counters without a rate or rates of something else."""
-    known, rated, found = series(), set(), []
+    known = series()
+    rated: set[str] = set()
+    found: list[tuple[promql.VectorSelector, bool]] = []
 
     def visit(node: promql.Expr) -> None:
         if isinstance(node, promql.Call) and node.func.name in ("rate", "increase"):
@@ -146,7 +148,7 @@ def test_the_dashboards_numbers_and_places_are_its_own() -> None:
 def test_the_dashboard_shows_almost_everything() -> None:
     """A metric that no panel and no alert uses should have a reason."""
     used = {name for name in series() if any(re.search(rf"\b{name}\b", text) for text in EXPRESSIONS)}
-    unused = {name for name in documented() if not any(each.startswith(name) for each in used)}
+    unused = {name for name in documented.metrics() if not any(each.startswith(name) for each in used)}
     assert unused == {
         "susurrus_partition_position",  # for someone who looks for a record
         "susurrus_partition_seconds_since_commit",  # of streams, whose events may be rare

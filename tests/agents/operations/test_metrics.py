@@ -1,7 +1,6 @@
 """What /metrics says: names and types as documented, lags and spending as computed by hand, and no user or key anywhere."""
 
 import json
-import re
 import urllib.request
 from collections.abc import Iterable
 from pathlib import Path
@@ -13,39 +12,20 @@ from prometheus_client import Metric, parser
 from prometheus_client.openmetrics import parser as openmetrics
 
 from deploy.kafka import free_ports
-from susurrus.agents.histogram.bound import Bound
-from susurrus.agents.histogram.release import Release
-from susurrus.agents.histogram.route import Route
-from susurrus.agents.local.collect import Collect
-from susurrus.agents.local.server import Server
-from susurrus.agents.operations import metrics as page
 from susurrus.agents.operations.metrics import registry_of
 from susurrus.agents.operations.spending import Spending
 from susurrus.agents.pipelines import settings_from
 from susurrus.agents.runtime.metrics import Metrics
-from susurrus.agents.runtime.stage import Stage
-from susurrus.agents.stream.stage import Stream
 from susurrus.mechanisms.spend import Budget, Spend
 from susurrus.topics.charges import Charge
 from tests.agents.config.test_settings import changed
+from tests.agents.operations import documented
 from tests.broker import Broker, wait_for
 from tests.pipeline import Pipeline, archive_topic, produce, web_log
 
-DOCUMENT = Path(__file__).parents[3] / "docs" / "monitoring.md"
-STAGES: tuple[type[Stage], ...] = (Route, Bound, Release, Stream, Collect, Server)
-ROW = re.compile(r"^\| `(susurrus_\w+)` \| (counter|gauge|histogram) \| ([^|]+) \| ([^|]+) \| ([^|]+) \|", re.MULTILINE)
-
-
-def documented() -> dict[str, tuple[str, set[str]]]:
-    """Name -> (type, labels) of the table in docs/monitoring.md."""
-    return {
-        name: (kind, {*re.findall(r"`(\w+)`", labels), "pipeline"})
-        for name, kind, _, labels, _ in ROW.findall(DOCUMENT.read_text())
-    }
-
 
 def exported(families: Iterable[Metric]) -> dict[str, tuple[str, set[str]]]:
-    """The same of a page."""
+    """Name -> (type, labels) of a page."""
     return {
         family.name + "_total" * (family.type == "counter"): (
             family.type,
@@ -95,7 +75,9 @@ def test_the_lag_counts_intervals_that_should_be_closed(monkeypatch: pytest.Monk
     registry = registry_of(supervisor(0, 2, 3, None), settings)
 
     def lag(partition: int, seconds: float) -> float | None:
-        monkeypatch.setattr(page.time, "time", lambda: settings.window.origin / 1000 + seconds)
+        monkeypatch.setattr(
+            "susurrus.agents.operations.metrics.time.time", lambda: settings.window.origin / 1000 + seconds
+        )
         return sample(registry, "susurrus_partition_lag_intervals", stage="release", partition=str(partition))
 
     third_due = 3 * 900 + 60
@@ -160,15 +142,12 @@ def test_spending_is_ours_and_the_budget_is_everyones() -> None:
 def test_the_documented_names_and_types_are_those_of_the_registry() -> None:
     families = exported(registry_of(supervisor(0), changed()).collect())
     assert {name: kind for name, (kind, _) in families.items()} == {
-        name: kind for name, (kind, _) in documented().items()
+        name: kind for name, (kind, _) in documented.metrics().items()
     }
 
 
 def test_the_documented_totals_are_what_the_stages_count() -> None:
-    table = DOCUMENT.read_text().partition("| stage | `total` |")[2]
-    rows = re.findall(r"^\| (\w+) \| ([\w, ()]+) \|$", table, re.MULTILINE)
-    told = {stage: tuple(re.sub(r" \([^)]*\)", "", names).split(", ")) for stage, names in rows}
-    assert told == {stage.name: stage.counted for stage in STAGES}
+    assert documented.totals() == {stage.name: stage.counted for stage in documented.STAGES}
 
 
 def scrape(port: int, accept: str = "") -> tuple[str, str]:
@@ -222,10 +201,10 @@ def test_a_real_workers_metrics(kafka: Broker, tmp_path: Path) -> None:
 
         kind, text = scrape(port)
         assert kind == "text/plain; version=0.0.4; charset=utf-8"
-        assert exported(parser.text_string_to_metric_families(text)) == documented()
+        assert exported(parser.text_string_to_metric_families(text)) == documented.metrics()
         kind, other = scrape(port, "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5")
         assert kind.startswith("application/openmetrics-text; version=1.0.0")
-        assert exported(openmetrics.text_string_to_metric_families(other)) == documented()
+        assert exported(openmetrics.text_string_to_metric_families(other)) == documented.metrics()
         for field in {json.loads(event)[name] for _, event, _ in events for name in ("host", "url")} - {"/"}:
             assert field not in text
             assert field not in other
