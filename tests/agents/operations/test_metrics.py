@@ -21,7 +21,9 @@ from susurrus.topics.charges import Charge
 from tests.agents.config.test_settings import changed
 from tests.agents.operations import documented
 from tests.broker import Broker, wait_for
+from tests.local_pipeline import client_of, local_pipeline, until, values
 from tests.pipeline import Pipeline, archive_topic, produce, web_log
+from tests.stream_pipeline import TOPS, stream_pipeline
 
 
 def exported(families: Iterable[Metric]) -> dict[str, tuple[str, set[str]]]:
@@ -222,6 +224,36 @@ def _position(port: int) -> float:
         return total(port, "susurrus_partition_position", stage="route")
     except OSError:
         return 0
+
+
+def test_a_stream_has_releases_and_no_intervals(kafka: Broker, tmp_path: Path) -> None:
+    raw = archive_topic(kafka, 1)
+    readings = [json.dumps({"meter": "m", "reading": {"watts": float(n % 90)}}).encode() for n in range(400)]
+    produce(kafka, raw, [(0, value, 1_000_000 + n) for n, value in enumerate([*readings, b"not json"])])
+    (port,) = free_ports(1)
+    with stream_pipeline(kafka, tmp_path, raw, TOPS, {"worker": {"web_port": port}}) as pipeline:
+        pipeline.start()
+        pipeline.wait_for_total(401, "in")
+        assert total(port, "susurrus_release_duration_seconds_count", stage="stream") >= 1
+        assert total(port, "susurrus_dead_letters_total", stage="stream", reason="NOT_JSON") == 1
+        names = {family.name for family in parser.text_string_to_metric_families(scrape(port)[1]) if family.samples}
+        assert "susurrus_partition_state" in names
+        assert not {name for name in names if "lag" in name or "privacy" in name}
+
+
+def test_a_local_pipelines_thresholds_are_releases(kafka: Broker, tmp_path: Path) -> None:
+    (port,) = free_ports(1)
+    with (
+        local_pipeline(kafka, tmp_path, {"worker": {"web_port": port}}, holdout=500) as pipeline,
+        client_of(pipeline) as client,
+    ):
+        client.report_batch(values(600, 1))
+        client.flush(30)
+        pipeline.start()
+        until(lambda: client.phase == 2, pipeline)
+        wait_for(lambda: total(port, "susurrus_release_duration_seconds_count", stage="server") >= 1, "it is timed")
+        assert total(port, "susurrus_stage_total", stage="server", total="thresholds") == 1
+        assert total(port, "susurrus_release_duration_seconds_count", stage="collect") == 0
 
 
 def test_the_settings_of_a_local_pipeline_have_a_delay_of_their_own() -> None:
