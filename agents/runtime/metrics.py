@@ -85,7 +85,6 @@ class TaskMetrics:
         self._metrics = metrics
         self._place = (metrics.pipeline, stage, str(partition))
         self._transaction_seconds = metrics.transaction_seconds.labels(metrics.pipeline, stage)
-        self._release_seconds = metrics.release_seconds.labels(metrics.pipeline, stage)
         self._outcomes = {outcome: metrics.transactions.labels(*self._place, outcome) for outcome in OUTCOMES}
         self._counted: Mapping[str, int] = {}
         self._began = 0.0
@@ -121,7 +120,8 @@ class TaskMetrics:
     def committed(self, commit: Commit, counters: Mapping[str, int]) -> None:
         """A commit is durable, and these are the stage's totals."""
         if commit.publishes:
-            self._release_seconds.observe(time.monotonic() - self._began)
+            # Only here, because most stages publish nothing.
+            self._metrics.release_seconds.labels(*self._place[:2]).observe(time.monotonic() - self._began)
         for name, total in counters.items():
             if (more := total - self._counted.get(name, 0)) > 0:
                 self._metrics.totals.labels(*self._place, name).inc(more)
