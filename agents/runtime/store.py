@@ -127,9 +127,9 @@ class Store:
 
     @property
     def disk_bytes(self) -> int:
-        """Bytes of the files on the disk. What is still in memory only is not among them. Any thread may ask."""
+        """Bytes of the files on the disk, as far as it answers. What is in memory only is not among them. Any thread may ask."""
         found = 0
-        with contextlib.suppress(FileNotFoundError), os.scandir(self.directory) as files:
+        with contextlib.suppress(OSError), os.scandir(self.directory) as files:
             for file in files:
                 with contextlib.suppress(FileNotFoundError):  # RocksDB replaces its files meanwhile
                     found += file.stat().st_size
