@@ -116,6 +116,11 @@ class Settings(Section):
         return self.window.calendar
 
     @property
+    def closing_delay(self) -> int:
+        """How long after its end, in ms, an interval is closed at the latest, if nothing holds it back."""
+        return self.clock.idle_grace
+
+    @property
     def application(self) -> str:
         """Consumer group, and what transactional ids begin with: prefix and pipeline, so that one prefix ACL covers them."""
         return f"{self.pipeline.prefix}.{self.pipeline.name}"

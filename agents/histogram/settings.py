@@ -64,6 +64,11 @@ class HistogramSettings(Settings):
     _declared: tuple[bytes, ...] = PrivateAttr(default=())
 
     @property
+    def closing_delay(self) -> int:
+        """Release waits for the later of the cut and the pad."""
+        return max(self.clock.idle_grace, self.window.publication_pad)
+
+    @property
     def layout(self) -> Layout:
         """Which fields are decoded, which columns are measured, which are published."""
         return layout(self.columns)

@@ -148,7 +148,7 @@ class Server(LocalStage):
             self._committed, self._committed_at = self._taken, now
             ticks, _, received = self._incoming.claim(self._taken, BEFORE)
             meta = {"ticks": ticks, "received": received, **self._state()}
-            yield Commit(position=self._taken, meta=meta, outputs=outputs)
+            yield Commit(position=self._taken, meta=meta, outputs=outputs, publishes=bool(outputs))
 
     def _new_threshold(self, now: int) -> list[Output]:
         local = self._local

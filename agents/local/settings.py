@@ -59,6 +59,11 @@ class LocalSettings(Settings):
         """The same for every configuration."""
         return {self.topic(ESTIMATE.name): estimate.SCHEMA, self.topic(THRESHOLD.name): threshold.SCHEMA}
 
+    @property
+    def closing_delay(self) -> int:
+        """Reports may come late."""
+        return self.local.lateness
+
     def problems(self) -> list[str]:
         """Those of every kind, and what a new threshold needs."""
         found = super().problems()

@@ -24,10 +24,12 @@ from faust.types import TP
 from susurrus.agents.logs import describe
 from susurrus.agents.runtime.batch import Batch
 from susurrus.agents.runtime.ending import DISK_UNUSABLE, ENDING, FAILED
+from susurrus.agents.runtime.metrics import Metrics
 from susurrus.agents.runtime.pipeline import StageSpec
 from susurrus.agents.runtime.services import Services
 from susurrus.agents.runtime.store import Store, usable
 from susurrus.agents.runtime.task import PartitionTask
+from susurrus.topics.charges import Charge
 from susurrus.topics.ledger import Status
 
 log = logging.getLogger(__name__)
@@ -62,6 +64,7 @@ class Supervisor:
         self._directory, self._directory_lock = _take_directory(services.settings.worker.data_directory)
         self.worker = f"{socket.gethostname()}-{os.getpid()}"
         self.waits_for = ""
+        self.metrics = Metrics(services.settings.application)
         self._housekeeping = threading.Thread(target=self._keep_house, name="housekeeping", daemon=True)
 
     # ---- called by the transport and the agents ----------------------------------------------------------------------
@@ -105,6 +108,7 @@ class Supervisor:
         self._loop = asyncio.get_running_loop()
         if not self._housekeeping.is_alive() and not self._stopping.is_set():
             self._housekeeping.start()
+        self.metrics.rebalances.inc()
         generation = self._app.consumer_generation_id
         ours = {TP(tp.topic, tp.partition) for tp in tps if tp.topic in self._stages}
         with self._lock:
@@ -130,6 +134,7 @@ class Supervisor:
             stage_name=stage.name,
             changelog_topic=self._services.topic(stage.changelog),
             services=self._services,
+            metrics=self.metrics,
             open_store=lambda stage, partition: Store(self._directory / f"{stage}-{partition}"),
             rewind=lambda offset: self._rewind(tp, offset),
             give_up=self.give_up,
@@ -268,6 +273,11 @@ class Supervisor:
     def tasks(self) -> Mapping[TP, PartitionTask]:
         """The tasks, for tests and status."""
         return dict(self._tasks)
+
+    @property
+    def charges(self) -> Sequence[Charge]:
+        """The charges on the raw topic, as this worker has last read them."""
+        return self._services.ledger.charges.known
 
     def unhealthy(self) -> str | None:
         """Why this process should be restarted, or None. A restart helps neither a refusal nor a broker that is away."""

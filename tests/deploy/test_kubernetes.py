@@ -16,6 +16,7 @@ import kubernetes_validate
 import pytest
 import tomli_w
 import yaml
+from prometheus_client import CollectorRegistry
 from typer.testing import CliRunner
 
 from susurrus.agents.cli.main import app
@@ -321,6 +322,9 @@ def test_probes_ask_for_pages_that_a_worker_serves() -> None:
     (worker,) = pod(of_kind(rendered(), "StatefulSet")[0])["containers"]
     paths = [worker[probe]["httpGet"]["path"] for probe in ("readinessProbe", "livenessProbe")]
     assert paths == ["/readyz", "/healthz"]
-    settings = settings_from(settings_data(), environ={})
     for path in paths:
-        assert Pages(healthy, settings.calendar, pipeline="p").page(path) == (200, "text/plain; charset=utf-8", "ok\n")
+        assert Pages(healthy, CollectorRegistry(), pipeline="p").page(path) == (
+            200,
+            "text/plain; charset=utf-8",
+            "ok\n",
+        )
