@@ -38,7 +38,9 @@ def postgres() -> Iterator[int]:
         subprocess.run(create, user=user, cwd=directory, check=True, capture_output=True)
         command = [str(installed[-1] / "postgres"), *data, "-p", str(port), *options]
         with (Path(directory) / "log").open("wb") as log:
-            server = subprocess.Popen(command, user=user, cwd=directory, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            server = subprocess.Popen(
+                command, user=user, cwd=directory, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
         try:
             wait_for(lambda: query(port, "SELECT 1") is not None, "a PostgreSQL that answers")
             yield port

@@ -73,5 +73,7 @@ def quietly(command: Sequence[str]) -> str:
     """The standard output of a command; where it fails, the test does, with the end of what it has printed."""
     done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
     if done.returncode != 0:
-        pytest.fail(f"{' '.join(command)} ended with {done.returncode}:\n{(done.stdout + done.stderr)[-4000:]}", pytrace=False)
+        pytest.fail(
+            f"{' '.join(command)} ended with {done.returncode}:\n{(done.stdout + done.stderr)[-4000:]}", pytrace=False
+        )
     return done.stdout

@@ -41,7 +41,7 @@ SELECT
   values.bytes.estimate AS bytes, values.bytes.std_error AS bytes_std_error
 FROM page_views_queue;
 
-SELECT url, trigger, visits, round(1.96 * visits_std_error) AS margin, round(bytes / 1e6, 1) AS megabytes
+SELECT url, trigger, visits, round(1.96 * visits_std_error) AS margin, round(bytes / 1000) AS kilobytes
 FROM page_views FINAL
 ORDER BY visits DESC
 LIMIT 5;

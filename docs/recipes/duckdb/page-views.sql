@@ -2,7 +2,7 @@
 -- susurrus watch --config pipeline.toml --export parquet --output page-views.parquet has written.
 
 -- The pages with the most visits, with 95 % intervals. `direct` has independent errors: for sums over keys, add those.
-SELECT url, visits, round(1.96 * visits_std_error) AS ±, round(bytes / 1e6, 1) AS megabytes
+SELECT url, visits, round(1.96 * visits_std_error) AS ±, round(bytes / 1000) AS kilobytes
 FROM 'page-views.parquet'
 ORDER BY visits DESC
 LIMIT 5;

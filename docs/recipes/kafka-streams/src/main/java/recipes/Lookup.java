@@ -49,7 +49,7 @@ public final class Lookup {
                 JsonNode row = last(streams, arguments[2], key);
                 JsonNode visits = row.get("values").get("visits");
                 System.out.printf(
-                        "%-30s %5d ± %.0f  trigger %d of %d%n",
+                        "%-45s %5d ± %.0f  trigger %d of %d%n",
                         key,
                         visits.get("estimate").asLong(),
                         1.96 * visits.get("std_error").asDouble(),
