@@ -60,7 +60,7 @@ def _built(name: str, sources: Sequence[Path], make: Callable[[Path], None]) -> 
     digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:12]
     home = cache_directory() / "recipes" / f"{name}-{digest}"
     home.parent.mkdir(parents=True, exist_ok=True)
-    with home.with_suffix(".lock").open("w") as lock:
+    with Path(f"{home}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (home / "complete").exists():
             shutil.rmtree(home, ignore_errors=True)
