@@ -10,7 +10,9 @@ from susurrus.agents.config.sections import PipelineSettings
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.types.durations import Duration
 from susurrus.agents.types.section import Epsilon, Positive, PositiveFloat, Section
-from susurrus.topics.spec import LOCAL_TOPICS, REPORTS, TopicSpec, topic_name
+from susurrus.topics import estimate, threshold
+from susurrus.topics.row_schema import RowSchema
+from susurrus.topics.spec import ESTIMATE, LOCAL_TOPICS, REPORTS, THRESHOLD, TopicSpec, topic_name
 
 
 class LocalSection(Section):
@@ -51,6 +53,11 @@ class LocalSettings(Settings):
     def topic_specs(self) -> tuple[TopicSpec, ...]:
         """The same for every configuration."""
         return LOCAL_TOPICS
+
+    @property
+    def schemas(self) -> dict[str, RowSchema]:
+        """The same for every configuration."""
+        return {self.topic(ESTIMATE.name): estimate.SCHEMA, self.topic(THRESHOLD.name): threshold.SCHEMA}
 
     def problems(self) -> list[str]:
         """Those of every kind, and what a new threshold needs."""

@@ -8,9 +8,9 @@ from susurrus.agents.kafka.offset import Offset
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """Records for one partition of one topic. ``messages``: dicts of value, and optionally key and timestamp (ms).
+    """Records for one partition of one topic. ``messages``: dicts of value, and optionally key, timestamp (ms) and headers.
 
-    ``headers``, where given, are one list per message (dead letters only: they cost a call per record).
+    ``headers``, where given, are one list per message, for messages without their own.
     """
 
     topic: str

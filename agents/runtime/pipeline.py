@@ -15,13 +15,16 @@ from typing_extensions import TypeVar
 
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.formats import decoder_of
+from susurrus.agents.formats.outputs import OUTPUT_FORMATS, writers_of
 from susurrus.agents.kafka.clients import Clients, clients_of
 from susurrus.agents.kafka.topics import check_topics
 from susurrus.agents.runtime.ledger import Ledger
+from susurrus.agents.runtime.publisher import Publisher
 from susurrus.agents.runtime.services import Services
 from susurrus.agents.runtime.stage import Stage
 from susurrus.mechanisms.calendar import WindowStart
 from susurrus.mechanisms.errors import ConfigurationError
+from susurrus.topics.receipt import Receipt
 from susurrus.topics.spec import TopicSpec
 
 S = TypeVar("S", bound=Settings, default=Settings)
@@ -73,11 +76,15 @@ class Pipeline(ABC, Generic[S]):
         return self.settings.config_digest()
 
     def services(self) -> Services[S]:
-        """What the tasks share. Raises ConfigurationError, also where a noise secret is needed and there is none."""
+        """What the tasks share; registers the schemas of the output.
+
+        Raises ConfigurationError, also where a noise secret is needed and there is none.
+        """
         settings = self.settings
         if settings.reads_raw:
             decoder_of(settings.input, ()).close()  # a missing package is reported here, not by every task
         digest, secret = self.digest(), settings.secret()
+        writers = writers_of(settings.output, settings.schemas, settings.namespace)
         clients = clients_of(settings)
         ledger = Ledger(
             settings,
@@ -89,7 +96,8 @@ class Pipeline(ABC, Generic[S]):
             way_out=self.way_out,
             published_before=partial(self.published_before, clients),
         )
-        return Services(settings, clients, ledger, settings.calendar, digest, secret)
+        publisher = Publisher(writers, self.receipt(digest))
+        return Services(settings, clients, ledger, settings.calendar, digest, secret, publisher=publisher)
 
     def published_before(self, clients: Clients) -> str:
         """What shows, beside the ledger, that this pipeline has published something; the empty text if nothing does."""
@@ -100,6 +108,10 @@ class Pipeline(ABC, Generic[S]):
     @abstractmethod
     def guarantee(self) -> str:
         """The promise in a sentence. Raises ConfigurationError where the mechanism refuses its numbers."""
+
+    @abstractmethod
+    def receipt(self, digest: bytes) -> Receipt:
+        """What every published row carries. digest: the pipeline's. Raises ConfigurationError as `guarantee`."""
 
     def summary(self) -> Iterator[tuple[str, str]]:
         """(name, text) of what `susurrus config check` shows beyond what every kind has, such as what the promise costs."""
@@ -112,6 +124,10 @@ class Pipeline(ABC, Generic[S]):
                 decoder_of(self.settings.input, ()).close()
             except ConfigurationError as error:
                 return f"input: {error}"
+        try:
+            OUTPUT_FORMATS[self.settings.output.format].require()
+        except ConfigurationError as error:
+            return f"output: {error}"
         return None
 
     def progress(self, first_window: int | None, charged: int, charged_all: int) -> str:

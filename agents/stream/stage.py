@@ -164,8 +164,10 @@ class Stream(Stage):
             method=self._settings.method, epsilon=self._settings.epsilon, epoch=self.services.ledger.epoch
         )
         keys, values = codec.encode_rows(release, codec.Released(streams=names, theta=theta, **columns))
-        for key, value, stamp in zip(keys, values, stamps[events[in_log_order]].tolist(), strict=True):
-            self._messages.append({"key": key, "value": value, "timestamp": stamp})
+        [messages] = self.services.publisher.messages(
+            [self.services.topic("private-stream")], keys, values, stamps[events[in_log_order]].tolist()
+        )
+        self._messages += messages
         self.counters["rows"] += len(events)
 
     def commits(self, now: int) -> Iterator[Commit]:
