@@ -6,7 +6,7 @@ The input, the secret and the epoch are fixed, so that every recipe prints what 
 import os
 import re
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from susurrus.agents.cli.main import app
 from tests.broker import Broker
 from tests.chaos.conftest import same_archive
-from tests.pipeline import DEFAULTS, Pipeline
+from tests.pipeline import DEFAULTS, Pipeline, merged
 
 RECIPES = Path(__file__).parents[2] / "docs" / "recipes"
 PAGE = RECIPES / "README.md"
@@ -27,11 +27,16 @@ RAW = "susurrus-recipes"
 
 @dataclass(frozen=True, kw_only=True)
 class Published:
-    """A finished pipeline. prefix: of its topics, up to the last dot. export: the Parquet file of `susurrus watch`."""
+    """A finished pipeline. prefix: of its topics, up to the last dot."""
 
     bootstrap_servers: str
     prefix: str
-    export: Path
+    config: Path
+
+    @property
+    def export(self) -> Path:
+        """The Parquet file that `susurrus watch` has written."""
+        return self.config.with_name("page-views.parquet")
 
     def here(self, recipe: str) -> str:
         """The text of a recipe, with this broker and these topics instead of those of the documentation."""
@@ -40,31 +45,61 @@ class Published:
         return text.replace("localhost:9092", self.bootstrap_servers).replace("susurrus.page-views", self.prefix)
 
 
-@pytest.fixture(scope="session")
-def published(
-    kafka: Broker, once: Callable[[str, Callable[[], Any]], Any], tmp_path_factory: pytest.TempPathFactory
-) -> Published:
-    """The outputs of docs/recipes/pipeline.toml after its day."""
+Once = Callable[[str, Callable[[], Any]], Any]
 
-    def make() -> Published:
+
+@pytest.fixture(scope="session")
+def publish(kafka: Broker, once: Once, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Published]:
+    """Runs docs/recipes/pipeline.toml to the end of its day, with more settings if there are any."""
+
+    def archive() -> str:
         if RAW in kafka.admin().list_topics(timeout=30).topics:  # on a broker that outlives the run
             kafka.delete_topic(RAW)
+        return same_archive(kafka, RAW, 1)
+
+    raw = once("recipes-raw", archive)
+
+    def run(settings: Mapping[str, Any] | None = None) -> Published:
         overrides: dict[str, Any] = tomllib.loads((RECIPES / "pipeline.toml").read_text())
         del overrides["kafka"], overrides["input"]["topic"], overrides["privacy"]["secret_file"]
         overrides["privacy"] |= dict.fromkeys(DEFAULTS["privacy"].keys() - overrides["privacy"].keys())
         directory = tmp_path_factory.mktemp("recipes")
-        with Pipeline(kafka, directory, same_archive(kafka, RAW, 1), overrides) as pipeline:
+        with Pipeline(kafka, directory, raw, merged(overrides, settings or {})) as pipeline:
             pipeline.start()
             pipeline.wait()
-            export = directory / "page-views.parquet"
-            arguments = ["watch", "--config", str(pipeline.config), "--export", "parquet", "--output", str(export)]
-            done = CliRunner().invoke(app, arguments)
-            assert done.exit_code == 0, done.output
             prefix = pipeline.settings.topic("latest").removesuffix(".latest")
-        return Published(bootstrap_servers=kafka.bootstrap_servers, prefix=prefix, export=export)
+        for topic in ("histogram", "latest"):
+            abort_a_release(kafka, f"{prefix}.{topic}")
+        return Published(bootstrap_servers=kafka.bootstrap_servers, prefix=prefix, config=pipeline.config)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def published(publish: Callable[..., Published], once: Once) -> Published:
+    """The outputs of docs/recipes/pipeline.toml after its day."""
+
+    def make() -> Published:
+        found = publish()
+        arguments = ["watch", "--config", str(found.config), "--export", "parquet", "--output", str(found.export)]
+        done = CliRunner().invoke(app, arguments)
+        assert done.exit_code == 0, done.output
+        return found
 
     found: Published = once("recipes", make)
     return found
+
+
+def abort_a_release(kafka: Broker, topic: str) -> None:
+    """Writes a value that is no row for every key, in a transaction that is aborted: read_committed readers see nothing of it."""
+    rows = {message.key(): message.partition() for message in kafka.read_all(topic)}
+    producer = kafka.producer(transactional_id=kafka.new_prefix())
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    for key, partition in rows.items():
+        producer.produce(topic, b"aborted", key, partition=partition)
+    assert producer.flush(30) == 0
+    producer.abort_transaction(30)
 
 
 def check_shown(name: str, output: str) -> None:

@@ -2,8 +2,8 @@
 
 CREATE TABLE page_views (
   window_start TIMESTAMP_LTZ(3),
-  `trigger` INT,
-  of_triggers INT,
+  `trigger` BIGINT,
+  of_triggers BIGINT,
   `key` STRING,
   `values` ROW<
     visits ROW<estimate BIGINT, std_error DOUBLE>,
