@@ -3,8 +3,12 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from tests.recipes.conftest import Published, check_shown
 from tests.recipes.programs import java_program, quietly
+
+pytestmark = pytest.mark.timeout(600)  # the first run fetches and builds the program
 
 
 def run(script: str, directory: Path) -> str:

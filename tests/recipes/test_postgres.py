@@ -12,10 +12,11 @@ from tests.recipes.conftest import RECIPES, Published, check_shown
 from tests.recipes.postgres import postgres, query
 from tests.recipes.programs import java_program, maven_project
 
+pytestmark = pytest.mark.timeout(600)  # the first run fetches and builds the program
+
 FINAL = "SELECT count(*) FROM page_views WHERE trigger = of_triggers"
 
 
-@pytest.mark.timeout(300)
 def test_connect_upserts_the_newest_rows(published: Published, tmp_path: Path) -> None:
     with postgres() as port:
         plugins = maven_project("kafka-connect") / "plugins"
