@@ -1,4 +1,4 @@
--- sql-client.sh -f page-views.sql; here RunSql runs it.
+-- For RunSql, or sql-client.sh -f page-views.sql with the JARs of the Kafka connector.
 
 CREATE TABLE page_views (
   window_start TIMESTAMP_LTZ(3),
