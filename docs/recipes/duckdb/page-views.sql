@@ -18,6 +18,6 @@ GROUP BY folder
 ORDER BY visits DESC
 LIMIT 5;
 
--- Instants are timestamps: no text is parsed.
-SELECT DISTINCT window_start, trigger_time - window_start AS covers, trigger || ' of ' || of_triggers AS trigger
+-- Instants are timestamps, so they can be subtracted. DuckDB shows them in your time zone.
+SELECT DISTINCT window_end - window_start AS window_length, trigger_time - window_start AS covered, trigger, of_triggers
 FROM 'page-views.parquet';
