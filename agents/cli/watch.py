@@ -49,7 +49,7 @@ def watch(
         if export is not None and output is not None:
             from susurrus.agents.cli.export import export as write
 
-            rows = write(_newest(reader), export, output, settings.input.key_names)
+            rows = write(_newest(reader), export, output, settings.input.key_names, settings.window.trigger_every)
             err().print(f"{rows:,} rows written to {output}")
             return
         console = out()
