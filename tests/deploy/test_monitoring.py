@@ -18,8 +18,8 @@ import promql_parser as promql
 import pytest
 import yaml
 
-from susurrus.agents.broker.network import free_ports
 from deploy.monitoring import dashboard
+from susurrus.agents.broker.network import free_ports
 from susurrus.agents.operations.metrics import STATES
 from susurrus.agents.runtime.metrics import OUTCOMES
 from susurrus.topics.reason import Reason

@@ -7,7 +7,13 @@ from typing import Any
 
 import pytest
 
-from susurrus.agents.broker.artefacts import KafkaUnavailableError, cache_directory, fetch_jars, fetch_with_maven, find_java
+from susurrus.agents.broker.artefacts import (
+    KafkaUnavailableError,
+    cache_directory,
+    fetch_jars,
+    fetch_with_maven,
+    find_java,
+)
 from susurrus.agents.formats.outputs import reader_of
 from susurrus.topics import histogram
 from tests.broker import Broker, give_up
