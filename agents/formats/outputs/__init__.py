@@ -1,6 +1,6 @@
 """Output formats: one file each, for the rows of every kind of pipeline. A new format is one file and one line here."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final, Protocol
 
 from susurrus.agents.formats.outputs.avro import AvroRows
@@ -31,9 +31,20 @@ def writers_of(target: Target, schemas: Mapping[str, RowSchema], namespace: str)
 
     Raises ConfigurationError where the registry does not answer or refuses a schema.
     """
-    plain, rows = JsonRows(None), OUTPUT_FORMATS[target.format](target.registry)
-    forms = {topic: plain if schema.always_json else rows for topic, schema in schemas.items()}
+    forms = _forms(target, schemas)
     return {topic: form.writer(topic, schemas[topic], namespace) for topic, form in forms.items()}
+
+
+def looks_of(target: Target, schemas: Mapping[str, RowSchema], namespace: str) -> Iterator[str]:
+    """What the registry says of each topic's schema; nothing is registered. Raises ConfigurationError as `writers_of`."""
+    for topic, form in _forms(target, schemas).items():
+        if said := form.look(topic, schemas[topic], namespace):
+            yield said
+
+
+def _forms(target: Target, schemas: Mapping[str, RowSchema]) -> dict[str, OutputFormat]:
+    plain, rows = JsonRows(None), OUTPUT_FORMATS[target.format](target.registry)
+    return {topic: plain if schema.always_json else rows for topic, schema in schemas.items()}
 
 
 def reader_of(target: Target, schema: RowSchema, namespace: str) -> Reader:

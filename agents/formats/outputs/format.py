@@ -47,6 +47,13 @@ class OutputFormat(ABC):
     def writer(self, topic: str, schema: RowSchema, namespace: str) -> Writer:
         """Raises ConfigurationError where the registry does not answer or refuses the schema."""
 
+    def look(self, topic: str, schema: RowSchema, namespace: str) -> str | None:
+        """What the registry says of a topic's schema, which is not registered by this; None where the format needs no registry.
+
+        Raises ConfigurationError as `writer`.
+        """
+        return None
+
     @abstractmethod
     def reader(self, schema: RowSchema, namespace: str) -> Reader:
         """A function that also reads rows in JSON: those from before the format was configured."""

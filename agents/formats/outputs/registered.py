@@ -82,6 +82,17 @@ class RegisteredRows(OutputFormat):
 
         return Writer(schema_id, encode)
 
+    def look(self, topic: str, schema: RowSchema, namespace: str) -> str | None:
+        """As `OutputFormat.look`."""
+        subject, wanted = f"{topic}-value", self.registered_schema(schema, namespace)
+        with self.connect() as client:
+            if found := self.ask(subject, lambda: client.lookup_schema(subject, wanted)):
+                return f"subject={subject} has the schema (id {found.schema_id})"
+            # None: the subject is new.
+            if self.ask(subject, lambda: client.test_compatibility(subject, wanted)) is False:
+                raise self._incompatible(subject)
+        return f"subject={subject} gets the schema when the first worker starts"
+
     def reader(self, schema: RowSchema, namespace: str) -> Reader:
         """As `OutputFormat.reader`."""
         parse, restore = self.parser(schema, namespace), restored(schema.members, self.read)
@@ -110,11 +121,7 @@ class RegisteredRows(OutputFormat):
                 return None
             said = f"HTTP {error.http_status_code} (code {error.error_code})"
             if error.http_status_code == 409:
-                raise ConfigurationError(
-                    f'output.format = "{self.name}": subject={subject} has a schema that this one is not compatible with: '
-                    "compare `susurrus topics schema`; give the pipeline a new name, or delete that subject once nobody "
-                    "reads its rows"
-                ) from None
+                raise self._incompatible(subject) from None
             if error.http_status_code in (401, 403):
                 raise ConfigurationError(
                     f"output.registry: {said} for subject={subject}: correct output.registry.properties, or let someone who "
@@ -127,6 +134,12 @@ class RegisteredRows(OutputFormat):
             raise ConfigurationError(
                 f"output.registry: no answer ({type(error).__name__}): start the registry, or correct output.registry.url"
             ) from None
+
+    def _incompatible(self, subject: str) -> ConfigurationError:
+        return ConfigurationError(
+            f'output.format = "{self.name}": subject={subject} has a schema that this one is not compatible with: compare '
+            "`susurrus topics schema`; give the pipeline a new name, or delete that subject once nobody reads its rows"
+        )
 
     def _schema_id(self, client: Any, subject: str, schema: Any) -> int:
         """The id of the schema under the subject; it is registered where it is not. Any number of workers may do so."""

@@ -11,6 +11,7 @@ from susurrus.agents.operations.preflight.brokers import check_brokers, check_co
 from susurrus.agents.operations.preflight.clock import check_brokers_clock, check_stamps
 from susurrus.agents.operations.preflight.finding import Finding
 from susurrus.agents.operations.preflight.machine import check_disk, check_files, check_secret
+from susurrus.agents.operations.preflight.registries import check_input_registry, check_output_registry
 from susurrus.agents.operations.preflight.topics import check_isolation, check_retention, check_topics
 from susurrus.agents.operations.rights import rights, topics
 from susurrus.agents.operations.status import collect
@@ -27,6 +28,8 @@ def preflight(pipeline: Pipeline[Any]) -> Iterator[Finding]:
         yield Finding("packages", "failure", lacks)
     yield from check_secret(pipeline)
     yield from check_disk(pipeline)
+    yield from _guarded("input.registry", lambda: check_input_registry(pipeline))
+    yield from _guarded("output.registry", lambda: check_output_registry(pipeline))
     errors: list[KafkaError] = []
     admin = admin_of(settings, errors)
     brokers = reach_brokers(settings, admin, errors)

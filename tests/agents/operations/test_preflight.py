@@ -212,3 +212,30 @@ def test_rights_that_are_missing_and_what_a_worker_may_not_ask(guarded: Guarded,
     wait_for(lambda: not [f for f in setting.look() if f.state == "failure"], "the worker has its rights", seconds=30)
     found = setting.one("clock")
     assert (found.state, "Describe on __transaction_state" in found.text) == ("unknown", True)
+
+
+def test_registries_that_answer_and_refuse(ready: Setting, schema_registry: str) -> None:
+    from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
+
+    output = {"format": "avro", "registry": {"url": schema_registry}}
+    reading = {"format": "avro", "registry": {"url": schema_registry}}
+    found = [one for one in ready.look(output=output, input=reading) if "registry" in one.subject]
+    assert [(one.subject, one.state) for one in found] == [("input.registry", "ok"), *[("output.registry", "ok")] * 2]
+    assert found[1].text == f"subject={ready.prefix}.p.histogram-value gets the schema when the first worker starts"
+    subject = f"{ready.prefix}.p.histogram-value"
+    other = Schema('{"type": "record", "name": "Other", "fields": [{"name": "a", "type": "int"}]}')
+    with SchemaRegistryClient({"url": schema_registry}) as client:
+        client.register_schema(subject, other)
+        client.set_compatibility(subject_name=subject, level="FULL")
+    refused = ready.one("output.registry", output=output)
+    assert (refused.state, f"subject={subject} has a schema that this one is not compatible with" in refused.text) == (
+        "failure",
+        True,
+    )
+    gone = {"url": "http://127.0.0.1:1"}
+    for subject, section in (
+        ("input.registry", {"input": {**reading, "registry": gone}}),
+        ("output.registry", {"output": {**output, "registry": gone}}),
+    ):
+        away = ready.one(subject, **section)
+        assert (away.state, "no answer" in away.text) == ("failure", True)
