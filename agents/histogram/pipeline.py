@@ -84,7 +84,6 @@ class Histogram(Pipeline[HistogramSettings]):
             common.calendar,
             common.config_digest,
             common.secret,
-            publisher=common.publisher,
             strategy=strategy,
             public_progress=self._progress(common.clients),
             published_keys=published_keys,

@@ -76,14 +76,10 @@ class Pipeline(ABC, Generic[S]):
         return self.settings.config_digest()
 
     def services(self) -> Services[S]:
-        """What the tasks share; registers the schemas of the output.
-
-        Raises ConfigurationError, also where a noise secret is needed and there is none.
-        """
+        """What the tasks share. Raises ConfigurationError, also where a noise secret is needed and there is none."""
         settings = self.settings
         decoder_of(settings.input, ()).close()  # a missing package is reported here, not by every task
         digest, secret = self.digest(), settings.secret()
-        writers = writers_of(settings.output, settings.schemas, settings.namespace)
         clients = clients_of(settings)
         ledger = Ledger(
             settings,
@@ -95,8 +91,12 @@ class Pipeline(ABC, Generic[S]):
             way_out=self.way_out,
             published_before=partial(self.published_before, clients),
         )
-        publisher = Publisher(writers, self.receipt())
-        return Services(settings, clients, ledger, settings.calendar, digest, secret, publisher=publisher)
+        return Services(settings, clients, ledger, settings.calendar, digest, secret)
+
+    def publisher(self) -> Publisher:
+        """What writes the rows. Registers their schemas; raises ConfigurationError where the registry prevents that."""
+        settings = self.settings
+        return Publisher(writers_of(settings.output, settings.schemas, settings.namespace), self.receipt())
 
     def published_before(self, clients: Clients) -> str:
         """What shows, beside the ledger, that this pipeline has published something; the empty text if nothing does."""

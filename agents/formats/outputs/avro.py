@@ -54,10 +54,10 @@ class AvroRows(RegisteredRows):
         return json.dumps({**record, "namespace": namespace, "doc": schema.meaning}, indent=2)
 
     def registered_schema(self, schema: RowSchema, namespace: str) -> Any:
-        """As `RegisteredRows.registered_schema`."""
+        """As `RegisteredRows.registered_schema`: the text as it is printed, so that others may have registered it."""
         from confluent_kafka.schema_registry import Schema
 
-        return Schema(json.dumps(json.loads(self.text(schema, namespace))), "AVRO")
+        return Schema(self.text(schema, namespace), "AVRO")
 
     def serializer(self, client: Any, schema: RowSchema, namespace: str) -> Callable[[Any, Any], bytes]:
         """As `RegisteredRows.serializer`."""

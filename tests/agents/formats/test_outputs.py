@@ -181,6 +181,19 @@ def test_all_workers_write_the_same_bytes_and_ask_only_when_they_start(
     assert len(registered) == len(topics)  # the second worker found what the first one had registered
 
 
+def test_a_worker_registers_nothing_where_an_operator_has_registered_what_the_command_prints(
+    proxy: tuple[str, list[bytes]], schema_registry: str, tmp_path: Path
+) -> None:
+    from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
+
+    (url, asked), (schema, _, _), topic = proxy, ROWS["histogram"], topic_of(tmp_path)
+    with SchemaRegistryClient({"url": schema_registry}) as client:
+        known = client.register_schema(f"{topic}-value", Schema(OUTPUT_FORMATS["avro"].text(schema, NAMESPACE), "AVRO"))
+    assert writers_of(target("avro", url), {topic: schema}, NAMESPACE)[topic].schema_id == known
+    assert asked
+    assert not any(b"/versions" in line for line in asked)
+
+
 def test_a_foreign_client_reads_avro_by_the_registered_schema(schema_registry: str, tmp_path: Path) -> None:
     from confluent_kafka.schema_registry import SchemaRegistryClient
 
