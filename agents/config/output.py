@@ -21,15 +21,13 @@ class OutputSettings(Section):
         f"{meanings(OUTPUT_FORMATS)} Other topics stay as they are. `susurrus topics schema` prints the schema.",
     )
     registry: Registry | None = None
-    """`avro` and `protobuf`: where schemas are registered, as `<topic>-value`. Workers ask it when they start."""
+    """`avro` and `protobuf`: where schemas are registered, as `<topic>-value`. Workers ask it when they start. `json` does not
+    use it."""
 
     def problems(self) -> Iterator[str]:
         """What is wrong with the section, one line each."""
-        form = OUTPUT_FORMATS[self.format]
-        if form.registered and self.registry is None:
+        if OUTPUT_FORMATS[self.format].registered and self.registry is None:
             yield (
                 f'output.registry: is missing; output.format = "{self.format}" needs it, for example '
                 'url = "https://registry:8081"'
             )
-        elif self.registry is not None and not form.registered:
-            yield f'output.registry: has no meaning for output.format = "{self.format}"; leave it out'

@@ -84,7 +84,6 @@ class Histogram(Pipeline[HistogramSettings]):
             common.calendar,
             common.config_digest,
             common.secret,
-            publisher=common.publisher,
             strategy=strategy,
             public_progress=self._progress(common.clients),
             published_keys=published_keys,
@@ -107,7 +106,7 @@ class Histogram(Pipeline[HistogramSettings]):
         """Per user and window."""
         return self.strategy.guarantee.sentence()
 
-    def receipt(self, digest: bytes) -> receipt.Receipt:
+    def receipt(self) -> receipt.Receipt:
         """Per user and window."""
         promise = self.strategy.guarantee
         return receipt.Receipt(
@@ -118,7 +117,7 @@ class Histogram(Pipeline[HistogramSettings]):
             neighbours=promise.neighbours,
             window=format_duration(self.settings.window.length),
             strategy=self.strategy.plan.strategy,
-            digest=digest.hex(),
+            digest=self.settings.config_digest().hex(),
             schema=receipt.VERSION,
         )
 

@@ -34,7 +34,7 @@ class Local(Pipeline[LocalSettings]):
             "reports k times has spent k times that."
         )
 
-    def receipt(self, digest: bytes) -> receipt.Receipt:
+    def receipt(self) -> receipt.Receipt:
         """Per report."""
         return receipt.Receipt(
             epsilon=self.settings.local.epsilon,
@@ -42,6 +42,6 @@ class Local(Pipeline[LocalSettings]):
             unit="report",
             neighbours="replace the value",
             strategy="topl",
-            digest=digest.hex(),
+            digest=self.settings.config_digest().hex(),
             schema=receipt.VERSION,
         )

@@ -66,18 +66,14 @@ class LocalSettings(Settings):
             found.append(
                 "local.refresh, local.phase1_share: one needs the other; set both to renew the threshold, or leave both out"
             )
-        for name in sorted(formats.SETTINGS & self.input.model_fields_set):
-            found.append(
-                f'input.{name}: has no meaning for kind "{self.kind}", whose reports have a format of their own; leave it out'
-            )
-        return found
+        return [*found, *formats.problems(self.input)]
 
     @model_validator(mode="before")
     @classmethod
     def _input(cls, data: Any) -> Any:
         """The input is the pipeline's own topic of reports: there is no raw topic to name."""
-        pipeline = data.get("pipeline")
-        if not isinstance(pipeline, Mapping) or "input" in data:
+        pipeline, source = data.get("pipeline"), data.get("input", {})
+        if not isinstance(pipeline, Mapping) or not isinstance(source, Mapping) or "topic" in source:
             return data
         prefix = pipeline.get("prefix", PipelineSettings.model_fields["prefix"].default)
-        return {**data, "input": {"topic": topic_name(prefix, str(pipeline.get("name")), REPORTS.name)}}
+        return {**data, "input": {**source, "topic": topic_name(prefix, str(pipeline.get("name")), REPORTS.name)}}

@@ -76,15 +76,10 @@ class Pipeline(ABC, Generic[S]):
         return self.settings.config_digest()
 
     def services(self) -> Services[S]:
-        """What the tasks share; registers the schemas of the output.
-
-        Raises ConfigurationError, also where a noise secret is needed and there is none.
-        """
+        """What the tasks share. Raises ConfigurationError, also where a noise secret is needed and there is none."""
         settings = self.settings
-        if settings.reads_raw:
-            decoder_of(settings.input, ()).close()  # a missing package is reported here, not by every task
+        decoder_of(settings.input, ()).close()  # a missing package is reported here, not by every task
         digest, secret = self.digest(), settings.secret()
-        writers = writers_of(settings.output, settings.schemas, settings.namespace)
         clients = clients_of(settings)
         ledger = Ledger(
             settings,
@@ -96,8 +91,12 @@ class Pipeline(ABC, Generic[S]):
             way_out=self.way_out,
             published_before=partial(self.published_before, clients),
         )
-        publisher = Publisher(writers, self.receipt(digest))
-        return Services(settings, clients, ledger, settings.calendar, digest, secret, publisher=publisher)
+        return Services(settings, clients, ledger, settings.calendar, digest, secret)
+
+    def publisher(self) -> Publisher:
+        """What writes the rows. Registers their schemas; raises ConfigurationError where the registry prevents that."""
+        settings = self.settings
+        return Publisher(writers_of(settings.output, settings.schemas, settings.namespace), self.receipt())
 
     def published_before(self, clients: Clients) -> str:
         """What shows, beside the ledger, that this pipeline has published something; the empty text if nothing does."""
@@ -110,8 +109,8 @@ class Pipeline(ABC, Generic[S]):
         """The promise in a sentence. Raises ConfigurationError where the mechanism refuses its numbers."""
 
     @abstractmethod
-    def receipt(self, digest: bytes) -> Receipt:
-        """What every published row carries. digest: the pipeline's. Raises ConfigurationError as `guarantee`."""
+    def receipt(self) -> Receipt:
+        """What every published row carries. Raises ConfigurationError as `guarantee`."""
 
     def summary(self) -> Iterator[tuple[str, str]]:
         """(name, text) of what `susurrus config check` shows beyond what every kind has, such as what the promise costs."""
@@ -119,11 +118,10 @@ class Pipeline(ABC, Generic[S]):
 
     def missing(self) -> str | None:
         """What this machine lacks to run the pipeline, such as an optional package; None where it lacks nothing."""
-        if self.settings.reads_raw:
-            try:
-                decoder_of(self.settings.input, ()).close()
-            except ConfigurationError as error:
-                return f"input: {error}"
+        try:
+            decoder_of(self.settings.input, ()).close()
+        except ConfigurationError as error:
+            return f"input: {error}"
         try:
             OUTPUT_FORMATS[self.settings.output.format].require()
         except ConfigurationError as error:

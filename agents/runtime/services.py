@@ -30,7 +30,7 @@ class Services(Generic[S]):
     config_digest: bytes
     secret: bytes
     publisher: Publisher = field(default_factory=Publisher, kw_only=True)
-    """Writes the rows of public topics."""
+    """Writes the rows of public topics; without one of its own, as plain JSON. Only a worker has one."""
 
     def noise_source(self) -> NoiseSource:
         """The noise of this pipeline in this epoch, under this configuration."""

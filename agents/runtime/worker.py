@@ -7,6 +7,7 @@ exactly-once partition tasks (task.py).
 import gc
 import logging
 import os
+from dataclasses import replace
 from typing import Any
 
 import faust
@@ -47,7 +48,8 @@ def build_app(pipeline: Pipeline[Any]) -> tuple[faust.App, Supervisor]:
     """
     settings, stages = pipeline.settings, pipeline.stages
     set_cache_bytes(settings.worker.cache_bytes)
-    services = pipeline.services()
+    publisher = pipeline.publisher()
+    services = replace(pipeline.services(), publisher=publisher)
     session_seconds = settings.worker.session_timeout / 1000
     heartbeat_seconds = session_seconds / _HEARTBEATS_PER_SESSION
     app = faust.App(

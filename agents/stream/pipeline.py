@@ -32,7 +32,7 @@ class Stream(Pipeline[StreamSettings]):
         """Per event."""
         return promise_of(self.settings.stream).sentence()
 
-    def receipt(self, digest: bytes) -> receipt.Receipt:
+    def receipt(self) -> receipt.Receipt:
         """Per event."""
         promise = promise_of(self.settings.stream)
         return receipt.Receipt(
@@ -41,6 +41,6 @@ class Stream(Pipeline[StreamSettings]):
             unit="event",
             neighbours="replace the value",
             strategy=self.settings.stream.method,
-            digest=digest.hex(),
+            digest=self.settings.config_digest().hex(),
             schema=receipt.VERSION,
         )

@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable
 from datetime import datetime
 from decimal import Decimal
+from functools import partial
 from io import BytesIO
 from types import MappingProxyType
 from typing import Any
@@ -53,19 +54,19 @@ class AvroRows(RegisteredRows):
         return json.dumps({**record, "namespace": namespace, "doc": schema.meaning}, indent=2)
 
     def registered_schema(self, schema: RowSchema, namespace: str) -> Any:
-        """As `RegisteredRows.registered_schema`."""
+        """As `RegisteredRows.registered_schema`: the text as it is printed, so that others may have registered it."""
         from confluent_kafka.schema_registry import Schema
 
-        return Schema(json.dumps(json.loads(self.text(schema, namespace))), "AVRO")
+        return Schema(self.text(schema, namespace), "AVRO")
 
-    def serializer(self, schema: RowSchema, namespace: str) -> Callable[[Any, Any], bytes]:
+    def serializer(self, client: Any, schema: RowSchema, namespace: str) -> Callable[[Any, Any], bytes]:
         """As `RegisteredRows.serializer`."""
         from confluent_kafka.schema_registry import topic_subject_name_strategy
         from confluent_kafka.schema_registry.avro import AvroSerializer
 
         properties = {**SERIALIZER, "subject.name.strategy": topic_subject_name_strategy}
         found: Callable[[Any, Any], bytes] = AvroSerializer(
-            self.client, self.registered_schema(schema, namespace), conf=properties
+            client, self.registered_schema(schema, namespace), conf=properties
         )
         return found
 
@@ -77,7 +78,8 @@ class AvroRows(RegisteredRows):
 
         def parse(schema_id: int, data: bytes) -> Any:
             if schema_id not in known:
-                asked = self.ask(f"id {schema_id}", lambda: self.client.get_schema(schema_id))
+                with self.connect() as client:
+                    asked = self.ask(f"id {schema_id}", partial(client.get_schema, schema_id))
                 if asked is None:
                     raise ConfigurationError(
                         f"output.registry: does not know schema id={schema_id}, by which rows are written: correct "

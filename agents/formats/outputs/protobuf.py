@@ -74,14 +74,14 @@ class ProtobufRows(RegisteredRows):
         text = base64.standard_b64encode(_file(schema, namespace).SerializeToString()).decode()
         return Schema(text, "PROTOBUF", [])
 
-    def serializer(self, schema: RowSchema, namespace: str) -> Callable[[Any, Any], bytes]:
+    def serializer(self, client: Any, schema: RowSchema, namespace: str) -> Callable[[Any, Any], bytes]:
         """As `RegisteredRows.serializer`."""
         from confluent_kafka.schema_registry import topic_subject_name_strategy
         from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
 
         properties = {**SERIALIZER, "subject.name.strategy": topic_subject_name_strategy}
         message = _class(schema, namespace)
-        serialize = ProtobufSerializer(message, self.client, properties)
+        serialize = ProtobufSerializer(message, client, properties)
 
         def written(row: Any, context: Any) -> bytes:
             found: bytes = serialize(message(**row), context)

@@ -6,6 +6,7 @@ the worker writes that one id and asks nothing: a row has the same bytes after a
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
+from functools import partial
 from importlib import import_module
 from typing import Any, ClassVar
 
@@ -39,7 +40,8 @@ class RegisteredRows(OutputFormat):
         if registry is None:
             raise ConfigurationError(f'output.registry: is missing; output.format = "{self.name}" needs its url')
         self.require()
-        self.client = registry.client("output.registry")
+        self.connect: Callable[[], Any] = partial(registry.client, "output.registry")
+        """Makes the registry's client, a context manager. It is asked rarely, so no connection is kept."""
 
     @classmethod
     def require(cls) -> None:
@@ -57,8 +59,8 @@ class RegisteredRows(OutputFormat):
         """The schema as the registry's client takes it."""
 
     @abstractmethod
-    def serializer(self, schema: RowSchema, namespace: str) -> Callable[[Any, Any], bytes]:
-        """confluent-kafka's serialiser: from what ``written`` makes of a row, and a context."""
+    def serializer(self, client: Any, schema: RowSchema, namespace: str) -> Callable[[Any, Any], bytes]:
+        """confluent-kafka's serialiser: from what ``written`` makes of a row, and a context. client: knows the schema."""
 
     @abstractmethod
     def parser(self, schema: RowSchema, namespace: str) -> Callable[[int, bytes], Any]:
@@ -68,8 +70,10 @@ class RegisteredRows(OutputFormat):
         """As `OutputFormat.writer`."""
         from confluent_kafka.serialization import MessageField, SerializationContext
 
-        schema_id = self._schema_id(f"{topic}-value", self.registered_schema(schema, namespace))
-        serialize, convert = self.serializer(schema, namespace), converted(schema.members, self.written)
+        with self.connect() as client:
+            schema_id = self._schema_id(client, f"{topic}-value", self.registered_schema(schema, namespace))
+            serialize = self.serializer(client, schema, namespace)
+        convert = converted(schema.members, self.written)
         context = SerializationContext(topic, MessageField.VALUE)
         decode = msgspec.json.Decoder().decode
 
@@ -124,12 +128,12 @@ class RegisteredRows(OutputFormat):
                 f"output.registry: no answer ({type(error).__name__}): start the registry, or correct output.registry.url"
             ) from None
 
-    def _schema_id(self, subject: str, schema: Any) -> int:
+    def _schema_id(self, client: Any, subject: str, schema: Any) -> int:
         """The id of the schema under the subject; it is registered where it is not. Any number of workers may do so."""
-        found = self.ask(subject, lambda: self.client.lookup_schema(subject, schema))
+        found = self.ask(subject, lambda: client.lookup_schema(subject, schema))
         if found is None:
-            self.ask(subject, lambda: self.client.register_schema(subject, schema))
-            found = self.ask(subject, lambda: self.client.lookup_schema(subject, schema))
+            self.ask(subject, lambda: client.register_schema(subject, schema))
+            found = self.ask(subject, lambda: client.lookup_schema(subject, schema))
         if found is None:
             raise ConfigurationError(
                 f"output.registry: subject={subject} does not show the schema that was just registered: start the worker again"
