@@ -34,7 +34,14 @@ def postgres() -> Iterator[int]:
             shutil.chown(directory, user)
         options = ["-c", "listen_addresses=127.0.0.1", "-c", f"unix_socket_directories={directory}", "-c", "fsync=off"]
         data = ["-D", f"{directory}/data"]
-        create = [str(installed[-1] / "initdb"), *data, "--auth=trust", "--username=postgres", "--no-sync"]
+        create = [
+            str(installed[-1] / "initdb"),
+            *data,
+            "--auth=trust",
+            "--username=postgres",
+            "--encoding=UTF8",
+            "--no-sync",
+        ]
         subprocess.run(create, user=user, cwd=directory, check=True, capture_output=True)
         command = [str(installed[-1] / "postgres"), *data, "-p", str(port), *options]
         with (Path(directory) / "log").open("wb") as log:

@@ -26,8 +26,7 @@ def java_program(recipe: str, main: str) -> list[str]:
     except KafkaUnavailableError as missing:
         broker.give_up(str(missing))
     home = maven_project(recipe)
-    options = ["-Xmx512m", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"]
-    return [java, *options, "-Dstdout.encoding=UTF-8", "-cp", f"{home / 'classes'}:{home / 'libs'}/*", main]
+    return [java, "-Xmx512m", "-XX:TieredStopAtLevel=1", "-cp", f"{home / 'classes'}:{home / 'libs'}/*", main]
 
 
 def maven_project(recipe: str) -> Path:
@@ -40,7 +39,9 @@ def maven_project(recipe: str) -> Path:
     def make(home: Path) -> None:
         quietly([maven, "-B", "-q", "-f", str(project / "pom.xml"), f"-Dbuild.to={home}", "compile"])
 
-    return _built(recipe, [project / "pom.xml", *sorted(project.glob("src/**/*.java"))], make)
+    return _built(
+        recipe, [project / "pom.xml", *sorted(file for file in project.glob("src/**/*") if file.is_file())], make
+    )
 
 
 def python_environment(recipe: str) -> str:

@@ -2,6 +2,8 @@ package recipes;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
+import java.io.PrintStream;
+import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.util.Arrays;
 import java.util.Properties;
@@ -43,12 +45,13 @@ public final class Lookup {
                 arguments[1],
                 Consumed.with(Serdes.String(), Serdes.String()),
                 Materialized.<String, String, KeyValueStore<Bytes, byte[]>>as("latest"));
+        PrintStream out = new PrintStream(System.out, true, StandardCharsets.UTF_8);
         try (KafkaStreams streams = new KafkaStreams(builder.build(settings), settings)) {
             streams.start();
             for (String key : Arrays.copyOfRange(arguments, 3, arguments.length)) {
                 JsonNode row = last(streams, arguments[2], key);
                 JsonNode visits = row.get("values").get("visits");
-                System.out.printf(
+                out.printf(
                         "%-45s %5d ± %.0f  trigger %d of %d%n",
                         key,
                         visits.get("estimate").asLong(),
