@@ -12,6 +12,7 @@ are missing there, and are here:
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
@@ -24,6 +25,8 @@ from aiokafka.errors import GroupCoordinatorNotAvailableError
 from aiokafka.protocol.api import Request, RequestStruct, Response
 from aiokafka.protocol.group import HeartbeatRequest, HeartbeatRequest_v1
 from aiokafka.protocol.types import Int16, Int32, Schema, String
+
+log = logging.getLogger(__name__)
 
 FENCED_INSTANCE_ID: Final = 82
 """Error code of the Kafka protocol: another member has joined with the same instance."""
@@ -128,8 +131,7 @@ class StaticCoordinator(GroupCoordinator):
     def _watch_partitions(self, counts: bytes) -> None:
         """Go on watching the topics as before the restart. The group assigns anew if they have grown meanwhile."""
         self._group_subscription = set(self._subscription.subscription.topics)
-        # A worker without an instance may have made the assignment. Then only what grows from now on is seen.
-        self._metadata_snapshot = msgspec.json.decode(counts, type=Counts) if counts else self._get_metadata_snapshot()
+        self._metadata_snapshot = msgspec.json.decode(counts, type=Counts)
         self._handle_metadata_update(self._cluster)
 
     async def _maybe_leave_group(self) -> None:
@@ -151,6 +153,12 @@ class StaticConsumer(AIOKafkaConsumer):
     async def start(self) -> None:
         """Connect. Faust subscribes later, so the coordinator that this replaces has joined nothing yet."""
         await super().start()
+        log.info(
+            "member of group %s as worker.instance=%s: when it ends, its partitions wait %.0f s for it",
+            self._group_id,
+            self._group_instance_id,
+            self._session_timeout_ms / 1000,
+        )
         await self._coordinator.close()
         self._coordinator = StaticCoordinator(
             self._client,

@@ -1,6 +1,7 @@
 """Workers with a name (worker.instance): a restart moves no partition, and two workers of one name do not fight for ever."""
 
 import re
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -50,8 +51,15 @@ def two_workers(pipeline: Pipeline) -> list[Worker]:
     return [first, second]
 
 
-@pytest.mark.parametrize("how", ["SIGTERM", "SIGKILL"])
-@pytest.mark.parametrize("victim", ["first", "second"])
+@pytest.mark.parametrize(
+    ("victim", "how"),
+    [
+        ("first", "SIGKILL"),
+        ("second", "SIGTERM"),
+        pytest.param("first", "SIGTERM", marks=pytest.mark.campaign),
+        pytest.param("second", "SIGKILL", marks=pytest.mark.campaign),
+    ],
+)
 def test_a_restart_moves_no_partition_and_changes_no_byte(
     kafka: Broker, loaded_raw: str, loaded_undisturbed: Public, tmp_path: Path, victim: str, how: str
 ) -> None:
@@ -71,7 +79,7 @@ def test_a_restart_moves_no_partition_and_changes_no_byte(
         assert assignments(stays) == before
 
 
-@pytest.mark.parametrize("how", ["SIGTERM", "SIGKILL"])
+@pytest.mark.parametrize("how", ["SIGTERM", pytest.param("SIGKILL", marks=pytest.mark.campaign)])
 def test_partitions_move_when_the_session_is_over(
     kafka: Broker, raw: str, undisturbed: Public, tmp_path: Path, how: str
 ) -> None:
@@ -105,6 +113,26 @@ def test_the_first_of_two_workers_with_one_name_ends_and_says_why(
         assert [generation for generation, _ in assignments(second)] == [
             generation for generation, _ in assignments(first)
         ]
+
+
+@pytest.mark.campaign
+def test_a_frozen_worker_that_wakes_up_joins_again_and_ends_if_its_name_has_been_taken(
+    kafka: Broker, loaded_raw: str, loaded_undisturbed: Public, tmp_path: Path
+) -> None:
+    with Pipeline(kafka, tmp_path, loaded_raw, SHORT) as pipeline:
+        frozen, other = two_workers(pipeline)
+        frozen.signal(signal.SIGSTOP)
+        wait_for(lambda: share_work(other), "its session is over", seconds=PATIENCE)
+        frozen.signal(signal.SIGCONT)
+        wait_for(lambda: share_work(frozen, other), "it joins again", seconds=PATIENCE)
+        frozen.signal(signal.SIGSTOP)
+        replaced = start(pipeline, "first")
+        wait_for(lambda: share_work(replaced, other), "another takes its place", seconds=PATIENCE)
+        frozen.signal(signal.SIGCONT)
+        assert frozen.process.wait(PATIENCE) == NEEDS_OPERATOR, frozen.tail()
+        pipeline.wait()
+        assert [replaced.process.poll(), other.process.poll()] == [None, None]
+        assert pipeline.public() == loaded_undisturbed
 
 
 def test_partitions_that_are_added_while_the_leader_is_down_are_assigned(kafka: Broker, tmp_path: Path) -> None:
