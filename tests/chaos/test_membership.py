@@ -1,6 +1,7 @@
 """Workers with a name (worker.instance): a restart moves no partition, and two workers of one name do not fight for ever."""
 
 import re
+import resource
 import signal
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import NewPartitions
 
-from susurrus.agents.runtime.ending import NEEDS_OPERATOR
+from susurrus.agents.runtime.ending import DISK_UNUSABLE, NEEDS_OPERATOR
 from tests.broker import Broker, wait_for
 from tests.chaos.test_refusals import SMALL, raw_topic
 from tests.pipeline import Pipeline, Public, Worker
@@ -133,6 +134,24 @@ def test_a_frozen_worker_that_wakes_up_joins_again_and_ends_if_its_name_has_been
         pipeline.wait()
         assert [replaced.process.poll(), other.process.poll()] == [None, None]
         assert pipeline.public() == loaded_undisturbed
+
+
+def test_a_worker_whose_disk_cannot_be_used_is_not_waited_for(
+    kafka: Broker, raw: str, undisturbed: Public, tmp_path: Path
+) -> None:
+    with Pipeline(kafka, tmp_path, raw, LONG) as pipeline:
+        healthy = start(pipeline, "healthy")
+        wait_for(lambda: share_work(healthy), "it joins", seconds=PATIENCE)
+        frozen = {"SUSURRUS_CRASH_AT": "worker:before-group:1:SIGSTOP", "SUSURRUS__WORKER__INSTANCE": "sick"}
+        sick = pipeline.start(**frozen)
+        sick.wait_until_frozen()
+        resource.prlimit(sick.process.pid, resource.RLIMIT_FSIZE, (1, 1))
+        sick.signal(signal.SIGCONT)
+        assert sick.process.wait(PATIENCE) == DISK_UNUSABLE, sick.tail()
+        wait_for(lambda: len(assignments(healthy)) == 3, "the group assigns anew", seconds=PATIENCE)
+        assert share_work(healthy)
+        pipeline.wait()
+        assert pipeline.public() == undisturbed
 
 
 def test_partitions_that_are_added_while_the_leader_is_down_are_assigned(kafka: Broker, tmp_path: Path) -> None:
