@@ -187,6 +187,14 @@ class TestErrorsNameTheFieldAndTheFix:
                 'kafka.properties."group.id": leave it out; Susurrus names its own',
             ),
             (
+                "[kafka.properties]\n'group.instance.id' = 'x'",
+                'kafka.properties."group.instance.id": leave it out; set worker.instance instead',
+            ),
+            ("[worker]\ninstance = 'web 0'", 'worker.instance = "web 0": '),
+            ("[worker]\ninstance = '..'", 'worker.instance = "..": '),
+            ("[worker]\ninstance = ''", 'worker.instance = "": '),
+            (f"[worker]\ninstance = '{'x' * 201}'", "worker.instance = "),
+            (
                 "[kafka.properties]\nsecurity.protocol = 'TLS'",
                 'kafka.properties."security.protocol" = "TLS": use one of',
             ),
