@@ -1,6 +1,8 @@
 """Where a schema registry is, for input and output, and confluent-kafka's client for it."""
 
 import re
+from collections.abc import Iterable
+from importlib import import_module
 from typing import Annotated, Any, Final
 
 from pydantic import AfterValidator, Field
@@ -50,6 +52,14 @@ class Registry(Section):
                 f"{place}: refused by the registry's client ({type(error).__name__}; properties: "
                 f"{', '.join(sorted(properties)) or 'none'}); correct url, names and files"
             ) from None
+
+
+def optional_modules(names: Iterable[str], place: str) -> list[Any]:
+    """Modules of the extra ``registry``. place: the setting that needs them. Raises ConfigurationError where one is missing."""
+    try:
+        return [import_module(name) for name in names]
+    except ImportError as error:
+        raise ConfigurationError(f"{place}: needs the package {error.name}; install susurrus[registry]") from error
 
 
 def _number(value: Any) -> Any:

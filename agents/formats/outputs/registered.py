@@ -7,13 +7,12 @@ the worker writes that one id and asks nothing: a row has the same bytes after a
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from functools import partial
-from importlib import import_module
 from typing import Any, ClassVar
 
 import msgspec
 
 from susurrus.agents.formats.outputs.format import OutputFormat, Reader, Writer
-from susurrus.agents.formats.registry import NOT_FOUND, Registry
+from susurrus.agents.formats.registry import NOT_FOUND, Registry, optional_modules
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.topics.packing import MalformedRecord
 from susurrus.topics.row_schema import Leaves, RowSchema, converted, restored
@@ -46,13 +45,7 @@ class RegisteredRows(OutputFormat):
     @classmethod
     def require(cls) -> None:
         """Raises ConfigurationError where a package is missing."""
-        try:
-            for package in cls.packages:
-                import_module(package)
-        except ImportError as error:
-            raise ConfigurationError(
-                f'output.format = "{cls.name}": needs the package {error.name}; install susurrus[registry]'
-            ) from error
+        optional_modules(cls.packages, f'output.format = "{cls.name}"')
 
     @abstractmethod
     def registered_schema(self, schema: RowSchema, namespace: str) -> Any:
