@@ -20,7 +20,8 @@ from typing import Self
 
 from confluent_kafka import KafkaException
 
-from deploy.kafka import KafkaUnavailableError, free_ports
+from susurrus.agents.broker.artefacts import KafkaUnavailableError
+from susurrus.agents.broker.network import free_ports
 from susurrus.agents.pipelines import pipeline_of
 from susurrus.agents.runtime.crash_points import POINTS
 from tests.broker import Broker

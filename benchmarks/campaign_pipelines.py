@@ -24,7 +24,7 @@ import numpy as np
 from campaign_events import EVENTS, Event, World, registry_away
 from confluent_kafka import KafkaException, Producer
 
-from deploy.kafka import free_ports
+from susurrus.agents.broker.network import free_ports
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.topics.timestamps import format_time, parse_time
 from tests.broker import Broker

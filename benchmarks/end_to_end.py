@@ -31,7 +31,7 @@ from offline import run, spool
 from workers import DAY_MS, Feed, wait_for_last_trigger
 from workload import FileWorkload, Records, ZipfMandelbrotDay
 
-from deploy.kafka import KafkaCluster
+from susurrus.agents.broker.cluster import KafkaCluster
 from susurrus.agents.pipelines import load_settings, pipeline_of
 from susurrus.mechanisms.histogram.registry import STRATEGIES
 from susurrus.mechanisms.histogram.strategy import Step

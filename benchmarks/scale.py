@@ -366,7 +366,7 @@ def workers(records: int, counts: list[int]) -> Iterator[dict[str, Any]]:
     """Time worker processes on one broker and one raw topic, with a new pipeline each time."""
     from benchmarks.throughput import fill
     from benchmarks.workers import PARTITIONS, seconds_to_publish
-    from deploy.kafka import KafkaCluster
+    from susurrus.agents.broker.cluster import KafkaCluster
 
     with KafkaCluster(heap="1g", properties={"group.initial.rebalance.delay.ms": "3000"}) as cluster:
         feed = fill(cluster.bootstrap_servers, records, 24)

@@ -40,7 +40,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 sys.path.insert(0, str(Path(__file__).parents[1]))  # run as a script, from anywhere
 
 from benchmarks.workers import DAY_MS, PARTITIONS, Feed, seconds_to_publish
-from deploy.kafka import KafkaCluster, cache_directory, find_java
+from susurrus.agents.broker.artefacts import cache_directory, find_java
+from susurrus.agents.broker.cluster import KafkaCluster
 
 PEERS = Path(__file__).with_name("peers")
 USERS = 200_000

@@ -29,7 +29,7 @@ from confluent_kafka.admin import NewTopic
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # run as a script, from anywhere
 
-from deploy.kafka import KafkaCluster
+from susurrus.agents.broker.cluster import KafkaCluster
 from susurrus.agents.histogram.pipeline import Histogram
 from susurrus.agents.histogram.release import Release
 from susurrus.agents.histogram.settings import HistogramSettings
@@ -37,6 +37,7 @@ from susurrus.agents.kafka.offset import Offset
 from susurrus.agents.kafka.topics import create_topics
 from susurrus.agents.pipelines import settings_from
 from susurrus.agents.runtime.batch import Batch
+from susurrus.agents.runtime.metrics import Metrics
 from susurrus.agents.runtime.store import Store
 from susurrus.agents.runtime.task import PartitionTask
 from susurrus.mechanisms.calendar import Interval
@@ -87,6 +88,7 @@ class OnePartition:
             stage_name="release",
             changelog_topic=self.settings.topic("release-changelog"),
             services=self.services,
+            metrics=Metrics("p"),
             open_store=lambda stage, partition: Store(self.directory / f"{stage}-{partition}"),
             rewind=lambda offset: None,
             give_up=lambda reason: None,  # the task refuses then

@@ -7,6 +7,7 @@
     │   └── ReplayMismatch     an already published trigger would be published differently
     ├── Refusal                a partition must not go on                (agents/)
     │   └── RetryableRefusal   ... until an operator fixes what is outside of it: topics, rights
+    ├── KafkaUnavailableError  no broker runs on this machine            (agents/broker/artefacts.py)
     └── StoreUnusable          the local disk cannot be used: the worker ends, others take over (agents/runtime/store.py)
 
 A ``retryable`` error is retried automatically: its cause can go away without a change of data, configuration or secret.

@@ -15,7 +15,10 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from deploy.kafka import KafkaCluster, KafkaUnavailableError, common_properties, free_ports, known_brokers
+from susurrus.agents.broker.artefacts import KafkaUnavailableError
+from susurrus.agents.broker.cluster import KafkaCluster
+from susurrus.agents.broker.network import free_ports, known_brokers
+from susurrus.agents.broker.properties import common_properties
 from susurrus.agents.kafka.embedded import EmbeddedBroker
 
 KAFKA_IMAGE = "apache/kafka:4.1.0"

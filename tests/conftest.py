@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from deploy.kafka import KafkaUnavailableError
+from susurrus.agents.broker.artefacts import KafkaUnavailableError
 from tests import broker, registry, sharing
 from tests.broker import Broker
 from tests.guarded import Guarded, guarded_broker

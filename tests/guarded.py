@@ -7,13 +7,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from deploy.kafka import KafkaCluster, Node, free_ports
+from susurrus.agents.broker.cluster import KafkaCluster
+from susurrus.agents.broker.network import free_ports
+from susurrus.agents.broker.properties import Node
 from tests.broker import Broker, started
 
 PASSWORD = "hunter2"
@@ -71,8 +73,10 @@ class GuardedCluster(KafkaCluster):
             "listener.name.secure.ssl.keystore.type": "PEM",
             "listener.name.secure.ssl.keystore.location": str(self.pem),
         }
+        scram = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
         for name in ("secure", "password"):
-            properties[f"listener.name.{name}.sasl.enabled.mechanisms"] = "PLAIN"
+            properties[f"listener.name.{name}.sasl.enabled.mechanisms"] = "PLAIN,SCRAM-SHA-256"
+            properties[f"listener.name.{name}.scram-sha-256.sasl.jaas.config"] = scram
             properties[f"listener.name.{name}.plain.sasl.jaas.config"] = f'{module} user_susurrus="{PASSWORD}";'
         return properties
 
@@ -94,6 +98,15 @@ class Guarded:
     def admin(self) -> AdminClient:
         """A client that may do everything."""
         return AdminClient({"bootstrap.servers": self.open})
+
+    def new_user(self, name: str) -> dict[str, str]:
+        """A user without any right, whose password the broker keeps; the properties with which it comes."""
+        secret = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096)
+        changes = [UserScramCredentialUpsertion(name, secret, PASSWORD.encode())]
+        admin = self.admin()  # kept until it has the answer
+        for future in admin.alter_user_scram_credentials(changes).values():
+            future.result(20)
+        return {**SASL, "sasl.mechanism": "SCRAM-SHA-256", "sasl.username": name}
 
 
 @contextlib.contextmanager

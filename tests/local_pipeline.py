@@ -36,6 +36,8 @@ def local_pipeline(
         def write_config(self) -> None:
             for section in ("input", "start", "clock", "window", "bounds", "privacy"):
                 self.data.pop(section, None)
+            if overrides and "input" in overrides:
+                self.data["input"] = overrides["input"]
             self.data["local"] = {**LOCAL, **local}
             super().write_config()
 

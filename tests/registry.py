@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Self
 
-from deploy.kafka import KafkaUnavailableError, cache_directory, fetch_with_maven, find_java, free_ports
+from susurrus.agents.broker.artefacts import KafkaUnavailableError, cache_directory, fetch_with_maven, find_java
+from susurrus.agents.broker.network import free_ports
 from tests.broker import give_up, wait_for
 
 APICURIO = "2.6.13.Final"

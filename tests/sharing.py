@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from deploy.kafka import KafkaUnavailableError
+from susurrus.agents.broker.artefacts import KafkaUnavailableError
 from tests.broker import Broker, found_broker, give_up
 
 Value = TypeVar("Value")

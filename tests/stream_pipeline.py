@@ -29,7 +29,7 @@ def stream_pipeline(
         def write_config(self) -> None:
             for section in ("bounds", "privacy", "clock"):
                 self.data.pop(section, None)
-            self.data["input"] = {"topic": raw}
+            self.data["input"] = {"topic": raw, **(overrides or {}).get("input", {})}
             self.data["start"] = {"from": "earliest", "epoch": EPOCH, "first_window": "1995-08-01T00:00:00Z"}
             self.data["stream"] = stream
             super().write_config()

@@ -16,9 +16,31 @@ import msgspec
 
 from susurrus.topics.histogram import Measured
 from susurrus.topics.json_rows import decoder
+from susurrus.topics.row_schema import MEASURED, Field, Leaf, Members, RowSchema
 from susurrus.topics.timestamps import parse_time
 
 VERSION = 1
+SCHEMA = RowSchema(
+    Members(
+        "EstimateRow",
+        (
+            Field("slot_start", Leaf.INSTANT, "the interval's first instant"),
+            Field("slot_end", Leaf.INSTANT, "the first instant after the interval"),
+            Field("count", Leaf.INTEGER, "number of reports"),
+            Field("sum", MEASURED, "sum of the values, clipped to [0, theta]"),
+            Field("mean", MEASURED, "mean of the clipped values; none without reports", "nullable"),
+            Field("running_sum", MEASURED, "sum from the first interval to this one"),
+            Field("filtered_sum", MEASURED, "the interval's sum, smoothed: biased towards slow change", "nullable"),
+            Field("threshold_version", Leaf.INTEGER, "the threshold of the newest reports"),
+            Field("theta", Leaf.NUMBER, "the public threshold that clips the values"),
+            Field("epsilon", Leaf.NUMBER, "what one report costs"),
+            Field("epoch", Leaf.TEXT, "rows of two epochs have other noise: never combine them"),
+            Field("schema", Leaf.INTEGER, "increases when a known member changes its meaning"),
+        ),
+    ),
+    "Sums and means of one interval of locally private reports.",
+    VERSION,
+)
 
 
 class Estimate(msgspec.Struct, frozen=True, kw_only=True):

@@ -18,7 +18,9 @@ from typing import Any
 
 import msgspec
 
-from susurrus.topics.json_rows import Members, Numbers, decoder, rows
+from susurrus.topics import json_rows
+from susurrus.topics.json_rows import Numbers, decoder, rows
+from susurrus.topics.row_schema import MEASURED, Field, Leaf, Members, Parts, RowSchema
 from susurrus.topics.timestamps import format_time, parse_time
 
 VERSION = 1
@@ -93,7 +95,7 @@ def encode_rows(
     Raises ValueError when a column's length differs, or a number is not finite.
     """
     start = format_time(release.window_start)
-    members: Members = {
+    members: json_rows.Members = {
         "window_start": start,
         "window_end": format_time(release.window_end),
         "trigger": release.trigger,
@@ -107,8 +109,43 @@ def encode_rows(
     return rows(len(keys), {"window": start, "key": keys}), rows(len(keys), members)
 
 
-def _members(column: ColumnRows) -> Members:
-    members: dict[str, Numbers | float | Members] = {"estimate": column.estimate, "std_error": column.std_error}
+def _members(column: ColumnRows) -> json_rows.Members:
+    members: dict[str, Numbers | float | json_rows.Members] = {
+        "estimate": column.estimate,
+        "std_error": column.std_error,
+    }
     if column.direct is not None:
         members["direct"] = dict(zip(("estimate", "std_error"), column.direct, strict=True))
     return members
+
+
+def schema(key: Sequence[str], columns: Sequence[str]) -> RowSchema:
+    """The schema of the rows. key: names of the key's parts. columns: names of the published columns."""
+    parts = tuple(Field(name, Leaf.SCALAR, f"{name}, as the producers write it") for name in key)
+    values = tuple(Field(name, _COLUMN, f"column {name}") for name in columns)
+    members = (
+        Field("window_start", Leaf.INSTANT, "the window's first instant"),
+        Field("window_end", Leaf.INSTANT, "the first instant after the window"),
+        Field("trigger", Leaf.INTEGER, "number of the release in its window, from 1 on"),
+        Field("of_triggers", Leaf.INTEGER, "releases of the window"),
+        Field("key", Parts(parts), "what is counted"),
+        Field("values", Members("Values", values), "by column"),
+        Field("strategy", Leaf.TEXT, "the mechanism that released the row"),
+        Field("epoch", Leaf.TEXT, "rows of two epochs have other noise: never combine them"),
+        Field("schema", Leaf.INTEGER, "increases when a known member changes its meaning"),
+    )
+    return RowSchema(Members("HistogramRow", members), "A released row of a private histogram.", VERSION)
+
+
+_COLUMN = Members(
+    "MeasuredColumn",
+    (
+        *MEASURED.fields,
+        Field(
+            "direct",
+            MEASURED,
+            "the estimate from the row's own measurements alone, where the other uses more; add these over keys",
+            "optional",
+        ),
+    ),
+)

@@ -23,11 +23,34 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from susurrus.topics import json_rows
 from susurrus.topics.histogram import Measured
-from susurrus.topics.json_rows import Members, Numbers, decoder, rows
+from susurrus.topics.json_rows import Numbers, decoder, rows
 from susurrus.topics.packing import Int64s
+from susurrus.topics.row_schema import MEASURED, Field, Leaf, Members, RowSchema
 
 VERSION = 1
+SCHEMA = RowSchema(
+    Members(
+        "StreamRow",
+        (
+            Field("stream", Leaf.SCALAR, "the stream, as the producers write it"),
+            Field("first", Leaf.INTEGER, "position of the piece's first value, from 0 on"),
+            Field("last", Leaf.INTEGER, "position of its last value"),
+            Field("value", MEASURED, "sum of the piece's values, clipped to [0, theta]"),
+            Field("sum", MEASURED, "sum from the first released position to this piece's last"),
+            Field("filtered_sum", MEASURED, "the same, smoothed: biased towards smooth streams", "nullable"),
+            Field("theta", Leaf.NUMBER, "the public threshold that clips the values"),
+            Field("layout", Leaf.INTEGER, "the public noise layout of the row"),
+            Field("method", Leaf.TEXT, "the mechanism that released the row"),
+            Field("epsilon", Leaf.NUMBER, "what the value of one event costs"),
+            Field("epoch", Leaf.TEXT, "rows of two epochs have other noise: never combine them"),
+            Field("schema", Leaf.INTEGER, "increases when a known member changes its meaning"),
+        ),
+    ),
+    "A released piece of a private stream.",
+    VERSION,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +111,7 @@ def encode_rows(release: StreamRelease, released: Released) -> tuple[list[bytes]
         raise ValueError("filtered_sum and filtered_sum_error are missing in different rows")
     filtered = {"estimate": released.filtered_sum[some], "std_error": released.filtered_sum_error[some]}
     objects = iter(rows(int(some.sum()), filtered))
-    members: Members = {
+    members: json_rows.Members = {
         "stream": released.streams,
         "first": released.first,
         "last": released.last,

@@ -12,9 +12,29 @@ from typing import Annotated
 import msgspec
 
 from susurrus.topics.json_rows import decoder
+from susurrus.topics.row_schema import Field, Leaf, Members, RowSchema
 from susurrus.topics.timestamps import format_time, parse_time
 
 VERSION = 1
+SCHEMA = RowSchema(
+    Members(
+        "Progress",
+        (
+            Field("window", Leaf.INSTANT, "the window's first instant"),
+            Field("trigger", Leaf.INTEGER, "the release that this partition has completed"),
+            Field("of_triggers", Leaf.INTEGER, "releases of the window"),
+            Field("partition", Leaf.INTEGER, "of histogram and latest"),
+            Field("of_partitions", Leaf.INTEGER, "a release is complete when so many partitions have announced it"),
+            Field("rows", Leaf.INTEGER, "rows of the release in this partition"),
+            Field("epoch", Leaf.TEXT, "as in the rows"),
+            Field("epoch_number", Leaf.INTEGER, "a newer epoch has a higher one"),
+            Field("schema", Leaf.INTEGER, "increases when a known member changes its meaning"),
+        ),
+    ),
+    "One partition has published everything of a release.",
+    VERSION,
+    always_json=True,
+)
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):

@@ -3,6 +3,8 @@
 A report is 23 bytes, little-endian: kind 4, version 1, phase (1 or 2), threshold version (uint32, 0 in phase 1), interval
 (int64, start of the time interval in ms: coarser than the moment of the measurement) and code (uint64, what the randomiser
 drew). No Kafka key, no client id. Needs numpy only, because it runs on clients.
+
+Clients of others may write records with the fields phase, threshold_version, interval and code (agents/local/reports.py).
 """
 
 from collections.abc import Sequence
@@ -61,6 +63,11 @@ def encode_one(*, phase: int, threshold_version: int, interval: int, code: int) 
         + interval.to_bytes(8, "little", signed=True)
         + code.to_bytes(8, "little")
     )
+
+
+def is_packed(payload: bytes | None) -> bool:
+    """Whether a payload has the size and the first byte of a report."""
+    return payload is not None and len(payload) == SIZE and payload[0] == KIND
 
 
 def decode(payloads: Sequence[bytes | None]) -> tuple[Reports, npt.NDArray[np.bool_]]:

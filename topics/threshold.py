@@ -10,9 +10,35 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from susurrus.topics.packing import MalformedRecord
+from susurrus.topics.row_schema import Field, Leaf, Members, RowSchema
 
 VERSION = 1
 CURRENT = b"current"
+SCHEMA = RowSchema(
+    Members(
+        "Threshold",
+        (
+            Field("version", Leaf.INTEGER, "what reports name"),
+            Field("theta", Leaf.NUMBER, "values are clipped to [0, theta]"),
+            Field("epsilon", Leaf.NUMBER, "what one report costs"),
+            Field("alpha", Leaf.NUMBER, "share of piecewise reports"),
+            Field("reports", Leaf.INTEGER, "phase 1 reports that theta was chosen from"),
+            Field("phase1_epsilon", Leaf.NUMBER, "what one of those cost"),
+            Field("bound", Leaf.NUMBER, "their largest value"),
+            Field("scale", Leaf.TEXT, "their scale"),
+            Field("method", Leaf.TEXT, "what chose theta"),
+            Field("epoch", Leaf.TEXT, "as in the estimates"),
+            Field("published", Leaf.INTEGER, "ms since 1970"),
+            Field("phase1_share", Leaf.NUMBER, "share of reports that stay phase 1"),
+            Field("horizon", Leaf.INTEGER, "phase 2 reports that theta was chosen for"),
+            Field("expected_truncation", Leaf.NUMBER, "what clipping is expected to cut off a value"),
+            Field("schema", Leaf.INTEGER, "increases when a known member changes its meaning"),
+        ),
+    ),
+    "The public threshold of a local pipeline, for its clients.",
+    VERSION,
+    always_json=True,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

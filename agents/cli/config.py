@@ -88,7 +88,7 @@ def summary(pipeline: "Pipeline[Any]") -> Table:
         ("brokers", settings.kafka.bootstrap_servers),
         ("raw topic", f"{settings.input.topic} ({settings.input.format})"),
         *pipeline.summary(),
-        ("output", settings.topic(pipeline.output.name)),
+        ("output", f"{settings.topic(pipeline.output.name)} ({settings.output.format})"),
         ("digest", settings.config_digest().hex()[:16]),
     ]
     for row in rows:

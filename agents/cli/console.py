@@ -16,10 +16,10 @@ from typer.core import TyperGroup
 
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.operations.drawing import framed
-from susurrus.agents.runtime.ending import DISK_UNUSABLE
+from susurrus.agents.runtime.ending import DISK_UNUSABLE, NEEDS_OPERATOR
 from susurrus.mechanisms.errors import ConfigurationError, StoreUnusable, SusurrusError
 
-FAILED = 2
+FAILED = NEEDS_OPERATOR
 """Exit code of every failure that an operator can fix."""
 DEFECT = 70
 """Exit code of a defect in this program (EX_SOFTWARE of sysexits.h)."""

@@ -64,9 +64,11 @@ def toml(tables: Mapping[str, Any]) -> str:
     shown = {name: dict(table) if isinstance(table, Mapping) else table for name, table in tables.items()}
     hidden: list[str] = []
     _hide(shown.get("kafka"), "kafka", hidden)
-    if isinstance(shown.get("input"), dict) and isinstance(shown["input"].get("registry"), Mapping):
-        shown["input"]["registry"] = dict(shown["input"]["registry"])
-        _hide(shown["input"]["registry"], "input.registry", hidden)
+    for section in ("input", "output"):
+        table = shown.get(section)
+        if isinstance(table, dict) and isinstance(table.get("registry"), Mapping):
+            table["registry"] = dict(table["registry"])
+            _hide(table["registry"], f"{section}.registry", hidden)
     notes = "".join(f"# not shown, it may hold a password: {name}\n" for name in hidden)
     return notes + tomli_w.dumps(shown)
 

@@ -1,59 +1,70 @@
 """Released histograms as files: JSON lines and CSV with the standard library, Parquet with pyarrow where it is
 installed.
 
-One row per key, at the newest complete trigger. ``key`` is canonical JSON, which is lossless; the fields it is made
-of follow under their own names, as text. Every estimate is followed by its standard error, and by its direct estimate and that
-one's standard error where rows have them: at a window's last trigger.
+One row per key, at the newest complete trigger. ``key`` is canonical JSON, which is lossless; the fields it is made of follow
+under their own names. Every estimate is followed by its standard error, and by its direct estimate and that one's standard error
+where rows have them: at a window's last trigger. Instants are RFC 3339 texts, and real timestamps in Parquet.
 """
 
+import contextlib
 import csv
 import io
 import json
 import os
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 from susurrus.agents.histogram.reader import Snapshot
 from susurrus.mechanisms.errors import SusurrusError
+from susurrus.topics.histogram import Row
+from susurrus.topics.timestamps import format_time, parse_time
 
 Format = Literal["parquet", "csv", "jsonl"]
 
-
-def records(snapshot: Snapshot, fields: tuple[str, ...]) -> list[dict[str, Any]]:
-    """One flat record per row, all with the same names in the same order."""
-    fixed = ("window_start", "window_end", "trigger", "of_triggers", "key")
-    found = []
-    for row in snapshot.rows:
-        record: dict[str, Any] = {
-            "window_start": row.window_start,
-            "window_end": row.window_end,
-            "trigger": snapshot.trigger,
-            "of_triggers": snapshot.of_triggers,
-            "key": json.dumps(row.key, ensure_ascii=False, separators=(",", ":")),
-        }
-        parts = row.key if isinstance(row.key, list) else [row.key]
-        for name, part in zip(fields, parts, strict=False):
-            if name not in fixed and name not in row.values:
-                record[name] = part if isinstance(part, str) else json.dumps(part)
-        for name, measured in row.values.items():
-            record[name] = measured.estimate
-            record[f"{name}_std_error"] = measured.std_error
-            if measured.direct is not None:
-                record[f"{name}_direct"] = measured.direct.estimate
-                record[f"{name}_direct_std_error"] = measured.direct.std_error
-        record |= {"strategy": row.strategy, "epoch": row.epoch}
-        found.append(record)
-    return found
+_INSTANTS = ("window_start", "window_end", "trigger_time")
 
 
-def export(snapshot: Snapshot, form: Format, output: Path, fields: tuple[str, ...]) -> int:
+def records(snapshot: Snapshot, fields: tuple[str, ...], trigger_every: int) -> list[dict[str, Any]]:
+    """One flat record per row, all with the same names in the same order.
+
+    fields: names of the key's parts; a part that is called like another column gets the name ``key_<name>``. trigger_every: ms.
+    """
+    return [_record(snapshot, row, fields, trigger_every) for row in snapshot.rows]
+
+
+def _record(snapshot: Snapshot, row: Row, fields: tuple[str, ...], trigger_every: int) -> dict[str, Any]:
+    record: dict[str, Any] = {
+        "window_start": row.window_start,
+        "window_end": row.window_end,
+        "trigger": snapshot.trigger,
+        "of_triggers": snapshot.of_triggers,
+        "trigger_time": format_time(row.window + snapshot.trigger * trigger_every),
+        "key": _json(row.key),
+    }
+    values: dict[str, Any] = {}
+    for name, measured in row.values.items():
+        values[name] = measured.estimate
+        values[f"{name}_std_error"] = measured.std_error
+        if measured.direct is not None:
+            values[f"{name}_direct"] = measured.direct.estimate
+            values[f"{name}_direct_std_error"] = measured.direct.std_error
+    last = {"strategy": row.strategy, "epoch": row.epoch}
+    taken = record.keys() | values.keys() | last.keys()
+    parts = row.key if isinstance(row.key, list) else [row.key]
+    unnested = {f"key_{name}" if name in taken else name: part for name, part in zip(fields, parts, strict=False)}
+    # A name that is taken even so loses its column; `key` has its value.
+    return {**record, **unnested, **values, **last}
+
+
+def export(snapshot: Snapshot, form: Format, output: Path, fields: tuple[str, ...], trigger_every: int) -> int:
     """Write the rows to ``output`` (``-`` is standard output, not for Parquet), whole or not at all; returns how many.
 
     Raises SusurrusError when the file cannot be written, or Parquet is asked for without pyarrow.
     """
-    rows = records(snapshot, fields)
+    rows = records(snapshot, fields, trigger_every)
     data = {"parquet": _parquet, "csv": _csv, "jsonl": _jsonl}[form](rows)
     if str(output) == "-":
         if form == "parquet":
@@ -84,7 +95,7 @@ def _csv(rows: list[dict[str, Any]]) -> bytes:
     text = io.StringIO(newline="")
     writer = csv.DictWriter(text, list(rows[0]) if rows else ["key"], lineterminator="\n")
     writer.writeheader()
-    writer.writerows(rows)
+    writer.writerows({name: _text(value) for name, value in row.items()} for row in rows)
     return text.getvalue().encode()
 
 
@@ -96,7 +107,37 @@ def _parquet(rows: list[dict[str, Any]]) -> bytes:
         raise SusurrusError(
             '--export parquet: pyarrow is not installed; `pip install "susurrus[parquet]"`, or choose --export csv'
         ) from None
+    columns = {name: [row[name] for row in rows] for name in (rows[0] if rows else (*_INSTANTS, "key"))}
+    arrays = {
+        name: arrow.array([parse_time(value) for value in values], arrow.timestamp("ms", "UTC"))
+        if name in _INSTANTS
+        else _array(arrow, values)
+        for name, values in columns.items()
+    }
     sink = arrow.BufferOutputStream()
-    parquet.write_table(arrow.Table.from_pylist(rows), sink)
+    parquet.write_table(arrow.table(arrays), sink)
     data: bytes = sink.getvalue().to_pybytes()
     return data
+
+
+def _array(arrow: Any, values: Sequence[Any]) -> Any:
+    """A column of the values' own type: texts, booleans, integers or numbers. Where they differ, of their texts."""
+    kinds = {type(value) for value in values if value is not None}
+    wanted = {
+        frozenset({bool}): [arrow.bool_()],
+        frozenset({int}): [arrow.int64(), arrow.uint64()],  # a key may be as large as 2^64 - 1
+        frozenset({float}): [arrow.float64()],
+        frozenset({int, float}): [arrow.float64()],
+    }
+    for kind in wanted.get(frozenset(kinds), []):
+        with contextlib.suppress(arrow.ArrowInvalid, OverflowError):  # it does not hold them exactly
+            return arrow.array(values, kind)
+    return arrow.array([None if value is None else _text(value) for value in values], arrow.string())
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else _json(value)
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

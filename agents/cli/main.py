@@ -8,7 +8,20 @@ from typing import Annotated
 
 import typer
 
-from susurrus.agents.cli import config, demo, explain, ledger, report, status, topics, watch, worker
+from susurrus.agents.cli import (
+    acls,
+    config,
+    demo,
+    explain,
+    kafka,
+    ledger,
+    preflight,
+    report,
+    status,
+    topics,
+    watch,
+    worker,
+)
 from susurrus.agents.cli.console import Guarded, out
 
 app = typer.Typer(
@@ -21,10 +34,13 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 app.add_typer(config.app, name="config")
+app.add_typer(kafka.app, name="kafka")
 app.add_typer(ledger.app, name="ledger")
 app.add_typer(topics.app, name="topics")
+app.command()(acls.acls)
 app.command()(demo.demo)
 app.command()(explain.explain)
+app.command()(preflight.preflight)
 app.command()(report.report)
 app.command()(status.status)
 app.command()(watch.watch)

@@ -20,8 +20,8 @@ from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.topics.timestamps import format_time
 
 if TYPE_CHECKING:  # slow to load, so the command does it itself
-    from susurrus.agents.operations.probe import Trouble
     from susurrus.agents.operations.status import PartitionStatus, PipelineStatus
+    from susurrus.agents.operations.trouble import Trouble
     from susurrus.agents.runtime.pipeline import Pipeline
 
 NEEDS_OPERATOR = 1
@@ -57,8 +57,10 @@ def _found(pipeline: "Pipeline[Any]") -> "tuple[PipelineStatus, Trouble | None]"
 
     Raises ConfigurationError where that trouble hides the status as well.
     """
-    from susurrus.agents.operations.probe import Trouble, look, reach  # slow to load
+    from susurrus.agents.operations.brokers import reach  # slow to load
+    from susurrus.agents.operations.probe import look
     from susurrus.agents.operations.status import collect
+    from susurrus.agents.operations.trouble import Trouble
 
     reach(pipeline.settings)
     try:

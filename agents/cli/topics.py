@@ -1,13 +1,19 @@
 """``susurrus topics``: make the pipeline's topics, or check that they are as the pipeline needs them."""
 
+from typing import Annotated
+
 import typer
 from confluent_kafka.admin import AdminClient
 
 from susurrus.agents.cli.console import ConfigOption, SqlOption, out, settings_of
 from susurrus.agents.config.kafka_properties import librdkafka
 from susurrus.agents.config.settings import Settings
+from susurrus.agents.formats.outputs import OUTPUT_FORMATS
+from susurrus.agents.formats.outputs.json import JsonRows
+from susurrus.agents.types.one_of import use_one_of
+from susurrus.mechanisms.errors import ConfigurationError
 
-app = typer.Typer(no_args_is_help=True, help="Create or check the topics of a pipeline.")
+app = typer.Typer(no_args_is_help=True, help="Create or check the topics of a pipeline, or print their schemas.")
 
 
 @app.command()
@@ -33,13 +39,41 @@ def check(config: ConfigOption = None, sql: SqlOption = None) -> None:
         raise typer.Exit(1)
 
 
+@app.command()
+def schema(
+    config: ConfigOption = None,
+    sql: SqlOption = None,
+    topic: Annotated[
+        str | None, typer.Option(help="Which public topic, such as progress; by default the one with the rows.")
+    ] = None,
+    form: Annotated[
+        str | None, typer.Option("--format", help="json, avro or protobuf; by default output.format.")
+    ] = None,
+) -> None:
+    """Print the schema of a public topic's values: JSON Schema, an Avro schema or a .proto file."""
+    settings = settings_of(config, sql)
+    from susurrus.agents.pipelines import pipeline_of  # slow to load
+
+    name = settings.topic(topic or pipeline_of(settings).output.name)
+    public = settings.schemas
+    if name not in public:
+        names = {known.removeprefix(settings.topic("")): None for known in public}
+        raise ConfigurationError(f'--topic="{topic}": {use_one_of(names)}')
+    if form is not None and form not in OUTPUT_FORMATS:
+        raise ConfigurationError(f'--format="{form}": {use_one_of(OUTPUT_FORMATS)}')
+    if public[name].always_json and form not in (None, JsonRows.name):
+        raise ConfigurationError(f'--topic="{topic}": is JSON in every format; leave --format out')
+    chosen = JsonRows if public[name].always_json else OUTPUT_FORMATS[form or settings.output.format]
+    typer.echo(chosen.text(public[name], settings.namespace))
+
+
 def _admin(settings: Settings) -> AdminClient:
     """An admin client for the pipeline's cluster. Raises ConfigurationError, soon, where that cannot be reached.
 
     Asking for a topic must not create it, as brokers with auto.create.topics.enable would; librdkafka's own log lines stay
     off the terminal but for failures.
     """
-    from susurrus.agents.operations.probe import reach  # slow to load
+    from susurrus.agents.operations.brokers import reach  # slow to load
 
     reach(settings)
     return AdminClient({**librdkafka(settings.kafka), "allow.auto.create.topics": False, "log_level": 3})

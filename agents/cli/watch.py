@@ -40,7 +40,7 @@ def watch(
     if (export is None) != (output is None):
         raise ConfigurationError("--export and --output belong together; give both or none")
     start = None if window is None else _window(window)
-    from susurrus.agents.operations.probe import reach  # slow to load
+    from susurrus.agents.operations.brokers import reach  # slow to load
     from susurrus.agents.pipelines import pipeline_of
 
     reader: HistogramReader = pipeline_of(settings).reader(start)
@@ -49,7 +49,7 @@ def watch(
         if export is not None and output is not None:
             from susurrus.agents.cli.export import export as write
 
-            rows = write(_newest(reader), export, output, settings.input.key_names)
+            rows = write(_newest(reader), export, output, settings.input.key_names, settings.window.trigger_every)
             err().print(f"{rows:,} rows written to {output}")
             return
         console = out()

@@ -3,12 +3,15 @@
 The settings of each kind check what only that kind has.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from susurrus.agents.config.input import ComputedKey, InputSettings
+from susurrus.agents.config.output import OutputSettings
 from susurrus.agents.config.sections import TopicSettings, WindowSettings
+from susurrus.agents.formats.outputs.json import JsonRows
 from susurrus.agents.types.durations import format_duration
 from susurrus.mechanisms.histogram.plan import MAX_TRIGGERS
+from susurrus.topics.row_schema import RowSchema
 
 
 def calendar(window: WindowSettings) -> Iterator[str]:
@@ -53,3 +56,11 @@ def nothing_computed(source: InputSettings, kind: str) -> Iterator[str]:
             f'input.{name}: records are neither filtered nor computed with kind "{kind}"; leave the expression out, or use kind '
             '"histogram"'
         )
+
+
+def names(output: OutputSettings, schemas: Mapping[str, RowSchema]) -> Iterator[str]:
+    """Names of columns and parts of keys must differ in formats that allow letters, digits and underscores only."""
+    if output.format == JsonRows.name:
+        return
+    for clash in sorted({clash for schema in schemas.values() for clash in schema.clashes()}):
+        yield f'output.format = "{output.format}": {clash} there; rename one of them'

@@ -68,7 +68,7 @@ def _reason(kind: str, message: str, context: Mapping[str, Any]) -> str:
         case "literal_error":
             return f"use {context['expected']}"
         case "string_pattern_mismatch":
-            return "use letters, digits, - and _ (topic names also .), starting with a letter or digit"
+            return "use letters, digits, - and _ (topic names and instances also .), starting with a letter or digit"
         case "float_parsing" | "float_type":
             return "write a number"
         case "int_parsing" | "int_type" | "int_from_float":

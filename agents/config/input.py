@@ -39,8 +39,8 @@ class InputSettings(Section):
     """The existing topic of raw events. It is only read."""
     format: Annotated[str, OneOf(FORMATS)] = Field(
         default=Json.name,
-        description=f"How records are written. {meanings(FORMATS)} Not used by kind `local`, whose reports have their "
-        "own format.",
+        description=f"How records are written. {meanings(FORMATS)} With kind `local`: how reports are written that "
+        "Susurrus' own clients did not pack.",
     )
     message: MessageClass | None = None
     """`protobuf`: the class that protoc generated, as `package.module:Message`, on PYTHONPATH. Fields are resolved by

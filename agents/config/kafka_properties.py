@@ -17,6 +17,7 @@ from susurrus.mechanisms.errors import ConfigurationError
 OWNED: Final = {
     "bootstrap.servers": "set kafka.bootstrap_servers instead",
     "group.id": "Susurrus names its own groups",
+    "group.instance.id": "set worker.instance instead, in the environment of each worker",
     "transactional.id": "each partition task has its own, which fences zombies",
     "isolation.level": "internal reads are read_committed, or duplicates would reach the outputs",
     "enable.idempotence": "transactions need it on",

@@ -14,7 +14,7 @@ from susurrus.agents.config import secrets
 from susurrus.mechanisms.errors import ConfigurationError
 
 ENVIRONMENT_PREFIX: Final = "SUSURRUS__"
-_WITH_SECRETS: Final = (("kafka",), ("input", "registry"))
+_WITH_SECRETS: Final = (("kafka",), ("input", "registry"), ("output", "registry"))
 """Sections with properties of a client, whose values may be secrets kept elsewhere."""
 
 

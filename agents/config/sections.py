@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from susurrus.agents.types.durations import Duration, Instant, parse_instant
-from susurrus.agents.types.section import Name, PositiveFloat, Section, TopicName
+from susurrus.agents.types.section import InstanceName, Name, PositiveFloat, Section, TopicName
 from susurrus.mechanisms.calendar import Calendar
 
 
@@ -144,6 +144,10 @@ class WorkerSettings(Section):
     """Most bytes that one fetch reads from one partition; a larger record is read alone."""
     session_timeout: Annotated[Duration, Field(ge=1000, le=300_000)] = 10_000
     """After this time without a heartbeat the group gives the worker's partitions to others."""
+    instance: InstanceName | None = None
+    """Name of this worker in its group (`group.instance.id`), another one for each worker of the pipeline: on Kubernetes the
+    pod's name, by `SUSURRUS__WORKER__INSTANCE`. A worker that comes back within `session_timeout` then gets its partitions back,
+    and no other partition moves. Letters, digits and `._-`."""
     watchdog: Annotated[Duration, Field(ge=1000)] = 120_000
     """A worker whose task gives no sign of life for this long (ten times as long while it starts) ends itself, so that
     others take over."""

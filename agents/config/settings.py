@@ -16,6 +16,7 @@ from pydantic import PrivateAttr, model_validator
 
 from susurrus.agents.config import checks, kafka_properties, secrets
 from susurrus.agents.config.input import InputSettings
+from susurrus.agents.config.output import OutputSettings
 from susurrus.agents.config.sections import (
     BudgetSettings,
     ClockSettings,
@@ -29,6 +30,7 @@ from susurrus.agents.config.sections import (
 from susurrus.agents.types.section import Section
 from susurrus.mechanisms.calendar import Calendar
 from susurrus.mechanisms.errors import ConfigurationError
+from susurrus.topics.row_schema import RowSchema, identifier
 from susurrus.topics.spec import DEAD_LETTER, LEDGER, TopicSpec, topic_name
 
 DIGEST_VERSION: Final = 1
@@ -58,7 +60,7 @@ class Settings(Section):
 
     All others may change in a rolling upgrade (except pipeline.prefix, which makes it another pipeline): brokers and their
     properties, grace periods (they move public cuts, which are then in the log), publication_pad, secret_file (the secret
-    itself must stay), budget, replication, retention, worker.
+    itself must stay), budget, replication, retention, output (the same numbers in other bytes), worker.
     """
     not_published: ClassVar[tuple[str, ...]] = ("input.registry",)
     """Fields inside ``published`` that do not change published data. A schema id means the same schema in every registry."""
@@ -77,6 +79,8 @@ class Settings(Section):
     """How to reach the cluster."""
     input: InputSettings
     """The raw topic and which parts of its records mean what."""
+    output: OutputSettings = OutputSettings()
+    """How released rows are written."""
     start: StartSettings = StartSettings()
     """Where a new pipeline begins."""
     clock: ClockSettings = ClockSettings()
@@ -112,6 +116,11 @@ class Settings(Section):
         return self.window.calendar
 
     @property
+    def closing_delay(self) -> int:
+        """How long after its end, in ms, an interval is closed at the latest, if nothing holds it back."""
+        return self.clock.idle_grace
+
+    @property
     def application(self) -> str:
         """Consumer group, and what transactional ids begin with: prefix and pipeline, so that one prefix ACL covers them."""
         return f"{self.pipeline.prefix}.{self.pipeline.name}"
@@ -125,12 +134,24 @@ class Settings(Section):
         """The pipeline's own topics; here those that every kind has."""
         return LEDGER, DEAD_LETTER
 
+    @property
+    def namespace(self) -> str:
+        """What the names of types in Avro and Protobuf begin with."""
+        return ".".join(identifier(part) for part in self.application.split(".") if part)
+
+    @property
+    def schemas(self) -> dict[str, RowSchema]:
+        """The values of the public topics, by full topic name."""
+        return {}
+
     def problems(self) -> list[str]:
         """Everything that is wrong with the settings as a whole, one line each that ends with the fix."""
         return [
             *kafka_properties.problems(self.kafka.properties),
             *checks.calendar(self.window),
             *checks.topics(self.topics),
+            *self.output.problems(),
+            *checks.names(self.output, self.schemas),
             *([] if self.computes else checks.nothing_computed(self.input, self.kind)),
         ]
 
@@ -177,11 +198,16 @@ class Settings(Section):
 
         Raises ConfigurationError when there is none or it is too short.
         """
+        return b"" if self.secret_field is None else secrets.load(self.secret_path, environ, self.secret_field)
+
+    @property
+    def secret_path(self) -> Path | None:
+        """The file of the noise secret; None where it comes from the environment, or where there is none."""
         if self.secret_field is None:
-            return b""
+            return None
         section, field = self.secret_field.split(".")
         path: Path | None = getattr(getattr(self, section), field)
-        return secrets.load(None if path is None else self._directory / path, environ, self.secret_field)
+        return None if path is None else self._directory / path
 
     def read_files(self, directory: Path) -> None:
         """Read what a section keeps in another file. File names are relative to ``directory``. Raises ConfigurationError."""

@@ -12,9 +12,6 @@ from susurrus.topics.fields import Path
 FORMATS: Final[dict[str, type[Format]]] = {form.name: form for form in (Json, Avro, Protobuf)}
 """Every format by its name in the configuration."""
 
-SETTINGS: Final = {"format"} | {form.setting for form in FORMATS.values() if form.setting is not None}
-"""The fields of `[input]` that say how records are written."""
-
 
 class Source(Protocol):
     """The section `[input]` as far as formats need it: beside ``format``, a field for each format's own setting."""

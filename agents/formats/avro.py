@@ -5,50 +5,26 @@ one user's record would decide about all later ones of that id.
 """
 
 import json
-import re
 import time
 from collections.abc import Iterator, Sequence
 from io import BytesIO
-from typing import Annotated, Any, Final
-
-from pydantic import AfterValidator, Field
+from typing import Any
 
 from susurrus.agents.formats.confluent import MEANING, ConfluentFormat
 from susurrus.agents.formats.format import Overdue, Unanswered, UnknownSchema
+from susurrus.agents.formats.registry import NOT_FOUND, Registry
 from susurrus.agents.types.durations import Duration
-from susurrus.agents.types.section import Section
-from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.topics.fields import Path
 from susurrus.topics.payloads import Chunk
 
 _IDS = 1 << 31
 """Registries number schemas with Java's int. Their answer to a larger number is not about schemas."""
 _ASKING_SECONDS = 5.0  # for one batch: otherwise thousands of unknown ids would look like a task that hangs
-_NOT_FOUND: Final = (40401, 40402, 40403)
-"""The registry's own codes for an unknown subject, version or schema. Any other 404 comes from something that is no
-registry, or from a wrong path, and says nothing about the schema."""
-_REGISTRY_DEFAULTS: Final = {"timeout": 10, "max.retries": 0}
-"""By default the client has no time-out and retries. Here the stage retries and reports each attempt."""
-_NUMBERS: Final = (
-    "timeout", "max.retries", "retries.wait.ms", "retries.max.wait.ms", "cache.capacity", "cache.latest.ttl.sec"
-)  # fmt: skip
 
 
-def _web_addresses(value: str) -> str:
-    for url in value.split(","):
-        if not re.fullmatch(r"https?://[^/@\s]+(/\S*)?", url.strip()):
-            raise ValueError("write http://host:port or https://host:port; credentials go to input.registry.properties")
-    return value
-
-
-class RegistrySettings(Section):
+class RegistrySettings(Registry):
     """The schema registry that knows the schemas of Avro records. Where it is may change; what it knows may not."""
 
-    url: Annotated[str, AfterValidator(_web_addresses)]
-    """Its address; several, separated by commas, are tried in turn."""
-    properties: dict[str, str | int | float | bool] = Field(default_factory=dict, repr=False)
-    """Properties of confluent-kafka's SchemaRegistryClient, such as `basic.auth.user.info` and `ssl.ca.location`. A
-    value may be `{ file = "/path" }` or `{ env = "NAME" }`."""
     patience: Duration = 10_000
     """How long after a record was written its schema may be registered: a record whose schema is unknown holds up its
     partition until then, and is bad input after that. More than the clocks of workers, brokers and registry differ."""
@@ -71,15 +47,7 @@ class Avro(ConfluentFormat):
         self.patience = setting.patience
         registry, self._avro = self.modules
         self._refused = registry.SchemaRegistryError
-        properties = {name: _number(value) if name in _NUMBERS else value for name, value in setting.properties.items()}
-        try:
-            self._client = registry.SchemaRegistryClient({**_REGISTRY_DEFAULTS, "url": setting.url, **properties})
-        except (ValueError, TypeError, OSError) as error:
-            # The client's own text may hold what was given, a password among it.
-            raise ConfigurationError(
-                f"input.registry: refused by the registry's client ({type(error).__name__}; properties: "
-                f"{', '.join(sorted(properties)) or 'none'}); correct url, names and files"
-            ) from None
+        self._client = setting.client("input.registry")
         self._schemas: dict[int, Any] = {}
         """Schemas as fastavro parses them, by id; None for one that is not Avro's."""
         self._unknown: set[int] = set()
@@ -115,7 +83,7 @@ class Avro(ConfluentFormat):
         try:
             return self._parsed(self._client.get_schema(schema_id), {})
         except self._refused as error:
-            if error.http_status_code == 404 and error.error_code in _NOT_FOUND:
+            if error.http_status_code == 404 and error.error_code in NOT_FOUND:
                 self._unknown.add(schema_id)
                 raise _unknown(schema_id) from error
             raise Unanswered(
@@ -149,11 +117,3 @@ def _unknown(schema_id: int) -> UnknownSchema:
         f"the schema registry does not know schema id={schema_id}: register that schema, or stop the producer of such "
         "records; this one becomes bad input if it stays so for input.registry.patience"
     )
-
-
-def _number(value: Any) -> Any:
-    """A number where the value is one: variables and files hold texts, and the client insists on numbers."""
-    try:
-        return float(value)
-    except ValueError:
-        return value

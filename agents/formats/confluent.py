@@ -6,11 +6,10 @@ rules for every record (measured: 11 to 17 us against 5 us). Rules and encryptio
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from importlib import import_module
 from typing import Any, ClassVar, Final
 
 from susurrus.agents.formats.format import ObjectFormat
-from susurrus.mechanisms.errors import ConfigurationError
+from susurrus.agents.formats.registry import optional_modules
 from susurrus.topics.fields import Path
 
 MEANING: Final = "in Confluent's wire format, by {}; needs the extra `registry` (`pip install '.[registry]'`)"
@@ -27,13 +26,8 @@ class ConfluentFormat(ObjectFormat):
 
     def __init__(self, paths: Sequence[Path], setting: Any) -> None:
         super().__init__(paths, setting)
-        try:
-            self.modules: list[Any] = [import_module(package) for package in self.packages]
-            """The modules of ``packages``, in that order."""
-        except ImportError as error:
-            raise ConfigurationError(
-                f'input.format = "{self.name}": needs the package {error.name}; install susurrus[registry]'
-            ) from error
+        self.modules = optional_modules(self.packages, f'input.format = "{self.name}"')
+        """The modules of ``packages``, in that order."""
 
     @abstractmethod
     def record(self, schema_id: int, data: bytes) -> Any:

@@ -50,10 +50,10 @@ class Protobuf(ConfluentFormat):
 
     def record(self, schema_id: int, data: bytes) -> Any:
         """As `ConfluentFormat.record`; the same for every id."""
-        return message_fields(self._message.FromString(data[_end_of_indexes(data) :]))
+        return message_fields(self._message.FromString(data[end_of_indexes(data) :]))
 
 
-def _end_of_indexes(data: bytes) -> int:
+def end_of_indexes(data: bytes) -> int:
     """Where the message starts: behind the zigzag varints that say which message of its file it is. Raises IndexError."""
     count, at = _varint(data, 0)
     if count > _NESTED_MESSAGES:

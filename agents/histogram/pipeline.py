@@ -28,6 +28,7 @@ from susurrus.agents.types.durations import format_duration
 from susurrus.mechanisms.calendar import WindowStart
 from susurrus.mechanisms.histogram.registry import better_for, build_strategy
 from susurrus.mechanisms.histogram.strategy import Need, Strategy
+from susurrus.topics import receipt
 from susurrus.topics.spec import HISTOGRAM
 from susurrus.topics.timestamps import format_time
 
@@ -104,6 +105,21 @@ class Histogram(Pipeline[HistogramSettings]):
     def guarantee(self) -> str:
         """Per user and window."""
         return self.strategy.guarantee.sentence()
+
+    def receipt(self) -> receipt.Receipt:
+        """Per user and window."""
+        promise = self.strategy.guarantee
+        return receipt.Receipt(
+            epsilon=promise.epsilon,
+            delta=promise.delta,
+            mu=promise.mu,
+            unit=promise.unit,
+            neighbours=promise.neighbours,
+            window=format_duration(self.settings.window.length),
+            strategy=self.strategy.plan.strategy,
+            digest=self.settings.config_digest().hex(),
+            schema=receipt.VERSION,
+        )
 
     def summary(self) -> Iterator[tuple[str, str]]:
         """User, key, columns, calendar, bounds, beginning, promise, strategy and what it costs."""

@@ -105,14 +105,10 @@ class Publication:
             for column in self._columns
         ]
         encoded_keys, values = histogram_codec.encode_rows(release, table.keys, columns)
-        stamp = self._stamp(window, trigger)
-        outputs = []
-        for topic in ("histogram", "latest"):
-            rows_of_topic = zip(encoded_keys, values, strict=True)
-            # The producer writes into the messages, so the topics cannot share them.
-            messages = [{"key": key, "value": value, "timestamp": stamp} for key, value in rows_of_topic]
-            outputs.append(Output(services.topic(topic), self._partition, messages))
-        return outputs
+        topics = [services.topic(name) for name in ("histogram", "latest")]
+        stamps = [self._stamp(window, trigger)] * len(values)
+        messages = services.publisher.messages(topics, encoded_keys, values, stamps)
+        return [Output(topic, self._partition, rows) for topic, rows in zip(topics, messages, strict=True)]
 
     def _progress(self, window: WindowIndex, trigger: Trigger, rows: int) -> Output:
         key, value = progress_codec.encode(

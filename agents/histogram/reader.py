@@ -15,6 +15,7 @@ from typing import Any
 from confluent_kafka import Message
 
 from susurrus.agents.config.settings import Settings
+from susurrus.agents.formats.outputs import reader_of
 from susurrus.agents.kafka.clients import clients_of
 from susurrus.agents.kafka.follow import Follower
 from susurrus.mechanisms.calendar import WindowStart
@@ -151,6 +152,7 @@ class HistogramReader:
         self._window = window
         self._keep = keep
         self._latest, self._progress = settings.topic("latest"), settings.topic("progress")
+        self._json = reader_of(settings.output, settings.schemas[self._latest], settings.namespace)
         self.windows: dict[WindowStart, Epochs] = {}
         self._clients = clients_of(settings, quiet=True)
         places = [
@@ -188,7 +190,7 @@ class HistogramReader:
             if self._wanted(window := WindowStart(said.window)):
                 self._state(window).announce(said)
         else:
-            row = histogram.decode_row(value)
+            row = histogram.decode_row(self._json(value))
             if self._wanted(window := WindowStart(row.window)):
                 key: Any = message.key()
                 self._state(window).add(int(message.partition() or 0), bytes(key), row)

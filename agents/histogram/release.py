@@ -195,7 +195,8 @@ class Release(IntervalStage[BoundedBlock]):
     def _close(self, interval: Interval, windows: list[WindowIndex]) -> Commit:
         held = None if self._barrier is None else self._barrier.release()
         gathered = self._gather(interval) if held is None else held.gathered
-        commit = Commit(position=self._taken, meta={}, kind="" if held is None else "calibrated")
+        kind = "" if held is None else "calibrated"
+        commit = Commit(position=self._taken, meta={}, kind=kind, publishes=bool(windows))
         published: dict[WindowStart, Rows] = {}
         for window in windows:
             trigger, start = self._calendar.trigger(window, interval), self._calendar.window_start(window)

@@ -20,8 +20,10 @@ from susurrus.mechanisms.histogram.plan import Column as PlanColumn
 from susurrus.mechanisms.histogram.plan import Plan
 from susurrus.mechanisms.histogram.registry import STRATEGIES, Choice, default_strategy, strategy_named
 from susurrus.mechanisms.histogram.strategy import Need, Strategy
+from susurrus.topics import histogram, progress
 from susurrus.topics.raw import Computed, RawSchema
-from susurrus.topics.spec import HISTOGRAM_TOPICS, PUBLISHED_KEYS, TopicSpec
+from susurrus.topics.row_schema import RowSchema
+from susurrus.topics.spec import HISTOGRAM, HISTOGRAM_TOPICS, LATEST, PROGRESS, PUBLISHED_KEYS, TopicSpec
 from susurrus.topics.timestamps import format_time
 
 _IF_SET: Final = ("expression", "lower")
@@ -60,6 +62,11 @@ class HistogramSettings(Settings):
     """The promise per user and window."""
 
     _declared: tuple[bytes, ...] = PrivateAttr(default=())
+
+    @property
+    def closing_delay(self) -> int:
+        """Release waits for the later of the cut and the pad."""
+        return max(self.clock.idle_grace, self.window.publication_pad)
 
     @property
     def layout(self) -> Layout:
@@ -103,6 +110,13 @@ class HistogramSettings(Settings):
         """The topics of a histogram; one more where the strategy takes feedback on published keys."""
         feedback = Need.PUBLISHED_KEYS in self.strategy.needs
         return (*HISTOGRAM_TOPICS, PUBLISHED_KEYS) if feedback else HISTOGRAM_TOPICS
+
+    @property
+    def schemas(self) -> dict[str, RowSchema]:
+        """As for every kind. Rows have the same schema in both of their topics."""
+        rows = histogram.schema(self.input.key_names, [column.name for column in self.columns])
+        of = {HISTOGRAM: rows, LATEST: rows, PROGRESS: progress.SCHEMA}
+        return {self.topic(spec.name): schema for spec, schema in of.items()}
 
     def plan(self) -> Plan:
         """The mechanism's public constants. Raises ConfigurationError where the strategy refuses them."""

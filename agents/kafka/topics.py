@@ -7,11 +7,10 @@ follow a grown raw topic are added.
 
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import (
-    AclOperation,
     AdminClient,
     ConfigResource,
     NewPartitions,
@@ -28,20 +27,8 @@ from susurrus.topics import charges
 from susurrus.topics.spec import TopicSpec
 
 _MAX_RECORD_BYTES = 1_048_588
-_PURGED = ("by-user", "bounded")
-"""Topics in which workers delete what has been read."""
-
-
-def rights_of(settings: Settings) -> dict[str, set[AclOperation]]:
-    """What a worker must be allowed to do with every topic, by full name. Read and Write bring Describe with them."""
-    own = [settings.topic(spec.name) for spec in settings.topic_specs]
-    rights = {topic: {AclOperation.READ, AclOperation.WRITE} for topic in own}
-    for topic in {settings.topic(name) for name in _PURGED} & set(own):
-        rights[topic].add(AclOperation.DELETE)
-    rights[charges.topic_name(settings.pipeline.prefix)] = {AclOperation.READ, AclOperation.WRITE}
-    if settings.reads_raw:
-        rights[settings.input.topic] = {AclOperation.READ}
-    return rights
+REPLICATION: Final = "replication is"
+"""How the problem of too few replicas begins: a worker runs with it."""
 
 
 def _partitions(settings: Settings, spec: TopicSpec, raw: int) -> int:
@@ -185,6 +172,6 @@ def check_topics(settings: Settings, admin: AdminClient) -> list[str]:
             if key in expected and set(configs[name].get(key, "").split(",")) != set(expected[key].split(",")):
                 problems.append(f"{key}={configs[name].get(key)}, should be {expected[key]}")
         if replication < settings.topics.replication_factor:
-            problems.append(f"replication is {replication}, configured {settings.topics.replication_factor}")
+            problems.append(f"{REPLICATION} {replication}, configured {settings.topics.replication_factor}")
         lines.append(f"ok       {name}" if not problems else f"wrong    {name}: {'; '.join(problems)}")
     return lines

@@ -8,6 +8,7 @@ A cut (runtime/cuts.py) closes an interval `lateness` after its end, and a tick 
 late because a worker was down.
 """
 
+import time
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import astuple
@@ -15,7 +16,10 @@ from typing import Any
 
 import numpy as np
 
+from susurrus.agents.formats import decoder_of
+from susurrus.agents.formats.waiting import Intake
 from susurrus.agents.kafka.offset import Offset
+from susurrus.agents.local.reports import PATHS, ReportFormat, joined
 from susurrus.agents.local.settings import LocalSettings
 from susurrus.agents.local.stage import LocalStage
 from susurrus.agents.runtime.batch import Batch
@@ -50,6 +54,13 @@ class Collect(LocalStage):
         super().__init__(services, partition)
         self._topic = services.topic("reports")
         self._ahead = services.settings.clock.max_ahead
+        self._intake = Intake(
+            ReportFormat(decoder_of(services.settings.input, PATHS)),
+            lambda chunks, records: joined(chunks),
+            owner=f"{self.name}-{partition}",
+            place=f"topic={self._topic} partition={partition}",
+            end_of_log=lambda: services.clients.watermarks(self._topic, partition)[1],
+        )
         self._thresholds = Thresholds(services)
         self._ticked = self._closed
         self._written: Written
@@ -71,6 +82,8 @@ class Collect(LocalStage):
         totals = self.services.topic("report-totals")
         self._written = Written(self.partition, totals, meta["written"], config_digest=self.services.config_digest)
         self._taken = self._committed = position
+        self._intake.restart(position)
+        self.full = False
 
     def _first_moment(self) -> int:
         first = self.services.settings.start.first_window
@@ -86,12 +99,20 @@ class Collect(LocalStage):
 
     def take(self, batch: Batch) -> None:
         """Check the reports of a batch and add them up."""
-        if batch.records:
-            self._add(batch.records)
-        self._taken = batch.end
+        waited = bool(self._intake.held)
+        self._intake.take(batch.records, batch.end)
+        if not waited:
+            self._add_held(int(time.time() * 1000))
 
-    def _add(self, records: list[Any]) -> None:
-        reports, good = report_codec.decode([record.value for record in records])
+    def _add_held(self, now: int) -> None:
+        """Add up the held reports, up to the first that waits for its schema."""
+        records, payloads, _ = self._intake.decode(now)
+        self._taken, self.full = Offset(self._intake.position), bool(self._intake.held)
+        if records:
+            self._add(records, payloads)
+
+    def _add(self, records: list[Any], payloads: list[bytes | None]) -> None:
+        reports, good = report_codec.decode(payloads)
         reason = np.full(len(records), Reason.NOT_A_REPORT, np.int64)
         rows = np.flatnonzero(good)
         interval = reports.interval // self._intervals.length
@@ -136,6 +157,8 @@ class Collect(LocalStage):
 
     def commits(self, now: int) -> Iterator[Commit]:
         """One commit for everything that was added up, with a tick if intervals are over."""
+        if self._intake.due:
+            self._add_held(now)
         over = Interval(self._intervals.at(now - self.services.settings.local.lateness) - 1)
         if not self._cuts.ahead and self._cuts.wanted(over, self._closed):
             self._cuts.asked(over, self.services.clients.watermarks(self._topic, self.partition)[1])
@@ -164,8 +187,8 @@ class Collect(LocalStage):
             first_phase = np.zeros(BUCKETS, np.int64)
 
     def stall(self, now: int) -> str | None:
-        """What keeps the next interval open."""
-        return self._cuts.stall(self._taken)
+        """What keeps the next interval open: a report without its schema, or the log."""
+        return self._intake.waits or self._cuts.stall(self._taken)
 
 
 class Thresholds:

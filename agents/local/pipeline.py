@@ -7,6 +7,7 @@ from susurrus.agents.local.collect import Collect
 from susurrus.agents.local.server import Server
 from susurrus.agents.local.settings import LocalSettings
 from susurrus.agents.runtime.pipeline import Pipeline, StageSpec
+from susurrus.topics import receipt
 from susurrus.topics.spec import ESTIMATE
 
 
@@ -31,4 +32,16 @@ class Local(Pipeline[LocalSettings]):
         return (
             f"Every report is {self.settings.local.epsilon:g}-locally private by itself, even against the server; a device that "
             "reports k times has spent k times that."
+        )
+
+    def receipt(self) -> receipt.Receipt:
+        """Per report."""
+        return receipt.Receipt(
+            epsilon=self.settings.local.epsilon,
+            delta=0.0,
+            unit="report",
+            neighbours="replace the value",
+            strategy="topl",
+            digest=self.settings.config_digest().hex(),
+            schema=receipt.VERSION,
         )

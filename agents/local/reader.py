@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from susurrus.agents.config.settings import Settings
+from susurrus.agents.formats.outputs import reader_of
 from susurrus.agents.kafka.clients import clients_of
 from susurrus.mechanisms.kalman import Filtered, filter_ranges
 from susurrus.mechanisms.local.estimate import Estimate, combine
@@ -21,12 +22,14 @@ Rows = Sequence[estimate_codec.Estimate]
 
 def read_estimates(settings: Settings) -> list[estimate_codec.Estimate]:
     """All published intervals, in order of time; committed rows only, up to the end of the topic when it is read."""
+    topic = settings.topic("estimate")
+    json = reader_of(settings.output, settings.schemas[topic], settings.namespace)
     clients = clients_of(settings, quiet=True)
     try:
-        records = clients.read(settings.topic("estimate"), group="reader", complete=False)
+        records = clients.read(topic, group="reader", complete=False)
     finally:
         clients.close()
-    rows = [estimate_codec.decode(record.value or b"") for record in records]
+    rows = [estimate_codec.decode(json(record.value or b"")) for record in records]
     return sorted(rows, key=lambda row: row.interval)
 
 

@@ -148,7 +148,7 @@ class Server(LocalStage):
             self._committed, self._committed_at = self._taken, now
             ticks, _, received = self._incoming.claim(self._taken, BEFORE)
             meta = {"ticks": ticks, "received": received, **self._state()}
-            yield Commit(position=self._taken, meta=meta, outputs=outputs)
+            yield Commit(position=self._taken, meta=meta, outputs=outputs, publishes=bool(outputs))
 
     def _new_threshold(self, now: int) -> list[Output]:
         local = self._local
@@ -194,12 +194,15 @@ class Server(LocalStage):
         ready = self._incoming.now.ready(self._closed)
         if ready <= self._closed:
             return []
-        messages = []
-        for interval in sorted(interval for interval in self._open if interval <= ready):
-            key, value = estimate_codec.encode(self._estimate(interval, self._open.pop(interval)))
-            messages.append({"key": key, "value": value, "timestamp": self._intervals.end(interval)})
+        intervals = sorted(interval for interval in self._open if interval <= ready)
+        rows = [estimate_codec.encode(self._estimate(interval, self._open.pop(interval))) for interval in intervals]
         self._closed = ready
-        return [Output(self.services.topic("estimate"), 0, messages)] if messages else []
+        if not rows:
+            return []
+        keys, values = zip(*rows, strict=True)
+        topic, stamps = self.services.topic("estimate"), map(self._intervals.end, intervals)
+        [messages] = self.services.publisher.messages([topic], keys, values, stamps)
+        return [Output(topic, 0, messages)]
 
     def _estimate(self, interval: Interval, versions: dict[int, Totals]) -> estimate_codec.Estimate:
         parts = {version: self._plain(version, totals) for version, totals in versions.items()}

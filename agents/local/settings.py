@@ -10,7 +10,9 @@ from susurrus.agents.config.sections import PipelineSettings
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.types.durations import Duration
 from susurrus.agents.types.section import Epsilon, Positive, PositiveFloat, Section
-from susurrus.topics.spec import LOCAL_TOPICS, REPORTS, TopicSpec, topic_name
+from susurrus.topics import estimate, threshold
+from susurrus.topics.row_schema import RowSchema
+from susurrus.topics.spec import ESTIMATE, LOCAL_TOPICS, REPORTS, THRESHOLD, TopicSpec, topic_name
 
 
 class LocalSection(Section):
@@ -52,6 +54,16 @@ class LocalSettings(Settings):
         """The same for every configuration."""
         return LOCAL_TOPICS
 
+    @property
+    def schemas(self) -> dict[str, RowSchema]:
+        """The same for every configuration."""
+        return {self.topic(ESTIMATE.name): estimate.SCHEMA, self.topic(THRESHOLD.name): threshold.SCHEMA}
+
+    @property
+    def closing_delay(self) -> int:
+        """Reports may come late."""
+        return self.local.lateness
+
     def problems(self) -> list[str]:
         """Those of every kind, and what a new threshold needs."""
         found = super().problems()
@@ -59,18 +71,14 @@ class LocalSettings(Settings):
             found.append(
                 "local.refresh, local.phase1_share: one needs the other; set both to renew the threshold, or leave both out"
             )
-        for name in sorted(formats.SETTINGS & self.input.model_fields_set):
-            found.append(
-                f'input.{name}: has no meaning for kind "{self.kind}", whose reports have a format of their own; leave it out'
-            )
-        return found
+        return [*found, *formats.problems(self.input)]
 
     @model_validator(mode="before")
     @classmethod
     def _input(cls, data: Any) -> Any:
         """The input is the pipeline's own topic of reports: there is no raw topic to name."""
-        pipeline = data.get("pipeline")
-        if not isinstance(pipeline, Mapping) or "input" in data:
+        pipeline, source = data.get("pipeline"), data.get("input", {})
+        if not isinstance(pipeline, Mapping) or not isinstance(source, Mapping) or "topic" in source:
             return data
         prefix = pipeline.get("prefix", PipelineSettings.model_fields["prefix"].default)
-        return {**data, "input": {"topic": topic_name(prefix, str(pipeline.get("name")), REPORTS.name)}}
+        return {**data, "input": {**source, "topic": topic_name(prefix, str(pipeline.get("name")), REPORTS.name)}}

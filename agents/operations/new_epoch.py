@@ -175,7 +175,8 @@ class NewEpoch:
             hosts = ", ".join(sorted({str(member.host).lstrip("/") for member in found.members}))
             raise Refusal(
                 f"group={group} has members={len(found.members)} at {hosts}, but no worker may run while an epoch ends: stop every "
-                "worker, or wait until the session of a dead worker ends (worker.session_timeout)"
+                "worker, and wait until the session of a dead one, or of a stopped one with worker.instance, is over "
+                "(worker.session_timeout)"
             )
 
     def _check_topics(self) -> None:

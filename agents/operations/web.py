@@ -13,78 +13,50 @@ import asyncio
 import logging
 import socket
 import threading
-import time
-from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from aiohttp import web
-from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
-from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import choose_encoder
 
 from susurrus.agents.logs import SILENT, describe
+from susurrus.agents.operations.metrics import state_of
 from susurrus.agents.runtime.host import CONNECTIONS
 from susurrus.agents.runtime.supervisor import Supervisor
 from susurrus.agents.runtime.task import PartitionTask
-from susurrus.mechanisms.calendar import Calendar
 from susurrus.mechanisms.errors import ConfigurationError
 
 log = logging.getLogger(__name__)
 
-STATES: Final = ("starting", "running", "stalled", "refused", "fenced", "stopped")
 CONNECTION_SECONDS: Final = 5.0
 """How long a connection may last, also where the client writes or reads slowly."""
 _BACKLOG: Final = 16
 _LINE_BYTES: Final = 2048
 _HEADERS: Final = 64
 PAGES: Final = ("/", "/metrics", "/healthz", "/readyz")
-_PLACE: Final = ("stage", "partition")
-_METRICS: Final = {
-    "susurrus_worker_info": ("Always 1; the labels say who this is.", ("pipeline", "worker")),
-    "susurrus_worker_generation": ("The consumer group's generation.", ()),
-    "susurrus_partition_state": ("1 for the state a partition's task is in.", (*_PLACE, "state")),
-    "susurrus_partition_position": ("Input offset of the last commit.", _PLACE),
-    "susurrus_partition_closed_until_seconds": ("Unix time up to which the partition has closed its triggers.", _PLACE),
-    "susurrus_partition_seconds_since_commit": ("Seconds since this worker's last commit for the partition.", _PLACE),
-    "susurrus_stage_total": ("Totals of a partition's life, as committed.", (*_PLACE, "total")),
-}
-"""Help text and labels of every metric. What ends in _total is a counter, all others are gauges."""
-_METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 _TEXT_TYPE: Final = "text/plain; charset=utf-8"
+_OPENMETRICS: Final = "application/openmetrics-text"
+_FORMATS: Final = {"text": choose_encoder(""), "openmetrics": choose_encoder(f"{_OPENMETRICS}; version=1.0.0")}
+"""How /metrics is written, and its content type. Two formats are enough, so that a client cannot ask for a thread of its own."""
 
 
 class Pages:
-    """What the pages say, from the supervisor's tasks as they are at this moment. calendar: of the intervals that stages close."""
+    """What the pages say, from the supervisor's tasks as they are at this moment. registry: what /metrics shows."""
 
-    def __init__(self, supervisor: Supervisor, calendar: Calendar, *, pipeline: str) -> None:
+    def __init__(self, supervisor: Supervisor, registry: CollectorRegistry, *, pipeline: str) -> None:
         self._supervisor = supervisor
-        self._calendar = calendar
+        self._registry = registry
         self._pipeline = pipeline
-        self._registry = CollectorRegistry(auto_describe=False)
-        self._registry.register(self)
-        ProcessCollector(registry=self._registry)
 
-    def page(self, path: str) -> tuple[int, str, str]:
-        """(status, content type, text) of one of PAGES."""
+    def page(self, path: str, style: str = "text") -> tuple[int, str, str]:
+        """(status, content type, text) of one of PAGES. style: of /metrics, "text" or "openmetrics"."""
         if path == "/metrics":
-            return 200, _METRICS_TYPE, self.metrics()
+            encode, kind = _FORMATS[style]
+            return 200, kind, encode(self._registry).decode()
         if path == "/":
             return 200, _TEXT_TYPE, self.words()
         problem = self._supervisor.unhealthy() or (self._supervisor.unready() if path == "/readyz" else None)
         return (503 if problem else 200), _TEXT_TYPE, (problem or "ok") + "\n"
-
-    def metrics(self) -> str:
-        """Prometheus' text format, version 0.0.4."""
-        return generate_latest(self._registry).decode()
-
-    def collect(self) -> Iterator[Metric]:
-        """What prometheus_client asks a collector for."""
-        values = self._values()
-        for name, (text, labels) in _METRICS.items():
-            family = (CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily)(name, text, labels=labels)
-            for said, value in values[name].items():
-                if value is not None:
-                    family.add_metric(said, float(value))
-            yield family
 
     def words(self) -> str:
         """One line a partition."""
@@ -96,7 +68,7 @@ class Pages:
             facts = task.report()
             reason = task.stall()
             lines.append(
-                f"{task.name}: {_state(task, reason)}, position {facts['position']}, interval {facts.get('interval', '-')}"
+                f"{task.name}: {state_of(task, reason)}, position {facts['position']}, interval {facts.get('interval', '-')}"
                 + (f", {reason}" if reason else "")
             )
         return "\n".join(lines) + "\n"
@@ -104,40 +76,13 @@ class Pages:
     def _tasks(self) -> list[PartitionTask]:
         return [task for _, task in sorted(self._supervisor.tasks.items())]
 
-    def _values(self) -> Mapping[str, Mapping[tuple[str, ...], float | None]]:
-        """By name of the metric and what its labels say; None is left out."""
-        supervisor = self._supervisor
-        tasks = {(task.stage_name, str(task.partition)): task for task in self._tasks()}
-        states = {place: _state(task, task.stall()) for place, task in tasks.items()}
-        closed = {place: task.report().get("interval") for place, task in tasks.items()}
-        now = time.monotonic()
-        return {
-            "susurrus_worker_info": {(self._pipeline, supervisor.worker): 1},
-            "susurrus_worker_generation": {(): supervisor.generation},
-            "susurrus_partition_state": {(*at, name): states[at] == name for at in tasks for name in STATES},
-            "susurrus_partition_position": {at: t.position if t.position >= 0 else None for at, t in tasks.items()},
-            "susurrus_partition_closed_until_seconds": {
-                at: None if last is None else self._calendar.boundary(last) / 1000 for at, last in closed.items()
-            },
-            "susurrus_partition_seconds_since_commit": {
-                at: None if t.committed_at is None else now - t.committed_at for at, t in tasks.items()
-            },
-            "susurrus_stage_total": {
-                (*at, name): total for at, t in tasks.items() for name, total in sorted(t.committed_counters.items())
-            },
-        }
-
-
-def _state(task: PartitionTask, stalled: str | None) -> str:
-    return "stalled" if task.state == "running" and stalled else task.state
-
 
 class WebServer:
     """Serves the pages until it is closed; port 0 takes a free one. Raises ConfigurationError where it cannot listen."""
 
     def __init__(self, pages: Pages, *, host: str, port: int) -> None:
         self._pages = pages
-        self._under_way: dict[str, asyncio.Future[tuple[int, str, str]]] = {}
+        self._under_way: dict[tuple[str, str], asyncio.Future[tuple[int, str, str]]] = {}
         try:
             family = socket.AF_INET6 if ":" in host else socket.AF_INET
             self._socket = socket.create_server((host, port), family=family, backlog=_BACKLOG)
@@ -186,7 +131,9 @@ class WebServer:
     async def _answer(self, request: web.BaseRequest) -> web.Response:
         headers = {"Cache-Control": "no-store", "Server": "susurrus"}
         if request.method in ("GET", "HEAD"):
-            status, kind, text = await self._page(request.path)
+            status, kind, text = await self._page(
+                request.path, "openmetrics" if _OPENMETRICS in request.headers.get("Accept", "") else "text"
+            )
         else:
             headers["Allow"] = "GET, HEAD"
             status, kind, text = 405, _TEXT_TYPE, "only GET and HEAD\n"
@@ -194,18 +141,19 @@ class WebServer:
         answer.force_close()
         return answer
 
-    async def _page(self, path: str) -> tuple[int, str, str]:
-        """At most one thread for each page, also where many ask for it: /healthz waits for a loop that hangs."""
+    async def _page(self, path: str, style: str) -> tuple[int, str, str]:
+        """At most one thread for each page and style, also where many ask for it: /healthz waits for a loop that hangs."""
         if path not in PAGES:
             return 404, _TEXT_TYPE, "here are /, /metrics, /healthz and /readyz\n"
-        if path not in self._under_way:
-            made = self._under_way[path] = self._loop.run_in_executor(None, self._made, path)
-            made.add_done_callback(lambda _: self._under_way.pop(path))
-        return await asyncio.shield(self._under_way[path])
+        asked = path, style if path == "/metrics" else "text"
+        if asked not in self._under_way:
+            made = self._under_way[asked] = self._loop.run_in_executor(None, self._made, *asked)
+            made.add_done_callback(lambda _: self._under_way.pop(asked))
+        return await asyncio.shield(self._under_way[asked])
 
-    def _made(self, path: str) -> tuple[int, str, str]:
+    def _made(self, path: str, style: str) -> tuple[int, str, str]:
         try:
-            return self._pages.page(path)
+            return self._pages.page(path, style)
         except Exception as error:
             log.warning("page: %s", describe(error))
             return 500, _TEXT_TYPE, "see the worker's log\n"

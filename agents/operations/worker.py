@@ -6,6 +6,7 @@ from typing import Any
 
 from susurrus.agents import logs
 from susurrus.agents.config.settings import Settings
+from susurrus.agents.operations.metrics import registry_of
 from susurrus.agents.operations.probe import wait_until_fit
 from susurrus.agents.operations.web import Pages, WebServer
 from susurrus.agents.runtime import host
@@ -53,4 +54,5 @@ def _web_server(settings: Settings, supervisor: Supervisor) -> WebServer | None:
         return None
     if host not in ("127.0.0.1", "::1", "localhost"):
         log.warning("pages on %s:%d show exact totals: keep them inside, they are not for the public", host, port)
-    return WebServer(Pages(supervisor, settings.calendar, pipeline=settings.application), host=host, port=port)
+    pages = Pages(supervisor, registry_of(supervisor, settings), pipeline=settings.application)
+    return WebServer(pages, host=host, port=port)

@@ -32,7 +32,7 @@ def spend_of(charges: Iterable[codec.Charge]) -> Spend:
     """What the charges paid for together."""
     spend = Spend()
     for charge in charges:
-        spend = spend.plus(_guarantee_of(charge))
+        spend = spend.plus(guarantee_of(charge))
     return spend
 
 
@@ -52,6 +52,8 @@ class Charges:
         self._lock = threading.Lock()
         self._next = 0
         self._charges: dict[bytes, codec.Charge] = {}
+        self.known: tuple[codec.Charge, ...] = ()
+        """What `read` has last returned; any thread may look at it."""
 
     def read(self, *, complete: bool) -> list[codec.Charge]:
         """All charges on the raw topic, in the order of the log. complete: see `Clients.read`."""
@@ -60,7 +62,9 @@ class Charges:
                 if value is not None:
                     self._charges.setdefault(key, codec.decode(value))
                 self._next = offset + 1
-            return [charge for charge in self._charges.values() if charge.raw_topic == self._settings.input.topic]
+            ours = [charge for charge in self._charges.values() if charge.raw_topic == self._settings.input.topic]
+            self.known = tuple(ours)
+            return ours
 
     def output(self, window: int, epoch: str, guarantee: Guarantee) -> Output:
         """The record that charges a window (start in ms), as part of a commit."""
@@ -79,11 +83,12 @@ class Charges:
             return False
         if (total := budget_of(self._settings)) is not None:
             # Charges count whether or not their pipeline was allowed to go on: that errs on the safe side.
-            total.charge(spend_of(charges[:ours]), _guarantee_of(charges[ours]))
+            total.charge(spend_of(charges[:ours]), guarantee_of(charges[ours]))
         return True
 
 
-def _guarantee_of(charge: codec.Charge) -> Guarantee:
+def guarantee_of(charge: codec.Charge) -> Guarantee:
+    """The promise that a charge pays for."""
     return Guarantee(
         epsilon=charge.epsilon,
         delta=charge.delta,

@@ -1,5 +1,6 @@
 """One step of a partition, as a stage hands it to its task: outputs, state and input position, all or nothing."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -8,15 +9,17 @@ from susurrus.agents.kafka.offset import Offset
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """Records for one partition of one topic. ``messages``: dicts of value, and optionally key and timestamp (ms).
+    """Records for one partition of one topic. ``messages``: dicts of value, and optionally key, timestamp (ms) and headers.
 
-    ``headers``, where given, are one list per message (dead letters only: they cost a call per record).
+    ``headers``, where given, are one list per message, for messages without their own.
     """
 
     topic: str
     partition: int
     messages: list[dict[str, Any]]
     headers: list[list[tuple[str, bytes]]] | None = None
+    reasons: Mapping[str, int] = field(default_factory=dict)
+    """Of dead letters: how many there are, by the name of the reason."""
 
 
 @dataclass(slots=True)
@@ -34,6 +37,8 @@ class Commit:
     """Ranges [start, end) of state keys to delete, before deletes and puts."""
     kind: str = ""
     """What tests call such a commit (crash_points.py), where it has a name."""
+    publishes: bool = False
+    """Whether it makes results public. For metrics only."""
 
     def drop(self, start: bytes, end: bytes) -> None:
         """Delete a range, and what this commit puts or deletes in it: puts and deletes would come after the drop."""

@@ -1,5 +1,6 @@
 """Records that a stage has refused, gathered until the commit that has read them, for every kind."""
 
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ class DeadLetters:
         self._partition, self._stage, self._topic, self._keep = partition, stage, topic, keep
         self._messages: list[dict[str, Any]] = []
         self._headers: list[Headers] = []
+        self._reasons: Counter[str] = Counter()
 
     def __len__(self) -> int:
         return len(self._messages)
@@ -33,20 +35,20 @@ class DeadLetters:
             if len(value or b"") + len(key or b"") > self._limit:
                 value = key = None
             self._messages.append({"value": value, "key": key})
-            letter = DeadLetter(
-                Reason(int(reason[row])), self._topic, self._partition, record.offset, stage=self._stage
-            )
+            why = Reason(int(reason[row]))
+            letter = DeadLetter(why, self._topic, self._partition, record.offset, stage=self._stage)
             self._headers.append(encode_headers(letter))
+            self._reasons[why.name] += 1
         return len(bad)
 
     def clear(self) -> None:
         """Forget the letters, because their records will be read again."""
-        self._messages, self._headers = [], []
+        self._messages, self._headers, self._reasons = [], [], Counter()
 
     def outputs(self) -> list[Output]:
         """The outputs for a commit. The letters are forgotten afterwards."""
         if not self._messages:
             return []
-        output = Output(self._target, self._partition, self._messages, self._headers)
+        output = Output(self._target, self._partition, self._messages, self._headers, self._reasons)
         self.clear()
         return [output]

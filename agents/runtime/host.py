@@ -11,6 +11,7 @@ import logging
 import os
 import resource
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -90,26 +91,49 @@ def files_needed(tasks: int, brokers: int, *, tables: int) -> int:
     return _WORKER_FILES + _SHARED_CLIENTS * client + tasks * (_STORE_FILES + tables + 2 * client)
 
 
+@dataclass(frozen=True, slots=True)
+class FileLimit:
+    """Open files: the hard limit, and what a worker needs for one partition of each stage, and for all."""
+
+    allowed: float
+    least: int
+    enough: int
+    tasks: int
+
+    @property
+    def text(self) -> str:
+        """What to say where it is not enough."""
+        more = f" and {self.enough} for all {self.tasks} partitions" if self.enough > self.least else ""
+        return (
+            f"ulimit -n: at most {self.allowed:.0f} open files are allowed, but a worker needs {self.least} for one partition of "
+            f"each stage{more}; raise the hard limit (ulimit -Hn, LimitNOFILE of systemd, ulimits of a container)"
+        )
+
+
+def file_limit(partitions: int, *, stages: int, brokers: int) -> FileLimit:
+    """What this machine allows a worker with all ``partitions``, and what it needs."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    tasks = max(partitions, stages)
+    return FileLimit(
+        allowed=float("inf") if hard == resource.RLIM_INFINITY else hard,
+        least=files_needed(stages, brokers, tables=_FEW_TABLES),
+        enough=files_needed(tasks, brokers, tables=_FEW_TABLES),
+        tasks=tasks,
+    )
+
+
 def raise_file_limit(partitions: int, *, stages: int, brokers: int) -> None:
     """Raise the soft limit of open files to what a worker with all ``partitions`` may need, as far as the hard one allows.
 
     Raises ConfigurationError where that is not enough for one partition of each stage; warns where not for all of them.
     """
+    found = file_limit(partitions, stages=stages, brokers=brokers)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    limit = float("inf") if hard == resource.RLIM_INFINITY else hard
-    tasks = max(partitions, stages)
-    wanted = int(min(limit, files_needed(tasks, brokers, tables=OPEN_TABLES)))
+    wanted = int(min(found.allowed, files_needed(found.tasks, brokers, tables=OPEN_TABLES)))
     if soft != resource.RLIM_INFINITY and soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
         log.info("ulimit -n raised from %d to %d", soft, wanted)
-    least = files_needed(stages, brokers, tables=_FEW_TABLES)
-    enough = files_needed(tasks, brokers, tables=_FEW_TABLES)
-    more = f" and {enough} for all {tasks} partitions" if tasks > stages else ""
-    said = (
-        f"ulimit -n: at most {hard} open files are allowed, but a worker needs {least} for one partition of each stage{more}; "
-        "raise the hard limit (ulimit -Hn, LimitNOFILE of systemd, ulimits of a container)"
-    )
-    if limit < least:
-        raise ConfigurationError(said)
-    if limit < enough:
-        log.warning("%s, or start more workers", said)
+    if found.allowed < found.least:
+        raise ConfigurationError(found.text)
+    if found.allowed < found.enough:
+        log.warning("%s, or start more workers", found.text)

@@ -10,14 +10,14 @@ from typing import Any, Final
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AclOperation, AdminClient
 
+from susurrus.agents.kafka.access import needed_on_topics, word
 from susurrus.agents.kafka.requests import REQUEST_SECONDS, no_topic
-from susurrus.agents.kafka.topics import rights_of
 from susurrus.agents.runtime.services import Services
 from susurrus.mechanisms.errors import RetryableRefusal
 
 NO_ANSWER: Final = (KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN)
 """Kafka does not answer, so it cannot be asked what is missing."""
-_ACCESS: Final = "docs/operations.md, Access, has the commands"
+_ACCESS: Final = "`susurrus acls` prints the commands"
 
 
 def lack(error: BaseException | KafkaError, services: Services, task: str) -> RetryableRefusal | None:
@@ -26,22 +26,22 @@ def lack(error: BaseException | KafkaError, services: Services, task: str) -> Re
         error = error.args[0]
     if not isinstance(error, KafkaError):
         return None
-    prefix, application = f"{services.settings.pipeline.prefix}.", services.clients.application
+    application = services.clients.application
     match error.code():
         case KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
             return RetryableRefusal(
                 f"transactional.id={application}-{task}: Kafka's user lacks Write or Describe, so nothing can be "
-                f"committed: grant both on the transactional ids that begin with {prefix} ({_ACCESS})"
+                f"committed: grant both on the transactional ids that begin with {application}- ({_ACCESS})"
             )
         case KafkaError.GROUP_AUTHORIZATION_FAILED:
             return RetryableRefusal(
                 f"group={application}: Kafka's user lacks Read, so it cannot get partitions or commit "
-                f"positions: grant Read and Describe on the groups that begin with {prefix} ({_ACCESS})"
+                f"positions: grant Read and Describe on this group ({_ACCESS})"
             )
         case KafkaError.CLUSTER_AUTHORIZATION_FAILED:
             return RetryableRefusal(
                 "cluster: Kafka's user lacks IdempotentWrite, so a record might be written twice: grant it, or Write "
-                f"on the topics that begin with {prefix} ({_ACCESS})"
+                f"on the topics that begin with {application}. ({_ACCESS})"
             )
     if services.clients.embedded or error.code() in NO_ANSWER:
         return None
@@ -75,20 +75,15 @@ def describe_topics(
                 raise
             continue
         if granted := found[topic].authorized_operations:
-            short += [(topic, right) for right in sorted(map(_word, operations - set(granted)))]
+            short += [(topic, right) for right in sorted(map(word, operations - set(granted)))]
     return found, missing, short
-
-
-def _word(right: AclOperation) -> str:
-    """As `kafka-acls.sh` writes it."""
-    return str(right.name).title().replace("_", "")
 
 
 def _of_topics(services: Services) -> Iterator[RetryableRefusal]:
     """First the topics that do not exist, then the right that is missing on most."""
     settings = services.settings
     # A task runs on without Delete.
-    needed = {topic: rights - {AclOperation.DELETE} for topic, rights in rights_of(settings).items()}
+    needed = {topic: rights - {AclOperation.DELETE} for topic, rights in needed_on_topics(settings).items()}
     _, missing, short = describe_topics(services.clients.admin(), needed, seconds=REQUEST_SECONDS)
     lacking: dict[str, list[str]] = {}
     for topic, right in short:

@@ -15,13 +15,16 @@ from typing_extensions import TypeVar
 
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.formats import decoder_of
+from susurrus.agents.formats.outputs import OUTPUT_FORMATS, writers_of
 from susurrus.agents.kafka.clients import Clients, clients_of
 from susurrus.agents.kafka.topics import check_topics
 from susurrus.agents.runtime.ledger import Ledger
+from susurrus.agents.runtime.publisher import Publisher
 from susurrus.agents.runtime.services import Services
 from susurrus.agents.runtime.stage import Stage
 from susurrus.mechanisms.calendar import WindowStart
 from susurrus.mechanisms.errors import ConfigurationError
+from susurrus.topics.receipt import Receipt
 from susurrus.topics.spec import TopicSpec
 
 S = TypeVar("S", bound=Settings, default=Settings)
@@ -75,8 +78,7 @@ class Pipeline(ABC, Generic[S]):
     def services(self) -> Services[S]:
         """What the tasks share. Raises ConfigurationError, also where a noise secret is needed and there is none."""
         settings = self.settings
-        if settings.reads_raw:
-            decoder_of(settings.input, ()).close()  # a missing package is reported here, not by every task
+        decoder_of(settings.input, ()).close()  # a missing package is reported here, not by every task
         digest, secret = self.digest(), settings.secret()
         clients = clients_of(settings)
         ledger = Ledger(
@@ -91,6 +93,11 @@ class Pipeline(ABC, Generic[S]):
         )
         return Services(settings, clients, ledger, settings.calendar, digest, secret)
 
+    def publisher(self) -> Publisher:
+        """What writes the rows. Registers their schemas; raises ConfigurationError where the registry prevents that."""
+        settings = self.settings
+        return Publisher(writers_of(settings.output, settings.schemas, settings.namespace), self.receipt())
+
     def published_before(self, clients: Clients) -> str:
         """What shows, beside the ledger, that this pipeline has published something; the empty text if nothing does."""
         return ""
@@ -101,17 +108,24 @@ class Pipeline(ABC, Generic[S]):
     def guarantee(self) -> str:
         """The promise in a sentence. Raises ConfigurationError where the mechanism refuses its numbers."""
 
+    @abstractmethod
+    def receipt(self) -> Receipt:
+        """What every published row carries. Raises ConfigurationError as `guarantee`."""
+
     def summary(self) -> Iterator[tuple[str, str]]:
         """(name, text) of what `susurrus config check` shows beyond what every kind has, such as what the promise costs."""
         return iter(())
 
     def missing(self) -> str | None:
         """What this machine lacks to run the pipeline, such as an optional package; None where it lacks nothing."""
-        if self.settings.reads_raw:
-            try:
-                decoder_of(self.settings.input, ()).close()
-            except ConfigurationError as error:
-                return f"input: {error}"
+        try:
+            decoder_of(self.settings.input, ()).close()
+        except ConfigurationError as error:
+            return f"input: {error}"
+        try:
+            OUTPUT_FORMATS[self.settings.output.format].require()
+        except ConfigurationError as error:
+            return f"output: {error}"
         return None
 
     def progress(self, first_window: int | None, charged: int, charged_all: int) -> str:

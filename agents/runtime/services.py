@@ -4,7 +4,7 @@ Made once, by Pipeline.services.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Generic
 
 from typing_extensions import TypeVar  # with a default, which typing has since Python 3.13
@@ -12,6 +12,7 @@ from typing_extensions import TypeVar  # with a default, which typing has since 
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.kafka.clients import Clients
 from susurrus.agents.runtime.ledger import Ledger
+from susurrus.agents.runtime.publisher import Publisher
 from susurrus.mechanisms.calendar import Calendar
 from susurrus.mechanisms.noise import NoiseSource
 
@@ -28,6 +29,8 @@ class Services(Generic[S]):
     calendar: Calendar
     config_digest: bytes
     secret: bytes
+    publisher: Publisher = field(default_factory=Publisher, kw_only=True)
+    """Writes the rows of public topics; without one of its own, as plain JSON. Only a worker has one."""
 
     def noise_source(self) -> NoiseSource:
         """The noise of this pipeline in this epoch, under this configuration."""

@@ -125,6 +125,16 @@ class Store:
             return self._given_memory
         return min(_MEMORY_BYTES, _WORKER_MEMORY_BYTES // len(_open_stores))
 
+    @property
+    def disk_bytes(self) -> int:
+        """Bytes of the files on the disk, as far as it answers. What is in memory only is not among them. Any thread may ask."""
+        found = 0
+        with contextlib.suppress(OSError), os.scandir(self.directory) as files:
+            for file in files:
+                with contextlib.suppress(FileNotFoundError):  # RocksDB replaces its files meanwhile
+                    found += file.stat().st_size
+        return found
+
     def get(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """The values of many keys, None where absent."""
         if not keys:

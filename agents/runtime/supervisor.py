@@ -23,11 +23,13 @@ from faust.types import TP
 
 from susurrus.agents.logs import describe
 from susurrus.agents.runtime.batch import Batch
-from susurrus.agents.runtime.ending import DISK_UNUSABLE, ENDING, FAILED
+from susurrus.agents.runtime.ending import DISK_UNUSABLE, ENDING, FAILED, NEEDS_OPERATOR
+from susurrus.agents.runtime.metrics import Metrics
 from susurrus.agents.runtime.pipeline import StageSpec
 from susurrus.agents.runtime.services import Services
 from susurrus.agents.runtime.store import Store, usable
 from susurrus.agents.runtime.task import PartitionTask
+from susurrus.topics.charges import Charge
 from susurrus.topics.ledger import Status
 
 log = logging.getLogger(__name__)
@@ -62,6 +64,7 @@ class Supervisor:
         self._directory, self._directory_lock = _take_directory(services.settings.worker.data_directory)
         self.worker = f"{socket.gethostname()}-{os.getpid()}"
         self.waits_for = ""
+        self.metrics = Metrics(services.settings.application)
         self._housekeeping = threading.Thread(target=self._keep_house, name="housekeeping", daemon=True)
 
     # ---- called by the transport and the agents ----------------------------------------------------------------------
@@ -105,6 +108,7 @@ class Supervisor:
         self._loop = asyncio.get_running_loop()
         if not self._housekeeping.is_alive() and not self._stopping.is_set():
             self._housekeeping.start()
+        self.metrics.rebalances.inc()
         generation = self._app.consumer_generation_id
         ours = {TP(tp.topic, tp.partition) for tp in tps if tp.topic in self._stages}
         with self._lock:
@@ -130,6 +134,7 @@ class Supervisor:
             stage_name=stage.name,
             changelog_topic=self._services.topic(stage.changelog),
             services=self._services,
+            metrics=self.metrics,
             open_store=lambda stage, partition: Store(self._directory / f"{stage}-{partition}"),
             rewind=lambda offset: self._rewind(tp, offset),
             give_up=self.give_up,
@@ -192,12 +197,29 @@ class Supervisor:
 
     def give_up(self, reason: str) -> None:
         """Called by a task that cannot use the local disk: the worker ends, so that others get all of its partitions."""
+        self._end(DISK_UNUSABLE, "so that others take over; " + reason, reason)
+
+    def on_fenced(self) -> None:
+        """Another worker has joined the group with this worker's instance, and has its partitions."""
+        settings = self._services.settings
+        reason = (
+            f"worker.instance={settings.worker.instance} group={settings.application}: another worker has joined with the same "
+            "instance and has the partitions of this one; give each worker of the pipeline an instance of its own "
+            "(SUSURRUS__WORKER__INSTANCE), and do not start this one again if the other replaces it"
+        )
+        self._end(NEEDS_OPERATOR, reason, reason)
+
+    def gives_up_its_place(self) -> bool:
+        """Whether this worker should not be waited for when it has ended: the others take its partitions at once."""
+        return ENDING.exit_code == DISK_UNUSABLE
+
+    def _end(self, exit_code: int, message: str, reason: str) -> None:
         with self._lock:
             if self._gave_up or self._closing:
                 return
             self._gave_up = reason
-        log.critical("the worker ends, exit code %d, so that others take over; %s", DISK_UNUSABLE, reason)
-        ENDING.give_up(DISK_UNUSABLE, seconds=_GIVE_UP_SECONDS)
+        log.critical("the worker ends, exit code %d, %s", exit_code, message)
+        ENDING.give_up(exit_code, seconds=_GIVE_UP_SECONDS)
 
     def _resumed(self) -> None:
         """The whole process stood still (SIGSTOP, a paused container or machine), so no task has hung."""
@@ -268,6 +290,11 @@ class Supervisor:
     def tasks(self) -> Mapping[TP, PartitionTask]:
         """The tasks, for tests and status."""
         return dict(self._tasks)
+
+    @property
+    def charges(self) -> Sequence[Charge]:
+        """The charges on the raw topic, as this worker has last read them."""
+        return self._services.ledger.charges.known
 
     def unhealthy(self) -> str | None:
         """Why this process should be restarted, or None. A restart helps neither a refusal nor a broker that is away."""

@@ -22,6 +22,7 @@ from susurrus.agents.runtime.changelog import Changelog
 from susurrus.agents.runtime.commit import Commit
 from susurrus.agents.runtime.inbox import Inbox
 from susurrus.agents.runtime.input_log import InputLog
+from susurrus.agents.runtime.metrics import Metrics
 from susurrus.agents.runtime.recovery import Recovery, State
 from susurrus.agents.runtime.services import Services
 from susurrus.agents.runtime.stage import NotYet, Stage
@@ -57,6 +58,7 @@ class PartitionTask(threading.Thread):
         stage_name: str,
         changelog_topic: str,
         services: Services,
+        metrics: Metrics,
         open_store: Callable[[str, int], Store],
         rewind: Callable[[int], None],
         give_up: Callable[[str], None],
@@ -70,6 +72,7 @@ class PartitionTask(threading.Thread):
         self._open_store = open_store
         self._rewind = rewind
         self._stalls = StallReport()
+        self._metrics = metrics.task(stage_name, partition)
         self.next = -1
         """Input offset of the next record to take."""
         self.position = Offset(-1)
@@ -166,6 +169,12 @@ class PartitionTask(threading.Thread):
         return self._stalls.of(self._stage) if self.state == "running" else self.recovery.stall()
 
     @property
+    def store_bytes(self) -> int:
+        """What the local store has on the disk; 0 while the task has none."""
+        store = self._store
+        return 0 if store is None else store.disk_bytes
+
+    @property
     def purge_before(self) -> int:
         """Changelog records below this offset are superseded; -1 while that is unknown."""
         return self._changelog.purge_before
@@ -233,6 +242,7 @@ class PartitionTask(threading.Thread):
             position = self._stage.restore(self._store, None, self._input.start())
             self._input.check(position, self._input.topic_id)
         self.committed_counters = dict(self._stage.counters)
+        self._metrics.starts(self.committed_counters)
         self._never_committed = state is None
         self.next = self.position = position
         self._read_from_next()
@@ -258,6 +268,7 @@ class PartitionTask(threading.Thread):
                     break
                 batch = self._inbox.take()
             try:
+                self._metrics.computes()
                 for commit in self._stage.commits(int(time.time() * 1000)):
                     self._commit(commit)
                     self._stalls.committed()
@@ -265,6 +276,7 @@ class PartitionTask(threading.Thread):
                     self._mark_alive()
                     if self._stopping.is_set():
                         return
+                    self._metrics.computes()
             except Aborted as aborted:
                 self._aborted(aborted)
 
@@ -321,11 +333,13 @@ class PartitionTask(threading.Thread):
         commit.meta["counters"] = dict(self._stage.counters)
         if self._never_committed:
             commit.outputs.append(self.services.ledger.started(self.stage_name, self.partition))
-        self._transactions.commit(commit, self._require_store(), self._input.topic_id)
+        with self._metrics.transaction():
+            self._transactions.commit(commit, self._require_store(), self._input.topic_id)
         self.position = commit.position
         self.committed_at = time.monotonic()
         self.committed_counters = commit.meta["counters"]
         self._never_committed = False
+        self._metrics.committed(commit, self.committed_counters)
         self._stage.committed(commit)
 
     def _go_on(self) -> None:

@@ -33,6 +33,7 @@ from faust.types import TP
 
 from susurrus.agents.kafka.offset import Offset
 from susurrus.agents.runtime.batch import Batch
+from susurrus.agents.runtime.membership import CountingAssignor, StaticConsumer
 
 log = logging.getLogger(__name__)
 
@@ -78,13 +79,20 @@ class BatchConsumerThread(driver.AIOKafkaConsumerThread):
             "metadata_max_age_ms": conf.consumer_metadata_max_age_ms,
             **transport.client_options,
         }
-        return AIOKafkaConsumer(
-            group_id=conf.id,
-            partition_assignment_strategy=[RoundRobinPartitionAssignor],
-            enable_auto_commit=False,
+        options |= {
+            "group_id": conf.id,
+            "enable_auto_commit": False,
             # Tasks seek to the position their changelog holds; a reset is seen as a gap and refused there.
-            auto_offset_reset="earliest",
-            isolation_level="read_committed",
+            "auto_offset_reset": "earliest",
+            "isolation_level": "read_committed",
+        }
+        if transport.instance is None:
+            return AIOKafkaConsumer(partition_assignment_strategy=[RoundRobinPartitionAssignor], **options)
+        return StaticConsumer(
+            group_instance_id=transport.instance,
+            partition_assignment_strategy=[CountingAssignor],
+            on_fenced=transport.on_fenced,
+            leaves=transport.leaves,
             **options,
         )
 
@@ -337,7 +345,8 @@ class BatchTransport(driver.Transport):
     """Faust transport with batches.
 
     is_reading: whether a partition's task wants to be fed. on_trouble: called from the consumer's thread, every few seconds, with
-    the partition that cannot be read and why.
+    the partition that cannot be read and why. instance: the name of a static member of the group, or None. on_fenced: called from
+    the consumer's thread if another worker has taken that name. leaves: whether a static member that ends leaves the group.
     """
 
     Consumer = BatchConsumer
@@ -348,9 +357,15 @@ class BatchTransport(driver.Transport):
         client_options: Mapping[str, Any],
         is_reading: Callable[[TP], bool],
         on_trouble: Callable[[TP, str], None],
+        instance: str | None,
+        on_fenced: Callable[[], None],
+        leaves: Callable[[], bool],
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
         self.client_options = dict(client_options)
         self.is_reading = is_reading
         self.on_trouble = on_trouble
+        self.instance = instance
+        self.on_fenced = on_fenced
+        self.leaves = leaves

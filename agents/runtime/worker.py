@@ -7,6 +7,7 @@ exactly-once partition tasks (task.py).
 import gc
 import logging
 import os
+from dataclasses import replace
 from typing import Any
 
 import faust
@@ -26,6 +27,8 @@ log = logging.getLogger(__name__)
 
 _CODEC = "susurrus-batch"
 _HEARTBEATS_PER_SESSION = 5
+_LONGEST_HEARTBEAT_SECONDS = 3.0
+"""A heartbeat's answer tells a worker of a rebalance, and a rebalance waits for all workers. So a long session must not slow it."""
 _REBALANCE_SECONDS = 15.0
 _FOREVER_SECONDS = 10 * 365 * 86_400.0
 
@@ -47,9 +50,10 @@ def build_app(pipeline: Pipeline[Any]) -> tuple[faust.App, Supervisor]:
     """
     settings, stages = pipeline.settings, pipeline.stages
     set_cache_bytes(settings.worker.cache_bytes)
-    services = pipeline.services()
+    publisher = pipeline.publisher()
+    services = replace(pipeline.services(), publisher=publisher)
     session_seconds = settings.worker.session_timeout / 1000
-    heartbeat_seconds = session_seconds / _HEARTBEATS_PER_SESSION
+    heartbeat_seconds = min(session_seconds / _HEARTBEATS_PER_SESSION, _LONGEST_HEARTBEAT_SECONDS)
     app = faust.App(
         settings.application,
         **kafka_properties.faust(settings.kafka),
@@ -77,6 +81,9 @@ def build_app(pipeline: Pipeline[Any]) -> tuple[faust.App, Supervisor]:
         client_options=kafka_properties.aiokafka(settings.kafka),
         is_reading=supervisor.is_reading,
         on_trouble=supervisor.on_trouble,
+        instance=settings.worker.instance,
+        on_fenced=supervisor.on_fenced,
+        leaves=supervisor.gives_up_its_place,
     )
     for stage in stages:
         _add_agent(app, supervisor, stage)

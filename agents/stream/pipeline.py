@@ -5,6 +5,7 @@ from susurrus.agents.runtime.pipeline import Pipeline, StageSpec
 from susurrus.agents.stream.mechanism import promise_of
 from susurrus.agents.stream.settings import StreamSettings
 from susurrus.agents.stream.stage import Stream as Stage
+from susurrus.topics import receipt
 from susurrus.topics.spec import PRIVATE_STREAM
 
 
@@ -30,3 +31,16 @@ class Stream(Pipeline[StreamSettings]):
     def guarantee(self) -> str:
         """Per event."""
         return promise_of(self.settings.stream).sentence()
+
+    def receipt(self) -> receipt.Receipt:
+        """Per event."""
+        promise = promise_of(self.settings.stream)
+        return receipt.Receipt(
+            epsilon=promise.epsilon,
+            delta=promise.delta,
+            unit="event",
+            neighbours="replace the value",
+            strategy=self.settings.stream.method,
+            digest=self.settings.config_digest().hex(),
+            schema=receipt.VERSION,
+        )

@@ -9,7 +9,9 @@ from susurrus.agents.config.settings import Settings
 from susurrus.agents.stream.mechanism import mechanism_of
 from susurrus.agents.stream.sections import StreamSection
 from susurrus.mechanisms.errors import ConfigurationError
-from susurrus.topics.spec import STREAM_TOPICS, TopicSpec
+from susurrus.topics import private_stream
+from susurrus.topics.row_schema import RowSchema
+from susurrus.topics.spec import PRIVATE_STREAM, STREAM_TOPICS, TopicSpec
 
 
 class StreamSettings(Settings):
@@ -27,6 +29,11 @@ class StreamSettings(Settings):
     def topic_specs(self) -> tuple[TopicSpec, ...]:
         """The same for every method."""
         return STREAM_TOPICS
+
+    @property
+    def schemas(self) -> dict[str, RowSchema]:
+        """The same for every method."""
+        return {self.topic(PRIVATE_STREAM.name): private_stream.SCHEMA}
 
     def problems(self) -> list[str]:
         """Those of every kind, and what the mechanism refuses."""

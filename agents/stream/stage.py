@@ -164,8 +164,10 @@ class Stream(Stage):
             method=self._settings.method, epsilon=self._settings.epsilon, epoch=self.services.ledger.epoch
         )
         keys, values = codec.encode_rows(release, codec.Released(streams=names, theta=theta, **columns))
-        for key, value, stamp in zip(keys, values, stamps[events[in_log_order]].tolist(), strict=True):
-            self._messages.append({"key": key, "value": value, "timestamp": stamp})
+        [messages] = self.services.publisher.messages(
+            [self.services.topic("private-stream")], keys, values, stamps[events[in_log_order]].tolist()
+        )
+        self._messages += messages
         self.counters["rows"] += len(events)
 
     def commits(self, now: int) -> Iterator[Commit]:
@@ -194,7 +196,8 @@ class Stream(Stage):
         hot = self._table.pack_hot(np.array(touched, dtype=np.int64))
         puts = [(_HOT + self._names[row], data) for row, data in zip(touched, hot, strict=True)]
         puts += [(_COLD + self._names[row], self._table.pack_cold(row)) for row in changed]
-        commit = Commit(position=self._taken, meta={"announced": self._announced}, outputs=outputs, puts=puts)
+        meta, publishes = {"announced": self._announced}, bool(self._messages)
+        commit = Commit(position=self._taken, meta=meta, outputs=outputs, puts=puts, publishes=publishes)
         self._touched, self._changed, self._messages = set(), set(), []
         yield commit
 

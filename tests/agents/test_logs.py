@@ -10,8 +10,8 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from deploy.kafka import free_ports
 from susurrus.agents import logs
+from susurrus.agents.broker.network import free_ports
 from susurrus.agents.kafka.clients import Clients
 
 

@@ -15,6 +15,7 @@ from susurrus.agents.pipelines import KINDS, json_schema, pipeline_of, settings_
 from susurrus.agents.runtime.pipeline import Pipeline, StageSpec
 from susurrus.agents.types.section import Section
 from susurrus.mechanisms.errors import ConfigurationError
+from susurrus.topics.receipt import VERSION, Receipt
 from susurrus.topics.spec import DEAD_LETTER, LEDGER, TopicSpec
 
 AGENTS = Path(__file__).parents[2] / "agents"
@@ -99,6 +100,17 @@ class Toy(Pipeline[ToySettings]):
 
     def guarantee(self) -> str:
         return "No one learns which toy is whose."
+
+    def receipt(self) -> Receipt:
+        return Receipt(
+            epsilon=1.0,
+            delta=0.0,
+            unit="toy",
+            neighbours="swap",
+            strategy="",
+            digest=self.settings.config_digest().hex(),
+            schema=VERSION,
+        )
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.kafka import free_ports
+from susurrus.agents.broker.network import free_ports
 from susurrus.topics import histogram, ledger
 from susurrus.topics.dead_letter import decode_headers
 from susurrus.topics.reason import Reason

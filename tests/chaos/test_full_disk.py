@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.kafka import free_ports
+from susurrus.agents.broker.network import free_ports
 from susurrus.agents.cli.console import FAILED
 from susurrus.agents.runtime.ending import DISK_UNUSABLE
 from tests import broker

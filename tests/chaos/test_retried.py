@@ -16,7 +16,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from deploy.kafka import free_ports
+from susurrus.agents.broker.network import free_ports
 from susurrus.agents.kafka.topics import create_topics
 from tests.broker import Broker, wait_for
 from tests.chaos.conftest import Once, published_in_peace

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from deploy.kafka import free_ports
+from susurrus.agents.broker.network import free_ports
 from tests.broker import Broker, wait_for
 from tests.chaos.test_refusals import SMALL, raw_topic
 from tests.pipeline import Pipeline, Public, Worker

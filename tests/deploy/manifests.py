@@ -159,7 +159,7 @@ def mounts(documents: list[Document], text: str) -> Iterator[str]:
 
 
 def references(documents: list[Document], text: str) -> Iterator[str]:
-    """ConfigMaps and Services are in the file; secrets are in the commands at its beginning."""
+    """ConfigMaps and Services are there; the text has the commands that make the secrets."""
     maps = {each["metadata"]["name"] for each in of_kind(documents, "ConfigMap")}
     secrets = set(re.findall(r"^#\s+kubectl create secret generic (\S+)", text, re.MULTILINE))
     headless = {
@@ -287,6 +287,34 @@ def confinement(documents: list[Document], text: str) -> Iterator[str]:
         yield "several images"
 
 
+def accounts(documents: list[Document], text: str) -> Iterator[str]:
+    """Pods run under an account of their own that is there, and has no token."""
+    there = {each["metadata"]["name"]: each for each in of_kind(documents, "ServiceAccount")}
+    for workload in workloads(documents):
+        if (name := pod(workload).get("serviceAccountName", "default")) not in there:
+            yield f"{workload['kind']}: no account {name} is there"
+    for name, account in there.items():
+        if account.get("automountServiceAccountToken") is not False:
+            yield f"ServiceAccount {name} has a token"
+
+
+def monitors(documents: list[Document], text: str) -> Iterator[str]:
+    """A ServiceMonitor finds a Service, and a port of it that leads to a port of the pods."""
+    pages = {port["name"] for each in workloads(documents) for own in containers(each) for port in own.get("ports", [])}
+    services = of_kind(documents, "Service")
+    for service in services:
+        for port in service["spec"].get("ports", []):
+            if port.get("targetPort", port["port"]) not in pages:
+                yield f"Service: port {port['name']} leads to none of the pods"
+    for monitor in of_kind(documents, "ServiceMonitor"):
+        wanted = monitor["spec"]["selector"]["matchLabels"].items()
+        found = [each for each in services if wanted <= each["metadata"].get("labels", {}).items()]
+        ports = {port["name"] for each in found for port in each["spec"].get("ports", [])}
+        for endpoint in monitor["spec"]["endpoints"]:
+            if endpoint["port"] not in ports:
+                yield f"ServiceMonitor: no Service has a port {endpoint['port']}"
+
+
 def traffic(documents: list[Document], text: str) -> Iterator[str]:
     """Out to name service and to Kafka as configured; in from somewhere that is named, to the pages."""
     (policy,) = of_kind(documents, "NetworkPolicy")
@@ -335,10 +363,11 @@ def files(documents: list[Document], text: str) -> Iterator[str]:
 
 
 CHECKS: list[Check] = [
-    names, labels, selectors, mounts, references, ports, resources, lifecycles, restricted, confinement, traffic, files,
+    names, labels, selectors, mounts, references, ports, resources, lifecycles, restricted, confinement, accounts,
+    monitors, traffic, files,
 ]  # fmt: skip
 
 
 def problems(documents: list[Document], text: str) -> list[str]:
-    """Everything that is wrong, in sentences. ``text`` is the manifest, for what its comments say."""
+    """Everything that is wrong, in sentences. ``text`` is what an operator reads, with commands."""
     return [sentence for check in CHECKS for sentence in check(documents, text)]

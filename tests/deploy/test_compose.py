@@ -12,6 +12,7 @@ from susurrus.agents.pipelines import load_settings
 from susurrus.topics.payloads import JsonReader
 from susurrus.topics.raw import RawDecoder
 from susurrus.topics.reason import Reason
+from tests.registry import APICURIO
 
 COMPOSE = Path(__file__).parents[2] / "deploy" / "compose"
 
@@ -42,10 +43,26 @@ def test_silence_is_waited_for_longer_than_a_replica_may_lag() -> None:
     assert settings.clock.idle_grace > 30_000  # replica.lag.time.max.ms of the official image
 
 
+def test_rows_can_be_written_by_the_registry() -> None:
+    """Without its profile nothing is asked of it."""
+    compose = yaml.safe_load((COMPOSE.parents[1] / "docker-compose.yml").read_text())
+    assert compose["services"]["registry"]["profiles"] == ["registry"]
+    assert compose["services"]["registry"]["image"].endswith(f":{APICURIO}")
+    for form in ("json", "avro", "protobuf"):
+        environment = {
+            name: value.replace("${OUTPUT_FORMAT:-json}", form)
+            for name, value in compose["x-susurrus"]["environment"].items()
+        }
+        settings = load_settings(COMPOSE / "pipeline.toml", environment)
+        assert settings.output.format == form
+        assert settings.output.registry is not None
+        assert settings.output.registry.url.startswith("http://registry:8080/")
+
+
 def test_nothing_but_state_and_the_secret_is_writable() -> None:
     """Read-only as on Kubernetes; a worker may take its time to stop."""
     services = yaml.safe_load((COMPOSE.parents[1] / "docker-compose.yml").read_text())["services"]
-    ours = {name: service for name, service in services.items() if name != "kafka"}
+    ours = {name: service for name, service in services.items() if service["image"].startswith("susurrus")}
     assert set(ours) == {"secret", "topics", "worker", "producer"}
     for service in ours.values():
         assert service["read_only"] is True

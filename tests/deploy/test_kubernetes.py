@@ -4,7 +4,10 @@ Every check is shown a manifest that breaks it.
 """
 
 import copy
-import re
+import functools
+import os
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,24 +16,40 @@ import kubernetes_validate
 import pytest
 import tomli_w
 import yaml
+from prometheus_client import CollectorRegistry
 from typer.testing import CliRunner
 
 from susurrus.agents.cli.main import app
 from susurrus.agents.operations.web import Pages
 from susurrus.agents.pipelines import settings_from
-from tests.broker import Broker
+from tests.broker import Broker, give_up
 from tests.deploy.manifests import CHECKS, Document, configuration, load, of_kind, pod, problems
 
-MANIFEST = Path(__file__).parents[2] / "deploy" / "kubernetes" / "susurrus.yaml"
-TEXT = MANIFEST.read_text()
+FOLDER = Path(__file__).parents[2] / "deploy" / "kubernetes"
+COMMANDS = (FOLDER / "base" / "kustomization.yaml").read_text()
 ALL = sorted(kubernetes_validate.utils.all_versions(), key=lambda each: tuple(map(int, each.split("."))))
 VERSIONS = [ALL[-6], ALL[-1]]
 GONE = object()
 
 
+@functools.cache
+def _text(folder: Path) -> str:
+    kubectl = Path(sys.executable).with_name("kubectl")
+    if not kubectl.exists():  # a package of the extra `dev`, on Linux
+        give_up("no kubectl, which builds the Kubernetes manifests")
+    done = subprocess.run([kubectl, "kustomize", folder], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def rendered(name: str | Path = "overlays/production") -> list[Document]:
+    """What kubectl would apply of a folder."""
+    return load(_text(FOLDER / name))
+
+
 def changed(kind: str, path: str, value: object) -> list[Document]:
-    """The documents, with another value (or GONE) at a path such as ``spec.containers.0.image`` of the first of a kind."""
-    documents = copy.deepcopy(load(TEXT))
+    """The overlay's documents, with another value (or GONE) at a path such as ``spec.replicas`` of the first of a kind."""
+    documents = copy.deepcopy(rendered())
     place: Any = of_kind(documents, kind)[0]
     *way, last = (int(step) if step.isdigit() else step.replace("~", ".") for step in path.split("."))
     for step in way:
@@ -45,11 +64,16 @@ def changed(kind: str, path: str, value: object) -> list[Document]:
 
 
 @pytest.mark.parametrize("kubernetes", VERSIONS)
-def test_every_resource_follows_its_schema(kubernetes: str) -> None:
-    documents = load(TEXT)
-    assert {each["kind"] for each in documents} >= {"ConfigMap", "Job", "StatefulSet", "Service", "NetworkPolicy"}
-    for each in documents:
-        kubernetes_validate.validate(each, kubernetes, strict=True)
+@pytest.mark.parametrize("name", ["base", "overlays/production"])
+def test_every_resource_follows_its_schema(kubernetes: str, name: str) -> None:
+    kinds = set()
+    for each in rendered(name):
+        kinds.add(each["kind"])
+        if each["kind"] != "ServiceMonitor":  # a custom resource: its schema is the operator's
+            kubernetes_validate.validate(each, kubernetes, strict=True)
+    assert kinds >= {
+        "ConfigMap", "Job", "NetworkPolicy", "PodDisruptionBudget", "Service", "ServiceAccount", "StatefulSet",
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -68,17 +92,68 @@ def test_an_unknown_field_or_another_type_is_refused_by_the_schema(kind: str, pa
         kubernetes_validate.validate(broken, VERSIONS[-1], strict=True)
 
 
+@pytest.mark.parametrize("file", sorted(FOLDER.rglob("*.yaml")), ids=lambda file: str(file.relative_to(FOLDER)))
+def test_no_name_stands_twice(file: Path) -> None:
+    assert load(file.read_text())
+
+
 def test_a_name_that_stands_twice_is_refused() -> None:
+    text = (FOLDER / "base" / "workers.yaml").read_text()
     with pytest.raises(yaml.YAMLError, match="replicas stands twice"):
-        load(TEXT.replace("  replicas: 2\n", "  replicas: 2\n  replicas: 3\n"))
+        load(text.replace("  replicas: 2\n", "  replicas: 2\n  replicas: 3\n"))
 
 
-def test_nothing_is_wrong_beyond_the_schema() -> None:
-    assert problems(load(TEXT), TEXT) == []
+@pytest.mark.parametrize("name", ["base", "overlays/production"])
+def test_nothing_is_wrong_beyond_the_schema(name: str) -> None:
+    assert problems(rendered(name), COMMANDS) == []
+
+
+def test_the_overlay_says_where_how_many_and_how_large() -> None:
+    (workers,) = of_kind(rendered(), "StatefulSet")
+    assert {each["metadata"]["namespace"] for each in rendered()} == {"page-views"}
+    assert workers["spec"]["replicas"] == 3
+    (worker,) = pod(workers)["containers"]
+    assert worker["resources"]["limits"] == {"memory": "4Gi", "ephemeral-storage": "256Mi"}  # one changed, one kept
+    assert of_kind(rendered(), "ServiceMonitor")
+    assert not of_kind(rendered("base"), "ServiceMonitor")
+
+
+def overlay(folder: Path, lines: str) -> list[Document]:
+    """What a kustomization makes of the base."""
+    text = f"apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources: [{_from(folder, 'base')}]\n{lines}"
+    (folder / "kustomization.yaml").write_text(text)
+    return rendered(folder)
+
+
+def _from(folder: Path, name: str) -> str:
+    return os.path.relpath(FOLDER / name, folder)
+
+
+def test_with_its_component_the_registry_is_reached_and_nothing_else(tmp_path: Path) -> None:
+    (before,) = of_kind(rendered("base"), "NetworkPolicy")
+    documents = overlay(tmp_path, f"components: [{_from(tmp_path, 'components/registry')}]\n")
+    (after,) = of_kind(documents, "NetworkPolicy")
+    kubernetes_validate.validate(after, VERSIONS[-1], strict=True)
+    *kept, added = after["spec"]["egress"]
+    assert kept == before["spec"]["egress"]
+    assert [port["port"] for port in added["ports"]] == [8081]
+    assert added["to"][0]["podSelector"]["matchLabels"] == {"app.kubernetes.io/name": "schema-registry"}
+
+
+def test_another_pipeline_restarts_the_workers(tmp_path: Path) -> None:
+    """The name of the ConfigMap follows its text, and the pods' template follows the name."""
+    (tmp_path / "pipeline.toml").write_text((FOLDER / "base" / "pipeline.toml").read_text() + "\n# changed\n")
+    lines = "configMapGenerator: [{name: pipeline, behavior: replace, files: [pipeline.toml]}]\n"
+    used = []
+    for documents in (rendered("base"), overlay(tmp_path, lines)):
+        assert problems(documents, COMMANDS) == []
+        (workers,) = of_kind(documents, "StatefulSet")
+        used.append(pod(workers)["volumes"][0]["configMap"]["name"])
+    assert used[0] != used[1]
 
 
 WORKER = "spec.template.spec.containers.0"
-OTHER = {"app.kubernetes.io/name": "susurrus", "app.kubernetes.io/instance": "other"}
+OTHER = {"app.kubernetes.io/name": "other"}
 BROAD = {"app.kubernetes.io/name": "susurrus"}
 BROKEN: dict[str, list[tuple[str, str, Any, str]]] = {
     "names": [
@@ -87,7 +162,7 @@ BROKEN: dict[str, list[tuple[str, str, Any, str]]] = {
         ("StatefulSet", "metadata.name", "p" * 53, "not a name"),
     ],
     "labels": [
-        ("StatefulSet", "metadata.labels.app~kubernetes~io/instance", "page views", "label"),
+        ("StatefulSet", "metadata.labels.app~kubernetes~io/name", "page views", "label"),
         ("Job", "spec.template.metadata.labels.app~kubernetes~io/name", 1, "label"),
     ],
     "selectors": [
@@ -108,7 +183,7 @@ BROKEN: dict[str, list[tuple[str, str, Any, str]]] = {
         ("StatefulSet", "spec.template.spec.volumes.2.name", "kafka", "stands twice"),
     ],
     "references": [
-        ("ConfigMap", "metadata.name", "visits", "ConfigMap page-views"),
+        ("ConfigMap", "metadata.name", "visits", "ConfigMap pipeline-"),
         ("Job", "spec.template.spec.volumes.1.secret.secretName", "kafka", "how to make the secret kafka"),
         ("Service", "metadata.name", "visits", "serviceName"),
         ("Service", "spec.clusterIP", GONE, "serviceName"),
@@ -120,7 +195,7 @@ BROKEN: dict[str, list[tuple[str, str, Any, str]]] = {
         ("NetworkPolicy", "spec.ingress.0.ports.0.port", "metrics", "port metrics"),
     ],
     "resources": [
-        ("StatefulSet", f"{WORKER}.resources.requests.memory", "4Gi", "above its limit"),
+        ("StatefulSet", f"{WORKER}.resources.requests.memory", "8Gi", "above its limit"),
         ("StatefulSet", f"{WORKER}.resources.requests.cpu", "one", "no quantity"),
         ("StatefulSet", f"{WORKER}.resources.limits.memory", GONE, "no limit of memory"),
         ("Job", f"{WORKER}.resources.limits.ephemeral-storage", GONE, "no limit of ephemeral-storage"),
@@ -129,7 +204,7 @@ BROKEN: dict[str, list[tuple[str, str, Any, str]]] = {
         ("Job", "spec.template.spec.restartPolicy", GONE, "restartPolicy Always"),
         ("StatefulSet", "spec.template.spec.restartPolicy", "Never", "restartPolicy Never"),
         ("Job", "spec.ttlSecondsAfterFinished", GONE, "immutable"),
-        ("StatefulSet", "spec.selector.matchLabels.app~kubernetes~io/version", "0.1.0", "no version in it"),
+        ("StatefulSet", "spec.selector.matchLabels.app~kubernetes~io/version", "0.2.0", "no version in it"),
         ("PodDisruptionBudget", "spec.minAvailable", 1, "either"),
     ],
     "restricted": [
@@ -152,10 +227,20 @@ BROKEN: dict[str, list[tuple[str, str, Any, str]]] = {
         ("StatefulSet", f"{WORKER}.securityContext.readOnlyRootFilesystem", GONE, "StatefulSet: the root file system"),
         ("Job", f"{WORKER}.securityContext.readOnlyRootFilesystem", False, "Job: the root file system"),
         ("StatefulSet", f"{WORKER}.volumeMounts.0.readOnly", GONE, "/etc/susurrus is writable"),
-        ("Job", "spec.template.spec.volumes.1.secret.secretName", "page-views-noise", "draws no noise"),
+        ("Job", "spec.template.spec.volumes.1.secret.secretName", "susurrus-noise", "draws no noise"),
         ("Job", "spec.template.spec.automountServiceAccountToken", GONE, "token"),
         ("StatefulSet", f"{WORKER}.image", "registry.example/susurrus:latest", "of no version"),
-        ("StatefulSet", f"{WORKER}.image", "registry.example/susurrus:0.2.0", "several images"),
+        ("StatefulSet", f"{WORKER}.image", "registry.example/susurrus:0.3.0", "several images"),
+    ],
+    "accounts": [
+        ("StatefulSet", "spec.template.spec.serviceAccountName", GONE, "no account default"),
+        ("ServiceAccount", "metadata.name", "other", "no account susurrus"),
+        ("ServiceAccount", "automountServiceAccountToken", GONE, "has a token"),
+    ],
+    "monitors": [
+        ("ServiceMonitor", "spec.endpoints.0.port", "metrics", "no Service has a port metrics"),
+        ("ServiceMonitor", "spec.selector.matchLabels", OTHER, "no Service has a port web"),
+        ("Service", "spec.ports.0.targetPort", "pages", "leads to none"),
     ],
     "traffic": [
         ("NetworkPolicy", "spec.policyTypes", ["Ingress"], "both directions"),
@@ -186,16 +271,16 @@ def test_every_check_is_shown_what_breaks_it() -> None:
 )
 def test_a_broken_manifest_is_reported(check: str, kind: str, path: str, value: object, reported: str) -> None:
     (asked,) = (each for each in CHECKS if each.__name__ == check)
-    sentences = list(asked(changed(kind, path, value), TEXT))
+    sentences = list(asked(changed(kind, path, value), COMMANDS))
     assert any(reported in sentence for sentence in sentences), sentences
 
 
 def test_a_resource_that_stands_twice_is_reported() -> None:
-    assert any("stands 2 times" in each for each in problems([*load(TEXT), *of_kind(load(TEXT), "Service")], TEXT))
+    assert any("stands 2 times" in each for each in problems([*rendered(), *of_kind(rendered(), "Service")], COMMANDS))
 
 
 def settings_data() -> dict[str, Any]:
-    data = configuration(load(TEXT))
+    data = configuration(rendered())
     assert data["kafka"]["properties"]["sasl.password"] == {"file": "/run/secrets/kafka/password"}
     data["kafka"]["properties"]["sasl.password"] = "that file is only on the cluster"
     return data
@@ -209,7 +294,7 @@ def test_the_configuration_is_valid() -> None:
 
 
 def test_a_worker_has_time_to_stop() -> None:
-    (workers,) = of_kind(load(TEXT), "StatefulSet")
+    (workers,) = of_kind(rendered(), "StatefulSet")
     settings: Any = settings_from(settings_data(), environ={}).worker
     longest = max(settings.transaction_timeout, settings.stop_timeout) / 1000
     assert pod(workers)["terminationGracePeriodSeconds"] > longest
@@ -225,7 +310,7 @@ def test_topics_are_made_without_the_secret_of_the_noise(kafka: Broker, tmp_path
     config = tmp_path / "pipeline.toml"
     config.write_text(tomli_w.dumps(data))
     assert not Path(data["privacy"]["secret_file"]).exists()
-    (job,) = of_kind(load(TEXT), "Job")
+    (job,) = of_kind(rendered(), "Job")
     command = [each.replace("/etc/susurrus/pipeline.toml", str(config)) for each in pod(job)["containers"][0]["args"]]
     done = CliRunner().invoke(app, command)
     assert done.exit_code == 0, done.output
@@ -234,8 +319,12 @@ def test_topics_are_made_without_the_secret_of_the_noise(kafka: Broker, tmp_path
 
 def test_probes_ask_for_pages_that_a_worker_serves() -> None:
     healthy: Any = SimpleNamespace(unhealthy=lambda: None, unready=lambda: None)
-    paths = re.findall(r"httpGet: \{path: (\S+), port: web\}", TEXT)
+    (worker,) = pod(of_kind(rendered(), "StatefulSet")[0])["containers"]
+    paths = [worker[probe]["httpGet"]["path"] for probe in ("readinessProbe", "livenessProbe")]
     assert paths == ["/readyz", "/healthz"]
-    settings = settings_from(settings_data(), environ={})
     for path in paths:
-        assert Pages(healthy, settings.calendar, pipeline="p").page(path) == (200, "text/plain; charset=utf-8", "ok\n")
+        assert Pages(healthy, CollectorRegistry(), pipeline="p").page(path) == (
+            200,
+            "text/plain; charset=utf-8",
+            "ok\n",
+        )

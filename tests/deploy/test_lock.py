@@ -14,11 +14,14 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).parents[2]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PROJECT = PYPROJECT["project"]
+EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
 BUILD: list[str] = PYPROJECT["build-system"]["requires"]
+IMAGE = [each for each in PYPROJECT["dependency-groups"]["image"] if isinstance(each, str)]
+DEV = [each for each in EXTRAS["dev"] if not each.startswith("susurrus[")]
 LOCKS = {
-    "requirements.lock": [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["registry"]],
-    "requirements-dev.lock": [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["dev"], *BUILD],
-    "requirements-build.lock": BUILD,
+    "requirements.lock": [*PROJECT["dependencies"], *EXTRAS["registry"]],
+    "requirements-dev.lock": [*PROJECT["dependencies"], *DEV, *EXTRAS["parquet"], *EXTRAS["registry"], *BUILD],
+    "requirements-build.lock": [*BUILD, *IMAGE],
 }
 PLATFORMS = [
     {"python_version": version, "python_full_version": f"{version}.0", "sys_platform": system, "platform_system": name}
@@ -81,16 +84,34 @@ def test_a_lock_that_does_not_fit_is_reported() -> None:
 
 @pytest.mark.parametrize("name", ["requirements.lock", "requirements-build.lock"])
 def test_the_image_has_the_versions_that_are_tested(name: str) -> None:
-    tested = {str(each) for each in read((ROOT / "deploy" / "requirements-dev.lock").read_text())}
-    assert {str(each) for each in read((ROOT / "deploy" / name).read_text())} <= tested
+    tested, used = (
+        {(each.name, str(each.specifier)) for each in read((ROOT / "deploy" / lock).read_text())}
+        for lock in ("requirements-dev.lock", name)
+    )
+    assert used <= tested
 
 
-def test_what_locked_packages_ask_for_is_locked_too() -> None:
+@pytest.mark.parametrize("asked", ["aiokafka", *EXTRAS["registry"]])
+def test_what_locked_packages_ask_for_is_locked_too(asked: str) -> None:
     """As far as the packages that are installed here tell."""
-    locked = {canonicalize_name(each.name) for each in read((ROOT / "deploy" / "requirements.lock").read_text())}
-    assert {
-        canonicalize_name(Requirement(each).name) for each in requires("aiokafka") or () if "extra" not in each
-    } <= locked
+    wanted = Requirement(asked)
+    own = [Requirement(each) for each in requires(wanted.name) or ()]
+    needed = [
+        str(each).partition(";")[0]
+        for each in own
+        if each.marker is None or any(each.marker.evaluate({"extra": extra}) for extra in ("", *wanted.extras))
+    ]
+    assert len(needed) > len(wanted.extras)
+    assert list(missing(needed, read((ROOT / "deploy" / "requirements.lock").read_text()))) == []
+
+
+def test_the_tools_extra_repeats_no_other() -> None:
+    (own,) = (Requirement(each) for each in EXTRAS["dev"] if each.startswith("susurrus["))
+    assert own.extras == {"parquet", "registry"}
+    others = {Requirement(each).name for name in own.extras for each in EXTRAS[name]}
+    assert not others & {Requirement(each).name for each in DEV}
+    for name in LOCKS:
+        assert "susurrus" not in {each.name for each in read((ROOT / "deploy" / name).read_text())}
 
 
 @pytest.mark.parametrize("name", LOCKS)
@@ -106,7 +127,7 @@ def test_what_builds_is_what_is_declared() -> None:
 def test_the_image_is_built_from_the_locks_alone() -> None:
     """Whatever pip fetches is named by a lock file, and the build's context has these files."""
     dockerfile = (ROOT / "deploy" / "Dockerfile").read_text()
-    installs = re.findall(r"pip (?:install|wheel) ([^&\n]*)", dockerfile.replace("\\\n", " "))
+    installs = re.findall(r"pip (?:--python \S+ )?(?:install|wheel) ([^&\n]*)", dockerfile.replace("\\\n", " "))
     assert len(installs) == 4
     assert all("--require-hashes -r deploy/" in each or "--no-deps" in each for each in installs), installs
     assert all("--no-index" in each or "--no-build-isolation" in each for each in installs if "--no-deps" in each), (

@@ -82,6 +82,12 @@ def test_what_differs_is_named_with_what_the_pipeline_has():
     ]
 
 
+def test_what_was_read_back_does_not_differ():
+    fields = {"privacy.closing": {"prior": (1.0, 0.7), "constants": (1, "-1/3")}}
+    config = ledger.Config(digest="00", fields=fields)
+    assert ledger.changed_fields(ledger.decode(*ledger.encode(config)), fields) == []
+
+
 CHARGE = charges.Charge(
     raw_topic="web",
     window=0,

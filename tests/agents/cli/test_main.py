@@ -250,7 +250,9 @@ class TestWatch:
         assert result.stdout == ""
         assert "2 rows written" in result.stderr
         assert (
-            output.read_text().splitlines()[0].startswith("window_start,window_end,trigger,of_triggers,key,url,visits")
+            output.read_text()
+            .splitlines()[0]
+            .startswith("window_start,window_end,trigger,of_triggers,trigger_time,key,url,visits")
         )
 
     @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ import pytest
 from rich.console import Console
 
 from susurrus.agents.cli.status import picture, start
-from susurrus.agents.operations.probe import Trouble
 from susurrus.agents.operations.status import PartitionStatus, PipelineStatus
+from susurrus.agents.operations.trouble import Trouble
 from susurrus.agents.pipelines import pipeline_of, settings_from
 from tests.agents.released import settings
 

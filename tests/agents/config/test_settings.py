@@ -187,6 +187,14 @@ class TestErrorsNameTheFieldAndTheFix:
                 'kafka.properties."group.id": leave it out; Susurrus names its own',
             ),
             (
+                "[kafka.properties]\n'group.instance.id' = 'x'",
+                'kafka.properties."group.instance.id": leave it out; set worker.instance instead',
+            ),
+            ("[worker]\ninstance = 'web 0'", 'worker.instance = "web 0": '),
+            ("[worker]\ninstance = '..'", 'worker.instance = "..": '),
+            ("[worker]\ninstance = ''", 'worker.instance = "": '),
+            (f"[worker]\ninstance = '{'x' * 201}'", "worker.instance = "),
+            (
                 "[kafka.properties]\nsecurity.protocol = 'TLS'",
                 'kafka.properties."security.protocol" = "TLS": use one of',
             ),
@@ -432,7 +440,7 @@ class TestDigest:
         for pipeline in KINDS.values():
             settings = pipeline.settings_class
             covered = {path.split(".")[0] for path in settings.published}
-            assert covered | {"kafka", "start", "budget", "worker"} == set(settings.model_fields)
+            assert covered | {"kafka", "output", "start", "budget", "worker"} == set(settings.model_fields)
 
     def test_it_is_pinned(self) -> None:
         # A new default or field changes what runs under an existing epoch: raise DIGEST_VERSION on purpose.
@@ -668,6 +676,39 @@ class TestSecrets:
         assert settings.config_digest() == moved.config_digest()
         assert "hunter2" not in repr(settings) + settings.published_json()
 
+    def test_the_output_has_a_registry_of_its_own_and_changes_no_digest(self, tmp_path: Path) -> None:
+        (tmp_path / "login").write_text("me:hunter2\n")
+        text = MINIMAL + (
+            '[output]\nformat = "avro"\n[output.registry]\nurl = "https://registry:8081"\n'
+            'properties.basic.auth.user.info = { file = "login" }\n'
+        )
+        settings = load(tmp_path, text)
+        assert settings.output.registry is not None
+        assert settings.output.registry.properties == {"basic.auth.user.info": "me:hunter2"}
+        assert settings.config_digest() == load(tmp_path, MINIMAL).config_digest()
+        assert "hunter2" not in repr(settings)
+
+    @pytest.mark.parametrize(
+        ("sections", "line"),
+        [
+            ({"output": {"format": "xml"}}, "output.format = \"xml\": use 'json', 'avro' or 'protobuf'"),
+            ({"output": {"format": "avro"}}, 'output.registry: is missing; output.format = "avro" needs it'),
+            ({"output": {"format": "avro", "registry": {"url": "http://me:hunter2@r"}}}, "output.registry.url: write"),
+            (
+                {
+                    "output": {"format": "protobuf", "registry": {"url": "http://r"}},
+                    "columns": [{"name": "a-b", "kind": "count"}, {"name": "a_b", "kind": "users"}],
+                },
+                'output.format = "protobuf": "a-b" and "a_b" are both "a_b" there; rename one of them',
+            ),
+        ],
+    )
+    def test_outputs_are_checked(self, sections: dict[str, Any], line: str) -> None:
+        with pytest.raises(ConfigurationError) as refused:
+            changed(**sections)
+        assert line in str(refused.value)
+        assert "hunter2" not in str(refused.value)
+
     def test_a_missing_password_file_is_named_beside_everything_else(self, tmp_path: Path) -> None:
         sasl = '"security.protocol" = "SASL_SSL"\n"sasl.mechanism" = "PLAIN"\n"sasl.username" = "me"\n'
         text = MINIMAL + "[kafka.properties]\n" + sasl + '"sasl.password" = { file = "none" }\n'
@@ -753,13 +794,15 @@ class TestTranslation:
         Producer(kafka_properties.librdkafka(settings.kafka)).flush(0)
 
 
-@pytest.mark.parametrize("given", [{"format": "avro"}, {"format": "json"}, {"message": "module:Class"}])
-def test_local_reports_have_no_input_format(given: dict[str, str]) -> None:
-    (field,) = given
-    data = {
-        "pipeline": {"name": "p", "kind": "local"},
-        "input": {"topic": "t", **given},
-        "local": {"bound": 10.0, "epsilon": 1.0},
-    }
-    with pytest.raises(ConfigurationError, match=rf'^input\.{field}: has no meaning for kind "local"'):
-        settings_from(data, environ={})
+def test_local_reports_have_an_input_format_and_their_own_topic() -> None:
+    def local(**given: Any) -> Settings:
+        data = {"pipeline": {"name": "p", "kind": "local"}, "local": {"bound": 10.0, "epsilon": 1.0}}
+        return settings_from(data | ({"input": given} if given else {}), environ={})
+
+    assert local().input.topic == local(format="json").input.topic == "susurrus.p.reports"
+    assert local(topic="t").input.topic == "t"
+    assert local(format="protobuf", message="module:Class").input.message == "module:Class"
+    with pytest.raises(ConfigurationError, match=r"^input\.registry: is missing"):
+        local(format="avro")
+    with pytest.raises(ConfigurationError, match=r"^input\.message: has no meaning"):
+        local(message="module:Class")

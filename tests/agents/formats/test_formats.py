@@ -14,7 +14,7 @@ from uuid import UUID
 
 import pytest
 
-from deploy.kafka import free_ports
+from susurrus.agents.broker.network import free_ports
 from susurrus.agents.formats import avro as avro_module
 from susurrus.agents.formats.avro import Avro, RegistrySettings
 from susurrus.agents.formats.format import Format, Overdue

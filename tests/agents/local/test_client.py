@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 from confluent_kafka import TopicPartition
 
-from deploy.kafka import KafkaCluster, KafkaUnavailableError
+from susurrus.agents.broker.artefacts import KafkaUnavailableError
+from susurrus.agents.broker.cluster import KafkaCluster
 from susurrus.agents.local.client import ToplClient
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.topics import threshold as threshold_codec

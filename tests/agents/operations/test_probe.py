@@ -19,11 +19,12 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from deploy.kafka import free_ports
+from susurrus.agents.broker.network import free_ports
 from susurrus.agents.cli.status import _found as what_runs
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.kafka.topics import create_topics
 from susurrus.agents.operations import probe
+from susurrus.agents.operations.trouble import Trouble
 from susurrus.agents.pipelines import pipeline_of, settings_from
 from susurrus.mechanisms.errors import ConfigurationError
 from tests.agents.operations.test_web import get
@@ -49,14 +50,14 @@ def settings_for(servers: str, properties: Mapping[str, Any], **sections: Any) -
 
 def seen(settings: Settings) -> tuple[str, bool]:
     found = probe.look(pipeline_of(settings))
-    assert isinstance(found, probe.Trouble)
+    assert isinstance(found, Trouble)
     assert PASSWORD not in found.text
     return found.text, found.waits
 
 
 def said_now(settings: Settings) -> str:
     found = probe.look(pipeline_of(settings))
-    return found.text if isinstance(found, probe.Trouble) else ""
+    return found.text if isinstance(found, Trouble) else ""
 
 
 def test_names_and_ports_that_lead_nowhere_are_waited_for() -> None:
@@ -163,9 +164,11 @@ LITERAL, PREFIXED = ResourcePatternType.LITERAL, ResourcePatternType.PREFIXED
 RIGHTS = (
     (TOPIC, "raw", LITERAL, "READ"),
     (TOPIC, "raw", LITERAL, "DESCRIBE"),
-    *((TOPIC, "s.", PREFIXED, right) for right in ("READ", "WRITE", "DESCRIBE", "DELETE")),
-    (GROUP, "s.", PREFIXED, "READ"),
-    (TRANSACTION, "s.", PREFIXED, "WRITE"),
+    *((TOPIC, "s.p.", PREFIXED, right) for right in ("READ", "WRITE", "DESCRIBE", "DELETE")),
+    (GROUP, "s.p", LITERAL, "READ"),
+    (TRANSACTION, "s.p-", PREFIXED, "WRITE"),
+    (TOPIC, "s.charges", LITERAL, "READ"),
+    (TOPIC, "s.charges", LITERAL, "WRITE"),
 )
 """What a worker needs; Read and Write bring Describe with them."""
 
@@ -196,18 +199,20 @@ def test_a_missing_right_is_named_with_the_command_that_gives_it(guarded: Guarde
     wait_for(lambda: isinstance(probe.look(pipeline_of(settings)), probe.Fit), "all rights are there")
     command = f"    kafka-acls.sh --bootstrap-server {guarded.password} --add --allow-principal User:susurrus"
     read, prefixed = "--operation Read --operation Describe", "--resource-pattern-type prefixed"
-    all_topics = f"--operation All {prefixed} --topic s."
-    transactional = f"--operation Write --operation Describe {prefixed} --transactional-id s."
+    all_topics = f"--operation Read --operation Write --operation Delete --operation Describe {prefixed} --topic s.p."
+    transactional = f"--operation Write --operation Describe {prefixed} --transactional-id s.p-"
+    charges = "--operation Read --operation Write --operation Describe --topic s.charges"
     for missing, says, gives in (
         (RIGHTS[0], 'Read on input.topic="raw"', f"{read} --operation DescribeConfigs --topic raw"),
-        (RIGHTS[2], 'Read on topic="s.p.by-user" (and 10 more)', all_topics),
-        (RIGHTS[3], 'Write on topic="s.p.by-user" (and 10 more)', all_topics),
+        (RIGHTS[2], 'Read on topic="s.p.by-user" (and 9 more)', all_topics),
+        (RIGHTS[3], 'Write on topic="s.p.by-user" (and 9 more)', all_topics),
         (RIGHTS[5], 'Delete on topic="s.p.by-user" (and 1 more)', all_topics),
-        (RIGHTS[6], 'Describe on group="s.p"', f"{read} {prefixed} --group s."),
+        (RIGHTS[6], 'Describe on group="s.p"', f"{read} --group s.p"),
         (RIGHTS[7], 'Write on transactional-id="s.p-..."', transactional),
+        (RIGHTS[9], 'Write on topic="s.charges"', charges),
     ):
         grant(guarded, [right for right in RIGHTS if right != missing])
-        wait_for(lambda: isinstance(probe.look(pipeline_of(settings)), probe.Trouble), "the right is gone")
+        wait_for(lambda: isinstance(probe.look(pipeline_of(settings)), Trouble), "the right is gone")
         text, waits = seen(settings)
         assert text.splitlines()[0].startswith(f"the right {says}"), missing
         assert text.splitlines()[1] == f"{command} {gives}"
@@ -220,15 +225,15 @@ def test_a_missing_right_is_named_with_the_command_that_gives_it(guarded: Guarde
     assert found.workers == 0
     assert {row.state for row in found.partitions} == {"missing"}
     assert 'the right Delete on topic="s.p.by-user"' in trouble.text
-    grant(guarded, [*(right for right in RIGHTS if right != RIGHTS[6]), (GROUP, "s.", PREFIXED, "DESCRIBE")])
+    grant(guarded, [*(right for right in RIGHTS if right != RIGHTS[6]), (GROUP, "s.p", LITERAL, "DESCRIBE")])
     wait_for(lambda: "right Read on group" in said_now(settings), "Read is gone")
     grant(guarded, [])
     wait_for(lambda: 'input.topic="raw"' in said_now(settings), "all are gone")
-    assert len(seen(settings)[0].splitlines()) == 8  # all that is missing is said together
+    assert len(seen(settings)[0].splitlines()) == 10  # all that is missing is said together
 
 
 def test_what_passes_by_itself_is_said_and_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = [probe.Trouble("no broker", waits=True), probe.Trouble("no topics", waits=True), probe.Fit(3, 8)]
+    found = [Trouble("no broker", waits=True), Trouble("no topics", waits=True), probe.Fit(3, 8)]
     monkeypatch.setattr(probe, "look", lambda pipeline: found.pop(0))
     monkeypatch.setattr(probe, "_PAUSE_SECONDS", (0.0,))
     shown: list[str] = []
@@ -237,7 +242,7 @@ def test_what_passes_by_itself_is_said_and_waited_for(monkeypatch: pytest.Monkey
 
 
 def test_what_an_operator_must_fix_ends_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probe, "look", lambda pipeline: probe.Trouble("no right", waits=False))
+    monkeypatch.setattr(probe, "look", lambda pipeline: Trouble("no right", waits=False))
     with pytest.raises(ConfigurationError, match="no right"):
         probe.wait_until_fit(pipeline_of(settings_for("localhost:9092", {})), lambda text: None)
 

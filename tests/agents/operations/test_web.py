@@ -5,7 +5,6 @@ import contextlib
 import http.client
 import json
 import os
-import re
 import socket
 import stat
 import threading
@@ -18,9 +17,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from prometheus_client import CollectorRegistry
+from prometheus_client.parser import text_string_to_metric_families
 
-from deploy.kafka import free_ports
+from susurrus.agents.broker.network import free_ports
+from susurrus.agents.operations.metrics import registry_of
 from susurrus.agents.operations.web import CONNECTIONS, Pages, WebServer
+from susurrus.agents.runtime.metrics import Metrics as WorkerMetrics
 from susurrus.agents.runtime.supervisor import Supervisor
 from susurrus.agents.runtime.task import PartitionTask
 from susurrus.mechanisms.errors import ConfigurationError
@@ -28,33 +31,22 @@ from tests.agents.config.test_settings import changed
 from tests.broker import Broker, wait_for
 from tests.pipeline import Pipeline, archive_topic, produce, web_log
 
-SAMPLE = re.compile(r'([a-z_]+)(?:\{((?:[a-z_]+="(?:[^"\\\n]|\\["\\n])*",?)*)\})? (-?[0-9.e+-]+)')
-LABEL = re.compile(r'([a-z_]+)="((?:[^"\\]|\\.)*)"')
-
 Metrics = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 
 def parsed(text: str) -> Metrics:
-    """Prometheus' text format, strictly: every family is announced once, before its samples, and no sample repeats."""
+    """Prometheus' text format: every family stands once, and no sample repeats."""
     found: Metrics = {}
-    families: dict[str, str] = {}
-    assert text.endswith("\n")
-    for line in text.splitlines():
-        if line.startswith("# HELP "):
-            continue
-        if line.startswith("# TYPE "):
-            name, kind = line.split()[2:]
-            assert name not in families
-            assert kind in ("gauge", "counter")
-            families[name] = kind
-            continue
-        match = SAMPLE.fullmatch(line)
-        assert match, line
-        assert match[1] == list(families)[-1]
-        assert (families[match[1]] == "counter") == match[1].endswith("_total")
-        key = (match[1], frozenset(LABEL.findall(match[2] or "")))
-        assert key not in found
-        found[key] = float(match[3])
+    families: set[str] = set()
+    for family in text_string_to_metric_families(text):
+        assert family.name not in families
+        assert family.type in ("gauge", "counter", "histogram")
+        families.add(family.name)
+        for sample in family.samples:
+            assert (family.type == "counter") == sample.name.endswith("_total")
+            key = (sample.name, frozenset(sample.labels.items()))
+            assert key not in found
+            found[key] = sample.value
     return found
 
 
@@ -73,7 +65,7 @@ class Task(SimpleNamespace):
     def __init__(self, stage: str, partition: int, **changes: Any) -> None:
         fields = {
             "state": "running", "stalled": None, "disk_trouble": "", "position": 12, "interval": 3, "alive_at": time.monotonic(),
-            "committed_at": time.monotonic() - 5, "committed_counters": {"in": 100, "late": 2},
+            "committed_at": time.monotonic() - 5, "store_bytes": 4096, "committed_counters": {"in": 100, "late": 2},
         }  # fmt: skip
         super().__init__(stage_name=stage, partition=partition, name=f"{stage}-{partition}", **(fields | changes))
 
@@ -108,6 +100,8 @@ def supervisor_of(*tasks: Task, generation: int = 4, loop: Any = None) -> Any:
         _gave_up="",
         _stopping=threading.Event(),
         _services=SimpleNamespace(settings=changed()),
+        metrics=WorkerMetrics("susurrus.page-views"),
+        charges=(),
     )
 
 
@@ -116,7 +110,7 @@ def serve() -> Iterator[Any]:
     servers = []
 
     def start(supervisor: Any) -> int:
-        pages = Pages(supervisor, changed().calendar, pipeline="susurrus.page-views")
+        pages = Pages(supervisor, registry_of(supervisor, changed()), pipeline="susurrus.page-views")
         servers.append(WebServer(pages, host="127.0.0.1", port=0))
         return int(servers[-1].server_port)
 
@@ -126,7 +120,7 @@ def serve() -> Iterator[Any]:
 
 
 def place(stage: str, partition: int, **more: str) -> frozenset[tuple[str, str]]:
-    return frozenset({"stage": stage, "partition": str(partition), **more}.items())
+    return frozenset({"pipeline": "susurrus.page-views", "stage": stage, "partition": str(partition), **more}.items())
 
 
 def test_metrics_say_what_every_partition_does(serve: Any) -> None:
@@ -134,7 +128,16 @@ def test_metrics_say_what_every_partition_does(serve: Any) -> None:
         supervisor_of(
             Task("route", 0),
             Task("bound", 1, stalled="source 2 is missing: start it"),
-            Task("release", 7, state="starting", interval=None, position=-1, committed_at=None, committed_counters={}),
+            Task(
+                "release",
+                7,
+                state="starting",
+                interval=None,
+                position=-1,
+                committed_at=None,
+                store_bytes=0,
+                committed_counters={},
+            ),
         )
     )
     status, text = get(port, "/metrics")
@@ -149,11 +152,13 @@ def test_metrics_say_what_every_partition_does(serve: Any) -> None:
     assert found["susurrus_partition_position", place("route", 0)] == 12
     assert found["susurrus_partition_closed_until_seconds", place("route", 0)] == 4 * 900
     assert 5 <= found["susurrus_partition_seconds_since_commit", place("route", 0)] < 60
-    assert found["susurrus_stage_total", place("route", 0, total="late")] == 2
+    assert found["susurrus_store_bytes", place("route", 0)] == 4096
+    assert found["susurrus_stage_committed", place("route", 0, total="late")] == 2
     assert found["process_resident_memory_bytes", frozenset()] > 1e6
-    assert not any(labels >= place("release", 7) and "state" not in dict(labels) for _, labels in found)
+    known = {name for name, labels in found if labels >= place("release", 7)}
+    assert known == {"susurrus_partition_state", "susurrus_store_bytes"}
     [worker] = [dict(labels) for name, labels in found if name == "susurrus_worker_info"]
-    assert json.loads(f'"{worker["worker"]}"') == 'host-"1"\\'
+    assert worker["worker"] == 'host-"1"\\'
 
 
 def test_the_page_in_words_gives_the_reason(serve: Any) -> None:
@@ -364,7 +369,7 @@ def test_a_failure_is_a_500_without_its_text(serve: Any, caplog: pytest.LogCaptu
 def test_a_port_that_is_taken_says_what_to_do(serve: Any) -> None:
     port = serve(supervisor_of())
     with pytest.raises(ConfigurationError, match=r"SUSURRUS__WORKER__WEB_PORT"):
-        WebServer(Pages(supervisor_of(), None, pipeline="p"), host="127.0.0.1", port=port)
+        WebServer(Pages(supervisor_of(), CollectorRegistry(), pipeline="p"), host="127.0.0.1", port=port)
 
 
 def test_a_worker_is_scraped_while_it_runs_and_tells_of_no_user_and_no_key(kafka: Broker, tmp_path: Path) -> None:

@@ -46,6 +46,10 @@ def test_letters_are_written_once_and_forgotten_when_their_records_are_read_agai
     [output] = letters.outputs()
     assert letters.outputs() == []
     assert len(output.messages) == 3
+    assert output.reasons == {"NOT_JSON": 1, "TOO_LARGE": 1, "TOMBSTONE": 1}
     letters.refuse(RECORDS, REASON)
     letters.clear()
     assert letters.outputs() == []
+    letters.refuse(RECORDS[:2], REASON[:2])
+    [output] = letters.outputs()
+    assert output.reasons == {"NOT_JSON": 1}

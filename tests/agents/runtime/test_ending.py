@@ -122,7 +122,7 @@ while True:
 @pytest.mark.parametrize(
     ("file", "pattern"),
     [
-        ("deploy/kubernetes/susurrus.yaml", r"terminationGracePeriodSeconds: (\d+)\b"),
+        ("deploy/kubernetes/base/workers.yaml", r"terminationGracePeriodSeconds: (\d+)\b"),
         ("docker-compose.yml", r"stop_grace_period: (\d+)s\n"),
     ],
 )

@@ -12,6 +12,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from susurrus.agents.runtime import recovery, stall
 from susurrus.agents.runtime import task as task_module
+from susurrus.agents.runtime.metrics import Metrics
 from susurrus.agents.runtime.stage import NotYet
 from susurrus.agents.runtime.task import PartitionTask
 from susurrus.mechanisms.errors import (
@@ -59,6 +60,7 @@ class World:
                 ledger=self.ledger,
                 settings=SimpleNamespace(pipeline=SimpleNamespace(prefix="s")),
             ),
+            metrics=Metrics("p"),
             open_store=lambda *_: None,  # type: ignore[arg-type, return-value]
             rewind=lambda _: None,
             give_up=self.given_up.append,

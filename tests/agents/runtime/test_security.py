@@ -14,7 +14,9 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from deploy.kafka import KafkaCluster, Node, free_ports
+from susurrus.agents.broker.cluster import KafkaCluster
+from susurrus.agents.broker.network import free_ports
+from susurrus.agents.broker.properties import Node
 from susurrus.agents.config import secrets
 from susurrus.agents.config.kafka_properties import aiokafka, librdkafka
 from susurrus.agents.config.settings import Settings

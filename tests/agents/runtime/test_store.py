@@ -1,6 +1,7 @@
 """The store against a dictionary: whatever was written, in whatever order, also after a restart and after a crash."""
 
 import errno
+import os
 import shutil
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -262,3 +263,14 @@ def test_a_new_store_that_is_corrupt_at_once_is_not_wiped_for_ever(
     monkeypatch.setattr(store_module, "Rdict", corrupt)
     with pytest.raises(StoreUnusable, match="corrupt at once"):
         Store(tmp_path / "s")
+
+
+def test_the_size_on_the_disk_is_that_of_the_files(tmp_path: Path) -> None:
+    store = Store(tmp_path / "s")
+    before = store.disk_bytes
+    store.write([(b"\x01" + n.to_bytes(4, "big"), os.urandom(1000)) for n in range(100)], meta=b"m")
+    assert store.disk_bytes == before  # in memory
+    store.close()
+    assert store.disk_bytes > before + 50_000
+    shutil.rmtree(tmp_path / "s")
+    assert store.disk_bytes == 0

@@ -129,6 +129,31 @@ def test_a_worker_whose_disk_cannot_be_used_is_unhealthy_at_once_and_ends_once(m
     assert (ends, found.unhealthy()) == ([74], "raw-0: no room")
 
 
+def test_a_worker_whose_instance_another_has_taken_ends_once_with_code_2_and_says_what_to_do(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    ends: list[int] = []
+    monkeypatch.setattr(module.ENDING, "give_up", lambda code, *, seconds: ends.append(code))
+    found, _ = watch(monkeypatch, [])
+    found._gave_up = ""
+    found._services.settings.application, found._services.settings.worker.instance = "susurrus.web", "web-0"
+    found.on_fenced()
+    found.on_fenced()
+    assert ends == [2]
+    [said] = [record.getMessage() for record in caplog.records]
+    assert said.startswith("the worker ends, exit code 2, worker.instance=web-0 group=susurrus.web: another worker")
+    assert "an instance of its own (SUSURRUS__WORKER__INSTANCE)" in said
+
+
+@pytest.mark.parametrize(("exit_code", "leaves"), [(0, False), (2, False), (74, True)])
+def test_only_a_worker_whose_disk_cannot_be_used_gives_up_its_place_in_the_group(
+    exit_code: int, leaves: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module.ENDING, "exit_code", exit_code)
+    found, _ = watch(monkeypatch, [])
+    assert found.gives_up_its_place() is leaves
+
+
 def test_a_worker_that_is_stopping_does_not_give_up_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
     ends: list[int] = []
     monkeypatch.setattr(module.ENDING, "give_up", lambda code, *, seconds: ends.append(code))

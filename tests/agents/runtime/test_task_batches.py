@@ -9,6 +9,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from susurrus.agents.runtime.batch import Batch
+from susurrus.agents.runtime.metrics import Metrics
 from susurrus.agents.runtime.task import PartitionTask
 from susurrus.agents.runtime.transaction import Aborted
 
@@ -33,6 +34,7 @@ def task() -> Any:
         stage_name="collect",
         changelog_topic="collect-changelog",
         services=SimpleNamespace(clients=None, max_record_bytes=1),  # type: ignore[arg-type]
+        metrics=Metrics("p"),
         open_store=lambda stage, partition: None,  # type: ignore[arg-type,return-value]
         rewind=lambda offset: None,
         give_up=lambda reason: None,

@@ -9,6 +9,7 @@ from confluent_kafka import KafkaError
 
 from susurrus.agents.runtime import recovery, transaction
 from susurrus.agents.runtime.batch import Batch
+from susurrus.agents.runtime.metrics import Metrics
 from susurrus.agents.runtime.task import PartitionTask
 from susurrus.agents.runtime.transaction import Fenced
 from susurrus.mechanisms.errors import Refusal
@@ -24,6 +25,7 @@ def task_that(monkeypatch: pytest.MonkeyPatch, work: Any) -> PartitionTask:
         stage_name="route",
         changelog_topic="route-changelog",
         services=SimpleNamespace(clients=None, ledger=ledger),  # type: ignore[arg-type]
+        metrics=Metrics("p"),
         open_store=lambda *_: None,  # type: ignore[arg-type, return-value]
         rewind=lambda _: None,
         give_up=lambda _: None,

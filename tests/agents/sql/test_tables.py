@@ -202,6 +202,15 @@ def test_explain_prints_the_toml_that_is_the_same_pipeline(tmp_path: Path) -> No
     assert load_settings(again, environ).config_digest() == load_settings(config, environ, sql=sql).config_digest()
 
 
+def test_toml_shows_no_password_of_a_registry() -> None:
+    properties = {"basic.auth.user.info": "me:hunter2", "ssl.key.password": {"env": "X"}}
+    for section in ("input", "output"):
+        shown = toml({section: {"registry": {"url": "http://hunter2", "properties": properties}}})
+        assert "hunter2" not in shown
+        assert f'# not shown, it may hold a password: {section}.registry.properties."basic.auth.user.info"' in shown
+        assert 'env = "X"' in shown
+
+
 def test_config_check_takes_a_statement(tmp_path: Path) -> None:
     config, sql = files(tmp_path)
     runner = CliRunner(env={"COLUMNS": "100", "TERM": "dumb"})

@@ -1,4 +1,4 @@
-"""The broker script and the fixtures on it: what is started answers, can be killed, never outlives its owner."""
+"""Kafka without Docker, and the fixtures on it: what is started answers, can be killed, never outlives its owner."""
 
 import os
 import signal
@@ -10,11 +10,13 @@ from pathlib import Path
 import pytest
 from confluent_kafka import TopicPartition
 
-from deploy import kafka as script
+from susurrus.agents.broker.artefacts import KafkaUnavailableError, fetch_jars, find_java
+from susurrus.agents.broker.cluster import KafkaCluster
+from susurrus.agents.broker.network import free_ports, known_brokers
+from susurrus.agents.broker.process import command_line
+from susurrus.agents.broker.properties import Node
 from tests import broker as brokers
 from tests.broker import Broker, wait_for
-
-ROOT = Path(script.__file__).parents[1]
 
 
 def test_records_written_are_read_back_in_order(kafka: Broker) -> None:
@@ -60,7 +62,7 @@ def test_a_cluster_survives_the_death_of_a_leader(kafka_cluster: Broker) -> None
     assert [message.value() for message in kafka_cluster.read_all(topic)] == [b"before", b"after"]
     kafka_cluster.restart(leader)
     assert kafka_cluster.cluster is not None
-    assert script.known_brokers(kafka_cluster.cluster.nodes[leader - 1].port) == {1, 2, 3}
+    assert known_brokers(kafka_cluster.cluster.nodes[leader - 1].port) == {1, 2, 3}
 
 
 def test_the_embedded_broker_speaks_kafka(embedded: Broker) -> None:
@@ -80,12 +82,12 @@ def test_a_throw_away_cluster_dies_with_its_owner(death: signal.Signals, tmp_pat
     cache = tmp_path / "cache"
     (cache / "kafka").mkdir(parents=True)
     try:
-        jars = script.fetch_jars()
-    except script.KafkaUnavailableError as error:
+        jars = fetch_jars()
+    except KafkaUnavailableError as error:
         brokers.give_up(f"no real broker: {error}")
     (cache / "kafka" / jars.name).symlink_to(jars)
     code = (
-        "from deploy.kafka import KafkaCluster\n"
+        "from susurrus.agents.broker.cluster import KafkaCluster\n"
         "import signal, time\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # ignored where the tests run in the background
         "with KafkaCluster() as cluster:\n"
@@ -95,7 +97,6 @@ def test_a_throw_away_cluster_dies_with_its_owner(death: signal.Signals, tmp_pat
     environment = {**os.environ, "SUSURRUS_CACHE": str(cache)}
     with subprocess.Popen(
         [sys.executable, "-c", code],
-        cwd=ROOT,
         env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -103,21 +104,21 @@ def test_a_throw_away_cluster_dies_with_its_owner(death: signal.Signals, tmp_pat
     ) as owner:
         assert owner.stdout is not None
         pid, directory = owner.stdout.readline().split()
-        assert script.command_line(int(pid))
+        assert command_line(int(pid))
         owner.send_signal(death)
         try:
             owner.wait(60)
         finally:
             owner.kill()
-    wait_for(lambda: not script.command_line(int(pid)), "the broker is gone")
+    wait_for(lambda: not command_line(int(pid)), "the broker is gone")
     wait_for(lambda: not Path(directory).exists(), "its files are gone")
 
 
 def test_a_recycled_process_id_is_left_alone(tmp_path: Path) -> None:
     stranger = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     try:
-        cluster = script.KafkaCluster(directory=tmp_path)
-        cluster.nodes = [script.Node(1, 20_001, 20_002)]
+        cluster = KafkaCluster(directory=tmp_path)
+        cluster.nodes = [Node(1, 20_001, 20_002)]
         home = tmp_path / "broker-1"
         home.mkdir()
         (home / "pid").write_text(str(stranger.pid))
@@ -133,15 +134,15 @@ def test_a_recycled_process_id_is_left_alone(tmp_path: Path) -> None:
 
 def test_ports_are_below_the_ephemeral_range() -> None:
     lowest_ephemeral = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
-    ports = script.free_ports(6)
+    ports = free_ports(6)
     assert len(set(ports)) == 6
     assert max(ports) < lowest_ephemeral
 
 
 def test_without_java_the_reason_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    with pytest.raises(script.KafkaUnavailableError, match="no Java found"):
-        script.find_java()
+    with pytest.raises(KafkaUnavailableError, match="no Java found"):
+        find_java()
 
 
 @pytest.mark.parametrize(("ci", "outcome"), [("true", pytest.fail.Exception), ("", pytest.skip.Exception)])

@@ -1,0 +1,160 @@
+"""Rows as Protobuf messages, by a descriptor that is built without protoc."""
+
+import base64
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from types import MappingProxyType
+from typing import Any
+
+from susurrus.agents.formats.outputs.registered import SERIALIZER, RegisteredRows
+from susurrus.topics.row_schema import Leaf, Members, Parts, RowSchema, Type
+from susurrus.topics.timestamps import format_time, milliseconds_of, parse_time
+
+_TIMESTAMP, _TIMESTAMP_FILE = "google.protobuf.Timestamp", "google/protobuf/timestamp.proto"
+_SCALAR = "Scalar"
+_KINDS = {bool: "boolean", int: "integer", float: "number", str: "text"}
+"""By the type of a JSON scalar, the member of a Scalar. A null sets none of them."""
+_MEMBERS = {"boolean": "bool", "integer": "int64", "unsigned": "uint64", "number": "double", "text": "string"}
+_LEAVES = {
+    Leaf.TEXT: "string",
+    Leaf.INTEGER: "int64",
+    Leaf.NUMBER: "double",
+    Leaf.INSTANT: _TIMESTAMP,
+    Leaf.SCALAR: _SCALAR,
+}
+_END_OF_INT64 = 1 << 63
+
+
+def _scalar(part: Any) -> dict[str, Any]:
+    if part is None:
+        return {}
+    return {"unsigned" if type(part) is int and part >= _END_OF_INT64 else _KINDS[type(part)]: part}
+
+
+def _plain(scalar: dict[str, Any] | None) -> Any:
+    return next(iter((scalar or {}).values()), None)
+
+
+def _timestamp(text: str) -> dict[str, int]:
+    seconds, milliseconds = divmod(parse_time(text), 1000)
+    return {"seconds": seconds, "nanos": milliseconds * 1_000_000}
+
+
+def _text(instant: datetime) -> str:
+    return format_time(milliseconds_of(instant))
+
+
+class ProtobufRows(RegisteredRows):
+    """One message per row; instants are google.protobuf.Timestamp, a part of a key is a message with one of five members."""
+
+    name = "protobuf"
+    meaning = "in Confluent's wire format; needs the extra `registry`"
+    packages = ("confluent_kafka.schema_registry.protobuf", "google.protobuf.descriptor_pool")
+    written = MappingProxyType({Leaf.INSTANT: _timestamp, Leaf.SCALAR: _scalar})
+    read = MappingProxyType({Leaf.INSTANT: _text, Leaf.SCALAR: _plain})
+
+    @classmethod
+    def text(cls, schema: RowSchema, namespace: str) -> str:
+        """The .proto file."""
+        lines = ['syntax = "proto3";', "", f"package {namespace};", "", f'import "{_TIMESTAMP_FILE}";']
+        for number, (name, fields) in enumerate(_messages(schema)):
+            lines += ["", *([f"// {schema.meaning}"] if number == 0 else []), f"message {name} {{"]
+            if name == _SCALAR:
+                members = [f"    {kind} {label} = {at};" for at, (label, kind) in enumerate(fields, start=1)]
+                lines += ["  // None of them is set for null.", "  oneof kind {", *members, "  }"]
+            else:
+                lines += [f"  {kind} {label} = {at};" for at, (label, kind) in enumerate(fields, start=1)]
+            lines.append("}")
+        return "\n".join(lines)
+
+    def registered_schema(self, schema: RowSchema, namespace: str) -> Any:
+        """As `RegisteredRows.registered_schema`."""
+        from confluent_kafka.schema_registry import Schema
+
+        text = base64.standard_b64encode(_file(schema, namespace).SerializeToString()).decode()
+        return Schema(text, "PROTOBUF", [])
+
+    def serializer(self, client: Any, schema: RowSchema, namespace: str) -> Callable[[Any, Any], bytes]:
+        """As `RegisteredRows.serializer`."""
+        from confluent_kafka.schema_registry import topic_subject_name_strategy
+        from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
+
+        properties = {**SERIALIZER, "subject.name.strategy": topic_subject_name_strategy}
+        message = _class(schema, namespace)
+        serialize = ProtobufSerializer(message, client, properties)
+
+        def written(row: Any, context: Any) -> bytes:
+            found: bytes = serialize(message(**row), context)
+            return found
+
+        return written
+
+    def parser(self, schema: RowSchema, namespace: str) -> Callable[[int, bytes], Any]:
+        """By the configuration's own schema, without the registry: Protobuf's fields are numbered."""
+        from susurrus.agents.formats.protobuf import end_of_indexes, message_fields
+
+        message = _class(schema, namespace)
+        return lambda schema_id, data: message_fields(message.FromString(data[end_of_indexes(data) :]))
+
+
+def _messages(schema: RowSchema) -> Iterator[tuple[str, list[tuple[str, str]]]]:
+    """(name, fields) of each message, the row's first; a field is its name and type. Numbers follow the order."""
+    seen: dict[str, list[tuple[str, str]]] = {}
+
+    def add(kind: Members | Parts) -> None:
+        if kind.name in seen:
+            return
+        seen[kind.name] = fields = []
+        for field in kind.fields:
+            fields.append((field.label, _type(field.type)))
+        for field in kind.fields:
+            if not isinstance(field.type, Leaf):
+                add(field.type)
+
+    add(schema.members)
+    if any(kind == _SCALAR for fields in seen.values() for _, kind in fields):
+        seen[_SCALAR] = list(_MEMBERS.items())
+    yield from seen.items()
+
+
+def _type(kind: Type) -> str:
+    return _LEAVES[kind] if isinstance(kind, Leaf) else kind.name
+
+
+def _file(schema: RowSchema, namespace: str) -> Any:
+    """The descriptor of the .proto file."""
+    from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto
+
+    numbers = {kind: getattr(FieldDescriptorProto, f"TYPE_{kind.upper()}") for kind in _MEMBERS.values()}
+    file = FileDescriptorProto(
+        name=f"{namespace}.{schema.members.name}.proto",
+        package=namespace,
+        syntax="proto3",
+        dependency=[_TIMESTAMP_FILE],
+    )
+    for name, fields in _messages(schema):
+        message = file.message_type.add(name=name)
+        if name == _SCALAR:
+            message.oneof_decl.add(name="kind")
+        for at, (label, kind) in enumerate(fields, start=1):
+            field = message.field.add(name=label, number=at, label=FieldDescriptorProto.LABEL_OPTIONAL)
+            if kind in numbers:
+                field.type = numbers[kind]
+            else:
+                field.type = FieldDescriptorProto.TYPE_MESSAGE
+                field.type_name = f".{kind if kind == _TIMESTAMP else f'{namespace}.{kind}'}"
+            if name == _SCALAR:
+                field.oneof_index = 0
+    return file
+
+
+def _class(schema: RowSchema, namespace: str) -> Any:
+    """The message's class, in a pool of its own: one process may read several pipelines."""
+    from google.protobuf import timestamp_pb2
+    from google.protobuf.descriptor_pool import DescriptorPool
+    from google.protobuf.message_factory import GetMessageClass
+
+    pool = DescriptorPool()
+    pool.AddSerializedFile(timestamp_pb2.DESCRIPTOR.serialized_pb)
+    pool.Add(_file(schema, namespace))
+    return GetMessageClass(pool.FindMessageTypeByName(f"{namespace}.{schema.members.name}"))

@@ -1,0 +1,147 @@
+"""Rows by a registered schema, in Confluent's wire format, through confluent-kafka's serialisers.
+
+The subject is ``<topic>-value``. The schema is looked up when a worker starts, and registered where it is not there. From then on
+the worker writes that one id and asks nothing: a row has the same bytes after a crash, and in every worker.
+"""
+
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, ClassVar
+
+import msgspec
+
+from susurrus.agents.formats.outputs.format import OutputFormat, Reader, Writer
+from susurrus.agents.formats.registry import NOT_FOUND, Registry, optional_modules
+from susurrus.mechanisms.errors import ConfigurationError
+from susurrus.topics.packing import MalformedRecord
+from susurrus.topics.row_schema import Leaves, RowSchema, converted, restored
+
+_MAGIC = b"\0"
+_PREFIX = 5
+SERIALIZER = {"auto.register.schemas": False}
+"""The serialisers look up what is registered already, and have it in their client's memory."""
+
+
+class RegisteredRows(OutputFormat):
+    """A format whose values name their schema by an id. Raises ConfigurationError where an optional package is missing."""
+
+    registered = True
+    packages: ClassVar[tuple[str, ...]]
+    """Modules of the optional dependencies ``susurrus[registry]``."""
+    written: ClassVar[Leaves]
+    """From a JSON value's leaves to those that the serialiser takes."""
+    read: ClassVar[Leaves]
+    """Back."""
+
+    def __init__(self, registry: Registry | None) -> None:
+        super().__init__(registry)
+        if registry is None:
+            raise ConfigurationError(f'output.registry: is missing; output.format = "{self.name}" needs its url')
+        self.require()
+        self.connect: Callable[[], Any] = partial(registry.client, "output.registry")
+        """Makes the registry's client, a context manager. It is asked rarely, so no connection is kept."""
+
+    @classmethod
+    def require(cls) -> None:
+        """Raises ConfigurationError where a package is missing."""
+        optional_modules(cls.packages, f'output.format = "{cls.name}"')
+
+    @abstractmethod
+    def registered_schema(self, schema: RowSchema, namespace: str) -> Any:
+        """The schema as the registry's client takes it."""
+
+    @abstractmethod
+    def serializer(self, client: Any, schema: RowSchema, namespace: str) -> Callable[[Any, Any], bytes]:
+        """confluent-kafka's serialiser: from what ``written`` makes of a row, and a context. client: knows the schema."""
+
+    @abstractmethod
+    def parser(self, schema: RowSchema, namespace: str) -> Callable[[int, bytes], Any]:
+        """From a schema id and what follows it to nested dicts. Raises ConfigurationError, else anything for bad bytes."""
+
+    def writer(self, topic: str, schema: RowSchema, namespace: str) -> Writer:
+        """As `OutputFormat.writer`."""
+        from confluent_kafka.serialization import MessageField, SerializationContext
+
+        with self.connect() as client:
+            schema_id = self._schema_id(client, f"{topic}-value", self.registered_schema(schema, namespace))
+            serialize = self.serializer(client, schema, namespace)
+        convert = converted(schema.members, self.written)
+        context = SerializationContext(topic, MessageField.VALUE)
+        decode = msgspec.json.Decoder().decode
+
+        def encode(rows: Sequence[bytes]) -> list[bytes]:
+            return [serialize(convert(decode(row)), context) for row in rows]
+
+        return Writer(schema_id, encode)
+
+    def look(self, topic: str, schema: RowSchema, namespace: str) -> str | None:
+        """As `OutputFormat.look`."""
+        subject, wanted = f"{topic}-value", self.registered_schema(schema, namespace)
+        with self.connect() as client:
+            if found := self.ask(subject, lambda: client.lookup_schema(subject, wanted)):
+                return f"subject={subject} has the schema (id {found.schema_id})"
+            # None: the subject is new.
+            if self.ask(subject, lambda: client.test_compatibility(subject, wanted)) is False:
+                raise self._incompatible(subject)
+        return f"subject={subject} gets the schema when the first worker starts"
+
+    def reader(self, schema: RowSchema, namespace: str) -> Reader:
+        """As `OutputFormat.reader`."""
+        parse, restore = self.parser(schema, namespace), restored(schema.members, self.read)
+
+        def read(value: bytes) -> bytes:
+            if value[:1] != _MAGIC or len(value) < _PREFIX:
+                return value
+            try:
+                row = restore(parse(int.from_bytes(value[1:_PREFIX], "big"), value[_PREFIX:]))
+            except ConfigurationError:
+                raise
+            except Exception as error:  # the parsers raise many types
+                raise MalformedRecord(f"{schema.members.name} in {self.name}: {type(error).__name__}") from None
+            return msgspec.json.encode(row)
+
+        return read
+
+    def ask(self, subject: str, question: Callable[[], Any]) -> Any:
+        """What the registry answers, None where it does not know. Raises ConfigurationError."""
+        from confluent_kafka.schema_registry import SchemaRegistryError
+
+        try:
+            return question()
+        except SchemaRegistryError as error:
+            if error.http_status_code == 404 and error.error_code in NOT_FOUND:
+                return None
+            said = f"HTTP {error.http_status_code} (code {error.error_code})"
+            if error.http_status_code == 409:
+                raise self._incompatible(subject) from None
+            if error.http_status_code in (401, 403):
+                raise ConfigurationError(
+                    f"output.registry: {said} for subject={subject}: correct output.registry.properties, or let someone who "
+                    f"may register the schema that `susurrus topics schema --format {self.name}` prints"
+                ) from None
+            raise ConfigurationError(
+                f"output.registry: {said} for subject={subject}: check the registry and output.registry.url"
+            ) from None
+        except Exception as error:  # the HTTP client, TLS and proxies raise many types
+            raise ConfigurationError(
+                f"output.registry: no answer ({type(error).__name__}): start the registry, or correct output.registry.url"
+            ) from None
+
+    def _incompatible(self, subject: str) -> ConfigurationError:
+        return ConfigurationError(
+            f'output.format = "{self.name}": subject={subject} has a schema that this one is not compatible with: compare '
+            "`susurrus topics schema`; give the pipeline a new name, or delete that subject once nobody reads its rows"
+        )
+
+    def _schema_id(self, client: Any, subject: str, schema: Any) -> int:
+        """The id of the schema under the subject; it is registered where it is not. Any number of workers may do so."""
+        found = self.ask(subject, lambda: client.lookup_schema(subject, schema))
+        if found is None:
+            self.ask(subject, lambda: client.register_schema(subject, schema))
+            found = self.ask(subject, lambda: client.lookup_schema(subject, schema))
+        if found is None:
+            raise ConfigurationError(
+                f"output.registry: subject={subject} does not show the schema that was just registered: start the worker again"
+            )
+        return int(found.schema_id)

@@ -1,0 +1,185 @@
+"""What Kafka must allow whom: the rights of each role on topics, groups and transactional ids.
+
+The one place that knows them. `susurrus acls` prints or grants them; a worker that lacks one names the command that gives it
+(agents/operations/probe.py). Rights on a whole prefix end with the separator, so that they cover no other pipeline.
+"""
+
+import shlex
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final, Literal
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from susurrus.agents.config.settings import Settings
+from susurrus.agents.kafka.requests import REQUEST_SECONDS
+from susurrus.topics import charges
+from susurrus.topics.spec import REPORTS, THRESHOLD, TopicSpec
+
+Role = Literal["worker", "operator", "writer", "reader"]
+Resource = Literal["topic", "group", "transactional-id"]
+
+PURGED: Final = ("by-user", "bounded")
+"""Topics in which workers delete what has been read."""
+_CLOCK: Final = "__transaction_state"
+"""Its time stamps are the brokers' clocks, which `susurrus preflight` compares with its own."""
+_TYPES: Final[Mapping[Resource, ResourceType]] = {
+    "topic": ResourceType.TOPIC,
+    "group": ResourceType.GROUP,
+    "transactional-id": ResourceType.TRANSACTIONAL_ID,
+}
+_OF: Final[Mapping[ResourceType, Resource]] = {kind: name for name, kind in _TYPES.items()}
+_DESCRIBE, _READ, _WRITE, _DELETE = AclOperation.DESCRIBE, AclOperation.READ, AclOperation.WRITE, AclOperation.DELETE
+_SHOW, _CREATE, _ALTER = AclOperation.DESCRIBE_CONFIGS, AclOperation.CREATE, AclOperation.ALTER
+
+
+@dataclass(frozen=True, slots=True)
+class Right:
+    """Operations on a resource; prefixed: on all whose names begin with ``name``."""
+
+    resource: Resource
+    name: str
+    operations: tuple[AclOperation, ...]
+    prefixed: bool = False
+
+    def covers(self, resource: Resource, name: str) -> bool:
+        """Whether this right is about that resource."""
+        return resource == self.resource and (name.startswith(self.name) if self.prefixed else name == self.name)
+
+    def command(self, servers: str, principal: str) -> str:
+        """The command that grants it."""
+        operations = " ".join(f"--operation {word(operation)}" for operation in self.operations)
+        pattern = "--resource-pattern-type prefixed " if self.prefixed else ""
+        return (
+            f"kafka-acls.sh --bootstrap-server {servers} --add --allow-principal {principal} {operations} "
+            f"{pattern}--{self.resource} {shlex.quote(self.name)}"
+        )
+
+    def bindings(self, principal: str) -> list[AclBinding]:
+        """The same for the admin client: one for each operation, from any host."""
+        pattern = ResourcePatternType.PREFIXED if self.prefixed else ResourcePatternType.LITERAL
+        kind = _TYPES[self.resource]
+        return [
+            AclBinding(kind, self.name, pattern, principal, "*", operation, AclPermissionType.ALLOW)
+            for operation in self.operations
+        ]
+
+
+def word(operation: AclOperation) -> str:
+    """As kafka-acls.sh writes it."""
+    return str(operation.name).title().replace("_", "")
+
+
+def rights_of(settings: Settings, role: Role, *, group: str | None = None) -> tuple[Right, ...]:
+    """What a role needs. group: the consumer group of a reader, if it uses one.
+
+    worker: runs the pipeline. operator: also creates and checks topics, ends epochs and looks at everything. writer: writes what
+    the pipeline reads. reader: reads what is public, topic by topic, because the other topics hold what the noise must hide.
+    """
+    match role:
+        case "worker":
+            return _worker(settings)
+        case "operator":
+            own = Right("topic", _own(settings), (_READ, _WRITE, _DELETE, _DESCRIBE, _SHOW, _CREATE, _ALTER), True)
+            shared = Right("topic", _shared(settings), (_READ, _WRITE, _DESCRIBE, _SHOW, _CREATE))
+            taken = [right for right in _worker(settings) if right.name not in (own.name, shared.name)]
+            return (*taken, own, shared, Right("topic", _CLOCK, (_DESCRIBE,)))
+        case "writer":
+            if settings.reads_raw:
+                return (Right("topic", settings.input.topic, (_WRITE, _DESCRIBE)),)
+            return (
+                Right("topic", settings.topic(REPORTS.name), (_WRITE, _DESCRIBE)),
+                Right("topic", settings.topic(THRESHOLD.name), (_READ, _DESCRIBE)),
+            )
+        case "reader":
+            names = [settings.topic(spec.name) for spec in settings.topic_specs if spec.readers == "public"]
+            groups = () if group is None else (Right("group", group, (_READ, _DESCRIBE)),)
+            return (*(Right("topic", name, (_READ, _DESCRIBE)) for name in names), _assigned(settings), *groups)
+
+
+def _worker(settings: Settings) -> tuple[Right, ...]:
+    application = settings.application
+    raw = (Right("topic", settings.input.topic, (_READ, _DESCRIBE, _SHOW)),) if settings.reads_raw else ()
+    return (
+        *raw,
+        Right("topic", _own(settings), (_READ, _WRITE, _DELETE, _DESCRIBE), True),
+        Right("topic", _shared(settings), (_READ, _WRITE, _DESCRIBE)),
+        Right("group", application, (_READ, _DESCRIBE)),
+        _assigned(settings),
+        Right("transactional-id", f"{application}-", (_WRITE, _DESCRIBE), True),
+    )
+
+
+def _assigned(settings: Settings) -> Right:
+    """For consumers that are assigned by hand: they join no group and commit nothing, but librdkafka looks for its coordinator."""
+    return Right("group", f"{settings.application}-", (_DESCRIBE,), True)
+
+
+def _own(settings: Settings) -> str:
+    return settings.topic("")
+
+
+def _shared(settings: Settings) -> str:
+    return charges.topic_name(settings.pipeline.prefix)
+
+
+def needed_on_topics(settings: Settings) -> dict[str, set[AclOperation]]:
+    """What a worker cannot run without, for every topic by full name. Read and Write bring Describe with them."""
+    needed = {settings.topic(spec.name): _needed(spec) for spec in settings.topic_specs}
+    needed[_shared(settings)] = {_READ, _WRITE}
+    if settings.reads_raw:
+        needed[settings.input.topic] = {_READ}
+    return needed
+
+
+def _needed(spec: TopicSpec) -> set[AclOperation]:
+    return {_READ, _WRITE, _DELETE} if spec.name in PURGED else {_READ, _WRITE}
+
+
+def right_on(settings: Settings, resource: Resource, name: str) -> Right:
+    """The worker's right that covers a resource of the pipeline."""
+    return next(right for right in _worker(settings) if right.covers(resource, name))
+
+
+def missing_rights(admin: AdminClient, principal: str, rights: Iterable[Right]) -> list[Right]:
+    """What of ``rights`` no rule for the principal itself grants yet, each with the operations that are missing.
+
+    Raises KafkaException without the right to ask (Describe on the cluster), and where the brokers have no authorizer.
+    """
+    everything = AclBindingFilter(
+        ResourceType.ANY, None, ResourcePatternType.ANY, principal, None, AclOperation.ANY, AclPermissionType.ALLOW
+    )
+    found = admin.describe_acls(everything, request_timeout=REQUEST_SECONDS).result()
+    granted: dict[tuple[Any, ...], set[AclOperation]] = {}
+    for rule in found:
+        if rule.host == "*" and rule.restype in _OF:
+            prefixed = rule.resource_pattern_type == ResourcePatternType.PREFIXED
+            granted.setdefault((_OF[rule.restype], rule.name, prefixed), set()).add(rule.operation)
+    missing = []
+    for right in rights:
+        have = granted.get((right.resource, right.name, right.prefixed), set())
+        if AclOperation.ALL in have:
+            continue
+        if operations := tuple(one for one in right.operations if one not in have):
+            missing.append(replace(right, operations=operations))
+    return missing
+
+
+def grant(admin: AdminClient, principal: str, rights: Iterable[Right]) -> None:
+    """Grant them. What is granted already stays. Raises KafkaException without the right to (Alter on the cluster)."""
+    bindings = [binding for right in rights for binding in right.bindings(principal)]
+    problems = [
+        future.exception() for future in admin.create_acls(bindings, request_timeout=REQUEST_SECONDS).values()
+    ] if bindings else []  # fmt: skip
+    for problem in problems:
+        if isinstance(problem, KafkaException):
+            raise problem

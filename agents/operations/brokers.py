@@ -1,0 +1,166 @@
+"""Whether brokers can be reached, and if not, why, in one sentence that names the setting and what to do.
+
+librdkafka reports names, ports, TLS and passwords in many ways, and tries on for ever. Otherwise every client would report it in
+its own way.
+"""
+
+import re
+import socket
+import ssl
+import time
+from collections.abc import Iterator
+from typing import Final
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
+
+from susurrus.agents.config.kafka_properties import librdkafka
+from susurrus.agents.config.settings import Settings
+from susurrus.agents.logs import SILENT
+from susurrus.agents.operations.trouble import Trouble, refusal, wait
+from susurrus.agents.runtime.lacks import NO_ANSWER
+from susurrus.mechanisms.errors import ConfigurationError
+
+REACH_SECONDS: Final = 3.0
+"""How long brokers may take to answer before the worker reports it."""
+_SURE_SECONDS: Final = 0.5
+"""How long other bootstrap servers may still answer after one has reported what an operator must fix."""
+_LATER_SECONDS: Final = 1.5
+"""The same, after one has reported what may pass by itself."""
+_PLACE: Final = re.compile(r"(?:\w+://)?(?P<address>[^/\s]+)/(?P<node>\w+): (?P<text>.*?)(?: \(after .*)?", re.DOTALL)
+
+
+def reach(settings: Settings) -> None:
+    """Raise ConfigurationError, in a few seconds, where no broker can be reached with these settings."""
+    errors: list[KafkaError] = []
+    if isinstance(trouble := reach_brokers(settings, admin_of(settings, errors), errors), Trouble):
+        raise ConfigurationError(trouble.text)
+
+
+def admin_of(settings: Settings, errors: list[KafkaError]) -> AdminClient:
+    """A client that keeps its errors in ``errors``. Raises ConfigurationError where librdkafka refuses the properties."""
+    try:
+        return AdminClient({**librdkafka(settings.kafka), "error_cb": errors.append}, logger=SILENT)
+    except KafkaException as error:
+        text = str(error.args[0].str()).removeprefix("Failed to create admin client: ")
+        raise ConfigurationError(f"kafka.properties: {text}; correct it") from None
+
+
+def reach_brokers(settings: Settings, admin: AdminClient, errors: list[KafkaError]) -> Trouble | int:
+    """How many brokers there are, or why none can be reached. The embedded one is inside this process."""
+    if settings.kafka.embedded:
+        return 1
+    began, sure_at = time.monotonic(), float("inf")
+    answer = admin.describe_cluster(request_timeout=REACH_SECONDS)
+    while not answer.done() and time.monotonic() < min(began + REACH_SECONDS, sure_at):
+        admin.poll(0.05)
+        for trouble in _said(settings, errors):
+            sure_at = min(sure_at, time.monotonic() + (_LATER_SECONDS if trouble.waits else _SURE_SECONDS))
+    if answer.done() and answer.exception() is None:
+        return len(answer.result().nodes)
+    admin.poll(0)
+    said = sorted(_said(settings, errors), key=lambda trouble: trouble.waits)
+    return said[0] if said else _connected(settings)
+
+
+def _said(settings: Settings, errors: list[KafkaError]) -> Iterator[Trouble]:
+    """What each of the client's errors means."""
+    for error in list(errors):
+        if error.code() == KafkaError._ALL_BROKERS_DOWN or (place := _PLACE.fullmatch(error.str())) is None:
+            continue
+        where = place["address"]
+        if place["node"] != "bootstrap":
+            where += f" (what broker {place['node']} advertises)"
+        yield _meaning(settings, error, where, place["text"])
+
+
+def _meaning(settings: Settings, error: KafkaError, where: str, text: str) -> Trouble:
+    servers, security = _named(settings)
+    code, reason = error.code(), text.rpartition(": ")[2].strip()
+    if "certificate verify failed" in text:
+        return refusal(
+            f'kafka.properties."ssl.ca.location": does not vouch for the certificate of {where}, or that is for another host '
+            "name; give the authority that signed it, and use the name that it was made for in kafka.bootstrap_servers"
+        )
+    if "PLAINTEXT broker listener" in text or ("closed by peer" in text and "SSL" in text):
+        return wait(
+            f"{security}: {where} does not speak TLS; use a protocol without SSL, or the port of a TLS listener"
+        )
+    if code == KafkaError._SSL:
+        return refusal(f'kafka.properties."ssl.*": TLS with {where} fails ({reason}); correct them')
+    if code == KafkaError._AUTHENTICATION:
+        return _authentication(settings, security, where, text)
+    if code == KafkaError._RESOLVE:
+        return wait(f"{servers}: the name in {where} cannot be resolved ({reason}); correct it, or see to DNS")
+    if "refused" in text:
+        return wait(f"{servers}: nothing listens at {where} ({reason}); start the brokers, or correct it")
+    if code == KafkaError._BAD_MSG or "response size" in text:
+        return wait(f"{servers}: what answers at {where} is no Kafka broker; correct the address or the port")
+    return wait(f"{servers}: {where} cannot be reached ({reason}); see to the network and the brokers, or correct it")
+
+
+def _authentication(settings: Settings, security: str, where: str, text: str) -> Trouble:
+    properties = settings.kafka.properties
+    if "Unsupported SASL mechanism" in text:
+        name = "sasl.mechanism" if "sasl.mechanism" in properties else "sasl.mechanisms"
+        offered = text.rpartition("supported mechanisms: ")[2].strip() or "none"
+        return refusal(
+            f'kafka.properties."{name}" = "{properties.get(name, "GSSAPI")}": {where} does not offer it, but {offered}; '
+            "use one of these, or enable it on the brokers"
+        )
+    if "not valid in current SASL state" in text:
+        return refusal(
+            f"{security}: {where} takes no user and no password; use a protocol without SASL, or the port of a listener with it"
+        )
+    if any(word in text for word in ("ransport failure", "imed out", "isconnected")):
+        return wait(f"{security}: {where} goes away while the user is checked; see to the brokers")
+    reason = text.removeprefix("SASL authentication error: ").removeprefix("Authentication failed: ").strip()
+    return refusal(
+        f'kafka.properties."sasl.username" and "sasl.password": {where} refuses them ({reason}); correct them, or create '
+        "the user on the brokers"
+    )
+
+
+def _named(settings: Settings) -> tuple[str, str]:
+    """The settings of the addresses and of the protocol, with their values."""
+    protocol = settings.kafka.properties.get("security.protocol", "PLAINTEXT")
+    servers = f'kafka.bootstrap_servers="{settings.kafka.bootstrap_servers}"'
+    return servers, f'kafka.properties."security.protocol" = "{protocol}"'
+
+
+def _connected(settings: Settings) -> Trouble:
+    """Why there is no answer, where the client reports no error: connects to see whether anything listens, and speaks TLS."""
+    servers, security = _named(settings)
+    protocol = str(settings.kafka.properties.get("security.protocol", "PLAINTEXT")).upper()
+    for server in settings.kafka.bootstrap_servers.split(","):
+        host, _, port = server.strip().rpartition("://")[2].rpartition(":")
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        try:
+            with socket.create_connection((host.strip("[]"), int(port)), timeout=REACH_SECONDS) as connection:
+                if protocol.endswith("SSL"):
+                    return wait(f"{servers}: {server} is connected, but does not answer; see to the brokers")
+                with context.wrap_socket(connection, server_hostname=host):
+                    return wait(
+                        f"{security}: {server} speaks TLS; use SSL or SASL_SSL, or the port of a listener without TLS"
+                    )
+        except TimeoutError:
+            return wait(
+                f"{servers}: {server} does not answer within {REACH_SECONDS:.0f} s; see to the network, or correct it"
+            )
+        except ssl.SSLError:
+            other = "SASL_PLAINTEXT" if protocol == "PLAINTEXT" else "another one"
+            return wait(
+                f"{security}: {server} closes the connection; use the protocol of this listener ({other}?), or another port"
+            )
+        except (OSError, ValueError):
+            continue
+    return wait(f"{servers}: no broker answers within {REACH_SECONDS:.0f} s; see to the brokers, or correct it")
+
+
+def unanswered(settings: Settings, error: KafkaError, errors: list[KafkaError]) -> Trouble:
+    """Why a request had no answer although a broker was reached: it may have gone to a broker that advertises a wrong address."""
+    said = [trouble for trouble in _said(settings, errors) if "advertises" in trouble.text]
+    if said and error.code() in NO_ANSWER:
+        return said[0]
+    return wait(f"Kafka is not ready yet ({error.name()}: {error.str()}); see to the brokers if this stays")

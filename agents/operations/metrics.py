@@ -1,0 +1,144 @@
+"""What `/metrics` shows beside what the tasks count (agents/runtime/metrics.py): gauges as they are at the moment of the scrape.
+
+A partition that has left this worker is gone from its gauges with the next scrape. Every gauge is a property of the configuration,
+of the public calendar, of this machine, or of a whole partition. None is about a user or a key. What depends on nothing but
+configuration and calendar is marked public in docs/monitoring.md.
+"""
+
+import shutil
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from susurrus.agents.config.settings import Settings
+from susurrus.agents.operations.spending import Spending
+from susurrus.agents.runtime.supervisor import Supervisor
+from susurrus.agents.runtime.task import PartitionTask
+
+STATES: Final = ("starting", "running", "stalled", "refused", "fenced", "stopped")
+_PLACE: Final = ("stage", "partition")
+GAUGES: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
+    "susurrus_worker_info": ("Always 1; the labels say who this is.", ("worker",)),
+    "susurrus_worker_ready": ("1 if all partitions of this worker have recovered, as /readyz says.", ()),
+    "susurrus_worker_generation": ("The consumer group's generation.", ()),
+    "susurrus_worker_disk_free_bytes": ("Room left on the disk of worker.data_directory.", ()),
+    "susurrus_worker_disk_size_bytes": ("Size of the disk of worker.data_directory.", ()),
+    "susurrus_pipeline_interval_seconds": ("Time from one public trigger to the next.", ()),
+    "susurrus_partition_state": ("1 for the state a partition's task is in.", (*_PLACE, "state")),
+    "susurrus_partition_position": ("Input offset of the last commit.", _PLACE),
+    "susurrus_partition_closed_until_seconds": ("Unix time up to which the partition has closed its triggers.", _PLACE),
+    "susurrus_partition_lag_intervals": ("Public trigger intervals that should be closed and are not.", _PLACE),
+    "susurrus_partition_seconds_since_commit": ("Seconds since this worker's last commit for the partition.", _PLACE),
+    "susurrus_stage_committed": ("Totals of a partition's whole life, as committed.", (*_PLACE, "total")),
+    "susurrus_store_bytes": ("Size of the partition's local store on the disk.", _PLACE),
+    "susurrus_privacy_budget_windows_left": ("Windows that [budget] still allows.", ()),
+}
+"""Help text and labels of every gauge, without the label pipeline, which all have."""
+CHARGED: Final[Mapping[str, str]] = {
+    "susurrus_privacy_windows_charged_total": "Windows charged, in all epochs.",
+    "susurrus_privacy_epsilon_charged_total": "Sum of epsilon over the windows charged.",
+    "susurrus_privacy_delta_charged_total": "Sum of delta over the windows charged.",
+    "susurrus_privacy_mu_squared_charged_total": "Sum of mu squared over the windows charged; sums compose exactly.",
+}
+"""Help text of the counters that the log of charges holds. Every worker that releases shows the same."""
+
+Values = Mapping[str, Mapping[tuple[str, ...], float | None]]
+"""By name of the metric and what its labels say; None is left out."""
+
+
+def registry_of(supervisor: Supervisor, settings: Settings) -> CollectorRegistry:
+    """The worker's registry: what its tasks count, its gauges, and its process."""
+    registry = supervisor.metrics.registry
+    registry.register(WorkerCollector(supervisor, settings))
+    ProcessCollector(registry=registry)
+    return registry
+
+
+class WorkerCollector(Collector):
+    """What prometheus_client asks at each scrape."""
+
+    def __init__(self, supervisor: Supervisor, settings: Settings) -> None:
+        self._supervisor = supervisor
+        self._settings = settings
+        self._pipeline = settings.application
+        self._spending = Spending(settings)
+
+    def collect(self) -> Iterator[Metric]:
+        """Every family, also one without a value."""
+        values = {**self._of_worker(), **self._of_partitions(), **self._of_privacy()}
+        families: dict[str, GaugeMetricFamily | CounterMetricFamily] = {
+            name: GaugeMetricFamily(name, text, labels=("pipeline", *labels)) for name, (text, labels) in GAUGES.items()
+        }
+        families |= {name: CounterMetricFamily(name, text, labels=("pipeline",)) for name, text in CHARGED.items()}
+        for name, family in families.items():
+            for said, value in values[name].items():
+                if value is not None:
+                    family.add_metric((self._pipeline, *said), float(value))
+            yield family
+
+    def _of_worker(self) -> Values:
+        supervisor, settings = self._supervisor, self._settings
+        free, size = _disk(settings.worker.data_directory)
+        return {
+            "susurrus_worker_info": {(supervisor.worker,): 1},
+            "susurrus_worker_ready": {(): supervisor.unready() is None},
+            "susurrus_worker_generation": {(): supervisor.generation},
+            "susurrus_worker_disk_free_bytes": {(): free},
+            "susurrus_worker_disk_size_bytes": {(): size},
+            "susurrus_pipeline_interval_seconds": {(): settings.window.trigger_every / 1000},
+        }
+
+    def _of_partitions(self) -> Values:
+        tasks = {(task.stage_name, str(task.partition)): task for _, task in sorted(self._supervisor.tasks.items())}
+        states = {place: state_of(task, task.stall()) for place, task in tasks.items()}
+        closed = {place: task.report().get("interval") for place, task in tasks.items()}
+        calendar, now, due = self._settings.calendar, time.monotonic(), self._due()
+        return {
+            "susurrus_partition_state": {(*at, name): states[at] == name for at in tasks for name in STATES},
+            "susurrus_partition_position": {at: t.position if t.position >= 0 else None for at, t in tasks.items()},
+            "susurrus_partition_closed_until_seconds": {
+                at: None if last is None else calendar.boundary(last) / 1000 for at, last in closed.items()
+            },
+            "susurrus_partition_lag_intervals": {
+                at: None if last is None else max(0, due - last) for at, last in closed.items()
+            },
+            "susurrus_partition_seconds_since_commit": {
+                at: None if t.committed_at is None else now - t.committed_at for at, t in tasks.items()
+            },
+            "susurrus_stage_committed": {
+                (*at, name): total for at, t in tasks.items() for name, total in t.committed_counters.items()
+            },
+            "susurrus_store_bytes": {at: t.store_bytes for at, t in tasks.items()},
+        }
+
+    def _due(self) -> int:
+        """The last interval that should be closed by now: the clock says so, or the end of the archive."""
+        settings = self._settings
+        until = settings.clock.until
+        moment = int(time.time() * 1000) - settings.closing_delay if until is None else until
+        return settings.calendar.interval_at(moment) - 1
+
+    def _of_privacy(self) -> Values:
+        spent = self._spending.of(self._supervisor.charges)
+        nothing = dict.fromkeys([*CHARGED, "susurrus_privacy_budget_windows_left"])
+        found = nothing if spent is None else dict(zip(nothing, spent, strict=True))
+        return {name: {(): value} for name, value in found.items()}
+
+
+def _disk(directory: Path) -> tuple[int | None, int | None]:
+    """Bytes free and in all; None where the disk does not answer, which /healthz reports."""
+    try:
+        found = shutil.disk_usage(directory)
+    except OSError:
+        return None, None
+    return found.free, found.total
+
+
+def state_of(task: PartitionTask, stalled: str | None) -> str:
+    """One of STATES. stalled: what `PartitionTask.stall` says."""
+    return "stalled" if task.state == "running" and stalled else task.state

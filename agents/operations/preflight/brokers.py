@@ -1,0 +1,54 @@
+"""The brokers: how many there are, and whether what they keep for transactions and groups survives the loss of one."""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from confluent_kafka import KafkaException, TopicCollection
+from confluent_kafka.admin import AdminClient
+
+from susurrus.agents.kafka.requests import REQUEST_SECONDS
+from susurrus.agents.operations.preflight.finding import Finding
+from susurrus.agents.runtime.pipeline import Pipeline
+
+_KAFKAS: Final = {
+    "__transaction_state": "transaction.state.log.replication.factor",
+    "__consumer_offsets": "offsets.topic.replication.factor",
+}
+"""Kafka's own topics on which commits depend, and the brokers' setting with which they were made."""
+
+
+def check_brokers(pipeline: Pipeline[Any], *, brokers: int) -> Iterator[Finding]:
+    """Are there as many brokers as replicas are wanted?"""
+    wanted = pipeline.settings.topics.replication_factor
+    if brokers < wanted:
+        yield Finding(
+            "brokers",
+            "warning",
+            f"{brokers} reached, fewer than topics.replication_factor={wanted}, so a lost disk may lose the pipeline's state; add "
+            "brokers, or lower it if this is a trial",
+        )
+    else:
+        yield Finding("brokers", "ok", f"{brokers} reached")
+
+
+def check_coordinators(pipeline: Pipeline[Any], admin: AdminClient) -> Iterator[Finding]:
+    """Do Kafka's own topics, on which commits depend, have replicas?"""
+    wanted = pipeline.settings.topics.replication_factor
+    answers = admin.describe_topics(TopicCollection(list(_KAFKAS)), request_timeout=REQUEST_SECONDS)
+    for topic, setting in _KAFKAS.items():
+        try:
+            found = answers[topic].result()
+        except KafkaException as error:
+            text = f"{error.args[0].name()}; it appears with the first transaction, and its user needs Describe on it"
+            yield Finding(topic, "unknown", text)
+            continue
+        replicas = min((len(partition.replicas) for partition in found.partitions), default=0)
+        if replicas < min(2, wanted):
+            yield Finding(
+                topic,
+                "warning",
+                f"replicas: {replicas}, so nothing can be committed while its broker is away, and a lost disk loses it; add some "
+                f"(kafka-reassign-partitions.sh), and set {setting} on the brokers before it is made",
+            )
+        else:
+            yield Finding(topic, "ok", f"replicas: {replicas}")

@@ -1,0 +1,77 @@
+"""The machine: the noise secret, the data directory and its disk, and the limit of open files."""
+
+import shutil
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from susurrus.agents.operations.preflight.finding import Finding
+from susurrus.agents.runtime import host
+from susurrus.agents.runtime.pipeline import Pipeline
+from susurrus.mechanisms.errors import ConfigurationError
+
+_ROOM: Final = 1 << 30
+"""Bytes. Recent state is in memory (768 MiB at most, decision 5) and is written when a worker stops."""
+
+
+def check_secret(pipeline: Pipeline[Any]) -> Iterator[Finding]:
+    """Is the noise secret there, and not for every user of the machine?"""
+    settings = pipeline.settings
+    try:
+        if not settings.secret():
+            return
+    except ConfigurationError as error:
+        yield Finding("noise secret", "failure", str(error))
+        return
+    file = settings.secret_path
+    if file is not None and file.stat().st_mode & stat.S_IRWXO:
+        yield Finding(
+            "noise secret",
+            "warning",
+            f"{file} is for every user here (mode {stat.S_IMODE(file.stat().st_mode):o}), and who reads it can subtract the "
+            f"noise; run chmod o= {file}",
+        )
+    else:
+        yield Finding("noise secret", "ok", f"{file}, not for every user" if file else "in the environment")
+
+
+def check_disk(pipeline: Pipeline[Any]) -> Iterator[Finding]:
+    """Can the data directory be written, and is there room?"""
+    directory = pipeline.settings.worker.data_directory
+    existed = directory.exists()
+    try:
+        with host.data_directory(directory):
+            free = shutil.disk_usage(directory).free
+    except ConfigurationError as error:
+        yield Finding("disk", "failure", str(error))
+        return
+    finally:
+        if not existed:
+            _remove(directory)
+    said = f"{free / 1e9:,.1f} GB free"
+    if free < _ROOM:
+        yield Finding(
+            "disk", "warning", f'worker.data_directory="{directory}": {said}; have 1.1 GB or more, or name another disk'
+        )
+    else:
+        yield Finding("disk", "ok", f"{directory}: can be written and locked, {said}")
+
+
+def _remove(directory: Path) -> None:
+    if directory.is_dir() and not any(directory.iterdir()):
+        directory.rmdir()
+
+
+def check_files(pipeline: Pipeline[Any], *, partitions: int, brokers: int) -> Iterator[Finding]:
+    """May a worker open enough files? partitions: all that one worker may get."""
+    found = host.file_limit(partitions, stages=len(pipeline.stages), brokers=brokers)
+    if found.allowed < found.least:
+        yield Finding("open files", "failure", found.text)
+    elif found.allowed < found.enough:
+        yield Finding("open files", "warning", f"{found.text}, or start more workers")
+    else:
+        limit = "no limit" if found.allowed == float("inf") else f"{found.allowed:,.0f} allowed"
+        yield Finding(
+            "open files", "ok", f"{limit}, {found.enough:,} needed where one worker has all {found.tasks} partitions"
+        )

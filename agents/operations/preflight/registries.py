@@ -1,0 +1,32 @@
+"""The schema registries: do they answer, and do they accept the schemas of the rows?"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from susurrus.agents.formats.outputs import looks_of
+from susurrus.agents.operations.preflight.finding import Finding
+from susurrus.agents.runtime.pipeline import Pipeline
+
+
+def check_input_registry(pipeline: Pipeline[Any]) -> Iterator[Finding]:
+    """Does the registry of the input answer? Records wait while it does not."""
+    registry = pipeline.settings.input.registry
+    if registry is None:
+        return
+    try:
+        with registry.client("input.registry") as client:
+            subjects = client.get_subjects()
+    except ImportError:
+        return  # the check of the packages has said so
+    except Exception as error:  # the HTTP client, TLS and proxies raise many types
+        text = f"no answer ({type(error).__name__}); start the registry, or correct input.registry"
+        yield Finding("input.registry", "failure", text)
+        return
+    yield Finding("input.registry", "ok", f"answers, has {len(subjects):,} subjects")
+
+
+def check_output_registry(pipeline: Pipeline[Any]) -> Iterator[Finding]:
+    """Does the registry of the output accept the schemas? A worker does not start where it does not."""
+    settings = pipeline.settings
+    for said in looks_of(settings.output, settings.schemas, settings.namespace):
+        yield Finding("output.registry", "ok", said)

@@ -1,0 +1,105 @@
+"""All checks in the order in which an operator would repair them; one that fails does not hide the others."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
+
+from susurrus.agents.operations.brokers import admin_of, reach_brokers
+from susurrus.agents.operations.preflight.brokers import check_brokers, check_coordinators
+from susurrus.agents.operations.preflight.clock import check_brokers_clock, check_stamps
+from susurrus.agents.operations.preflight.finding import Finding
+from susurrus.agents.operations.preflight.machine import check_disk, check_files, check_secret
+from susurrus.agents.operations.preflight.registries import check_input_registry, check_output_registry
+from susurrus.agents.operations.preflight.topics import check_isolation, check_retention, check_topics
+from susurrus.agents.operations.rights import rights, topics
+from susurrus.agents.operations.status import collect
+from susurrus.agents.operations.trouble import Trouble
+from susurrus.agents.runtime.pipeline import Pipeline
+from susurrus.mechanisms.errors import SusurrusError
+
+
+def preflight(pipeline: Pipeline[Any]) -> Iterator[Finding]:
+    """What each check finds, as soon as it is known. Takes a few seconds. Raises ConfigurationError where librdkafka refuses the
+    properties."""
+    settings = pipeline.settings
+    if lacks := pipeline.missing():
+        yield Finding("packages", "failure", lacks)
+    yield from check_secret(pipeline)
+    yield from check_disk(pipeline)
+    yield from _guarded("input.registry", lambda: check_input_registry(pipeline))
+    yield from _guarded("output.registry", lambda: check_output_registry(pipeline))
+    errors: list[KafkaError] = []
+    admin = admin_of(settings, errors)
+    brokers = reach_brokers(settings, admin, errors)
+    if isinstance(brokers, Trouble):
+        yield Finding("brokers", "failure", brokers.text)
+        return  # all other answers would come from them
+    yield from _guarded("brokers", lambda: check_brokers(pipeline, brokers=brokers))
+    partitions = _partitions(pipeline, admin)
+    if isinstance(partitions, Finding):
+        yield partitions
+    yield from _guarded("rights", lambda: _check_rights(pipeline, admin, topics_too=isinstance(partitions, int)))
+    # The checks above have made the brokers create these two on a new cluster.
+    yield from _guarded("brokers", lambda: check_coordinators(pipeline, admin))
+    yield from _guarded("clock", lambda: check_brokers_clock(pipeline, admin))
+    if not isinstance(partitions, int):
+        return  # what follows asks for these topics
+    checks: dict[str, Callable[[], Iterator[Finding]]] = {
+        "topic": lambda: check_topics(pipeline, admin),
+        "retention": lambda: check_retention(pipeline, admin),
+        "isolation": lambda: check_isolation(pipeline, admin),
+        "time stamps": lambda: check_stamps(pipeline, admin),
+        "open files": lambda: check_files(pipeline, partitions=partitions, brokers=brokers),
+        "epoch": lambda: _check_epoch(pipeline),
+    }
+    for subject, check in checks.items():
+        yield from _guarded(subject, check)
+
+
+def _partitions(pipeline: Pipeline[Any], admin: AdminClient) -> int | Finding:
+    """How many partitions the stages have together; or which topics, or rights on them, are missing."""
+    try:
+        found = topics(pipeline, admin)
+    except KafkaException as error:
+        return Finding("topics", "unknown", f"{error.args[0].name()}; see to the brokers, then try again")
+    return Finding("topics", "failure", found.text) if isinstance(found, Trouble) else found
+
+
+def _guarded(subject: str, check: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
+    try:
+        yield from check()
+    except SusurrusError as error:
+        yield Finding(subject, "failure", str(error))
+    except KafkaException as error:
+        yield Finding(
+            subject, "unknown", f"{error.args[0].name()}; see to the rights or to the brokers, then try again"
+        )
+
+
+def _check_rights(pipeline: Pipeline[Any], admin: AdminClient, *, topics_too: bool) -> Iterator[Finding]:
+    """The rights that belong to no topic. topics_too: those on topics are there."""
+    said: list[str] = []
+    for line in rights(pipeline.settings, admin):
+        if line.startswith("    ") and said:  # the command that grants what the line before names
+            said[-1] += f"\n{line}"
+        else:
+            said.append(line)
+    yield from (Finding("rights", "failure", text) for text in said)
+    if not said and topics_too:
+        yield Finding("rights", "ok", "all that a worker needs")
+
+
+def _check_epoch(pipeline: Pipeline[Any]) -> Iterator[Finding]:
+    """Has the pipeline begun, and with this configuration?"""
+    found = collect(pipeline)
+    if found.changed:
+        yield Finding(
+            "epoch",
+            "failure",
+            f"the pipeline runs with other values of {', '.join(found.changed)}; change them back, or give the pipeline a new "
+            "[pipeline] name",
+        )
+    else:
+        yield Finding("epoch", "ok", f"epoch {found.epoch_number} runs with it" if found.epoch else "not begun yet")

@@ -1,0 +1,93 @@
+"""The topics: as their contracts say, the raw one too; and whether an open transaction hides the end of the raw one."""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType
+
+from susurrus.agents.kafka.requests import REQUEST_SECONDS
+from susurrus.agents.kafka.topics import REPLICATION
+from susurrus.agents.operations.preflight.finding import Finding, State
+from susurrus.agents.runtime.pipeline import Pipeline
+from susurrus.agents.types.durations import format_duration
+
+_SET: Final = "; set it with kafka-configs.sh"
+_MOVE: Final = "; add replicas with kafka-reassign-partitions.sh, or correct topics.replication_factor"
+
+
+def partitions_of(admin: AdminClient, topic: str) -> list[int]:
+    """Numbers of a topic's partitions. Raises KafkaException where it does not exist, and without the right to ask."""
+    found = admin.list_topics(topic, timeout=REQUEST_SECONDS).topics[topic]
+    if found.error is not None:
+        raise KafkaException(found.error)
+    return list(found.partitions)
+
+
+def check_topics(pipeline: Pipeline[Any], admin: AdminClient) -> Iterator[Finding]:
+    """Partitions, replicas and settings of every topic, as `susurrus topics check` sees them."""
+    wrong: dict[str, list[str]] = {}
+    for line in pipeline.check_topics(admin):
+        state, _, text = line.partition(" ")
+        topic, _, problem = text.strip().partition(": ")
+        if state == "ok":
+            yield Finding("topic", "ok", topic)
+        else:
+            wrong.setdefault(f"missing, {problem}" if state == "missing" else problem, []).append(topic)
+    for problem, topics in wrong.items():
+        few = ", ".join(topics[:2]) + (f" and {len(topics) - 2} more" if len(topics) > 2 else "")
+        replicas = problem.startswith(REPLICATION)
+        advice = "" if "`" in problem or ": " in problem else _MOVE if replicas else _SET
+        yield Finding("topic", "warning" if replicas else "failure", f"{few}: {problem}{advice}")
+
+
+def check_retention(pipeline: Pipeline[Any], admin: AdminClient) -> Iterator[Finding]:
+    """For how long may the workers be away before raw records are deleted unread?"""
+    settings = pipeline.settings
+    if not settings.reads_raw:
+        return
+    resource = ConfigResource(ResourceType.TOPIC, settings.input.topic)
+    config = admin.describe_configs([resource], request_timeout=REQUEST_SECONDS)[resource].result()
+    retention, size = int(config["retention.ms"].value), int(config["retention.bytes"].value)
+    said = "for ever" if retention < 0 else f"for {format_duration(retention)}"
+    limit = "" if size < 0 else f", and up to {size / 1e9:,.1f} GB a partition"
+    state: State = "ok"
+    advice = "; the workers may be away that long"
+    if 0 <= retention < settings.window.length:
+        state = "warning"
+        advice = (
+            f", less than window.length={format_duration(settings.window.length)}, so a new epoch could not read a whole "
+            "window; raise retention.ms"
+        )
+    yield Finding("retention", state, f"{settings.input.topic} keeps records {said}{limit}{advice}")
+
+
+def check_isolation(pipeline: Pipeline[Any], admin: AdminClient) -> Iterator[Finding]:
+    """Workers read committed records only, so a producer's open transaction delays the next release."""
+    settings = pipeline.settings
+    if not settings.reads_raw:
+        return
+    topic = settings.input.topic
+    partitions = partitions_of(admin, topic)
+    ends = [
+        {
+            place.partition: future.result().offset
+            for place, future in admin.list_offsets(
+                {TopicPartition(topic, partition): OffsetSpec.latest() for partition in partitions},
+                isolation_level=isolation,
+                request_timeout=REQUEST_SECONDS,
+            ).items()
+        }
+        for isolation in (IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED)
+    ]
+    held = [partition for partition in partitions if ends[0][partition] < ends[1][partition]]
+    if held:
+        yield Finding(
+            "isolation",
+            "warning",
+            f"a producer's transaction is open on {topic}, partition {held[0]}"
+            f"{f' and {len(held) - 1} more' if len(held) > 1 else ''}: releases wait for it; look again, and if it stays, end it "
+            "(kafka-transactions.sh find-hanging)",
+        )
+    else:
+        yield Finding("isolation", "ok", f"no open transaction on {topic}")

@@ -1,0 +1,126 @@
+"""Whether the topics exist, and whether this user has the rights that a worker needs; a missing one comes with its command.
+
+Rights come from the brokers' metadata, which lists the operations that this principal may do. Where brokers list none, no right
+counts as missing. Nothing is written except one entry of the transaction coordinator, under an id that no task has.
+"""
+
+import logging
+import shlex
+from collections.abc import Iterator
+from typing import Any, Final
+
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AclOperation, AdminClient, OffsetSpec
+
+from susurrus.agents.config.kafka_properties import librdkafka
+from susurrus.agents.config.settings import Settings
+from susurrus.agents.kafka.access import Right, needed_on_topics, right_on
+from susurrus.agents.kafka.requests import group_of, is_fenced
+from susurrus.agents.logs import SILENT
+from susurrus.agents.operations.trouble import Trouble, refusal, wait
+from susurrus.agents.runtime.lacks import describe_topics
+from susurrus.agents.runtime.pipeline import Pipeline
+
+log = logging.getLogger(__name__)
+
+_ANSWER_SECONDS: Final = 10.0
+_CREATE: Final = "run `susurrus topics create --config ...`"
+
+
+def topics(pipeline: Pipeline[Any], admin: AdminClient) -> Trouble | int:
+    """The number of partitions to run, if every topic exists and gives the rights that a worker needs; otherwise the trouble."""
+    settings = pipeline.settings
+    raw = settings.input.topic if settings.reads_raw else None
+    found, missing, short = describe_topics(admin, needed_on_topics(settings), seconds=_ANSWER_SECONDS)
+    if short:
+        return refusal(*_on_topics(settings, short, raw))
+    if raw in missing:
+        return wait(
+            f'input.topic="{raw}": does not exist on this cluster; create it (it is yours: Susurrus only reads it), or '
+            "correct the name"
+        )
+    if missing and _has_begun(settings, admin, missing):
+        log.warning("topics that this pipeline had are gone: %s; their tasks say what to do", ", ".join(missing))
+    elif missing:
+        some = ", ".join(missing[:3]) + (f" and {len(missing) - 3} more" if len(missing) > 3 else "")
+        return wait(f'pipeline.name="{settings.pipeline.name}": its topics do not exist yet ({some}); {_CREATE}')
+    return sum(
+        len(found[topic].partitions) for topic in (stage.input_topic for stage in pipeline.stages) if topic in found
+    )
+
+
+def _has_begun(settings: Settings, admin: AdminClient, missing: list[str]) -> bool:
+    """Whether the pipeline has run before. If so, a missing topic is a loss, and each task refuses it."""
+    ledger = settings.topic("ledger")
+    if ledger in missing:
+        return False
+    place = TopicPartition(ledger, 0)
+    end = admin.list_offsets({place: OffsetSpec.latest()}, request_timeout=_ANSWER_SECONDS)[place].result()
+    return bool(end.offset > 0)
+
+
+def rights(settings: Settings, admin: AdminClient) -> list[str]:
+    """The missing rights that belong to no topic: those on the group and on transactions."""
+    group, right = settings.application, ""
+    try:
+        found = group_of(admin, group, seconds=_ANSWER_SECONDS, rights=True)
+        if found is not None and found.authorized_operations and AclOperation.READ not in found.authorized_operations:
+            right = "Read"
+    except KafkaException as error:
+        if error.args[0].code() != KafkaError.GROUP_AUTHORIZATION_FAILED:
+            raise
+        right = "Describe"
+    lines = _missing(settings, right, f'group="{group}"', right_on(settings, "group", group)) if right else []
+    return lines + transactions(settings, group)
+
+
+def transactions(settings: Settings, application: str) -> list[str]:
+    """What is missing for transactions. Begins none, and fences only the probe of another worker, which then has its answer."""
+    producer = Producer(
+        {
+            **librdkafka(settings.kafka),
+            "transactional.id": f"{application}-probe",
+            "transaction.timeout.ms": settings.worker.transaction_timeout,
+            "error_cb": lambda error: None,
+        },
+        logger=SILENT,
+    )
+    try:
+        producer.init_transactions(_ANSWER_SECONDS)
+    except KafkaException as error:
+        code = error.args[0].code()
+        if code == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
+            named = f'transactional-id="{application}-..."'
+            return _missing(settings, "Write", named, right_on(settings, "transactional-id", f"{application}-probe"))
+        if code == KafkaError.INVALID_TRANSACTION_TIMEOUT:
+            return [
+                f"worker.transaction_timeout={settings.worker.transaction_timeout} ms: more than the brokers allow "
+                "(transaction.max.timeout.ms); lower it, or raise theirs"
+            ]
+        if not is_fenced(error.args[0]):
+            raise
+    return []
+
+
+def _on_topics(settings: Settings, short: list[tuple[str, str]], raw: str | None) -> Iterator[str]:
+    if rights := " and ".join(right for name, right in short if name == raw):
+        named = f'input.topic="{raw}" (if there is such a topic)'
+        yield from _missing(settings, rights, named, right_on(settings, "topic", str(raw)))
+    own: dict[Right, list[tuple[str, str]]] = {}
+    for name, right in short:
+        if name != raw:
+            own.setdefault(right_on(settings, "topic", name), []).append((name, right))
+    for gives, lacking in own.items():
+        name, right = lacking[0]
+        more = f" (and {len(lacking) - 1} more)" if len(lacking) > 1 else ""
+        yield from _missing(settings, right, f'topic="{name}"{more}', gives)
+
+
+def _missing(settings: Settings, right: str, on: str, gives: Right) -> list[str]:
+    """What is missing, and the command that gives it, in a line of its own so that it can be copied (agents/cli/console.py)."""
+    user = settings.kafka.properties.get("sasl.username")
+    principal = shlex.quote(f"User:{user}") if user is not None else '"User:<the worker\'s principal>"'
+    return [
+        f"the right {right} on {on} is missing; give it:",
+        f"    {gives.command(settings.kafka.bootstrap_servers, principal)}",
+    ]

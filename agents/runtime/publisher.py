@@ -1,0 +1,37 @@
+"""Rows on their way to public topics: in the configured format, each with its receipt."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from susurrus.agents.formats.outputs.format import Writer
+from susurrus.topics.receipt import Receipt
+
+
+class Publisher:
+    """Makes messages of rows. writers: by full topic name; a topic that is not there stays JSON. receipt: None for no header."""
+
+    def __init__(self, writers: Mapping[str, Writer] | None = None, receipt: Receipt | None = None) -> None:
+        self._writers = writers or {}
+        self._extra: dict[str, Any] = {} if receipt is None else {"headers": [receipt.header()]}
+
+    def messages(
+        self, topics: Sequence[str], keys: Sequence[bytes], rows: Sequence[bytes], stamps: Iterable[int]
+    ) -> list[list[dict[str, Any]]]:
+        """For each topic the messages of the same rows, which are JSON. stamps: ms.
+
+        The producer writes into the messages, so topics cannot share them. They share what is encoded.
+        """
+        times, encoded = list(stamps), dict[int | None, Sequence[bytes]]()
+        found = []
+        for topic in topics:
+            writer = self._writers.get(topic)
+            name = None if writer is None else writer.schema_id
+            if name not in encoded:
+                encoded[name] = rows if writer is None else writer.encode(rows)
+            found.append(
+                [
+                    {"key": key, "value": value, "timestamp": stamp, **self._extra}
+                    for key, value, stamp in zip(keys, encoded[name], times, strict=True)
+                ]
+            )
+        return found

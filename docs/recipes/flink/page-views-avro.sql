@@ -1,0 +1,38 @@
+-- As page-views.sql, of a pipeline with output.format = "avro".
+
+CREATE TABLE page_views (
+  window_start TIMESTAMP(3),
+  `trigger` BIGINT,
+  of_triggers BIGINT,
+  `key` ROW<url STRING>,
+  `values` ROW<
+    visits ROW<estimate DOUBLE, std_error DOUBLE>,
+    `bytes` ROW<estimate DOUBLE, std_error DOUBLE>>,
+  epoch STRING
+) WITH (
+  'connector' = 'kafka',
+  'topic' = 'susurrus.page-views.histogram',
+  'properties.bootstrap.servers' = 'localhost:9092',
+  -- Flink's default is read_uncommitted, which also shows rows of aborted releases.
+  'properties.isolation.level' = 'read_committed',
+  'scan.startup.mode' = 'earliest-offset',
+  -- Without the next line the query runs on.
+  'scan.bounded.mode' = 'latest-offset',
+  'format' = 'avro-confluent',
+  'avro-confluent.url' = 'http://localhost:8081'
+);
+
+-- The newest row of each key.
+SELECT window_start, `key`.url AS `key`, `trigger`, CAST(`values`.visits.estimate AS BIGINT) AS visits, ROUND(1.96 * `values`.visits.std_error, 0) AS margin
+FROM (
+  SELECT *, ROW_NUMBER() OVER (PARTITION BY window_start, epoch, `key`.url ORDER BY `trigger` DESC) AS age FROM page_views
+)
+WHERE age = 1
+ORDER BY visits DESC
+LIMIT 5;
+
+-- One page over the day: the topic has every release.
+SELECT `trigger`, CAST(`values`.visits.estimate AS BIGINT) AS visits, ROUND(1.96 * `values`.visits.std_error, 0) AS margin
+FROM page_views
+WHERE `key`.url = '/ksc.html' AND MOD(`trigger`, 4) = 0
+ORDER BY `trigger`;

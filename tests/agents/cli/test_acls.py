@@ -1,0 +1,170 @@
+"""The rights that `susurrus acls` gives are enough for each role, on a broker that refuses everything else."""
+
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tomli_w
+from confluent_kafka import Producer
+from confluent_kafka.admin import (
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    NewTopic,
+    ResourcePatternType,
+    ResourceType,
+)
+from typer.testing import CliRunner
+
+from susurrus.agents.cli.main import app
+from susurrus.agents.histogram.reader import HistogramReader
+from susurrus.agents.kafka.access import Right, rights_of
+from susurrus.agents.pipelines import settings_from
+from tests.broker import wait_for
+from tests.guarded import Guarded
+from tests.pipeline import Worker, merged
+
+NAMES = ("worker", "operator", "writer", "reader")
+CONFIGURATION: dict[str, Any] = {
+    "pipeline": {"name": "web", "prefix": "acl"},
+    "input": {"topic": "acl-raw", "user": "u", "key": ["k"]},
+    "start": {"from": "earliest", "first_window": "1970-01-01T00:00:00Z"},
+    "clock": {"kind": "replay", "until": "1970-01-02T00:00:00Z"},
+    "window": {"trigger_every": "12h"},
+    "bounds": {"max_records_per_user": 1},
+    "privacy": {"epsilon": 6.0, "delta": 1e-9},
+    "topics": {"by_user_partitions": 2, "bounded_partitions": 2, "replication_factor": 1, "min_insync_replicas": 1},
+}
+
+
+def run(*arguments: str) -> str:
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+class Cast:
+    """One user for each role, without rights at first, and a configuration file for each; "admin" may do everything."""
+
+    def __init__(self, guarded: Guarded, directory: Path) -> None:
+        self.guarded, self.directory = guarded, directory
+        self.properties = {name: guarded.new_user(f"acl-{name}") for name in NAMES}
+        for name in (*NAMES, "admin"):
+            kafka = {"bootstrap_servers": guarded.password, "properties": self.properties.get(name, {})}
+            if name == "admin":
+                kafka = {"bootstrap_servers": guarded.open}
+            own = {"kafka": kafka, "worker": {"data_directory": str(directory / "state")}}
+            self.file(name).write_text(tomli_w.dumps(merged(CONFIGURATION, own)))
+
+    def file(self, name: str) -> Path:
+        return self.directory / f"{name}.toml"
+
+    def grant(self, *more: str) -> str:
+        users = [part for name in NAMES for part in (f"--{name}", f"acl-{name}")]
+        return run("acls", "--config", str(self.file("admin")), *users, "--apply", *more)
+
+    def take_all(self) -> None:
+        admin = self.guarded.admin()
+        for name in NAMES:
+            everything = AclBindingFilter(
+                ResourceType.ANY, None, ResourcePatternType.ANY, f"User:acl-{name}", None, AclOperation.ANY,
+                AclPermissionType.ANY,
+            )  # fmt: skip
+            for future in admin.delete_acls([everything]).values():
+                future.result(20)
+
+    def send(self, records: int) -> int:
+        """Records from the user that produces; how many the broker refused."""
+        refused: list[Any] = []
+        producer = Producer({"bootstrap.servers": self.guarded.password, **self.properties["writer"]})
+        for user in range(records):
+            value = f'{{"u":{user},"k":"a"}}'.encode()
+            producer.produce(
+                "acl-raw", value, partition=user % 2, timestamp=1_000 + user,
+                on_delivery=lambda error, _: refused.append(error) if error else None,
+            )  # fmt: skip
+        assert producer.flush(20) == 0
+        return len(refused)
+
+
+@pytest.fixture
+def cast(guarded: Guarded, tmp_path: Path) -> Iterator[Cast]:
+    found = Cast(guarded, tmp_path)
+    yield found
+    found.take_all()
+
+
+def test_each_user_can_do_its_part_with_the_rights_that_are_granted_and_nothing_without(cast: Cast) -> None:
+    forever = {"retention.ms": "-1"}  # the stamps are of 1970
+    admin = cast.guarded.admin()
+    admin.create_topics([NewTopic("acl-raw", 2, 1, config=forever)])["acl-raw"].result(20)
+    wait_for(lambda: cast.send(1) == 1, "a producer without rights is refused")
+    said = cast.grant("--reader-group", "acl-dashboard")
+    assert said.count("granted") == len(said.splitlines()) == 1 + 7 + 6 + 5
+    wait_for(lambda: cast.grant("--reader-group", "acl-dashboard").count("exists") == 19, "the broker has the rules")
+    wait_for(lambda: cast.send(1) == 0, "the producer may write")
+    assert cast.send(400) == 0
+    wait_for(
+        lambda: CliRunner().invoke(app, ["topics", "create", "--config", str(cast.file("operator"))]).exit_code == 0,
+        "the operator may create topics",
+    )
+    assert "wrong" not in run("topics", "check", "--config", str(cast.file("operator")))
+    worker = Worker(cast.file("worker"), cast.directory, {})
+    try:
+        settings = settings_from(
+            merged(
+                CONFIGURATION,
+                {"kafka": {"bootstrap_servers": cast.guarded.password, "properties": cast.properties["reader"]}},
+            ),
+            environ={},
+        )
+        with HistogramReader(settings) as reader:
+            deadline = time.monotonic() + 120
+            while (found := reader.snapshot()) is None or not found.final:
+                reader.poll(0.2)
+                assert worker.process.poll() is None, worker.tail()
+                assert time.monotonic() < deadline, worker.tail()
+        assert [row.key for row in found.rows] == ["a"]
+        # With an empty disk, a worker reads the changelogs.
+        assert worker.stop() == 0
+        shutil.rmtree(cast.directory / "state")
+        worker = Worker(cast.file("worker"), cast.directory, {})
+        status = ["status", "--config", str(cast.file("operator"))]
+        wait_for(lambda: CliRunner().invoke(app, status).exit_code == 0, "all is recovered", seconds=90)
+        assert "right" not in run(*status)
+    finally:
+        assert worker.stop() == 0
+    assert "lacks" not in worker.log.read_text()
+    assert "AUTHORIZATION" not in worker.log.read_text().upper()
+
+
+def test_a_user_who_may_not_grant_is_told_what_to_do(cast: Cast) -> None:
+    result = CliRunner().invoke(app, ["acls", "--config", str(cast.file("worker")), "--worker", "x", "--apply"])
+    assert result.exit_code == 2
+    assert "acl-worker lacks Alter on the cluster" in " ".join(result.stderr.split())
+
+
+def test_the_commands_are_the_rights(cast: Cast) -> None:
+    printed = run("acls", "--config", str(cast.file("worker")), "--reader", "User:CN=my app")
+    assert printed.splitlines()[0] == "# reader User:CN=my app"
+    assert printed.splitlines()[1] == (
+        f"kafka-acls.sh --bootstrap-server {cast.guarded.password} --add --allow-principal 'User:CN=my app' --operation Read "
+        "--operation Describe --topic acl.web.histogram"
+    )
+
+
+def test_readers_are_given_public_topics_only_and_prefixes_end_where_the_pipelines_names_end() -> None:
+    settings = settings_from(CONFIGURATION, environ={})
+    public = [right.name for right in rights_of(settings, "reader") if right.resource == "topic"]
+    assert public == ["acl.web.histogram", "acl.web.latest", "acl.web.progress"]
+    other = settings_from(merged(CONFIGURATION, {"pipeline": {"name": "web-2"}}), environ={})
+    assert not [right for right in rights_of(settings, "operator") if right.covers("topic", other.topic("bounded"))]
+
+
+def test_a_right_covers_what_it_names() -> None:
+    literal = Right("topic", "a", (AclOperation.READ,))
+    assert (literal.covers("topic", "a"), literal.covers("topic", "ab"), literal.covers("group", "a")) == (1, 0, 0)
+    assert Right("topic", "a", (AclOperation.READ,), prefixed=True).covers("topic", "ab")

@@ -1,0 +1,322 @@
+"""Rows in every output format, by a real registry: read by our reader, and by libraries that have only the registry."""
+
+import base64
+import io
+import json
+import socketserver
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import jsonschema
+import pytest
+
+from susurrus.agents.formats.outputs import OUTPUT_FORMATS, reader_of, writers_of
+from susurrus.agents.formats.registry import Registry
+from susurrus.mechanisms.errors import ConfigurationError
+from susurrus.topics import estimate, histogram, private_stream
+from susurrus.topics.json_rows import decoder
+from susurrus.topics.packing import MalformedRecord
+from susurrus.topics.row_schema import RowSchema
+
+fastavro = pytest.importorskip("fastavro")
+pytest.importorskip("authlib")
+
+KEY = ["/index.html", 2**63 + 1, None, True, 1.5, -7]
+MEASURED = {"estimate": 118, "std_error": 9.25}
+ROWS: dict[str, tuple[RowSchema, Any, dict[str, Any]]] = {
+    "histogram": (
+        histogram.schema(["url", "n", "x.y", "b", "f", "i"], ["visits", "b-y"]),
+        histogram.Row,
+        {
+            "window_start": "2026-01-01T00:00:00Z",
+            "window_end": "2026-01-02T00:00:00.500Z",
+            "trigger": 3,
+            "of_triggers": 96,
+            "key": KEY,
+            "values": {"visits": MEASURED | {"direct": {"estimate": 131, "std_error": 21.5}}, "b-y": MEASURED},
+            "strategy": "toeplitz",
+            "epoch": "6f0c",
+            "schema": 1,
+        },
+    ),
+    "one part": (
+        histogram.schema(["url"], ["visits"]),
+        histogram.Row,
+        {
+            "window_start": "0001-01-01T00:00:00Z",
+            "window_end": "9999-12-31T23:59:59.999Z",
+            "trigger": 1,
+            "of_triggers": 1,
+            "key": None,
+            "values": {"visits": {"estimate": -2.5e17, "std_error": 0.1}},
+            "strategy": "closing",
+            "epoch": "",
+            "schema": 1,
+        },
+    ),
+    "stream": (
+        private_stream.SCHEMA,
+        private_stream.StreamRow,
+        {
+            "stream": None,
+            "first": 65536,
+            "last": 65551,
+            "value": MEASURED,
+            "sum": MEASURED,
+            "filtered_sum": None,
+            "theta": 120.0,
+            "layout": 0,
+            "method": "tops",
+            "epsilon": 0.1,
+            "epoch": "6f0c",
+            "schema": 1,
+        },
+    ),
+    "estimate": (
+        estimate.SCHEMA,
+        estimate.Estimate,
+        {
+            "slot_start": "2026-01-01T00:00:00Z",
+            "slot_end": "2026-01-01T00:01:00Z",
+            "count": 0,
+            "sum": MEASURED,
+            "mean": None,
+            "running_sum": MEASURED,
+            "filtered_sum": MEASURED,
+            "threshold_version": 2,
+            "theta": 96.0,
+            "epsilon": 1.0,
+            "epoch": "6f0c",
+            "schema": 1,
+        },
+    ),
+}
+REGISTERED = [name for name, form in OUTPUT_FORMATS.items() if form.registered]
+NAMESPACE = "susurrus.web_log"
+
+
+def target(form: str, url: str | None) -> Any:
+    return SimpleNamespace(format=form, registry=None if url is None else Registry(url=url))
+
+
+def topic_of(path: Path) -> str:
+    """A topic, and so a subject, of the test's own."""
+    return f"{path.parent.name}.{path.name}".replace("_", "-")
+
+
+@pytest.fixture
+def proxy(schema_registry: str) -> Iterator[tuple[str, list[bytes]]]:
+    """The registry behind an address of its own, and the first line of every request that came through it."""
+    import http.client
+    from urllib.parse import urlsplit
+
+    asked: list[bytes] = []
+    there = urlsplit(schema_registry)
+
+    class Proxy(socketserver.StreamRequestHandler):
+        def handle(self) -> None:
+            line = self.rfile.readline()
+            asked.append(line)
+            method, path, _ = line.decode().split()
+            headers = http.client.parse_headers(self.rfile)
+            body = self.rfile.read(int(headers.get("Content-Length", 0)))
+            upstream = http.client.HTTPConnection(there.netloc, timeout=30)
+            upstream.request(method, path, body, {"Content-Type": headers.get("Content-Type", "")})
+            answer = upstream.getresponse()
+            found = answer.read()
+            head = f"HTTP/1.1 {answer.status} X\r\nContent-Type: application/json\r\nContent-Length: {len(found)}\r\n"
+            self.wfile.write(f"{head}Connection: close\r\n\r\n".encode() + found)
+            upstream.close()
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Proxy) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_address[1]}{there.path}", asked
+        server.shutdown()
+        thread.join()
+
+
+@pytest.mark.parametrize("form", OUTPUT_FORMATS)
+@pytest.mark.parametrize("kind", ROWS)
+def test_a_row_reads_back(schema_registry: str, tmp_path: Path, form: str, kind: str) -> None:
+    schema, record, row = ROWS[kind]
+    own = target(form, schema_registry if OUTPUT_FORMATS[form].registered else None)
+    text, topic = json.dumps(row).encode(), topic_of(tmp_path)
+    [value] = writers_of(own, {topic: schema}, NAMESPACE)[topic].encode([text])
+    read, decode = reader_of(own, schema, NAMESPACE), decoder(record, "row")
+    assert (value == text) == (form == "json")
+    assert decode(read(value)) == decode(text)
+    assert decode(read(text)) == decode(text)  # a row from before the format was configured
+    jsonschema.validate(json.loads(read(value)), json.loads(OUTPUT_FORMATS["json"].text(schema, NAMESPACE)))
+
+
+@pytest.mark.parametrize("form", REGISTERED)
+def test_bytes_that_are_no_row_are_malformed(schema_registry: str, tmp_path: Path, form: str) -> None:
+    schema, _, row = ROWS["histogram"]
+    own, topic = target(form, schema_registry), topic_of(tmp_path)
+    [value] = writers_of(own, {topic: schema}, NAMESPACE)[topic].encode([json.dumps(row).encode()])
+    read = reader_of(own, schema, NAMESPACE)
+    with pytest.raises(MalformedRecord, match="HistogramRow"):
+        read(value[:-3])
+
+
+@pytest.mark.parametrize("form", REGISTERED)
+def test_all_workers_write_the_same_bytes_and_ask_only_when_they_start(
+    proxy: tuple[str, list[bytes]], tmp_path: Path, form: str
+) -> None:
+    (url, asked), (schema, _, row) = proxy, ROWS["histogram"]
+    topics = [f"{topic_of(tmp_path)}.{name}" for name in ("histogram", "latest")]
+    found = []
+    for _ in range(2):
+        writers = writers_of(target(form, url), dict.fromkeys(topics, schema), NAMESPACE)
+        at_start = len(asked)
+        found += [writers[topic].encode([json.dumps(row).encode()] * 3) for topic in topics]
+        assert len(asked) == at_start
+    assert at_start > 0
+    assert len({value for values in found for value in values}) == 1
+    registered = [line for line in asked if line.startswith(b"POST") and b"/versions" in line]
+    assert len(registered) == len(topics)  # the second worker found what the first one had registered
+
+
+def test_a_worker_registers_nothing_where_an_operator_has_registered_what_the_command_prints(
+    proxy: tuple[str, list[bytes]], schema_registry: str, tmp_path: Path
+) -> None:
+    from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
+
+    (url, asked), (schema, _, _), topic = proxy, ROWS["histogram"], topic_of(tmp_path)
+    with SchemaRegistryClient({"url": schema_registry}) as client:
+        known = client.register_schema(f"{topic}-value", Schema(OUTPUT_FORMATS["avro"].text(schema, NAMESPACE), "AVRO"))
+    assert writers_of(target("avro", url), {topic: schema}, NAMESPACE)[topic].schema_id == known
+    assert asked
+    assert not any(b"/versions" in line for line in asked)
+
+
+def test_a_foreign_client_reads_avro_by_the_registered_schema(schema_registry: str, tmp_path: Path) -> None:
+    from confluent_kafka.schema_registry import SchemaRegistryClient
+
+    schema, _, row = ROWS["histogram"]
+    topic = topic_of(tmp_path)
+    [value] = writers_of(target("avro", schema_registry), {topic: schema}, NAMESPACE)[topic].encode(
+        [json.dumps(row).encode()]
+    )
+    with SchemaRegistryClient({"url": schema_registry}) as client:
+        assert client.get_latest_version(f"{topic}-value").schema_id == int.from_bytes(value[1:5], "big")
+        registered = client.get_schema(int.from_bytes(value[1:5], "big")).schema_str
+    found = fastavro.schemaless_reader(io.BytesIO(value[5:]), fastavro.parse_schema(json.loads(registered)), None)
+    assert found["window_end"].isoformat() == "2026-01-02T00:00:00.500000+00:00"
+    assert list(found["key"].values()) == KEY
+    assert list(found["key"]) == ["url", "n", "x_y", "b", "f", "i"]
+    assert found["values"]["visits"] == {
+        "estimate": 118.0,
+        "std_error": 9.25,
+        "direct": {"estimate": 131.0, "std_error": 21.5},
+    }
+    assert found["values"]["b_y"]["direct"] is None
+
+
+def test_a_foreign_client_reads_protobuf_by_the_registered_schema(schema_registry: str, tmp_path: Path) -> None:
+    from confluent_kafka.schema_registry import SchemaRegistryClient
+    from google.protobuf import descriptor_pb2, descriptor_pool, json_format, message_factory, timestamp_pb2
+
+    schema, _, row = ROWS["histogram"]
+    topic = topic_of(tmp_path)
+    [value] = writers_of(target("protobuf", schema_registry), {topic: schema}, NAMESPACE)[topic].encode(
+        [json.dumps(row).encode()]
+    )
+    with SchemaRegistryClient({"url": schema_registry}) as client:
+        text = client.get_schema(int.from_bytes(value[1:5], "big"), fmt="serialized").schema_str
+    file = descriptor_pb2.FileDescriptorProto.FromString(base64.b64decode(text))
+    pool = descriptor_pool.DescriptorPool()
+    pool.AddSerializedFile(timestamp_pb2.DESCRIPTOR.serialized_pb)
+    pool.Add(file)
+    first = pool.FindMessageTypeByName(f"{file.package}.{file.message_type[0].name}")
+    assert value[5:6] == b"\0"  # the first message of the file
+    found = json_format.MessageToDict(message_factory.GetMessageClass(first).FromString(value[6:]))
+    assert (found["windowStart"], found["trigger"]) == ("2026-01-01T00:00:00Z", "3")
+    assert found["key"] == {
+        "url": {"text": "/index.html"},
+        "n": {"unsigned": str(2**63 + 1)},
+        "xY": {},
+        "b": {"boolean": True},
+        "f": {"number": 1.5},
+        "i": {"integer": "-7"},
+    }
+    assert found["values"]["visits"]["direct"] == {"estimate": 131.0, "stdError": 21.5}
+
+
+def test_the_proto_file_is_the_descriptor(tmp_path: Path) -> None:
+    """protoc reads the text; where there is none, its members and numbers are compared."""
+    from susurrus.agents.formats.outputs.protobuf import _file
+
+    schema = ROWS["histogram"][0]
+    text, file = OUTPUT_FORMATS["protobuf"].text(schema, NAMESPACE), _file(schema, NAMESPACE)
+    numbered = [(field.name, field.number) for message in file.message_type for field in message.field]
+    found = [line.split() for line in text.splitlines() if line.endswith(";") and line.startswith("  ")]
+    assert [(name, int(number.rstrip(";"))) for _, name, _, number in found] == numbered
+    assert [line.split()[1] for line in text.splitlines() if line.startswith("message")] == [
+        message.name for message in file.message_type
+    ]
+
+
+def test_an_incompatible_schema_is_refused_with_a_way_out(schema_registry: str, tmp_path: Path) -> None:
+    from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
+
+    topic = topic_of(tmp_path)
+    other = {"type": "record", "name": "HistogramRow", "namespace": NAMESPACE,
+             "fields": [{"name": "trigger", "type": "string"}]}  # fmt: skip
+    with SchemaRegistryClient({"url": schema_registry}) as client:
+        client.register_schema(f"{topic}-value", Schema(json.dumps(other), "AVRO"))
+        client.set_compatibility(f"{topic}-value", "BACKWARD")
+    with pytest.raises(ConfigurationError) as refused:
+        writers_of(target("avro", schema_registry), {topic: ROWS["histogram"][0]}, NAMESPACE)
+    assert f"subject={topic}-value has a schema that this one is not compatible with" in str(refused.value)
+    assert "susurrus topics schema" in str(refused.value)
+
+
+@pytest.mark.parametrize("form", REGISTERED)
+def test_a_registry_that_does_not_answer_is_named(form: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"output\.registry: no answer .*start the registry, or correct"):
+        writers_of(target(form, "http://127.0.0.1:1"), {topic_of(tmp_path): estimate.SCHEMA}, NAMESPACE)
+
+
+def test_a_registry_that_refuses_the_worker_is_named(tmp_path: Path) -> None:
+    answer = b'{"error_code":40301,"message":"hunter2"}'
+
+    class Forbidden(socketserver.StreamRequestHandler):
+        def handle(self) -> None:
+            while self.rfile.readline().strip():
+                pass
+            head = f"HTTP/1.1 403 X\r\nContent-Type: application/json\r\nContent-Length: {len(answer)}\r\n"
+            self.wfile.write(f"{head}Connection: close\r\n\r\n".encode() + answer)
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Forbidden) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        with pytest.raises(ConfigurationError) as refused:
+            writers_of(
+                target("avro", f"http://127.0.0.1:{server.server_address[1]}"),
+                {topic_of(tmp_path): estimate.SCHEMA},
+                NAMESPACE,
+            )
+        server.shutdown()
+        thread.join()
+    assert "HTTP 403 (code 40301)" in str(refused.value)
+    assert "correct output.registry.properties, or let someone who may register" in str(refused.value)
+    assert "hunter2" not in str(refused.value)
+
+
+def test_what_is_no_registry_is_named(schema_registry: str, tmp_path: Path) -> None:
+    wrong = schema_registry.rsplit("/", 1)[0] + "/nothing"
+    with pytest.raises(ConfigurationError, match=r"output\.registry: HTTP 404 .*output\.registry\.url"):
+        writers_of(target("avro", wrong), {topic_of(tmp_path): estimate.SCHEMA}, NAMESPACE)
+
+
+def test_a_reader_with_another_registry_is_told(schema_registry: str, tmp_path: Path) -> None:
+    schema, _, row = ROWS["estimate"]
+    own, topic = target("avro", schema_registry), topic_of(tmp_path)
+    [value] = writers_of(own, {topic: schema}, NAMESPACE)[topic].encode([json.dumps(row).encode()])
+    with pytest.raises(ConfigurationError, match="does not know schema id=2147483000"):
+        reader_of(own, schema, NAMESPACE)(value[:1] + (2_147_483_000).to_bytes(4, "big") + value[5:])

@@ -1,0 +1,88 @@
+"""The container image, built and run, where a Docker daemon answers. CI has none.
+
+$SUSURRUS_TEST_PYTHON_IMAGE is a base to build on where the Dockerfile's own cannot be pulled.
+"""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+from packaging.utils import canonicalize_name
+
+from tests.deploy.test_lock import read
+
+ROOT = Path(__file__).parents[2]
+DOCKERFILE = (ROOT / "deploy" / "Dockerfile").read_text()
+VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+LARGEST = 400_000_000
+CONFINED = ["--read-only", "--tmpfs", "/tmp", "--cap-drop", "ALL", "--security-opt", "no-new-privileges:true"]
+needs_docker = [pytest.mark.xdist_group("image"), pytest.mark.timeout(1200)]
+
+
+def docker(*arguments: str) -> str:
+    """Standard output; AssertionError with what it said where it fails."""
+    done = subprocess.run(["docker", *arguments], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def image() -> str:
+    if (
+        shutil.which("docker") is None
+        or subprocess.run(["docker", "info"], capture_output=True, check=False).returncode
+    ):
+        pytest.skip("NO DOCKER DAEMON ANSWERS: the image is not built, run or measured")
+    name = "susurrus-under-test"
+    base = os.environ.get("SUSURRUS_TEST_PYTHON_IMAGE")
+    options = ["--build-arg", f"PYTHON={base}"] if base else []
+    docker("build", "--quiet", "--network", "host", *options, "-f", f"{ROOT}/deploy/Dockerfile", "-t", name, str(ROOT))
+    return name
+
+
+def test_the_base_is_named_by_its_digest() -> None:
+    bases = re.findall(r"^FROM (\S+)", DOCKERFILE, re.MULTILINE)
+    assert set(bases) == {"${PYTHON}", "scratch"}
+    assert re.findall(r"^ARG PYTHON=(\S+)$", DOCKERFILE, re.MULTILINE)
+    assert re.search(r"^ARG PYTHON=python:[\w.-]+@sha256:[0-9a-f]{64}$", DOCKERFILE, re.MULTILINE)
+
+
+class TestImage:
+    pytestmark = needs_docker
+
+    def test_it_is_small(self, image: str) -> None:
+        size = int(docker("image", "inspect", "--format", "{{.Size}}", image))
+        assert 0 < size < LARGEST
+
+    def test_it_runs_confined_as_an_unprivileged_user(self, image: str) -> None:
+        said = docker(
+            "run", "--rm", *CONFINED, "--entrypoint", "sh", image, "-c", "id -u; touch /opt/x || echo refused"
+        )
+        assert said == "10001\nrefused\n"
+        assert docker("run", "--rm", *CONFINED, image, "--version") == f"susurrus {VERSION}\n"
+
+    def test_a_pipeline_runs_in_it(self, image: str) -> None:
+        """With the libraries as they were cut down."""
+        assert re.search(r"^Kept +\d+ of 2,088 urls", docker("run", "--rm", *CONFINED, image, "demo"), re.MULTILINE)
+
+    def test_nothing_in_it_installs_anything(self, image: str) -> None:
+        asked = (
+            "for each in pip pip3 apt-get perl mount su; do command -v $each; done; python -c 'import pip' || echo none"
+        )
+        assert docker("run", "--rm", "--entrypoint", "sh", image, "-c", asked) == "none\n"
+
+    def test_its_bill_of_materials_names_what_is_locked(self, image: str) -> None:
+        bill = json.loads(docker("run", "--rm", "--entrypoint", "cat", image, "/opt/susurrus/sbom.json"))
+        assert (bill["bomFormat"], bill["metadata"]["component"]["version"]) == ("CycloneDX", VERSION)
+        found = {(canonicalize_name(each["name"]), each["version"]) for each in bill["components"]}
+        locked = {
+            (canonicalize_name(each.name), str(each.specifier).removeprefix("=="))
+            for each in read((ROOT / "deploy" / "requirements.lock").read_text())
+            if each.marker is None or each.marker.evaluate({"python_version": "3.11", "python_full_version": "3.11.0"})
+        }
+        assert found == locked
