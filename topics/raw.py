@@ -56,8 +56,7 @@ class RawSchema:
     r"""Where user, key, values and time are in a raw event.
 
     Paths: names joined by dots, `\.` for a dot in a name. key: one path or computed scalar, or several for a composite key.
-    time: path of
-    the event time, None for the Kafka timestamp. null_user, null_key: what a JSON null is, "value" = a user or key of
+    time: path of the event time, None for the Kafka timestamp. null_user, null_key: what a JSON null is, "value" = a user or key of
     its own. An absent field is always bad input. max_key_bytes: of a canonical user or key.
     """
 

@@ -5,11 +5,9 @@ from typing import Annotated, Final, get_args
 
 import typer
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient
 from rich.text import Text
 
 from susurrus.agents.cli.console import ConfigOption, SqlOption, err, out, settings_of
-from susurrus.agents.config.kafka_properties import librdkafka
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.kafka.access import Right, Role, grant, missing_rights, rights_of
 from susurrus.mechanisms.errors import ConfigurationError
@@ -63,8 +61,7 @@ def _apply(settings: Settings, wanted: list[tuple[Role, str, tuple[Right, ...]]]
 
     if settings.kafka.embedded:
         raise ConfigurationError("kafka.embedded=true: the embedded broker has no rights; give a real one")
-    reach(settings)
-    admin = AdminClient({**librdkafka(settings.kafka), "error_cb": lambda error: None})
+    admin = reach(settings)
     for role, principal, rights in wanted:
         try:
             missing = {(right.resource, right.name): right for right in missing_rights(admin, principal, rights)}

@@ -16,10 +16,10 @@ from typer.core import TyperGroup
 
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.operations.drawing import framed
-from susurrus.agents.runtime.ending import DISK_UNUSABLE, NEEDS_OPERATOR
+from susurrus.agents.runtime.ending import DISK_UNUSABLE, MISCONFIGURED
 from susurrus.mechanisms.errors import ConfigurationError, StoreUnusable, SusurrusError
 
-FAILED = NEEDS_OPERATOR
+FAILED = MISCONFIGURED
 """Exit code of every failure that an operator can fix."""
 DEFECT = 70
 """Exit code of a defect in this program (EX_SOFTWARE of sysexits.h)."""

@@ -3,11 +3,8 @@
 from typing import Annotated
 
 import typer
-from confluent_kafka.admin import AdminClient
 
 from susurrus.agents.cli.console import ConfigOption, SqlOption, out, settings_of
-from susurrus.agents.config.kafka_properties import librdkafka
-from susurrus.agents.config.settings import Settings
 from susurrus.agents.formats.outputs import OUTPUT_FORMATS
 from susurrus.agents.formats.outputs.json import JsonRows
 from susurrus.agents.types.one_of import use_one_of
@@ -21,8 +18,9 @@ def create(config: ConfigOption = None, sql: SqlOption = None) -> None:
     """Create missing topics, and add partitions where the raw topic has grown; nothing else is changed."""
     settings = settings_of(config, sql)
     from susurrus.agents.kafka.topics import create_topics  # slow to load
+    from susurrus.agents.operations.brokers import reach
 
-    for line in create_topics(settings, _admin(settings)):
+    for line in create_topics(settings, reach(settings)):
         out().print(line)
 
 
@@ -30,12 +28,13 @@ def create(config: ConfigOption = None, sql: SqlOption = None) -> None:
 def check(config: ConfigOption = None, sql: SqlOption = None) -> None:
     """Check partitions, retention, cleanup, replication and limits of every topic; exit code 1 if anything is wrong."""
     settings = settings_of(config, sql)
-    from susurrus.agents.pipelines import pipeline_of  # slow to load
+    from susurrus.agents.operations.brokers import reach  # slow to load
+    from susurrus.agents.pipelines import pipeline_of
 
-    lines = pipeline_of(settings).check_topics(_admin(settings))
-    for line in lines:
-        out().print(line)
-    if any(not line.startswith("ok ") for line in lines):
+    checks = pipeline_of(settings).topic_checks(reach(settings))
+    for found in checks:
+        out().print(str(found))
+    if any(found.state != "ok" for found in checks):
         raise typer.Exit(1)
 
 
@@ -65,15 +64,3 @@ def schema(
         raise ConfigurationError(f'--topic="{topic}": is JSON in every format; leave --format out')
     chosen = JsonRows if public[name].always_json else OUTPUT_FORMATS[form or settings.output.format]
     typer.echo(chosen.text(public[name], settings.namespace))
-
-
-def _admin(settings: Settings) -> AdminClient:
-    """An admin client for the pipeline's cluster. Raises ConfigurationError, soon, where that cannot be reached.
-
-    Asking for a topic must not create it, as brokers with auto.create.topics.enable would; librdkafka's own log lines stay
-    off the terminal but for failures.
-    """
-    from susurrus.agents.operations.brokers import reach  # slow to load
-
-    reach(settings)
-    return AdminClient({**librdkafka(settings.kafka), "allow.auto.create.topics": False, "log_level": 3})

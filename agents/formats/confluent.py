@@ -14,8 +14,9 @@ from susurrus.topics.fields import Path
 
 MEANING: Final = "in Confluent's wire format, by {}; needs the extra `registry` (`pip install '.[registry]'`)"
 
-_MAGIC = b"\0"
-_PREFIX = 5  # magic byte and schema id, big-endian
+MAGIC: Final = b"\0"
+PREFIX: Final = 5
+"""Bytes before the record: the magic byte and the schema id, big-endian."""
 
 
 class ConfluentFormat(ObjectFormat):
@@ -35,6 +36,6 @@ class ConfluentFormat(ObjectFormat):
 
     def parse(self, payload: bytes) -> Any:
         """As `ObjectFormat.parse`."""
-        if payload[:1] != _MAGIC or len(payload) < _PREFIX:
+        if payload[:1] != MAGIC or len(payload) < PREFIX:
             raise ValueError("not in Confluent's wire format")
-        return self.record(int.from_bytes(payload[1:_PREFIX], "big"), payload[_PREFIX:])
+        return self.record(int.from_bytes(payload[1:PREFIX], "big"), payload[PREFIX:])

@@ -23,6 +23,7 @@ from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.histogram.user_caps import CapsLayout
 from susurrus.agents.kafka.clients import Clients
 from susurrus.agents.kafka.requests import REQUEST_SECONDS
+from susurrus.agents.kafka.topics import TopicCheck
 from susurrus.agents.runtime.pipeline import Pipeline, StageSpec
 from susurrus.agents.types.durations import format_duration
 from susurrus.mechanisms.calendar import WindowStart
@@ -161,9 +162,9 @@ class Histogram(Pipeline[HistogramSettings]):
         others = f", {charged_all - charged:,} more by others on this topic" if charged_all > charged else ""
         return f"{first} · {charged:,} window{'' if charged == 1 else 's'} charged{others}"
 
-    def check_topics(self, admin: AdminClient) -> list[str]:
-        """Check the raw topic as well: does it stamp its records as the clock expects?"""
-        own = super().check_topics(admin)  # first, for it says where the raw topic is missing
+    def topic_checks(self, admin: AdminClient) -> list[TopicCheck]:
+        """Those of the raw topic as well: does it stamp its records as the clock expects?"""
+        own = super().topic_checks(admin)  # first, for it says where the raw topic is missing
         return [*_raw_topic(self.settings, admin), *own]
 
     def reader(self, window: WindowStart | None = None) -> HistogramReader:
@@ -179,26 +180,32 @@ def _range(column: ColumnSettings) -> str:
     return f" of {column.field or column.expression} in {low}{column.bound:g}"
 
 
-def _raw_topic(settings: HistogramSettings, admin: AdminClient) -> Iterator[str]:
+def _raw_topic(settings: HistogramSettings, admin: AdminClient) -> Iterator[TopicCheck]:
     topic = settings.input.topic
     [future] = admin.describe_configs([ConfigResource(ResourceType.TOPIC, topic)]).values()
     config = future.result(timeout=REQUEST_SECONDS)
     stamped = config["message.timestamp.type"].value
     if "compact" in config["cleanup.policy"].value.split(","):
-        yield (
-            f"wrong    {topic}: cleanup.policy={config['cleanup.policy'].value}, and one user's record could remove another's, "
-            "which no noise hides: feed the pipeline from a topic with cleanup.policy=delete"
+        yield TopicCheck(
+            topic,
+            "wrong",
+            f"cleanup.policy={config['cleanup.policy'].value}, and one user's record could remove another's, which no noise hides",
+            "feed the pipeline from a topic with cleanup.policy=delete",
         )
     clock = settings.clock.chosen
     if not clock.live and config["retention.ms"].value != "-1":
-        yield (
-            f"wrong    {topic}: retention.ms={config['retention.ms'].value}, and an archive's old records would be deleted on "
-            "arrival: set it to -1"
+        yield TopicCheck(
+            topic,
+            "wrong",
+            f"retention.ms={config['retention.ms'].value}, and an archive's old records would be deleted on arrival",
+            "set it to -1",
         )
     if clock.topic_type() not in (stamped, None):
-        yield (
-            f'wrong    {topic}: message.timestamp.type={stamped}, but clock.kind="{clock.kind}" needs {clock.topic_type()}: '
-            "change the topic or clock.kind"
+        yield TopicCheck(
+            topic,
+            "wrong",
+            f'message.timestamp.type={stamped}, but clock.kind="{clock.kind}" needs {clock.topic_type()}',
+            "change the topic or clock.kind",
         )
     else:
-        yield f"ok       {topic} (raw, {stamped})"
+        yield TopicCheck(topic, "ok", note=f" (raw, {stamped})")

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
-from confluent_kafka import KafkaException
 from confluent_kafka.admin import (
     AclBinding,
     AclBindingFilter,
@@ -28,7 +27,7 @@ from susurrus.topics.spec import REPORTS, THRESHOLD, TopicSpec
 Role = Literal["worker", "operator", "writer", "reader"]
 Resource = Literal["topic", "group", "transactional-id"]
 
-PURGED: Final = ("by-user", "bounded")
+_PURGED: Final = ("by-user", "bounded")
 """Topics in which workers delete what has been read."""
 _CLOCK: Final = "__transaction_state"
 """Its time stamps are the brokers' clocks, which `susurrus preflight` compares with its own."""
@@ -142,7 +141,7 @@ def needed_on_topics(settings: Settings) -> dict[str, set[AclOperation]]:
 
 
 def _needed(spec: TopicSpec) -> set[AclOperation]:
-    return {_READ, _WRITE, _DELETE} if spec.name in PURGED else {_READ, _WRITE}
+    return {_READ, _WRITE, _DELETE} if spec.name in _PURGED else {_READ, _WRITE}
 
 
 def right_on(settings: Settings, resource: Resource, name: str) -> Right:
@@ -176,10 +175,6 @@ def missing_rights(admin: AdminClient, principal: str, rights: Iterable[Right]) 
 
 def grant(admin: AdminClient, principal: str, rights: Iterable[Right]) -> None:
     """Grant them. What is granted already stays. Raises KafkaException without the right to (Alter on the cluster)."""
-    bindings = [binding for right in rights for binding in right.bindings(principal)]
-    problems = [
-        future.exception() for future in admin.create_acls(bindings, request_timeout=REQUEST_SECONDS).values()
-    ] if bindings else []  # fmt: skip
-    for problem in problems:
-        if isinstance(problem, KafkaException):
-            raise problem
+    if bindings := [binding for right in rights for binding in right.bindings(principal)]:
+        for future in admin.create_acls(bindings, request_timeout=REQUEST_SECONDS).values():
+            future.result()

@@ -7,7 +7,8 @@ follow a grown raw topic are added.
 
 import time
 from collections.abc import Mapping
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Any, Final, Literal
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import (
@@ -27,8 +28,26 @@ from susurrus.topics import charges
 from susurrus.topics.spec import TopicSpec
 
 _MAX_RECORD_BYTES = 1_048_588
-REPLICATION: Final = "replication is"
-"""How the problem of too few replicas begins: a worker runs with it."""
+_CREATE: Final = "run `susurrus topics create`"
+
+
+@dataclass(frozen=True, slots=True)
+class TopicCheck:
+    """What was found of one topic. As text, a line for the operator.
+
+    problem: of one that is wrong. advice: what to do about it, where it is not the same for all. note: of one that is ok.
+    few_replicas: the only problem is that there are too few replicas; a worker runs with it.
+    """
+
+    topic: str
+    state: Literal["ok", "missing", "wrong"]
+    problem: str = ""
+    advice: str = ""
+    note: str = ""
+    few_replicas: bool = False
+
+    def __str__(self) -> str:
+        return ": ".join(filter(None, (f"{self.state:<8} {self.topic}{self.note}", self.problem, self.advice)))
 
 
 def _partitions(settings: Settings, spec: TopicSpec, raw: int) -> int:
@@ -133,8 +152,8 @@ def _wait_for_leaders(admin: AdminClient, partitions: dict[str, int]) -> None:
         time.sleep(0.05)
 
 
-def check_topics(settings: Settings, admin: AdminClient) -> list[str]:
-    """One line per topic: ok, or what is wrong and what to do."""
+def check_topics(settings: Settings, admin: AdminClient) -> list[TopicCheck]:
+    """What was found of each of the pipeline's own topics."""
     metadata = admin.list_topics(timeout=REQUEST_SECONDS)
     raw = _raw_partitions(settings, metadata.topics)
     wanted = {settings.topic(spec.name): spec for spec in settings.topic_specs}
@@ -144,13 +163,13 @@ def check_topics(settings: Settings, admin: AdminClient) -> list[str]:
         resource.name: {name: entry.value for name, entry in future.result(timeout=REQUEST_SECONDS).items()}
         for resource, future in (admin.describe_configs(resources) if resources else {}).items()
     }
-    lines = []
+    checks = []
     shared = charges.topic_name(settings.pipeline.prefix)
     if shared not in metadata.topics:
-        lines.append(f"missing  {shared}: run `susurrus topics create`")
+        checks.append(TopicCheck(shared, "missing", advice=_CREATE))
     for name, spec in wanted.items():
         if name not in metadata.topics:
-            lines.append(f"missing  {name}: run `susurrus topics create`")
+            checks.append(TopicCheck(name, "missing", advice=_CREATE))
             continue
         topic = metadata.topics[name]
         problems = []
@@ -171,7 +190,11 @@ def check_topics(settings: Settings, admin: AdminClient) -> list[str]:
         ):
             if key in expected and set(configs[name].get(key, "").split(",")) != set(expected[key].split(",")):
                 problems.append(f"{key}={configs[name].get(key)}, should be {expected[key]}")
+        runs = not problems
         if replication < settings.topics.replication_factor:
-            problems.append(f"{REPLICATION} {replication}, configured {settings.topics.replication_factor}")
-        lines.append(f"ok       {name}" if not problems else f"wrong    {name}: {'; '.join(problems)}")
-    return lines
+            problems.append(f"replication is {replication}, configured {settings.topics.replication_factor}")
+        if problems:
+            checks.append(TopicCheck(name, "wrong", "; ".join(problems), few_replicas=runs))
+        else:
+            checks.append(TopicCheck(name, "ok"))
+    return checks

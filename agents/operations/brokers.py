@@ -30,17 +30,23 @@ _LATER_SECONDS: Final = 1.5
 _PLACE: Final = re.compile(r"(?:\w+://)?(?P<address>[^/\s]+)/(?P<node>\w+): (?P<text>.*?)(?: \(after .*)?", re.DOTALL)
 
 
-def reach(settings: Settings) -> None:
-    """Raise ConfigurationError, in a few seconds, where no broker can be reached with these settings."""
+def reach(settings: Settings) -> AdminClient:
+    """An admin client of brokers that answer. Raises ConfigurationError, in a few seconds, where none can be reached."""
     errors: list[KafkaError] = []
-    if isinstance(trouble := reach_brokers(settings, admin_of(settings, errors), errors), Trouble):
+    admin = admin_of(settings, errors)
+    if isinstance(trouble := reach_brokers(settings, admin, errors), Trouble):
         raise ConfigurationError(trouble.text)
+    return admin
 
 
 def admin_of(settings: Settings, errors: list[KafkaError]) -> AdminClient:
-    """A client that keeps its errors in ``errors``. Raises ConfigurationError where librdkafka refuses the properties."""
+    """A client that keeps its errors in ``errors``. Raises ConfigurationError where librdkafka refuses the properties.
+
+    Asking for a topic must not create it, as brokers with auto.create.topics.enable would.
+    """
+    properties = {**librdkafka(settings.kafka), "allow.auto.create.topics": False, "error_cb": errors.append}
     try:
-        return AdminClient({**librdkafka(settings.kafka), "error_cb": errors.append}, logger=SILENT)
+        return AdminClient(properties, logger=SILENT)
     except KafkaException as error:
         text = str(error.args[0].str()).removeprefix("Failed to create admin client: ")
         raise ConfigurationError(f"kafka.properties: {text}; correct it") from None

@@ -26,7 +26,7 @@ from susurrus.agents import logs
 log = logging.getLogger(__name__)
 
 FAILED: Final = 1
-NEEDS_OPERATOR: Final = 2
+MISCONFIGURED: Final = 2
 """Also of every command that an operator can make work (agents/cli/console.py)."""
 DISK_UNUSABLE: Final = 74
 """EX_IOERR of sysexits.h."""

@@ -17,7 +17,7 @@ from susurrus.agents.config.settings import Settings
 from susurrus.agents.formats import decoder_of
 from susurrus.agents.formats.outputs import OUTPUT_FORMATS, writers_of
 from susurrus.agents.kafka.clients import Clients, clients_of
-from susurrus.agents.kafka.topics import check_topics
+from susurrus.agents.kafka.topics import TopicCheck, check_topics
 from susurrus.agents.runtime.ledger import Ledger
 from susurrus.agents.runtime.publisher import Publisher
 from susurrus.agents.runtime.services import Services
@@ -133,9 +133,13 @@ class Pipeline(ABC, Generic[S]):
         this pipeline, and by all on its raw topic."""
         return ""
 
+    def topic_checks(self, admin: AdminClient) -> list[TopicCheck]:
+        """What was found of each topic."""
+        return check_topics(self.settings, admin)
+
     def check_topics(self, admin: AdminClient) -> list[str]:
         """One line per topic: ok, or what is wrong and what to do."""
-        return check_topics(self.settings, admin)
+        return list(map(str, self.topic_checks(admin)))
 
     def reader(self, window: WindowStart | None = None) -> Any:
         """What `susurrus watch` reads of one window (its start in ms), or of the newest: agents/histogram/reader.py.

@@ -23,7 +23,7 @@ from faust.types import TP
 
 from susurrus.agents.logs import describe
 from susurrus.agents.runtime.batch import Batch
-from susurrus.agents.runtime.ending import DISK_UNUSABLE, ENDING, FAILED, NEEDS_OPERATOR
+from susurrus.agents.runtime.ending import DISK_UNUSABLE, ENDING, FAILED, MISCONFIGURED
 from susurrus.agents.runtime.metrics import Metrics
 from susurrus.agents.runtime.pipeline import StageSpec
 from susurrus.agents.runtime.services import Services
@@ -197,7 +197,7 @@ class Supervisor:
 
     def give_up(self, reason: str) -> None:
         """Called by a task that cannot use the local disk: the worker ends, so that others get all of its partitions."""
-        self._end(DISK_UNUSABLE, "so that others take over; " + reason, reason)
+        self._end(DISK_UNUSABLE, reason, why="so that others take over; ")
 
     def on_fenced(self) -> None:
         """Another worker has joined the group with this worker's instance, and has its partitions."""
@@ -207,18 +207,18 @@ class Supervisor:
             "instance and has the partitions of this one; give each worker of the pipeline an instance of its own "
             "(SUSURRUS__WORKER__INSTANCE), and do not start this one again if the other replaces it"
         )
-        self._end(NEEDS_OPERATOR, reason, reason)
+        self._end(MISCONFIGURED, reason)
 
     def gives_up_its_place(self) -> bool:
         """Whether this worker should not be waited for when it has ended: the others take its partitions at once."""
         return ENDING.exit_code == DISK_UNUSABLE
 
-    def _end(self, exit_code: int, message: str, reason: str) -> None:
+    def _end(self, exit_code: int, reason: str, *, why: str = "") -> None:
         with self._lock:
             if self._gave_up or self._closing:
                 return
             self._gave_up = reason
-        log.critical("the worker ends, exit code %d, %s", exit_code, message)
+        log.critical("the worker ends, exit code %d, %s%s", exit_code, why, reason)
         ENDING.give_up(exit_code, seconds=_GIVE_UP_SECONDS)
 
     def _resumed(self) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import NewPartitions
 
-from susurrus.agents.runtime.ending import DISK_UNUSABLE, NEEDS_OPERATOR
+from susurrus.agents.runtime.ending import DISK_UNUSABLE, MISCONFIGURED
 from tests.broker import Broker, wait_for
 from tests.chaos.test_refusals import SMALL, raw_topic
 from tests.pipeline import Pipeline, Public, Worker
@@ -102,7 +102,7 @@ def test_the_first_of_two_workers_with_one_name_ends_and_says_why(
         first = start(pipeline, "same")
         wait_for(lambda: share_work(first), "the first joins", seconds=PATIENCE)
         second = start(pipeline, "same")
-        assert first.process.wait(PATIENCE) == NEEDS_OPERATOR, first.tail()
+        assert first.process.wait(PATIENCE) == MISCONFIGURED, first.tail()
         group = pipeline.settings.application
         assert (
             f"the worker ends, exit code 2, worker.instance=same group={group}: another worker has joined with the same "
@@ -130,7 +130,7 @@ def test_a_frozen_worker_that_wakes_up_joins_again_and_ends_if_its_name_has_been
         replaced = start(pipeline, "first")
         wait_for(lambda: share_work(replaced, other), "another takes its place", seconds=PATIENCE)
         frozen.signal(signal.SIGCONT)
-        assert frozen.process.wait(PATIENCE) == NEEDS_OPERATOR, frozen.tail()
+        assert frozen.process.wait(PATIENCE) == MISCONFIGURED, frozen.tail()
         pipeline.wait()
         assert [replaced.process.poll(), other.process.poll()] == [None, None]
         assert pipeline.public() == loaded_undisturbed

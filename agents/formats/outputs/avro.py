@@ -2,17 +2,16 @@
 
 import json
 from collections.abc import Callable
-from datetime import datetime
 from decimal import Decimal
 from functools import partial
 from io import BytesIO
 from types import MappingProxyType
 from typing import Any
 
-from susurrus.agents.formats.outputs.registered import SERIALIZER, RegisteredRows
+from susurrus.agents.formats.outputs.registered import END_OF_LONG, RegisteredRows, instant_text, serializer_properties
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.topics.row_schema import Leaf, RowSchema, Type
-from susurrus.topics.timestamps import format_time, milliseconds_of, parse_time
+from susurrus.topics.timestamps import parse_time
 
 _UNSIGNED = {"type": "bytes", "logicalType": "decimal", "precision": 20, "scale": 0}
 _LEAVES: dict[Leaf, Any] = {
@@ -23,19 +22,14 @@ _LEAVES: dict[Leaf, Any] = {
     # The last is for integers from 2^63 on, which a long does not hold and a double would round.
     Leaf.SCALAR: ["null", "boolean", "long", "double", "string", _UNSIGNED],
 }
-_END_OF_LONG = 1 << 63
 
 
 def _branch(part: Any) -> Any:
-    return Decimal(part) if type(part) is int and part >= _END_OF_LONG else part
+    return Decimal(part) if type(part) is int and part >= END_OF_LONG else part
 
 
 def _plain(part: Any) -> Any:
     return int(part) if isinstance(part, Decimal) else part
-
-
-def _text(instant: datetime) -> str:
-    return format_time(milliseconds_of(instant))
 
 
 class AvroRows(RegisteredRows):
@@ -45,7 +39,7 @@ class AvroRows(RegisteredRows):
     meaning = "in Confluent's wire format; needs the extra `registry`"
     packages = ("confluent_kafka.schema_registry.avro", "fastavro")
     written = MappingProxyType({Leaf.INSTANT: parse_time, Leaf.SCALAR: _branch})
-    read = MappingProxyType({Leaf.INSTANT: _text, Leaf.SCALAR: _plain})
+    read = MappingProxyType({Leaf.INSTANT: instant_text, Leaf.SCALAR: _plain})
 
     @classmethod
     def text(cls, schema: RowSchema, namespace: str) -> str:
@@ -61,12 +55,10 @@ class AvroRows(RegisteredRows):
 
     def serializer(self, client: Any, schema: RowSchema, namespace: str) -> Callable[[Any, Any], bytes]:
         """As `RegisteredRows.serializer`."""
-        from confluent_kafka.schema_registry import topic_subject_name_strategy
         from confluent_kafka.schema_registry.avro import AvroSerializer
 
-        properties = {**SERIALIZER, "subject.name.strategy": topic_subject_name_strategy}
         found: Callable[[Any, Any], bytes] = AvroSerializer(
-            client, self.registered_schema(schema, namespace), conf=properties
+            client, self.registered_schema(schema, namespace), conf=serializer_properties()
         )
         return found
 

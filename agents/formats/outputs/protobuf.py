@@ -2,13 +2,12 @@
 
 import base64
 from collections.abc import Callable, Iterator
-from datetime import datetime
 from types import MappingProxyType
 from typing import Any
 
-from susurrus.agents.formats.outputs.registered import SERIALIZER, RegisteredRows
+from susurrus.agents.formats.outputs.registered import END_OF_LONG, RegisteredRows, instant_text, serializer_properties
 from susurrus.topics.row_schema import Leaf, Members, Parts, RowSchema, Type
-from susurrus.topics.timestamps import format_time, milliseconds_of, parse_time
+from susurrus.topics.timestamps import parse_time
 
 _TIMESTAMP, _TIMESTAMP_FILE = "google.protobuf.Timestamp", "google/protobuf/timestamp.proto"
 _SCALAR = "Scalar"
@@ -22,13 +21,12 @@ _LEAVES = {
     Leaf.INSTANT: _TIMESTAMP,
     Leaf.SCALAR: _SCALAR,
 }
-_END_OF_INT64 = 1 << 63
 
 
 def _scalar(part: Any) -> dict[str, Any]:
     if part is None:
         return {}
-    return {"unsigned" if type(part) is int and part >= _END_OF_INT64 else _KINDS[type(part)]: part}
+    return {"unsigned" if type(part) is int and part >= END_OF_LONG else _KINDS[type(part)]: part}
 
 
 def _plain(scalar: dict[str, Any] | None) -> Any:
@@ -40,10 +38,6 @@ def _timestamp(text: str) -> dict[str, int]:
     return {"seconds": seconds, "nanos": milliseconds * 1_000_000}
 
 
-def _text(instant: datetime) -> str:
-    return format_time(milliseconds_of(instant))
-
-
 class ProtobufRows(RegisteredRows):
     """One message per row; instants are google.protobuf.Timestamp, a part of a key is a message with one of five members."""
 
@@ -51,7 +45,7 @@ class ProtobufRows(RegisteredRows):
     meaning = "in Confluent's wire format; needs the extra `registry`"
     packages = ("confluent_kafka.schema_registry.protobuf", "google.protobuf.descriptor_pool")
     written = MappingProxyType({Leaf.INSTANT: _timestamp, Leaf.SCALAR: _scalar})
-    read = MappingProxyType({Leaf.INSTANT: _text, Leaf.SCALAR: _plain})
+    read = MappingProxyType({Leaf.INSTANT: instant_text, Leaf.SCALAR: _plain})
 
     @classmethod
     def text(cls, schema: RowSchema, namespace: str) -> str:
@@ -76,12 +70,10 @@ class ProtobufRows(RegisteredRows):
 
     def serializer(self, client: Any, schema: RowSchema, namespace: str) -> Callable[[Any, Any], bytes]:
         """As `RegisteredRows.serializer`."""
-        from confluent_kafka.schema_registry import topic_subject_name_strategy
         from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
 
-        properties = {**SERIALIZER, "subject.name.strategy": topic_subject_name_strategy}
         message = _class(schema, namespace)
-        serialize = ProtobufSerializer(message, client, properties)
+        serialize = ProtobufSerializer(message, client, serializer_properties())
 
         def written(row: Any, context: Any) -> bytes:
             found: bytes = serialize(message(**row), context)

@@ -6,21 +6,34 @@ the worker writes that one id and asks nothing: a row has the same bytes after a
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from functools import partial
 from typing import Any, ClassVar
 
 import msgspec
 
+from susurrus.agents.formats.confluent import MAGIC, PREFIX
 from susurrus.agents.formats.outputs.format import OutputFormat, Reader, Writer
 from susurrus.agents.formats.registry import NOT_FOUND, Registry, optional_modules
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.topics.packing import MalformedRecord
 from susurrus.topics.row_schema import Leaves, RowSchema, converted, restored
+from susurrus.topics.timestamps import format_time, milliseconds_of
 
-_MAGIC = b"\0"
-_PREFIX = 5
-SERIALIZER = {"auto.register.schemas": False}
-"""The serialisers look up what is registered already, and have it in their client's memory."""
+END_OF_LONG = 1 << 63
+"""The first integer that signed 64 bits do not hold."""
+
+
+def instant_text(instant: datetime) -> str:
+    """From what the parsers make of an instant to its text in JSON."""
+    return format_time(milliseconds_of(instant))
+
+
+def serializer_properties() -> dict[str, Any]:
+    """The serialisers look up what is registered already, and have it in their client's memory."""
+    from confluent_kafka.schema_registry import topic_subject_name_strategy  # optional
+
+    return {"auto.register.schemas": False, "subject.name.strategy": topic_subject_name_strategy}
 
 
 class RegisteredRows(OutputFormat):
@@ -91,10 +104,10 @@ class RegisteredRows(OutputFormat):
         parse, restore = self.parser(schema, namespace), restored(schema.members, self.read)
 
         def read(value: bytes) -> bytes:
-            if value[:1] != _MAGIC or len(value) < _PREFIX:
+            if value[:1] != MAGIC or len(value) < PREFIX:
                 return value
             try:
-                row = restore(parse(int.from_bytes(value[1:_PREFIX], "big"), value[_PREFIX:]))
+                row = restore(parse(int.from_bytes(value[1:PREFIX], "big"), value[PREFIX:]))
             except ConfigurationError:
                 raise
             except Exception as error:  # the parsers raise many types

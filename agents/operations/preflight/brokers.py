@@ -39,7 +39,7 @@ def check_coordinators(pipeline: Pipeline[Any], admin: AdminClient) -> Iterator[
         try:
             found = answers[topic].result()
         except KafkaException as error:
-            text = f"{error.args[0].name()}; it appears with the first transaction, and its user needs Describe on it"
+            text = f"{error.args[0].name()}; it appears with the first transaction; to see it, this user needs Describe on it"
             yield Finding(topic, "unknown", text)
             continue
         replicas = min((len(partition.replicas) for partition in found.partitions), default=0)

@@ -1,7 +1,7 @@
 """The clocks: this machine's beside the brokers' and beside the newest record's time stamp.
 
-Kafka has no request for its time. But a coordinator stamps what it writes to the transaction log with its own clock, and the probe
-of the rights has just made it write.
+Kafka has no request for its time. But a coordinator stamps what it writes to the transaction log with its own clock, and the
+probe of the right on transactions makes it write.
 """
 
 import time
@@ -30,7 +30,7 @@ def check_brokers_clock(pipeline: Pipeline[Any], admin: AdminClient) -> Iterator
     settings = pipeline.settings
     before = time.time() * 1000
     if transactions(settings, settings.application):
-        yield Finding("clock", "unknown", "the right on transactions is missing (below); grant it first")
+        yield Finding("clock", "unknown", "the right on transactions is missing (above); grant it first")
         return
     after = time.time() * 1000
     try:

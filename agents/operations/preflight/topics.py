@@ -1,19 +1,20 @@
 """The topics: as their contracts say, the raw one too; and whether an open transaction hides the end of the raw one."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, Final
 
 from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType
 
 from susurrus.agents.kafka.requests import REQUEST_SECONDS
-from susurrus.agents.kafka.topics import REPLICATION
+from susurrus.agents.kafka.topics import TopicCheck
 from susurrus.agents.operations.preflight.finding import Finding, State
 from susurrus.agents.runtime.pipeline import Pipeline
 from susurrus.agents.types.durations import format_duration
 
-_SET: Final = "; set it with kafka-configs.sh"
-_MOVE: Final = "; add replicas with kafka-reassign-partitions.sh, or correct topics.replication_factor"
+_SET: Final = "correct settings with kafka-configs.sh, and the number of partitions with `susurrus topics create`"
+_MOVE: Final = "add replicas with kafka-reassign-partitions.sh, or correct topics.replication_factor"
 
 
 def partitions_of(admin: AdminClient, topic: str) -> list[int]:
@@ -26,19 +27,17 @@ def partitions_of(admin: AdminClient, topic: str) -> list[int]:
 
 def check_topics(pipeline: Pipeline[Any], admin: AdminClient) -> Iterator[Finding]:
     """Partitions, replicas and settings of every topic, as `susurrus topics check` sees them."""
-    wrong: dict[str, list[str]] = {}
-    for line in pipeline.check_topics(admin):
-        state, _, text = line.partition(" ")
-        topic, _, problem = text.strip().partition(": ")
-        if state == "ok":
-            yield Finding("topic", "ok", topic)
+    wrong: dict[TopicCheck, list[str]] = {}
+    for check in pipeline.topic_checks(admin):
+        if check.state == "ok":
+            yield Finding("topic", "ok", f"{check.topic}{check.note}")
         else:
-            wrong.setdefault(f"missing, {problem}" if state == "missing" else problem, []).append(topic)
-    for problem, topics in wrong.items():
+            wrong.setdefault(replace(check, topic=""), []).append(check.topic)
+    for check, topics in wrong.items():
         few = ", ".join(topics[:2]) + (f" and {len(topics) - 2} more" if len(topics) > 2 else "")
-        replicas = problem.startswith(REPLICATION)
-        advice = "" if "`" in problem or ": " in problem else _MOVE if replicas else _SET
-        yield Finding("topic", "warning" if replicas else "failure", f"{few}: {problem}{advice}")
+        advice = check.advice or (_MOVE if check.few_replicas else _SET)
+        state: State = "warning" if check.few_replicas else "failure"
+        yield Finding("topic", state, f"{few}: {check.problem or 'missing'}; {advice}")
 
 
 def check_retention(pipeline: Pipeline[Any], admin: AdminClient) -> Iterator[Finding]:
