@@ -13,14 +13,18 @@ HOST: Final = "127.0.0.1"
 # Below Linux' ephemeral range (32768 and up): a client that retries a dead broker's port can otherwise be given that
 # very port as its own source port, connect to itself, and keep the broker from coming back.
 PORTS: Final = range(20_000, 30_000)
+_given: Final[set[int]] = set()
+"""What this process has asked for before: nothing may listen there yet."""
 
 
 def free_ports(count: int) -> list[int]:
-    """Loopback ports that nothing listens on at this moment."""
-    shuffled = random.SystemRandom().sample(PORTS, len(PORTS))
+    """Loopback ports that nothing listens on at this moment, and that this process has not been given before."""
+    others = [port for port in PORTS if port not in _given]
+    shuffled = random.SystemRandom().sample(others, len(others))
     found = list(itertools.islice(filter(is_free, shuffled), count))
     if len(found) < count:
         raise KafkaUnavailableError(f"ports={count}: so many are not free in {PORTS}; stop what listens there")
+    _given.update(found)
     return found
 
 
