@@ -141,7 +141,7 @@ class Worker:
 
     def tail(self) -> str:
         """The end of its log."""
-        return self.log.read_text(errors="replace")[-4000:]
+        return self.log.read_text(errors="replace")[-30000:]
 
 
 class Pipeline:

@@ -22,7 +22,7 @@ from susurrus.agents.histogram.services import HistogramServices
 from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.histogram.user_caps import CapsLayout
 from susurrus.agents.kafka.clients import Clients
-from susurrus.agents.kafka.requests import REQUEST_SECONDS
+from susurrus.agents.kafka.requests import REQUEST_SECONDS, answer_of
 from susurrus.agents.kafka.topics import TopicCheck
 from susurrus.agents.runtime.pipeline import Pipeline, StageSpec
 from susurrus.agents.types.durations import format_duration
@@ -182,8 +182,8 @@ def _range(column: ColumnSettings) -> str:
 
 def _raw_topic(settings: HistogramSettings, admin: AdminClient) -> Iterator[TopicCheck]:
     topic = settings.input.topic
-    [future] = admin.describe_configs([ConfigResource(ResourceType.TOPIC, topic)]).values()
-    config = future.result(timeout=REQUEST_SECONDS)
+    resource = ConfigResource(ResourceType.TOPIC, topic)
+    config = answer_of(admin.describe_configs([resource], request_timeout=REQUEST_SECONDS)[resource])
     stamped = config["message.timestamp.type"].value
     if "compact" in config["cleanup.policy"].value.split(","):
         yield TopicCheck(

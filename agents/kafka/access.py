@@ -20,7 +20,7 @@ from confluent_kafka.admin import (
 )
 
 from susurrus.agents.config.settings import Settings
-from susurrus.agents.kafka.requests import REQUEST_SECONDS
+from susurrus.agents.kafka.requests import REQUEST_SECONDS, answer_of
 from susurrus.topics import charges
 from susurrus.topics.spec import REPORTS, THRESHOLD, TopicSpec
 
@@ -157,7 +157,7 @@ def missing_rights(admin: AdminClient, principal: str, rights: Iterable[Right]) 
     everything = AclBindingFilter(
         ResourceType.ANY, None, ResourcePatternType.ANY, principal, None, AclOperation.ANY, AclPermissionType.ALLOW
     )
-    found = admin.describe_acls(everything, request_timeout=REQUEST_SECONDS).result()
+    found = answer_of(admin.describe_acls(everything, request_timeout=REQUEST_SECONDS))
     granted: dict[tuple[Any, ...], set[AclOperation]] = {}
     for rule in found:
         if rule.host == "*" and rule.restype in _OF:
@@ -177,4 +177,4 @@ def grant(admin: AdminClient, principal: str, rights: Iterable[Right]) -> None:
     """Grant them. What is granted already stays. Raises KafkaException without the right to (Alter on the cluster)."""
     if bindings := [binding for right in rights for binding in right.bindings(principal)]:
         for future in admin.create_acls(bindings, request_timeout=REQUEST_SECONDS).values():
-            future.result()
+            answer_of(future)

@@ -13,7 +13,8 @@ from susurrus.agents.config.kafka_properties import librdkafka
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.kafka.follow import read_to_end
 from susurrus.agents.kafka.offset import Offset
-from susurrus.agents.kafka.requests import REQUEST_SECONDS, ask_again, known_offset, no_topic
+from susurrus.agents.kafka.requests import REQUEST_SECONDS, answer_of, ask_again, known_offset, no_topic
+from susurrus.agents.kafka.transactional import TransactionalProducer
 from susurrus.agents.logs import SILENT, ClientLog
 from susurrus.mechanisms.errors import ConfigurationError
 
@@ -58,9 +59,9 @@ class Clients:
         self._watermarks: Consumer | None = None
         self._lock = threading.Lock()
 
-    def transactional_producer(self, transactional_id: str) -> Producer:
+    def transactional_producer(self, transactional_id: str) -> TransactionalProducer:
         """A producer for one partition task; ``init_transactions`` (which fences an older owner) is the caller's step."""
-        return Producer(
+        return TransactionalProducer(
             {
                 **self.properties,
                 "transactional.id": transactional_id,
@@ -140,7 +141,7 @@ class Clients:
             return ""
         future = self.admin().describe_topics(TopicCollection([topic]), request_timeout=REQUEST_SECONDS)[topic]
         try:
-            return str(future.result().topic_id)
+            return str(answer_of(future).topic_id)
         except KafkaException as error:
             if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
                 raise no_topic(topic) from error
@@ -153,7 +154,7 @@ class Clients:
         resource = ConfigResource(ResourceType.TOPIC, topic)
         future = self.admin().describe_configs([resource], request_timeout=REQUEST_SECONDS)[resource]
         try:
-            return str(future.result()["cleanup.policy"].value)
+            return str(answer_of(future)["cleanup.policy"].value)
         except KafkaException as error:
             # Reading configurations is a permission of its own; `susurrus topics check` asks again, as an operator.
             log.info("cleanup.policy of the raw topic is not known (%s)", error.args[0].name())
@@ -199,7 +200,7 @@ class Clients:
             admin = self.admin()
             asked = [admin.list_offsets(dict.fromkeys(places, spec), request_timeout=REQUEST_SECONDS) for spec in specs]
             try:
-                return [{p: Offset(known_offset(futures[p].result().offset)) for p in places} for futures in asked]
+                return [{p: Offset(known_offset(answer_of(futures[p]).offset)) for p in places} for futures in asked]
             except KafkaException as error:
                 if error.args[0].code() in _STALE:
                     # This client would go on asking with the leader epoch from before the broker's restart. A new one asks anew.

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Collection
+from concurrent.futures import Future
 from typing import TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, Producer
@@ -10,6 +11,8 @@ from confluent_kafka.admin import AdminClient, ConsumerGroupDescription
 from susurrus.mechanisms.errors import RetryableRefusal
 
 REQUEST_SECONDS = 30.0
+_LATE_SECONDS = 5.0
+"""By how much an answer may exceed its request's time-out."""
 _PAUSE_SECONDS = 0.2
 _COORDINATOR_MOVES = (
     KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.COORDINATOR_LOAD_IN_PROGRESS
@@ -26,6 +29,17 @@ def no_topic(*topics: str) -> RetryableRefusal:
 def is_fenced(error: KafkaError) -> bool:
     """Whether a newer producer has the transactional id."""
     return error.code() in (KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED)
+
+
+def answer_of(future: "Future[Answer]", seconds: float = REQUEST_SECONDS) -> Answer:
+    """What Kafka answers to a request of the admin client with this time-out. Raises KafkaException, _TIMED_OUT for no answer.
+
+    The request's own time-out is not enough: a client that is destroyed meanwhile leaves requests without any answer.
+    """
+    try:
+        return future.result(seconds + _LATE_SECONDS)
+    except TimeoutError:
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "no answer", retriable=True)) from None
 
 
 def known_offset(offset: int) -> int:
@@ -61,7 +75,7 @@ def group_of(
 
     def ask() -> ConsumerGroupDescription:
         asked = admin.describe_consumer_groups([group], include_authorized_operations=rights, request_timeout=seconds)
-        return asked[group].result()
+        return answer_of(asked[group], seconds)
 
     try:
         return ask_again(ask, _COORDINATOR_MOVES, seconds)

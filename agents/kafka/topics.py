@@ -5,6 +5,7 @@ not lose a record to an unclean election. Creating never changes a topic that ex
 follow a grown raw topic are added.
 """
 
+import contextlib
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from confluent_kafka.admin import (
 )
 
 from susurrus.agents.config.settings import Settings
-from susurrus.agents.kafka.requests import REQUEST_SECONDS
+from susurrus.agents.kafka.requests import REQUEST_SECONDS, answer_of
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.topics import charges
 from susurrus.topics.spec import TopicSpec
@@ -127,7 +128,7 @@ def create_topics(settings: Settings, admin: AdminClient) -> list[str]:
 def _wait(futures: dict[str, Any]) -> None:
     for future in futures.values():
         try:
-            future.result(timeout=REQUEST_SECONDS)
+            answer_of(future)
         except KafkaException as error:
             # Two operators at once: the first one has made the same topic.
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
@@ -147,8 +148,9 @@ def _wait_for_leaders(admin: AdminClient, partitions: dict[str, int]) -> None:
         }
         if len(specs) == sum(partitions.values()):
             futures = admin.list_offsets(specs, request_timeout=REQUEST_SECONDS).values()
-            if all(future.exception(REQUEST_SECONDS) is None and future.result().offset >= 0 for future in futures):
-                return
+            with contextlib.suppress(KafkaException):
+                if all(answer_of(future).offset >= 0 for future in futures):
+                    return
         time.sleep(0.05)
 
 
@@ -160,8 +162,10 @@ def check_topics(settings: Settings, admin: AdminClient) -> list[TopicCheck]:
     present = [name for name in wanted if name in metadata.topics]
     resources = [ConfigResource(ResourceType.TOPIC, name) for name in present]
     configs = {
-        resource.name: {name: entry.value for name, entry in future.result(timeout=REQUEST_SECONDS).items()}
-        for resource, future in (admin.describe_configs(resources) if resources else {}).items()
+        resource.name: {name: entry.value for name, entry in answer_of(future).items()}
+        for resource, future in (
+            admin.describe_configs(resources, request_timeout=REQUEST_SECONDS) if resources else {}
+        ).items()
     }
     checks = []
     shared = charges.topic_name(settings.pipeline.prefix)

@@ -15,7 +15,7 @@ from confluent_kafka.admin import AclOperation, AdminClient, OffsetSpec
 from susurrus.agents.config.kafka_properties import librdkafka
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.kafka.access import Right, needed_on_topics, right_on
-from susurrus.agents.kafka.requests import group_of, is_fenced
+from susurrus.agents.kafka.requests import answer_of, group_of, is_fenced
 from susurrus.agents.logs import SILENT
 from susurrus.agents.operations.trouble import Trouble, refusal, wait
 from susurrus.agents.runtime.lacks import describe_topics
@@ -55,7 +55,8 @@ def _has_begun(settings: Settings, admin: AdminClient, missing: list[str]) -> bo
     if ledger in missing:
         return False
     place = TopicPartition(ledger, 0)
-    end = admin.list_offsets({place: OffsetSpec.latest()}, request_timeout=_ANSWER_SECONDS)[place].result()
+    asked = admin.list_offsets({place: OffsetSpec.latest()}, request_timeout=_ANSWER_SECONDS)
+    end = answer_of(asked[place], _ANSWER_SECONDS)
     return bool(end.offset > 0)
 
 

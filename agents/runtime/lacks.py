@@ -11,7 +11,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AclOperation, AdminClient
 
 from susurrus.agents.kafka.access import needed_on_topics, word
-from susurrus.agents.kafka.requests import REQUEST_SECONDS, no_topic
+from susurrus.agents.kafka.requests import REQUEST_SECONDS, answer_of, no_topic
 from susurrus.agents.runtime.services import Services
 from susurrus.mechanisms.errors import RetryableRefusal
 
@@ -65,7 +65,7 @@ def describe_topics(
     short: list[tuple[str, str]] = []
     for topic, operations in needed.items():
         try:
-            found[topic] = answers[topic].result()
+            found[topic] = answer_of(answers[topic], seconds)
         except KafkaException as error:
             if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
                 missing.append(topic)

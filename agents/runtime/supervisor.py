@@ -21,7 +21,8 @@ import msgspec
 from confluent_kafka import KafkaException, TopicPartition
 from faust.types import TP
 
-from susurrus.agents.logs import describe
+from susurrus.agents.kafka.requests import answer_of
+from susurrus.agents.logs import describe, where_threads_are
 from susurrus.agents.runtime.batch import Batch
 from susurrus.agents.runtime.ending import DISK_UNUSABLE, ENDING, FAILED, MISCONFIGURED
 from susurrus.agents.runtime.metrics import Metrics
@@ -36,6 +37,7 @@ log = logging.getLogger(__name__)
 
 _STATUS_SECONDS = 2.0
 _PURGE_SECONDS = 30.0
+_DELETE_SECONDS = 10.0
 _JOIN_SHARE = 0.6
 """Of what is left of worker.stop_timeout. In the rest, Faust leaves the group and closes its clients."""
 _GIVE_UP_SECONDS = 30.0
@@ -65,7 +67,10 @@ class Supervisor:
         self.worker = f"{socket.gethostname()}-{os.getpid()}"
         self.waits_for = ""
         self.metrics = Metrics(services.settings.application)
-        self._housekeeping = threading.Thread(target=self._keep_house, name="housekeeping", daemon=True)
+        self._threads = [
+            threading.Thread(target=run, name=name, daemon=True)
+            for name, run in (("watchdog", self._keep_watch), ("housekeeping", self._keep_house))
+        ]
 
     # ---- called by the transport and the agents ----------------------------------------------------------------------
 
@@ -106,8 +111,8 @@ class Supervisor:
     async def on_assigned(self, tps: set[TP]) -> None:
         """Start what is new, keep what stays, stop what has gone. Returns at once: recovery runs in the tasks' threads."""
         self._loop = asyncio.get_running_loop()
-        if not self._housekeeping.is_alive() and not self._stopping.is_set():
-            self._housekeeping.start()
+        while self._threads:
+            self._threads.pop().start()
         self.metrics.rebalances.inc()
         generation = self._app.consumer_generation_id
         ours = {TP(tp.topic, tp.partition) for tp in tps if tp.topic in self._stages}
@@ -162,20 +167,38 @@ class Supervisor:
             # Mid-rebalance the consumer refuses; the next assignment repositions every task that stays.
             log.info("%s-%d: seek refused (%s)", tp.topic, tp.partition, type(error).__name__)
 
-    # ---- housekeeping: restarts, watchdog, status, purges ------------------------------------------------------------
+    # ---- the watchdog ------------------------------------------------------------------------------------------------
+
+    def _keep_watch(self) -> None:
+        """Ends the process if a task hangs: the worker's heartbeats would go on and keep the partition from other workers.
+
+        It has a thread of its own and waits for nothing else. So it notices whenever the whole process stood still (SIGSTOP, a
+        paused container or machine), and does not take that for a hang.
+        """
+        limit = self._services.settings.worker.watchdog / 1000
+        awake = time.monotonic()
+        while not self._stopping.wait(0.5):
+            silent = {tp: task.silent_for(limit) for tp, task in list(self._tasks.items())}
+            before, awake = awake, time.monotonic()
+            if awake > before + _PAUSE_SECONDS:
+                log.warning("the worker stood still for a while and goes on")
+                for task in list(self._tasks.values()):
+                    task.alive_at = awake
+                continue
+            for tp, seconds in silent.items():
+                if seconds is not None:
+                    log.critical("%s-%d has hung for %.0f s; the worker ends", tp.topic, tp.partition, seconds)
+                    where_threads_are()
+                    os._exit(70)
+
+    # ---- housekeeping: restarts, status, purges ----------------------------------------------------------------------
 
     def _keep_house(self) -> None:
         reported: dict[TP, Status] = {}
         status_at = purge_at = time.monotonic()
         fenced_at: dict[TP, float] = {}
-        while True:
-            asleep = time.monotonic()
-            if self._stopping.wait(0.5):
-                return
-            if time.monotonic() > asleep + _PAUSE_SECONDS:
-                self._resumed()
+        while not self._stopping.wait(0.5):
             try:
-                self._watch()
                 self._services.clients.serve()
                 self._restart_fenced(fenced_at)
                 if time.monotonic() >= status_at:
@@ -186,14 +209,6 @@ class Supervisor:
                     self._purge()
             except Exception as error:
                 log.warning("housekeeping is put off: %s", describe(error))
-
-    def _watch(self) -> None:
-        """End the process if a task hangs: the worker's heartbeats would go on and keep the partition from other workers."""
-        limit = self._services.settings.worker.watchdog / 1000
-        for tp, task in list(self._tasks.items()):
-            if (silent := task.silent_for(limit)) is not None:
-                log.critical("%s-%d has hung for %.0f s; the worker ends", tp.topic, tp.partition, silent)
-                os._exit(70)
 
     def give_up(self, reason: str) -> None:
         """Called by a task that cannot use the local disk: the worker ends, so that others get all of its partitions."""
@@ -220,12 +235,6 @@ class Supervisor:
             self._gave_up = reason
         log.critical("the worker ends, exit code %d, %s%s", exit_code, why, reason)
         ENDING.give_up(exit_code, seconds=_GIVE_UP_SECONDS)
-
-    def _resumed(self) -> None:
-        """The whole process stood still (SIGSTOP, a paused container or machine), so no task has hung."""
-        log.warning("the worker stood still for a while and goes on")
-        for task in list(self._tasks.values()):
-            task.alive_at = time.monotonic()
 
     def _restart_fenced(self, fenced_at: dict[TP, float]) -> None:
         with self._lock:
@@ -278,9 +287,10 @@ class Supervisor:
                 targets.append(TopicPartition(task.changelog_topic, tp.partition, task.purge_before))
         targets += [TopicPartition(*place) for place in self._services.superseded()]
         if targets:
-            for future in self._services.clients.admin().delete_records(targets).values():
+            asked = self._services.clients.admin().delete_records(targets, request_timeout=_DELETE_SECONDS)
+            for future in asked.values():
                 try:
-                    future.result(timeout=10.0)
+                    answer_of(future, _DELETE_SECONDS)
                 except KafkaException as error:
                     log.info("deleting what has been read is put off: %s", error.args[0].name())
 

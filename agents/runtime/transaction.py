@@ -1,20 +1,17 @@
 """One commit of a partition task: outputs, changelog and input position in one Kafka transaction, and then the store.
 
-librdkafka's transactional producer hangs in places where it should give up. Two calls are therefore made in threads that can be
-left behind: sending the offsets, and closing. The next producer with the same transactional id fences a producer left behind.
+Every wait for Kafka in a commit has a limit of its own, so the end of a wait is a sign of life.
 """
 
-import contextlib
 import logging
-import queue
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from susurrus.agents.kafka.requests import is_fenced
+from susurrus.agents.kafka.transactional import TransactionalProducer
 from susurrus.agents.runtime import crash_points
 from susurrus.agents.runtime.changelog import Changelog
 from susurrus.agents.runtime.commit import Commit, Output
@@ -24,11 +21,8 @@ from susurrus.mechanisms.errors import Refusal
 
 log = logging.getLogger(__name__)
 
+_SECONDS = 30.0
 _OFFSETS_SECONDS = 8.0
-_ABORT_SECONDS = 5.0
-_CLOSE_SECONDS = 5.0
-_LEFT_BEHIND: list[Producer] = []
-"""Producers that hang inside librdkafka. They are kept, because destroying them would hang as well."""
 
 
 class Fenced(Exception):
@@ -49,7 +43,7 @@ class Transactions:
     partition: int
     input_topic: str
     mark_alive: Callable[[], None]
-    _producer: Producer | None = field(default=None, init=False)
+    _producer: TransactionalProducer | None = field(default=None, init=False)
     _group_metadata: Any = field(default=None, init=False)
 
     @property
@@ -57,7 +51,7 @@ class Transactions:
         return f"{self.stage_name}-{self.partition}"
 
     @property
-    def producer(self) -> Producer:
+    def producer(self) -> TransactionalProducer:
         """The producer in use. Raises RuntimeError before `open`."""
         if self._producer is None:
             raise RuntimeError("the task has no producer before it has started")
@@ -67,8 +61,7 @@ class Transactions:
         """Make a producer, which fences the previous owner's. Raises Fenced, KafkaException."""
         clients = self.services.clients
         self._producer = clients.transactional_producer(f"{clients.application}-{self._name}")
-        self._call(lambda: self.producer.init_transactions(30.0))
-        self.mark_alive()
+        self._call(lambda: self.producer.init_transactions(_SECONDS))
         self._group_metadata = clients.group_metadata()
 
     def commit(self, commit: Commit, store: Store, topic_id: str) -> None:
@@ -90,16 +83,18 @@ class Transactions:
             self._check_sizes(output)
         crash_points.reach(stages, "before-begin")
         try:
-            producer.begin_transaction()
+            self._call(producer.begin_transaction)
             crash_points.reach(stages, "after-begin")
             for output in commit.outputs:
                 self._produce(output)
             crash_points.reach(stages, "after-outputs")
             self.changelog.produce(producer, step)
+            self.mark_alive()
             crash_points.reach(stages, "after-changelog")
-            self._send_offsets(commit.position)
+            offsets = [TopicPartition(self.input_topic, self.partition, commit.position)]
+            self._call(lambda: producer.send_offsets_to_transaction(offsets, self._group_metadata, _OFFSETS_SECONDS))
             crash_points.reach(stages, "after-offsets")
-            self._call(lambda: producer.commit_transaction(30.0))
+            self._call(lambda: producer.commit_transaction(_SECONDS))
         except KafkaException as error:
             self._abort(error)
         crash_points.reach(stages, "after-commit")
@@ -109,22 +104,8 @@ class Transactions:
     def close(self) -> None:
         """Close the producer. Never raises: a task that gives up must be able to start again."""
         producer, self._producer = self._producer, None
-        if producer is None:
-            return
-
-        # A transaction left open holds readers back until it times out, so it is aborted if possible. Closing aborts once more
-        # and waits without end if the coordinator does not answer. The store must not wait with it.
-        def end() -> None:
-            # A fenced producer raises the exception that interrupted a callback (see deliver).
-            for step in (producer.purge, lambda: producer.abort_transaction(_ABORT_SECONDS), producer.close):
-                with contextlib.suppress(Exception, KafkaError):
-                    step()
-
-        try:
-            _in_time(end, seconds=_ABORT_SECONDS + _CLOSE_SECONDS, name=f"{self._name}-close")
-        except TimeoutError:
-            log.warning("%s: its producer does not close and is left behind; the next one fences it", self._name)
-            _LEFT_BEHIND.append(producer)
+        if producer is not None and not producer.discard():
+            log.warning("%s: its producer does not answer and is left behind; the next one fences it", self._name)
 
     def _abort(self, cause: KafkaException) -> None:
         """Abort what can be aborted and raise Aborted; raise Fenced for a fenced producer, the cause for anything worse."""
@@ -134,34 +115,11 @@ class Transactions:
             raise cause
         # A failed delivery does not say why it failed. The abort does, because a fenced producer may not abort.
         try:
-            self._call(lambda: self.producer.abort_transaction(30.0))
+            self._call(lambda: self.producer.abort_transaction(_SECONDS))
         except KafkaException as failed:
             # The first error says more: a transaction whose partitions were all refused never began and cannot be ended.
             raise cause from failed
         raise Aborted from cause
-
-    def _send_offsets(self, position: int) -> None:
-        """Step 4, in a thread that can be left behind.
-
-        librdkafka ignores the time-out here. It hangs for good when the group's coordinator has left the metadata meanwhile
-        (its issues 5456 and 5511; seen with a broker away for half a minute).
-        """
-        producer, group = self.producer, self._group_metadata
-        offsets = [TopicPartition(self.input_topic, self.partition, position)]
-        try:
-            self._call(
-                lambda: _in_time(
-                    lambda: producer.send_offsets_to_transaction(offsets, group, _OFFSETS_SECONDS),
-                    seconds=_OFFSETS_SECONDS + 2.0,
-                    name=f"{self._name}-offsets",
-                )
-            )
-        except TimeoutError:
-            log.warning("%s: Kafka's answer is overdue; a new producer takes over", self._name)
-            # Closing this producer would wait for that call, too.
-            _LEFT_BEHIND.append(producer)
-            self._producer = None
-            raise
 
     def _call(self, call: Callable[[], object]) -> None:
         """One transactional call, once. Raises Fenced for a fenced producer, KafkaException for the rest.
@@ -175,6 +133,8 @@ class Transactions:
             if is_fenced(error.args[0]):
                 raise Fenced from error
             raise
+        finally:
+            self.mark_alive()
 
     def _produce(self, output: Output) -> None:
         producer = self.producer
@@ -214,24 +174,3 @@ class Transactions:
                 f"topic={output.topic}: a record of {largest} bytes exceeds {limit} bytes: lower input.max_key_bytes, or "
                 "report this as a bug"
             )
-
-
-def _in_time(call: Callable[[], object], *, seconds: float, name: str) -> None:
-    """Make a call in a thread of its own. Raises what the call raises, and TimeoutError where the thread is left behind."""
-    answer: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
-
-    def run() -> None:
-        try:
-            call()
-        except (Exception, KafkaError) as error:
-            answer.put(error)
-        else:
-            answer.put(None)
-
-    threading.Thread(target=run, name=name, daemon=True).start()
-    try:
-        error = answer.get(timeout=seconds)
-    except queue.Empty:
-        raise TimeoutError from None
-    if error is not None:
-        raise error

@@ -6,7 +6,7 @@ from typing import Any, Final
 from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 
-from susurrus.agents.kafka.requests import REQUEST_SECONDS
+from susurrus.agents.kafka.requests import REQUEST_SECONDS, answer_of
 from susurrus.agents.operations.preflight.finding import Finding
 from susurrus.agents.runtime.pipeline import Pipeline
 
@@ -37,7 +37,7 @@ def check_coordinators(pipeline: Pipeline[Any], admin: AdminClient) -> Iterator[
     answers = admin.describe_topics(TopicCollection(list(_KAFKAS)), request_timeout=REQUEST_SECONDS)
     for topic, setting in _KAFKAS.items():
         try:
-            found = answers[topic].result()
+            found = answer_of(answers[topic])
         except KafkaException as error:
             text = f"{error.args[0].name()}; it appears with the first transaction; to see it, this user needs Describe on it"
             yield Finding(topic, "unknown", text)

@@ -11,7 +11,7 @@ from typing import Any, Final
 from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from susurrus.agents.kafka.requests import REQUEST_SECONDS
+from susurrus.agents.kafka.requests import REQUEST_SECONDS, answer_of
 from susurrus.agents.operations.preflight.finding import Finding, State
 from susurrus.agents.operations.preflight.topics import partitions_of
 from susurrus.agents.operations.rights import transactions
@@ -80,7 +80,6 @@ def check_stamps(pipeline: Pipeline[Any], admin: AdminClient) -> Iterator[Findin
 def _newest(admin: AdminClient, topic: str) -> int | None:
     """The largest time stamp in a topic (ms); None where it has no record. Raises KafkaException without the right to ask."""
     places = {TopicPartition(topic, number): OffsetSpec.max_timestamp() for number in partitions_of(admin, topic)}
-    stamps = [
-        answer.result().timestamp for answer in admin.list_offsets(places, request_timeout=REQUEST_SECONDS).values()
-    ]
+    asked = admin.list_offsets(places, request_timeout=REQUEST_SECONDS)
+    stamps = [answer_of(future).timestamp for future in asked.values()]
     return max((stamp for stamp in stamps if stamp >= 0), default=None)

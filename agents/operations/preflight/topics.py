@@ -7,7 +7,7 @@ from typing import Any, Final
 from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType
 
-from susurrus.agents.kafka.requests import REQUEST_SECONDS
+from susurrus.agents.kafka.requests import REQUEST_SECONDS, answer_of
 from susurrus.agents.kafka.topics import TopicCheck
 from susurrus.agents.operations.preflight.finding import Finding, State
 from susurrus.agents.runtime.pipeline import Pipeline
@@ -46,7 +46,7 @@ def check_retention(pipeline: Pipeline[Any], admin: AdminClient) -> Iterator[Fin
     if not settings.reads_raw:
         return
     resource = ConfigResource(ResourceType.TOPIC, settings.input.topic)
-    config = admin.describe_configs([resource], request_timeout=REQUEST_SECONDS)[resource].result()
+    config = answer_of(admin.describe_configs([resource], request_timeout=REQUEST_SECONDS)[resource])
     retention, size = int(config["retention.ms"].value), int(config["retention.bytes"].value)
     said = "for ever" if retention < 0 else f"for {format_duration(retention)}"
     limit = "" if size < 0 else f", and up to {size / 1e9:,.1f} GB a partition"
@@ -70,7 +70,7 @@ def check_isolation(pipeline: Pipeline[Any], admin: AdminClient) -> Iterator[Fin
     partitions = partitions_of(admin, topic)
     ends = [
         {
-            place.partition: future.result().offset
+            place.partition: answer_of(future).offset
             for place, future in admin.list_offsets(
                 {TopicPartition(topic, partition): OffsetSpec.latest() for partition in partitions},
                 isolation_level=isolation,

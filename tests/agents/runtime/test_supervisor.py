@@ -73,26 +73,41 @@ def watch(
 def test_a_task_that_hangs_ends_the_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     found, _ = watch(monkeypatch, [0.5] * 242)
     with pytest.raises(Exited):
-        found._keep_house()
+        found._keep_watch()
 
 
 def test_a_worker_that_stood_still_does_not_take_that_for_a_hang(monkeypatch: pytest.MonkeyPatch) -> None:
     found, _ = watch(monkeypatch, [0.5, 3600.0, 0.5])
-    found._keep_house()
+    found._keep_watch()
+
+
+def test_a_worker_that_stood_still_while_it_looked_does_not_take_that_for_a_hang(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found, _ = watch(monkeypatch, [0.5] * 100)
+    [task] = found._tasks.values()
+    looks = iter([3600.0] + [0.0] * 99)
+
+    def look(limit: float) -> float | None:
+        module.time.now += next(looks)  # type: ignore[attr-defined]
+        return PartitionTask.silent_for(task, limit)
+
+    task.silent_for = look  # type: ignore[method-assign]
+    found._keep_watch()
 
 
 def test_a_task_that_hangs_on_after_a_pause_still_ends_the_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     found, _ = watch(monkeypatch, [3600.0] + [0.5] * 242)
     with pytest.raises(Exited):
-        found._keep_house()
+        found._keep_watch()
 
 
 def test_a_task_that_starts_has_longer_for_kafka_may_be_away(monkeypatch: pytest.MonkeyPatch) -> None:
     found, _ = watch(monkeypatch, [0.5] * 2_390, state="starting")
-    found._keep_house()
+    found._keep_watch()
     found, _ = watch(monkeypatch, [0.5] * 2_410, state="starting")
     with pytest.raises(Exited):
-        found._keep_house()
+        found._keep_watch()
 
 
 @pytest.mark.parametrize(("closing", "expected"), [(False, [TP("raw", 0)]), (True, [])])

@@ -1,13 +1,12 @@
 """A task that ends gives back what it was fed, and its store: its successor on the same worker needs both."""
 
-import threading
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError
 
-from susurrus.agents.runtime import recovery, transaction
+from susurrus.agents.runtime import recovery
 from susurrus.agents.runtime.batch import Batch
 from susurrus.agents.runtime.metrics import Metrics
 from susurrus.agents.runtime.task import PartitionTask
@@ -68,24 +67,18 @@ def test_what_a_task_was_fed_is_given_back_when_it_ends(monkeypatch: pytest.Monk
     assert after.finished
 
 
-def test_a_producer_that_does_not_close_does_not_keep_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
-    """confluent-kafka's close aborts without a time-out: with the coordinator gone it never returned."""
-    monkeypatch.setattr(transaction, "_ABORT_SECONDS", 0.1)
-    monkeypatch.setattr(transaction, "_CLOSE_SECONDS", 0.1)
-    answered = threading.Event()
-    hanging = SimpleNamespace(purge=lambda: None, abort_transaction=lambda _: None, close=lambda: answered.wait(60))
+def test_a_producer_that_does_not_close_does_not_keep_the_store(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     closed: list[None] = []
     task = task_that(monkeypatch, stopped)
-    task._transactions._producer = hanging  # type: ignore[assignment]
+    task._transactions._producer = SimpleNamespace(discard=lambda: False)  # type: ignore[assignment]
     task._store = SimpleNamespace(close=lambda: closed.append(None))  # type: ignore[assignment]
-    try:
-        task.start()
-        task.join(30)
-        assert not task.is_alive()
-        assert closed
-        assert transaction._LEFT_BEHIND.pop() is hanging
-    finally:
-        answered.set()
+    task.start()
+    task.join(30)
+    assert not task.is_alive()
+    assert closed
+    assert "route-0: its producer does not answer and is left behind; the next one fences it" in caplog.text
 
 
 def test_an_error_that_is_no_exception_does_not_end_a_task(monkeypatch: pytest.MonkeyPatch) -> None:

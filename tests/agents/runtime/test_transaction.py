@@ -1,56 +1,84 @@
-"""A producer that hangs inside librdkafka is left behind; its task does not hang with it."""
+"""What a commit makes of the producer's errors: aborted, fenced, or unknown until a new producer has settled it."""
 
-import threading
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from susurrus.agents.runtime import transaction
-from susurrus.agents.runtime.transaction import Fenced, Transactions
+from susurrus.agents.runtime.commit import Commit
+from susurrus.agents.runtime.transaction import Aborted, Fenced, Transactions
 
 
 class StubProducer:
-    """Answers send_offsets_to_transaction as the test says."""
+    """Its calls raise what the test says, in order; None: they succeed."""
 
-    def __init__(self, answer: Any) -> None:
-        self.answer = answer
+    def __init__(self, **errors: Any) -> None:
+        self.errors = errors
+        self.calls: list[str] = []
+        self.discarded = 0
 
-    def send_offsets_to_transaction(self, *arguments: Any) -> None:
-        self.answer()
+    def __getattr__(self, name: str) -> Any:
+        def call(*_: Any) -> None:
+            self.calls.append(name.removesuffix("_transaction"))
+            if (error := self.errors.get(name)) is not None:
+                raise KafkaException(error)
 
+        return call
 
-def transactions_with(answer: Any) -> Any:
-    services: Any = SimpleNamespace()
-    made = Transactions(services, services, stage_name="route", partition=0, input_topic="raw", mark_alive=lambda: None)
-    made._producer = StubProducer(answer)  # type: ignore[assignment]
-    return made
-
-
-def fail(code: int) -> Any:
-    def answer() -> None:
-        raise KafkaException(KafkaError(code))
-
-    return answer
+    def discard(self) -> bool:
+        self.discarded += 1
+        return "hangs" not in self.errors
 
 
-def test_a_call_that_hangs_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transaction, "_OFFSETS_SECONDS", -1.9)
-    go_on = threading.Event()
-    transactions = transactions_with(lambda: go_on.wait(30))
-    try:
-        with pytest.raises(TimeoutError):
-            transactions._send_offsets(7)
-        assert transactions._producer is None  # it is not closed either, which would wait for the call
-        assert transaction._LEFT_BEHIND.pop().answer
-    finally:
-        go_on.set()
+def commit(producer: StubProducer) -> list[float]:
+    """One commit without outputs; how often it gave a sign of life."""
+    alive: list[float] = []
+    changelog: Any = SimpleNamespace(prepare=lambda *_: None, produce=lambda *_: None, apply=lambda *_: None)
+    services: Any = SimpleNamespace(ledger=SimpleNamespace(epoch="e"))
+    made = Transactions(
+        services, changelog, stage_name="route", partition=0, input_topic="raw", mark_alive=lambda: alive.append(0.0)
+    )
+    made._producer = producer  # type: ignore[assignment]
+    made.commit(Commit(position=7, meta={}, outputs=[]), None, "id")  # type: ignore[arg-type]
+    return alive
 
 
-def test_an_answer_is_the_callers() -> None:
-    transactions_with(lambda: None)._send_offsets(7)
-    with pytest.raises(KafkaException, match="_TIMED_OUT"):
-        transactions_with(fail(KafkaError._TIMED_OUT))._send_offsets(7)
+STEPS = ["begin", "send_offsets_to", "commit"]
+OVERDUE = KafkaError(KafkaError._TIMED_OUT, "late", retriable=True)
+
+
+def test_every_wait_of_a_commit_ends_with_a_sign_of_life() -> None:
+    producer = StubProducer()
+    assert len(commit(producer)) == 4  # the fourth is the delivery
+    assert producer.calls == STEPS
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_an_outcome_that_is_not_known_is_left_to_the_next_producer(step: str) -> None:
+    producer = StubProducer(**{f"{step}_transaction": OVERDUE})
+    with pytest.raises(KafkaException) as raised:
+        commit(producer)
+    assert raised.value.args[0] is OVERDUE
+    assert "abort" not in producer.calls
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_fenced_producer_is_told_so(step: str) -> None:
     with pytest.raises(Fenced):
-        transactions_with(fail(KafkaError._FENCED))._send_offsets(7)
+        commit(StubProducer(**{f"{step}_transaction": KafkaError(KafkaError._FENCED)}))
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_what_failed_is_aborted(step: str) -> None:
+    producer = StubProducer(**{f"{step}_transaction": KafkaError(KafkaError._MSG_TIMED_OUT)})
+    with pytest.raises(Aborted):
+        commit(producer)
+    assert producer.calls[-1] == "abort"
+
+
+def test_an_abort_that_fails_leaves_the_first_error() -> None:
+    first = KafkaError(KafkaError._PURGE_QUEUE)
+    with pytest.raises(KafkaException) as raised:
+        commit(StubProducer(commit_transaction=first, abort_transaction=OVERDUE))
+    assert raised.value.args[0] is first
