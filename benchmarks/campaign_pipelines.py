@@ -299,8 +299,7 @@ class Avro(Histogram):
         from confluent_kafka.schema_registry.avro import AvroSerializer
         from confluent_kafka.serialization import MessageField, SerializationContext
 
-        from tests.chaos.test_avro import relay
-        from tests.registry import apicurio
+        from tests.registry import apicurio, relay
 
         fields = {"host": "string", "url": "string", "at": "long", "bytes": "long"}
         schema = {

@@ -2,6 +2,7 @@
 
     SusurrusError
     ├── ConfigurationError     a setting is wrong                        (agents/config/settings.py and mechanisms)
+    │   └── RegistryAway       ... or the schema registry that it names does not answer (agents/formats/)
     ├── PrivacyError           going on would break the guarantee
     │   ├── BudgetExhausted    the total (epsilon, delta) is spent
     │   └── ReplayMismatch     an already published trigger would be published differently
@@ -25,11 +26,17 @@ class SusurrusError(Exception):
     """Base of every error this project raises on purpose."""
 
     retryable: ClassVar[bool] = False
-    """Whether a partition that it stops retries automatically."""
+    """Whether what it stops, a partition or the start of a worker, tries again by itself."""
 
 
 class ConfigurationError(SusurrusError):
     """A setting cannot be right. Operator action: change the setting the message names."""
+
+
+class RegistryAway(ConfigurationError):
+    """A schema registry does not answer. Operator action: start it, or change the setting the message names."""
+
+    retryable = True
 
 
 class PrivacyError(SusurrusError):

@@ -61,7 +61,7 @@ class Clients:
 
     def transactional_producer(self, transactional_id: str) -> TransactionalProducer:
         """A producer for one partition task; ``init_transactions`` (which fences an older owner) is the caller's step."""
-        return TransactionalProducer(
+        producer = Producer(
             {
                 **self.properties,
                 "transactional.id": transactional_id,
@@ -80,6 +80,7 @@ class Clients:
             },
             logger=self._logger,
         )
+        return TransactionalProducer(producer)
 
     def producer(self) -> Producer:
         """An idempotent producer for records outside transactions, such as status."""

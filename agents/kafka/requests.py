@@ -3,9 +3,9 @@
 import time
 from collections.abc import Callable, Collection
 from concurrent.futures import Future
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
-from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ConsumerGroupDescription
 
 from susurrus.mechanisms.errors import RetryableRefusal
@@ -19,6 +19,16 @@ _COORDINATOR_MOVES = (
 )  # fmt: skip
 
 Answer = TypeVar("Answer")
+
+
+class Delivering(Protocol):
+    """A producer of confluent-kafka, or one that is like it."""
+
+    def __len__(self) -> int:
+        """How many records have not been delivered yet."""
+
+    def poll(self, timeout: float) -> int:
+        """Call the callbacks of those that have been."""
 
 
 def no_topic(*topics: str) -> RetryableRefusal:
@@ -85,7 +95,7 @@ def group_of(
         raise
 
 
-def deliver(producer: Producer, seconds: float) -> int:
+def deliver(producer: Delivering, seconds: float) -> int:
     """Wait until the brokers have what was produced; how many records still wait after so many seconds.
 
     Raises KafkaException if the producer has failed for good, because it is fenced, for example. A poll ends with the first

@@ -1,13 +1,15 @@
 """A transactional producer whose calls end in time.
 
 librdkafka's transactional calls may hang for good: while a coordinator is away, they ignore their time-outs (its issues 5456 and
-5511; seen with a broker that was away, or stood still, for half a minute). Closing or destroying such a producer hangs as well.
+5511; seen with a broker that was away, or stood still, for half a minute). Closing a producer after a failed abort hangs as well,
+and its threads then keep a core busy, also when the brokers are back. Destroying it takes no time.
 """
 
 import contextlib
 import queue
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, Producer
@@ -17,84 +19,114 @@ _LOCAL_SECONDS: Final = 5.0
 _LATE_SECONDS: Final = 2.0
 """By how much a call may exceed its time-out."""
 _ABORT_SECONDS: Final = 5.0
-_CLOSE_SECONDS: Final = 5.0
-_LEFT_BEHIND: Final[set[Producer]] = set()
-"""Producers that hang inside librdkafka. They are kept, because destroying them would hang as well. Most of them end at last."""
+_DESTROY_SECONDS: Final = 5.0
+_OVERDUE: Final = object()
 
 
-class TransactionalProducer(Producer):  # type: ignore[misc]
-    """confluent-kafka's producer, with every transactional call in a thread that can be left behind.
+class TransactionalProducer:
+    """One of confluent-kafka's producers, with every transactional call in a thread that can be left behind.
 
     A call that does not end in time raises KafkaException (_TIMED_OUT, retriable). Its outcome is unknown, and this producer can
     only be discarded. The next one with its transactional id fences it. Time-outs are in seconds.
     """
 
-    def __init__(self, properties: dict[str, Any], **options: Any) -> None:
-        super().__init__(properties, **options)
-        self.hangs = False
-        """Whether a call has not ended in time."""
+    def __init__(self, producer: Producer) -> None:
+        self._producer = producer
+        self._in_doubt = False
+        """Whether a call has not told its outcome. No other call helps then."""
+        self._hangs = False
 
     def init_transactions(self, timeout: float) -> None:
         """As confluent-kafka's."""
-        call = super().init_transactions
-        self._in_time(lambda: call(timeout), timeout)
+        self._ask(self._producer.init_transactions, timeout)
 
     def begin_transaction(self) -> None:
         """As confluent-kafka's."""
-        self._in_time(super().begin_transaction, _LOCAL_SECONDS)
+        self._ask(lambda _: self._producer.begin_transaction(), _LOCAL_SECONDS)
 
     def send_offsets_to_transaction(self, positions: Any, group_metadata: Any, timeout: float) -> None:
         """As confluent-kafka's."""
-        call = super().send_offsets_to_transaction
-        self._in_time(lambda: call(positions, group_metadata, timeout), timeout)
+        self._ask(lambda left: self._producer.send_offsets_to_transaction(positions, group_metadata, left), timeout)
 
     def commit_transaction(self, timeout: float) -> None:
         """As confluent-kafka's."""
-        call = super().commit_transaction
-        self._in_time(lambda: call(timeout), timeout)
+        self._ask(self._producer.commit_transaction, timeout)
 
     def abort_transaction(self, timeout: float) -> None:
         """As confluent-kafka's."""
-        call = super().abort_transaction
-        self._in_time(lambda: call(timeout), timeout)
+        self._ask(self._producer.abort_transaction, timeout)
+
+    def produce(self, topic: str, value: bytes | None = None, key: bytes | None = None, **fields: Any) -> None:
+        """As confluent-kafka's."""
+        self._producer.produce(topic, value, key, **fields)
+
+    def produce_batch(self, topic: str, messages: list[dict[str, Any]], **fields: Any) -> int:
+        """As confluent-kafka's."""
+        return int(self._producer.produce_batch(topic, messages, **fields))
+
+    def poll(self, timeout: float) -> int:
+        """As confluent-kafka's."""
+        return int(self._producer.poll(timeout))
+
+    def __len__(self) -> int:
+        return len(self._producer)
 
     def discard(self) -> bool:
-        """Abort what is open, as far as that is possible, and close. Whether that ended in time; never raises."""
-        if not self.hangs:
-            with contextlib.suppress(KafkaException):
-                self._in_time(self._end, _ABORT_SECONDS + _CLOSE_SECONDS)
-        return not self.hangs
+        """Abort an open transaction, as far as that is possible, and destroy the producer. Never raises. Whether it ended in time.
 
-    def _end(self) -> None:
-        # An open transaction holds readers back until it times out. Closing aborts as well, but waits without end.
-        abort = super().abort_transaction
-        for step in (self.purge, lambda: abort(_ABORT_SECONDS), self.close):
-            # A fenced producer raises the exception that interrupted a callback (agents/kafka/requests.py).
-            with contextlib.suppress(Exception, KafkaError):
-                step()
+        An open transaction would hold readers back until it times out.
+        """
+        held, in_doubt = [self._producer], self._in_doubt
+        del self._producer
 
-    def _in_time(self, call: Callable[[], object], timeout: float) -> None:
-        """What the call raises, or _TIMED_OUT some seconds after its own time-out."""
-        answer: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
+        def end() -> None:
+            producer = held.pop()
+            steps: list[Callable[[], object]] = [producer.purge]
+            if not in_doubt:
+                steps.insert(0, partial(producer.abort_transaction, _ABORT_SECONDS))
+            for step in steps:
+                # A fenced producer raises the exception that interrupted a callback (agents/kafka/requests.py).
+                with contextlib.suppress(Exception, KafkaError):
+                    step()
+            # Its last reference ends here, unless a call hangs: that call's thread has one, because it still uses the producer.
 
-        def run() -> None:
-            try:
-                call()
-            except (Exception, KafkaError) as error:
-                answer.put(error)
-            else:
-                answer.put(None)
-            if self.hangs:  # it was late, and nobody waits any more
-                self._end()
-                _LEFT_BEHIND.discard(self)
+        return _within(_ABORT_SECONDS + _DESTROY_SECONDS, end) is not _OVERDUE and not self._hangs
 
-        threading.Thread(target=run, name="transaction", daemon=True).start()
+    def _ask(self, call: Callable[[float], object], timeout: float) -> None:
+        """Call with a time-out in seconds. Raises what the call raises, and _TIMED_OUT if it does not end soon after that."""
+        error = _within(timeout + _LATE_SECONDS, partial(call, timeout))
+        if error is None:
+            return
+        if error is _OVERDUE:
+            self._hangs = True
+            error = KafkaException(KafkaError(KafkaError._TIMED_OUT, "the call hangs", retriable=True))
+        self._in_doubt = self._in_doubt or _is_retriable(error)
         try:
-            error = answer.get(timeout=timeout + _LATE_SECONDS)
-        except queue.Empty:
-            self.hangs = True
-            _LEFT_BEHIND.add(self)
-            late = "no answer in time; a new producer takes over"
-            raise KafkaException(KafkaError(KafkaError._TIMED_OUT, late, retriable=True)) from None
-        if error is not None:
             raise error
+        finally:
+            del error, call  # the traceback would keep this frame, and with it the producer
+
+
+def _within(seconds: float, call: Callable[[], object]) -> Any:
+    """Make the call in a thread that can be left behind. What it raised, or None; _OVERDUE if it has not ended after so long."""
+    answer: queue.SimpleQueue[Any] = queue.SimpleQueue()
+
+    def run() -> None:
+        try:
+            call()
+        except KafkaException as error:
+            answer.put(error.with_traceback(None))
+        except (Exception, KafkaError) as error:
+            answer.put(error)
+        else:
+            answer.put(None)
+
+    threading.Thread(target=run, name="transaction", daemon=True).start()
+    try:
+        return answer.get(timeout=seconds)
+    except queue.Empty:
+        return _OVERDUE
+
+
+def _is_retriable(error: Any) -> bool:
+    return isinstance(error, KafkaException) and isinstance(error.args[0], KafkaError) and error.args[0].retriable()

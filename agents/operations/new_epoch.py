@@ -22,11 +22,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException
 
 from susurrus.agents.histogram.public_progress import read_progress
 from susurrus.agents.histogram.services import HistogramServices
 from susurrus.agents.kafka.requests import deliver, group_of, is_fenced, no_topic
+from susurrus.agents.kafka.transactional import TransactionalProducer
 from susurrus.agents.runtime import crash_points
 from susurrus.agents.runtime.budget import budget_of, charge_of, spend_of
 from susurrus.agents.runtime.initial_offsets import Origin, check_raw, raw_offsets
@@ -301,7 +302,7 @@ class NewEpoch:
 
     def _commit(
         self,
-        initializer: Producer,
+        initializer: TransactionalProducer,
         rows: list[tuple[str, bytes, bytes | None]],
         ends: dict[str, dict[int, int]],
     ) -> None:
@@ -335,13 +336,13 @@ class NewEpoch:
             )
         ]
 
-    def _fence(self, tasks: list[str]) -> Producer | None:
+    def _fence(self, tasks: list[str]) -> TransactionalProducer | None:
         """Fence these tasks: their producers cannot commit any more. Their open transactions are aborted when this returns.
 
         Returns the initializer's producer, if it is among them.
         """
 
-        def fence(task: str) -> Producer | None:
+        def fence(task: str) -> TransactionalProducer | None:
             producer = self._clients.transactional_producer(f"{self._clients.application}-{task}")
             producer.init_transactions(_TRANSACTION_SECONDS)
             return producer if task == self._services.ledger.initializer else None

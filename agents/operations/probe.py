@@ -1,8 +1,8 @@
-"""Checks what a worker needs of Kafka before it joins the group: the brokers, the credentials, the topics, the rights.
+"""Checks what a worker needs before it joins the group: Kafka's brokers, credentials, topics, rights; the rows' schema registry.
 
 One sentence names the missing setting or right and what to do. Otherwise every client and every task would report it in its own
-way. The worker waits, with a log line, for what can still appear: Kubernetes starts workers before names, brokers and topics
-exist. What an operator must fix ends the worker with exit code 2. ``susurrus status`` shows the same sentence.
+way. The worker waits, with a log line, for what can still appear: Kubernetes starts workers before names, brokers, registries and
+topics exist. What an operator must fix ends the worker with exit code 2. ``susurrus status`` shows the same sentence.
 
 What it looks at is in brokers.py and rights.py; `susurrus preflight` (preflight/) looks at more.
 """
@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException
 
+from susurrus.agents.formats.outputs import looks_of
 from susurrus.agents.operations.brokers import admin_of, reach_brokers, unanswered
 from susurrus.agents.operations.rights import rights, topics
 from susurrus.agents.operations.trouble import Trouble, refusal
@@ -93,9 +94,12 @@ def look(pipeline: Pipeline[Any]) -> Trouble | Fit:
         partitions = topics(pipeline, admin)
         if isinstance(partitions, Trouble):
             return partitions if partitions.waits else refusal(partitions.text, *rights(settings, admin))
-        lines = rights(settings, admin)
-        return refusal(*lines) if lines else Fit(brokers, partitions)
+        if lines := rights(settings, admin):
+            return refusal(*lines)
+        for _ in looks_of(settings.output, settings.schemas, settings.namespace):
+            pass
+        return Fit(brokers, partitions)
     except ConfigurationError as error:
-        return refusal(str(error))
+        return Trouble(str(error), waits=error.retryable)
     except KafkaException as error:
         return unanswered(settings, error.args[0], errors)

@@ -13,12 +13,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import KafkaException
 
 from susurrus.agents.kafka.clients import Clients
 from susurrus.agents.kafka.follow import read_to_end
 from susurrus.agents.kafka.offset import Offset
 from susurrus.agents.kafka.requests import deliver
+from susurrus.agents.kafka.transactional import TransactionalProducer
 from susurrus.agents.runtime.commit import Commit
 from susurrus.agents.runtime.store import FIRST_STATE_KEY, Store
 from susurrus.mechanisms.errors import Refusal
@@ -247,7 +248,7 @@ class Changelog:
             budget -= len(key) + len(item[1])
         return items, b""
 
-    def produce(self, producer: Producer, step: Step) -> None:
+    def produce(self, producer: TransactionalProducer, step: Step) -> None:
         """Queue the record's chunks and wait until all of the transaction's records are on the brokers."""
         failures: list[Any] = []
 

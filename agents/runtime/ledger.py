@@ -18,6 +18,7 @@ from confluent_kafka import KafkaException, Producer
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.kafka.clients import Clients
 from susurrus.agents.kafka.offset import Offset
+from susurrus.agents.kafka.transactional import TransactionalProducer
 from susurrus.agents.runtime.budget import Charges
 from susurrus.agents.runtime.commit import Output
 from susurrus.agents.runtime.initial_offsets import first_start
@@ -189,7 +190,7 @@ class Ledger:
         if self._get("epoch") is not None:
             self._check_configuration()
 
-    def join(self, member: Member, producer: Producer) -> None:
+    def join(self, member: Member, producer: TransactionalProducer) -> None:
         """Return when the ledger has an epoch whose configuration is ours; the initializer writes it if there is none.
 
         Raises Refusal for another configuration under the same epoch.
@@ -239,7 +240,7 @@ class Ledger:
                 f"(privacy.secret_file or SUSURRUS_SECRET), or {_START_OVER}"
             )
 
-    def _initialize(self, producer: Producer) -> None:
+    def _initialize(self, producer: TransactionalProducer) -> None:
         """Write epoch, configuration and start, once. The producer has fenced every other initializer."""
         start = first_start(self._settings, self._clients, self._calendar)
         epoch = self._settings.start.epoch or os.urandom(16).hex()

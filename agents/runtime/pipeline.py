@@ -94,9 +94,10 @@ class Pipeline(ABC, Generic[S]):
         return Services(settings, clients, ledger, settings.calendar, digest, secret)
 
     def publisher(self) -> Publisher:
-        """What writes the rows. Registers their schemas; raises ConfigurationError where the registry prevents that."""
+        """What writes the rows, once it is open. Raises ConfigurationError where a package is missing."""
         settings = self.settings
-        return Publisher(writers_of(settings.output, settings.schemas, settings.namespace), self.receipt())
+        OUTPUT_FORMATS[settings.output.format].require()
+        return Publisher(lambda: writers_of(settings.output, settings.schemas, settings.namespace), self.receipt())
 
     def published_before(self, clients: Clients) -> str:
         """What shows, beside the ledger, that this pipeline has published something; the empty text if nothing does."""

@@ -1,6 +1,6 @@
 """Rows on their way to public topics: in the configured format, each with its receipt."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from susurrus.agents.formats.outputs.format import Writer
@@ -8,11 +8,20 @@ from susurrus.topics.receipt import Receipt
 
 
 class Publisher:
-    """Makes messages of rows. writers: by full topic name; a topic that is not there stays JSON. receipt: None for no header."""
+    """Makes messages of rows. make_writers: called once, by `open`; None where all rows are JSON. receipt: None for no header."""
 
-    def __init__(self, writers: Mapping[str, Writer] | None = None, receipt: Receipt | None = None) -> None:
-        self._writers = writers or {}
+    def __init__(
+        self, make_writers: Callable[[], Mapping[str, Writer]] | None = None, receipt: Receipt | None = None
+    ) -> None:
+        self._make_writers = make_writers
+        self._writers: Mapping[str, Writer] | None = {} if make_writers is None else None
+        """By full topic name; a topic that is not there stays JSON."""
         self._extra: dict[str, Any] = {} if receipt is None else {"headers": [receipt.header()]}
+
+    def open(self) -> None:
+        """Look the rows' schemas up, and register those that are missing. Raises ConfigurationError where that is not possible."""
+        if self._make_writers is not None:
+            self._writers = self._make_writers()
 
     def messages(
         self, topics: Sequence[str], keys: Sequence[bytes], rows: Sequence[bytes], stamps: Iterable[int]
@@ -21,6 +30,8 @@ class Publisher:
 
         The producer writes into the messages, so topics cannot share them. They share what is encoded.
         """
+        if self._writers is None:
+            raise RuntimeError("rows cannot be written before the publisher is open")
         times, encoded = list(stamps), dict[int | None, Sequence[bytes]]()
         found = []
         for topic in topics:

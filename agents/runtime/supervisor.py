@@ -94,8 +94,13 @@ class Supervisor:
             task.offer(batch)
 
     def admit(self) -> None:
-        """Called before Faust joins the group. Raises Refusal if no task of this worker could run (`Ledger.admit`)."""
+        """Called before Faust joins the group. Raises Refusal if no task of this worker could run (`Ledger.admit`), and
+        ConfigurationError if it could not write its rows.
+
+        In this order: a worker with another configuration must not register its schemas.
+        """
         self._services.ledger.admit()
+        self._services.publisher.open()
 
     def wait_for(self, what: str) -> None:
         """What the worker still waits for before it is ready; empty if nothing (agents/operations/probe.py)."""

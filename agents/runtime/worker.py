@@ -50,8 +50,7 @@ def build_app(pipeline: Pipeline[Any]) -> tuple[faust.App, Supervisor]:
     """
     settings, stages = pipeline.settings, pipeline.stages
     set_cache_bytes(settings.worker.cache_bytes)
-    publisher = pipeline.publisher()
-    services = replace(pipeline.services(), publisher=publisher)
+    services = replace(pipeline.services(), publisher=pipeline.publisher())
     session_seconds = settings.worker.session_timeout / 1000
     heartbeat_seconds = min(session_seconds / _HEARTBEATS_PER_SESSION, _LONGEST_HEARTBEAT_SECONDS)
     app = faust.App(

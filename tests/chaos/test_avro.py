@@ -1,13 +1,7 @@
 """Avro from producer to histogram on a real broker with a real registry: away at first, or without the schema at first."""
 
-import contextlib
-import http.server
 import json
-import threading
 import time
-import urllib.error
-import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,6 +14,7 @@ from susurrus.topics.timestamps import format_time
 from tests.broker import Broker, wait_for
 from tests.pipeline import EPOCH, SECRET, Pipeline, archive_topic, produce, web_log
 from tests.reference import canonical, expected
+from tests.registry import relay
 
 pytest.importorskip("fastavro")
 pytest.importorskip("authlib")
@@ -35,36 +30,6 @@ VISIT = {
         {"name": "bytes", "type": ["null", "long"]},
     ],
 }
-
-
-@contextlib.contextmanager
-def relay(port: int, to: str) -> Iterator[None]:
-    """A registry that comes up late: requests to ``port`` are answered by the one at ``to``."""
-
-    class Relay(http.server.BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            try:
-                with urllib.request.urlopen(to + self.path, timeout=10) as answer:
-                    status, body = answer.status, answer.read()
-            except urllib.error.HTTPError as error:
-                status, body = error.code, error.read()
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, format: str, *args: object) -> None:
-            """Silence."""
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", port), Relay)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 @pytest.mark.chaos

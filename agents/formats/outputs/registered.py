@@ -8,18 +8,20 @@ from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import msgspec
 
 from susurrus.agents.formats.confluent import MAGIC, PREFIX
 from susurrus.agents.formats.outputs.format import OutputFormat, Reader, Writer
 from susurrus.agents.formats.registry import NOT_FOUND, Registry, optional_modules
-from susurrus.mechanisms.errors import ConfigurationError
+from susurrus.mechanisms.errors import ConfigurationError, RegistryAway
 from susurrus.topics.packing import MalformedRecord
 from susurrus.topics.row_schema import Leaves, RowSchema, converted, restored
 from susurrus.topics.timestamps import format_time, milliseconds_of
 
+_LATER: Final = (408, 429, 500, 502, 503, 504)
+"""HTTP codes of a registry that may answer otherwise in a moment: it starts, or is overloaded."""
 END_OF_LONG = 1 << 63
 """The first integer that signed 64 bits do not hold."""
 
@@ -117,7 +119,7 @@ class RegisteredRows(OutputFormat):
         return read
 
     def ask(self, subject: str, question: Callable[[], Any]) -> Any:
-        """What the registry answers, None where it does not know. Raises ConfigurationError."""
+        """What the registry answers, None where it does not know. Raises ConfigurationError, RegistryAway for no answer."""
         from confluent_kafka.schema_registry import SchemaRegistryError
 
         try:
@@ -133,11 +135,12 @@ class RegisteredRows(OutputFormat):
                     f"output.registry: {said} for subject={subject}: correct output.registry.properties, or let someone who "
                     f"may register the schema that `susurrus topics schema --format {self.name}` prints"
                 ) from None
-            raise ConfigurationError(
+            kind = RegistryAway if error.http_status_code in _LATER else ConfigurationError
+            raise kind(
                 f"output.registry: {said} for subject={subject}: check the registry and output.registry.url"
             ) from None
         except Exception as error:  # the HTTP client, TLS and proxies raise many types
-            raise ConfigurationError(
+            raise RegistryAway(
                 f"output.registry: no answer ({type(error).__name__}): start the registry, or correct output.registry.url"
             ) from None
 

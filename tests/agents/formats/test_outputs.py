@@ -3,8 +3,6 @@
 import base64
 import io
 import json
-import socketserver
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,13 +11,15 @@ from typing import Any
 import jsonschema
 import pytest
 
+from susurrus.agents.broker.network import free_ports
 from susurrus.agents.formats.outputs import OUTPUT_FORMATS, reader_of, writers_of
 from susurrus.agents.formats.registry import Registry
-from susurrus.mechanisms.errors import ConfigurationError
+from susurrus.mechanisms.errors import ConfigurationError, RegistryAway
 from susurrus.topics import estimate, histogram, private_stream
 from susurrus.topics.json_rows import decoder
 from susurrus.topics.packing import MalformedRecord
 from susurrus.topics.row_schema import RowSchema
+from tests.registry import always, relay
 
 fastavro = pytest.importorskip("fastavro")
 pytest.importorskip("authlib")
@@ -108,35 +108,11 @@ def topic_of(path: Path) -> str:
 
 
 @pytest.fixture
-def proxy(schema_registry: str) -> Iterator[tuple[str, list[bytes]]]:
-    """The registry behind an address of its own, and the first line of every request that came through it."""
-    import http.client
-    from urllib.parse import urlsplit
-
-    asked: list[bytes] = []
-    there = urlsplit(schema_registry)
-
-    class Proxy(socketserver.StreamRequestHandler):
-        def handle(self) -> None:
-            line = self.rfile.readline()
-            asked.append(line)
-            method, path, _ = line.decode().split()
-            headers = http.client.parse_headers(self.rfile)
-            body = self.rfile.read(int(headers.get("Content-Length", 0)))
-            upstream = http.client.HTTPConnection(there.netloc, timeout=30)
-            upstream.request(method, path, body, {"Content-Type": headers.get("Content-Type", "")})
-            answer = upstream.getresponse()
-            found = answer.read()
-            head = f"HTTP/1.1 {answer.status} X\r\nContent-Type: application/json\r\nContent-Length: {len(found)}\r\n"
-            self.wfile.write(f"{head}Connection: close\r\n\r\n".encode() + found)
-            upstream.close()
-
-    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Proxy) as server:
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_address[1]}{there.path}", asked
-        server.shutdown()
-        thread.join()
+def proxy(schema_registry: str) -> Iterator[tuple[str, list[str]]]:
+    """The registry behind an address of its own, and every request that came through it."""
+    (port,) = free_ports(1)
+    with relay(port, schema_registry) as asked:
+        yield f"http://127.0.0.1:{port}", asked
 
 
 @pytest.mark.parametrize("form", OUTPUT_FORMATS)
@@ -165,7 +141,7 @@ def test_bytes_that_are_no_row_are_malformed(schema_registry: str, tmp_path: Pat
 
 @pytest.mark.parametrize("form", REGISTERED)
 def test_all_workers_write_the_same_bytes_and_ask_only_when_they_start(
-    proxy: tuple[str, list[bytes]], tmp_path: Path, form: str
+    proxy: tuple[str, list[str]], tmp_path: Path, form: str
 ) -> None:
     (url, asked), (schema, _, row) = proxy, ROWS["histogram"]
     topics = [f"{topic_of(tmp_path)}.{name}" for name in ("histogram", "latest")]
@@ -177,12 +153,12 @@ def test_all_workers_write_the_same_bytes_and_ask_only_when_they_start(
         assert len(asked) == at_start
     assert at_start > 0
     assert len({value for values in found for value in values}) == 1
-    registered = [line for line in asked if line.startswith(b"POST") and b"/versions" in line]
+    registered = [line for line in asked if line.startswith("POST") and "/versions" in line]
     assert len(registered) == len(topics)  # the second worker found what the first one had registered
 
 
 def test_a_worker_registers_nothing_where_an_operator_has_registered_what_the_command_prints(
-    proxy: tuple[str, list[bytes]], schema_registry: str, tmp_path: Path
+    proxy: tuple[str, list[str]], schema_registry: str, tmp_path: Path
 ) -> None:
     from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 
@@ -191,7 +167,7 @@ def test_a_worker_registers_nothing_where_an_operator_has_registered_what_the_co
         known = client.register_schema(f"{topic}-value", Schema(OUTPUT_FORMATS["avro"].text(schema, NAMESPACE), "AVRO"))
     assert writers_of(target("avro", url), {topic: schema}, NAMESPACE)[topic].schema_id == known
     assert asked
-    assert not any(b"/versions" in line for line in asked)
+    assert not any("/versions" in line for line in asked)
 
 
 def test_a_foreign_client_reads_avro_by_the_registered_schema(schema_registry: str, tmp_path: Path) -> None:
@@ -278,31 +254,20 @@ def test_an_incompatible_schema_is_refused_with_a_way_out(schema_registry: str, 
 
 @pytest.mark.parametrize("form", REGISTERED)
 def test_a_registry_that_does_not_answer_is_named(form: str, tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match=r"output\.registry: no answer .*start the registry, or correct"):
+    with pytest.raises(RegistryAway, match=r"output\.registry: no answer .*start the registry, or correct"):
         writers_of(target(form, "http://127.0.0.1:1"), {topic_of(tmp_path): estimate.SCHEMA}, NAMESPACE)
+
+
+def test_a_registry_that_is_not_ready_may_answer_later(tmp_path: Path) -> None:
+    with always(503, b"") as url, pytest.raises(RegistryAway, match=r"output\.registry: HTTP 503 .*check the registry"):
+        writers_of(target("avro", url), {topic_of(tmp_path): estimate.SCHEMA}, NAMESPACE)
 
 
 def test_a_registry_that_refuses_the_worker_is_named(tmp_path: Path) -> None:
     answer = b'{"error_code":40301,"message":"hunter2"}'
-
-    class Forbidden(socketserver.StreamRequestHandler):
-        def handle(self) -> None:
-            while self.rfile.readline().strip():
-                pass
-            head = f"HTTP/1.1 403 X\r\nContent-Type: application/json\r\nContent-Length: {len(answer)}\r\n"
-            self.wfile.write(f"{head}Connection: close\r\n\r\n".encode() + answer)
-
-    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Forbidden) as server:
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
-        thread.start()
-        with pytest.raises(ConfigurationError) as refused:
-            writers_of(
-                target("avro", f"http://127.0.0.1:{server.server_address[1]}"),
-                {topic_of(tmp_path): estimate.SCHEMA},
-                NAMESPACE,
-            )
-        server.shutdown()
-        thread.join()
+    with always(403, answer) as url, pytest.raises(ConfigurationError) as refused:
+        writers_of(target("avro", url), {topic_of(tmp_path): estimate.SCHEMA}, NAMESPACE)
+    assert not refused.value.retryable
     assert "HTTP 403 (code 40301)" in str(refused.value)
     assert "correct output.registry.properties, or let someone who may register" in str(refused.value)
     assert "hunter2" not in str(refused.value)

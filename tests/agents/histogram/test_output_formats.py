@@ -10,13 +10,15 @@ from typing import Any
 import jsonschema
 import pytest
 
+from susurrus.agents.broker.network import free_ports
 from susurrus.agents.formats.outputs import OUTPUT_FORMATS, reader_of
 from susurrus.agents.histogram.reader import HistogramReader
 from susurrus.agents.pipelines import pipeline_of
 from susurrus.topics import histogram, receipt
-from tests.broker import Broker
+from tests.broker import Broker, wait_for
 from tests.chaos.conftest import archive
 from tests.pipeline import CRASHING, Pipeline, Public, merged
+from tests.registry import relay
 
 fastavro = pytest.importorskip("fastavro")
 pytest.importorskip("authlib")
@@ -110,6 +112,27 @@ def test_every_format_has_the_same_numbers_and_the_same_bytes_after_crashes(
     }
     if form == "avro":
         check_avro(calm, published, schema_registry)
+
+
+def test_a_worker_waits_for_its_registry_and_one_with_another_configuration_registers_nothing(
+    kafka: Broker, schema_registry: str, tmp_path: Path, raw: str
+) -> None:
+    (port,) = free_ports(1)
+    with Pipeline(kafka, tmp_path, raw, configured("avro", f"http://127.0.0.1:{port}")) as pipeline:
+        first = pipeline.start()
+        wait_for(lambda: "not started yet: output.registry: no answer" in first.tail(), "the worker waits")
+        with relay(port, schema_registry) as asked:
+            pipeline.wait()
+        registered = [one for one in asked if one.startswith("POST /subjects/") and "/versions" in one]
+        assert len(registered) == len(ROWS)
+        pipeline.data["columns"][0]["name"] = "other"  # another schema, too
+        pipeline.write_config()
+        with relay(port, schema_registry) as asked:
+            second = pipeline.start()
+            assert second.process.wait(60) == 2
+        assert "configuration changed under the same epoch" in second.tail()
+        assert asked
+        assert not [one for one in asked if one.startswith("POST /subjects/") and "/versions" in one]
 
 
 def check_schemas(pipeline: Pipeline, public: Public) -> None:

@@ -11,85 +11,122 @@ from susurrus.agents.kafka import transactional
 from susurrus.agents.kafka.clients import Clients
 from susurrus.agents.kafka.transactional import TransactionalProducer
 
+CALLS: dict[str, tuple[Any, ...]] = {
+    "init_transactions": (0.1,),
+    "begin_transaction": (),
+    "send_offsets_to_transaction": ([], None, 0.1),
+    "commit_transaction": (0.1,),
+    "abort_transaction": (0.1,),
+}
+
+
+class Stub:
+    """A producer of confluent-kafka whose calls do what the test says. ``destroyed`` is set when nothing refers to it any more."""
+
+    def __init__(self, answer: Callable[[], object]) -> None:
+        self.answer = answer
+        self.calls: list[str] = []
+        self.destroyed = threading.Event()
+
+    def __getattr__(self, name: str) -> Any:
+        def call(*_: Any) -> None:
+            self.calls.append(name)
+            if name != "purge":
+                self.answer()
+
+        return call
+
+    def __del__(self) -> None:
+        self.destroyed.set()
+
+
+def well() -> None:
+    pass
+
+
+def fenced() -> None:
+    raise KafkaException(KafkaError(KafkaError._FENCED))
+
+
+def fenced_in_a_callback() -> None:
+    raise KafkaError(KafkaError._FENCED)  # type: ignore[misc]
+
+
+def later() -> None:
+    raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "later", retriable=True))
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("_LOCAL_SECONDS", "_LATE_SECONDS", "_ABORT_SECONDS", "_DESTROY_SECONDS"):
+        monkeypatch.setattr(transactional, name, 0.1)
+
 
 @pytest.fixture
-def producer() -> Iterator[TransactionalProducer]:
-    """Of a cluster that does not answer."""
-    clients = Clients({"bootstrap.servers": "127.0.0.1:1"}, application="a", quiet=True)
-    yield clients.transactional_producer("t")
-    transactional._LEFT_BEHIND.clear()
+def go_on() -> Iterator[threading.Event]:
+    """What a hanging call waits for."""
+    event = threading.Event()
+    yield event
+    event.set()
 
 
-def fail(error: Any) -> Callable[[], None]:
-    def call() -> None:
-        raise error
+def made(answer: Callable[[], object]) -> tuple[TransactionalProducer, list[str], threading.Event]:
+    """The producer, the calls of what it holds, and whether that was destroyed. The test holds it no more."""
+    stub = Stub(answer)
+    return TransactionalProducer(stub), stub.calls, stub.destroyed
 
-    return call
 
-
-def test_a_call_that_hangs_is_left_behind_and_so_is_its_producer(producer: TransactionalProducer) -> None:
-    go_on = threading.Event()
+def raised_by(producer: TransactionalProducer, name: str) -> Any:
     try:
-        with pytest.raises(KafkaException, match="_TIMED_OUT") as overdue:
-            producer._in_time(lambda: go_on.wait(30), -1.9)
-        assert overdue.value.args[0].retriable()  # nothing is known of the call's outcome, so nothing is aborted
-        assert producer.hangs
-        assert producer in transactional._LEFT_BEHIND
-        assert not producer.discard()  # which would wait for the call
-        assert producer in transactional._LEFT_BEHIND
-    finally:
-        go_on.set()
+        getattr(producer, name)(*CALLS[name])
+    except (KafkaException, KafkaError) as error:  # pytest.raises refuses KafkaError, which is no exception to it
+        return error
+    return None
 
 
-@pytest.mark.parametrize("error", [KafkaException(KafkaError(KafkaError._FENCED)), KafkaError(KafkaError._FENCED)])
-def test_what_a_call_raises_is_the_callers(producer: TransactionalProducer, error: Any) -> None:
-    raised: Any = None
-    try:
-        producer._in_time(fail(error), 30.0)
-    except (KafkaException, KafkaError) as found:  # pytest.raises refuses KafkaError, which is no exception to it
-        raised = found
-    assert raised is error
-    assert not producer.hangs
+@pytest.mark.parametrize("name", CALLS)
+def test_a_call_that_hangs_is_left_behind_with_its_producer(name: str, go_on: threading.Event) -> None:
+    producer, calls, destroyed = made(lambda: go_on.wait(30))
+    error = raised_by(producer, name)
+    assert error.args[0].code() == KafkaError._TIMED_OUT
+    assert error.args[0].retriable()  # nothing is known of the call's outcome, so nothing is aborted
+    assert not producer.discard()
+    assert calls == [name, "purge"]
+    assert not destroyed.is_set()  # the call still uses it
+    go_on.set()
+    assert destroyed.wait(10)
 
 
-def test_every_transactional_call_may_be_left_behind(
-    producer: TransactionalProducer, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize(("answer", "kind"), [(fenced, KafkaException), (fenced_in_a_callback, KafkaError)])
+def test_what_a_call_raises_is_the_callers(name: str, answer: Callable[[], None], kind: Any) -> None:
+    error = raised_by(made(answer)[0], name)
+    assert type(error) is kind
+    assert (error.args[0] if kind is KafkaException else error).code() == KafkaError._FENCED
+
+
+@pytest.mark.parametrize(("answer", "tried"), [(well, True), (fenced, True), (later, False)])
+def test_a_discarded_producer_is_destroyed_and_aborts_only_where_that_may_help(
+    answer: Callable[[], None], tried: bool
 ) -> None:
-    limits: dict[str, float] = {}
-    monkeypatch.setattr(TransactionalProducer, "_in_time", lambda self, call, timeout: limits.update({name: timeout}))
-    calls: dict[str, tuple[Any, ...]] = {
-        "init_transactions": (1.0,),
-        "begin_transaction": (),
-        "send_offsets_to_transaction": ([], None, 2.0),
-        "commit_transaction": (3.0,),
-        "abort_transaction": (4.0,),
-        "discard": (),
-    }
-    for name, arguments in calls.items():
-        getattr(producer, name)(*arguments)
-    assert limits == {
-        "init_transactions": 1.0,
-        "begin_transaction": 5.0,
-        "send_offsets_to_transaction": 2.0,
-        "commit_transaction": 3.0,
-        "abort_transaction": 4.0,
-        "discard": 10.0,
-    }
-    assert {name for name in dir(TransactionalProducer) if name.endswith(("_transaction", "_transactions"))} < set(
-        calls
-    )
-
-
-def test_a_time_out_of_librdkafka_is_no_hang(producer: TransactionalProducer) -> None:
-    with pytest.raises(KafkaException, match="_TIMED_OUT"):
-        producer.init_transactions(0.1)
+    producer, calls, destroyed = made(answer)
+    kept = raised_by(producer, "commit_transaction")  # an error that somebody keeps must not keep the producer
     assert producer.discard()
-    assert not transactional._LEFT_BEHIND
+    assert destroyed.wait(10)
+    assert calls == ["commit_transaction", *(["abort_transaction"] if tried else []), "purge"]
+    assert (kept is None) == (answer is well)
 
 
-def test_what_closing_raises_stays_there(producer: TransactionalProducer, monkeypatch: pytest.MonkeyPatch) -> None:
-    closed: list[None] = []
-    monkeypatch.setattr(producer, "purge", fail(KafkaError(KafkaError._FENCED)), raising=False)
-    monkeypatch.setattr(producer, "close", lambda: closed.append(None), raising=False)
+def test_a_producer_whose_end_hangs_does_not_hold_its_owner(go_on: threading.Event) -> None:
+    producer, _, destroyed = made(lambda: go_on.wait(30))
+    assert not producer.discard()
+    go_on.set()
+    assert destroyed.wait(10)
+
+
+def test_a_real_producer_ends_without_a_broker() -> None:
+    clients = Clients({"bootstrap.servers": "127.0.0.1:1"}, application="a", quiet=True)
+    producer = clients.transactional_producer("t")
+    error = raised_by(producer, "init_transactions")
+    assert error.args[0].code() == KafkaError._TIMED_OUT
     assert producer.discard()
-    assert closed == [None]
