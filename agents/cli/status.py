@@ -170,10 +170,12 @@ def _problem(rows: "list[PartitionStatus]") -> Panel:
 
 
 def _changed(fields: tuple[str, ...]) -> Panel:
+    from susurrus.agents.runtime.ledger import CHANGE_BACK  # slow to load
+
     body = Text.assemble(
         f"The pipeline runs with other values of {', '.join(fields)}; a worker with this configuration refuses to start.\n",
         ("What to do: ", "bold"),
-        "change them back, or give the pipeline a new [pipeline] name (its windows are charged again)",
+        CHANGE_BACK,
     )
     return framed(body, "[bold]this configuration[/bold]", "red")
 

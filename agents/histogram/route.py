@@ -49,7 +49,7 @@ class Route(Stage):
     """One raw partition."""
 
     name = "route"
-    counted = ("in", "routed", "capped", "late", "filtered", "dead_letter", "before_start", "interval_moved")
+    counted = ("in", "routed", "capped", "late", "filtered", "dead_letter", "interval_moved")
 
     services: HistogramServices
 

@@ -32,6 +32,8 @@ log = logging.getLogger(__name__)
 
 _POLL_SECONDS = 0.3
 _START_OVER = "give the pipeline a new [pipeline] name (its windows are charged again)"
+CHANGE_BACK = f"change them back, or {_START_OVER}"
+"""What to do where a worker's configuration is not the one that the epoch began with."""
 
 
 def fingerprint(secret: bytes) -> str:
@@ -230,8 +232,7 @@ class Ledger:
         if config is None or config.digest != self._digest:
             changed = codec.changed_fields(config, self._settings.published_fields())
             raise Refusal(
-                f"configuration changed under the same epoch (fields: {', '.join(changed) or 'unknown'}): change them back, or "
-                f"{_START_OVER}"
+                f"configuration changed under the same epoch (fields: {', '.join(changed) or 'unknown'}): {CHANGE_BACK}"
             )
         if config.fields.get(codec.FINGERPRINT) != self._fingerprint:
             # Other noise over the same data is a second release of it, and bound would not recognize a user's keys.

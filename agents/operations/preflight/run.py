@@ -16,6 +16,7 @@ from susurrus.agents.operations.preflight.topics import check_isolation, check_r
 from susurrus.agents.operations.rights import rights, topics
 from susurrus.agents.operations.status import collect
 from susurrus.agents.operations.trouble import Trouble
+from susurrus.agents.runtime.ledger import CHANGE_BACK
 from susurrus.agents.runtime.pipeline import Pipeline
 from susurrus.mechanisms.errors import SusurrusError
 
@@ -98,8 +99,7 @@ def _check_epoch(pipeline: Pipeline[Any]) -> Iterator[Finding]:
         yield Finding(
             "epoch",
             "failure",
-            f"the pipeline runs with other values of {', '.join(found.changed)}; change them back, or give the pipeline a new "
-            "[pipeline] name",
+            f"the pipeline runs with other values of {', '.join(found.changed)}; {CHANGE_BACK}",
         )
     else:
         yield Finding("epoch", "ok", f"epoch {found.epoch_number} runs with it" if found.epoch else "not begun yet")
