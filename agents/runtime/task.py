@@ -253,12 +253,12 @@ class PartitionTask(threading.Thread):
             self.recovery.working()
             # A topic that is recreated and filled quickly leaves no trace in the positions.
             with contextlib.suppress(KafkaException):
-                self._input.look(self.next, _LOOK_AT_LOG_SECONDS)
+                self._look(_LOOK_AT_LOG_SECONDS)
             batch = self._inbox.take(_LOOP_SECONDS)
             generation, reassigned = self._inbox.generation()
             if reassigned:
                 # A rebalance sent the consumer back to the group's offset; what we hold in memory is still good.
-                self._rewind(self.next)
+                self._seek()
             taken = 0
             while batch is not None:
                 taken += 1
@@ -298,7 +298,19 @@ class PartitionTask(threading.Thread):
     def _read_from_next(self) -> None:
         """Give back the batches that wait, and let the consumer continue at the next record to take."""
         self._inbox.drain()
+        self._seek()
+
+    def _seek(self) -> None:
+        """Let the consumer continue at the next record to take."""
         self._rewind(self.next)
+        self._mark_alive()
+
+    def _look(self, after: float) -> None:
+        """Look whether the input still has the next record to take (`InputLog.look`). Kafka may take its time to answer."""
+        try:
+            self._input.look(self.next, after)
+        finally:
+            self._mark_alive()
 
     def _accept(self, batch: Batch, generation: int) -> None:
         """Take a batch if it continues exactly what was taken; rewind if something is missing."""
@@ -307,7 +319,7 @@ class PartitionTask(threading.Thread):
                 return
             if batch.start != self.next:
                 # Back: a rebalance, or another topic of the same name. Ahead: a dropped batch, or a hole.
-                self._input.look(self.next, _REWIND_SECONDS)
+                self._look(_REWIND_SECONDS)
             if batch.end <= self.next:
                 return
             if batch.start > self.next:

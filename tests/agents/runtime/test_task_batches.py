@@ -67,6 +67,32 @@ def test_holes_move_the_position(task: Any) -> None:
     assert task.next == 2050
 
 
+@pytest.mark.parametrize("answers", [True, False])
+def test_the_end_of_each_wait_for_kafka_is_a_sign_of_life(task: Any, answers: bool) -> None:
+    """Each wait has a limit of its own; together they may take longer than the watchdog allows."""
+
+    def look(position: int, after: float) -> None:
+        task.alive_at = 0.0
+        if not answers:
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+
+    def rewind(offset: int) -> None:
+        seen.append(task.alive_at)
+        task.alive_at = 0.0
+
+    seen: list[float] = []
+    task._input.look, task._rewind = look, rewind
+    if answers:
+        task._accept(batch(2040, 2087, first=2040), 1)
+        [alive_at] = seen
+    else:
+        with pytest.raises(KafkaException):
+            task._accept(batch(2040, 2087, first=2040), 1)
+        alive_at = task.alive_at
+    assert alive_at > 0
+    assert task.alive_at > 0
+
+
 def working(task: Any, rounds: int, commits: Any) -> None:
     """The task's loop, for as many rounds as the stage is asked for commits."""
     left = [rounds]
