@@ -139,9 +139,9 @@ class Worker:
             self.kill()
             return -int(signal.SIGKILL)
 
-    def tail(self) -> str:
+    def tail(self, characters: int = 4_000) -> str:
         """The end of its log."""
-        return self.log.read_text(errors="replace")[-30000:]
+        return self.log.read_text(errors="replace")[-characters:]
 
 
 class Pipeline:

@@ -41,7 +41,7 @@ def test_an_outage_of_kafka_changes_no_byte_and_needs_no_operator(
         last = pipeline.settings.topics.bounded_partitions * pipeline.settings.triggers
         assert published < last, "the outage came too late to matter"
         pipeline.wait(seconds=90)
-        ended = [worker.tail() for worker in workers if worker.process.poll() is not None]
+        ended = [worker.tail(30_000) for worker in workers if worker.process.poll() is not None]
         assert not ended, "\n".join(ended)
         assert pipeline.public() == undisturbed
 
