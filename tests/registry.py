@@ -65,11 +65,10 @@ def relay(port: int, to: str) -> Iterator[list[str]]:
     class Relay(http.server.BaseHTTPRequestHandler):
         def _pass_on(self) -> None:
             asked.append(f"{self.command} {self.path}")
-            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            body = self.rfile.read(int(self.headers.get("Content-Length", 0))) or None
+            headers = {name: self.headers[name] for name in ("Accept", "Content-Type") if name in self.headers}
             with contextlib.closing(http.client.HTTPConnection(there.netloc, timeout=30)) as upstream:
-                upstream.request(
-                    self.command, there.path + self.path, body, {"Content-Type": self.headers.get("Content-Type", "")}
-                )
+                upstream.request(self.command, there.path + self.path, body, headers)
                 answer = upstream.getresponse()
                 found = answer.read()
             self.send_response(answer.status)

@@ -43,7 +43,7 @@ class Clients:
         self._partitions = partitions or {}
 
     def admin(self) -> Any:
-        future = SimpleNamespace(result=lambda: SimpleNamespace(members=self._members))
+        future = SimpleNamespace(result=lambda seconds: SimpleNamespace(members=self._members))
         return SimpleNamespace(describe_consumer_groups=lambda groups, **_: dict.fromkeys(groups, future))
 
     def cleanup_policy(self, topic: str) -> str:
