@@ -72,9 +72,9 @@ class TransactionalProducer:
         return len(self._producer)
 
     def discard(self) -> bool:
-        """Abort an open transaction, as far as that is possible, and destroy the producer. Never raises. Whether it ended in time.
+        """Abort an open transaction, as far as that is possible, and destroy the producer. Returns whether that ended in time.
 
-        An open transaction would hold readers back until it times out.
+        It never raises. An open transaction would hold readers back until it times out.
         """
         held, in_doubt = [self._producer], self._in_doubt
         del self._producer
@@ -99,7 +99,7 @@ class TransactionalProducer:
             return
         if error is _OVERDUE:
             self._hangs = True
-            error = KafkaException(KafkaError(KafkaError._TIMED_OUT, "the call hangs", retriable=True))
+            error = KafkaException(KafkaError(KafkaError._TIMED_OUT, "no answer in time", retriable=True))
         self._in_doubt = self._in_doubt or _is_retriable(error)
         try:
             raise error
@@ -108,7 +108,7 @@ class TransactionalProducer:
 
 
 def _within(seconds: float, call: Callable[[], object]) -> Any:
-    """Make the call in a thread that can be left behind. What it raised, or None; _OVERDUE if it has not ended after so long."""
+    """Make the call in a thread that can be left behind. Returns what it raised, or None; _OVERDUE if it has not ended in time."""
     answer: queue.SimpleQueue[Any] = queue.SimpleQueue()
 
     def run() -> None:

@@ -95,9 +95,9 @@ class Supervisor:
 
     def admit(self) -> None:
         """Called before Faust joins the group. Raises Refusal if no task of this worker could run (`Ledger.admit`), and
-        ConfigurationError if it could not write its rows.
+        ConfigurationError if this worker could not write its rows.
 
-        In this order: a worker with another configuration must not register its schemas.
+        The ledger comes first: a worker with another configuration must not register its schemas.
         """
         self._services.ledger.admit()
         self._services.publisher.open()
