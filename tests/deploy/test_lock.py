@@ -20,7 +20,12 @@ IMAGE = [each for each in PYPROJECT["dependency-groups"]["image"] if isinstance(
 DEV = [each for each in EXTRAS["dev"] if not each.startswith("susurrus[")]
 LOCKS = {
     "requirements.lock": [*PROJECT["dependencies"], *EXTRAS["registry"]],
-    "requirements-dev.lock": [*PROJECT["dependencies"], *DEV, *EXTRAS["parquet"], *EXTRAS["registry"], *BUILD],
+    "requirements-dev.lock": [
+        *PROJECT["dependencies"],
+        *DEV,
+        *(each for extra in sorted(EXTRAS.keys() - {"dev", "benchmarks"}) for each in EXTRAS[extra]),
+        *BUILD,
+    ],
     "requirements-build.lock": [*BUILD, *IMAGE],
 }
 PLATFORMS = [
