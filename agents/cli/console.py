@@ -3,6 +3,7 @@
 Results go to standard output and everything else to standard error, so that output can be piped.
 """
 
+import logging
 import os
 import sys
 import traceback
@@ -14,10 +15,13 @@ from rich.console import Console
 from rich.text import Text
 from typer.core import TyperGroup
 
+from susurrus.agents import logs
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.operations.drawing import framed
 from susurrus.agents.runtime.ending import DISK_UNUSABLE, MISCONFIGURED
 from susurrus.mechanisms.errors import ConfigurationError, StoreUnusable, SusurrusError
+
+_log = logging.getLogger(__name__)
 
 FAILED = MISCONFIGURED
 """Exit code of every failure that an operator can fix."""
@@ -88,7 +92,13 @@ class Guarded(TyperGroup):
 
 
 def fail(title: str, message: str, code: int, *, verbose: bool) -> None:
-    """Print one panel to standard error, with the traceback of the exception at hand if ``verbose``, and exit."""
+    """Print one panel to standard error, with the traceback of the exception at hand if ``verbose``, and exit.
+
+    Where the log is JSON, the failure is a line of it instead.
+    """
+    if logs.writes_json():
+        _log.critical("%s: %s", title, message)
+        raise typer.Exit(code)
     console = err()
     if verbose:
         console.print(Text(traceback.format_exc().rstrip(), style="dim"))

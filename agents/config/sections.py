@@ -162,3 +162,5 @@ class WorkerSettings(Section):
     worker of a machine needs its own; 0 turns the pages off."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """Least severe messages to log."""
+    log_format: Literal["text", "json"] = "text"
+    """How a line of the log is written: for people, or as one JSON object for programs."""

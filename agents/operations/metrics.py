@@ -97,7 +97,7 @@ class WorkerCollector(Collector):
         tasks = {(task.stage_name, str(task.partition)): task for _, task in sorted(self._supervisor.tasks.items())}
         states = {place: state_of(task, task.stall()) for place, task in tasks.items()}
         closed = {place: task.report().get("interval") for place, task in tasks.items()}
-        calendar, now, due = self._settings.calendar, time.monotonic(), self._due()
+        calendar, now, due = self._settings.calendar, time.monotonic(), due_interval(self._settings)
         return {
             "susurrus_partition_state": {(*at, name): states[at] == name for at in tasks for name in STATES},
             "susurrus_partition_position": {at: t.position if t.position >= 0 else None for at, t in tasks.items()},
@@ -116,18 +116,18 @@ class WorkerCollector(Collector):
             "susurrus_store_bytes": {at: t.store_bytes for at, t in tasks.items()},
         }
 
-    def _due(self) -> int:
-        """The last interval that should be closed by now: the clock says so, or the end of the archive."""
-        settings = self._settings
-        until = settings.clock.until
-        moment = int(time.time() * 1000) - settings.closing_delay if until is None else until
-        return settings.calendar.interval_at(moment) - 1
-
     def _of_privacy(self) -> Values:
         spent = self._spending.of(self._supervisor.charges)
         nothing = dict.fromkeys([*CHARGED, "susurrus_privacy_budget_windows_left"])
         found = nothing if spent is None else dict(zip(nothing, spent, strict=True))
         return {name: {(): value} for name, value in found.items()}
+
+
+def due_interval(settings: Settings) -> int:
+    """The last interval that should be closed by now: the clock says so, or the end of the archive."""
+    until = settings.clock.until
+    moment = int(time.time() * 1000) - settings.closing_delay if until is None else until
+    return settings.calendar.interval_at(moment) - 1
 
 
 def _disk(directory: Path) -> tuple[int | None, int | None]:

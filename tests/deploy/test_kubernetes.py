@@ -323,7 +323,7 @@ def test_probes_ask_for_pages_that_a_worker_serves() -> None:
     paths = [worker[probe]["httpGet"]["path"] for probe in ("readinessProbe", "livenessProbe")]
     assert paths == ["/readyz", "/healthz"]
     for path in paths:
-        assert Pages(healthy, CollectorRegistry(), pipeline="p").page(path) == (
+        assert Pages(healthy, CollectorRegistry(), healthy).page(path) == (
             200,
             "text/plain; charset=utf-8",
             "ok\n",
