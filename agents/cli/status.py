@@ -11,6 +11,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from susurrus.agents.cli.account import headline
 from susurrus.agents.cli.console import ConfigOption, SqlOption, message_and_commands, out, settings_of
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.operations.drawing import framed
@@ -88,6 +89,7 @@ def picture(found: "PipelineStatus", pipeline: "Pipeline[Any]", *, every: bool, 
     settings = pipeline.settings
     return Group(
         _head(found, pipeline),
+        *([] if found.account is None else [headline(found.account)]),
         _stages(found, settings),
         *([_partitions(found.partitions, settings, width)] if every else []),
         *([Text("")] if found.problems or found.changed else []),

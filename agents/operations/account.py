@@ -14,7 +14,7 @@ from itertools import accumulate
 from typing import Any, Final
 
 from susurrus.agents.config.settings import Settings
-from susurrus.agents.operations.charged import DAY, TUNING, EpochAccount, PipelineAccount, epochs_of, row_of
+from susurrus.agents.operations.charged import DAY, RECENT, TUNING, EpochAccount, PipelineAccount, epochs_of, row_of
 from susurrus.agents.operations.forecast import Rate, first_overdraft, mu_squared_max
 from susurrus.agents.runtime.budget import budget_of, guarantee_of
 from susurrus.mechanisms.guarantee import Guarantee
@@ -72,12 +72,20 @@ class Account:
         """mu^2 that all active pipelines charge in a day, by their calendars."""
         return sum((rate.guarantee.mu**2 * DAY / rate.every for rate in _rates(self.pipelines, self.per_window)), 0.0)
 
+    def after(self, windows: int) -> tuple[float, float] | None:
+        """(epsilon, delta) after so many further windows of this pipeline alone: at the budget's delta, or without one at the sum
+        over all of them. None where the cost of a window is unknown."""
+        if self.per_window is None:
+            return None
+        delta = self.delta if self.budget is not None else self.delta + windows * self.per_window.delta
+        return self.spent.plus(self.per_window, windows).epsilon_total(delta), delta
+
     def as_json(self) -> dict[str, Any]:
         """The account as JSON has it: names that stay, instants as RFC 3339 text in UTC, null for what is unknown or infinite.
 
         docs/how-to/share-a-budget.md lists the names. Of a long series, 500 points.
         """
-        spent = self.spent
+        spent, more = self.spent, self.after(RECENT)
         return {
             "schema": SCHEMA,
             "at": format_time(self.at),
@@ -93,6 +101,7 @@ class Account:
                 "delta": self.delta,
                 "delta_at_budget_epsilon": self.delta_at_budget,
             },
+            f"after_{RECENT}_windows": None if more is None else {"epsilon": _finite(more[0]), "delta": more[1]},
             "share_spent": self.share,
             "mu_squared_max": self.mu_squared_max,
             "windows_left": self.windows_left,
@@ -237,3 +246,14 @@ def _series(charges: Sequence[Charge]) -> Iterator[tuple[int, float]]:
 def _fitting(sums: Sequence[Spend], budget: Budget) -> int:
     """How many charges fit. sums: after 0, 1, … charges; they only grow."""
     return bisect(sums, False, key=lambda spend: not budget.allows(spend)) - 1
+
+
+def without_windows(settings: Settings, reason: str) -> dict[str, Any]:
+    """The JSON for a pipeline whose promise is not about windows: no pipelines, and why."""
+    return {
+        "schema": SCHEMA,
+        "raw_topic": settings.input.topic,
+        "pipeline": settings.pipeline.name,
+        "pipelines": [],
+        "reason": reason,
+    }

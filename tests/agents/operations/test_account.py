@@ -309,6 +309,7 @@ def test_the_names_of_the_json_stay() -> None:
         "spent": {
             "mu": [], "mu_squared": [], "delta_selection": [], "epsilon": [], "delta": [], "delta_at_budget_epsilon": [],
         },
+        "after_30_windows": {"epsilon": [], "delta": []},
         "share_spent": [], "mu_squared_max": [], "windows_left": [], "windows_left_at_pace": [], "stop": [],
         "pipelines": [row],
         "epochs": [{"epoch": [], "windows": [], "first_window": [], "last_window": []}],
