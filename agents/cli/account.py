@@ -108,7 +108,7 @@ def _left(account: Account) -> str:
     if left is None:
         return "unknown, because no window of this pipeline was charged yet"
     if at_pace is None:
-        return f"{_windows(left)}, more than are to come"
+        return "enough for every window that is to come"
     if not at_pace:
         return "no window"
     others = "" if at_pace == left else ", if every pipeline goes on as it does"
@@ -119,7 +119,7 @@ def _stop(account: Account) -> str:
     if account.stop is None:
         if account.windows_left is None:
             return "unknown"
-        return "none: what is to come fits" + ("" if account.live else ", until the archive ends")
+        return "none: every window that is to come fits"
     if account.own.beyond:
         return f"the window of {_when(account.stop)} was refused: raise [budget] in the open, or stop the pipeline"
     away = account.stop - account.at

@@ -212,6 +212,8 @@ def _with_outlook(known: Account, budget: Budget, refused: int | None, until: in
         left = budget.windows_left(spent, known.per_window)
         if refused is not None:
             at_pace, stop = 0, refused
+        elif until is not None and own.next_window >= until:
+            pass  # the archive has no further window
         elif (end := first_overdraft(budget, spent, rates, LATEST if until is None else until - 1)) is not None:
             at_pace = max(0, -(-(end - own.next_window) // own.every))
             stop = own.next_window + at_pace * own.every
