@@ -2,21 +2,32 @@
 
 import logging
 import re
+from pathlib import Path
 from typing import Any
 
 import dp_accounting
 import mpmath
 import pytest
 from dp_accounting.pld import PLDAccountant
+from typer.testing import CliRunner
 
+from susurrus.agents.cli.main import app
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.config.warnings import cost, factor
 from susurrus.agents.operations import worker
-from susurrus.agents.pipelines import pipeline_of, settings_from
+from susurrus.agents.pipelines import load_settings, pipeline_of, settings_from
 from susurrus.mechanisms.spend import Spend
+from tests.agents.cli.test_main import CONFIG, one_line
 from tests.agents.config.test_settings import changed
 
-HOUR = 3_600_000
+ARCHIVE = """
+[clock]
+kind = "replay"
+until = "1995-08-02T00:00:00Z"
+[start]
+first_window = "1995-08-01T00:00:00Z"
+"""
+"""One window."""
 
 
 def of(settings: Settings, users: int | None = None) -> list[str]:
@@ -167,3 +178,29 @@ def test_a_worker_says_it_once_when_it_starts(
     said = [record for record in caplog.records if record.name == worker.__name__]
     assert [record.getMessage() for record in said] == pipeline.warnings()
     assert {record.levelno for record in said} == {logging.WARNING}
+
+
+def test_the_commands_show_the_same(tmp_path: Path) -> None:
+    """In a panel and in a table, with exit code 0; --users only where it is given."""
+    config = tmp_path / "p.toml"
+    config.write_text(CONFIG.format(servers="127.0.0.1:1").replace("1e-9", "1e-4"))
+
+    def printed(*arguments: str) -> str:
+        result = CliRunner(env={"COLUMNS": "80"}).invoke(app, [*arguments, "--config", str(config)])
+        assert result.exit_code == 0, result.output
+        assert max(map(len, result.stdout.splitlines())) <= 80
+        return one_line(result.stdout)
+
+    warnings = pipeline_of(load_settings(config, {})).warnings()
+    assert len(warnings) == 2
+    checked = printed("config", "check")
+    assert "Before you promise it" in checked
+    explained = printed("explain").replace("warning ", "")
+    for text in warnings:
+        assert text in checked
+        assert text in explained
+    with_users = printed("config", "check", "--users", "1000000")
+    assert "1,000,000 users: the promise may fail altogether" in with_users
+    config.write_text(config.read_text().replace("1e-4", "1e-9") + ARCHIVE)
+    assert "Before you promise it" not in printed("config", "check")
+    assert "Before you promise it" not in printed("explain")
