@@ -18,7 +18,8 @@ _WIDE: Final = 100
 _BLOCKS: Final = "▁▂▃▄▅▆▇█"
 _TITLE: Final = 11
 """Columns of the names before the lines."""
-_CHART: Final = 40
+_CHART: Final = 44
+_SHORT: Final = 14
 _SHOWN: Final = 5
 
 
@@ -50,8 +51,8 @@ def headline(account: Account) -> Text:
         return Text(f"no [budget] · {_loss(account)} spent" if account.spent.mu_squared else "no [budget]")
     left = account.windows_left_at_pace
     until = "" if account.stop is None or not left else f", until {_when(account.stop)}"
-    share = f" {account.share or 0:.0%} of [budget] spent"
-    return Text.assemble(bar(account, 20), share, "" if left is None else f" · {_windows(left)} left{until}")
+    windows = "" if left is None else f" · {_windows(left)} left{until}"
+    return Text.assemble("budget ", bar(account, _SHORT), f" {account.share or 0:.0%} spent", windows)
 
 
 def bar(account: Account, width: int) -> Text:
@@ -182,13 +183,17 @@ def _pipelines(account: Account, width: int) -> Table:
 def _cells(row: PipelineAccount, account: Account, *, wide: bool) -> Sequence[str | Text]:
     last = "-" if row.last_window is None else _when(row.last_window)
     first = ["-" if row.first_window is None else _when(row.first_window)] if wide else []
-    pace = "ended" if not row.active else "-" if row.calendar_pace is None else f"{row.calendar_pace:.3g}"
+    pace = "ended" if not row.active else "-" if row.calendar_pace is None else _rate(row.calendar_pace)
     promise = (account.per_window if row.own else None) or row.newest
     cost = ("-", "-") if promise is None else (f"{promise.epsilon:g}", f"{promise.mu:.3g}")
     share = row.mu_squared / account.spent.mu_squared if account.spent.mu_squared else 0.0
     windows = f"{row.charges:,} run{'' if row.charges == 1 else 's'}" if row.tuning else f"{row.windows:,}"
     name = Text(row.pipeline, style="bold" if row.own else "")
     return name, windows, *first, last, "-" if row.tuning else pace, *cost, f"{share:.0%}"
+
+
+def _rate(a_day: float) -> str:
+    return f"{a_day:,.0f}" if a_day >= 100 else f"{a_day:.3g}"
 
 
 def _windows(number: int) -> str:

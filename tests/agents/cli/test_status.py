@@ -53,7 +53,7 @@ def test_the_budget_is_one_line_of_the_head() -> None:
     with_it = account_of(days(8), with_budget(), NOW)
     found = PipelineStatus(epoch="ab" * 16, first_window=0, partitions=tuple(RUNNING), account=with_it)
     lines = [line.rstrip() for line in shown(found, 80).splitlines()]
-    assert "████████████░░░░░░░░ 60% of [budget] spent · 5 windows left, until 2024-10-10" in lines
+    assert "budget ████████░░░░░░ 60% spent · 5 windows left, until 2024-10-10" in lines
     without = account_of(days(8), settings(), NOW)
     spent = f"no [budget] · epsilon {without.spent.epsilon_total(16e-6):.3g} at delta 1.6e-05 spent"
     assert spent in shown(replace(found, account=without), 80)
