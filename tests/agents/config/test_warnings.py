@@ -160,7 +160,7 @@ def test_local_reports_and_streams_say_what_many_cost() -> None:
 
 
 def test_a_worker_says_it_once_when_it_starts(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
     """Up to where it would make its application."""
 
@@ -172,7 +172,7 @@ def test_a_worker_says_it_once_when_it_starts(
 
     monkeypatch.setattr(worker, "build_app", build)
     monkeypatch.setattr(worker.logs, "configure", lambda level: None)
-    pipeline = pipeline_of(changed(privacy={"epsilon": 12.0}))
+    pipeline = pipeline_of(changed(privacy={"epsilon": 12.0}, worker={"data_directory": str(tmp_path)}))
     with caplog.at_level(logging.INFO), pytest.raises(Stop):
         worker.run_worker(pipeline)
     said = [record for record in caplog.records if record.name == worker.__name__]
