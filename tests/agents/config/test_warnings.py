@@ -64,6 +64,11 @@ def test_without_a_budget_it_says_what_thirty_windows_cost() -> None:
     assert epsilon == pytest.approx(oracle.get_epsilon(30 * (promise.delta - promise.delta_selection)), rel=5e-3)
 
 
+def test_the_how_to_quotes_it() -> None:
+    text = (Path(__file__).parents[3] / "docs" / "how-to" / "share-a-budget.md").read_text(encoding="utf-8")
+    assert of(changed())[0] in one_line(text)
+
+
 @pytest.mark.parametrize("windows", [1, 2, 30])
 def test_the_cost_of_windows_against_eighty_digits(windows: int) -> None:
     promise = pipeline_of(changed()).per_window()

@@ -2,7 +2,9 @@
 
 import json
 import math
+import re
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import dp_accounting
@@ -330,3 +332,16 @@ def test_json_has_null_for_what_is_unbounded_and_few_points_of_a_long_series() -
     stamps = [point["window"] for point in found["series"]]
     assert stamps == sorted(set(stamps))
     assert found["series"][-1]["mu_squared"] == account.series[-1][1]
+
+
+def test_the_how_to_lists_every_name() -> None:
+    text = (Path(__file__).parents[3] / "docs" / "how-to" / "share-a-budget.md").read_text(encoding="utf-8")
+    documented = set(re.findall(r"`([a-z_0-9]+)`", text))
+
+    def every(value: Any) -> set[str]:
+        if isinstance(value, dict):
+            return set(value) | {name for each in value.values() for name in every(each)}
+        return {name for each in value for name in every(each)} if isinstance(value, list) else set()
+
+    assert every(account_of(days(3), with_budget(), NOW).as_json()) - documented == set()
+    assert "reason" in documented
