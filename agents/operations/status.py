@@ -16,6 +16,7 @@ from susurrus.agents.kafka.clients import Clients, Record, clients_of
 from susurrus.agents.kafka.requests import group_of
 from susurrus.agents.operations.account import Account, account_of
 from susurrus.agents.operations.charge_log import read_charges
+from susurrus.agents.operations.charged import TUNING
 from susurrus.agents.runtime.pipeline import Pipeline
 from susurrus.topics import ledger
 from susurrus.topics.packing import MalformedRecord
@@ -149,7 +150,7 @@ def collect(pipeline: Pipeline[Any]) -> PipelineStatus:
         rebalancing=rebalancing,
         workers=workers,
         charged=sum(c.pipeline == settings.pipeline.name for c in charged),
-        charged_all=len(charged),
+        charged_all=sum(not charge.pipeline.endswith(TUNING) for charge in charged),
         account=None if promise is None else account_of(charged, settings, now, guarantee=promise),
         changed=() if config is None else tuple(ledger.changed_fields(config, settings.published_fields())),
     )
