@@ -307,7 +307,8 @@ def test_prometheus_scrapes_a_worker_and_evaluates_everything(kafka: Broker, tmp
                 query = expression.replace("$__rate_interval", "1m").replace("$pipeline", ".*")
                 if not asked(port, "query", query=query)["result"]:
                     empty.append(expression)
-            assert all("dead_letters" in expression for expression in empty), empty
+            # No record is bad, and the end of an archive's budget is no time of ours.
+            assert all("dead_letters" in each or "budget_ends_seconds" in each for each in empty), empty
             assert worker.stop() == 0
         finally:
             prometheus.terminate()
