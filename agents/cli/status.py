@@ -88,12 +88,19 @@ def picture(found: "PipelineStatus", pipeline: "Pipeline[Any]", *, every: bool, 
     settings = pipeline.settings
     return Group(
         _head(found, pipeline),
+        *_budget(found),
         _stages(found, settings),
         *([_partitions(found.partitions, settings, width)] if every else []),
         *([Text("")] if found.problems or found.changed else []),
         *([_changed(found.changed)] if found.changed else []),
         *(_problem(rows) for rows in _grouped(found.problems)),
     )
+
+
+def _budget(found: "PipelineStatus") -> list[Text]:
+    from susurrus.agents.cli.account import headline  # slow to load
+
+    return [] if found.account is None else [headline(found.account)]
 
 
 def _head(found: "PipelineStatus", pipeline: "Pipeline[Any]") -> Text:

@@ -10,6 +10,7 @@ from typing import Any
 
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
+from susurrus.agents.config import warnings
 from susurrus.agents.config.input import ComputedKey
 from susurrus.agents.histogram.bound import Bound
 from susurrus.agents.histogram.columns import ColumnSettings
@@ -27,6 +28,7 @@ from susurrus.agents.kafka.topics import TopicCheck
 from susurrus.agents.runtime.pipeline import Pipeline, StageSpec
 from susurrus.agents.types.durations import format_duration
 from susurrus.mechanisms.calendar import WindowStart
+from susurrus.mechanisms.guarantee import Guarantee
 from susurrus.mechanisms.histogram.registry import better_for, build_strategy
 from susurrus.mechanisms.histogram.strategy import Need, Strategy
 from susurrus.topics import receipt
@@ -106,6 +108,19 @@ class Histogram(Pipeline[HistogramSettings]):
     def guarantee(self) -> str:
         """Per user and window."""
         return self.strategy.guarantee.sentence()
+
+    def per_window(self) -> Guarantee:
+        """Of the strategy."""
+        return self.strategy.guarantee
+
+    def warnings(self, users: int | None = None) -> list[str]:
+        """Of epsilon, delta, and what windows cost together."""
+        privacy = self.settings.privacy
+        return [
+            *warnings.of_epsilon("privacy.epsilon", privacy.epsilon),
+            *warnings.of_delta("privacy.delta", privacy.delta, users),
+            *warnings.of_windows(self.settings, self.per_window()),
+        ]
 
     def receipt(self) -> receipt.Receipt:
         """Per user and window."""

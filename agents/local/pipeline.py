@@ -3,6 +3,7 @@
 client ──▶ reports ──collect──▶ report-totals ──server──▶ threshold, estimate        threshold ──▶ client
 """
 
+from susurrus.agents.config import warnings
 from susurrus.agents.local.collect import Collect
 from susurrus.agents.local.server import Server
 from susurrus.agents.local.settings import LocalSettings
@@ -33,6 +34,11 @@ class Local(Pipeline[LocalSettings]):
             f"Every report is {self.settings.local.epsilon:g}-locally private by itself, even against the server; a device that "
             "reports k times has spent k times that."
         )
+
+    def warnings(self, users: int | None = None) -> list[str]:
+        """Of epsilon, and what the reports of one device cost together."""
+        epsilon = self.settings.local.epsilon
+        return [*warnings.of_epsilon("local.epsilon", epsilon), *warnings.of_units("local", "report", epsilon)]
 
     def receipt(self) -> receipt.Receipt:
         """Per report."""

@@ -5,6 +5,7 @@ the tasks write, compared with the ends of their input topics and with what the 
 without a worker is a row too.
 """
 
+import time
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 from typing import Any, Final, Literal
@@ -13,8 +14,11 @@ from confluent_kafka import ConsumerGroupState, TopicPartition
 
 from susurrus.agents.kafka.clients import Clients, Record, clients_of
 from susurrus.agents.kafka.requests import group_of
+from susurrus.agents.operations.account import Account, account_of
+from susurrus.agents.operations.charge_log import read_charges
+from susurrus.agents.operations.charged import TUNING
 from susurrus.agents.runtime.pipeline import Pipeline
-from susurrus.topics import charges, ledger
+from susurrus.topics import ledger
 from susurrus.topics.packing import MalformedRecord
 
 State = Literal["running", "starting", "stalled", "refused", "fenced", "stopped", "missing"]
@@ -49,7 +53,7 @@ class PartitionStatus:
 class PipelineStatus:
     """Everything ``susurrus status`` shows. charged: windows of this pipeline and of all on the same raw topic. changed: fields
     of the settings in which the pipeline runs with other values; a worker with these settings would refuse. workers: members of
-    the consumer group, None where it does not know."""
+    the consumer group, None where it does not know. account: of the raw topic; None where the promise is not about windows."""
 
     epoch: str
     first_window: int | None
@@ -60,6 +64,7 @@ class PipelineStatus:
     changed: tuple[str, ...] = ()
     workers: int | None = None
     epoch_number: int = 1
+    account: Account | None = None
 
     @property
     def problems(self) -> tuple[PartitionStatus, ...]:
@@ -129,18 +134,14 @@ def collect(pipeline: Pipeline[Any]) -> PipelineStatus:
     try:
         ends = _ends(pipeline, clients)
         records = _ledger(clients, settings.topic("ledger"))
-        charged = [
-            charges.decode(record.value)
-            for record in _read(clients, charges.topic_name(settings.pipeline.prefix))
-            if record.value
-        ]
+        charged = read_charges(settings, clients) or []
         owned, rebalancing, workers = _assigned(pipeline, clients)
     finally:
         clients.close()
     epoch = next((r for r in records if isinstance(r, ledger.Epoch)), None)
     config = next((r for r in records if isinstance(r, ledger.Config)), None)
     start = next((r.first_window for r in records if isinstance(r, ledger.Start)), None)
-    ours = [c for c in charged if c.raw_topic == settings.input.topic]
+    promise, now = pipeline.per_window(), int(time.time() * 1000)
     return PipelineStatus(
         epoch="" if epoch is None else epoch.epoch,
         epoch_number=1 if epoch is None else epoch.number,
@@ -148,8 +149,9 @@ def collect(pipeline: Pipeline[Any]) -> PipelineStatus:
         partitions=judge(records, ends, owned),
         rebalancing=rebalancing,
         workers=workers,
-        charged=sum(c.pipeline == settings.pipeline.name for c in ours),
-        charged_all=len(ours),
+        charged=sum(c.pipeline == settings.pipeline.name for c in charged),
+        charged_all=sum(not charge.pipeline.endswith(TUNING) for charge in charged),
+        account=None if promise is None else account_of(charged, settings, now, guarantee=promise),
         changed=() if config is None else tuple(ledger.changed_fields(config, settings.published_fields())),
     )
 

@@ -24,6 +24,7 @@ from susurrus.agents.runtime.services import Services
 from susurrus.agents.runtime.stage import Stage
 from susurrus.mechanisms.calendar import WindowStart
 from susurrus.mechanisms.errors import ConfigurationError
+from susurrus.mechanisms.guarantee import Guarantee
 from susurrus.topics.receipt import Receipt
 from susurrus.topics.spec import TopicSpec
 
@@ -112,6 +113,20 @@ class Pipeline(ABC, Generic[S]):
     @abstractmethod
     def receipt(self) -> Receipt:
         """What every published row carries. Raises ConfigurationError as `guarantee`."""
+
+    def per_window(self) -> Guarantee | None:
+        """What a window costs its users, as it is charged to the raw topic; None where the promise is not about windows.
+
+        Raises ConfigurationError as `guarantee`.
+        """
+        return None
+
+    def warnings(self, users: int | None = None) -> list[str]:
+        """What the promise means that a reader may not expect (agents/config/warnings.py), one sentence or several in each text.
+
+        users: how many there are, from public knowledge and never from the data. Raises ConfigurationError as `guarantee`.
+        """
+        return []
 
     def summary(self) -> Iterator[tuple[str, str]]:
         """(name, text) of what `susurrus config check` shows beyond what every kind has, such as what the promise costs."""

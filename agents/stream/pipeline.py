@@ -1,5 +1,6 @@
 """The kind `stream`: private real-valued streams. One stage, from the raw values to the private stream."""
 
+from susurrus.agents.config import warnings
 from susurrus.agents.kafka.clients import Clients
 from susurrus.agents.runtime.pipeline import Pipeline, StageSpec
 from susurrus.agents.stream.mechanism import promise_of
@@ -31,6 +32,15 @@ class Stream(Pipeline[StreamSettings]):
     def guarantee(self) -> str:
         """Per event."""
         return promise_of(self.settings.stream).sentence()
+
+    def warnings(self, users: int | None = None) -> list[str]:
+        """Of epsilon and delta, and what the values of one person cost together."""
+        promise = promise_of(self.settings.stream)
+        return [
+            *warnings.of_epsilon("stream.epsilon", promise.epsilon),
+            *warnings.of_delta("stream.delta", promise.delta, users),
+            *warnings.of_units("stream", "value", promise.epsilon),
+        ]
 
     def receipt(self) -> receipt.Receipt:
         """Per event."""
