@@ -7,8 +7,6 @@ when a release is complete, and which ones are passed over. reader.py follows `l
 """
 
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final, Literal, Self
 
 import msgspec
@@ -18,6 +16,8 @@ from confluent_kafka import Message, TopicPartition
 
 from susurrus.agents.formats.outputs import reader_of
 from susurrus.agents.histogram.assembly import Assembly, OpenRelease, Wanted
+from susurrus.agents.histogram.estimates import Estimates as Estimates
+from susurrus.agents.histogram.estimates import Release as Release
 from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.kafka.clients import clients_of
 from susurrus.agents.kafka.follow import Follower, Place
@@ -25,10 +25,8 @@ from susurrus.agents.kafka.requests import REQUEST_SECONDS
 from susurrus.mechanisms.errors import Refusal
 from susurrus.topics import histogram, progress
 from susurrus.topics.histogram import ColumnRows
-from susurrus.topics.json_rows import Numbers
 from susurrus.topics.packing import MalformedRecord
 
-Floats = npt.NDArray[np.float64]
 Start = Literal["start", "now"]
 
 _SLICE_SECONDS = 0.05
@@ -36,48 +34,6 @@ _ROWS_AHEAD: Final = 1_000_000
 """Partitions that run ahead are paused where so many rows wait for others; some 200 bytes each."""
 _SETTLED_SECONDS = 2.0
 """A partition has ended when it has not grown for so long: a broker that has just become leader may show an earlier end."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Estimates:
-    """One column of a release.
-
-    estimate: int64[n] or float64[n]. std_error: float64[n]. direct: both from the rows' own stream alone, where the estimate
-    uses more than that: at a window's last trigger, with strategy `closing`.
-    """
-
-    estimate: Numbers
-    std_error: Floats
-    direct: tuple[Numbers, Floats] | None = None
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Release:
-    """One release of a window: what had come until its trigger, by key. Times in ms since the Unix epoch.
-
-    fields: names of the key's parts. keys: n scalars, or lists where the key has several parts, in the order of their JSON.
-    columns: by name, n estimates each. Estimates cover the window up to the trigger.
-    """
-
-    window_start: int
-    window_end: int
-    trigger_time: int
-    trigger: int
-    of_triggers: int
-    epoch: str
-    epoch_number: int
-    strategy: str
-    fields: tuple[str, ...]
-    keys: list[Any]
-    columns: Mapping[str, Estimates]
-
-    @property
-    def final(self) -> bool:
-        """Whether this is the window's last release."""
-        return self.trigger == self.of_triggers
-
-    def __len__(self) -> int:
-        return len(self.keys)
 
 
 class ReleaseReader:
@@ -255,8 +211,18 @@ class ReleaseReader:
             fields=settings.input.key_names,
             keys=msgspec.json.decode(b"[" + b",".join(texts[row] for row in order) + b"]"),
             columns={
-                column: joined([columns[column] for columns in by_name], np.array(order, np.intp)) for column in names
+                name: self._column(name, [of[name] for of in by_name], np.array(order, np.intp)) for name in names
             },
+        )
+
+    def _column(self, name: str, parts: list[ColumnRows], order: npt.NDArray[np.intp]) -> Estimates:
+        layout = self._settings.layout
+        published = next((column for column in layout.published if column.column.name == name), None)
+        return joined(
+            parts,
+            order,
+            additive=published is not None and published.column.divisor is None,
+            divisor=None if published is None else layout.divisor(published),
         )
 
     def close(self) -> None:
@@ -271,13 +237,15 @@ class ReleaseReader:
         self.close()
 
 
-def joined(parts: list[ColumnRows], order: npt.NDArray[np.intp]) -> Estimates:
+def joined(
+    parts: list[ColumnRows], order: npt.NDArray[np.intp], *, additive: bool = True, divisor: str | None = None
+) -> Estimates:
     """One column from its parts. order: intp[n], where the rows of the result stand in the parts one after the other.
 
-    A row without an estimate of its own stream, where others have one, uses nothing else.
+    A row without an estimate of its own stream, where others have one, uses nothing else. additive, divisor: of `Estimates`.
     """
     if not parts:
-        return Estimates(np.empty(0, np.int64), np.empty(0))
+        return Estimates(np.empty(0, np.int64), np.empty(0), None, additive, divisor)
 
     def column(arrays: list[Any]) -> Any:
         return np.concatenate(arrays)[order]
@@ -286,7 +254,8 @@ def joined(parts: list[ColumnRows], order: npt.NDArray[np.intp]) -> Estimates:
     if any(part.direct is not None for part in parts):
         alone = [part.direct or (part.estimate, part.std_error) for part in parts]
         direct = column([of[0] for of in alone]), column([of[1] for of in alone])
-    return Estimates(column([part.estimate for part in parts]), column([part.std_error for part in parts]), direct)
+    estimate, std_error = column([part.estimate for part in parts]), column([part.std_error for part in parts])
+    return Estimates(estimate, std_error, direct, additive, divisor)
 
 
 def _since(since: int | None, wanted: Wanted | None) -> Wanted | None:
