@@ -18,9 +18,11 @@ import numpy as np
 import numpy.typing as npt
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from susurrus.mechanisms.errors import ConfigurationError, SusurrusError
 from susurrus.mechanisms.propagation import half_width
+from susurrus.topics.histogram import Measured
 from susurrus.topics.timestamps import format_time
 
 if TYPE_CHECKING:
@@ -34,7 +36,10 @@ _ROWS_SHOWN: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """Columns of one length by name, lists or arrays. instants: names of columns that hold milliseconds since the Unix epoch."""
+    """Columns of one length by name, lists or arrays. instants: names of columns that hold milliseconds since the Unix epoch.
+
+    NaN, where there is no number, is None in dictionaries and null in Arrow.
+    """
 
     columns: Mapping[str, Column]
     instants: frozenset[str] = frozenset()
@@ -55,7 +60,7 @@ class Frame:
         return arrow.table({
             name: arrow.array(_plain(column), arrow.timestamp("ms", "UTC"))
             if name in self.instants
-            else arrow.array(column) if isinstance(column, np.ndarray) else arrow_array(arrow, column)
+            else arrow.array(column, from_pandas=True) if isinstance(column, np.ndarray) else arrow_array(arrow, column)
             for name, column in self.columns.items()
         })  # fmt: skip
 
@@ -127,13 +132,31 @@ def margin_of(confidence: float) -> float:
         raise ConfigurationError(str(error)) from None
 
 
+def measured_columns(name: str, measured: Sequence[Measured | None], confidence: float) -> dict[str, Any]:
+    """Estimate, standard error and interval; NaN where there is none."""
+    pairs = [(np.nan, np.nan) if of is None else (of.estimate, of.std_error) for of in measured]
+    return with_interval(name, [pair[0] for pair in pairs], [pair[1] for pair in pairs], confidence)
+
+
+def measured_texts(name: str, measured: Sequence[Measured | None], confidence: float) -> list[tuple[str, list[str]]]:
+    """Estimates and half-widths; nothing where there is none."""
+    reach = margin_of(confidence)
+    cells = [("", "") if of is None else measured_text(of.estimate, of.std_error, reach) for of in measured]
+    return [(name, [cell[0] for cell in cells]), (f"± {100 * confidence:.4g} %", [cell[1] for cell in cells])]
+
+
+def shown_of(shown: int, there: int) -> str:
+    """How many of the rows a table shows."""
+    return f", the last {shown:,} shown" if shown < there else ""
+
+
 def text_table(
     title: str, labels: Mapping[str, Sequence[str]], numbers: Sequence[tuple[str, Sequence[str]]], width: int | None
 ) -> str:
     """A title and a table: labels by heading, which are shortened where they do not fit, then numbers with theirs."""
     if width is None:
         width = shutil.get_terminal_size((100, 24)).columns
-    table = Table(box=None, pad_edge=False, title=title, title_justify="left", title_style="", header_style="")
+    table = Table(box=None, pad_edge=False)
     for name in labels:
         table.add_column(name, no_wrap=True, overflow="ellipsis")
     for name, _ in numbers:
@@ -141,7 +164,8 @@ def text_table(
     for cells in zip(*labels.values(), *(column for _, column in numbers), strict=True):
         table.add_row(*cells)
     text = io.StringIO()
-    Console(file=text, width=width, color_system=None, markup=False, highlight=False, emoji=False).print(table)
+    console = Console(file=text, width=width, color_system=None, markup=False, highlight=False, emoji=False)
+    console.print(Text(title, overflow="ellipsis", no_wrap=True), table, sep="\n")
     return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
 
 
@@ -193,7 +217,8 @@ def json_of(value: Any) -> str:
 
 
 def _plain(column: Column) -> list[Any]:
-    return column.tolist() if isinstance(column, np.ndarray) else list(column)
+    values = column.tolist() if isinstance(column, np.ndarray) else list(column)
+    return [None if isinstance(value, float) and math.isnan(value) else value for value in values]
 
 
 def _missing(package: str, extra: str) -> SusurrusError:
