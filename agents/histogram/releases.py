@@ -31,7 +31,7 @@ Start = Literal["start", "now"]
 
 _SLICE_SECONDS = 0.05
 _ROWS_AHEAD: Final = 1_000_000
-"""Partitions that run ahead are paused where so many rows wait for others; some 200 bytes each."""
+"""Partitions that run ahead are paused where so many rows wait for others; some 100 bytes each."""
 _SETTLED_SECONDS = 2.0
 """A partition has ended when it has not grown for so long: a broker that has just become leader may show an earlier end."""
 
