@@ -18,6 +18,7 @@ from susurrus.agents.histogram.feedback import NEW_EPOCH, PublishedKeys, Publish
 from susurrus.agents.histogram.public_progress import PublicProgress
 from susurrus.agents.histogram.reader import HistogramReader
 from susurrus.agents.histogram.release import Release
+from susurrus.agents.histogram.releases import ReleaseReader
 from susurrus.agents.histogram.route import Route
 from susurrus.agents.histogram.services import HistogramServices
 from susurrus.agents.histogram.settings import HistogramSettings
@@ -26,6 +27,7 @@ from susurrus.agents.kafka.clients import Clients
 from susurrus.agents.kafka.requests import REQUEST_SECONDS, answer_of
 from susurrus.agents.kafka.topics import TopicCheck
 from susurrus.agents.runtime.pipeline import Pipeline, StageSpec
+from susurrus.agents.runtime.rows import Source, Start
 from susurrus.agents.types.durations import format_duration
 from susurrus.mechanisms.calendar import WindowStart
 from susurrus.mechanisms.guarantee import Guarantee
@@ -181,6 +183,15 @@ class Histogram(Pipeline[HistogramSettings]):
         """Those of the raw topic as well: does it stamp its records as the clock expects?"""
         own = super().topic_checks(admin)  # first, for it says where the raw topic is missing
         return [*_raw_topic(self.settings, admin), *own]
+
+    def releases(self, *, start: Start, window: WindowStart | None, final: bool) -> Source:
+        """Every complete release."""
+
+        def wanted(of_window: int, trigger: int, of_triggers: int) -> bool:
+            return window in (None, of_window) and (not final or trigger == of_triggers)
+
+        everything = window is None and not final
+        return ReleaseReader(self.settings, start=start, wanted=None if everything else wanted, since=window)
 
     def reader(self, window: WindowStart | None = None) -> HistogramReader:
         """Of the released rows."""

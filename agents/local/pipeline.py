@@ -5,9 +5,12 @@ client ──▶ reports ──collect──▶ report-totals ──server──
 
 from susurrus.agents.config import warnings
 from susurrus.agents.local.collect import Collect
+from susurrus.agents.local.releases import local_releases
 from susurrus.agents.local.server import Server
 from susurrus.agents.local.settings import LocalSettings
-from susurrus.agents.runtime.pipeline import Pipeline, StageSpec
+from susurrus.agents.runtime.pipeline import Pipeline, StageSpec, no_windows
+from susurrus.agents.runtime.rows import Source, Start
+from susurrus.mechanisms.calendar import WindowStart
 from susurrus.topics import receipt
 from susurrus.topics.spec import ESTIMATE
 
@@ -51,3 +54,8 @@ class Local(Pipeline[LocalSettings]):
             digest=self.settings.config_digest().hex(),
             schema=receipt.VERSION,
         )
+
+    def releases(self, *, start: Start, window: WindowStart | None, final: bool) -> Source:
+        """The estimates of all intervals."""
+        no_windows(self.settings.kind, window, final)
+        return local_releases(self.settings, start)

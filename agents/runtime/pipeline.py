@@ -20,6 +20,7 @@ from susurrus.agents.kafka.clients import Clients, clients_of
 from susurrus.agents.kafka.topics import TopicCheck, check_topics
 from susurrus.agents.runtime.ledger import Ledger
 from susurrus.agents.runtime.publisher import Publisher
+from susurrus.agents.runtime.rows import Source, Start
 from susurrus.agents.runtime.services import Services
 from susurrus.agents.runtime.stage import Stage
 from susurrus.mechanisms.calendar import WindowStart
@@ -27,6 +28,13 @@ from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.mechanisms.guarantee import Guarantee
 from susurrus.topics.receipt import Receipt
 from susurrus.topics.spec import TopicSpec
+
+
+def no_windows(kind: str, window: WindowStart | None, final: bool) -> None:
+    """Raises ConfigurationError where a window or final releases are asked of a kind that has none."""
+    if window is not None or final:
+        raise ConfigurationError(f'pipeline.kind="{kind}": has no windows; leave out window and final')
+
 
 S = TypeVar("S", bound=Settings, default=Settings)
 
@@ -156,6 +164,13 @@ class Pipeline(ABC, Generic[S]):
     def check_topics(self, admin: AdminClient) -> list[str]:
         """One line per topic: ok, or what is wrong and what to do."""
         return list(map(str, self.topic_checks(admin)))
+
+    @abstractmethod
+    def releases(self, *, start: Start, window: WindowStart | None, final: bool) -> Source:
+        """What is published, release by release: agents/releases.py. window, final: as `releases` there.
+
+        Raises ConfigurationError where a topic is missing, or the kind has no windows.
+        """
 
     def reader(self, window: WindowStart | None = None) -> Any:
         """What `susurrus watch` reads of one window (its start in ms), or of the newest: agents/histogram/reader.py.

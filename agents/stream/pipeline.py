@@ -2,10 +2,13 @@
 
 from susurrus.agents.config import warnings
 from susurrus.agents.kafka.clients import Clients
-from susurrus.agents.runtime.pipeline import Pipeline, StageSpec
+from susurrus.agents.runtime.pipeline import Pipeline, StageSpec, no_windows
+from susurrus.agents.runtime.rows import Source, Start
 from susurrus.agents.stream.mechanism import promise_of
+from susurrus.agents.stream.releases import stream_releases
 from susurrus.agents.stream.settings import StreamSettings
 from susurrus.agents.stream.stage import Stream as Stage
+from susurrus.mechanisms.calendar import WindowStart
 from susurrus.topics import receipt
 from susurrus.topics.spec import PRIVATE_STREAM
 
@@ -54,3 +57,8 @@ class Stream(Pipeline[StreamSettings]):
             digest=self.settings.config_digest().hex(),
             schema=receipt.VERSION,
         )
+
+    def releases(self, *, start: Start, window: WindowStart | None, final: bool) -> Source:
+        """The rows of all streams."""
+        no_windows(self.settings.kind, window, final)
+        return stream_releases(self.settings, start)
