@@ -3,9 +3,13 @@
 client ──▶ reports ──collect──▶ report-totals ──server──▶ threshold, estimate        threshold ──▶ client
 """
 
+from collections.abc import Iterator
+
 from susurrus.agents.local.collect import Collect
+from susurrus.agents.local.explanation import findings
 from susurrus.agents.local.server import Server
 from susurrus.agents.local.settings import LocalSettings
+from susurrus.agents.runtime.facts import Facts, Finding, Outcome
 from susurrus.agents.runtime.pipeline import Pipeline, StageSpec
 from susurrus.topics import receipt
 from susurrus.topics.spec import ESTIMATE
@@ -17,6 +21,15 @@ class Local(Pipeline[LocalSettings]):
     description = "Local privacy (ToPL)."
     settings_class = LocalSettings
     output = ESTIMATE
+    outcomes = (
+        Outcome("read", {"collect": ("in",)}),
+        Outcome("kept", {"server": ("phase_1", "phase_2")}),
+        Outcome("late", {"collect": ("late",)}),
+        Outcome("expired", {"server": ("expired",)}),
+        Outcome("dead letters", {"collect": ("dead_letter", "-late")}),
+    )
+    """Late reports are dead letters, too; here they are apart. Expired ones name a threshold that server has forgotten."""
+    released = (("server", "thresholds"), ("server", "intervals"))
 
     @property
     def stages(self) -> tuple[StageSpec, ...]:
@@ -45,3 +58,7 @@ class Local(Pipeline[LocalSettings]):
             digest=self.settings.config_digest().hex(),
             schema=receipt.VERSION,
         )
+
+    def explain(self, facts: Facts) -> Iterator[Finding]:
+        """explanation.py."""
+        return findings(self.settings, facts)

@@ -6,11 +6,12 @@ without a worker is a row too.
 """
 
 from collections.abc import Iterable, Mapping, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from confluent_kafka import ConsumerGroupState, TopicPartition
 
+from susurrus.agents.config.settings import Settings
 from susurrus.agents.kafka.clients import Clients, Record, clients_of
 from susurrus.agents.kafka.requests import group_of
 from susurrus.agents.runtime.pipeline import Pipeline
@@ -25,19 +26,21 @@ _KNOWN: Final[Mapping[str, State]] = {"running": "running", "starting": "startin
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionStatus:
-    """One stage of one partition. position, end: offsets of its input, -1 unknown. interval: last closed trigger
-    interval."""
+    """One stage of one partition. position, next, end: offsets of its input, committed, taken and written, -1 unknown. interval:
+    last closed trigger interval. counters: what it has counted in its life, by name (``Stage.counted``)."""
 
     stage: str
     partition: int
     state: State
     worker: str = ""
     position: int = -1
+    next: int = -1
     end: int = -1
     interval: int | None = None
     reason: str = ""
     action: str = ""
     at: int = 0
+    counters: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def lag(self) -> int | None:
@@ -49,7 +52,9 @@ class PartitionStatus:
 class PipelineStatus:
     """Everything ``susurrus status`` shows. charged: windows of this pipeline and of all on the same raw topic. changed: fields
     of the settings in which the pipeline runs with other values; a worker with these settings would refuse. workers: members of
-    the consumer group, None where it does not know."""
+    the consumer group, None where it does not know. start: where the epoch began, None before it has. skipped: records of the raw
+    topic before that place, or before the one where a new pipeline would begin now; None where that is unknown or has no
+    meaning."""
 
     epoch: str
     first_window: int | None
@@ -60,6 +65,8 @@ class PipelineStatus:
     changed: tuple[str, ...] = ()
     workers: int | None = None
     epoch_number: int = 1
+    start: ledger.Start | None = None
+    skipped: int | None = None
 
     @property
     def problems(self) -> tuple[PartitionStatus, ...]:
@@ -92,11 +99,13 @@ def judge(
                 state=state,
                 worker=report.worker if report else "",
                 position=report.position if report else -1,
+                next=report.next if report else -1,
                 end=ends.get(place, -1),
                 interval=report.interval if report else None,
                 reason=reason,
                 action=action,
                 at=last.at if last else 0,
+                counters=report.counters if report else {},
             )
         )
     return tuple(rows)
@@ -135,16 +144,19 @@ def collect(pipeline: Pipeline[Any]) -> PipelineStatus:
             if record.value
         ]
         owned, rebalancing, workers = _assigned(pipeline, clients)
+        start = next((r for r in records if isinstance(r, ledger.Start)), None)
+        skipped = _skipped(settings, clients, start)
     finally:
         clients.close()
     epoch = next((r for r in records if isinstance(r, ledger.Epoch)), None)
     config = next((r for r in records if isinstance(r, ledger.Config)), None)
-    start = next((r.first_window for r in records if isinstance(r, ledger.Start)), None)
     ours = [c for c in charged if c.raw_topic == settings.input.topic]
     return PipelineStatus(
         epoch="" if epoch is None else epoch.epoch,
         epoch_number=1 if epoch is None else epoch.number,
-        first_window=start,
+        first_window=None if start is None else start.first_window,
+        start=start,
+        skipped=skipped,
         partitions=judge(records, ends, owned),
         rebalancing=rebalancing,
         workers=workers,
@@ -178,6 +190,22 @@ def _ends(pipeline: Pipeline[Any], clients: Clients) -> dict[tuple[str, int], in
     ]
     ends = clients.ends([place for _, place in places])
     return {(stage, place.partition): ends[place] for stage, place in places}
+
+
+def _skipped(settings: Settings, clients: Clients, start: ledger.Start | None) -> int | None:
+    """Offsets of the raw topic before the start: records, and the few that transactions take. Without a start, where a new pipeline
+    would begin now."""
+    if not settings.reads_raw:
+        return None
+    topic = settings.input.topic
+    found = 0
+    for partition in range(clients.partitions(topic)):
+        low, high = clients.watermarks(topic, partition)
+        if start is not None:
+            found += max(0, min(high, start.offsets.get(partition, 0)) - low)
+        elif settings.start.from_ == "latest":
+            found += high - low
+    return found
 
 
 def _ledger(clients: Clients, topic: str) -> list[ledger.LedgerRecord]:

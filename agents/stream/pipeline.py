@@ -1,7 +1,11 @@
 """The kind `stream`: private real-valued streams. One stage, from the raw values to the private stream."""
 
+from collections.abc import Iterator
+
 from susurrus.agents.kafka.clients import Clients
+from susurrus.agents.runtime.facts import Facts, Finding, Outcome
 from susurrus.agents.runtime.pipeline import Pipeline, StageSpec
+from susurrus.agents.stream.explanation import findings
 from susurrus.agents.stream.mechanism import promise_of
 from susurrus.agents.stream.settings import StreamSettings
 from susurrus.agents.stream.stage import Stream as Stage
@@ -15,6 +19,12 @@ class Stream(Pipeline[StreamSettings]):
     description = "Private real-valued streams (ToPS, PAK)."
     settings_class = StreamSettings
     output = PRIVATE_STREAM
+    outcomes = (
+        Outcome("read", {"stream": ("in",)}),
+        Outcome("kept", {"stream": ("in", "-dead_letter")}),
+        Outcome("dead letters", {"stream": ("dead_letter",)}),
+    )
+    released = (("stream", "streams"), ("stream", "rows"))
 
     @property
     def stages(self) -> tuple[StageSpec, ...]:
@@ -44,3 +54,7 @@ class Stream(Pipeline[StreamSettings]):
             digest=self.settings.config_digest().hex(),
             schema=receipt.VERSION,
         )
+
+    def explain(self, facts: Facts) -> Iterator[Finding]:
+        """explanation.py."""
+        return findings(self.settings.stream, facts)

@@ -1,0 +1,123 @@
+"""What became of a pipeline's records, and why the result is empty or thin: for a terminal, and as JSON."""
+
+import textwrap
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from rich.table import Table
+from rich.text import Text
+
+from susurrus.agents.runtime.facts import Count, Facts, Finding, Outcome, total_of
+
+if TYPE_CHECKING:  # slow to load
+    from susurrus.agents.runtime.pipeline import Pipeline
+
+WAITING = "waiting"
+SKIPPED = "before the start"
+
+
+def outcomes_table(pipeline: "Pipeline[Any]", facts: Facts) -> Table:
+    """Records by what became of them: over each stage, and as a share of what was read."""
+    first, *others = pipeline.outcomes
+    stages = list(dict.fromkeys(stage for outcome in pipeline.outcomes for stage in outcome.counters))
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("records", no_wrap=True)
+    for stage in stages:
+        table.add_column(stage, justify="right", no_wrap=True)
+    table.add_column("share", justify="right", no_wrap=True)
+    for outcome in (first, *others):
+        cells = [_of_stage(facts, outcome, stage) for stage in stages]
+        table.add_row(outcome.name, *cells, _share(facts.number_of(outcome), facts.read))
+    waits = waiting_count(pipeline, facts)
+    table.add_row(WAITING, *[""] * (len(stages) - 1), str(waits), _share(waits, facts.read))
+    if facts.skipped is not None:
+        table.add_row(SKIPPED, f"{facts.skipped:,}", *[""] * (len(stages) - 1), "not read")
+    return table
+
+
+def _of_stage(facts: Facts, outcome: Outcome, stage: str) -> str:
+    names = outcome.counters.get(stage)
+    return "" if names is None else str(facts.total(stage, *names))
+
+
+def _share(count: Count, read: Count) -> str:
+    """In percent; what is not known has none."""
+    if count.number is None or not read.number:
+        return "?" if count.number is None else ""
+    return f"{100 * count.number / read.number:.1f} %"
+
+
+def waiting_count(pipeline: "Pipeline[Any]", facts: Facts) -> Count:
+    """Records that are read, and of which nothing is decided before their trigger. Stages report one after the other, so it is about."""
+    others = total_of(facts.number_of(outcome) for outcome in pipeline.outcomes[1:])
+    if facts.read.number is None or others.number is None:
+        return Count()
+    return Count(max(0, facts.read.number - others.number), facts.read.partial or others.partial)
+
+
+def released_line(pipeline: "Pipeline[Any]", facts: Facts) -> Text:
+    """What is published: ``released: 96 triggers, 74 rows``."""
+    totals = ", ".join(f"{facts.total(stage, name)} {name}" for stage, name in pipeline.released)
+    return Text(f"released by {pipeline.released[-1][0]}: {totals}")
+
+
+def finding_lines(findings: tuple[Finding, ...], width: int) -> Iterator[Text]:
+    """Findings as numbered paragraphs. Lines to copy are indented and never broken."""
+    for number, finding in enumerate(findings, start=1):
+        lead = f"{number}. " if len(findings) > 1 else ""
+        indent = " " * len(lead)
+        text = _wrapped(lead + finding.what, indent, width)
+        text.stylize("bold")
+        yield text
+        yield _wrapped(indent + finding.why, indent, width)
+        action = _wrapped(f"{indent}What to do: {finding.action}", indent, width)
+        action.highlight_words(["What to do:"], "bold")
+        yield action
+        for line in finding.lines:
+            yield Text(f"    {line}")
+
+
+def _wrapped(text: str, indent: str, width: int) -> Text:
+    return Text("\n".join(textwrap.wrap(text, width, subsequent_indent=indent, break_on_hyphens=False)))
+
+
+def outcomes_json(pipeline: "Pipeline[Any]", facts: Facts) -> dict[str, Any]:
+    """The same by name: docs/how-to/explain-an-empty-result.md."""
+    first, *others = pipeline.outcomes
+    waits = waiting_count(pipeline, facts)
+    rows = [_row_json(outcome, facts) for outcome in (first, *others)]
+    rows.append({"outcome": WAITING, "number": waits.number, "partial": waits.partial, "share": _ratio(waits, facts.read), "stages": {}})
+    return {
+        "outcomes": rows,
+        "before_start": facts.skipped,
+        "unread": facts.unread,
+        "released": {name: facts.total(stage, name).number for stage, name in pipeline.released},
+    }
+
+
+def _row_json(outcome: Outcome, facts: Facts) -> dict[str, Any]:
+    count = facts.number_of(outcome)
+    return {
+        "outcome": outcome.name,
+        "number": count.number,
+        "partial": count.partial,
+        "share": _ratio(count, facts.read),
+        "stages": {stage: facts.total(stage, *names).number for stage, names in outcome.counters.items()},
+    }
+
+
+def _ratio(count: Count, read: Count) -> float | None:
+    return None if count.number is None or not read.number else count.number / read.number
+
+
+def finding_json(finding: Finding) -> dict[str, Any]:
+    """One finding by name."""
+    return {
+        "cause": finding.cause,
+        "what": finding.what,
+        "number": finding.number,
+        "share": finding.share,
+        "why": finding.why,
+        "action": finding.action,
+        "lines": list(finding.lines),
+    }
