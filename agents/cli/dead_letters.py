@@ -51,7 +51,7 @@ def dead_letters(
         ),
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="With --values: do not ask.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, with names as in docs/how-to/explain-an-empty-result.md.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Show why records were refused: reasons, counts, where to look, and what to do. Prints no record unless told to.
 
@@ -216,7 +216,9 @@ def _as_json(topic: str, found: "Scan", shown: "Shown", values: bool) -> dict[st
         known = {"written": format_time(letter.at), "reason": letter.reason.name, "stage": letter.stage, **where}
         if not values:
             return known
-        return {**known, "found": record is not None, "key": text(record and record.key), "value": text(record and record.value)}
+        if record is None:
+            return {**known, "found": False, "key": None, "value": None}
+        return {**known, "found": True, "key": text(record.key), "value": text(record.value)}
 
     return {
         "topic": topic,

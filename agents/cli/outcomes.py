@@ -62,7 +62,9 @@ def released_line(pipeline: "Pipeline[Any]", facts: Facts) -> Text:
 
 
 def finding_lines(findings: tuple[Finding, ...], width: int) -> Iterator[Text]:
-    """Findings as numbered paragraphs. Lines to copy are indented and never broken."""
+    """Findings as paragraphs, numbered where there are several. Lines to copy are indented and never broken."""
+    if findings:
+        yield Text("what keeps records out of the result" + (", most first" if len(findings) > 1 else ""), style="bold")
     for number, finding in enumerate(findings, start=1):
         lead = f"{number}. " if len(findings) > 1 else ""
         indent = " " * len(lead)
@@ -70,7 +72,8 @@ def finding_lines(findings: tuple[Finding, ...], width: int) -> Iterator[Text]:
         text.stylize("bold")
         yield text
         yield _wrapped(indent + finding.why, indent, width)
-        action = _wrapped(f"{indent}What to do: {finding.action}", indent, width)
+        end = "" if finding.lines else "."
+        action = _wrapped(f"{indent}What to do: {finding.action}{end}", indent, width)
         action.highlight_words(["What to do:"], "bold")
         yield action
         for line in finding.lines:

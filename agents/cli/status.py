@@ -38,7 +38,7 @@ def status(
     every: Annotated[
         bool, typer.Option("--all", "-a", help="List every partition, not only those that stall.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, with names as in docs/how-to/explain-an-empty-result.md.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Show what runs, what became of the records, why a result is empty or thin, and what stalls; exit code 1 while something needs an
     operator.
@@ -131,13 +131,12 @@ def records(
     """What became of the records, and the findings."""
     from susurrus.agents.operations.explanation import EXACT  # slow to load
 
-    counted = bool(found.epoch and pipeline.outcomes)
-    return Group(
-        *([Text(""), outcomes_table(pipeline, facts), released_line(pipeline, facts)] if counted else []),
-        *([Text("")] if findings else []),
-        *finding_lines(findings, width),
-        *([Text(EXACT, style="italic")] if counted or findings else []),
-    )
+    parts: list[Text | Table] = []
+    if found.epoch and pipeline.outcomes:
+        parts += [Text(""), outcomes_table(pipeline, facts), released_line(pipeline, facts)]
+    if findings:
+        parts += [Text(""), *finding_lines(findings, width)]
+    return Group(*parts, *([Text(EXACT, style="italic")] if parts else []))
 
 
 def _as_json(

@@ -149,7 +149,11 @@ def _releases(number: float) -> str:
 def _appear(settings: HistogramSettings, strategy: Strategy[Any], facts: Facts, kept: int) -> str:
     """From how many users on a key appears, by trigger, and where the newest window is."""
     last = settings.triggers
-    users = {t: detectable_users(strategy, Trigger(t)) for t in sorted({1, (last + 1) // 2, last})}
+    try:
+        users = {t: detectable_users(strategy, Trigger(t)) for t in sorted({1, (last + 1) // 2, last})}
+    except ConfigurationError:  # the strategy has no model of this
+        grids = {column.name: column.grid for column in settings.measured_columns}
+        return next((f"Keys {text}." for name, text in strategy.costs(grids) if name == "new keys"), "")
     numbers = ", ".join(f"{number:,} at trigger {t}" for t, number in users.items())
     text = f"Keys appear from about this many users on: {numbers} (of {last:,})." if last > 1 else (
         f"Keys appear from about {users[1]:,} users on."

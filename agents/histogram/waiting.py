@@ -31,7 +31,7 @@ def waiting(settings: HistogramSettings, facts: Facts) -> Iterator[Finding]:
     due_at = calendar.boundary(following) + settings.closing_delay
     if settings.clock.chosen.live:
         if facts.now < due_at + _AT_WORK:
-            if facts.nothing_published and not facts.known("release", "triggers"):
+            if facts.nothing_published and (number or not facts.known("release", "triggers")):
                 yield _not_due(settings, facts, due_at, number)
             return
     elif following > _last_of_archive(settings, calendar):
@@ -55,11 +55,14 @@ def _last_of_archive(settings: HistogramSettings, calendar: Calendar) -> int:
 def _not_due(settings: HistogramSettings, facts: Facts, due_at: int, number: int) -> Finding:
     wait = max(0, due_at - facts.now)
     when = f"due in {format_duration(-(-wait // 1000) * 1000)}, at {format_time(due_at)}" if wait else "due now"
+    said = "Nothing has been published, and the next release is" if facts.known("release", "triggers") else (
+        "No release is due yet: the first is"
+    )
     pad = settings.window.publication_pad
     padded = f" window.publication_pad = {format_duration(pad)} delays every release." if pad else ""
     return Finding(
         cause="not-due",
-        what=f"No release is due yet: the first is {when}. {_has_been_read(number)}",
+        what=f"{said} {when}. {_has_been_read(number)}",
         number=number,
         share=facts.share(number),
         why=f"Releases are window.trigger_every = {format_duration(settings.window.trigger_every)} apart. "

@@ -185,8 +185,7 @@ def _raw_record(clients: Clients, consumer: Any, letter: Letter) -> RawRecord | 
     low, high = clients.watermarks(letter.topic, letter.partition)
     if not low <= letter.offset < high:
         return None
-    with contextlib.closing(read_to_end(consumer, (letter.topic, letter.partition), letter.offset)) as messages:
-        message = next(messages, None)
+    message = next(read_to_end(consumer, (letter.topic, letter.partition), letter.offset), None)
     if message is None or message.offset() != letter.offset:
         return None
     key: Any = message.key()
