@@ -9,7 +9,7 @@ from typing import Any, Final
 from susurrus.agents.histogram.detectable import detectable_users
 from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.histogram.waiting import waiting
-from susurrus.agents.runtime.facts import WORTH_TELLING, Facts, Finding, percent, records
+from susurrus.agents.runtime.facts import WORTH_TELLING, Facts, Finding, records
 from susurrus.agents.types.durations import format_duration
 from susurrus.mechanisms.calendar import Interval, Trigger
 from susurrus.mechanisms.errors import ConfigurationError
@@ -32,18 +32,13 @@ def findings(
     yield from _hidden(settings, strategy, facts)
 
 
-def _of_read(number: int, facts: Facts) -> str:
-    read = max(number, facts.read.number or 0)
-    return f"all {records(read)} read" if number == read else f"{number:,} of {records(read)} read ({percent(number / read)})"
-
-
 def _filtered(settings: HistogramSettings, facts: Facts) -> Iterator[Finding]:
     number = facts.known("route", "filtered")
     if facts.share(number) < WORTH_TELLING:
         return
     yield Finding(
         cause="filtered",
-        what=f"input.where leaves out {_of_read(number, facts)}.",
+        what=f"input.where leaves out {facts.of_read(number)}.",
         number=number,
         share=facts.share(number),
         why=f"The condition is {settings.input.where}. A record for which it is false or null does not count.",
@@ -62,7 +57,7 @@ def _late(settings: HistogramSettings, facts: Facts) -> Iterator[Finding]:
     stamps = "" if settings.input.time == "kafka" else ", input.time and input.time_unit"
     yield Finding(
         cause="late",
-        what=f"Too late for their window: {_of_read(number, facts)}.",
+        what=f"Too late for their window: {facts.of_read(number)}.",
         number=number,
         share=facts.share(number),
         why=f"A window takes records {until}. {settings.clock.chosen.closes(settings.clock)}{appended}",
@@ -83,7 +78,7 @@ def _capped(
     caps.append(f"{bounds.max_records_per_key:,} of each key (bounds.max_records_per_key)")
     yield Finding(
         cause="caps",
-        what=f"The caps leave out {_of_read(number, facts)}.",
+        what=f"The caps leave out {facts.of_read(number)}.",
         number=number,
         share=facts.share(number),
         why=f"Of one user and window {', '.join(caps[:-1])} and {caps[-1]} count, so that no user weighs more. Workers do not count "

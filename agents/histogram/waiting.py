@@ -72,7 +72,7 @@ def _not_due(settings: HistogramSettings, facts: Facts, due_at: int, number: int
 
 
 def _has_been_read(number: int) -> str:
-    return f"{records(number)} wait{'s' if number == 1 else ''} for it."
+    return f"{records(number)} wait{'s' if number == 1 else ''} for it." if number else "No record waits for it."
 
 
 def _overdue(settings: HistogramSettings, facts: Facts, interval: Interval, number: int) -> Finding:

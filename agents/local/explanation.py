@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from susurrus.agents.local.settings import LocalSettings
-from susurrus.agents.runtime.facts import WORTH_TELLING, Facts, Finding, percent, records
+from susurrus.agents.runtime.facts import WORTH_TELLING, Facts, Finding, records
 from susurrus.agents.types.durations import format_duration
 
 
@@ -44,7 +44,7 @@ def findings(settings: LocalSettings, facts: Facts) -> Iterator[Finding]:
     if facts.share(late) >= WORTH_TELLING:
         yield Finding(
             cause="late",
-            what=f"Too late for their interval: {late:,} of {records(read)} read ({percent(late / read)}).",
+            what=f"Too late for their interval: {facts.of_read(late)}.",
             number=late,
             share=facts.share(late),
             why=f"An interval is published local.lateness = {format_duration(local.lateness)} after its end.",
@@ -53,7 +53,7 @@ def findings(settings: LocalSettings, facts: Facts) -> Iterator[Finding]:
     if facts.share(expired) >= WORTH_TELLING:
         yield Finding(
             cause="expired",
-            what=f"Under a threshold that is forgotten: {expired:,} of {records(read)} read.",
+            what=f"Under a threshold that is forgotten: {facts.of_read(expired)}.",
             number=expired,
             share=facts.share(expired),
             why="Reports count under the two newest thresholds.",

@@ -144,8 +144,7 @@ def _dead(pipeline: Pipeline[Any], facts: Facts) -> Iterator[Finding]:
     number = 0 if outcome is None else facts.number_of(outcome).number or 0
     if facts.share(number) < WORTH_TELLING:
         return
-    read = max(number, facts.read.number or 0)
-    of = f"All {records(read)} read are" if number == read else f"{number:,} of {records(read)} read ({percent(number / read)}) are"
+    of_read = facts.of_read(number)
     why, action = "Their reasons could not be read.", "see `susurrus dead-letters`"
     if facts.reasons:
         name, times = max(facts.reasons.items(), key=lambda item: item[1])
@@ -156,7 +155,7 @@ def _dead(pipeline: Pipeline[Any], facts: Facts) -> Iterator[Finding]:
         action = (f"{reason.advice}; " if reason is not None else "") + "`susurrus dead-letters` shows where they are"
     yield Finding(
         cause="dead-letters",
-        what=f"{of} dead letters.",
+        what=f"{of_read[0].upper()}{of_read[1:]} are dead letters.",
         number=number,
         share=facts.share(number),
         why=why,

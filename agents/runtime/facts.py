@@ -95,13 +95,17 @@ class Facts:
     reasons: Mapping[str, int] = field(default_factory=dict)
 
     def total(self, stage: str, *names: str) -> Count:
-        """The sum of a stage's totals; names as in an `Outcome`."""
-        totals, counts = self.totals.get(stage, {}), []
-        for name in names:
-            count = totals.get(name.removeprefix("-"), Count())
-            subtracted = name.startswith("-") and count.number is not None
-            counts.append(Count(-(count.number or 0), count.partial) if subtracted else count)
-        return total_of(counts)
+        """The sum of a stage's totals; names as in an `Outcome`. A difference is unknown where one of its parts is."""
+        totals = self.totals.get(stage, {})
+        plus = total_of(totals.get(name, Count()) for name in names if not name.startswith("-"))
+        subtracted = [totals.get(name[1:], Count()) for name in names if name.startswith("-")]
+        if not subtracted:
+            return plus
+        minus = total_of(subtracted)
+        if plus.number is None or any(count.number is None for count in subtracted):
+            return Count()
+        # Tasks report one after the other, so a part may be ahead of the whole.
+        return Count(max(0, plus.number - (minus.number or 0)), plus.partial or minus.partial)
 
     def known(self, stage: str, *names: str) -> int:
         """The same as far as it is known; 0 where nothing is."""
@@ -115,6 +119,11 @@ class Facts:
         """Of all records that there are: read, waiting to be read, or before the start."""
         everything = (self.read.number or 0) + (self.unread or 0) + (self.skipped or 0)
         return min(1.0, number / everything) if everything else 0.0
+
+    def of_read(self, number: int) -> str:
+        """``all 200 records read``, or ``3 of 200 records read (1.5 %)``."""
+        read = max(number, self.read.number or 0)
+        return f"all {records(read)} read" if number == read else f"{number:,} of {records(read)} read ({percent(number / read)})"
 
     @property
     def nothing_published(self) -> bool:

@@ -173,10 +173,10 @@ def test_a_tick_that_is_missing(kafka: Broker, tmp_path: Path) -> None:
         assert "The release of 1995-08-01T00:15:00Z waits for route 1." in text
         assert "needs every partition sorted by time" in finding["why"]
         assert worker.stop() == 0, worker.tail()
-        wait_for(lambda: "no worker" in pipeline.trouble(), "the group is empty")
+        wait_for(lambda: "was stopped" in pipeline.trouble(), "the group is empty")
         found, text = status(pipeline, code=1)
         assert [finding["cause"] for finding in found["findings"]] == ["missing-tick"]
-        assert "waits for route 1." in text
+        assert "waits for route 0, 1. 102 records wait for it. route 0: its worker was stopped; route 1:" in text
 
 
 def test_streams_and_reports_that_are_in_their_holdout(kafka: Broker, tmp_path: Path) -> None:
