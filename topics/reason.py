@@ -21,7 +21,11 @@ class Reason(IntEnum):
         return reason
 
     OK = 0, ""
-    TOMBSTONE = 1, "the record has no value", "nothing, if the producer deletes keys on purpose; else let it write values"
+    TOMBSTONE = (
+        1,
+        "the record has no value",
+        "nothing, if the producer deletes keys on purpose; else let it write values",
+    )
     EMPTY = 2, "the value is empty", "find the producer that writes empty values"  # or white space only
     INVALID_UTF8 = (
         3,

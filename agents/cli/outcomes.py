@@ -1,8 +1,8 @@
-"""What became of a pipeline's records, and why the result is empty or thin: for a terminal, and as JSON."""
+"""What became of a pipeline's records, and why the result is empty or thin: for a terminal."""
 
 import textwrap
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from rich.table import Table
 from rich.text import Text
@@ -12,8 +12,8 @@ from susurrus.agents.runtime.facts import Count, Facts, Finding, Outcome, total_
 if TYPE_CHECKING:  # slow to load
     from susurrus.agents.runtime.pipeline import Pipeline
 
-WAITING = "waiting"
-SKIPPED = "before the start"
+WAITING: Final = "waiting"
+SKIPPED: Final = "before the start"
 
 
 def outcomes_table(pipeline: "Pipeline[Any]", facts: Facts) -> Table:
@@ -48,7 +48,7 @@ def _share(count: Count, read: Count) -> str:
 
 
 def waiting_count(pipeline: "Pipeline[Any]", facts: Facts) -> Count:
-    """Records that are read, and of which nothing is decided before their trigger. Stages report one after the other, so it is about."""
+    """Records that are read, and whose trigger has not come. Stages report one after the other, so the number is about that."""
     others = total_of(facts.number_of(outcome) for outcome in pipeline.outcomes[1:])
     if facts.read.number is None or others.number is None:
         return Count()
@@ -82,45 +82,3 @@ def finding_lines(findings: tuple[Finding, ...], width: int) -> Iterator[Text]:
 
 def _wrapped(text: str, indent: str, width: int) -> Text:
     return Text("\n".join(textwrap.wrap(text, width, subsequent_indent=indent, break_on_hyphens=False)))
-
-
-def outcomes_json(pipeline: "Pipeline[Any]", facts: Facts) -> dict[str, Any]:
-    """The same by name: docs/how-to/explain-an-empty-result.md."""
-    first, *others = pipeline.outcomes
-    waits = waiting_count(pipeline, facts)
-    rows = [_row_json(outcome, facts) for outcome in (first, *others)]
-    rows.append({"outcome": WAITING, "number": waits.number, "partial": waits.partial, "share": _ratio(waits, facts.read), "stages": {}})
-    return {
-        "outcomes": rows,
-        "before_start": facts.skipped,
-        "unread": facts.unread,
-        "released": {name: facts.total(stage, name).number for stage, name in pipeline.released},
-    }
-
-
-def _row_json(outcome: Outcome, facts: Facts) -> dict[str, Any]:
-    count = facts.number_of(outcome)
-    return {
-        "outcome": outcome.name,
-        "number": count.number,
-        "partial": count.partial,
-        "share": _ratio(count, facts.read),
-        "stages": {stage: facts.total(stage, *names).number for stage, names in outcome.counters.items()},
-    }
-
-
-def _ratio(count: Count, read: Count) -> float | None:
-    return None if count.number is None or not read.number else count.number / read.number
-
-
-def finding_json(finding: Finding) -> dict[str, Any]:
-    """One finding by name."""
-    return {
-        "cause": finding.cause,
-        "what": finding.what,
-        "number": finding.number,
-        "share": finding.share,
-        "why": finding.why,
-        "action": finding.action,
-        "lines": list(finding.lines),
-    }

@@ -13,7 +13,8 @@ from rich.table import Table
 from rich.text import Text
 
 from susurrus.agents.cli.console import ConfigOption, SqlOption, message_and_commands, out, settings_of
-from susurrus.agents.cli.outcomes import finding_json, finding_lines, outcomes_json, outcomes_table, released_line
+from susurrus.agents.cli.outcomes import finding_lines, outcomes_table, released_line
+from susurrus.agents.cli.status_json import status_json
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.operations.drawing import framed
 from susurrus.agents.types.durations import format_duration
@@ -40,9 +41,7 @@ def status(
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Show what runs, what became of the records, why a result is empty or thin, and what stalls; exit code 1 while something needs an
-    operator.
-    """
+    """Show what runs, what became of the records, and why results are thin; exit code 1 while something needs an operator."""
     settings = settings_of(config, sql)
     from susurrus.agents.operations.explanation import explain  # slow to load
     from susurrus.agents.pipelines import pipeline_of
@@ -52,7 +51,7 @@ def status(
     facts = _facts(pipeline, found)
     findings = explain(pipeline, facts)
     if as_json:
-        typer.echo(json.dumps(_as_json(pipeline, found, facts, findings, trouble), indent=2))
+        typer.echo(json.dumps(status_json(pipeline, found, facts, findings, trouble), indent=2))
     else:
         console = out()
         console.print(picture(found, pipeline, every=every, width=console.width))
@@ -137,47 +136,6 @@ def records(
     if findings:
         parts += [Text(""), *finding_lines(findings, width)]
     return Group(*parts, *([Text(EXACT, style="italic")] if parts else []))
-
-
-def _as_json(
-    pipeline: "Pipeline[Any]",
-    found: "PipelineStatus",
-    facts: "Facts",
-    findings: "tuple[Finding, ...]",
-    trouble: "Trouble | None",
-) -> dict[str, Any]:
-    """Everything by name: docs/how-to/explain-an-empty-result.md."""
-    return {
-        "pipeline": pipeline.settings.pipeline.name,
-        "kind": pipeline.settings.kind,
-        "epoch": found.epoch or None,
-        "epoch_number": found.epoch_number if found.epoch else None,
-        "first_window": None if found.first_window is None else format_time(found.first_window),
-        "workers": found.workers,
-        "rebalancing": found.rebalancing,
-        "changed": list(found.changed),
-        "trouble": None if trouble is None else trouble.text,
-        "records": outcomes_json(pipeline, facts) if pipeline.outcomes else None,
-        "findings": [finding_json(finding) for finding in findings],
-        "partitions": [_partition_json(row, pipeline.settings) for row in found.partitions],
-    }
-
-
-def _partition_json(row: "PartitionStatus", settings: Settings) -> dict[str, Any]:
-    closed = None if row.interval is None else format_time(settings.calendar.boundary(Interval(row.interval)))
-    return {
-        "stage": row.stage,
-        "partition": row.partition,
-        "state": row.state,
-        "worker": row.worker or None,
-        "position": None if row.position < 0 else row.position,
-        "behind": row.lag,
-        "closed_until": closed,
-        "reason": row.reason or None,
-        "action": row.action or None,
-        "reported": format_time(row.at) if row.at else None,
-        "counters": dict(row.counters),
-    }
 
 
 def _head(found: "PipelineStatus", pipeline: "Pipeline[Any]") -> Text:

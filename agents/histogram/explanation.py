@@ -1,5 +1,6 @@
-"""Why a histogram is empty or thin: records that do not count, and keys that too few users share. waiting.py has what is not released
-yet. The numbers are exact, so they are for operators only.
+"""Why a histogram is empty or thin: records that do not count, and keys that too few users share.
+
+waiting.py has what is not released yet. The numbers are exact, so they are for operators only.
 """
 
 from collections.abc import Callable, Iterator
@@ -21,9 +22,7 @@ FEW_ROWS: Final = 10
 _NEW_NAME: Final = "in a pipeline of a new name, because it changes what is published"
 
 
-def findings(
-    settings: HistogramSettings, strategy: Callable[[], Strategy[Any]], facts: Facts
-) -> Iterator[Finding]:
+def findings(settings: HistogramSettings, strategy: Callable[[], Strategy[Any]], facts: Facts) -> Iterator[Finding]:
     """What keeps the result empty or thin, in any order. strategy: builds it, which takes its time."""
     yield from waiting(settings, facts)
     yield from _filtered(settings, facts)
@@ -42,8 +41,8 @@ def _filtered(settings: HistogramSettings, facts: Facts) -> Iterator[Finding]:
         number=number,
         share=facts.share(number),
         why=f"The condition is {settings.input.where}. A record for which it is false or null does not count.",
-        action=f"if it leaves out more than it should, compare it with the fields of a record (a missing field is null), and correct it "
-        f"{_NEW_NAME}",
+        action="if it leaves out more than it should, compare it with the fields of a record (a missing field is null), and "
+        f"correct it {_NEW_NAME}",
     )
 
 
@@ -52,8 +51,12 @@ def _late(settings: HistogramSettings, facts: Facts) -> Iterator[Finding]:
     if facts.share(number) < WORTH_TELLING:
         return
     lateness = settings.window.allowed_lateness
-    until = f"until {format_duration(lateness)} (window.allowed_lateness) after its end" if lateness else "until its end"
-    appended = "" if settings.clock.chosen.live else " Records appended to an archive that is being read count as late, too."
+    until = (
+        f"until {format_duration(lateness)} (window.allowed_lateness) after its end" if lateness else "until its end"
+    )
+    appended = (
+        "" if settings.clock.chosen.live else " Records appended to an archive that is being read count as late, too."
+    )
     stamps = "" if settings.input.time == "kafka" else ", input.time and input.time_unit"
     yield Finding(
         cause="late",
@@ -61,13 +64,12 @@ def _late(settings: HistogramSettings, facts: Facts) -> Iterator[Finding]:
         number=number,
         share=facts.share(number),
         why=f"A window takes records {until}. {settings.clock.chosen.closes(settings.clock)}{appended}",
-        action=f"check the producers' clocks{stamps}; if records do come that late, set a longer window.allowed_lateness {_NEW_NAME}",
+        action=f"check the producers' clocks{stamps}; if records do come that late, set a longer window.allowed_lateness "
+        f"{_NEW_NAME}",
     )
 
 
-def _capped(
-    settings: HistogramSettings, strategy: Callable[[], Strategy[Any]], facts: Facts
-) -> Iterator[Finding]:
+def _capped(settings: HistogramSettings, strategy: Callable[[], Strategy[Any]], facts: Facts) -> Iterator[Finding]:
     number = facts.known("route", "capped") + facts.known("bound", "capped")
     if facts.share(number) < WORTH_TELLING:
         return
@@ -81,9 +83,10 @@ def _capped(
         what=f"The caps leave out {facts.of_read(number)}.",
         number=number,
         share=facts.share(number),
-        why=f"Of one user and window {', '.join(caps[:-1])} and {caps[-1]} count, so that no user weighs more. Workers do not count "
-        f"which cap it was. {_with_twice_the_cap(settings, strategy())}",
-        action="weigh it with `susurrus plan` and `susurrus tune`, which choose C with little or no budget; change caps " + _NEW_NAME,
+        why=f"Of one user and window {', '.join(caps[:-1])} and {caps[-1]} count, so that no user weighs more. Workers do not "
+        f"count which cap it was. {_with_twice_the_cap(settings, strategy())}",
+        action="weigh it with `susurrus plan` and `susurrus tune`, which choose C with little or no budget; change caps "
+        + _NEW_NAME,
     )
 
 
@@ -99,11 +102,11 @@ def _with_twice_the_cap(settings: HistogramSettings, strategy: Strategy[Any]) ->
     return f"The noise now: {now}. With max_records_per_user = {more:,}: {then}."
 
 
-def _hidden(
-    settings: HistogramSettings, strategy: Callable[[], Strategy[Any]], facts: Facts
-) -> Iterator[Finding]:
+def _hidden(settings: HistogramSettings, strategy: Callable[[], Strategy[Any]], facts: Facts) -> Iterator[Finding]:
     """Keys that stay below the threshold, where releases are complete and have few rows."""
-    triggers, rows, kept = (facts.known(*total) for total in (("release", "triggers"), ("release", "rows"), ("bound", "kept")))
+    triggers, rows, kept = (
+        facts.known(*total) for total in (("release", "triggers"), ("release", "rows"), ("bound", "kept"))
+    )
     partitions = len(facts.closed.get("release", {}))
     if not triggers or not partitions or not kept:
         return
@@ -112,7 +115,7 @@ def _hidden(
     if found >= FEW_ROWS:
         return
     declared = f", beside {len(settings.declared_keys):,} declared" if settings.declared_keys else ""
-    what = f"A release has {found:.3g} keys on average that were found in the data{declared}: {rows:,} rows in {_releases(releases)}."
+    what = f"A release has {found:.3g} keys on average that were found in the data{declared}."
     if not found:
         what = f"No key was found in the data in {_releases(releases)}{declared}."
     if not settings.keys.discover:
@@ -131,8 +134,9 @@ def _hidden(
         number=rows,
         share=facts.share(kept),
         why=_appear(settings, strategy(), facts, kept),
-        action="declare keys that are public knowledge (keys.declared), which are published at once; otherwise group by coarser keys, "
-        f"use a longer window.length, fewer triggers or a larger epsilon, {_NEW_NAME}; `susurrus plan` shows what each would do",
+        action="declare keys that are public knowledge (keys.declared), which are published at once; otherwise group by coarser "
+        f"keys, use a longer window.length, fewer triggers or a larger epsilon, {_NEW_NAME}; `susurrus plan` shows what each "
+        "would do",
     )
 
 
@@ -150,8 +154,10 @@ def _appear(settings: HistogramSettings, strategy: Strategy[Any], facts: Facts, 
         grids = {column.name: column.grid for column in settings.measured_columns}
         return next((f"Keys {text}." for name, text in strategy.costs(grids) if name == "new keys"), "")
     numbers = ", ".join(f"{number:,} at trigger {t}" for t, number in users.items())
-    text = f"Keys appear from about this many users on: {numbers} (of {last:,})." if last > 1 else (
-        f"Keys appear from about {users[1]:,} users on."
+    text = (
+        f"Keys appear from about this many users on: {numbers} (of {last:,})."
+        if last > 1
+        else (f"Keys appear from about {users[1]:,} users on.")
     )
     closed = facts.last_closed("release")
     if closed is not None and last > 1:

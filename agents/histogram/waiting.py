@@ -1,4 +1,4 @@
-"""What of a histogram is not released yet, and for what it waits: no trigger is due, a tick is missing, or records are still unread.
+"""What of a histogram is not released yet, and why: no trigger is due, a tick is missing, or records are still unread.
 
 A tick is a partition's word that it has closed an interval. Bound waits for those of all raw partitions, release for those of all
 by-user partitions (runtime/ticks.py), because any of them may still bring a record of any user, and so of any key.
@@ -55,8 +55,10 @@ def _last_of_archive(settings: HistogramSettings, calendar: Calendar) -> int:
 def _not_due(settings: HistogramSettings, facts: Facts, due_at: int, number: int) -> Finding:
     wait = max(0, due_at - facts.now)
     when = f"due in {format_duration(-(-wait // 1000) * 1000)}, at {format_time(due_at)}" if wait else "due now"
-    said = "Nothing has been published, and the next release is" if facts.known("release", "triggers") else (
-        "No release is due yet: the first is"
+    said = (
+        "Nothing has been published, and the next release is"
+        if facts.known("release", "triggers")
+        else ("No release is due yet: the first is")
     )
     pad = settings.window.publication_pad
     padded = f" window.publication_pad = {format_duration(pad)} delays every release." if pad else ""
@@ -94,9 +96,9 @@ def _overdue(settings: HistogramSettings, facts: Facts, interval: Interval, numb
             what=f"The release of {boundary} waits for {places}. {_has_been_read(number)}",
             number=number,
             share=facts.share(number),
-            why=f"{reasons}. A release needs the word (the tick) of every partition that it has all records of the interval, because each "
-            "may bring users of any key.",
-            action="bring that partition back, as this page says of it; nothing is lost meanwhile",
+            why=f"{reasons}. A release needs the word (the tick) of every partition that it has all records of the interval, "
+            "because each may bring users of any key.",
+            action="bring that partition back, as the message about it says; nothing is lost meanwhile",
         )
     if unread:
         return Finding(
@@ -113,7 +115,8 @@ def _overdue(settings: HistogramSettings, facts: Facts, interval: Interval, numb
         number=number,
         share=facts.share(number),
         why=f"{settings.clock.chosen.closes(settings.clock)} Nothing reports a fault.",
-        action="look again in a minute; if it stays, look for a producer's open transaction (`susurrus preflight`) and at the worker's log",
+        action="look again in a minute; if it stays, look for a producer's open transaction (`susurrus preflight`) and at the "
+        "worker's log",
     )
 
 

@@ -15,11 +15,11 @@ def findings(settings: LocalSettings, facts: Facts) -> Iterator[Finding]:
     if held:
         yield Finding(
             cause="missing-tick",
-            what=f"Estimates wait for {len(held)} partition{'' if len(held) == 1 else 's'}. {records(max(0, waits))} in no estimate yet.",
+            what=f"Estimates wait for {len(held)} partition{'' if len(held) == 1 else 's'}; {records(max(0, waits))} in none yet.",
             number=max(0, waits),
             share=facts.share(max(0, waits) + (facts.unread or 0)),
-            why=f"{'; '.join(held)}. An estimate needs the word (the tick) of every partition that it has all reports of the interval.",
-            action="bring that partition back, as this page says of it; nothing is lost meanwhile",
+            why=f"{'; '.join(held)}. An estimate needs the word (the tick) of every partition that it has all reports.",
+            action="bring that partition back, as the message about it says; nothing is lost meanwhile",
         )
     phase_1 = facts.known("server", "phase_1")
     if read and not facts.known("server", "thresholds"):
@@ -38,7 +38,7 @@ def findings(settings: LocalSettings, facts: Facts) -> Iterator[Finding]:
             number=read,
             share=facts.share(read),
             why="Clients report phase 2 once they have read the threshold.",
-            action="let the clients read the topic of thresholds (`susurrus acls --writer`), and start them again if they run for long",
+            action="let the clients read the topic of thresholds (`susurrus acls --writer`), and start them again",
         )
     late, expired = facts.known("collect", "late"), facts.known("server", "expired")
     if facts.share(late) >= WORTH_TELLING:
@@ -48,7 +48,7 @@ def findings(settings: LocalSettings, facts: Facts) -> Iterator[Finding]:
             number=late,
             share=facts.share(late),
             why=f"An interval is published local.lateness = {format_duration(local.lateness)} after its end.",
-            action="let the clients send sooner and check their clocks, or start a pipeline of a new name with a longer local.lateness",
+            action="let the clients send sooner, check their clocks, or set a longer local.lateness in a pipeline of a new name",
         )
     if facts.share(expired) >= WORTH_TELLING:
         yield Finding(

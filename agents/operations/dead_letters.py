@@ -6,12 +6,13 @@ The topic is read with the memory of one table of counts and of the newest refer
 
 import contextlib
 import heapq
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from confluent_kafka import KafkaException, Message, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Message
 
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.kafka.clients import Clients
@@ -22,6 +23,8 @@ from susurrus.topics.dead_letter import decode_headers
 from susurrus.topics.packing import MalformedRecord
 from susurrus.topics.reason import Reason
 from susurrus.topics.spec import DEAD_LETTER
+
+_SILENCE_SECONDS: Final = 60.0
 
 
 class Letter(NamedTuple):
@@ -89,7 +92,9 @@ def scan(
     starts = {p: _first(clients, topic, p, low, high, since, at_most) for p, (low, high) in ends.items()}
     left = {p: ends[p][1] - start for p, start in starts.items() if start < ends[p][1]}
     everything = sum(left.values())
-    for message in _messages(clients, topic, {p: (starts[p], ends[p][1]) for p in left}, lambda done: progress(done, everything)):
+    for message in _messages(
+        clients, topic, {p: (starts[p], ends[p][1]) for p in left}, lambda done: progress(done, everything)
+    ):
         found.read += 1
         try:
             letter = _letter(message, values)
@@ -140,20 +145,22 @@ def _messages(
         follower = Follower(consumer, {(topic, p): start for p, (start, _) in ranges.items()})
         at = {p: start for p, (start, _) in ranges.items()}
         open_partitions = set(ranges)
+        heard = sum(at.values()), time.monotonic()
         while open_partitions:
             for message in follower.read():
-                partition, offset = message.partition(), message.offset()
-                assert partition is not None and offset is not None  # of a record that came
+                partition: Any = message.partition()
+                offset: Any = message.offset()
                 at[partition] = offset + 1
                 if offset < ranges[partition][1]:
                     yield message
-            for partition in list(open_partitions):
-                # A transaction's marker may be the last offset, so the end that the broker reports counts, too.
-                if max(at[partition], follower.ends.get((topic, partition), -1)) >= ranges[partition][1]:
-                    open_partitions.discard(partition)
-                elif (topic, partition) in follower.ends:
-                    open_partitions.discard(partition)  # an open transaction hides the rest
+            # The end that the broker reports counts, too: the last offset may be a transaction's marker, or one that is open.
+            reached = {p for p in open_partitions if at[p] >= ranges[p][1] or (topic, p) in follower.ends}
+            open_partitions -= reached
             done(sum(min(at[p], end) - start for p, (start, end) in ranges.items()))
+            if reached or sum(at.values()) > heard[0]:
+                heard = sum(at.values()), time.monotonic()
+            elif time.monotonic() > heard[1] + _SILENCE_SECONDS:
+                raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
 
 
 def _letter(message: Message, values: bool) -> Letter:

@@ -69,15 +69,23 @@ def explain(pipeline: Pipeline[Any], facts: Facts) -> tuple[Finding, ...]:
     """The causes that are worth telling, the one that explains most first."""
     if not facts.began:
         return tuple(_not_begun(pipeline, facts))
-    found = [*_start(pipeline, facts), *_nothing_came(pipeline, facts), *_dead(pipeline, facts), *pipeline.explain(facts)]
-    return tuple(sorted(found, key=lambda finding: -finding.share))
+    found = [
+        *pipeline.explain(facts),
+        *_start(pipeline, facts),
+        *_nothing_came(pipeline, facts),
+        *_dead(pipeline, facts),
+    ]
+    # Of two with one cause, the kind's own says more.
+    causes = {finding.cause: finding for finding in reversed(found)}
+    return tuple(sorted(causes.values(), key=lambda finding: -finding.share))
 
 
 def _not_begun(pipeline: Pipeline[Any], facts: Facts) -> Iterator[Finding]:
+    topic = pipeline.settings.input.topic
     if facts.origin == "latest" and facts.skipped:
         yield Finding(
             cause="start",
-            what=f"The {records(facts.skipped)} that {_are(facts.skipped)} in topic {pipeline.settings.input.topic} will not be read.",
+            what=f"The {records(facts.skipped)} that {_are(facts.skipped)} in topic {topic} will not be read.",
             number=facts.skipped,
             share=facts.share(facts.skipped),
             why='start.from = "latest": a new pipeline reads what is written after its first worker has begun it.',
@@ -88,7 +96,7 @@ def _not_begun(pipeline: Pipeline[Any], facts: Facts) -> Iterator[Finding]:
 
 def _start(pipeline: Pipeline[Any], facts: Facts) -> Iterator[Finding]:
     skipped = facts.skipped or 0
-    share = facts.share(skipped)
+    share, topic = facts.share(skipped), pipeline.settings.input.topic
     if not skipped or not (facts.nothing_published or share >= 0.5):
         return
     since = ", and none has come since" if not (facts.read.number or facts.unread) else ""
@@ -96,8 +104,7 @@ def _start(pipeline: Pipeline[Any], facts: Facts) -> Iterator[Finding]:
     origin = f'"{facts.origin}"' if facts.origin in ("earliest", "latest") else format_time(int(facts.origin))
     yield Finding(
         cause="start",
-        what=f"{records(skipped)} of topic {pipeline.settings.input.topic} {_lie(skipped)} before the start and {_are(skipped)} not "
-        f"read{since}.",
+        what=f"{records(skipped)} of topic {topic} {_lie(skipped)} before the start and {_are(skipped)} not read{since}.",
         number=skipped,
         share=share,
         why=f"The epoch began with start.from = {origin}. That is fixed in the ledger; changing the setting has no effect.",

@@ -70,6 +70,9 @@ class Finding:
     lines: tuple[str, ...] = ()
 
 
+_UNKNOWN: Final = Count()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
     """What findings follow from, of one moment.
@@ -87,8 +90,8 @@ class Facts:
     origin: str = ""
     skipped: int | None = None
     unread: int | None = None
-    read: Count = Count()
-    published: Count = Count()
+    read: Count = _UNKNOWN
+    published: Count = _UNKNOWN
     totals: Mapping[str, Mapping[str, Count]] = field(default_factory=dict)
     closed: Mapping[str, Mapping[int, int | None]] = field(default_factory=dict)
     held: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
@@ -123,7 +126,11 @@ class Facts:
     def of_read(self, number: int) -> str:
         """``all 200 records read``, or ``3 of 200 records read (1.5 %)``."""
         read = max(number, self.read.number or 0)
-        return f"all {records(read)} read" if number == read else f"{number:,} of {records(read)} read ({percent(number / read)})"
+        return (
+            f"all {records(read)} read"
+            if number == read
+            else f"{number:,} of {records(read)} read ({percent(number / read)})"
+        )
 
     @property
     def nothing_published(self) -> bool:

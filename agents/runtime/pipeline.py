@@ -142,7 +142,7 @@ class Pipeline(ABC, Generic[S]):
         return ""
 
     def explain(self, facts: Facts) -> Iterator[Finding]:
-        """What keeps the result of this kind of pipeline empty or thin; agents/operations/explanation.py adds what all kinds share."""
+        """What keeps this kind's result empty or thin; agents/operations/explanation.py adds what all kinds share."""
         return iter(())
 
     def start_over(self, facts: Facts) -> tuple[str, ...]:

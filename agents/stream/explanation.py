@@ -15,7 +15,7 @@ def findings(section: StreamSection, facts: Facts) -> Iterator[Finding]:
             number=None,
             share=facts.share(facts.unread or 0),
             why=f"{reason}.",
-            action="bring that partition back, as this page says of it; nothing is lost meanwhile",
+            action="bring that partition back, as the message about it says; nothing is lost meanwhile",
         )
     kept, streams = facts.known("stream", "in", "-dead_letter"), facts.known("stream", "streams")
     if streams and facts.nothing_published:

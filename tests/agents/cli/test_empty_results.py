@@ -56,7 +56,9 @@ def event(n: int, **fields: Any) -> bytes:
     return json.dumps({"host": f"u{n}", "url": f"/{n % 3}", "status": 200, **fields}).encode()
 
 
-def archive(values: Iterable[bytes | None], at: int = WINDOW, partition: int = 0) -> list[tuple[int, bytes | None, int]]:
+def archive(
+    values: Iterable[bytes | None], at: int = WINDOW, partition: int = 0
+) -> list[tuple[int, bytes | None, int]]:
     return [(partition, value, at + n) for n, value in enumerate(values)]
 
 
