@@ -221,8 +221,10 @@ class Replay(Clock):
     def closes(cls, clock: sections.ClockSettings) -> str:
         """By records, and by the end."""
         until = "clock.until" if clock.until is None else f"clock.until = {format_time(clock.until)}"
-        return "A partition closes an interval when it reads a record stamped after its end, and at its last record all intervals "
+        return (
+            "A partition closes an interval when it reads a record stamped after its end, and at its last record all intervals "
             f"before {until}."
+        )
 
     @property
     def last_interval(self) -> Interval:

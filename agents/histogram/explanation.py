@@ -12,14 +12,14 @@ from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.histogram.waiting import waiting
 from susurrus.agents.runtime.facts import WORTH_TELLING, Facts, Finding, records
 from susurrus.agents.types.durations import format_duration
-from susurrus.mechanisms.calendar import Interval, Trigger
+from susurrus.mechanisms.calendar import Trigger
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.mechanisms.histogram.registry import build_strategy
 from susurrus.mechanisms.histogram.strategy import Strategy
 
 FEW_ROWS: Final = 10
 """A release with fewer keys than this that were not declared is thin."""
-_NEW_NAME: Final = "in a pipeline of a new name, because it changes what is published"
+_CHANGE: Final = "which takes a new epoch or pipeline name"
 
 
 def findings(settings: HistogramSettings, strategy: Callable[[], Strategy[Any]], facts: Facts) -> Iterator[Finding]:
@@ -42,7 +42,7 @@ def _filtered(settings: HistogramSettings, facts: Facts) -> Iterator[Finding]:
         share=facts.share(number),
         why=f"The condition is {settings.input.where}. A record for which it is false or null does not count.",
         action="if it leaves out more than it should, compare it with the fields of a record (a missing field is null), and "
-        f"correct it {_NEW_NAME}",
+        f"correct it, {_CHANGE}",
     )
 
 
@@ -64,8 +64,8 @@ def _late(settings: HistogramSettings, facts: Facts) -> Iterator[Finding]:
         number=number,
         share=facts.share(number),
         why=f"A window takes records {until}. {settings.clock.chosen.closes(settings.clock)}{appended}",
-        action=f"check the producers' clocks{stamps}; if records do come that late, set a longer window.allowed_lateness "
-        f"{_NEW_NAME}",
+        action=f"check the producers' clocks{stamps}; if records do come that late, set a longer window.allowed_lateness, "
+        f"{_CHANGE}",
     )
 
 
@@ -85,8 +85,8 @@ def _capped(settings: HistogramSettings, strategy: Callable[[], Strategy[Any]], 
         share=facts.share(number),
         why=f"Of one user and window {', '.join(caps[:-1])} and {caps[-1]} count, so that no user weighs more. Workers do not "
         f"count which cap it was. {_with_twice_the_cap(settings, strategy())}",
-        action="weigh it with `susurrus plan` and `susurrus tune`, which choose C with little or no budget; change caps "
-        + _NEW_NAME,
+        action="weigh it with `susurrus plan` and `susurrus tune`, which help to choose the caps; change "
+        f"them in the file, {_CHANGE}",
     )
 
 
@@ -103,50 +103,54 @@ def _with_twice_the_cap(settings: HistogramSettings, strategy: Strategy[Any]) ->
 
 
 def _hidden(settings: HistogramSettings, strategy: Callable[[], Strategy[Any]], facts: Facts) -> Iterator[Finding]:
-    """Keys that stay below the threshold, where releases are complete and have few rows."""
-    triggers, rows, kept = (
-        facts.known(*total) for total in (("release", "triggers"), ("release", "rows"), ("bound", "kept"))
+    """Keys that stay below the threshold, where the newest release has few rows."""
+    kept, found = facts.known("bound", "kept"), _found_keys(settings, facts)
+    if not kept or found is None:
+        return
+    newest = "The newest release" + (
+        f", trigger {facts.newest.trigger:,} of {facts.newest.of_triggers:,}," if facts.newest else ""
     )
-    partitions = len(facts.closed.get("release", {}))
-    if not triggers or not partitions or not kept:
-        return
-    releases = triggers / partitions
-    found = max(0.0, rows / releases - len(settings.declared_keys))
-    if found >= FEW_ROWS:
-        return
+    keys = "no key that was" if found == 0 else "1 key that was" if found == 1 else f"{found:,} keys that were"
     declared = f", beside {len(settings.declared_keys):,} declared" if settings.declared_keys else ""
-    what = f"A release has {found:.3g} keys on average that were found in the data{declared}."
-    if not found:
-        what = f"No key was found in the data in {_releases(releases)}{declared}."
+    what = f"{newest} has {keys} found in the data{declared}."
     if not settings.keys.discover:
         yield Finding(
             cause="thresholds",
             what=what,
-            number=rows,
+            number=found,
             share=facts.share(kept),
             why="keys.discover = false: only declared keys are published.",
-            action=f"declare more keys, or set keys.discover = true {_NEW_NAME}",
+            action=f"declare more keys, or set keys.discover = true, {_CHANGE}",
         )
         return
     yield Finding(
         cause="thresholds",
         what=what,
-        number=rows,
+        number=found,
         share=facts.share(kept),
-        why=_appear(settings, strategy(), facts, kept),
+        why=_appear(settings, strategy(), kept),
         action="declare keys that are public knowledge (keys.declared), which are published at once; otherwise group by coarser "
-        f"keys, use a longer window.length, fewer triggers or a larger epsilon, {_NEW_NAME}; `susurrus plan` shows what each "
+        f"keys, use a longer window.length, fewer triggers or a larger epsilon, {_CHANGE}; `susurrus plan` shows what each "
         "would do",
     )
 
 
-def _releases(number: float) -> str:
-    """How many releases, where partitions may be at different ones."""
-    return f"{number:,.0f} release{'' if round(number) == 1 else 's'}"
+def _found_keys(settings: HistogramSettings, facts: Facts) -> int | None:
+    """How many keys of the newest release were not declared; None where it is not thin, or where there is no release."""
+    triggers, partitions = facts.known("release", "triggers"), len(facts.closed.get("release", {}))
+    if not triggers or not partitions:
+        return None
+    average = facts.known("release", "rows") * partitions / triggers
+    rows = int(average) if facts.newest is None else facts.newest.rows
+    found = max(0, rows - len(settings.declared_keys))
+    # A window's first releases are always thin, and its last one says what there is.
+    last = facts.newest is None or facts.newest.trigger == facts.newest.of_triggers
+    thin = found < FEW_ROWS and (last or average - len(settings.declared_keys) < FEW_ROWS)
+    return found if thin else None
 
 
-def _appear(settings: HistogramSettings, strategy: Strategy[Any], facts: Facts, kept: int) -> str:
-    """From how many users on a key appears, by trigger, and where the newest window is."""
+def _appear(settings: HistogramSettings, strategy: Strategy[Any], kept: int) -> str:
+    """From how many users on a key appears, by trigger."""
     last = settings.triggers
     try:
         users = {t: detectable_users(strategy, Trigger(t)) for t in sorted({1, (last + 1) // 2, last})}
@@ -159,13 +163,8 @@ def _appear(settings: HistogramSettings, strategy: Strategy[Any], facts: Facts, 
         if last > 1
         else (f"Keys appear from about {users[1]:,} users on.")
     )
-    closed = facts.last_closed("release")
-    if closed is not None and last > 1:
-        window = settings.calendar.window_at(settings.calendar.boundary(Interval(closed)) - 1)
-        trigger = settings.calendar.trigger(window, Interval(closed))
-        text += f" The newest release was trigger {min(trigger, last):,}."
     if kept < min(users.values()):
         text += f" Only {records(kept)} are counted at all, so no key can have that many users."
     if settings.keys.minimum_users:
-        text += f" keys.minimum_users = {settings.keys.minimum_users:,} hides keys of fewer."
+        text += f" keys.minimum_users = {settings.keys.minimum_users:,} hides keys of no more users than that."
     return text

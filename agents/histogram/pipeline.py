@@ -25,7 +25,7 @@ from susurrus.agents.histogram.user_caps import CapsLayout
 from susurrus.agents.kafka.clients import Clients
 from susurrus.agents.kafka.requests import REQUEST_SECONDS, answer_of
 from susurrus.agents.kafka.topics import TopicCheck
-from susurrus.agents.runtime.facts import Facts, Finding, Outcome
+from susurrus.agents.runtime.facts import Facts, Finding, NewestRelease, Outcome
 from susurrus.agents.runtime.pipeline import Pipeline, StageSpec
 from susurrus.agents.types.durations import format_duration
 from susurrus.mechanisms.calendar import WindowStart
@@ -182,6 +182,12 @@ class Histogram(Pipeline[HistogramSettings]):
         first = facts.now if facts.first_window is None else facts.first_window
         start = self.settings.calendar.window_start(self.settings.calendar.window_at(first))
         return (*super().start_over(facts), f'first_window = "{format_time(start)}"  # or an earlier start of a window')
+
+    def newest_release(self, clients: Clients, epoch: str) -> NewestRelease | None:
+        """What the topic of progress says."""
+        progress = self._progress(clients)
+        progress.refresh()
+        return progress.release(epoch)
 
     def topic_checks(self, admin: AdminClient) -> list[TopicCheck]:
         """Those of the raw topic as well: does it stamp its records as the clock expects?"""

@@ -25,7 +25,9 @@ def waiting(settings: HistogramSettings, facts: Facts) -> Iterator[Finding]:
         return
     calendar = settings.calendar
     first = calendar.first_interval(calendar.window_at(facts.first_window))
-    closed = facts.last_closed("release")
+    # A partition that was stopped does not say what it has closed, but what it has published says so.
+    said = (facts.last_closed("release"), None if facts.newest is None else facts.newest.interval)
+    closed = max((interval for interval in said if interval is not None), default=None)
     following = Interval(max(first, first if closed is None else closed + 1))
     number = _waiting_records(facts)
     due_at = calendar.boundary(following) + settings.closing_delay
@@ -69,7 +71,7 @@ def _not_due(settings: HistogramSettings, facts: Facts, due_at: int, number: int
         share=facts.share(number),
         why=f"Releases are window.trigger_every = {format_duration(settings.window.trigger_every)} apart. "
         f"{settings.clock.chosen.closes(settings.clock)}{padded}",
-        action="wait for it; a shorter window.trigger_every publishes sooner, with more noise, in a pipeline of a new name",
+        action="wait for it; a shorter window.trigger_every publishes sooner, with more noise, and takes a new epoch or name",
     )
 
 

@@ -38,6 +38,7 @@ def facts_of(
         totals={stage: added(row.counters for row in rows) for stage, rows in stages.items()},
         closed={stage: {row.partition: row.interval for row in rows} for stage, rows in stages.items()},
         held={stage: held for stage, rows in stages.items() if (held := _held(rows))},
+        newest=found.newest,
         reasons=dict(reasons or {}),
     )
     read = facts.number_of(pipeline.outcomes[0]) if pipeline.outcomes else Count()
@@ -142,7 +143,7 @@ def _nothing_came(pipeline: Pipeline[Any], facts: Facts) -> Iterator[Finding]:
             number=0,
             share=1.0,
             why="The topic is empty from the start on.",
-            action="start the producers, or correct the topic's name (input.topic) in a pipeline of a new name",
+            action="start the producers, or correct input.topic, which takes a new pipeline name",
         )
 
 

@@ -9,12 +9,14 @@ from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from confluent_kafka import ConsumerGroupState, TopicPartition
+from confluent_kafka import ConsumerGroupState, KafkaException, TopicPartition
 
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.kafka.clients import Clients, Record, clients_of
 from susurrus.agents.kafka.requests import group_of
+from susurrus.agents.runtime.facts import NewestRelease
 from susurrus.agents.runtime.pipeline import Pipeline
+from susurrus.mechanisms.errors import Refusal
 from susurrus.topics import charges, ledger
 from susurrus.topics.packing import MalformedRecord
 
@@ -54,7 +56,7 @@ class PipelineStatus:
     of the settings in which the pipeline runs with other values; a worker with these settings would refuse. workers: members of
     the consumer group, None where it does not know. start: where the epoch began, None before it has. skipped: records of the raw
     topic before that place, or before the one where a new pipeline would begin now; None where that is unknown or has no
-    meaning."""
+    meaning. newest: release, where the kind announces it in public."""
 
     epoch: str
     first_window: int | None
@@ -67,6 +69,7 @@ class PipelineStatus:
     epoch_number: int = 1
     start: ledger.Start | None = None
     skipped: int | None = None
+    newest: NewestRelease | None = None
 
     @property
     def problems(self) -> tuple[PartitionStatus, ...]:
@@ -146,9 +149,10 @@ def collect(pipeline: Pipeline[Any]) -> PipelineStatus:
         owned, rebalancing, workers = _assigned(pipeline, clients)
         start = next((r for r in records if isinstance(r, ledger.Start)), None)
         skipped = _skipped(settings, clients, start)
+        epoch = next((r for r in records if isinstance(r, ledger.Epoch)), None)
+        newest = None if epoch is None else _newest(pipeline, clients, epoch.epoch)
     finally:
         clients.close()
-    epoch = next((r for r in records if isinstance(r, ledger.Epoch)), None)
     config = next((r for r in records if isinstance(r, ledger.Config)), None)
     ours = [c for c in charged if c.raw_topic == settings.input.topic]
     return PipelineStatus(
@@ -157,6 +161,7 @@ def collect(pipeline: Pipeline[Any]) -> PipelineStatus:
         first_window=None if start is None else start.first_window,
         start=start,
         skipped=skipped,
+        newest=newest,
         partitions=judge(records, ends, owned),
         rebalancing=rebalancing,
         workers=workers,
@@ -190,6 +195,14 @@ def _ends(pipeline: Pipeline[Any], clients: Clients) -> dict[tuple[str, int], in
     ]
     ends = clients.ends([place for _, place in places])
     return {(stage, place.partition): ends[place] for stage, place in places}
+
+
+def _newest(pipeline: Pipeline[Any], clients: Clients, epoch: str) -> NewestRelease | None:
+    """The newest release; None where its topic is missing or holds what is not ours, which its own tasks report."""
+    try:
+        return pipeline.newest_release(clients, epoch)
+    except (KafkaException, Refusal):
+        return None
 
 
 def _skipped(settings: Settings, clients: Clients, start: ledger.Start | None) -> int | None:

@@ -70,6 +70,17 @@ class Finding:
     lines: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewestRelease:
+    """What readers see. interval: the last one that all partitions have published. trigger, of_triggers: of its window.
+    rows: of all partitions."""
+
+    interval: int
+    trigger: int
+    of_triggers: int
+    rows: int
+
+
 _UNKNOWN: Final = Count()
 
 
@@ -80,8 +91,9 @@ class Facts:
     now: ms. began: the ledger has a start. first_window: its start in ms. origin: where the epoch began to read, "earliest",
     "latest" or an instant in ms as text; before the beginning, what the settings say. skipped: records of the raw topic before
     that place, None where it is unknown. unread: records of the first stage's input that are not read yet, None likewise. read:
-    records read. published: rows. totals: stage -> name -> total. closed: stage -> partition -> last closed trigger interval. held:
-    stage -> partition -> why it does not run. reasons: newest dead letters by the name of their reason.
+    records read. published: rows. totals: stage -> name -> total. closed: stage -> partition -> last closed trigger interval.
+    held: stage -> partition -> why it does not run. newest: the newest release, where the kind announces it in public. reasons:
+    newest dead letters by the name of their reason.
     """
 
     now: int
@@ -95,6 +107,7 @@ class Facts:
     totals: Mapping[str, Mapping[str, Count]] = field(default_factory=dict)
     closed: Mapping[str, Mapping[int, int | None]] = field(default_factory=dict)
     held: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
+    newest: NewestRelease | None = None
     reasons: Mapping[str, int] = field(default_factory=dict)
 
     def total(self, stage: str, *names: str) -> Count:

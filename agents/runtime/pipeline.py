@@ -18,7 +18,7 @@ from susurrus.agents.formats import decoder_of
 from susurrus.agents.formats.outputs import OUTPUT_FORMATS, writers_of
 from susurrus.agents.kafka.clients import Clients, clients_of
 from susurrus.agents.kafka.topics import TopicCheck, check_topics
-from susurrus.agents.runtime.facts import Facts, Finding, Outcome
+from susurrus.agents.runtime.facts import Facts, Finding, NewestRelease, Outcome
 from susurrus.agents.runtime.ledger import Ledger
 from susurrus.agents.runtime.publisher import Publisher
 from susurrus.agents.runtime.services import Services
@@ -148,6 +148,10 @@ class Pipeline(ABC, Generic[S]):
     def start_over(self, facts: Facts) -> tuple[str, ...]:
         """The lines of TOML with which a new pipeline reads what this one's start has left out."""
         return ("[pipeline]", f'name = "{self.settings.pipeline.name}-2"', "[start]", 'from = "earliest"')
+
+    def newest_release(self, clients: Clients, epoch: str) -> NewestRelease | None:
+        """The newest release of an epoch, where the kind announces its releases in a public topic."""
+        return None
 
     def topic_checks(self, admin: AdminClient) -> list[TopicCheck]:
         """What was found of each topic."""

@@ -12,7 +12,7 @@ from susurrus.agents.cli.status_json import outcomes_json
 from susurrus.agents.operations.explanation import explain, facts_of
 from susurrus.agents.operations.status import PartitionStatus, PipelineStatus
 from susurrus.agents.pipelines import KINDS, pipeline_of, settings_from
-from susurrus.agents.runtime.facts import Count, Facts, Finding, added, percent, total_of
+from susurrus.agents.runtime.facts import Count, Facts, Finding, NewestRelease, added, percent, total_of
 from susurrus.agents.runtime.pipeline import Pipeline
 from susurrus.topics.ledger import Start
 
@@ -42,7 +42,7 @@ def status_of(
     pipeline: Pipeline[Any], counters: Mapping[str, Mapping[str, int]], *, start: str = "earliest", **fields: Any
 ) -> PipelineStatus:
     """One partition of each stage, running, with these totals. fields: of all partitions; skipped: of the whole."""
-    skipped = fields.pop("skipped", 0)
+    skipped, newest = fields.pop("skipped", 0), fields.pop("newest", None)
     rows = tuple(
         PartitionStatus(
             **{
@@ -64,6 +64,7 @@ def status_of(
         partitions=rows,
         start=Start(first_window=FIRST, origin=start, topic_id="", offsets={0: 0}),
         skipped=skipped,
+        newest=newest,
     )
 
 
@@ -249,8 +250,34 @@ def test_few_keys_are_told_with_the_users_that_a_key_needs(rows: int, told: bool
     findings = found("histogram", counters, interval=CLOSED + 4, now=FIRST + DAY + HOUR)
     assert ("thresholds" in findings) is told
     if told:
+        assert findings["thresholds"].number == rows // 4
         assert "at trigger 1, " in findings["thresholds"].why
         assert "(of 4)" in findings["thresholds"].why
+
+
+@pytest.mark.parametrize(
+    ("trigger", "rows", "average", "told"),
+    [
+        (4, 9, 100, True),  # the last release says what there is
+        (1, 0, 100, False),  # the first releases of a window are always thin
+        (1, 0, 5, True),
+        (4, 10, 5, False),
+    ],
+)
+def test_the_newest_release_decides_what_is_thin(trigger: int, rows: int, average: int, told: bool) -> None:
+    counters = {**WELL, "release": {"triggers": 4, "rows": 4 * average}}
+    newest = NewestRelease(interval=CLOSED + 4, trigger=trigger, of_triggers=4, rows=rows)
+    findings = found("histogram", counters, interval=CLOSED + 4, now=FIRST + DAY + HOUR, newest=newest)
+    assert ("thresholds" in findings) is told
+    if told:
+        assert f"trigger {trigger} of 4" in findings["thresholds"].what
+
+
+def test_what_is_published_is_closed_whatever_a_stopped_partition_says() -> None:
+    newest = NewestRelease(interval=CLOSED + 4, trigger=4, of_triggers=4, rows=100)
+    stopped: dict[str, Any] = {"interval": None, "state": "missing", "now": FIRST + DAY + HOUR}
+    assert found("histogram", WELL, newest=newest, **stopped) == {}
+    assert "missing-tick" in found("histogram", WELL, **stopped)
 
 
 def test_a_release_waits_for_its_time_and_then_for_who_is_behind() -> None:
