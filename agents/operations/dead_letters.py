@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from confluent_kafka import KafkaError, KafkaException, Message
+from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.kafka.clients import Clients
@@ -124,7 +124,9 @@ def newest_reasons(pipeline: Pipeline[Any], clients: Clients, at_most: int = 1_0
 
 def _ends(clients: Clients, topic: str) -> dict[int, tuple[int, int]]:
     """Log start and end of each partition."""
-    return {p: clients.watermarks(topic, p) for p in range(clients.partitions_to_read(topic))}
+    places = [TopicPartition(topic, partition) for partition in range(clients.partitions_to_read(topic))]
+    starts, ends = clients.starts(places), clients.ends(places)
+    return {place.partition: (starts[place], ends[place]) for place in places}
 
 
 def _first(

@@ -147,19 +147,18 @@ def collect(pipeline: Pipeline[Any]) -> PipelineStatus:
             if record.value
         ]
         owned, rebalancing, workers = _assigned(pipeline, clients)
-        start = next((r for r in records if isinstance(r, ledger.Start)), None)
-        skipped = _skipped(settings, clients, start)
-        epoch = next((r for r in records if isinstance(r, ledger.Epoch)), None)
-        newest = None if epoch is None else _newest(pipeline, clients, epoch.epoch)
+        skipped, newest = _skipped(settings, clients, records), _newest(pipeline, clients, records)
     finally:
         clients.close()
+    epoch = next((r for r in records if isinstance(r, ledger.Epoch)), None)
     config = next((r for r in records if isinstance(r, ledger.Config)), None)
+    start = next((r.first_window for r in records if isinstance(r, ledger.Start)), None)
     ours = [c for c in charged if c.raw_topic == settings.input.topic]
     return PipelineStatus(
         epoch="" if epoch is None else epoch.epoch,
         epoch_number=1 if epoch is None else epoch.number,
-        first_window=None if start is None else start.first_window,
-        start=start,
+        first_window=start,
+        start=_start(records),
         skipped=skipped,
         newest=newest,
         partitions=judge(records, ends, owned),
@@ -197,28 +196,32 @@ def _ends(pipeline: Pipeline[Any], clients: Clients) -> dict[tuple[str, int], in
     return {(stage, place.partition): ends[place] for stage, place in places}
 
 
-def _newest(pipeline: Pipeline[Any], clients: Clients, epoch: str) -> NewestRelease | None:
-    """The newest release; None where its topic is missing or holds what is not ours, which its own tasks report."""
-    try:
-        return pipeline.newest_release(clients, epoch)
-    except (KafkaException, Refusal):
-        return None
+def _start(records: Iterable[ledger.LedgerRecord]) -> ledger.Start | None:
+    return next((record for record in records if isinstance(record, ledger.Start)), None)
 
 
-def _skipped(settings: Settings, clients: Clients, start: ledger.Start | None) -> int | None:
-    """Offsets of the raw topic before the start: records, and the few that transactions take. Without a start, where a new pipeline
-    would begin now."""
+def _skipped(settings: Settings, clients: Clients, records: Iterable[ledger.LedgerRecord]) -> int | None:
+    """Offsets of the raw topic before the start: records, and the few that transactions take. Without a start, before the place
+    where a new pipeline would begin now."""
     if not settings.reads_raw:
         return None
+    start = _start(records)
+    if start is None and settings.start.from_ != "latest":
+        return 0
     topic = settings.input.topic
-    found = 0
-    for partition in range(clients.partitions(topic)):
-        low, high = clients.watermarks(topic, partition)
-        if start is not None:
-            found += max(0, min(high, start.offsets.get(partition, 0)) - low)
-        elif settings.start.from_ == "latest":
-            found += high - low
-    return found
+    places = [TopicPartition(topic, partition) for partition in range(clients.partitions(topic))]
+    lows, ends = clients.starts(places), clients.ends(places)
+    begins = {p: ends[p] if start is None else start.offsets.get(p.partition, 0) for p in places}
+    return sum(max(0, min(ends[p], begins[p]) - lows[p]) for p in places)
+
+
+def _newest(pipeline: Pipeline[Any], clients: Clients, records: Iterable[ledger.LedgerRecord]) -> NewestRelease | None:
+    """The newest release; None where its topic is missing or holds what is not ours, which its own tasks report."""
+    epoch = next((record.epoch for record in records if isinstance(record, ledger.Epoch)), None)
+    try:
+        return None if epoch is None else pipeline.newest_release(clients, epoch)
+    except (KafkaException, Refusal):
+        return None
 
 
 def _ledger(clients: Clients, topic: str) -> list[ledger.LedgerRecord]:
