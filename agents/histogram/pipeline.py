@@ -14,6 +14,7 @@ from susurrus.agents.config import warnings
 from susurrus.agents.config.input import ComputedKey
 from susurrus.agents.histogram.bound import Bound
 from susurrus.agents.histogram.columns import ColumnSettings
+from susurrus.agents.histogram.explanation import findings
 from susurrus.agents.histogram.feedback import NEW_EPOCH, PublishedKeys, PublishedKeysReader
 from susurrus.agents.histogram.public_progress import PublicProgress
 from susurrus.agents.histogram.reader import HistogramReader
@@ -26,6 +27,7 @@ from susurrus.agents.histogram.user_caps import CapsLayout
 from susurrus.agents.kafka.clients import Clients
 from susurrus.agents.kafka.requests import REQUEST_SECONDS, answer_of
 from susurrus.agents.kafka.topics import TopicCheck
+from susurrus.agents.runtime.facts import Facts, Finding, NewestRelease, Outcome
 from susurrus.agents.runtime.pipeline import Pipeline, StageSpec
 from susurrus.agents.runtime.rows import Source, Start
 from susurrus.agents.types.durations import format_duration
@@ -46,6 +48,15 @@ class Histogram(Pipeline[HistogramSettings]):
     output = HISTOGRAM
     way_out = NEW_EPOCH
     initializer = ("release", 0)
+    outcomes = (
+        Outcome("read", {"route": ("in",)}),
+        Outcome("kept", {"bound": ("kept",)}),
+        Outcome("capped", {"route": ("capped",), "bound": ("capped",)}),
+        Outcome("late", {"route": ("late",)}),
+        Outcome("filtered", {"route": ("filtered",)}),
+        Outcome("dead letters", {"route": ("dead_letter",)}),
+    )
+    released = (("release", "triggers"), ("release", "rows"))
 
     @property
     def stages(self) -> tuple[StageSpec, ...]:
@@ -178,6 +189,22 @@ class Histogram(Pipeline[HistogramSettings]):
         first = "" if first_window is None else f" · first window {format_time(first_window)}"
         others = f", {charged_all - charged:,} more by others on this topic" if charged_all > charged else ""
         return f"{first} · {charged:,} window{'' if charged == 1 else 's'} charged{others}"
+
+    def explain(self, facts: Facts) -> Iterator[Finding]:
+        """explanation.py."""
+        return findings(self.settings, lambda: self.strategy, facts)
+
+    def start_over(self, facts: Facts) -> tuple[str, ...]:
+        """A histogram that reads from the beginning needs its first window."""
+        first = facts.now if facts.first_window is None else facts.first_window
+        start = self.settings.calendar.window_start(self.settings.calendar.window_at(first))
+        return (*super().start_over(facts), f'first_window = "{format_time(start)}"  # or an earlier start of a window')
+
+    def newest_release(self, clients: Clients, epoch: str) -> NewestRelease | None:
+        """What the topic of progress says."""
+        progress = self._progress(clients)
+        progress.refresh()
+        return progress.release(epoch)
 
     def topic_checks(self, admin: AdminClient) -> list[TopicCheck]:
         """Those of the raw topic as well: does it stamp its records as the clock expects?"""

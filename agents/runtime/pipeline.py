@@ -18,6 +18,7 @@ from susurrus.agents.formats import decoder_of
 from susurrus.agents.formats.outputs import OUTPUT_FORMATS, writers_of
 from susurrus.agents.kafka.clients import Clients, clients_of
 from susurrus.agents.kafka.topics import TopicCheck, check_topics
+from susurrus.agents.runtime.facts import Facts, Finding, NewestRelease, Outcome
 from susurrus.agents.runtime.ledger import Ledger
 from susurrus.agents.runtime.publisher import Publisher
 from susurrus.agents.runtime.rows import Source, Start
@@ -61,6 +62,12 @@ class Pipeline(ABC, Generic[S]):
     """The topic with what the pipeline publishes."""
     way_out: ClassVar[str] = "give the pipeline a new name to start over"
     """What an operator can do after internal topics were lost or restored from an older copy."""
+
+    outcomes: ClassVar[tuple[Outcome, ...]] = ()
+    """What can become of a record of the input. The first is that it is read. The others are disjoint, and what is missing to the
+    first waits for its trigger."""
+    released: ClassVar[tuple[tuple[str, str], ...]] = ()
+    """(stage, total) of what is published. The last one counts rows."""
 
     def __init__(self, settings: S) -> None:
         self.settings = settings
@@ -156,6 +163,18 @@ class Pipeline(ABC, Generic[S]):
         """What `susurrus status` says after the epoch. first_window: its start in ms; charged, charged_all: windows charged by
         this pipeline, and by all on its raw topic."""
         return ""
+
+    def explain(self, facts: Facts) -> Iterator[Finding]:
+        """What keeps this kind's result empty or thin; agents/operations/explanation.py adds what all kinds share."""
+        return iter(())
+
+    def start_over(self, facts: Facts) -> tuple[str, ...]:
+        """The lines of TOML with which a new pipeline reads what this one's start has left out."""
+        return ("[pipeline]", f'name = "{self.settings.pipeline.name}-2"', "[start]", 'from = "earliest"')
+
+    def newest_release(self, clients: Clients, epoch: str) -> NewestRelease | None:
+        """The newest release of an epoch, where the kind announces its releases in a public topic."""
+        return None
 
     def topic_checks(self, admin: AdminClient) -> list[TopicCheck]:
         """What was found of each topic."""

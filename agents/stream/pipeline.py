@@ -1,9 +1,13 @@
 """The kind `stream`: private real-valued streams. One stage, from the raw values to the private stream."""
 
+from collections.abc import Iterator
+
 from susurrus.agents.config import warnings
 from susurrus.agents.kafka.clients import Clients
+from susurrus.agents.runtime.facts import Facts, Finding, Outcome
 from susurrus.agents.runtime.pipeline import Pipeline, StageSpec, no_windows
 from susurrus.agents.runtime.rows import Source, Start
+from susurrus.agents.stream.explanation import findings
 from susurrus.agents.stream.mechanism import promise_of
 from susurrus.agents.stream.releases import stream_releases
 from susurrus.agents.stream.settings import StreamSettings
@@ -19,6 +23,12 @@ class Stream(Pipeline[StreamSettings]):
     description = "Private real-valued streams (ToPS, PAK)."
     settings_class = StreamSettings
     output = PRIVATE_STREAM
+    outcomes = (
+        Outcome("read", {"stream": ("in",)}),
+        Outcome("kept", {"stream": ("in", "-dead_letter")}),
+        Outcome("dead letters", {"stream": ("dead_letter",)}),
+    )
+    released = (("stream", "streams"), ("stream", "rows"))
 
     @property
     def stages(self) -> tuple[StageSpec, ...]:
@@ -62,3 +72,7 @@ class Stream(Pipeline[StreamSettings]):
         """The rows of all streams."""
         no_windows(self.settings.kind, window, final)
         return stream_releases(self.settings, start)
+
+    def explain(self, facts: Facts) -> Iterator[Finding]:
+        """explanation.py."""
+        return findings(self.settings.stream, facts)
