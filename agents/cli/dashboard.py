@@ -3,7 +3,7 @@
 import logging
 import signal
 import threading
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.text import Text
@@ -33,35 +33,22 @@ def dashboard(
     It reads the public topics and the log of charges. It needs a reader's rights (`susurrus acls --dashboard`) and no secret.
     """
     settings = settings_of(config, sql)
-    from susurrus.agents.dashboard.boards import board_of  # slow to load
-    from susurrus.agents.dashboard.feed import Feed
-    from susurrus.agents.dashboard.server import DashboardServer
+    from susurrus.agents.dashboard.serving import NO_CHARTS, serving  # slow to load
 
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(message)s")
     stop = threading.Event()
-    feed = Feed(settings, board_of(settings, windows=windows, curve_bytes=memory << 20))
-    server = DashboardServer(feed, host=host, port=port, allowed=allow_host or ())
     previous = signal.signal(signal.SIGTERM, lambda *_: stop.set())
     try:
-        feed.start()
-        server.start()
-        announce(settings.pipeline.name, server)
-        while not stop.wait(1.0):
-            pass
+        with serving(
+            settings, host=host, port=port, allowed=allow_host or (), windows=windows, curve_bytes=memory << 20
+        ) as server:
+            where = Text.assemble(f"{settings.pipeline.name}: released data at ", (server.url, "bold"), " (Ctrl-C ends it)")
+            out().print(where, soft_wrap=True)
+            if not server.charts:
+                err().print(NO_CHARTS, markup=False)
+            while not stop.wait(1.0):
+                pass
     except KeyboardInterrupt:
         pass
     finally:
         signal.signal(signal.SIGTERM, previous)
-        server.close()
-        feed.close()
-
-
-def announce(pipeline: str, server: Any) -> None:
-    """Say where the page is."""
-    out().print(
-        Text.assemble(f"{pipeline}: released data at ", (server.url, "bold"), "  (Ctrl-C ends it)"), soft_wrap=True
-    )
-    if not server.charts:
-        err().print(
-            'plotly is not installed, so the page has no charts: pip install "susurrus[dashboard]"', markup=False
-        )

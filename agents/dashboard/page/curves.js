@@ -16,7 +16,7 @@ export class CurveCard {
   constructor(onchange) {
     this.title = el("h2", { id: "curve-title" }, "A key over time");
     this.subtitle = el("p", {});
-    this.layout = el("fieldset", { class: "controls plain", hidden: true }, ["overlay", "beside"].map((name) => el("label", { class: "check" }, el("input", { type: "radio", name: "curve-layout", value: name, checked: view.layout === name, onchange: () => { choose({ layout: name }); onchange(); } }), name === "overlay" ? "One over the other" : "Side by side")));
+    this.layout = el("fieldset", { class: "controls plain", hidden: true }, ["overlay", "beside"].map((name) => el("label", { class: "check" }, el("input", { type: "radio", name: "curve-layout", value: name, checked: view.layout === name, onchange: () => { choose({ layout: name }); onchange(); } }), name === "overlay" ? "Overlaid" : "Side by side")));
     this.layout.prepend(el("legend", { class: "unseen" }, "Windows"));
     this.chart = el("div", { class: "chart", id: "curve-chart" });
     this.note = el("p", { class: "note" });
@@ -64,11 +64,11 @@ export class CurveCard {
       const y = points.map(([, , estimate]) => Number(estimate));
       const half = points.map(([, , , error]) => Z95 * error);
       const suffix = beside && at ? String(at + 1) : "";
-      const axis = { title: { text: beside && at ? "" : `${unitName} since the window began` }, range: [0, (end - window) / unit], nticks: beside ? 4 : 7 };
+      const axis = { title: { text: beside && at ? "" : `${unitName} since the window began` }, range: [0, ((end - window) / unit) * 1.03], nticks: beside ? 4 : 7 };
       if (beside) {
         const width = 1 / found.length;
-        axis.domain = [at * width + (at ? 0.015 : 0), (at + 1) * width];
-        layout.annotations.push({ xref: "paper", x: at * width + 0.02, xanchor: "left", yref: "paper", y: 1.01, yanchor: "bottom", showarrow: false, text: windowName(window, end), font: { size: 11.5, color: series(at) } });
+        axis.domain = [at * width + (at ? 0.035 : 0), (at + 1) * width];
+        layout.annotations.push({ xref: "paper", x: at * width + (at ? 0.04 : 0.01), xanchor: "left", yref: "paper", y: 1.01, yanchor: "bottom", showarrow: false, text: windowName(window, end), font: { size: 11.5, color: series(at) } });
       }
       layout[`xaxis${suffix}`] = axis;
       return banded(x, y, half, series(at), windowName(window, end), {

@@ -68,7 +68,7 @@ export class HistogramBoard {
     if (!this.state) return;
     const { due } = this.state;
     if (due.replay) {
-      this.facts.show("due", due.ended ? "None" : "Running", due.ended ? `the archive ends ${day(due.until)}, ${minute(due.until)} UTC` : `replays an archive until ${day(due.until)}, ${minute(due.until)} UTC`);
+      this.facts.show("due", due.ended ? "Archive" : "Replay", due.ended ? `read to its end, ${day(due.until)}, ${minute(due.until)}` : `of an archive until ${day(due.until)}, ${minute(due.until)}`);
       return;
     }
     const left = due.at - at;

@@ -5,7 +5,7 @@ import { say } from "./dom.js";
 import { EstimatesBoard } from "./estimates.js";
 import { HistogramBoard } from "./histogram.js";
 import { StreamsBoard } from "./streams.js";
-import { ago, clock, moment } from "./text.js";
+import { ago, clock, moment, powers } from "./text.js";
 
 const BOARDS = { histogram: HistogramBoard, stream: StreamsBoard, local: EstimatesBoard };
 const EVERY = 2000;
@@ -33,8 +33,8 @@ async function refresh() {
 function show() {
   document.title = `${state.pipeline} · Susurrus`;
   say(at("pipeline"), state.pipeline);
-  say(at("guarantee"), state.guarantee);
-  say(at("strategy"), `Strategy ${state.strategy}${state.why ? `: ${state.why}` : ""}.`);
+  say(at("guarantee"), powers(state.guarantee));
+  say(at("strategy"), `Strategy ${state.strategy}${state.why ? `, the default because ${state.why}` : ""}.`);
   say(
     at("foot"),
     `This page reads ${state.topic} and what is published beside it. It shows no raw record, no exact figure and no user, so whoever ` +

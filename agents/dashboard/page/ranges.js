@@ -60,7 +60,7 @@ export class RangeCard {
     this.from = el("input", { type: "text", id: "range-from", autocomplete: "off", "aria-describedby": "range-hint" });
     this.to = el("input", { type: "text", id: "range-to", autocomplete: "off", "aria-describedby": "range-hint" });
     this.answer = el("div", { id: "range-answer", role: "status" });
-    const form = el("form", { class: "controls", onsubmit: (event) => { event.preventDefault(); this.ask(); } }, el("label", { class: "field grow" }, el("span", {}, "From"), this.from), el("label", { class: "field grow" }, el("span", {}, "To (not included)"), this.to), el("button", { type: "submit", class: "primary" }, "Sum"));
+    const form = el("form", { class: "controls", onsubmit: (event) => { event.preventDefault(); this.ask(); } }, el("label", { class: "field long" }, el("span", {}, "From"), this.from), el("label", { class: "field long" }, el("span", {}, "To (not included)"), this.to), el("button", { type: "submit", class: "primary" }, "Sum"));
     this.card = el("section", { class: "card", "aria-labelledby": "range-title" }, el("header", {}, el("h2", { id: "range-title" }, "The sum of a range")), form, el("p", { class: "note", id: "range-hint" }, hint), this.answer);
   }
 

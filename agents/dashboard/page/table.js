@@ -38,10 +38,8 @@ export class TableCard {
         field("Window", this.window),
         field("Value", this.column),
         field("Search keys", this.search, "grow"),
-        this.columns.menu,
-        this.beside.menu,
       ),
-      el("div", { class: "controls" }, el("label", { class: "check" }, this.fresh, "Only keys that are new at this release")),
+      el("div", { class: "controls" }, el("label", { class: "check" }, this.fresh, "Only keys new at this release"), el("span", { class: "push" }), this.columns.menu, this.beside.menu),
       this.chart,
       this.nothing,
       el("div", { class: "table", tabindex: "0", role: "region", "aria-label": "The histogram as a table" }, el("table", { id: "histogram-table" }, el("caption", { class: "unseen" }, "Published keys with their estimates and 95 % error bars"), el("thead", {}, this.head), this.body)),
@@ -87,7 +85,7 @@ export class TableCard {
   show(state, windows, table, column, key) {
     const [main] = windows;
     this.charted = column;
-    say(this.subtitle, `${windowName(main.start, main.end)} · release ${main.trigger} of ${main.of_triggers}`);
+    say(this.subtitle, `${windowName(main.start, main.end)} · release ${table.trigger} of ${main.of_triggers}`);
     this.options(state, main, column, windows);
     const shown = state.columns.filter(({ name }) => name === column || !list(view.hidden).includes(name));
     this.showHead(state, shown, column);
@@ -183,7 +181,7 @@ export class TableCard {
           showlegend: windows.length > 1,
           legend: { orientation: "h", x: 0, y: 1, yanchor: "bottom", traceorder: "normal" },
           margin: { l: 8, r: 16, t: windows.length > 1 ? 34 : 6, b: 8 },
-          yaxis: { autorange: "reversed", tickmode: "array", tickvals: places, ticktext: labels, showgrid: false, ticks: "", tickfont: { size: 12.5, color: colour("ink") }, ticklabelstandoff: 6, range: [-0.6, table.rows.length - 0.4] },
+          yaxis: { autorange: "reversed", tickmode: "array", tickvals: places, ticktext: labels, showgrid: false, zeroline: false, ticks: "", tickfont: { size: 12.5, color: colour("ink") }, ticklabelstandoff: 6, range: [-0.6, table.rows.length - 0.4] },
           xaxis: { title: { text: `${column} (bar), 95 % interval (whisker)` }, rangemode: "tozero", range: view.sort === "key" || windows.length > 1 ? undefined : [Math.min(0, ...traces[0].x), table.largest * 1.03], nticks: narrow ? 4 : 8, zeroline: true },
         };
         return { traces, layout };

@@ -21,7 +21,16 @@ export function margin(estimate, error) {
   return number(typeof estimate === "string" || Number.isInteger(estimate) ? Math.ceil(half) : half);
 }
 
-export const small = (value) => (value === null ? "∞" : value >= 0.01 && value < 1e6 ? DIGITS.format(value) : value.toExponential(1));
+const SUPERSCRIPT = { "-": "⁻", ".": "·", ...Object.fromEntries([..."⁰¹²³⁴⁵⁶⁷⁸⁹"].map((mark, digit) => [digit, mark])) };
+const raised = (text) => [...text].map((mark) => SUPERSCRIPT[mark]).join("");
+
+/** Powers as they are printed: e^6 and 1e-09. */
+export const powers = (text) =>
+  text
+    .replace(/\be\^(\d+(?:\.\d+)?)/g, (_, power) => `e${raised(power)}`)
+    .replace(/\b(\d+(?:\.\d+)?)e([-+]?)0*(\d+)\b/g, (_, mantissa, sign, power) => `${mantissa === "1" ? "" : `${mantissa} × `}10${raised(`${sign === "-" ? "-" : ""}${power}`)}`);
+
+export const small = (value) => (value === null ? "∞" : value === 0 || (value >= 0.001 && value < 1e6) ? DIGITS.format(value) : powers(value.toExponential(value.toExponential(0) === value.toExponential(2).replace(".00", "") ? 0 : 2)));
 export const plural = (count, one, many = `${one}s`) => `${number(count)} ${count === 1 ? one : many}`;
 export const day = (at) => DAY.format(at);
 export const minute = (at) => MINUTE.format(at);
