@@ -42,7 +42,9 @@ def dashboard(
         with serving(
             settings, host=host, port=port, allowed=allow_host or (), windows=windows, curve_bytes=memory << 20
         ) as server:
-            where = Text.assemble(f"{settings.pipeline.name}: released data at ", (server.url, "bold"), " (Ctrl-C ends it)")
+            where = Text.assemble(
+                f"{settings.pipeline.name}: released data at ", (server.url, "bold"), " (Ctrl-C ends it)"
+            )
             out().print(where, soft_wrap=True)
             if not server.charts:
                 err().print(NO_CHARTS, markup=False)

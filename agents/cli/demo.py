@@ -34,7 +34,9 @@ def demo(
     dashboard: Annotated[
         bool, typer.Option("--dashboard", help="Serve the page of what is released, too, until Ctrl-C.")
     ] = False,
-    port: Annotated[int, typer.Option(min=0, max=65_535, help="With --dashboard: its port; 0 takes a free one.")] = 8470,
+    port: Annotated[
+        int, typer.Option(min=0, max=65_535, help="With --dashboard: its port; 0 takes a free one.")
+    ] = 8470,
 ) -> None:
     """Run a pipeline on a shipped web log, or on a meter, and compare the private results with the truth; takes
     less than a minute.

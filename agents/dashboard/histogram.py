@@ -206,7 +206,7 @@ class HistogramBoard(Board):
             number = window.number_of(name)
             points = [] if number is None else window.curve(number, column)
             if number is not None:
-                key = window.keys[number]
+                key = parts_of(window.keys[number])
             curves.append(
                 {
                     "window": window.start,
@@ -216,7 +216,7 @@ class HistogramBoard(Board):
                     "points": [[trigger, at, exact(estimate), error] for trigger, at, estimate, error in points],
                 }
             )
-        return {"column": column, "key": None if key is None else parts_of(key), "curves": curves}
+        return {"column": column, "key": key, "curves": curves}
 
 
 def _starts(text: str) -> list[int]:

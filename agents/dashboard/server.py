@@ -83,8 +83,7 @@ class DashboardServer:
         shown = "127.0.0.1" if host in ("0.0.0.0", "::") else f"[{host}]" if ":" in host else host
         self.url = f"http://{shown}:{self.port}/"
         self._answering = ThreadPoolExecutor(_ANSWERS_AT_A_TIME, "dashboard-answer")
-        self._loop = asyncio.new_event_loop()
-        self._closed = asyncio.Event()
+        self._ready = threading.Event()
         self._thread = threading.Thread(target=self._run, name="dashboard-web", daemon=True)
 
     def start(self) -> None:
@@ -93,8 +92,11 @@ class DashboardServer:
 
     def close(self) -> None:
         """Stop serving, and close open connections."""
-        self._loop.call_soon_threadsafe(self._closed.set)
-        self._thread.join()
+        if self._thread.is_alive():
+            self._ready.wait()
+            self._loop.call_soon_threadsafe(self._closed.set)
+            self._thread.join()
+        self._socket.close()
         self._answering.shutdown(cancel_futures=True)
 
     def application(self) -> web.Application:
@@ -109,10 +111,11 @@ class DashboardServer:
         return application
 
     def _run(self) -> None:
-        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
-            runner.run(self._serve())
+        asyncio.run(self._serve())
 
     async def _serve(self) -> None:
+        self._loop, self._closed = asyncio.get_running_loop(), asyncio.Event()
+        self._ready.set()
         runner = web.AppRunner(self.application(), access_log=None, handle_signals=False)
         await runner.setup()
         await web.SockSite(runner, self._socket, shutdown_timeout=_STOP_SECONDS).start()
@@ -164,11 +167,7 @@ class DashboardServer:
 
     async def _computed(self, compute: Callable[[], object]) -> bytes:
         """In a thread: an answer about 100,000 keys takes tens of milliseconds, and the loop must go on."""
-        return await self._loop_of().run_in_executor(self._answering, lambda: msgspec.json.encode(compute()))
-
-    @staticmethod
-    def _loop_of() -> asyncio.AbstractEventLoop:
-        return asyncio.get_running_loop()
+        return await asyncio.get_running_loop().run_in_executor(self._answering, lambda: msgspec.json.encode(compute()))
 
 
 def _allowed(host: str, names: list[str]) -> set[str] | None:
