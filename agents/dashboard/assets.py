@@ -37,6 +37,10 @@ class Asset:
         return gzip.compress(self.data, 6, mtime=0)
 
 
+NO_PLOTLY: Final = Asset(b"// plotly is not installed\n", _TYPES[".js"])
+"""What the page gets then: a script that is missing would be an error in the browser's console."""
+
+
 def own_assets() -> dict[str, Asset]:
     """The page's files by name."""
     return dict(_own())

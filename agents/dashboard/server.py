@@ -22,7 +22,7 @@ from typing import Final
 import msgspec
 from aiohttp import web
 
-from susurrus.agents.dashboard.assets import PLOTLY, Asset, own_assets, plotly_asset
+from susurrus.agents.dashboard.assets import NO_PLOTLY, PLOTLY, Asset, own_assets, plotly_asset
 from susurrus.agents.dashboard.board import BadQuestion
 from susurrus.agents.dashboard.feed import Feed
 from susurrus.agents.logs import SILENT, describe
@@ -70,8 +70,7 @@ class DashboardServer:
         plotly = plotly_asset()
         self.charts = plotly is not None
         """Whether plotly is installed. Without it the page has tables and no charts."""
-        if plotly is not None:
-            self._assets[PLOTLY] = plotly
+        self._assets[PLOTLY] = plotly or NO_PLOTLY
         try:
             family = socket.AF_INET6 if ":" in host else socket.AF_INET
             self._socket = socket.create_server((host, port), family=family)

@@ -82,8 +82,8 @@ def rights_of(settings: Settings, role: Role, *, group: str | None = None) -> tu
     """What a role needs. group: the consumer group of a reader, if it uses one.
 
     worker: runs the pipeline. operator: also creates and checks topics, ends epochs and looks at everything. writer: writes what
-    the pipeline reads. reader: reads what is public, topic by topic, because the other topics hold what the noise must hide. dashboard:
-    reads that and the log of charges.
+    the pipeline reads. reader: reads what is public, topic by topic, because the other topics hold what the noise must hide.
+    dashboard: reads that and the log of charges.
     """
     match role:
         case "worker":

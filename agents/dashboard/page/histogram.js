@@ -21,9 +21,10 @@ export class HistogramBoard {
     this.fresh = el("ul", { class: "keys" });
     this.freshNote = el("p", { class: "note" });
     this.news = el("section", { class: "card", "aria-labelledby": "new-title", hidden: true }, el("header", {}, el("h2", { id: "new-title" }, "New at this release"), this.freshNote), this.fresh);
+    this.epoch = el("p", { class: "note card", id: "epoch", hidden: true });
     this.waiting = el("section", { class: "card empty", hidden: true });
     this.grid = el("div", { class: "grid", hidden: true }, this.table.card, el("div", { class: "side" }, this.curves.card, this.news, this.budget.card));
-    fill(place, this.waiting, this.grid);
+    fill(place, this.epoch, this.waiting, this.grid);
   }
 
   show(state) {
@@ -33,6 +34,7 @@ export class HistogramBoard {
     this.grid.hidden = !newest;
     this.waiting.hidden = Boolean(newest) || !state.caught_up;
     this.showFacts();
+    this.showEpoch();
     this.budget.show(state.budget);
     if (!newest) {
       const due = state.due.at ? `The first release is due at ${moment(state.due.at)} at the latest.` : "The worker replays an archive, and releases as it goes.";
@@ -47,6 +49,15 @@ export class HistogramBoard {
       this.load();
     }
     this.tick(now());
+  }
+
+  showEpoch() {
+    const [newest, ...older] = this.state.windows;
+    this.epoch.hidden = !newest || newest.epoch_number === 1;
+    if (this.epoch.hidden) return;
+    const before = older.filter(({ epoch_number: number }) => number !== newest.epoch_number);
+    const others = before.length ? ` ${plural(before.length, "older window is", "older windows are")} of an earlier epoch.` : "";
+    say(this.epoch, `Epoch ${newest.epoch_number} publishes with noise of its own: its rows are never put together with those of another epoch.${others}`);
   }
 
   showFacts() {

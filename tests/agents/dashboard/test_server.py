@@ -230,7 +230,7 @@ def test_a_path_leads_to_no_other_file() -> None:
 
 def test_without_plotly_the_page_says_so_and_works(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "plotly_asset", lambda: None)
-    assert get("/assets/plotly.min.js")[0].status == 404
+    assert get("/assets/plotly.min.js")[1] == "// plotly is not installed\n"
     assert get("/api/state")[1]["charts"] is False
     assert get("/")[0].status == 200
 
