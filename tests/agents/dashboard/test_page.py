@@ -305,12 +305,11 @@ def _tab_until(
 
 
 def _back_until(page: Page, menu: str) -> None:
+    """Press Shift and Tab until the button of a menu has the focus."""
+    on_it = "(menu) => document.activeElement.matches(`summary:has(+ #${menu})`)"
     for _ in range(80):
         page.keyboard.press("Shift+Tab")
-        if page.evaluate(
-            "(menu) => document.activeElement.parentElement?.querySelector('fieldset')?.id === menu && document.activeElement.tagName === 'SUMMARY'",
-            menu,
-        ):
+        if page.evaluate(on_it, menu):
             return
     raise AssertionError(menu)
 
