@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from tests.agents.dashboard.browser import arguments, chromium
 
@@ -51,3 +51,6 @@ def opened(browser: Browser) -> Iterator[Callable[..., Page]]:
         assert violations == []
         assert requests
         assert [each for each in requests if not each.startswith((url, "data:"))] == []
+
+
+expect.set_options(timeout=20_000)
