@@ -67,7 +67,8 @@ lock: $(INSTALLED)  ## fit the lock files to pyproject.toml (LOCK_ARGS=--upgrade
 	test -z "$$index" || export UV_DEFAULT_INDEX="$$index"; set -ex; \
 	$(BIN)/$(COMPILE) pyproject.toml --extra dev --group build -o $(LOCK); \
 	$(BIN)/$(COMPILE) pyproject.toml --extra registry -c $(LOCK) -o deploy/requirements.lock; \
-	$(BIN)/$(COMPILE) --group image -c $(LOCK) -o deploy/requirements-build.lock
+	$(BIN)/$(COMPILE) --group image -c $(LOCK) -o deploy/requirements-build.lock; \
+	$(BIN)/$(COMPILE) --no-deps --group charts -c $(LOCK) -o deploy/requirements-dashboard.lock
 
 install: $(INSTALLED)  ## the virtual environment in .venv, with the development tools
 

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.panel import Panel
 from rich.table import Table
+from rich.text import Text
 
 from susurrus.agents.cli.console import ConfigOption, SqlOption, out, settings_of
 from susurrus.agents.config import kafka_properties, secrets
+from susurrus.agents.operations.drawing import framed
 from susurrus.mechanisms.errors import ConfigurationError
 
 if TYPE_CHECKING:  # slow to load, so the commands do it themselves
@@ -23,6 +25,12 @@ def check(
     file: Annotated[Path | None, typer.Argument(help="TOML file of the pipeline; the same as --config.")] = None,
     config: ConfigOption = None,
     sql: SqlOption = None,
+    users: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="How many users there are, from public knowledge: delta should be far below one over it."
+        ),
+    ] = None,
 ) -> None:
     """Check a configuration and explain what it promises, publishes and costs."""
     if file is not None and config is not None:
@@ -42,6 +50,8 @@ def check(
     promise = pipeline.guarantee()
     console.print(summary(pipeline))
     console.print(Panel(promise, title="The guarantee", title_align="left", border_style="green"))
+    if warnings := pipeline.warnings(users):
+        console.print(framed(Text("\n\n".join(warnings)), "Before you promise it", "yellow"))
     for line in elsewhere:
         console.print(f"not here: {line}", markup=False)
     if settings.secret_field is None:

@@ -44,7 +44,10 @@ def explain(
         ("What is read", list(_read(settings))),
         ("What a row means", list(_row(settings))),
         ("How noisy it is", [row for row in costs if row[0] in ("per user", "strategy", *_after_strategy(costs))]),
+        ("Before you promise it", [("warning", text) for text in pipeline.warnings()]),
     ):
+        if not rows:
+            continue
         console.print(f"[bold]{title}[/bold]")
         table = Table.grid(padding=(0, 2, 0, 0))
         table.add_column(no_wrap=True, style="dim")

@@ -6,17 +6,16 @@ under their own names. Every estimate is followed by its standard error, and by 
 where rows have them: at a window's last trigger. Instants are RFC 3339 texts, and real timestamps in Parquet.
 """
 
-import contextlib
 import csv
 import io
 import json
 import os
 import sys
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from susurrus.agents.frames import arrow_array, json_of, text_of
 from susurrus.agents.histogram.reader import Snapshot
 from susurrus.mechanisms.errors import SusurrusError
 from susurrus.topics.histogram import Row
@@ -42,7 +41,7 @@ def _record(snapshot: Snapshot, row: Row, fields: tuple[str, ...], trigger_every
         "trigger": snapshot.trigger,
         "of_triggers": snapshot.of_triggers,
         "trigger_time": format_time(row.window + snapshot.trigger * trigger_every),
-        "key": _json(row.key),
+        "key": json_of(row.key),
     }
     values: dict[str, Any] = {}
     for name, measured in row.values.items():
@@ -95,7 +94,7 @@ def _csv(rows: list[dict[str, Any]]) -> bytes:
     text = io.StringIO(newline="")
     writer = csv.DictWriter(text, list(rows[0]) if rows else ["key"], lineterminator="\n")
     writer.writeheader()
-    writer.writerows({name: _text(value) for name, value in row.items()} for row in rows)
+    writer.writerows({name: text_of(value) for name, value in row.items()} for row in rows)
     return text.getvalue().encode()
 
 
@@ -111,33 +110,10 @@ def _parquet(rows: list[dict[str, Any]]) -> bytes:
     arrays = {
         name: arrow.array([parse_time(value) for value in values], arrow.timestamp("ms", "UTC"))
         if name in _INSTANTS
-        else _array(arrow, values)
+        else arrow_array(arrow, values)
         for name, values in columns.items()
     }
     sink = arrow.BufferOutputStream()
     parquet.write_table(arrow.table(arrays), sink)
     data: bytes = sink.getvalue().to_pybytes()
     return data
-
-
-def _array(arrow: Any, values: Sequence[Any]) -> Any:
-    """A column of the values' own type: texts, booleans, integers or numbers. Where they differ, of their texts."""
-    kinds = {type(value) for value in values if value is not None}
-    wanted = {
-        frozenset({bool}): [arrow.bool_()],
-        frozenset({int}): [arrow.int64(), arrow.uint64()],  # a key may be as large as 2^64 - 1
-        frozenset({float}): [arrow.float64()],
-        frozenset({int, float}): [arrow.float64()],
-    }
-    for kind in wanted.get(frozenset(kinds), []):
-        with contextlib.suppress(arrow.ArrowInvalid, OverflowError):  # it does not hold them exactly
-            return arrow.array(values, kind)
-    return arrow.array([None if value is None else _text(value) for value in values], arrow.string())
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else _json(value)
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

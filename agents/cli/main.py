@@ -11,6 +11,8 @@ import typer
 from susurrus.agents.cli import (
     acls,
     config,
+    dashboard,
+    dead_letters,
     demo,
     explain,
     kafka,
@@ -38,6 +40,8 @@ app.add_typer(kafka.app, name="kafka")
 app.add_typer(ledger.app, name="ledger")
 app.add_typer(topics.app, name="topics")
 app.command()(acls.acls)
+app.command()(dashboard.dashboard)
+app.command()(dead_letters.dead_letters)
 app.command()(demo.demo)
 app.command()(explain.explain)
 app.command()(preflight.preflight)

@@ -24,6 +24,7 @@ from pydantic import Field
 from susurrus.agents.config import sections
 from susurrus.agents.kafka.offset import Offset
 from susurrus.agents.runtime.cuts import Cuts
+from susurrus.agents.types.durations import format_duration
 from susurrus.agents.types.one_of import OneOf, meanings
 from susurrus.mechanisms.calendar import Calendar, Interval
 from susurrus.mechanisms.errors import Refusal
@@ -93,6 +94,11 @@ class Clock:
         """The message.timestamp.type that the raw topic needs; None where any will do."""
         return _STAMPED[cls.accepts[0]] if len(cls.accepts) == 1 else None
 
+    @classmethod
+    def closes(cls, clock: sections.ClockSettings) -> str:
+        """What closes a trigger interval, as a sentence for operators."""
+        return f"A partition closes an interval {format_duration(clock.idle_grace)} (clock.idle_grace) after its end."
+
     @property
     def margin(self) -> int:
         """How long after a boundary, in ms, a source passes it at the earliest."""
@@ -151,6 +157,14 @@ class Broker(Clock):
     meaning = "the raw topic is stamped by the broker (LogAppendTime)"
     accepts = (LOG_APPEND_TIME,)
 
+    @classmethod
+    def closes(cls, clock: sections.ClockSettings) -> str:
+        """By a record, or by silence."""
+        return (
+            f"A partition closes an interval when it reads a record stamped {format_duration(clock.grace)} (clock.grace) after its "
+            f"end; one that is idle, {format_duration(clock.idle_grace)} (clock.idle_grace) after it."
+        )
+
     @property
     def margin(self) -> int:
         """The grace."""
@@ -202,6 +216,15 @@ class Replay(Clock):
             yield f'clock.until = "{format_time(clock.until)}": is not after start.first_window; correct one of them'
         if start.first_window is None and start.from_ != "earliest":  # which needs a first window with every clock
             yield f'start.first_window: is missing; with clock.kind = "{cls.kind}" say where the archive begins'
+
+    @classmethod
+    def closes(cls, clock: sections.ClockSettings) -> str:
+        """By records, and by the end."""
+        until = "clock.until" if clock.until is None else f"clock.until = {format_time(clock.until)}"
+        return (
+            "A partition closes an interval when it reads a record stamped after its end, and at its last record all intervals "
+            f"before {until}."
+        )
 
     @property
     def last_interval(self) -> Interval:

@@ -75,6 +75,8 @@ class Column:
     """Whether ``field`` and ``bound`` must be configured, and ``grid`` may be."""
     measures: ClassVar[Literal["count", "users", "sum"]] = "count"
     """What the mechanism takes the column for, where it is measured itself."""
+    divisor: ClassVar[int | None] = None
+    """Which of the measured columns it is divided by; None where its numbers add up over keys."""
 
     name: str
     field: ValueField | None = None
@@ -186,6 +188,7 @@ class Mean(_OfField):
 
     kind = "mean"
     meaning = "of `field`, from a sum and a count"
+    divisor = 1
 
     def problems(self, records: int) -> Iterator[str]:
         """Those of its sum."""
@@ -310,6 +313,15 @@ class Layout:
             for column in self.measured
         ]
         return np.stack(sums, axis=1)
+
+    def divisor(self, column: Published) -> str | None:
+        """The published column by which this one is divided; None where it is not divided, or by one that is not published."""
+        if column.column.divisor is None:
+            return None
+        sources = (column.sources[column.column.divisor],)
+        return next(
+            (of.column.name for of in self.published if of.column.divisor is None and of.sources == sources), None
+        )
 
 
 def layout(settings: Sequence[ColumnSettings]) -> Layout:

@@ -194,6 +194,12 @@ class Clients:
             return {place: self._embedded_watermarks(place)[1] for place in places}
         return self._offsets(places, OffsetSpec.latest())[0]
 
+    def starts(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, Offset]:
+        """The log starts of many partitions, in one request."""
+        if self.embedded:
+            return {place: self._embedded_watermarks(place)[0] for place in places}
+        return self._offsets(places, OffsetSpec.earliest())[0]
+
     def _offsets(self, places: Sequence[TopicPartition], *specs: OffsetSpec) -> list[dict[TopicPartition, Offset]]:
         """Asks again for some seconds while brokers and client disagree about who leads. Raises KafkaException."""
 

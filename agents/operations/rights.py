@@ -71,7 +71,7 @@ def rights(settings: Settings, admin: AdminClient) -> list[str]:
         if error.args[0].code() != KafkaError.GROUP_AUTHORIZATION_FAILED:
             raise
         right = "Describe"
-    lines = _missing(settings, right, f'group="{group}"', right_on(settings, "group", group)) if right else []
+    lines = missing_right(settings, right, f'group="{group}"', right_on(settings, "group", group)) if right else []
     return lines + transactions(settings, group)
 
 
@@ -92,7 +92,9 @@ def transactions(settings: Settings, application: str) -> list[str]:
         code = error.args[0].code()
         if code == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
             named = f'transactional-id="{application}-..."'
-            return _missing(settings, "Write", named, right_on(settings, "transactional-id", f"{application}-probe"))
+            return missing_right(
+                settings, "Write", named, right_on(settings, "transactional-id", f"{application}-probe")
+            )
         if code == KafkaError.INVALID_TRANSACTION_TIMEOUT:
             return [
                 f"worker.transaction_timeout={settings.worker.transaction_timeout} ms: more than the brokers allow "
@@ -106,7 +108,7 @@ def transactions(settings: Settings, application: str) -> list[str]:
 def _on_topics(settings: Settings, short: list[tuple[str, str]], raw: str | None) -> Iterator[str]:
     if rights := " and ".join(right for name, right in short if name == raw):
         named = f'input.topic="{raw}" (if there is such a topic)'
-        yield from _missing(settings, rights, named, right_on(settings, "topic", str(raw)))
+        yield from missing_right(settings, rights, named, right_on(settings, "topic", str(raw)))
     own: dict[Right, list[tuple[str, str]]] = {}
     for name, right in short:
         if name != raw:
@@ -114,10 +116,10 @@ def _on_topics(settings: Settings, short: list[tuple[str, str]], raw: str | None
     for gives, lacking in own.items():
         name, right = lacking[0]
         more = f" (and {len(lacking) - 1} more)" if len(lacking) > 1 else ""
-        yield from _missing(settings, right, f'topic="{name}"{more}', gives)
+        yield from missing_right(settings, right, f'topic="{name}"{more}', gives)
 
 
-def _missing(settings: Settings, right: str, on: str, gives: Right) -> list[str]:
+def missing_right(settings: Settings, right: str, on: str, gives: Right) -> list[str]:
     """What is missing, and the command that gives it, in a line of its own so that it can be copied (agents/cli/console.py)."""
     user = settings.kafka.properties.get("sasl.username")
     principal = shlex.quote(f"User:{user}") if user is not None else '"User:<the worker\'s principal>"'

@@ -34,6 +34,8 @@ def run_worker(
     settings = pipeline.settings
     level = (loglevel or settings.worker.log_level).upper()
     logs.configure(level, log_format or settings.worker.log_format)
+    for warning in pipeline.warnings():
+        log.warning("%s", warning)
     stages = len(pipeline.stages)
     host.raise_file_limit(stages, stages=stages, brokers=1)
     with host.data_directory(settings.worker.data_directory):

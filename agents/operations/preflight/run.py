@@ -27,6 +27,8 @@ def preflight(pipeline: Pipeline[Any]) -> Iterator[Finding]:
     settings = pipeline.settings
     if lacks := pipeline.missing():
         yield Finding("packages", "failure", lacks)
+    for warning in pipeline.warnings():
+        yield Finding("promise", "warning", warning)
     yield from check_secret(pipeline)
     yield from check_disk(pipeline)
     yield from _guarded("input.registry", lambda: check_input_registry(pipeline))
