@@ -12,7 +12,7 @@ A page is prose with blocks:
     <!-- until: command --> what follows waits until this command succeeds; readers need not wait for a prompt
     <!-- noisy -->        the next block's output changes with the noise: only its shape is compared
 
-A session has a directory, a Kafka and ports of its own: 9092 and 8080 in the page stand for free ones. Numbers are compared as numbers: any
+A session has a directory, a Kafka and ports of its own: 9092 and 8470 in the page stand for free ones. Numbers are compared as numbers: any
 two are alike, because sizes, times and noise differ.
 """
 
@@ -32,7 +32,10 @@ from susurrus.agents.broker.network import free_ports
 
 SECONDS = 240.0
 """The longest that one command, or one wait, may take."""
-_PART = re.compile(r"^(?:<!-- (?P<word>file|until|noisy)(?:: (?P<what>.*?))? -->|```(?P<language>\w*)\n(?P<body>.*?)^```)$", re.M | re.S)
+_PART = re.compile(
+    r"^(?:<!-- (?P<word>file|until|noisy)(?:: (?P<what>.*?))? -->|```(?P<language>\w*)\n(?P<body>.*?)^```)$",
+    re.M | re.S,
+)
 
 
 @dataclass(slots=True)
@@ -56,7 +59,7 @@ class Session:
 
     def __post_init__(self) -> None:
         kafka, web = free_ports(2)
-        self.ports = {"9092": str(kafka), "8080": str(web)}
+        self.ports = {"9092": str(kafka), "8470": str(web)}
 
     def run(self) -> str:
         """Run everything; returns the page with what was printed. Raises AssertionError for a command that fails."""
@@ -115,7 +118,13 @@ class Session:
     def _how(self) -> dict[str, object]:
         places = [str(Path(sys.executable).parent), os.environ["PATH"]]
         environment = {name: value for name, value in os.environ.items() if not name.startswith(("SUSURRUS", "PYTEST"))}
-        environment |= {"PATH": os.pathsep.join(places), "COLUMNS": "100", "TERM": "dumb", "NO_COLOR": "1", "LANG": "C.UTF-8"}
+        environment |= {
+            "PATH": os.pathsep.join(places),
+            "COLUMNS": "100",
+            "TERM": "dumb",
+            "NO_COLOR": "1",
+            "LANG": "C.UTF-8",
+        }
         return {
             "shell": True, "cwd": self.directory, "env": environment, "stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE,
             "stderr": subprocess.STDOUT, "timeout": SECONDS,
@@ -125,8 +134,7 @@ class Session:
         """The page's text with this session's Kafka and ports."""
         for there, here in self.ports.items():
             text = re.sub(rf"\b{there}\b", here, text)
-        return text.replace("susurrus kafka ", "susurrus kafka ").replace("kafka start", f"kafka start --directory {self.directory}/kafka") \
-            .replace("kafka stop", f"kafka stop --directory {self.directory}/kafka")  # fmt: skip
+        return re.sub(r"susurrus kafka (start|stop)", rf"\g<0> --directory {self.directory}/kafka", text)
 
     def _there(self, text: str) -> str:
         for there, here in self.ports.items():
