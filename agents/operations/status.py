@@ -149,7 +149,7 @@ def collect(pipeline: Pipeline[Any]) -> PipelineStatus:
         rebalancing=rebalancing,
         workers=workers,
         charged=sum(c.pipeline == settings.pipeline.name for c in ours),
-        charged_all=len(ours),
+        charged_all=sum(map(charges.pays_for_window, ours)),
         changed=() if config is None else tuple(ledger.changed_fields(config, settings.published_fields())),
     )
 
