@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 from confluent_kafka import KafkaException
@@ -95,10 +95,8 @@ def tune(
         account = None if clients is None else Account(settings, clients, _COMMAND)
         if account is not None and not dry_run:
             _reached(lambda: account.check(questions.guarantee), sample)
-        left = (
-            None if account is None else _reached(lambda: _windows_left(account, settings, questions.guarantee), sample)
-        )
-        console.print(cost_table(questions, settings, source, left=left, public=public_sample, uncharged=uncharged))
+        budget = "not charged" if account is None else _budget(account, settings, questions.guarantee, sample, dry_run)
+        console.print(cost_table(questions, settings, source, budget=budget, public=public_sample))
         if dry_run:
             return
         if not free and not yes:
@@ -183,8 +181,9 @@ def _reached(ask: Callable[[], Answer], sample: Path | None) -> Answer:
         if sample is None:
             raise
         raise SusurrusError(
-            f"the log of charges cannot be reached ({error.args[0].name()}), so the answers cannot be charged: start the brokers, or "
-            "correct kafka.bootstrap_servers; give --public-sample if the file is public, --uncharged if you account for it yourself"
+            f"the log of charges cannot be reached ({error.args[0].name()}), so nothing can be charged: start the brokers, or "
+            "correct kafka.bootstrap_servers; give --public-sample if the file is public, --uncharged if you account for it "
+            "yourself"
         ) from error
 
 
