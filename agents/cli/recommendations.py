@@ -59,9 +59,10 @@ def picture(
     parts: list[RenderableType] = [Text(users)]
     for answer in answers.answers:
         parts += [Text(), *_section(answer, settings)]
-    parts += [Text(), Text(_legend(settings), style=GREY)]
+    if not all(answer.too_few for answer in answers.answers):
+        parts += [Text(), Text(_legend(settings), style=GREY)]
     if lines := list(toml_lines(answers.answers, settings)):
-        parts += [Text(), Text("To write, if you agree:"), Padding(Text("\n".join(lines)), (0, 0, 0, 4))]
+        parts += [Text(), Text("To write, if you agree:"), Text("\n".join(f"    {line}".rstrip() for line in lines))]
     notes = [
         *notes,
         "Nothing was changed. A pipeline that has begun keeps its bounds: others need a new name or a new epoch.",
@@ -111,7 +112,7 @@ def _why(answer: Answer) -> str:
     sure = ""
     if answer.misses:
         low, high = 100 * max(0.0, quantile - answer.misses), 100 * min(1.0, quantile + answer.misses)
-        sure = f" (with 95 % confidence between {low:.3g} and {high:.3g} %)"
+        sure = f" (with 95 % confidence at least {low:.3g} %, and at most {high:.3g} % with the next smaller one)"
     return f"About {100 * quantile:.4g} % {what}{sure}. {effect}"
 
 

@@ -31,7 +31,8 @@ USERS_SHARE: Final = Fraction(1, 10)
 """Of epsilon, for the number of users; the rest is shared by the quantiles in equal parts."""
 UNIT: Final = "user, sample"
 NEIGHBOURS: Final = "one user's records in the sample, in any way"
-_CONFIDENCE: Final = 0.05
+_WRONG: Final = 0.05
+"""The probability with which a margin may be exceeded. Half of it is for the number of users being smaller than it seems."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,13 +56,14 @@ class Question:
     def users_needed(self) -> int:
         """From how many users on the answer is worth something: it misses by less than the tail that it looks for."""
         tail = min(self.mechanism.quantile, 1 - self.mechanism.quantile)
-        return math.ceil(self.mechanism.misses(_CONFIDENCE) / float(tail))
+        return math.ceil(self.mechanism.misses(_WRONG / 2) / float(tail))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """value: of the setting; None: more than the largest candidate. misses: the share of users by which it may miss the quantile at
-    most, with 95 % confidence; 0 where the sample is public."""
+    """value: of the setting; None: more than the largest candidate. misses: a share of the users. With 95 % confidence more than
+    quantile - misses of them are within the value, and fewer than quantile + misses within the next smaller candidate. 0 where the
+    sample is public."""
 
     question: Question
     value: Fraction | None
@@ -76,7 +78,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answers:
-    """users: how many the sample has, with noise unless it is public. users_margin: 95 % of that noise is within it."""
+    """users: how many the sample has, with noise unless it is public. users_margin: the noise is within it with 95 %."""
 
     users: int
     users_margin: int
@@ -109,7 +111,7 @@ class Questions:
     @property
     def users_margin(self) -> int:
         """P(|noise| > margin) <= 5 %."""
-        return math.ceil(-math.log(_CONFIDENCE) / float(self.users_epsilon))
+        return math.ceil(-math.log(_WRONG) / float(self.users_epsilon))
 
     @property
     def users_needed(self) -> int:
@@ -135,7 +137,7 @@ class Questions:
         if below is None:
             chosen, misses = mechanism.without_noise(*data), 0.0
         else:
-            chosen, misses = mechanism.choose(*data, below), mechanism.misses(_CONFIDENCE) / at_least
+            chosen, misses = mechanism.choose(*data, below), mechanism.misses(_WRONG / 2) / at_least
         value = None if chosen is None else asked.numbers[mechanism.candidates.index(chosen)]
         return Answer(question=asked, value=value, misses=misses)
 
@@ -154,7 +156,8 @@ def questions_of(
             f"--epsilon {float(epsilon):g}: each answer would have {float(share):g}; use 0.01 to 10"
         )
     least = settings.bounds.max_records_per_key
-    caps = [number for number in round_numbers(1, max(1, largest_cap)) if number.denominator == 1 and number >= least]
+    numbers = round_numbers(1, max(1, largest_cap))
+    caps = [number for number in numbers if number.denominator == 1 and least <= number <= largest_cap]
     if not caps:
         raise ConfigurationError(
             f"--largest-cap {largest_cap}: is below bounds.max_records_per_key = {least}; use a larger one"
