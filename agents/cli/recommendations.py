@@ -58,7 +58,7 @@ def picture(
         users = f"About {answers.users:,} users (± {answers.users_margin:,} with 95 % confidence)."
     parts: list[RenderableType] = [Text(users)]
     for answer in answers.answers:
-        parts += [Text(), *_section(answer, settings)]
+        parts += [Text(), *_section(answer, settings, answer.question.users_needed + answers.users_margin)]
     if not all(answer.too_few for answer in answers.answers):
         parts += [Text(), Text(_legend(settings), style=GREY)]
     if lines := list(toml_lines(answers.answers, settings)):
@@ -66,17 +66,16 @@ def picture(
     notes = [
         *notes,
         "Nothing was changed. A pipeline that has begun keeps its bounds: others need a new name or a new epoch.",
-        *([] if public else ["Each run draws anew and is charged anew."]),
     ]
     return Group(*parts, Text(), *(Text(note, style=GREY) for note in notes))
 
 
-def _section(answer: Answer, settings: HistogramSettings) -> Iterator[RenderableType]:
+def _section(answer: Answer, settings: HistogramSettings, needed: int) -> Iterator[RenderableType]:
     asked = answer.question
     yield Text.assemble((asked.setting, "bold"), ": ", (_said(answer), "bold"), f" (now {_plain(asked.now)})")
     if answer.too_few:
         yield Text(
-            f"The sample has too few users for this epsilon: about {asked.users_needed:,} are needed. Take more users, or a larger "
+            f"The sample has too few users for this epsilon: about {needed:,} are needed. Take more users, or a larger "
             "--epsilon."
         )
         return
@@ -104,16 +103,16 @@ def _said(answer: Answer) -> str:
 def _why(answer: Answer) -> str:
     asked, quantile = answer.question, float(answer.question.mechanism.quantile)
     if asked.field is None:
-        what = "of the users lose nothing to this cap in a window"
+        what, name = "of the users lose nothing to this cap in a window", "cap"
         effect = "A larger cap keeps more of what the others bring, and adds noise to every key: it grows with the cap's root."
     else:
-        what = "of the users' values are no larger, if every user weighs the same"
+        what, name = "of the users' values are no larger, if every user weighs the same", "bound"
         effect = "A larger bound clamps fewer values, and adds noise to every key: it grows with the bound."
     sure = ""
     if answer.misses:
         low, high = 100 * max(0.0, quantile - answer.misses), 100 * min(1.0, quantile + answer.misses)
-        sure = f" (with 95 % confidence at least {low:.3g} %, and at most {high:.3g} % with the next smaller one)"
-    return f"About {100 * quantile:.4g} % {what}{sure}. {effect}"
+        sure = f" With 95 % confidence it is {low:.3g} % or more, and the next smaller {name} would do for {high:.3g} % at most."
+    return f"About {100 * quantile:.4g} % {what}.{sure} {effect}"
 
 
 def _beyond(asked: Question) -> str:
@@ -152,14 +151,15 @@ def _plain(value: float) -> str:
 
 
 def as_dict(
-    answers: Answers, questions: Questions, settings: HistogramSettings, source: str, *, charged: bool
+    answers: Answers, questions: Questions, settings: HistogramSettings, source: str, *, run: str | None
 ) -> dict[str, Any]:
-    """The answers for programs. value: null where there is none, or where it is more than the largest candidate."""
+    """The answers for programs. value: null where there is none, or where it is more than the largest candidate. run: the id under
+    which they are charged; null where they are not."""
     promise = questions.guarantee
     return {
         "schema": SCHEMA,
         "sample": source,
-        "charged": charged,
+        "run": run,
         "epsilon": promise.epsilon,
         "mu": promise.mu,
         "users": {"estimate": answers.users, "margin": answers.users_margin},

@@ -1,6 +1,7 @@
 """``susurrus tune``: which cap and bounds fit the users, by a differentially private look at a sample. It changes nothing."""
 
 import json
+import math
 import secrets
 import time
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from susurrus.agents.cli.console import ConfigOption, SqlOption, err, out, settings_of
 from susurrus.agents.config.settings import Settings
 from susurrus.mechanisms.errors import ConfigurationError, SusurrusError
+from susurrus.topics.charges import name_of_command
 from susurrus.topics.timestamps import format_time
 
 if TYPE_CHECKING:  # slow to load, so the command does it itself
@@ -82,7 +84,10 @@ def tune(
     from susurrus.agents.planning.tune import questions_of
 
     questions = questions_of(
-        settings, epsilon=Fraction(str(epsilon)), quantile=Fraction(str(quantile)), largest_cap=largest_cap
+        settings,
+        epsilon=_exactly("--epsilon", epsilon),
+        quantile=_exactly("--quantile", quantile),
+        largest_cap=largest_cap,
     )
     console = err() if as_json else out()
     free = public_sample or uncharged
@@ -102,19 +107,30 @@ def tune(
         if not free and not yes:
             typer.confirm("Charge this, and look at the sample?", abort=True, err=as_json)
         records = _read(settings, sample, start, clients, time_field)
+        run = None
         if account is not None:
             charged_to = start if start is not None else _now(settings)
-            _reached(lambda: account.charge(charged_to, questions.guarantee), sample)
+            run = _reached(lambda: account.charge(charged_to, questions.guarantee), sample)
     finally:
         if clients is not None:
             clients.close()
     answers = questions.answer(records, settings, None if public_sample else secrets.randbelow)
     if as_json:
-        print(json.dumps(as_dict(answers, questions, settings, source, charged=not free), indent=2))
+        print(json.dumps(as_dict(answers, questions, settings, source, run=run), indent=2))
         return
-    notes = _notes(records, settings, window)
+    notes = _notes(records, window, sql)
+    if run is not None:
+        name = name_of_command(settings.pipeline.name, _COMMAND)
+        notes.append(f"Charged as {name}, run {run[:8]}. Another run draws anew and costs again.")
     console.print()
     console.print(picture(answers, settings, console.width, notes=notes, public=public_sample))
+
+
+def _exactly(option: str, number: float) -> Fraction:
+    """The decimal number that was typed. Raises ConfigurationError for infinity and for what is no number."""
+    if not math.isfinite(number):
+        raise ConfigurationError(f"{option} {number}: is no finite number; give one")
+    return Fraction(str(number))
 
 
 def _histogram(settings: Settings) -> "HistogramSettings":
@@ -227,8 +243,8 @@ def _read(
     return records
 
 
-def _notes(records: "Sample", settings: "HistogramSettings", window: str | None) -> list[str]:
-    """What a reader must know of this sample. Public: it follows from the options and the configuration."""
+def _notes(records: "Sample", window: str | None, sql: Path | None) -> list[str]:
+    """What a reader must know of this run. Public: it follows from the options and the configuration."""
     notes = []
     if window == "current":
         notes.append(
@@ -236,4 +252,8 @@ def _notes(records: "Sample", settings: "HistogramSettings", window: str | None)
         )
     if not records.timed:
         notes.append("The file has no times, so all of it was taken for one window.")
+    if sql is not None:
+        notes.append(
+            "In a statement the cap is max_rows_contributed (or max_groups_contributed), a bound the upper end of CLAMPED BETWEEN."
+        )
     return notes

@@ -132,10 +132,11 @@ def read_slice(
     progress: Progress = lambda done, total: None,
     *,
     stamped: tuple[int, int] | None = None,
+    called: str | None = None,
 ) -> Sample:
     """The records of the raw topic between two offsets of each partition, which ``choose`` says. Raises as `read_topic`.
 
-    stamped: of these, only records with a stamp of Kafka in [start, end), in ms.
+    stamped: of these, only records with a stamp of Kafka in [start, end), in ms. called: what errors call it.
     """
     own = clients is None
     clients = clients_of(settings, quiet=True) if clients is None else clients
@@ -161,7 +162,7 @@ def read_slice(
     finally:
         if own:
             clients.close()
-    return found.sample(f"topic={topic}")
+    return found.sample(called or f"topic={topic}")
 
 
 def _schema(settings: HistogramSettings, wide: bool) -> RawSchema:

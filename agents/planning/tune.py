@@ -156,8 +156,8 @@ def questions_of(
             f"--epsilon {float(epsilon):g}: each answer would have {float(share):g}; use 0.01 to 10"
         )
     least = settings.bounds.max_records_per_key
-    numbers = round_numbers(1, max(1, largest_cap))
-    caps = [number for number in numbers if number.denominator == 1 and least <= number <= largest_cap]
+    round_caps = round_numbers(1, max(1, largest_cap))
+    caps = [number for number in round_caps if number.denominator == 1 and least <= number <= largest_cap]
     if not caps:
         raise ConfigurationError(
             f"--largest-cap {largest_cap}: is below bounds.max_records_per_key = {least}; use a larger one"

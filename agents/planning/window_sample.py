@@ -92,9 +92,8 @@ def read_window(
             )
         return chosen
 
-    sample = read_slice(settings, choose, wide, clients, progress, stamped=(start, until)).between(start, end)
-    if not len(sample):
-        raise SusurrusError(
-            f"topic={settings.input.topic}: has no good record of the window {format_time(start)}; name another with --window"
-        )
+    called = f"topic={settings.input.topic}, window {format_time(start)}"
+    found = read_slice(settings, choose, wide, clients, progress, stamped=(start, until), called=called)
+    if not len(sample := found.between(start, end)):
+        raise SusurrusError(f"{called}: has no good record; name another with --window")
     return sample

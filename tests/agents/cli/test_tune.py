@@ -68,7 +68,7 @@ def test_answers_are_near_the_exact_ones_and_noise_is_said(tmp_path: Path) -> No
     assert "Nothing is charged. The answers still cost the users in this file their epsilon." in err
     assert "costs epsilon 8 together, for everything that one user has in the sample; in the ledger mu" in err
     answers = json.loads(out)
-    assert not answers["charged"]
+    assert answers["run"] is None
     assert abs(answers["users"]["estimate"] - 2_365) < 60
     assert answers["users"]["margin"] == 4
     assert [a["value"] for a in answers["recommendations"]] == [30.0, 100_000.0]
@@ -103,6 +103,7 @@ def test_a_dry_run_reads_nothing_and_needs_no_broker_for_a_file(tmp_path: Path) 
         (["--sample", LOG, "--public-sample", "--uncharged"], "exclude each other"),
         (["--sample", LOG, "--public-sample", "--quantile", "1"], "quantile=1: must lie between 0 and 1"),
         (["--sample", LOG, "--public-sample", "--epsilon", "0.0001"], "--epsilon 0.0001: each answer would have"),
+        (["--sample", LOG, "--public-sample", "--epsilon", "nan"], "--epsilon nan: is no finite number"),
         (["--sample", LOG, "--public-sample", "--largest-cap", "0"], "--largest-cap 0: is below"),
         (["--sample", LOG, "--public-sample", "--window", "noon"], "--window noon: is not first, last or current"),
         (["--sample", LOG, "--public-sample", "--window", "current"], "--window current: an archive has none"),
@@ -175,11 +176,11 @@ def test_a_window_of_the_topic_is_charged_before_the_answer_and_the_worker_goes_
         assert f"topic={raw}, window {DAY}" in err
         assert "none is set, so nothing limits it" in err
         answers = json.loads(out)
-        assert answers["charged"]
         assert abs(answers["users"]["estimate"] - 2_365) < 100
         assert [a["value"] for a in answers["recommendations"]] == [30.0, 100_000.0]
         [charge] = charged(pipeline)
         assert (charge.pipeline, charge.window, charge.epsilon) == ("web/tune", 807_235_200_000, 4.0)
+        assert charge.epoch == answers["run"]
         assert charge.mu == answers["mu"] < 2.6
         # A worker charges its window beside it, and the status counts one window.
         pipeline.start(SUSURRUS_SECRET=SECRET)
@@ -203,8 +204,8 @@ def test_a_file_of_the_same_topic_is_charged_and_the_budget_refuses(kafka: Broke
         assert charged(pipeline) == []
         code, out, err = run("--config", pipeline.config, "--sample", LOG, "--yes")
         assert code == 0, err
-        assert "Each run draws anew and is charged anew." in out
         [charge] = charged(pipeline)
+        assert f"Charged as web/tune, run {charge.epoch[:8]}. Another run draws anew and costs again." in out
         settings = HistogramSettings.of(pipeline.settings)
         asked = questions_of(settings, epsilon=Fraction(1, 2), quantile=Fraction(19, 20))
         assert charge.mu == asked.guarantee.mu
