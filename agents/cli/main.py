@@ -21,6 +21,7 @@ from susurrus.agents.cli import (
     report,
     status,
     topics,
+    tune,
     watch,
     worker,
 )
@@ -47,6 +48,7 @@ app.command()(explain.explain)
 app.command()(preflight.preflight)
 app.command()(report.report)
 app.command()(status.status)
+app.command()(tune.tune)
 app.command()(watch.watch)
 app.command()(worker.worker)
 
