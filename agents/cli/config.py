@@ -13,6 +13,7 @@ from susurrus.agents.config import kafka_properties, secrets
 from susurrus.mechanisms.errors import ConfigurationError
 
 if TYPE_CHECKING:  # slow to load, so the commands do it themselves
+    from susurrus.agents.config.settings import Settings
     from susurrus.agents.runtime.pipeline import Pipeline
 
 app = typer.Typer(no_args_is_help=True, help="Check a configuration, print its schema, make a noise secret.")
@@ -32,10 +33,7 @@ def check(
     from susurrus.agents.pipelines import pipeline_of  # slow to load
 
     pipeline = pipeline_of(settings)
-    try:
-        kafka_properties.aiokafka(settings.kafka)  # loads the TLS files
-    except ConfigurationError as error:
-        elsewhere.append(str(error))
+    remarks = _clients(settings, elsewhere)
     if lacks := pipeline.missing():  # a package or a class may be on the workers only
         elsewhere.append(lacks)
     console = out()
@@ -44,6 +42,8 @@ def check(
     console.print(Panel(promise, title="The guarantee", title_align="left", border_style="green"))
     for line in elsewhere:
         console.print(f"not here: {line}", markup=False)
+    for line in remarks:
+        console.print(f"note: {line}", markup=False)
     if settings.secret_field is None:
         return
     try:
@@ -52,6 +52,34 @@ def check(
     except ConfigurationError as error:
         secret = str(error)
     console.print(f"noise secret: {secret}", markup=False)
+
+
+def _clients(settings: "Settings", elsewhere: list[str]) -> list[str]:
+    """Make every client once, without connecting; what an operator should know of the properties.
+
+    Raises ConfigurationError where a client cannot be made on any machine. What may be on other machines goes to ``elsewhere``.
+    """
+    from susurrus.agents.kafka import profiles  # slow to load
+
+    if elsewhere:
+        elsewhere.append("a password is missing, so Kafka's clients were not tried")
+    else:
+        refused = profiles.refusals(settings)
+        if sure := [one.text for one in refused if not one.here]:
+            raise ConfigurationError("\n".join(sure))
+        elsewhere += [one.text for one in refused]
+        if not refused:
+            try:
+                kafka_properties.aiokafka(settings.kafka)  # loads the TLS files
+            except ConfigurationError as error:
+                elsewhere.append(str(error))
+        for place, registry in (
+            ("input.registry", settings.input.registry),
+            ("output.registry", settings.output.registry),
+        ):
+            if registry is not None and (lacks := registry.check(place)):
+                elsewhere.append(lacks)
+    return list(profiles.notes(settings))
 
 
 @app.command()

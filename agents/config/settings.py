@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Final, Self
 
 from pydantic import PrivateAttr, model_validator
 
-from susurrus.agents.config import checks, kafka_properties, secrets
+from susurrus.agents.config import checks, kafka_checks, secrets
 from susurrus.agents.config.input import InputSettings
 from susurrus.agents.config.output import OutputSettings
 from susurrus.agents.config.sections import (
@@ -147,7 +147,7 @@ class Settings(Section):
     def problems(self) -> list[str]:
         """Everything that is wrong with the settings as a whole, one line each that ends with the fix."""
         return [
-            *kafka_properties.problems(self.kafka.properties),
+            *kafka_checks.problems(self.kafka.properties),
             *checks.calendar(self.window),
             *checks.topics(self.topics),
             *self.output.problems(),

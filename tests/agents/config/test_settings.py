@@ -759,7 +759,7 @@ class TestTranslation:
         from aiokafka import AIOKafkaConsumer
 
         known = inspect.signature(AIOKafkaConsumer.__init__).parameters
-        properties = dict.fromkeys(kafka_properties._INTEGERS, "1") | {"client.id": "c", "client.rack": "r"}
+        properties = dict.fromkeys(kafka_properties.INTEGERS, "1") | {"client.id": "c", "client.rack": "r"}
         sasl = kafka_properties.aiokafka(kafka("a:1", {**self.SASL, **properties, "security.protocol": "SASL_SSL"}))
         assert set(sasl) <= set(known)
 
