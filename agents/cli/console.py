@@ -4,6 +4,7 @@ Results go to standard output and everything else to standard error, so that out
 """
 
 import os
+import re
 import sys
 import traceback
 from pathlib import Path
@@ -124,7 +125,8 @@ def title_of(error: SusurrusError) -> str:
 def _problem(line: str) -> Text:
     """One problem: the place in bold, the rest as it is."""
     place, colon, rest = line.partition(": ")
-    if not colon or " " in place.split(" = ")[0].replace('kafka.properties."', ""):
+    counted = re.sub(r'^column \d+( \(".*"\))?|, number \d+', "", place.split(" = ")[0])
+    if not colon or " " in counted.replace('kafka.properties."', ""):
         return Text(line)
     return Text.assemble((place, "bold"), colon, rest)
 

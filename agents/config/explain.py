@@ -9,12 +9,12 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 
-def explain(error: ValidationError, root: type[BaseModel]) -> list[str]:
-    """One line per problem. Values under ``properties`` and addresses are never shown: they may hold passwords."""
+def explain(error: ValidationError, root: type[BaseModel], data: Mapping[str, Any]) -> list[str]:
+    """One line per problem. data: what was checked, for the names of columns. Values under ``properties`` and addresses are never shown: they may hold passwords."""
     lines = []
     for problem in error.errors():
         location = [part for part in problem["loc"] if not str(part).startswith(("literal[", "function-", "tag-"))]
-        place = ".".join(str(part) for part in location)
+        place = _place(location, data)
         context = problem.get("ctx", {})
         match problem["type"]:
             case "extra_forbidden":
@@ -30,6 +30,16 @@ def explain(error: ValidationError, root: type[BaseModel]) -> list[str]:
                 reason = str(context["error"]) if kind == "value_error" else _reason(kind, problem["msg"], context)
                 lines.append(f"{place}{shown}: {reason}")
     return list(dict.fromkeys(lines))
+
+
+def _place(location: Sequence[Any], data: Mapping[str, Any]) -> str:
+    """A location as the file's author counts: the first column is column 1."""
+    if len(location) > 1 and location[0] == "columns" and isinstance(location[1], int):
+        column = data["columns"][location[1]]
+        name = f' ("{column["name"]}")' if isinstance(column, Mapping) and isinstance(column.get("name"), str) else ""
+        return ": ".join((f"column {location[1] + 1}{name}", *map(str, location[2:])))
+    parts = [f", number {part + 1}" if isinstance(part, int) else f".{part}" for part in location]
+    return "".join(parts).removeprefix(".")
 
 
 def _example(root: type[BaseModel], section: str) -> str:
@@ -48,14 +58,15 @@ def fields_at(root: type[BaseModel], location: Sequence[Any]) -> list[str]:
         if model is not None and not isinstance(part, int):
             fields = model.model_fields.items()
             field = next((field for name, field in fields if part in (name, field.alias)), None)
-            model = None if field is None else _model_in(field.annotation)
+            model = None if field is None else model_in(field.annotation)
     return [] if model is None else [field.alias or name for name, field in model.model_fields.items()]
 
 
-def _model_in(annotation: Any) -> type[BaseModel] | None:
+def model_in(annotation: Any) -> type[BaseModel] | None:
+    """The model that a type is, or has as a part; None where there is none."""
     if typing.get_origin(annotation) is None and isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
-    return next((model for part in typing.get_args(annotation) if (model := _model_in(part))), None)
+    return next((model for part in typing.get_args(annotation) if (model := model_in(part))), None)
 
 
 def _suggestion(name: str, known: list[str]) -> str:

@@ -6,7 +6,12 @@ shows here. Whether a name or a value is accepted is always librdkafka's own ans
 
 from typing import Final
 
-EVERY_CLIENT: Final = frozenset(
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+EVERY_CLIENT: Final = _names(
     """
     allow.auto.create.topics api.version.fallback.ms api.version.request api.version.request.timeout.ms
     bootstrap.servers broker.address.family broker.address.ttl broker.version.fallback client.dns.lookup client.id
@@ -36,11 +41,11 @@ EVERY_CLIENT: Final = frozenset(
     ssl.providers ssl.sigalgs.list statistics.interval.ms topic.blacklist topic.metadata.propagation.max.ms
     topic.metadata.refresh.fast.cnt topic.metadata.refresh.fast.interval.ms topic.metadata.refresh.interval.ms
     topic.metadata.refresh.sparse
-    """.split()
+    """
 )
 """Properties of all clients."""
 
-CONSUMERS: Final = frozenset(
+CONSUMERS: Final = _names(
     """
     auto.commit.enable auto.commit.interval.ms auto.offset.reset check.crcs consume.callback.max.messages
     coordinator.query.interval.ms enable.auto.commit enable.auto.offset.store enable.partition.eof
@@ -49,11 +54,11 @@ CONSUMERS: Final = frozenset(
     heartbeat.interval.ms isolation.level max.partition.fetch.bytes max.poll.interval.ms max.poll.records
     offset.store.method offset.store.path offset.store.sync.interval.ms partition.assignment.strategy
     queued.max.messages.kbytes queued.min.messages session.timeout.ms share.acknowledgement.mode
-    """.split()
+    """
 )
 """Properties of consumers only."""
 
-PRODUCERS: Final = frozenset(
+PRODUCERS: Final = _names(
     """
     acks batch.num.messages batch.size compression.codec compression.level compression.type delivery.report.only.error
     delivery.timeout.ms enable.gapless.guarantee enable.idempotence linger.ms message.send.max.retries
@@ -61,7 +66,7 @@ PRODUCERS: Final = frozenset(
     queue.buffering.max.kbytes queue.buffering.max.messages queue.buffering.max.ms queuing.strategy
     request.required.acks request.timeout.ms retries sticky.partitioning.linger.ms transaction.timeout.ms
     transactional.id
-    """.split()
+    """
 )
 """Properties of producers only."""
 

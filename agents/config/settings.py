@@ -8,13 +8,13 @@ attribute names are the names in the file (``start.from`` is ``start.from_``, si
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Final, Self
 
 from pydantic import PrivateAttr, model_validator
 
-from susurrus.agents.config import checks, kafka_checks, secrets
+from susurrus.agents.config import checks, idle, kafka_checks, secrets
 from susurrus.agents.config.input import InputSettings
 from susurrus.agents.config.output import OutputSettings
 from susurrus.agents.config.sections import (
@@ -144,6 +144,11 @@ class Settings(Section):
         """The values of the public topics, by full topic name."""
         return {}
 
+    def idle(self) -> Iterator[idle.Idle]:
+        """Settings that have no effect under the chosen options."""
+        if not self.output.registered:
+            yield idle.Idle("output.registry", f'output.format = "{self.output.format}"', 'output.format = "avro"')
+
     def problems(self) -> list[str]:
         """Everything that is wrong with the settings as a whole, one line each that ends with the fix."""
         return [
@@ -152,6 +157,7 @@ class Settings(Section):
             *checks.topics(self.topics),
             *self.output.problems(),
             *checks.names(self.output, self.schemas),
+            *idle.refusals(self),
             *([] if self.computes else checks.nothing_computed(self.input, self.kind)),
         ]
 

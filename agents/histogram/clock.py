@@ -22,6 +22,7 @@ import numpy.typing as npt
 from pydantic import Field
 
 from susurrus.agents.config import sections
+from susurrus.agents.config.idle import Idle
 from susurrus.agents.kafka.offset import Offset
 from susurrus.agents.runtime.cuts import Cuts
 from susurrus.agents.types.one_of import OneOf, meanings
@@ -87,6 +88,13 @@ class Clock:
                 f'clock.kind = "{cls.kind}", so one forged stamp could decide which records of all users count; use "latest", '
                 'or "earliest" with start.first_window'
             )
+
+    @classmethod
+    def idle(cls) -> Iterator[Idle]:
+        """Fields of the section that this clock does not follow."""
+        for name, kinds in _FOLLOWED.items():
+            if cls.kind not in kinds:
+                yield Idle(f"clock.{name}", f'clock.kind = "{cls.kind}"', f'clock.kind = "{kinds[0]}"')
 
     @classmethod
     def topic_type(cls) -> str | None:
@@ -235,6 +243,13 @@ class Replay(Clock):
 
 CLOCKS: Final[dict[str, type[Clock]]] = {clock.kind: clock for clock in (Broker, Producer, Replay)}
 """Every kind by its name in the configuration."""
+
+_FOLLOWED: Final = {
+    "grace": (Broker.kind,),
+    "idle_grace": (Broker.kind, Producer.kind),
+    "max_ahead": (Producer.kind,),
+}
+"""Which clocks follow a field; all of them follow the others."""
 
 
 class ClockSettings(sections.ClockSettings):

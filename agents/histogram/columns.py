@@ -12,7 +12,7 @@ are published anyway is post-processing and costs no second noise.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Final, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +33,8 @@ Floats = npt.NDArray[np.float64]
 
 MAX_USERS_PER_WINDOW: Final = 2**32
 """Users of one window for which sums are guaranteed to fit 64 bits."""
+_IF_SET: Final = ("expression", "lower", "upper")
+"""Fields of a column that enter the digest only where they are set, as ``published_if_set`` says of other sections."""
 DEFAULT_STEPS: Final = 2.0**10
 """Grid units of a bound where no grid is given."""
 
@@ -72,7 +74,7 @@ class Column:
     meaning: ClassVar[str]
     """For the reference of settings, in a few words."""
     takes_field: ClassVar[bool] = False
-    """Whether ``field`` and ``bound`` must be configured, and ``grid`` may be."""
+    """Whether ``field`` and its bounds must be configured, and ``grid`` may be."""
     measures: ClassVar[Literal["count", "users", "sum"]] = "count"
     """What the mechanism takes the column for, where it is measured itself."""
 
@@ -162,6 +164,12 @@ class Sum(_OfField):
         if not 1 <= self.bound <= MAX_BOUND:
             yield f"grid = {self.value.grid:g} against bound = {self.value.bound:g}; use bound / 2^24 to bound"
             return
+        if self.value.lowest > self.value.highest:
+            yield (
+                f"no multiple of grid = {self.value.grid:g} lies between lower = {self.value.lower:g} and upper = "
+                f"{self.value.upper:g}; use a smaller grid"
+            )
+            return
         # A key sums at most users * m * bound, a whole window at most users * C * bound; the product covers both.
         room = (2**63 - 1) // (records * MAX_USERS_PER_WINDOW)
         if self.bound > room:
@@ -196,10 +204,11 @@ class Mean(_OfField):
         return Sum(name=f"{self.name}/sum", field=self.field), Count(name=f"{self.name}/count")
 
     def publish(self, estimates: Int64s, std_errors: Floats) -> tuple[Numbers, Floats]:
-        """Kept inside the public bound, with the standard error of a ratio (delta method). A count below one is taken for one."""
+        """Clamped to the public bounds, which is post-processing of the noisy sum and count, with the standard error of a ratio (delta
+        method). A count below one is taken for one."""
         total, _ = self.measured()
         count = np.maximum(estimates[:, 1], 1).astype(np.float64)
-        lowest, highest = self.value.lowest * total.grid, total.bound * total.grid
+        lowest, highest = self.value.lowest * total.grid, self.value.highest * total.grid
         mean: Floats = np.clip(estimates[:, 0] * total.grid / count, lowest, highest).astype(np.float64)
         return mean, np.hypot(std_errors[:, 0] * total.grid, mean * std_errors[:, 1]) / count
 
@@ -224,8 +233,8 @@ class ColumnSettings(Section):
     )
     bound: PositiveFloat | None = Field(
         default=None,
-        description=f"{_OF_FIELD}: values are clamped to [-bound, bound] before anything else. Public: choose it without "
-        "looking at the data.",
+        description=f"{_OF_FIELD}: values are clamped to [-bound, bound] before anything else; `lower` or `upper` moves that end. The "
+        "noise follows it. Public: choose it without looking at the data. Left out: the larger one of |lower| and |upper|.",
     )
     grid: PositiveFloat | None = Field(
         default=None,
@@ -234,16 +243,47 @@ class ColumnSettings(Section):
 
     lower: Finite | None = Field(
         default=None,
-        description=f"{_OF_FIELD}: values are clamped to [lower, bound] instead. At least -bound. The noise stays the same.",
+        description=f"{_OF_FIELD}: values below it are clamped to it. `lower = 0` and `upper = 5000` need no `bound`. A mean's "
+        "estimate is clamped to the same bounds, which is post-processing.",
+    )
+    upper: Finite | None = Field(
+        default=None, description=f"{_OF_FIELD}: values above it are clamped to it, as with `lower`. Default: bound."
     )
 
+    @property
+    def magnitude(self) -> float | None:
+        """L: the largest absolute value that one record adds, in the field's unit; None where no bounds say so."""
+        if self.bound is not None:
+            return self.bound
+        return None if self.lower is None or self.upper is None else max(abs(self.lower), abs(self.upper))
+
+    @property
+    def limits(self) -> tuple[float, float] | None:
+        """Where values are clamped, lower and upper; None where no bounds say so."""
+        if (most := self.magnitude) is None:
+            return None
+        return -most if self.lower is None else self.lower, most if self.upper is None else self.upper
+
+    def published(self) -> dict[str, Any]:
+        """What the digest covers, as JSON values: a bound that follows from lower and upper is the same as one that is written."""
+        fields = self.model_dump(mode="json")
+        fields["bound"] = self.magnitude
+        if self.upper == self.magnitude:
+            fields["upper"] = None
+        return {name: value for name, value in fields.items() if value is not None or name not in _IF_SET}
+
     def column(self) -> Column:
-        """The column of this kind. A kind that takes a field gets one if field and bound are there."""
+        """The column of this kind. A kind that takes a field gets one if field and bounds are there."""
         value = None
-        path = self.field if self.expression is None else Computed(self.expression)
-        if path is not None and self.bound is not None:
-            grid = self.bound / DEFAULT_STEPS if self.grid is None else self.grid
-            value = ValueField(path=path, bound=self.bound, grid=grid, lower=self.lower)
+        path, bound = self.field if self.expression is None else Computed(self.expression), self.magnitude
+        if path is not None and bound:
+            value = ValueField(
+                path=path,
+                bound=bound,
+                grid=bound / DEFAULT_STEPS if self.grid is None else self.grid,
+                lower=self.lower,
+                upper=None if self.upper == bound else self.upper,
+            )
         return COLUMNS[self.kind](name=self.name, field=value)
 
 
@@ -254,27 +294,52 @@ def problems(columns: Sequence[ColumnSettings], *, records: int) -> Iterator[str
         yield f'columns: is empty; add at least [[columns]] name = "visits", kind = "{Count.kind}"'
     for name in sorted({name for name in names if names.count(name) > 1}):
         yield f'columns: two are called "{name}"; rename one'
-    for index, column in enumerate(columns):
-        place, kind = f'columns.{index} ("{column.name}")', f'kind = "{column.kind}"'
-        given = [
-            name for name in ("field", "expression", "bound", "grid", "lower") if getattr(column, name) is not None
-        ]
-        if not COLUMNS[column.kind].takes_field:
-            yield from (f"{place}: {name} has no meaning for {kind}; leave it out" for name in given)
-            continue
-        if {"field", "expression"} <= set(given):
-            yield f"{place}: field and expression are both there; keep one of them"
-            continue
-        missing = [name for name in ("field", "bound") if name not in given]
-        if "expression" in given:
-            missing.remove("field")
-        yield from (f"{place}: {name} is missing; {kind} needs it" for name in missing)
-        if missing or column.bound is None:
-            continue
-        if column.lower is not None and not -column.bound <= column.lower < column.bound:
-            yield f"{place}: lower = {column.lower:g} lies outside [-bound, bound); correct it, or leave it out for -bound"
-        else:
-            yield from (f"{place}: {problem}" for problem in column.column().problems(records))
+    for number, column in enumerate(columns, start=1):
+        place = f'column {number} ("{column.name}")'
+        yield from (f"{place}: {problem}" for problem in _column_problems(column, records))
+
+
+def _column_problems(column: ColumnSettings, records: int) -> Iterator[str]:
+    kind = f'kind = "{column.kind}"'
+    given = [
+        name for name in ("field", "expression", "bound", "grid", "lower", "upper") if getattr(column, name) is not None
+    ]
+    if not COLUMNS[column.kind].takes_field:
+        kinds = " or ".join(f'"{name}"' for name, other in COLUMNS.items() if other.takes_field)
+        yield from (f"{name} has no meaning for {kind}; leave it out, or choose kind = {kinds}" for name in given)
+        return
+    if {"field", "expression"} <= set(given):
+        yield "field and expression are both there; keep one of them"
+        return
+    if not {"field", "expression"} & set(given):
+        yield f'field is missing; {kind} needs it, for example field = "bytes"'
+    if column.magnitude is None:
+        other = next(
+            (f"{name} is missing" for name in ("lower", "upper") if ({"lower", "upper"} - {name}) & set(given)), ""
+        )
+        yield f"{other or 'bound is missing'}; {kind} needs bounds of its values, for example lower = 0, upper = 5000"
+    if (limits := column.limits) is None:
+        return
+    if (problem := _limits_problem(column, *limits)) is not None:
+        yield problem
+    elif column.field is not None or column.expression is not None:
+        yield from column.column().problems(records)
+
+
+def _limits_problem(column: ColumnSettings, lower: float, upper: float) -> str | None:
+    """What does not fit of lower, upper and bound."""
+    most = max(abs(lower), abs(upper))
+    if not lower < upper:
+        return f"lower = {lower:g} is not below upper = {upper:g}; correct one of them"
+    if column.bound is None or most == column.bound:
+        return None
+    if most > column.bound:
+        outside = f"lower = {lower:g}" if abs(lower) > column.bound else f"upper = {upper:g}"
+        return f"{outside} lies outside [-bound, bound]; leave bound = {column.bound:g} out, or write bound = {most:g}"
+    return (
+        f"bound = {column.bound:g} is more than lower = {lower:g} and upper = {upper:g} need, and the noise follows it; leave bound "
+        f"out, or write bound = {most:g}"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

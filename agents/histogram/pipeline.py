@@ -174,10 +174,11 @@ class Histogram(Pipeline[HistogramSettings]):
 
 def _range(column: ColumnSettings) -> str:
     """What a column of a field is computed from, and where its values are clamped."""
-    if column.bound is None:
+    if column.limits is None:
         return ""
-    low = "±" if column.lower is None else f"{column.lower:g} to "
-    return f" of {column.field or column.expression} in {low}{column.bound:g}"
+    low, high = column.limits
+    limits = f"±{high:g}" if low == -high and column.lower is None else f"{low:g} to {high:g}"
+    return f" of {column.field or column.expression} in {limits}"
 
 
 def _raw_topic(settings: HistogramSettings, admin: AdminClient) -> Iterator[TopicCheck]:

@@ -4,14 +4,18 @@ The statement says what is published; the file and the environment say how the p
 """
 
 import contextlib
+import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from susurrus.agents.sql.source import Source, Span
 from susurrus.agents.sql.statement import Statement, statement
 from susurrus.agents.types.durations import parse_duration, parse_instant
 from susurrus.mechanisms.errors import ConfigurationError
+
+_COUNTED: Final = re.compile(r"^(?:column|([\w.]+), number) (\d+)")
+"""How a line begins that is about a column, or about an entry of another list; people count from 1."""
 
 
 def read(path: Path) -> Statement:
@@ -59,7 +63,8 @@ def shown(said: Statement, problem: ConfigurationError) -> ConfigurationError:
         if line.startswith("    "):
             continue  # the picture of an expression, whose place is shown in the statement
         lines.append(line)
-        name = line.split(": ")[0].split(" = ")[0].split(" (")[0]
+        name = _COUNTED.sub(lambda found: f"{found[1] or 'columns'}.{int(found[2]) - 1}", line)
+        name = name.split(": ")[0].split(" = ")[0].split(" (")[0]
         while name and name not in said.places:
             name = name.rpartition(".")[0]
         if name:

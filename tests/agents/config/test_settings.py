@@ -170,17 +170,17 @@ class TestErrorsNameTheFieldAndTheFix:
                 "topics.min_insync_replicas = 2: more than topics.replication_factor = 1",
             ),
             ("[topics]\nmin_insync_replicas = 1", "topics.min_insync_replicas = 1: one disk could lose"),
-            ("[[columns]]\nname = 'a'\nkind = 'sum'", 'columns.0 ("a"): field is missing; kind = "sum" needs it'),
-            ("[[columns]]\nname = 'a'\nfield = 'x'", 'columns.0 ("a"): field has no meaning for kind = "count"'),
+            ("[[columns]]\nname = 'a'\nkind = 'sum'", 'column 1 ("a"): field is missing; kind = "sum" needs it'),
+            ("[[columns]]\nname = 'a'\nfield = 'x'", 'column 1 ("a"): field has no meaning for kind = "count"'),
             ("[[columns]]\nname = 'a'\n[[columns]]\nname = 'a'", 'columns: two are called "a"; rename one'),
             (
                 "[[columns]]\nname = 'a'\nkind = 'sum'\nfield = 'x'\nbound = 1\ngrid = 2",
-                'columns.0 ("a"): grid = 2 against bound = 1; use',
+                'column 1 ("a"): grid = 2 against bound = 1; use',
             ),
             (
                 "[[columns]]\nname = 'a'\nkind = 'sum'\nfield = 'x'\nbound = 1\ngrid = 6e-8\n"
                 "[bounds]\nmax_records_per_user = 1000",
-                'columns.0 ("a"): sums could leave 64 bits',
+                'column 1 ("a"): sums could leave 64 bits',
             ),
             (
                 "[kafka.properties]\n'group.id' = 'x'",
