@@ -1,4 +1,4 @@
-"""``susurrus config``: check a configuration, print its schema, make a noise secret."""
+"""``susurrus config``: write and check a configuration, print its schema, make a noise secret."""
 
 import json
 from pathlib import Path
@@ -8,6 +8,7 @@ import typer
 from rich.panel import Panel
 from rich.table import Table
 
+from susurrus.agents.cli import init
 from susurrus.agents.cli.console import ConfigOption, SqlOption, out, settings_of
 from susurrus.agents.config import kafka_properties, secrets
 from susurrus.mechanisms.errors import ConfigurationError
@@ -16,7 +17,8 @@ if TYPE_CHECKING:  # slow to load, so the commands do it themselves
     from susurrus.agents.config.settings import Settings
     from susurrus.agents.runtime.pipeline import Pipeline
 
-app = typer.Typer(no_args_is_help=True, help="Check a configuration, print its schema, make a noise secret.")
+app = typer.Typer(no_args_is_help=True, help="Write a configuration, check it, print its schema, make a noise secret.")
+app.command()(init.init)
 
 
 @app.command()
@@ -79,7 +81,7 @@ def _clients(settings: "Settings", elsewhere: list[str]) -> list[str]:
         ):
             if registry is not None and (lacks := registry.check(place)):
                 elsewhere.append(lacks)
-    return list(profiles.notes(settings))
+    return [*settings.remarks(), *profiles.notes(settings)]
 
 
 @app.command()

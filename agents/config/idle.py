@@ -55,14 +55,14 @@ def fields(section: str, names: Iterable[str], under: str, instead: str = "") ->
 def refusals(settings: "Settings") -> Iterator[str]:
     """One line for each setting without effect whose deletion changes nothing, the digest included."""
     for idle in dict.fromkeys(settings.idle()):
-        if not settings.is_published(idle.path) and (line := written(settings, idle.path)):
+        if not settings.in_digest(idle.path) and (line := written(settings, idle.path)):
             yield idle.refusal(line)
 
 
 def remarks(settings: "Settings") -> Iterator[str]:
     """One line for each setting without effect that the digest covers."""
     for idle in dict.fromkeys(settings.idle()):
-        if settings.is_published(idle.path) and written(settings, idle.path):
+        if settings.in_digest(idle.path) and written(settings, idle.path):
             yield idle.remark()
 
 

@@ -146,8 +146,16 @@ class Settings(Section):
 
     def idle(self) -> Iterator[idle.Idle]:
         """Settings that have no effect under the chosen options."""
-        if not self.output.registered:
-            yield idle.Idle("output.registry", f'output.format = "{self.output.format}"', 'output.format = "avro"')
+        yield from ()
+
+    def remarks(self) -> Iterator[str]:
+        """What an operator may not expect of settings that are not refused, one sentence each."""
+        yield from idle.remarks(self)
+        if self.output.registry is not None and not self.output.registered:
+            yield (
+                f'output.registry: is not asked with output.format = "{self.output.format}"; choose output.format = "avro" or '
+                '"protobuf" if rows shall have a schema'
+            )
 
     def problems(self) -> list[str]:
         """Everything that is wrong with the settings as a whole, one line each that ends with the fix."""
@@ -166,6 +174,10 @@ class Settings(Section):
         """Whether the configuration digest covers a field, given as ``section.field``."""
         parents = {path[:end] for end, mark in enumerate(path + ".") if mark == "."}
         return bool(parents & set(cls.published)) and not parents & set(cls.not_published)
+
+    def in_digest(self, path: str) -> bool:
+        """Whether the digest of these settings covers a field or section; ``is_published`` speaks of all settings of a kind."""
+        return self.is_published(path)
 
     def published_fields(self) -> dict[str, Any]:
         """The settings that change published data, by dotted name, as JSON values; durations in milliseconds."""

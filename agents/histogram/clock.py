@@ -57,6 +57,8 @@ class Clock:
     """For the reference of settings."""
     accepts: ClassVar[tuple[int, ...]]
     """The time stamp types of batches; the first is that of the usual batch."""
+    follows: ClassVar[tuple[str, ...]] = ("grace", "idle_grace", "max_ahead")
+    """Which of these fields of the section mean something to the clock; all clocks follow the other fields."""
     live: ClassVar[bool] = True
     """Whether records arrive while they happen. Otherwise the topic is an archive, which ends and may not grow."""
     forgeable: ClassVar[bool] = False
@@ -91,9 +93,10 @@ class Clock:
 
     @classmethod
     def idle(cls) -> Iterator[Idle]:
-        """Fields of the section that this clock does not follow."""
-        for name, kinds in _FOLLOWED.items():
-            if cls.kind not in kinds:
+        """Fields of the section that this clock does not follow, and other clocks do."""
+        for name in Clock.follows:
+            kinds = [kind for kind, clock in CLOCKS.items() if name in clock.follows]
+            if name not in cls.follows:
                 yield Idle(f"clock.{name}", f'clock.kind = "{cls.kind}"', f'clock.kind = "{kinds[0]}"')
 
     @classmethod
@@ -158,6 +161,7 @@ class Broker(Clock):
     kind = "broker"
     meaning = "the raw topic is stamped by the broker (LogAppendTime)"
     accepts = (LOG_APPEND_TIME,)
+    follows = ("grace", "idle_grace")
 
     @property
     def margin(self) -> int:
@@ -174,6 +178,7 @@ class Producer(Clock):
     kind = "producer"
     meaning = "the producers stamp the records (CreateTime), and their stamps are not trusted"
     accepts = (CREATE_TIME,)
+    follows = ("idle_grace", "max_ahead")
     forgeable = True
     cut_first = True
 
@@ -196,6 +201,7 @@ class Replay(Clock):
         "records with old stamps would expire at once"
     )
     accepts = (CREATE_TIME, LOG_APPEND_TIME)
+    follows = ()
     live = False
 
     @classmethod
@@ -243,13 +249,6 @@ class Replay(Clock):
 
 CLOCKS: Final[dict[str, type[Clock]]] = {clock.kind: clock for clock in (Broker, Producer, Replay)}
 """Every kind by its name in the configuration."""
-
-_FOLLOWED: Final = {
-    "grace": (Broker.kind,),
-    "idle_grace": (Broker.kind, Producer.kind),
-    "max_ahead": (Producer.kind,),
-}
-"""Which clocks follow a field; all of them follow the others."""
 
 
 class ClockSettings(sections.ClockSettings):

@@ -75,6 +75,8 @@ class Column:
     """For the reference of settings, in a few words."""
     takes_field: ClassVar[bool] = False
     """Whether ``field`` and its bounds must be configured, and ``grid`` may be."""
+    post_processing: ClassVar[str] = ""
+    """What is done to the estimate after its noise, in words."""
     measures: ClassVar[Literal["count", "users", "sum"]] = "count"
     """What the mechanism takes the column for, where it is measured itself."""
 
@@ -194,6 +196,7 @@ class Mean(_OfField):
 
     kind = "mean"
     meaning = "of `field`, from a sum and a count"
+    post_processing = "the estimate is clamped to the same bounds, which costs nothing"
 
     def problems(self, records: int) -> Iterator[str]:
         """Those of its sum."""
@@ -204,8 +207,8 @@ class Mean(_OfField):
         return Sum(name=f"{self.name}/sum", field=self.field), Count(name=f"{self.name}/count")
 
     def publish(self, estimates: Int64s, std_errors: Floats) -> tuple[Numbers, Floats]:
-        """Clamped to the public bounds, which is post-processing of the noisy sum and count, with the standard error of a ratio (delta
-        method). A count below one is taken for one."""
+        """Clamped to the public bounds, which is post-processing, with the standard error of a ratio (delta method). A count below
+        one is taken for one."""
         total, _ = self.measured()
         count = np.maximum(estimates[:, 1], 1).astype(np.float64)
         lowest, highest = self.value.lowest * total.grid, self.value.highest * total.grid
@@ -233,8 +236,8 @@ class ColumnSettings(Section):
     )
     bound: PositiveFloat | None = Field(
         default=None,
-        description=f"{_OF_FIELD}: values are clamped to [-bound, bound] before anything else; `lower` or `upper` moves that end. The "
-        "noise follows it. Public: choose it without looking at the data. Left out: the larger one of |lower| and |upper|.",
+        description=f"{_OF_FIELD}: values are clamped to [-bound, bound] before anything else; `lower` or `upper` moves that "
+        "end. The noise follows it. Public: choose it without looking at the data. Left out: the larger one of |lower| and |upper|.",
     )
     grid: PositiveFloat | None = Field(
         default=None,
@@ -337,8 +340,8 @@ def _limits_problem(column: ColumnSettings, lower: float, upper: float) -> str |
         outside = f"lower = {lower:g}" if abs(lower) > column.bound else f"upper = {upper:g}"
         return f"{outside} lies outside [-bound, bound]; leave bound = {column.bound:g} out, or write bound = {most:g}"
     return (
-        f"bound = {column.bound:g} is more than lower = {lower:g} and upper = {upper:g} need, and the noise follows it; leave bound "
-        f"out, or write bound = {most:g}"
+        f"bound = {column.bound:g} is more than lower = {lower:g} and upper = {upper:g} need, and the noise follows it; leave "
+        f"bound out, or write bound = {most:g}"
     )
 
 

@@ -171,6 +171,13 @@ class HistogramSettings(Settings):
         section, _, name = path.partition(".")
         return super().is_published(path) or (section == "privacy" and name.partition(".")[0] in STRATEGIES)
 
+    def in_digest(self, path: str) -> bool:
+        """As for every kind. Of the sections of strategies, that of the one that runs."""
+        section, _, name = path.partition(".")
+        if section == "privacy" and name.partition(".")[0] in STRATEGIES:
+            return name.partition(".")[0] == self.choice.name
+        return super().in_digest(path)
+
     def read_files(self, directory: Path) -> None:
         """Read the declared keys, where they are in a file. Raises ConfigurationError that names its line."""
         super().read_files(directory)
@@ -178,8 +185,7 @@ class HistogramSettings(Settings):
             self._declared = declared.read(directory / self.keys.declared_file, len(self.input.key))
 
     def idle(self) -> Iterator[Idle]:
-        """As for every kind; of the clock, of the event time, of selection, and sections of strategies that do not run."""
-        yield from super().idle()
+        """Of the clock, of the event time, of selection, and sections of strategies that do not run."""
         yield from self.clock.chosen.idle()
         if self.input.time == "kafka":
             yield from fields("input", ["time_unit"], 'input.time = "kafka"', "a field as input.time")

@@ -8,7 +8,7 @@ what idempotence needs. So the check makes one client of each profile, without t
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
@@ -19,9 +19,7 @@ from susurrus.agents.config.settings import Settings
 from susurrus.agents.logs import SILENT
 from susurrus.mechanisms.errors import ConfigurationError
 
-Kind = Literal["producer", "consumer", "admin client"]
-
-_CLASSES: Final[Mapping[str, Any]] = {"producer": Producer, "consumer": Consumer, "admin client": AdminClient}
+_CALLED: Final[Mapping[Any, str]] = {Producer: "producers", Consumer: "consumers", AdminClient: "admin clients"}
 _SECRET: Final = re.compile(r"password|passphrase|secret|pem|config|token|username|assertion|userinfo")
 """Properties about which librdkafka's own words might hold what was given."""
 _SECURITY: Final = ("security.protocol", "sasl.mechanism", "sasl.mechanisms", "sasl.username", "sasl.password")
@@ -80,7 +78,7 @@ class Profile:
     """A client that a worker makes. own: properties that go over the operator's."""
 
     what: str
-    kind: Kind
+    make: Any
     own: Mapping[str, Any]
 
 
@@ -89,13 +87,11 @@ def profiles_of(settings: Settings) -> tuple[Profile, ...]:
     application, embedded = settings.application, settings.kafka.embedded
     timeout = settings.worker.transaction_timeout
     return (
-        Profile("producers of partitions", "producer", transactional_producer(application, timeout=timeout)),
-        Profile("producer of status", "producer", plain_producer(embedded=embedded)),
-        Profile(
-            "readers of the pipeline's own topics", "consumer", reader(application, lost="error", embedded=embedded)
-        ),
-        Profile("consumer of the group's metadata", "consumer", group(application)),
-        Profile("admin client", "admin client", admin(embedded=embedded)),
+        Profile("producers of partitions", Producer, transactional_producer(application, timeout=timeout)),
+        Profile("producer of status", Producer, plain_producer(embedded=embedded)),
+        Profile("readers of the pipeline's own topics", Consumer, reader(application, lost="error", embedded=embedded)),
+        Profile("consumer of the group's metadata", Consumer, group(application)),
+        Profile("admin client", AdminClient, admin(embedded=embedded)),
     )
 
 
@@ -141,7 +137,7 @@ def notes(settings: Settings) -> Iterator[str]:
 def _made(profile: Profile, given: Mapping[str, Any]) -> str | None:
     """Make a client and destroy it; what librdkafka says where it does not make it."""
     try:
-        client = _CLASSES[profile.kind]({**given, **profile.own}, logger=SILENT)
+        client = profile.make({**given, **profile.own}, logger=SILENT)
     except KafkaException as error:
         return str(error.args[0].str())
     if isinstance(client, Consumer):
@@ -174,4 +170,6 @@ def _explained(profile: Profile, given: Mapping[str, Any], said: str) -> Refused
     for value in given.values():
         if isinstance(value, str) and len(value) > 3:
             shown = shown.replace(value, "…")
-    return Refused(f"{names}: librdkafka makes no {profile.kind} ({shown}); correct the value, or leave it out")
+    return Refused(
+        f"{names}: librdkafka makes no {_CALLED[profile.make]} ({shown}); correct the value, or leave it out"
+    )

@@ -66,8 +66,7 @@ class LocalSettings(Settings):
         return self.local.lateness
 
     def idle(self) -> Iterator[Idle]:
-        """As for every kind, and what only histograms follow. Reports are read by their stamps, so ``clock.max_ahead`` counts."""
-        yield from super().idle()
+        """What only histograms follow. Reports are read by their stamps, so ``clock.max_ahead`` counts."""
         under, instead = f'pipeline.kind = "{self.kind}"', 'pipeline.kind = "histogram"'
         yield Idle("budget", f"{under}, whose promise is per report", instead)
         yield from fields("clock", [name for name in CLOCK if name != "max_ahead"], under, instead)

@@ -32,7 +32,7 @@ def run_worker(
     level = (loglevel or settings.worker.log_level).upper()
     logs.configure(level)
     profiles.check(settings)  # in the group, one client after the other would fail
-    for note in profiles.notes(settings):
+    for note in (*settings.remarks(), *profiles.notes(settings)):
         log.warning("%s", note)
     stages = len(pipeline.stages)
     host.raise_file_limit(stages, stages=stages, brokers=1)

@@ -42,8 +42,7 @@ class StreamSettings(Settings):
         return {self.topic(PRIVATE_STREAM.name): private_stream.SCHEMA}
 
     def idle(self) -> Iterator[Idle]:
-        """As for every kind; what only histograms follow, and the parameters of the other method."""
-        yield from super().idle()
+        """What only histograms follow, and the parameters of the other method."""
         under, instead = f'pipeline.kind = "{self.kind}"', 'pipeline.kind = "histogram"'
         yield Idle("budget", f"{under}, whose promise is per event", instead)
         yield from fields("clock", CLOCK, under, instead)

@@ -1,0 +1,330 @@
+"""``susurrus config init``: a few questions, a look at the topic, and a commented configuration that passes the check.
+
+The file is text with comments, which no TOML writer makes; it is checked as any other before it is written.
+"""
+
+import json
+import re
+import shlex
+import sys
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import click
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from susurrus.agents.cli.console import err, out
+from susurrus.mechanisms.errors import ConfigurationError
+
+if TYPE_CHECKING:  # slow to load, so the command does it itself
+    from susurrus.agents.operations.sample import Found
+
+_USERS: Final = re.compile(
+    r"(^|[._-])(user|uid|host|visitor|customer|client|account|member|person|patient|device|meter)", re.I
+)
+"""Fields that probably name the user."""
+_KEYS: Final = re.compile(r"(^|[._-])(url|path|page|category|product|item|type|country|city|status|name)", re.I)
+_SHOWN_FIELDS: Final = 40
+
+
+@dataclass(slots=True)
+class Answers:
+    """What the file says."""
+
+    servers: str
+    topic: str
+    name: str
+    registry: str
+    user: str
+    key: list[str]
+    stamped: int
+    window: str
+    trigger: str
+    records: int
+    sum_of: str
+    lower: float
+    upper: float
+    epsilon: float
+    delta: float
+
+
+def init(
+    bootstrap_servers: Annotated[str | None, typer.Option(help="Comma-separated host:port list of brokers.")] = None,
+    topic: Annotated[str | None, typer.Option(help="The raw topic.")] = None,
+    user: Annotated[str | None, typer.Option(help="The field that names the protected user.")] = None,
+    key: Annotated[
+        list[str] | None, typer.Option(help="A field to group by; several times for a composite key.")
+    ] = None,
+    name: Annotated[str | None, typer.Option(help="Name of the pipeline; by default that of the topic.")] = None,
+    registry: Annotated[
+        str | None, typer.Option(help="Address of the schema registry, if the records are Avro.")
+    ] = None,
+    window: Annotated[str, typer.Option(help="Length of a window, the unit of the guarantee.")] = "1d",
+    trigger: Annotated[str, typer.Option(help="Time between releases.")] = "15m",
+    records: Annotated[int, typer.Option(help="Records of one user that count in one window.")] = 32,
+    sum_of: Annotated[str | None, typer.Option("--sum", help="A numeric field to add up, beside the count.")] = None,
+    lower: Annotated[
+        float | None, typer.Option(help="Its values are clamped from below. Choose without the data.")
+    ] = None,
+    upper: Annotated[
+        float | None, typer.Option(help="Its values are clamped from above. Choose without the data.")
+    ] = None,
+    epsilon: Annotated[float, typer.Option(help="Privacy loss per user and window.")] = 6.0,
+    delta: Annotated[float, typer.Option(help="Far below one over the number of users.")] = 1e-9,
+    output: Annotated[Path, typer.Option("--output", "-o", help="File to write; never replaced.")] = Path(
+        "pipeline.toml"
+    ),
+    look: Annotated[bool, typer.Option(help="Read ten records of the topic, for the names of fields.")] = True,
+    show_values: Annotated[bool, typer.Option("--show-values", help="Show one value of each field: raw data.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing: take the defaults.")] = False,
+) -> None:
+    """Write a commented configuration after a few questions.
+
+    It looks at ten records of the topic and shows the names and types of their fields. The look follows
+    SUSURRUS__KAFKA__PROPERTIES__... variables, so credentials need not be in the file.
+
+    Example: susurrus config init --topic web-requests --user host --key url --yes
+    """
+    if output.exists():
+        raise ConfigurationError(f'--output "{output}": is there already and is never replaced; name another file')
+    ask = _Questions(asks=not yes)
+    servers = ask("Brokers (host:port, ...)", bootstrap_servers, "localhost:9092", "--bootstrap-servers")
+    topic = ask("Raw topic", topic, None, "--topic")
+    found = _looked(servers, topic, registry, show_values) if look else None
+    if registry is None and found is not None and found.coded:
+        registry = ask(
+            "The records name a registered schema. Registry's address", None, "http://localhost:8081", "--registry"
+        )
+        found = _looked(servers, topic, registry, show_values)
+    fields = {} if found is None else found.fields
+    user = ask("Field that names the protected user", user, _first(fields, _USERS), "--user", fields)
+    keys = key or [
+        part.strip()
+        for part in ask(
+            "Fields to group by (a, b for a composite key)", None, _first(fields, _KEYS, user), "--key", fields
+        ).split(",")
+    ]
+    window = ask("Length of a window", window if yes else None, window, "--window")
+    trigger = ask("Time between releases", trigger if yes else None, trigger, "--trigger")
+    if sum_of is None and not yes:
+        sum_of = typer.prompt("Numeric field to add up (empty: count records only)", default="", show_default=False)
+    if sum_of:
+        lower, upper = ask.bounds(sum_of, lower, upper)
+    epsilon = float(
+        ask("Epsilon, the privacy loss per user and window", str(epsilon) if yes else None, str(epsilon), "--epsilon")
+    )
+    from susurrus.agents.histogram.clock import CREATE_TIME  # slow to load
+
+    stamped = CREATE_TIME if found is None or found.stamped is None else found.stamped
+    text = toml(
+        Answers(
+            servers=servers, topic=topic, name=name or re.sub(r"[^A-Za-z0-9_-]+", "-", topic).strip("-_") or "pipeline",
+            registry=registry or "", user=user, key=keys, stamped=stamped, window=window, trigger=trigger, records=records,
+            sum_of=sum_of or "", lower=lower or 0.0, upper=upper or 0.0, epsilon=epsilon, delta=delta,
+        ),
+        secret=f"{output.stem}.secret",
+    )  # fmt: skip
+    from susurrus.agents.pipelines import settings_from  # slow to load
+
+    settings_from(tomllib.loads(text), directory=output.parent, environ={}, written=True)
+    _write(output, text)
+    _next(output)
+
+
+class _Questions:
+    """Asks for what no option gives. asks: otherwise the default is the answer, and where there is none it is an error."""
+
+    def __init__(self, *, asks: bool) -> None:
+        self._asks = asks
+
+    def __call__(
+        self, text: str, given: str | None, default: str | None, option: str, fields: Mapping[str, str] | None = None
+    ) -> str:
+        if given is not None:
+            return given
+        if not self._asks:
+            if default is not None and not fields:
+                return default
+            raise ConfigurationError(f"{option}: is missing; without questions (--yes) it must be given")
+        answer: str = self._prompt(text, option, default=default)
+        if fields and (unknown := [part.strip() for part in answer.split(",") if part.strip() not in fields]):
+            err().print(f"note: the records looked at have no {escape(', '.join(unknown))}")
+        return answer
+
+    def bounds(self, name: str, lower: float | None, upper: float | None) -> tuple[float, float]:
+        """Both bounds of a sum. They are public constants, so nothing here is taken from the data."""
+        if self._asks:
+            text = (
+                "Values of {name} are clamped, which the noise follows. Choose without looking at the data. {end} bound"
+            )
+            if lower is None:
+                lower = self._prompt(text.format(name=name, end="Lower"), "--lower", default=0.0, type=float)
+            if upper is None:
+                upper = self._prompt("Upper bound", "--upper", type=float)
+        if upper is None:
+            raise ConfigurationError("--upper: is missing; a sum needs a public upper bound of one record's value")
+        return lower or 0.0, upper
+
+    @staticmethod
+    def _prompt(text: str, option: str, **options: Any) -> Any:
+        try:
+            return typer.prompt(text, **options)
+        except click.Abort:
+            if sys.stdin.isatty():
+                raise
+            raise ConfigurationError(
+                f"{option}: there is no terminal to ask; give it, and --yes for the defaults"
+            ) from None
+
+
+def _looked(servers: str, topic: str, registry: str | None, show_values: bool) -> "Found | None":
+    """What the topic shows, and a table of it; None where it cannot be looked at, which is said."""
+    from susurrus.agents.config import load  # slow to load
+    from susurrus.agents.formats.avro import Avro
+    from susurrus.agents.operations.sample import look
+    from susurrus.agents.pipelines import settings_from
+
+    kafka = load.read(None, _environment()).get("kafka", {})
+    source: dict[str, Any] = {"topic": topic, "user": "user", "key": ["key"]}
+    if registry:
+        source |= {"format": Avro.name, "registry": {"url": registry}}
+    try:
+        found = look(
+            settings_from(
+                {
+                    "pipeline": {"name": "init"},
+                    "kafka": {**kafka, "bootstrap_servers": servers},
+                    "input": source,
+                    "privacy": {"epsilon": 1.0, "delta": 1e-9},
+                }
+            )
+        )
+    except ConfigurationError as problem:
+        err().print(f"note: the topic is not looked at: {problem}", markup=False)
+        return None
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    for title in ("field", "type", f"in {found.records} records", *(["one value (raw data)"] if show_values else [])):
+        table.add_column(title)
+    for path in list(found.fields)[:_SHOWN_FIELDS]:
+        value = [escape(json.dumps(found.values.get(path), default=str)[:40])] if show_values else []
+        table.add_row(escape(path), found.fields[path], str(found.seen[path]), *value)
+    if found.fields:
+        err().print(table)
+    else:
+        err().print(f"note: {found.records} records of the topic show no fields; name them yourself")
+    return found
+
+
+def _environment() -> dict[str, str]:
+    import os
+
+    return {name: value for name, value in os.environ.items() if name.upper().startswith("SUSURRUS__KAFKA__")}
+
+
+def _first(fields: Mapping[str, str], wanted: re.Pattern[str], *but: str) -> str | None:
+    """The field to suggest: the first whose name fits, else the first text that is not taken."""
+    left = [name for name in fields if name not in but]
+    fits = next((name for name in left if wanted.search(name)), None)
+    return fits or next((name for name in left if fields[name] == "text"), None)
+
+
+def toml(answers: Answers, *, secret: str) -> str:
+    """The file: as short and as commented as the example in README.md."""
+    a = answers
+    from susurrus.agents.formats.avro import Avro  # slow to load
+    from susurrus.agents.histogram.clock import CLOCKS
+
+    clock = next(clock for clock in CLOCKS.values() if clock.live and clock.accepts == (a.stamped,))
+    registry = f"\n[input.registry]\nurl = {_text(a.registry)}\n" if a.registry else ""
+    form = f'format = "{Avro.name}"\n' if a.registry else ""
+    total = (
+        f'\n[[columns]]\nname = {_text(_column(a.sum_of))}\nkind = "sum"\nfield = {_text(a.sum_of)}\n'
+        f"lower = {a.lower:g}                               # values are clamped, and the noise follows the bounds:\n"
+        f"upper = {a.upper:g}                            # choose them without looking at the data\n"
+        if a.sum_of
+        else ""
+    )
+    lines = f"""\
+# Written by `susurrus config init`. `susurrus config check` explains it, `susurrus config reference` has every setting.
+[pipeline]
+name = {_text(a.name)} # topics are susurrus.{a.name}.<topic>
+
+[kafka]
+bootstrap_servers = {_text(a.servers)}
+
+# [kafka.properties] # librdkafka's names, for every client; a password comes from a file or a variable
+# "security.protocol" = "SASL_SSL"
+# "sasl.mechanism" = "SCRAM-SHA-512"
+# "sasl.username" = "susurrus"
+# "sasl.password" = {{ file = "/run/secrets/kafka" }}
+
+[input]
+topic = {_text(a.topic)} # Susurrus reads it and never changes it
+{form}user = {_text(a.user)} # the field that identifies the protected user
+key = [{", ".join(map(_text, a.key))}] # what to group by; several fields make a composite key
+{registry}
+[clock]
+kind = "{clock.kind}" # {clock.meaning}
+
+[window]
+length = {_text(a.window)} # the guarantee is per user and window
+trigger_every = {_text(a.trigger)} # time between releases
+
+[bounds] # public numbers: choose them without looking at the data
+max_records_per_user = {a.records} # a user's first records of a window count ...
+max_records_per_key = 1 # ... one per key
+
+[[columns]]
+name = "records"
+kind = "count"
+{total}
+[privacy]
+epsilon = {a.epsilon:g} # per user and window, for all columns and releases together
+delta = {a.delta:g} # far below one over the number of users
+secret_file = {_text(secret)} # the noise's secret, the same for all workers; beside this file
+"""
+    return "".join(_aligned(line) for line in lines.splitlines(keepends=True))
+
+
+def _aligned(line: str) -> str:
+    """Comments behind values begin in one column."""
+    found = re.fullmatch(r"([^#\s\"][^\n]*?) +# ([^\n]*)\n", line)
+    return f"{found[1]:<40}# {found[2]}\n" if found and not line.startswith("#") else line
+
+
+def _column(field: str) -> str:
+    name = re.sub(r"[^A-Za-z0-9_-]+", "-", field).strip("-_") or "sum"
+    return f"{name}-sum" if name == "records" else name
+
+
+def _text(value: str) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise ConfigurationError(
+            f'--output "{path}": cannot be written ({error.strerror}); name another file, in a directory that there is'
+        ) from None
+
+
+def _next(path: Path) -> None:
+    console, name = out(), shlex.quote(str(path))
+    secret = shlex.quote(str(path.with_name(f"{path.stem}.secret")))
+    console.print(f"wrote {path}; next:", markup=False)
+    for command, meaning in (
+        (f"susurrus config secret {secret}", "make the noise's secret, once"),
+        (f"susurrus config check {name}", "what the file promises, publishes and costs"),
+        (f"susurrus topics create --config {name}", "make the pipeline's topics"),
+        (f"susurrus worker --config {name}", "start a worker; any number"),
+        (f"susurrus watch --config {name}", "see the results"),
+    ):
+        console.print(f"    {command:<50} {meaning}", markup=False, soft_wrap=True)
