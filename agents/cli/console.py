@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.text import Text
 from typer.core import TyperGroup
 
+from susurrus.agents.cli.helps import readable
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.operations.drawing import framed
 from susurrus.agents.runtime.ending import DISK_UNUSABLE, MISCONFIGURED
@@ -27,12 +28,12 @@ DEFECT = 70
 
 ConfigOption = Annotated[
     Path | None,
-    typer.Option("--config", "-c", help="TOML file of the pipeline; SUSURRUS__SECTION__FIELD variables override it."),
+    typer.Option("--config", "-c", help="The pipeline's TOML file; SUSURRUS__SECTION__FIELD variables override it."),
 ]
 
 SqlOption = Annotated[
     Path | None,
-    typer.Option("--sql", help="SQL file of the pipeline: what it publishes, where --config says only how it runs."),
+    typer.Option("--sql", help="The pipeline's SQL file: what is published; --config then says how it runs."),
 ]
 
 
@@ -60,6 +61,16 @@ def settings_of(config: Path | None, sql: Path | None = None, *, unresolved: lis
 
 class Guarded(TyperGroup):
     """Turns errors into one readable panel and an exit code; ``--verbose`` adds the traceback."""
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """The command, with help that can be read."""
+        found = super().get_command(ctx, cmd_name)
+        return found if found is None else readable(found)
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """The page of all commands."""
+        readable(self)
+        super().format_help(ctx, formatter)
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command; SusurrusError and Kafka's errors end with code 2, anything unforeseen with code 70."""

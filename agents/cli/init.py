@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
-import click
 import typer
 from rich.markup import escape
 from rich.table import Table
@@ -54,41 +53,32 @@ class Answers:
 
 
 def init(
-    bootstrap_servers: Annotated[str | None, typer.Option(help="Comma-separated host:port list of brokers.")] = None,
+    bootstrap_servers: Annotated[str | None, typer.Option(help="Brokers, as host:port.")] = None,
     topic: Annotated[str | None, typer.Option(help="The raw topic.")] = None,
     user: Annotated[str | None, typer.Option(help="The field that names the protected user.")] = None,
-    key: Annotated[
-        list[str] | None, typer.Option(help="A field to group by; several times for a composite key.")
-    ] = None,
-    name: Annotated[str | None, typer.Option(help="Name of the pipeline; by default that of the topic.")] = None,
-    registry: Annotated[
-        str | None, typer.Option(help="Address of the schema registry, if the records are Avro.")
-    ] = None,
-    window: Annotated[str, typer.Option(help="Length of a window, the unit of the guarantee.")] = "1d",
+    key: Annotated[list[str] | None, typer.Option(help="A field to group by; repeat it for a composite key.")] = None,
+    name: Annotated[str | None, typer.Option(help="Name of the pipeline; that of the topic.")] = None,
+    registry: Annotated[str | None, typer.Option(help="Address of the schema registry, for Avro.")] = None,
+    window: Annotated[str, typer.Option(help="Length of a window.")] = "1d",
     trigger: Annotated[str, typer.Option(help="Time between releases.")] = "15m",
-    records: Annotated[int, typer.Option(help="Records of one user that count in one window.")] = 32,
-    sum_of: Annotated[str | None, typer.Option("--sum", help="A numeric field to add up, beside the count.")] = None,
-    lower: Annotated[
-        float | None, typer.Option(help="Its values are clamped from below. Choose without the data.")
-    ] = None,
-    upper: Annotated[
-        float | None, typer.Option(help="Its values are clamped from above. Choose without the data.")
-    ] = None,
+    records: Annotated[int, typer.Option(help="Records of a user that count in a window.")] = 32,
+    sum_of: Annotated[str | None, typer.Option("--sum", help="A numeric field to add up.")] = None,
+    lower: Annotated[float | None, typer.Option(help="Its values' lower bound. Choose without the data.")] = None,
+    upper: Annotated[float | None, typer.Option(help="Its values' upper bound. Choose without the data.")] = None,
     epsilon: Annotated[float, typer.Option(help="Privacy loss per user and window.")] = 6.0,
-    delta: Annotated[float, typer.Option(help="Far below one over the number of users.")] = 1e-9,
+    delta: Annotated[float, typer.Option(help="Far below 1 / number of users.")] = 1e-9,
     output: Annotated[Path, typer.Option("--output", "-o", help="File to write; never replaced.")] = Path(
         "pipeline.toml"
     ),
-    look: Annotated[bool, typer.Option(help="Read ten records of the topic, for the names of fields.")] = True,
-    show_values: Annotated[bool, typer.Option("--show-values", help="Show one value of each field: raw data.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing: take the defaults.")] = False,
+    look: Annotated[bool, typer.Option("--look/--no-look", help="Look at ten records for the names of fields.")] = True,
+    show_values: Annotated[bool, typer.Option("--show-values", help="Show a value of each field: raw data.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing.")] = False,
 ) -> None:
     """Write a commented configuration after a few questions.
 
-    It looks at ten records of the topic and shows the names and types of their fields. The look follows
-    SUSURRUS__KAFKA__PROPERTIES__... variables, so credentials need not be in the file.
+    It shows the names and types of the fields of ten records. SUSURRUS__KAFKA__PROPERTIES__... variables give credentials.
 
-    Example: susurrus config init --topic web-requests --user host --key url --yes
+        susurrus config init --topic web-requests --user host --key url --yes
     """
     if output.exists():
         raise ConfigurationError(f'--output "{output}": is there already and is never replaced; name another file')
@@ -103,12 +93,13 @@ def init(
         found = _looked(servers, topic, registry, show_values)
     fields = {} if found is None else found.fields
     user = ask("Field that names the protected user", user, _first(fields, _USERS), "--user", fields)
-    keys = key or [
-        part.strip()
-        for part in ask(
-            "Fields to group by (a, b for a composite key)", None, _first(fields, _KEYS, user), "--key", fields
-        ).split(",")
-    ]
+    keys = ask(
+        "Fields to group by (a, b for a composite key)",
+        ",".join(key) if key else None,
+        _first(fields, _KEYS, user),
+        "--key",
+        fields,
+    )
     window = ask("Length of a window", window if yes else None, window, "--window")
     trigger = ask("Time between releases", trigger if yes else None, trigger, "--trigger")
     if sum_of is None and not yes:
@@ -124,7 +115,7 @@ def init(
     text = toml(
         Answers(
             servers=servers, topic=topic, name=name or re.sub(r"[^A-Za-z0-9_-]+", "-", topic).strip("-_") or "pipeline",
-            registry=registry or "", user=user, key=keys, stamped=stamped, window=window, trigger=trigger, records=records,
+            registry=registry or "", user=user, key=[part.strip() for part in keys.split(",")], stamped=stamped, window=window, trigger=trigger, records=records,
             sum_of=sum_of or "", lower=lower or 0.0, upper=upper or 0.0, epsilon=epsilon, delta=delta,
         ),
         secret=f"{output.stem}.secret",
@@ -146,15 +137,13 @@ class _Questions:
         self, text: str, given: str | None, default: str | None, option: str, fields: Mapping[str, str] | None = None
     ) -> str:
         if given is not None:
-            return given
+            return _noted(given, fields)
         if not self._asks:
             if default is not None and not fields:
                 return default
             raise ConfigurationError(f"{option}: is missing; without questions (--yes) it must be given")
         answer: str = self._prompt(text, option, default=default)
-        if fields and (unknown := [part.strip() for part in answer.split(",") if part.strip() not in fields]):
-            err().print(f"note: the records looked at have no {escape(', '.join(unknown))}")
-        return answer
+        return _noted(answer, fields)
 
     def bounds(self, name: str, lower: float | None, upper: float | None) -> tuple[float, float]:
         """Both bounds of a sum. They are public constants, so nothing here is taken from the data."""
@@ -174,12 +163,20 @@ class _Questions:
     def _prompt(text: str, option: str, **options: Any) -> Any:
         try:
             return typer.prompt(text, **options)
-        except click.Abort:
+        except typer.Abort:
             if sys.stdin.isatty():
                 raise
             raise ConfigurationError(
                 f"{option}: there is no terminal to ask; give it, and --yes for the defaults"
             ) from None
+
+
+def _noted(answer: str, fields: Mapping[str, str] | None) -> str:
+    """The answer; a name that the look did not see may be a mistake."""
+    unknown = [part.strip() for part in answer.split(",") if part.strip() not in (fields or {})]
+    if fields and unknown:
+        err().print(f"note: no record that was looked at has {', '.join(unknown)}", markup=False)
+    return answer
 
 
 def _looked(servers: str, topic: str, registry: str | None, show_values: bool) -> "Found | None":
@@ -216,7 +213,12 @@ def _looked(servers: str, topic: str, registry: str | None, show_values: bool) -
     if found.fields:
         err().print(table)
     else:
-        err().print(f"note: {found.records} records of the topic show no fields; name them yourself")
+        seen = (
+            f"the {found.records} records that were looked at are no JSON objects"
+            if found.records
+            else "the topic has no records"
+        )
+        err().print(f"note: {seen}, so no fields are shown; name them yourself")
     return found
 
 
@@ -285,7 +287,7 @@ kind = "count"
 {total}
 [privacy]
 epsilon = {a.epsilon:g} # per user and window, for all columns and releases together
-delta = {a.delta:g} # far below one over the number of users
+delta = {f"{a.delta:g}".replace("e-0", "e-")} # far below one over the number of users
 secret_file = {_text(secret)} # the noise's secret, the same for all workers; beside this file
 """
     return "".join(_aligned(line) for line in lines.splitlines(keepends=True))

@@ -10,7 +10,10 @@ from pydantic import BaseModel, ValidationError
 
 
 def explain(error: ValidationError, root: type[BaseModel], data: Mapping[str, Any]) -> list[str]:
-    """One line per problem. data: what was checked, for the names of columns. Values under ``properties`` and addresses are never shown: they may hold passwords."""
+    """One line per problem. data: what was checked, for the names of columns.
+
+    Values under ``properties`` and addresses are never shown: they may hold passwords.
+    """
     lines = []
     for problem in error.errors():
         location = [part for part in problem["loc"] if not str(part).startswith(("literal[", "function-", "tag-"))]

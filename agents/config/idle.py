@@ -42,8 +42,8 @@ class Idle:
         """The sentence for a setting that a pipeline which has run with it must keep."""
         other = f", or choose {self.instead}" if self.instead else ""
         return (
-            f"{self.path}: has no effect with {self.under}; leave it out of a new pipeline{other}, but keep it in one that has run, "
-            "because the digest covers it"
+            f"{self.path}: has no effect with {self.under}; leave it out of a new pipeline{other}, but keep it in one that has "
+            "run, because the digest covers it"
         )
 
 

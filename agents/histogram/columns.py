@@ -237,7 +237,7 @@ class ColumnSettings(Section):
     bound: PositiveFloat | None = Field(
         default=None,
         description=f"{_OF_FIELD}: values are clamped to [-bound, bound] before anything else; `lower` or `upper` moves that "
-        "end. The noise follows it. Public: choose it without looking at the data. Left out: the larger one of |lower| and |upper|.",
+        "end. The noise follows it. Public: choose it without looking at the data. Default: the larger of |lower| and |upper|.",
     )
     grid: PositiveFloat | None = Field(
         default=None,
