@@ -63,18 +63,19 @@ def _clients(settings: "Settings", elsewhere: list[str]) -> list[str]:
     """
     from susurrus.agents.kafka import profiles  # slow to load
 
-    if elsewhere:
-        elsewhere.append("a password is missing, so Kafka's clients were not tried")
-    else:
-        refused = profiles.refusals(settings)
-        if sure := [one.text for one in refused if not one.here]:
-            raise ConfigurationError("\n".join(sure))
-        elsewhere += [one.text for one in refused]
-        if not refused:
-            try:
-                kafka_properties.aiokafka(settings.kafka)  # loads the TLS files
-            except ConfigurationError as error:
-                elsewhere.append(str(error))
+    unknown = bool(elsewhere)  # a password that is on the workers only
+    refused = [] if unknown else profiles.refusals(settings)
+    if sure := [one.text for one in refused if not one.here]:
+        raise ConfigurationError("\n".join(sure))
+    elsewhere += [one.text for one in refused]
+    if unknown:
+        elsewhere.append("a password is missing, so the clients were not tried")
+    if not refused:
+        try:
+            kafka_properties.aiokafka(settings.kafka)  # loads the TLS files
+        except ConfigurationError as error:
+            elsewhere.append(str(error))
+    if not unknown:
         for place, registry in (
             ("input.registry", settings.input.registry),
             ("output.registry", settings.output.registry),

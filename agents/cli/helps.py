@@ -8,6 +8,7 @@ import re
 import types
 import typing
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -25,10 +26,16 @@ def readable(command: Any) -> Any:
         for option in command.params:
             if option.metavar is None and getattr(option, "param_type_name", "") == "option":
                 option.metavar = "" if getattr(option, "is_flag", False) else _word(hints.get(option.name))
+            elif option.metavar is None and (word := _word(hints.get(option.name))) is not None:
+                option.display_type_rich = partial(_always, word)  # a metavar would go into the usage, for the name
         command.get_help_option = _plain(command.get_help_option)
         for inner in getattr(command, "commands", {}).values():
             readable(inner)
     return command
+
+
+def _always(word: str, ctx: Any = None) -> str:
+    return word
 
 
 def _plain(help_option: Callable[[Any], Any]) -> Callable[[Any], Any]:

@@ -167,9 +167,13 @@ class Sum(_OfField):
             yield f"grid = {self.value.grid:g} against bound = {self.value.bound:g}; use bound / 2^24 to bound"
             return
         if self.value.lowest > self.value.highest:
+            value = self.value
+            lower, upper = (
+                -value.bound if value.lower is None else value.lower,
+                value.bound if value.upper is None else value.upper,
+            )
             yield (
-                f"no multiple of grid = {self.value.grid:g} lies between lower = {self.value.lower:g} and upper = "
-                f"{self.value.upper:g}; use a smaller grid"
+                f"no multiple of grid = {value.grid:g} lies between lower = {lower:g} and upper = {upper:g}; use a smaller grid"
             )
             return
         # A key sums at most users * m * bound, a whole window at most users * C * bound; the product covers both.

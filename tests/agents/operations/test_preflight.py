@@ -80,7 +80,7 @@ def test_nothing_fails_where_a_worker_could_run_and_the_commands_exit_code_says_
     found = ready.look()
     assert {finding.state for finding in found} <= {"ok", "warning"}, found
     assert [finding.subject for finding in found if finding.state == "ok" and finding.subject != "topic"] == [
-        "noise secret", "disk", "brokers", "rights", "__transaction_state", "__consumer_offsets", "clock", "retention", "isolation",
+        "noise secret", "disk", "kafka.properties", "brokers", "rights", "__transaction_state", "__consumer_offsets", "clock", "retention", "isolation",
         "time stamps", "open files", "epoch",
     ]  # fmt: skip
     assert not (tmp_path / "state").exists()  # it changes nothing
@@ -190,7 +190,7 @@ def test_a_small_limit_of_open_files(
 def test_no_broker_and_no_cluster(kafka: Broker, tmp_path: Path) -> None:
     setting = Setting(kafka, tmp_path)
     found = setting.look(kafka={"bootstrap_servers": "127.0.0.1:1"})
-    assert [finding.state for finding in found] == ["ok", "ok", "failure"]
+    assert [finding.state for finding in found] == ["ok", "ok", "ok", "failure"]
     assert "nothing listens at 127.0.0.1:1" in found[-1].text
     (tmp_path / "p.toml").write_text(tomli_w.dumps(merged(setting.data, {"kafka": {"embedded": True}})))
     result = CliRunner().invoke(app, ["preflight", "--config", str(tmp_path / "p.toml")])
