@@ -34,5 +34,5 @@ class OutputSettings(Section):
         if self.registered and self.registry is None:
             yield (
                 f'output.registry: is missing; output.format = "{self.format}" needs it, for example '
-                'url = "https://registry:8081"'
+                '[output.registry] url = "https://registry:8081"'
             )

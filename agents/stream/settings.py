@@ -59,5 +59,6 @@ class StreamSettings(Settings):
         try:
             mechanism_of(self.stream)
         except ConfigurationError as error:
-            found.append(str(error))
+            text = str(error)
+            found.append(text if text.startswith("stream.") else f"stream.{text}; correct it")
         return found
