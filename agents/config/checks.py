@@ -14,7 +14,6 @@ from susurrus.agents.types.durations import format_duration, parse_duration
 from susurrus.mechanisms.histogram.plan import MAX_TRIGGERS
 from susurrus.topics.row_schema import RowSchema
 
-
 _USUAL: Final = tuple(
     map(
         parse_duration,

@@ -11,7 +11,6 @@ from pydantic import BaseModel, ValidationError
 
 from susurrus.agents.types.durations import format_duration
 
-
 _SCALARS: Final = ("str", "int", "float", "bool")
 
 

@@ -6,7 +6,7 @@ they were looked for. To delete one of those would make a running pipeline anoth
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 from pydantic import BaseModel
 
@@ -14,9 +14,6 @@ from susurrus.agents.config.explain import quoted
 from susurrus.agents.config.written import is_duration, is_instant
 from susurrus.agents.types.durations import format_duration
 from susurrus.topics.timestamps import format_time
-
-if TYPE_CHECKING:
-    from susurrus.agents.config.settings import Settings
 
 CLOCK: Final = ("kind", "grace", "idle_grace", "max_ahead", "until", "max_future")
 WINDOW: Final = ("length", "trigger_every", "allowed_lateness", "publication_pad")
@@ -47,26 +44,36 @@ class Idle:
         )
 
 
+class Judged(Protocol):
+    """The settings, as far as this module needs them."""
+
+    def idle(self) -> Iterable[Idle]:
+        """What has no effect under the chosen options."""
+
+    def in_digest(self, path: str) -> bool:
+        """Whether the digest covers a field or section."""
+
+
 def fields(section: str, names: Iterable[str], under: str, instead: str = "") -> Iterator[Idle]:
     """Several fields of one section."""
     yield from (Idle(f"{section}.{name}", under, instead) for name in names)
 
 
-def refusals(settings: "Settings") -> Iterator[str]:
+def refusals(settings: Judged) -> Iterator[str]:
     """One line for each setting without effect whose deletion changes nothing, the digest included."""
     for idle in dict.fromkeys(settings.idle()):
         if not settings.in_digest(idle.path) and (line := written(settings, idle.path)):
             yield idle.refusal(line)
 
 
-def remarks(settings: "Settings") -> Iterator[str]:
+def remarks(settings: Judged) -> Iterator[str]:
     """One line for each setting without effect that the digest covers."""
     for idle in dict.fromkeys(settings.idle()):
         if settings.in_digest(idle.path) and written(settings, idle.path):
             yield idle.remark()
 
 
-def written(settings: BaseModel, path: str) -> str:
+def written(settings: Any, path: str) -> str:
     """The line or section of the file that holds a setting; empty where it has its default."""
     model, value, default, field = settings, None, None, None
     *sections, last = path.split(".")

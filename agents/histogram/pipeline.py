@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from susurrus.agents.config.input import ComputedKey
 from susurrus.agents.histogram.bound import Bound
-from susurrus.agents.histogram.columns import ColumnSettings
+from susurrus.agents.histogram.column_settings import ColumnSettings
 from susurrus.agents.histogram.feedback import NEW_EPOCH, PublishedKeys, PublishedKeysReader
 from susurrus.agents.histogram.public_progress import PublicProgress
 from susurrus.agents.histogram.reader import HistogramReader

@@ -14,7 +14,8 @@ from susurrus.agents.config.settings import Settings
 from susurrus.agents.expressions.computation import Computation
 from susurrus.agents.histogram import declared
 from susurrus.agents.histogram.clock import ClockSettings
-from susurrus.agents.histogram.columns import Column, ColumnSettings, Layout, layout, problems
+from susurrus.agents.histogram.column_settings import ColumnSettings, layout, problems
+from susurrus.agents.histogram.columns import Column, Layout
 from susurrus.agents.histogram.privacy import PrivacySettings
 from susurrus.agents.histogram.sections import BoundSettings, KeySettings
 from susurrus.mechanisms.histogram.plan import Column as PlanColumn

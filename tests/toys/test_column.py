@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from susurrus.agents.cli.reference import _type_name
-from susurrus.agents.histogram.columns import COLUMNS, ColumnSettings, Kept
+from susurrus.agents.histogram.column_settings import ColumnSettings
+from susurrus.agents.histogram.columns import COLUMNS, Kept
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.topics.payloads import JsonReader
 from susurrus.topics.raw import RawDecoder

@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -37,7 +38,7 @@ def test_a_page_fits_is_aligned_and_breaks_no_line_of_its_own(path: tuple[str, .
         assert word not in result.output
     # Text outside the frames: a line ends early only where a paragraph does.
     prose = [line for line in lines if line and not re.match(r"[│╭╰]", line)]
-    for line, following in zip(lines, lines[1:], strict=False):
+    for line, following in pairwise(lines):
         if line in prose and following in prose and not line.startswith(" Usage"):
             first = following.split()[0]
             assert len(line) + 1 + len(first) > width - 1, (line, following)
@@ -51,10 +52,8 @@ def test_the_list_says_one_clause_of_each() -> None:
 
 def test_paragraphs_are_joined_and_examples_kept() -> None:
     assert unwrapped("One\n    two.\n\n    Three\n    four.") == "One two.\n\nThree four."
-    assert (
-        unwrapped("One.\n\n        susurrus demo\n        susurrus watch\n    ")
-        == "One.\n\n    susurrus demo\n    susurrus watch"
-    )
+    example = "One.\n\n    Two.\n\n        susurrus demo\n        susurrus watch\n    "
+    assert unwrapped(example) == "One.\n\nTwo.\n\n    susurrus demo\n    susurrus watch"
 
 
 @pytest.mark.parametrize(

@@ -98,7 +98,7 @@ class TestDurations:
 
     @pytest.mark.parametrize("text", ["", "15", "15 minutes", "-1s", "1.5h", "m", True, 1.0, None, -1, "1h x"])
     def test_refused(self, text: Any) -> None:
-        with pytest.raises(ValueError, match='for example|write "15ms"'):
+        with pytest.raises(ValueError, match=r'for example|write "15ms"'):
             parse_duration(text)
 
     @given(st.integers(0, 10**12))

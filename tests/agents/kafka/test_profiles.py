@@ -1,4 +1,4 @@
-"""Properties of Kafka's clients, by the clients that librdkafka makes of them: what is refused, in which words, and what is said."""
+"""Properties of Kafka's clients, by the clients that librdkafka makes of them: what is refused, and in which words."""
 
 import ctypes
 import re

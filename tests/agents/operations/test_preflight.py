@@ -80,8 +80,8 @@ def test_nothing_fails_where_a_worker_could_run_and_the_commands_exit_code_says_
     found = ready.look()
     assert {finding.state for finding in found} <= {"ok", "warning"}, found
     assert [finding.subject for finding in found if finding.state == "ok" and finding.subject != "topic"] == [
-        "noise secret", "disk", "kafka.properties", "brokers", "rights", "__transaction_state", "__consumer_offsets", "clock", "retention", "isolation",
-        "time stamps", "open files", "epoch",
+        "noise secret", "disk", "kafka.properties", "brokers", "rights", "__transaction_state", "__consumer_offsets", "clock",
+        "retention", "isolation", "time stamps", "open files", "epoch",
     ]  # fmt: skip
     assert not (tmp_path / "state").exists()  # it changes nothing
     (tmp_path / "p.toml").write_text(tomli_w.dumps(ready.data))
