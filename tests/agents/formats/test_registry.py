@@ -13,17 +13,32 @@ SECRET = "hunter2"
 @pytest.mark.parametrize(
     ("properties", "says"),
     [
-        ({"basic.auth.user.inf": f"u:{SECRET}"}, 'basic.auth.user.inf": the registry\'s client has no such property; did you mean "basic'),
+        (
+            {"basic.auth.user.inf": f"u:{SECRET}"},
+            "basic.auth.user.inf\": the registry's client has no such property; did you",
+        ),
         ({"zz": 1}, '"zz": the registry\'s client has no such property; correct its name, or leave it out'),
-        ({"basic.auth.user.info": SECRET}, '"basic.auth.user.info": the registry\'s client does not take it; write user:password'),
-        ({"ssl.key.location": "/x"}, '"ssl.key.location": the registry\'s client does not take it; give ssl.certificate.location, too'),
+        (
+            {"basic.auth.user.info": SECRET},
+            '"basic.auth.user.info": the registry\'s client does not take it; write user:password',
+        ),
+        (
+            {"ssl.key.location": "/x"},
+            '"ssl.key.location": the registry\'s client does not take it; give ssl.certificate.location, too',
+        ),
         ({"timeout": "soon"}, '"timeout": the registry\'s client does not take it; write a number'),
-        ({"max.retries": "many", "timeout": 3}, '"max.retries": the registry\'s client does not take it; write a number'),
+        (
+            {"max.retries": "many", "timeout": 3},
+            '"max.retries": the registry\'s client does not take it; write a number',
+        ),
         ({"bearer.auth.token": SECRET}, '"bearer.auth.token": the registry\'s client does not take it'),
-        ({"bearer.auth.credentials.source": "STATIC_TOKEN", "bearer.auth.token": SECRET}, "output.registry: refused by the registry's"),
+        (
+            {"bearer.auth.credentials.source": "STATIC_TOKEN", "bearer.auth.token": SECRET},
+            "output.registry: refused by the registry's",
+        ),
     ],
     ids=str,
-)  # fmt: skip
+)
 def test_is_blamed_on_the_property(properties: dict[str, Any], says: str) -> None:
     registry = Registry(url="http://registry:8081", properties=properties)
     for attempt in (registry.check, registry.client):
