@@ -85,9 +85,14 @@ def init(
         sum_of = typer.prompt("Numeric field to add up (empty: count records only)", default="", show_default=False)
     if sum_of:
         lower, upper = ask.bounds(sum_of, lower, upper)
-    epsilon = float(
-        ask("Epsilon, the privacy loss per user and window", str(epsilon) if yes else None, str(epsilon), "--epsilon")
+    answer = ask(
+        "Epsilon, the privacy loss per user and window", str(epsilon) if yes else None, str(epsilon), "--epsilon"
     )
+    try:
+        epsilon = float(answer)
+    except ValueError:
+        raise ConfigurationError(f'--epsilon "{answer}": write a number, for example 6.0') from None
+
     from susurrus.agents.histogram.clock import CREATE_TIME  # slow to load
 
     stamped = CREATE_TIME if found is None or found.stamped is None else found.stamped

@@ -130,7 +130,13 @@ def _registered(settings: Settings, schema_id: int, found: Found) -> None:
         return
     try:
         with registry.client("input.registry") as client:
-            schema = json.loads(client.get_schema(schema_id).schema_str)
+            registered = client.get_schema(schema_id)
+            if registered.schema_type != "AVRO":
+                raise ConfigurationError(
+                    f"input.format: the schema of the topic's records is {registered.schema_type}; name the fields yourself, and "
+                    "set input.format and its setting in the file (docs/topics.md)"
+                )
+            schema = json.loads(registered.schema_str)
     except ConfigurationError:
         raise
     except (
