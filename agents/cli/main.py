@@ -32,7 +32,7 @@ app = typer.Typer(
     cls=Guarded,
     help="Private histograms and streams from raw Kafka topics.",
     no_args_is_help=True,
-    add_completion=False,
+    epilog="Begin with `susurrus demo`, or with `susurrus config init` for a topic of yours.",
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
