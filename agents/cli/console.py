@@ -5,6 +5,7 @@ Results go to standard output and everything else to standard error, so that out
 
 import logging
 import os
+import re
 import sys
 import traceback
 from pathlib import Path
@@ -16,6 +17,7 @@ from rich.text import Text
 from typer.core import TyperGroup
 
 from susurrus.agents import logs
+from susurrus.agents.cli.helps import readable
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.operations.drawing import framed
 from susurrus.agents.runtime.ending import DISK_UNUSABLE, MISCONFIGURED
@@ -30,12 +32,12 @@ DEFECT = 70
 
 ConfigOption = Annotated[
     Path | None,
-    typer.Option("--config", "-c", help="TOML file of the pipeline; SUSURRUS__SECTION__FIELD variables override it."),
+    typer.Option("--config", "-c", help="The pipeline's TOML file; SUSURRUS__SECTION__FIELD variables override it."),
 ]
 
 SqlOption = Annotated[
     Path | None,
-    typer.Option("--sql", help="SQL file of the pipeline: what it publishes, where --config says only how it runs."),
+    typer.Option("--sql", help="The pipeline's SQL file: what is published; --config then says how it runs."),
 ]
 
 
@@ -63,6 +65,16 @@ def settings_of(config: Path | None, sql: Path | None = None, *, unresolved: lis
 
 class Guarded(TyperGroup):
     """Turns errors into one readable panel and an exit code; ``--verbose`` adds the traceback."""
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """The command, with help that can be read."""
+        found = super().get_command(ctx, cmd_name)
+        return found if found is None else readable(found)
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """The page of all commands."""
+        readable(self)
+        super().format_help(ctx, formatter)
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command; SusurrusError and Kafka's errors end with code 2, anything unforeseen with code 70."""
@@ -134,7 +146,8 @@ def title_of(error: SusurrusError) -> str:
 def _problem(line: str) -> Text:
     """One problem: the place in bold, the rest as it is."""
     place, colon, rest = line.partition(": ")
-    if not colon or " " in place.split(" = ")[0].replace('kafka.properties."', ""):
+    counted = re.sub(r'^column \d+( \(".*"\))?|, number \d+', "", place.split(" = ")[0])
+    if not colon or " " in counted.replace('kafka.properties."', ""):
         return Text(line)
     return Text.assemble((place, "bold"), colon, rest)
 

@@ -21,6 +21,7 @@ from susurrus.agents.cli import (
     report,
     status,
     topics,
+    tune,
     watch,
     worker,
 )
@@ -31,7 +32,7 @@ app = typer.Typer(
     cls=Guarded,
     help="Private histograms and streams from raw Kafka topics.",
     no_args_is_help=True,
-    add_completion=False,
+    epilog="Begin with `susurrus demo`, or with `susurrus config init` for a topic of yours.",
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
@@ -47,6 +48,7 @@ app.command()(explain.explain)
 app.command()(preflight.preflight)
 app.command()(report.report)
 app.command()(status.status)
+app.command()(tune.tune)
 app.command()(watch.watch)
 app.command()(worker.worker)
 

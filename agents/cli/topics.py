@@ -46,7 +46,12 @@ def schema(
         str | None, typer.Option(help="Which public topic, such as progress; by default the one with the rows.")
     ] = None,
     form: Annotated[
-        str | None, typer.Option("--format", help="json, avro or protobuf; by default output.format.")
+        str | None,
+        typer.Option(
+            "--format",
+            help="json, avro or protobuf; by default output.format.",
+            autocompletion=lambda: list(OUTPUT_FORMATS),
+        ),
     ] = None,
 ) -> None:
     """Print the schema of a public topic's values: JSON Schema, an Avro schema or a .proto file."""

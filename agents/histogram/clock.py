@@ -22,6 +22,7 @@ import numpy.typing as npt
 from pydantic import Field
 
 from susurrus.agents.config import sections
+from susurrus.agents.config.idle import Idle
 from susurrus.agents.kafka.offset import Offset
 from susurrus.agents.runtime.cuts import Cuts
 from susurrus.agents.types.durations import format_duration
@@ -57,6 +58,8 @@ class Clock:
     """For the reference of settings."""
     accepts: ClassVar[tuple[int, ...]]
     """The time stamp types of batches; the first is that of the usual batch."""
+    follows: ClassVar[tuple[str, ...]] = ("grace", "idle_grace", "max_ahead")
+    """Which of these fields of the section mean something to the clock; all clocks follow the other fields."""
     live: ClassVar[bool] = True
     """Whether records arrive while they happen. Otherwise the topic is an archive, which ends and may not grow."""
     forgeable: ClassVar[bool] = False
@@ -88,6 +91,14 @@ class Clock:
                 f'clock.kind = "{cls.kind}", so one forged stamp could decide which records of all users count; use "latest", '
                 'or "earliest" with start.first_window'
             )
+
+    @classmethod
+    def idle(cls) -> Iterator[Idle]:
+        """Fields of the section that this clock does not follow, and other clocks do."""
+        for name in Clock.follows:
+            kinds = [kind for kind, clock in CLOCKS.items() if name in clock.follows]
+            if name not in cls.follows:
+                yield Idle(f"clock.{name}", f'clock.kind = "{cls.kind}"', f'clock.kind = "{kinds[0]}"')
 
     @classmethod
     def topic_type(cls) -> str | None:
@@ -156,6 +167,7 @@ class Broker(Clock):
     kind = "broker"
     meaning = "the raw topic is stamped by the broker (LogAppendTime)"
     accepts = (LOG_APPEND_TIME,)
+    follows = ("grace", "idle_grace")
 
     @classmethod
     def closes(cls, clock: sections.ClockSettings) -> str:
@@ -180,6 +192,7 @@ class Producer(Clock):
     kind = "producer"
     meaning = "the producers stamp the records (CreateTime), and their stamps are not trusted"
     accepts = (CREATE_TIME,)
+    follows = ("idle_grace", "max_ahead")
     forgeable = True
     cut_first = True
 
@@ -202,6 +215,7 @@ class Replay(Clock):
         "records with old stamps would expire at once"
     )
     accepts = (CREATE_TIME, LOG_APPEND_TIME)
+    follows = ()
     live = False
 
     @classmethod

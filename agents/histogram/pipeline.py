@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 from susurrus.agents.config import warnings
 from susurrus.agents.config.input import ComputedKey
 from susurrus.agents.histogram.bound import Bound
-from susurrus.agents.histogram.columns import ColumnSettings
+from susurrus.agents.histogram.column_settings import ColumnSettings
 from susurrus.agents.histogram.explanation import findings
 from susurrus.agents.histogram.feedback import NEW_EPOCH, PublishedKeys, PublishedKeysReader
 from susurrus.agents.histogram.public_progress import PublicProgress
@@ -227,10 +227,11 @@ class Histogram(Pipeline[HistogramSettings]):
 
 def _range(column: ColumnSettings) -> str:
     """What a column of a field is computed from, and where its values are clamped."""
-    if column.bound is None:
+    if column.limits is None:
         return ""
-    low = "±" if column.lower is None else f"{column.lower:g} to "
-    return f" of {column.field or column.expression} in {low}{column.bound:g}"
+    low, high = column.limits
+    limits = f"±{high:g}" if low == -high and column.lower is None else f"{low:g} to {high:g}"
+    return f" of {column.field or column.expression} in {limits}"
 
 
 def _raw_topic(settings: HistogramSettings, admin: AdminClient) -> Iterator[TopicCheck]:

@@ -11,6 +11,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, Resou
 
 from susurrus.agents.config.kafka_properties import librdkafka
 from susurrus.agents.config.settings import Settings
+from susurrus.agents.kafka import profiles
 from susurrus.agents.kafka.follow import read_to_end
 from susurrus.agents.kafka.offset import Offset
 from susurrus.agents.kafka.requests import REQUEST_SECONDS, answer_of, ask_again, known_offset, no_topic
@@ -61,55 +62,26 @@ class Clients:
 
     def transactional_producer(self, transactional_id: str) -> TransactionalProducer:
         """A producer for one partition task; ``init_transactions`` (which fences an older owner) is the caller's step."""
-        producer = Producer(
-            {
-                **self.properties,
-                "transactional.id": transactional_id,
-                # The open transaction of a dead owner holds every read_committed reader back for this long.
-                "transaction.timeout.ms": self._transaction_timeout,
-                # Back-to-back transactions meet CONCURRENT_TRANSACTIONS; librdkafka would sleep 100 ms for each.
-                "retry.backoff.ms": 5,
-                # A missing topic must be reported before the broker aborts the transaction, which would look like fencing.
-                "topic.metadata.propagation.max.ms": min(10_000, self._transaction_timeout // 3),
-                "linger.ms": 5,
-                "compression.type": "lz4",
-                "queue.buffering.max.messages": 1_000_000,
-                "queue.buffering.max.kbytes": 1 << 20,
-                "message.max.bytes": 1_000_000_000,
-                # The default partitioner never decides: every record names its partition (topics/partitioner.py).
-            },
-            logger=self._logger,
-        )
+        own = profiles.transactional_producer(transactional_id, timeout=self._transaction_timeout)
+        producer = Producer({**self.properties, **own}, logger=self._logger)
         return TransactionalProducer(producer)
 
     def producer(self) -> Producer:
         """An idempotent producer for records outside transactions, such as status."""
-        properties = {**self.properties, "enable.idempotence": not self.embedded, "linger.ms": 50}
+        properties = {**self.properties, **profiles.plain_producer(embedded=self.embedded)}
         return Producer(properties, logger=self._logger)
 
     def reader(self, group: str, *, lost: str = "error") -> Consumer:
         """A read_committed consumer that is assigned by hand and reports where a partition ends. lost: what it does where its
         offset has been deleted, "error" or "earliest"."""
-        return Consumer(
-            {
-                **self.properties,
-                "group.id": f"{self.application}-{group}",
-                "enable.auto.commit": False,
-                "enable.partition.eof": True,
-                "isolation.level": "read_committed",
-                "auto.offset.reset": lost,
-                "fetch.wait.max.ms": 50,
-                "fetch.message.max.bytes": 8 << 20,
-                "allow.auto.create.topics": self.embedded,
-            },
-            logger=self._logger,
-        )
+        own = profiles.reader(f"{self.application}-{group}", lost=lost, embedded=self.embedded)
+        return Consumer({**self.properties, **own}, logger=self._logger)
 
     def admin(self) -> AdminClient:
         """The shared admin client (thread-safe)."""
         with self._lock:
             if self._admin is None:
-                properties = {**self.properties, "allow.auto.create.topics": self.embedded}
+                properties = {**self.properties, **profiles.admin(embedded=self.embedded)}
                 self._admin = AdminClient(properties, logger=self._logger)
             return self._admin
 
@@ -129,7 +101,7 @@ class Clients:
 
     def group_metadata(self) -> Any:
         """Group metadata for send_offsets_to_transaction: a member that never joined; fencing is by transactional.id."""
-        properties = {**self.properties, "group.id": self.application}
+        properties = {**self.properties, **profiles.group(self.application)}
         with contextlib.closing(Consumer(properties, logger=self._logger)) as consumer:
             return consumer.consumer_group_metadata()
 

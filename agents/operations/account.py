@@ -14,12 +14,12 @@ from itertools import accumulate
 from typing import Any, Final
 
 from susurrus.agents.config.settings import Settings
-from susurrus.agents.operations.charged import DAY, RECENT, TUNING, EpochAccount, PipelineAccount, epochs_of, row_of
+from susurrus.agents.operations.charged import DAY, RECENT, EpochAccount, PipelineAccount, epochs_of, row_of
 from susurrus.agents.operations.forecast import Rate, first_overdraft, mu_squared_max
 from susurrus.agents.runtime.budget import budget_of, guarantee_of
 from susurrus.mechanisms.guarantee import Guarantee
 from susurrus.mechanisms.spend import Budget, Spend
-from susurrus.topics.charges import Charge
+from susurrus.topics.charges import Charge, pays_for_window
 from susurrus.topics.timestamps import LATEST, format_time
 
 SCHEMA: Final = 1
@@ -178,7 +178,7 @@ def account_of(
     spent, beyond = sums[-1], [] if budget is None else charges[_fitting(sums, budget) :]
     refused = Counter(charge.pipeline for charge in beyond)
     live = settings.clock.until is None
-    present = now if live else max((c.window for c in charges if not c.pipeline.endswith(TUNING)), default=now)
+    present = now if live else max((c.window for c in charges if pays_for_window(c)), default=now)
     rows = [row_of(each, found, settings, present, beyond=refused[each]) for each, found in groups.items()]
     rows = [rows[0], *sorted(rows[1:], key=lambda row: row.pipeline)]
     first_refused = next((charge.window for charge in beyond if charge.pipeline == name), None)

@@ -16,6 +16,7 @@ from confluent_kafka.admin import AdminClient
 
 from susurrus.agents.config.kafka_properties import librdkafka
 from susurrus.agents.config.settings import Settings
+from susurrus.agents.kafka import profiles
 from susurrus.agents.logs import SILENT
 from susurrus.agents.operations.trouble import Trouble, refusal, wait
 from susurrus.agents.runtime.lacks import NO_ANSWER
@@ -47,9 +48,9 @@ def admin_of(settings: Settings, errors: list[KafkaError]) -> AdminClient:
     properties = {**librdkafka(settings.kafka), "allow.auto.create.topics": False, "error_cb": errors.append}
     try:
         return AdminClient(properties, logger=SILENT)
-    except KafkaException as error:
-        text = str(error.args[0].str()).removeprefix("Failed to create admin client: ")
-        raise ConfigurationError(f"kafka.properties: {text}; correct it") from None
+    except KafkaException:
+        profiles.check(settings)
+        raise
 
 
 def reach_brokers(settings: Settings, admin: AdminClient, errors: list[KafkaError]) -> Trouble | int:

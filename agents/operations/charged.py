@@ -8,10 +8,8 @@ from typing import Final
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.runtime.budget import guarantee_of, spend_of
 from susurrus.mechanisms.guarantee import Guarantee
-from susurrus.topics.charges import Charge
+from susurrus.topics.charges import Charge, pays_for_window
 
-TUNING: Final = "/tune"
-"""What the name of a charge's pipeline ends in where it pays for a tuning run and not for a window."""
 RECENT: Final = 30
 """Windows: how far back the recent past reaches."""
 _QUIET_WINDOWS: Final = 7
@@ -76,7 +74,7 @@ def row_of(
     pipeline: str, charges: Sequence[Charge], settings: Settings, present: int, *, beyond: int
 ) -> PipelineAccount:
     """The row of one pipeline. charges: its own, in the order of the log. present: ms, the instant that "lately" is before."""
-    own, tuning = pipeline == settings.pipeline.name, pipeline.endswith(TUNING)
+    own, tuning = pipeline == settings.pipeline.name, not all(map(pays_for_window, charges))
     windows = [charge.window for charge in charges]
     every = next_window = None
     recent, due = 0, 0

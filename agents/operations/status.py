@@ -17,11 +17,10 @@ from susurrus.agents.kafka.clients import Clients, Record, clients_of
 from susurrus.agents.kafka.requests import group_of
 from susurrus.agents.operations.account import Account, account_of
 from susurrus.agents.operations.charge_log import read_charges
-from susurrus.agents.operations.charged import TUNING
 from susurrus.agents.runtime.facts import NewestRelease
 from susurrus.agents.runtime.pipeline import Pipeline
 from susurrus.mechanisms.errors import Refusal
-from susurrus.topics import ledger
+from susurrus.topics import charges, ledger
 from susurrus.topics.packing import MalformedRecord
 
 State = Literal["running", "starting", "stalled", "refused", "fenced", "stopped", "missing"]
@@ -166,8 +165,8 @@ def collect(pipeline: Pipeline[Any]) -> PipelineStatus:
         partitions=judge(records, ends, owned),
         rebalancing=rebalancing,
         workers=workers,
-        charged=sum(c.pipeline == settings.pipeline.name for c in charged),
-        charged_all=sum(not charge.pipeline.endswith(TUNING) for charge in charged),
+        charged=sum(charge.pipeline == settings.pipeline.name for charge in charged),
+        charged_all=sum(map(charges.pays_for_window, charged)),
         account=None if promise is None else account_of(charged, settings, now, guarantee=promise),
         changed=() if config is None else tuple(ledger.changed_fields(config, settings.published_fields())),
     )

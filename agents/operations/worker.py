@@ -6,6 +6,7 @@ from typing import Any
 
 from susurrus.agents import logs
 from susurrus.agents.config.settings import Settings
+from susurrus.agents.kafka import profiles
 from susurrus.agents.operations.metrics import registry_of
 from susurrus.agents.operations.probe import wait_until_fit
 from susurrus.agents.operations.web import LOOPBACK, Pages, WebServer
@@ -34,7 +35,8 @@ def run_worker(
     settings = pipeline.settings
     level = (loglevel or settings.worker.log_level).upper()
     logs.configure(level, log_format or settings.worker.log_format)
-    for warning in pipeline.warnings():
+    profiles.check(settings)  # in the group, one client after the other would fail
+    for warning in (*pipeline.warnings(), *settings.remarks(), *profiles.notes(settings)):
         log.warning("%s", warning)
     stages = len(pipeline.stages)
     host.raise_file_limit(stages, stages=stages, brokers=1)

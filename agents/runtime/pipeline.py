@@ -184,12 +184,14 @@ class Pipeline(ABC, Generic[S]):
         """One line per topic: ok, or what is wrong and what to do."""
         return list(map(str, self.topic_checks(admin)))
 
-    @abstractmethod
     def releases(self, *, start: Start, window: WindowStart | None, final: bool) -> Source:
         """What is published, release by release: agents/releases.py. window, final: as `releases` there.
 
-        Raises ConfigurationError where a topic is missing, or the kind has no windows.
+        Raises ConfigurationError where a topic is missing, the kind has no windows, or no reader of its own.
         """
+        raise ConfigurationError(
+            f'pipeline.kind="{self.settings.kind}": has no reader; read topic={self.settings.topic(self.output.name)} instead'
+        )
 
     def reader(self, window: WindowStart | None = None) -> Any:
         """What `susurrus watch` reads of one window (its start in ms), or of the newest: agents/histogram/reader.py.

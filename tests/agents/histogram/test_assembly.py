@@ -283,6 +283,17 @@ class TestAssembly:
         assert not assembly._incomplete
         assert not assembly._unknown
 
+    def test_rows_whose_announcement_was_compacted_away_are_dropped_at_once(self) -> None:
+        assembly = Assembly(HOUR)
+        parts = [replace(self.one, partition=partition) for partition in range(2)]
+        assembly.announce(replace(parts[0], trigger=2).said(2))  # which partition 1 has compacted
+        for part in parts:
+            assembly.announce(replace(part, trigger=TRIGGERS).said(2))
+        for trigger in range(1, TRIGGERS):
+            for part in parts:
+                assembly.add(part.partition, replace(part, trigger=trigger).columns(0, 2))
+                assert assembly.rows == 0
+
     def test_it_says_which_partitions_the_oldest_release_lacks(self) -> None:
         assembly = Assembly(HOUR)
         assert assembly.awaited is None

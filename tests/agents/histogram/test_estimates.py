@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from susurrus.agents.histogram.columns import ColumnSettings, layout
+from susurrus.agents.histogram.column_settings import ColumnSettings, layout
 from susurrus.agents.histogram.estimates import Estimates, Release, add_windows
 from susurrus.mechanisms.errors import ConfigurationError, SusurrusError
 from susurrus.mechanisms.propagation import Computed

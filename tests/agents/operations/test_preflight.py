@@ -80,8 +80,8 @@ def test_nothing_fails_where_a_worker_could_run_and_the_commands_exit_code_says_
     found = ready.look()
     assert {finding.state for finding in found} <= {"ok", "warning"}, found
     assert [finding.subject for finding in found if finding.state == "ok" and finding.subject != "topic"] == [
-        "noise secret", "disk", "brokers", "rights", "__transaction_state", "__consumer_offsets", "clock", "retention", "isolation",
-        "time stamps", "open files", "epoch",
+        "noise secret", "disk", "kafka.properties", "brokers", "rights", "__transaction_state", "__consumer_offsets", "clock",
+        "retention", "isolation", "time stamps", "open files", "epoch",
     ]  # fmt: skip
     assert not (tmp_path / "state").exists()  # it changes nothing
     (tmp_path / "p.toml").write_text(tomli_w.dumps(ready.data))
@@ -191,7 +191,7 @@ def test_no_broker_and_no_cluster(kafka: Broker, tmp_path: Path) -> None:
     setting = Setting(kafka, tmp_path)
     found = setting.look(kafka={"bootstrap_servers": "127.0.0.1:1"})
     assert [(f.subject, f.state) for f in found] == [
-        ("promise", "warning"), ("noise secret", "ok"), ("disk", "ok"), ("brokers", "failure"),
+        ("promise", "warning"), ("noise secret", "ok"), ("disk", "ok"), ("kafka.properties", "ok"), ("brokers", "failure"),
     ]  # fmt: skip
     assert "nothing listens at 127.0.0.1:1" in found[-1].text
     (tmp_path / "p.toml").write_text(tomli_w.dumps(merged(setting.data, {"kafka": {"embedded": True}})))
