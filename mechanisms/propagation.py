@@ -48,7 +48,7 @@ def share(estimates: Numbers, std_errors: Floats, part: npt.NDArray[np.bool_]) -
 
 
 def pooled_mean(means: Numbers, mean_errors: Floats, counts: Numbers, count_errors: Floats) -> Computed | None:
-    """The mean over all records of n groups, from each group's mean and count, [n] each. None where the counts' sum is not clear of 0.
+    """The mean over all records of n groups, from the mean and count of each, [n]. None where the counts' sum is not clear of 0.
 
     means: each a sum over max(count, 1), with the delta method's error for that, as the column kind `mean` publishes them. The
     sums are recovered from them: a mean r of a sum and a count c with errors e_s and e_c has the error hypot(e_s, r e_c) / c.
