@@ -119,9 +119,10 @@ def test_the_noise_of_a_choice_is_that_of_the_configuration_with_it() -> None:
         window={"length": "1d", "trigger_every": "6h"},
     )
     strategy: Any = build_strategy(there.plan())
-    names = [column.name for column in there.measured_columns]
-    expected = [1.96 * strategy.values[source].std[-1] for source in strategy.source]
-    assert twenty == pytest.approx(dict(zip(names, [expected[0], 10 * expected[1]], strict=True)))
+    columns = zip(there.measured_columns, strategy.source, strict=True)
+    expected = {column.name: 1.96 * strategy.values[source].std[-1] * column.grid for column, source in columns}
+    assert expected.keys() == {"n", "bytes", "mean/count"}
+    assert twenty == pytest.approx(expected)
     # Beyond the largest candidate there is nothing to recommend, but what the largest ones cost.
     assert [int(c.value) for c in choices(answer(0, None), settings)] == [16, 2000, 3000, 5000]
 
