@@ -44,8 +44,8 @@ class LocalSettings(Settings):
 
     kind = "local"
     not_tuned = (
-        "the first phase of the protocol finds the clipping threshold from the devices' own reports, so nothing is tuned here; leave "
-        "local.bound as large as a value can be"
+        "the first phase of the protocol finds the clipping threshold from the devices' own reports, so nothing is tuned here; "
+        "leave local.bound as large as a value can be"
     )
     published: ClassVar[tuple[str, ...]] = (*Settings.published, "local")
     reads_raw = False
