@@ -3,6 +3,7 @@
 import json
 import time
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -65,17 +66,17 @@ def status(
 
 
 def _facts(pipeline: "Pipeline[Any]", found: "PipelineStatus") -> "Facts":
-    """What findings follow from; the dead letters' reasons are read only where there are dead letters."""
+    """What findings follow from; the dead letters' reasons are read only where they are told."""
     from susurrus.agents.kafka.clients import clients_of  # slow to load
     from susurrus.agents.operations.dead_letters import newest_reasons
-    from susurrus.agents.operations.explanation import facts_of
+    from susurrus.agents.operations.explanation import dead_letters_of, facts_of
 
-    now = int(time.time() * 1000)
-    if not any(row.counters.get("dead_letter") for row in found.partitions):
-        return facts_of(pipeline, found, now=now)
+    facts = facts_of(pipeline, found, now=int(time.time() * 1000))
+    if not dead_letters_of(pipeline, facts):
+        return facts
     clients = clients_of(pipeline.settings, quiet=True)
     try:
-        return facts_of(pipeline, found, now=now, reasons=newest_reasons(pipeline, clients))
+        return replace(facts, reasons=newest_reasons(pipeline, clients))
     finally:
         clients.close()
 

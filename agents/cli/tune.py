@@ -30,12 +30,6 @@ if TYPE_CHECKING:  # slow to load, so the command does it itself
 Answer = TypeVar("Answer")
 
 _COMMAND = "tune"
-_NOT_TUNED = {
-    "stream": "a stream's mechanism finds its own clipping threshold from the values that stream.holdout sets aside, so nothing is "
-    "tuned here; leave stream.bound as large as a value can be",
-    "local": "the first phase of the protocol finds the clipping threshold from the devices' own reports, so nothing is tuned "
-    "here; leave local.bound as large as a value can be",
-}
 
 
 def tune(
@@ -136,8 +130,8 @@ def _exactly(option: str, number: float) -> Fraction:
 def _histogram(settings: Settings) -> "HistogramSettings":
     from susurrus.agents.histogram.settings import HistogramSettings  # slow to load
 
-    if settings.kind in _NOT_TUNED:
-        raise ConfigurationError(f'pipeline.kind = "{settings.kind}": {_NOT_TUNED[settings.kind]}')
+    if settings.not_tuned:
+        raise ConfigurationError(f'pipeline.kind = "{settings.kind}": {settings.not_tuned}')
     return HistogramSettings.of(settings)
 
 

@@ -70,6 +70,8 @@ class Settings(Section):
     """The field that names the file with the noise secret; None where the pipeline draws no noise."""
     computes: ClassVar[bool] = False
     """Whether records may be filtered, and keys computed."""
+    not_tuned: ClassVar[str] = ""
+    """Why `susurrus tune` has nothing to recommend, and what to do instead; empty where it has."""
     reads_raw: ClassVar[bool] = True
     """Whether ``input.topic`` belongs to other producers: it must exist and is only read."""
 

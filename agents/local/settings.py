@@ -44,6 +44,10 @@ class LocalSettings(Settings):
     """The whole configuration of a pipeline of kind `local`. It draws no noise: the clients do."""
 
     kind = "local"
+    not_tuned = (
+        "the first phase of the protocol finds the clipping threshold from the devices' own reports, so nothing is tuned here; "
+        "leave local.bound as large as a value can be"
+    )
     published: ClassVar[tuple[str, ...]] = (*Settings.published, "local")
     reads_raw = False
 

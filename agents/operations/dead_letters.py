@@ -113,10 +113,14 @@ def scan(
     return found
 
 
-def newest_reasons(pipeline: Pipeline[Any], clients: Clients, at_most: int = 1_000) -> dict[str, int]:
-    """Reasons of the newest dead letters of each partition, for `susurrus status`; empty where the topic cannot be read."""
+def newest_reasons(pipeline: Pipeline[Any], clients: Clients, at_most: int = 2_000) -> dict[str, int]:
+    """Reasons of the newest dead letters, for `susurrus status`; empty where the topic cannot be read.
+
+    at_most: letters of all partitions together, the same number of each. They may carry values.
+    """
+    topic = pipeline.settings.topic(DEAD_LETTER.name)
     try:
-        found = scan(clients, pipeline.settings.topic(DEAD_LETTER.name), show=0, at_most=at_most)
+        found = scan(clients, topic, show=0, at_most=-(-at_most // max(1, clients.partitions(topic))))
     except (ConfigurationError, KafkaException):
         return {}
     return {reason.name: number for reason, number, _ in found.by_reason()}

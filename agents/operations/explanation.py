@@ -147,10 +147,16 @@ def _nothing_came(pipeline: Pipeline[Any], facts: Facts) -> Iterator[Finding]:
         )
 
 
-def _dead(pipeline: Pipeline[Any], facts: Facts) -> Iterator[Finding]:
+def dead_letters_of(pipeline: Pipeline[Any], facts: Facts) -> int:
+    """How many dead letters there are, if so many are worth telling; else 0. Their reasons need not be read then."""
     outcome = next((outcome for outcome in pipeline.outcomes if outcome.name == "dead letters"), None)
     number = 0 if outcome is None else facts.number_of(outcome).number or 0
-    if facts.share(number) < WORTH_TELLING:
+    return number if facts.share(number) >= WORTH_TELLING else 0
+
+
+def _dead(pipeline: Pipeline[Any], facts: Facts) -> Iterator[Finding]:
+    number = dead_letters_of(pipeline, facts)
+    if not number:
         return
     of_read = facts.of_read(number)
     why, action = "Their reasons could not be read.", "see `susurrus dead-letters`"

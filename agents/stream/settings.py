@@ -24,6 +24,10 @@ class StreamSettings(Settings):
     """The whole configuration of a pipeline of kind `stream`."""
 
     kind = "stream"
+    not_tuned = (
+        "the mechanism finds its own clipping threshold from the values that stream.holdout sets aside, so nothing is tuned here; "
+        "leave stream.bound as large as a value can be"
+    )
     published: ClassVar[tuple[str, ...]] = (*Settings.published, "stream")
     not_published: ClassVar[tuple[str, ...]] = (*Settings.not_published, "stream.secret_file")
     secret_field = "stream.secret_file"

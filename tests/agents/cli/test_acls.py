@@ -137,6 +137,7 @@ def test_each_user_can_do_its_part_with_the_rights_that_are_granted_and_nothing_
         status = ["status", "--config", str(cast.file("operator"))]
         wait_for(lambda: CliRunner().invoke(app, status).exit_code == 0, "all is recovered", seconds=90)
         assert "right" not in run(*status)
+        assert "Charged as web/tune" in run("tune", "--config", str(cast.file("operator")), "--yes", "--epsilon", "2")
     finally:
         assert worker.stop() == 0
     assert "lacks" not in worker.log.read_text()
