@@ -1,14 +1,20 @@
 """``susurrus report``: numbers from standard input, perturbed here and reported. The smallest ToPL client."""
 
 import sys
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 import typer
+from confluent_kafka import KafkaError
 
 from susurrus.agents.cli.console import ConfigOption, err, settings_of
 from susurrus.agents.local.client import ToplClient
 from susurrus.agents.types.durations import parse_duration
 from susurrus.mechanisms.errors import ConfigurationError, SusurrusError
+from susurrus.mechanisms.local.wave import SquareWave
+from susurrus.topics.spec import REPORTS, topic_name
+
+_ANSWER_SECONDS = 10.0
 
 
 def report(
@@ -42,6 +48,8 @@ def report(
         )
     else:
         length = _milliseconds(interval)
+    SquareWave(epsilon, bound, scale)  # wrong parameters are reported first, brokers next
+    _reach(bootstrap_servers, properties, topic_name(prefix, pipeline, REPORTS.name))
     client = ToplClient(
         bootstrap_servers,
         pipeline=pipeline,
@@ -57,7 +65,8 @@ def report(
     with client:
         for line in filter(str.strip, sys.stdin):
             bad += not _reported(client, line)
-        client.flush(flush_seconds)
+        with err().status("waiting for brokers"):  # shows in a terminal only
+            client.flush(flush_seconds)
         counts = client.counts
         phase = client.phase
     unacknowledged = counts.waiting + counts.failed
@@ -65,8 +74,8 @@ def report(
     err().print(said + (f"; {bad:,} lines were no finite numbers" if bad else ""))
     if unacknowledged:
         raise SusurrusError(
-            f"reports={unacknowledged} were not acknowledged, and some may have arrived: check that the brokers can be reached "
-            "before the next ones, and do not report these values again, for that would cost epsilon twice"
+            f"reports={unacknowledged} were not acknowledged, and some may have arrived: check that the brokers can be reached before "
+            "the next ones, and do not report these values again, for that would cost epsilon twice"
         )
     if bad:
         raise typer.Exit(1)
@@ -78,6 +87,19 @@ def _reported(client: ToplClient, line: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def _reach(bootstrap_servers: str, properties: Mapping[str, Any], topic: str) -> None:
+    """Raises ConfigurationError where no broker answers or there is no such topic: nothing has been perturbed yet."""
+    from susurrus.agents.config.sections import KafkaSettings  # slow to load
+    from susurrus.agents.operations.brokers import Cluster, reach
+
+    admin = reach(Cluster(KafkaSettings(bootstrap_servers=bootstrap_servers, properties=dict(properties))))
+    found = admin.list_topics(topic, timeout=_ANSWER_SECONDS).topics[topic]
+    if found.error is not None and found.error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+        raise ConfigurationError(
+            f'topic="{topic}" does not exist: create it with `susurrus topics create`, or correct the pipeline\'s name and prefix'
+        )
 
 
 def _milliseconds(interval: str) -> int:

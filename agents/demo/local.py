@@ -124,7 +124,14 @@ def picture(rows: dict[int, estimate_codec.Estimate], truth: dict[int, Floats], 
         inside += abs(estimate - np.minimum(values, theta).mean()) <= Z95 * error
         off.append((abs(estimate - true), abs(filtered - true)))
         cells = {"before": (number(row.count),), "after": (number(round(filtered)),)}
-        compared.append(Compared(f"{row.interval_start[11:19]}.{at % 1000 // 100}", round(true), Measured(round(estimate), error), **cells))
+        compared.append(
+            Compared(
+                f"{row.interval_start[11:19]}.{at % 1000 // 100}",
+                round(true),
+                Measured(round(estimate), error),
+                **cells,
+            )
+        )
     plain_off, filtered_off = np.mean(off, axis=0)
     return Group(
         *comparison(compared, width, label="mean W at", before=("reports",), after=("filtered",)),

@@ -17,7 +17,8 @@ MOST_VALUES = 90_000
 
 @dataclass(frozen=True)
 class Series:
-    """values float64[n] in [0, bound]; ``unit`` and ``name`` are for people. per_day: readings of a day, where the series has days."""
+    """values float64[n] in [0, bound]; ``unit`` and ``name`` are for people. per_day: readings of a
+    day, where the series has days."""
 
     name: str
     unit: str
@@ -32,7 +33,7 @@ class Series:
             return self.per_day // 4
         least = max(1, -(-readings // points))
         power = 10 ** (len(str(least)) - 1)
-        return next(step * power for step in (1, 2, 5, 10) if step * power >= least)
+        return int(next(step * power for step in (1, 2, 5, 10) if step * power >= least))
 
     def span(self, readings: int) -> str:
         """So many readings in words."""
@@ -56,7 +57,9 @@ def smart_meter(readings: int = READINGS, seed: int = 1) -> Series:
     level = 140 + daily * np.where(day % 7 >= 5, 1.5, 1.0)
     kettles = rng.random(readings) < 0.015 * (1 + daily / 200)
     watts = level * rng.gamma(6.0, 1 / 6, readings) + np.where(kettles, rng.uniform(900, 2600, readings), 0.0)
-    return Series("a household's smart meter (made up)", "W", 12_000.0, 10.0, np.round(np.minimum(watts, 12_000.0)), 1440)
+    return Series(
+        "a household's smart meter (made up)", "W", 12_000.0, 10.0, np.round(np.minimum(watts, 12_000.0)), 1440
+    )
 
 
 def from_file(path: Path, bound: float) -> Series:

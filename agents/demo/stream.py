@@ -99,8 +99,8 @@ def picture(rows: list[StreamRow], series: Series, stream: StreamSection, *, wid
         *findings(
             error=f"{_off(found.private, found.true):.1%} on average of {len(found.true):,} means of {found.length:,} readings; "
             f"{inside} of their error bars hold the truth.",
-            filter=f"the causal filter brings that to {_off(found.filtered, found.true):.1%}; its error bars rest on a model of the "
-            "series.",
+            filter=f"the causal filter brings that to {_off(found.filtered, found.true):.1%}; its error bars rest on a model of "
+            "the series.",
             total=f"private {total.estimate:,.0f} ± {Z95 * total.std_error:,.0f}, true {found.readings.sum():,.0f} {series.unit}",
             threshold=f"{theta:,.0f} {series.unit} of a public bound of {series.bound:,.0f}: clipping leaves out {cut:.2%}.",
         ),

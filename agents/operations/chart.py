@@ -1,6 +1,7 @@
 """A chart for a terminal: released values with their error bars, and the truth beside them where a demonstration knows it.
 
-Every point has three cells: the released value with its error bar, the truth, a blank. So nothing hides anything. The marks differ in shape: they can be told apart without colour, in a file and on paper.
+Every point has three cells: the released value with its error bar, the truth, a blank. So nothing hides anything. The
+marks differ in shape: they can be told apart without colour, in a file and on paper.
 """
 
 from collections.abc import Sequence
