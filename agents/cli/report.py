@@ -34,12 +34,14 @@ def report(
     options.
     """
     properties: dict[str, Any] = {}
+    embedded = False
     if bootstrap_servers is None:
         from susurrus.agents.local.settings import LocalSettings  # slow to load
 
         settings = LocalSettings.of(settings_of(config))
         kafka, local = settings.kafka, settings.local
         bootstrap_servers, properties = kafka.bootstrap_servers, kafka.properties
+        embedded = kafka.embedded
         pipeline, prefix = settings.pipeline.name, settings.pipeline.prefix
         epsilon, bound, length, scale = local.epsilon, local.bound, local.interval, local.scale
     elif pipeline is None or epsilon is None or bound is None:
@@ -49,7 +51,8 @@ def report(
     else:
         length = _milliseconds(interval)
     SquareWave(epsilon, bound, scale)  # wrong parameters are reported first, brokers next
-    _reach(bootstrap_servers, properties, topic_name(prefix, pipeline, REPORTS.name))
+    if not embedded:
+        _reach(bootstrap_servers, properties, topic_name(prefix, pipeline, REPORTS.name))
     client = ToplClient(
         bootstrap_servers,
         pipeline=pipeline,
@@ -74,8 +77,8 @@ def report(
     err().print(said + (f"; {bad:,} lines were no finite numbers" if bad else ""))
     if unacknowledged:
         raise SusurrusError(
-            f"reports={unacknowledged} were not acknowledged, and some may have arrived: check that the brokers can be reached before "
-            "the next ones, and do not report these values again, for that would cost epsilon twice"
+            f"reports={unacknowledged} were not acknowledged, and some may have arrived: check that the brokers can be reached "
+            "before the next ones, and do not report these values again, for that would cost epsilon twice"
         )
     if bad:
         raise typer.Exit(1)
@@ -98,7 +101,7 @@ def _reach(bootstrap_servers: str, properties: Mapping[str, Any], topic: str) ->
     found = admin.list_topics(topic, timeout=_ANSWER_SECONDS).topics[topic]
     if found.error is not None and found.error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
         raise ConfigurationError(
-            f'topic="{topic}" does not exist: create it with `susurrus topics create`, or correct the pipeline\'s name and prefix'
+            f'topic="{topic}" does not exist: create it with `susurrus topics create`, or correct pipeline and prefix'
         )
 
 

@@ -86,7 +86,10 @@ def show(console: Console, demo: Demo, *, keep: bool) -> None:
         ):
             broker.create(topic)
         columns = ("{task.description}", BarColumn(bar_width=None), MofNCompleteColumn(), TimeElapsedColumn())
-        bars = stack.enter_context(Progress(*columns, console=console, expand=console.width < 100))
+        beside = Console(stderr=True)  # the result can be piped
+        bars = stack.enter_context(
+            Progress(*columns, console=beside, expand=beside.width < 100, disable=not beside.is_terminal)
+        )
         picture = demo.play(Run(console.width, settings, place, stack, bars))
     console.print()
     console.print(picture)

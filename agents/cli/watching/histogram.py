@@ -67,6 +67,8 @@ class HistogramView(View):
         newest = WindowIndex(interval // calendar.intervals_per_window)
         if self._window is not None:
             newest = calendar.window_at(self._window)
+            if snapshot is None and interval > calendar.last_interval(newest):
+                return f"nothing is released of the window {format_time(self._window)}; --window takes the start of another"
         trigger = calendar.trigger(newest, interval)
         named = f"trigger {trigger} of {calendar.triggers} of the window {format_time(calendar.window_start(newest))}"
         first = "" if snapshot is not None else "nothing is released yet; "
