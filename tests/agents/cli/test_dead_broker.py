@@ -122,21 +122,21 @@ def test_a_process_writes_nothing_else_to_the_terminal(tmp_path: Path, command: 
     """librdkafka writes from C, which a test inside the process does not see. A worker waits, and says so once."""
     (port,) = free_ports(1)
     file = pipeline_file(tmp_path, "histogram", f"127.0.0.1:{port}")
-    process = subprocess.Popen(
+    with subprocess.Popen(
         [sys.executable, "-m", "susurrus.agents.cli", command, "--config", str(file)],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         env={"COLUMNS": "1000", "PATH": ""},
         cwd=tmp_path,
-    )
-    assert process.stdout is not None
-    lines = []
-    for line in process.stdout:
-        lines.append(line)
-        if command == "worker" and "nothing listens at" in line:
-            process.terminate()
-    assert process.wait(60) == (0 if command == "worker" else 2)
+    ) as process:
+        assert process.stdout is not None
+        lines = []
+        for line in process.stdout:
+            lines.append(line)
+            if command == "worker" and "nothing listens at" in line:
+                process.terminate()
+    assert process.returncode == (0 if command == "worker" else 2)
     said = one_line("".join(lines))
     assert said.count("nothing listens at") == 1, said
     assert len(lines) <= 3
