@@ -149,7 +149,9 @@ def _shown(rows: list[Estimate], column: str) -> list[tuple[Estimate, Measured]]
 def _of(row: Estimate, column: str) -> Measured | None:
     if column == "filtered_mean":
         return None if row.filtered_sum is None or not row.count else scaled(row.filtered_sum, row.count)
-    return {"mean": row.mean, "sum": row.sum, "running_sum": row.running_sum}[column]
+    if column == "sum":
+        return row.sum
+    return row.running_sum if column == "running_sum" else row.mean
 
 
 def _table(rows: list[Estimate], width: int) -> Table:
