@@ -27,6 +27,8 @@ _log = logging.getLogger(__name__)
 
 FAILED = MISCONFIGURED
 """Exit code of every failure that an operator can fix."""
+INTERRUPTED = 130
+"""Exit code after Ctrl-C, as shells have it."""
 DEFECT = 70
 """Exit code of a defect in this program (EX_SOFTWARE of sysexits.h)."""
 
@@ -84,7 +86,8 @@ class Guarded(TyperGroup):
             code = DISK_UNUSABLE if isinstance(error, StoreUnusable) else FAILED
             fail(title_of(error), str(error), code, verbose=_verbose(ctx))
         except KeyboardInterrupt:
-            raise typer.Exit(130) from None
+            err().print("Stopped.")
+            raise typer.Exit(INTERRUPTED) from None
         except BrokenPipeError:
             sys.stderr.close()  # the reader of our output went away; an error at exit would help no one
             raise typer.Exit(141) from None

@@ -48,9 +48,11 @@ def new_epoch(
     publishes of a window that was published before is charged again; the command shows the costs before it does anything.
     """
     settings = settings_of(config, sql)
-    from susurrus.agents.operations.new_epoch import NewEpoch  # slow to load
+    from susurrus.agents.operations.brokers import reach  # slow to load
+    from susurrus.agents.operations.new_epoch import NewEpoch
     from susurrus.agents.pipelines import pipeline_of
 
+    reach(settings)
     pipeline = pipeline_of(settings)
     services = pipeline.services()
     console = out()

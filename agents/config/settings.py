@@ -123,6 +123,11 @@ class Settings(Section):
         return self.clock.idle_grace
 
     @property
+    def raw_topic_settings(self) -> dict[str, str]:
+        """Settings of Kafka that the raw topic must have; its producers create it."""
+        return {}
+
+    @property
     def application(self) -> str:
         """Consumer group, and what transactional ids begin with: prefix and pipeline, so that one prefix ACL covers them."""
         return f"{self.pipeline.prefix}.{self.pipeline.name}"

@@ -92,7 +92,10 @@ def show(console: Console, demo: Demo, *, keep: bool, dashboard: int | None = No
         if dashboard is not None:
             _show_page(console, settings, dashboard, stack)
         columns = ("{task.description}", BarColumn(bar_width=None), MofNCompleteColumn(), TimeElapsedColumn())
-        bars = stack.enter_context(Progress(*columns, console=console, expand=console.width < 100))
+        beside = Console(stderr=True)  # the result can be piped
+        bars = stack.enter_context(
+            Progress(*columns, console=beside, expand=beside.width < 100, disable=not beside.is_terminal)
+        )
         picture = demo.play(Run(console.width, settings, place, stack, bars))
         bars.stop()
         console.print()

@@ -68,6 +68,13 @@ class HistogramSettings(Settings):
         return max(self.clock.idle_grace, self.window.publication_pad)
 
     @property
+    def raw_topic_settings(self) -> dict[str, str]:
+        """Stamped as the clock expects; an archive is kept."""
+        clock = self.clock.chosen
+        stamped = {} if (kind := clock.topic_type()) is None else {"message.timestamp.type": kind}
+        return stamped if clock.live else {**stamped, "retention.ms": "-1"}
+
+    @property
     def layout(self) -> Layout:
         """Which fields are decoded, which columns are measured, which are published."""
         return layout(self.columns)

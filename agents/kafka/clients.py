@@ -4,6 +4,7 @@ import contextlib
 import logging
 import threading
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, Producer, TopicCollection, TopicPartition
@@ -14,10 +15,10 @@ from susurrus.agents.config.settings import Settings
 from susurrus.agents.kafka import profiles
 from susurrus.agents.kafka.follow import read_to_end
 from susurrus.agents.kafka.offset import Offset
-from susurrus.agents.kafka.requests import REQUEST_SECONDS, answer_of, ask_again, known_offset, no_topic
+from susurrus.agents.kafka.requests import REQUEST_SECONDS, answer_of, ask_again, known_offset, no_raw_topic, no_topic
 from susurrus.agents.kafka.transactional import TransactionalProducer
 from susurrus.agents.logs import SILENT, ClientLog
-from susurrus.mechanisms.errors import ConfigurationError
+from susurrus.mechanisms.errors import ConfigurationError, RetryableRefusal
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +39,8 @@ class Record(NamedTuple):
 class Clients:
     """Makes clients for one cluster. ``properties`` are raw librdkafka properties; ``embedded`` brokers know fewer requests.
 
-    quiet: for a command, which reports errors in its own words; the clients' own lines are not logged.
+    quiet: for a command, which reports errors in its own words; the clients' own lines are not logged. raw: topics that belong to
+    others, and what to say where one does not exist.
     """
 
     def __init__(
@@ -49,12 +51,14 @@ class Clients:
         embedded: bool = False,
         transaction_timeout: int = 30_000,
         quiet: bool = False,
+        raw: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         # Without a callback, a fatal error is raised from the next call that polls the client.
         self.properties = {**properties, "error_cb": (lambda error: None) if quiet else _note}
         self._logger = SILENT if quiet else _LOGGER
         self._transaction_timeout = transaction_timeout
         self.application = application
+        self._raw = raw
         self.embedded = embedded
         self._admin: AdminClient | None = None
         self._watermarks: Consumer | None = None
@@ -117,8 +121,12 @@ class Clients:
             return str(answer_of(future).topic_id)
         except KafkaException as error:
             if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
-                raise no_topic(topic) from error
+                raise self.lacks(topic) from error
             raise
+
+    def lacks(self, topic: str) -> RetryableRefusal:
+        """The refusal for a topic that does not exist: who has to create it."""
+        return RetryableRefusal(self._raw[topic]) if topic in self._raw else no_topic(topic)
 
     def cleanup_policy(self, topic: str) -> str:
         """The topic's cleanup.policy; empty for an embedded broker, or without the right to ask."""
@@ -144,8 +152,10 @@ class Clients:
         """How many partitions a topic has. Raises ConfigurationError if it does not exist."""
         if found := self.partitions(topic):
             return found
+        if topic in self._raw:
+            raise ConfigurationError(self._raw[topic])
         raise ConfigurationError(
-            f'topic="{topic}" does not exist: create it with `susurrus topics create`, or correct input.topic, pipeline.name and '
+            f'topic="{topic}" does not exist: create it with `susurrus topics create`, or correct pipeline.name and '
             "pipeline.prefix"
         )
 
@@ -228,6 +238,7 @@ def clients_of(settings: Settings, *, quiet: bool = False) -> Clients:
         embedded=settings.kafka.embedded,
         transaction_timeout=settings.worker.transaction_timeout,
         quiet=quiet,
+        raw={settings.input.topic: no_raw_topic(settings)} if settings.reads_raw else {},
     )
 
 

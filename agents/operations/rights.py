@@ -15,7 +15,7 @@ from confluent_kafka.admin import AclOperation, AdminClient, OffsetSpec
 from susurrus.agents.config.kafka_properties import librdkafka
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.kafka.access import Right, needed_on_topics, right_on
-from susurrus.agents.kafka.requests import answer_of, group_of, is_fenced
+from susurrus.agents.kafka.requests import answer_of, group_of, is_fenced, no_raw_topic
 from susurrus.agents.logs import SILENT
 from susurrus.agents.operations.trouble import Trouble, refusal, wait
 from susurrus.agents.runtime.lacks import describe_topics
@@ -35,10 +35,7 @@ def topics(pipeline: Pipeline[Any], admin: AdminClient) -> Trouble | int:
     if short:
         return refusal(*_on_topics(settings, short, raw))
     if raw in missing:
-        return wait(
-            f'input.topic="{raw}": does not exist on this cluster; create it (it is yours: Susurrus only reads it), or '
-            "correct the name"
-        )
+        return wait(no_raw_topic(settings))
     if missing and _has_begun(settings, admin, missing):
         log.warning("topics that this pipeline had are gone: %s; their tasks say what to do", ", ".join(missing))
     elif missing:

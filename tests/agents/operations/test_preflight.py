@@ -103,13 +103,9 @@ def test_topics_that_are_missing_or_wrong(kafka: Broker, tmp_path: Path) -> None
     [wrong] = [f for f in setting.look() if f.subject == "topic" and f.state == "failure"]
     assert "cleanup.policy=compact" in wrong.text
     assert "cleanup.policy=delete" in wrong.text
-    # Too few replicas: the worker runs, so it is a warning; one for all topics.
-    [replicas] = [
-        f
-        for f in setting.look(topics={"replication_factor": 3, "min_insync_replicas": 2})
-        if f.state == "warning" and f.subject == "topic"
-    ]
-    assert "and 8 more: replication is 1, configured 3; add replicas" in replicas.text
+    # Too few brokers: the worker runs, so it is a warning, said once. The topics are as they would be created here.
+    few = setting.look(topics={"replication_factor": 3, "min_insync_replicas": 2})
+    assert not [f for f in few if f.subject == "topic" and "replication" in f.text]
     assert setting.one("brokers", topics={"replication_factor": 3, "min_insync_replicas": 2}).state == "warning"
 
 
