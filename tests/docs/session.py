@@ -12,8 +12,8 @@ A page is prose with blocks:
     <!-- until: command --> what follows waits until this command succeeds; readers need not wait for a prompt
     <!-- noisy -->        the next block's output changes with the noise: only its shape is compared
 
-A session has a directory, a Kafka and ports of its own: 9092 and 8470 in the page stand for free ones. Numbers are compared as numbers: any
-two are alike, because sizes, times and noise differ.
+A session has a directory, a Kafka and ports of its own: 9092 and 8470 in the page stand for free ones. Numbers are compared as
+numbers: any two are alike, because sizes, times and noise differ.
 """
 
 import contextlib

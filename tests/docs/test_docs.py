@@ -3,8 +3,10 @@
 import re
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from susurrus.agents.cli.main import app
@@ -27,9 +29,28 @@ CONFIGURATIONS = [
 ]
 
 
-def test_the_readme_shows_a_configuration_of_every_kind() -> None:
-    kinds = {tomllib.loads(block)["pipeline"].get("kind", "histogram") for block in blocks(ROOT / "README.md", "toml")}
-    assert kinds == {"histogram", "stream", "local"}
+def kind_of(block: str) -> str:
+    return str(tomllib.loads(block)["pipeline"].get("kind", "histogram"))
+
+
+@pytest.mark.parametrize(
+    ("page", "kind"), [("README.md", "histogram"), ("docs/streams.md", "stream"), ("docs/topl.md", "local")]
+)
+def test_there_is_a_configuration_of_every_kind(page: str, kind: str) -> None:
+    assert kind in map(kind_of, blocks(ROOT / page, "toml"))
+
+
+def test_the_readmes_pipeline_has_ten_lines() -> None:
+    [block] = blocks(ROOT / "README.md", "toml")
+    assert len(block.splitlines()) == 10
+
+
+def test_every_command_is_listed() -> None:
+    text = (ROOT / "docs" / "commands.md").read_text()
+    tree: Any = typer.main.get_command(app)
+    for name, command in tree.commands.items():
+        for sub in getattr(command, "commands", {"": None}):
+            assert f"susurrus {name} {sub}".strip() in text or (name == "kafka" and f"`{sub}`" in text), f"{name} {sub}"
 
 
 @pytest.mark.parametrize("block", CONFIGURATIONS)
@@ -46,9 +67,11 @@ def test_every_configuration_shown_is_valid(block: str, tmp_path: Path) -> None:
         assert settings.plan().epsilon == settings.privacy.epsilon
 
 
-@pytest.mark.parametrize(("kind", "output"), [("stream", "private-stream"), ("local", "estimate")])
-def test_the_readmes_other_kinds_are_explained_as_what_they_are(kind: str, output: str, tmp_path: Path) -> None:
-    [block] = [b for b in blocks(ROOT / "README.md", "toml") if tomllib.loads(b)["pipeline"].get("kind") == kind]
+@pytest.mark.parametrize(
+    ("page", "kind", "output"), [("streams.md", "stream", "private-stream"), ("topl.md", "local", "estimate")]
+)
+def test_the_other_kinds_are_explained_as_what_they_are(page: str, kind: str, output: str, tmp_path: Path) -> None:
+    block = next(b for b in blocks(ROOT / "docs" / page, "toml") if kind_of(b) == kind)
     (tmp_path / "pipeline.toml").write_text(block)
     result = CliRunner().invoke(app, ["config", "check", str(tmp_path / "pipeline.toml")])
     assert result.exit_code == 0
