@@ -67,6 +67,11 @@ class HistogramBoard(Board):
         self._reader = self.opened.enter_context(ReleaseReader(self.settings, since=since))
         self._budget.open(clients, self.opened)
 
+    @property
+    def caught_up(self) -> bool:
+        """As for every board."""
+        return self._reader.caught_up
+
     def poll(self, seconds: float) -> tuple[Sequence[Any], list[Progress], list[Charge]] | None:
         """Releases, announcements and charges."""
         said, self._first = self._first + self._announcements(), []
