@@ -33,6 +33,11 @@ class Board(ABC):
     def open(self, clients: Clients) -> None:
         """Begin to read, from the beginning. Raises ConfigurationError for a topic that does not exist, and KafkaException."""
 
+    @property
+    @abstractmethod
+    def caught_up(self) -> bool:
+        """Whether everything that was there has been read once."""
+
     @abstractmethod
     def poll(self, seconds: float) -> Any:
         """What arrives within so many seconds, for `take`; nothing that is true where nothing did. Raises KafkaException."""

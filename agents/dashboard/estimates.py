@@ -47,6 +47,11 @@ class EstimatesBoard(Board):
         """As for every board."""
         self._follower = self.follower(clients, "estimate")
 
+    @property
+    def caught_up(self) -> bool:
+        """As for every board."""
+        return self._follower.caught_up
+
     def poll(self, seconds: float) -> list[Estimate]:
         """Rows."""
         values = (message.value() for message in self._follower.read(seconds))

@@ -91,15 +91,14 @@ class Feed:
 
     def _follow(self, clients: Clients) -> None:
         self._board.open(clients)
-        quiet = 0
         while not self._stop.is_set():
             news = self._board.poll(_POLL_SECONDS)
             with self._lock:
                 changed = bool(news) and self._board.take(news)
-                quiet = 0 if news else quiet + 1
-                if changed or (quiet and not self._caught_up):
+                first = self._board.caught_up and not news and not self._caught_up
+                if changed or first:
                     self._version += 1
-                    self._caught_up = self._caught_up or not news
+                    self._caught_up = self._caught_up or first
                 if self._trouble is not None and self._trouble["kind"] != "away":
                     self._trouble = None
 

@@ -63,9 +63,15 @@ class HistogramBoard(Board):
             known.add(each)
         newest, since = known.newest(), None
         if newest is not None:
-            since = newest[0] - (self._keep - 1) * self.settings.window.length
+            oldest = newest[0] - (self._keep - 1) * self.settings.window.length
+            since = oldest if oldest > 0 else None  # to Kafka, a negative time means something else
         self._reader = self.opened.enter_context(ReleaseReader(self.settings, since=since))
         self._budget.open(clients, self.opened)
+
+    @property
+    def caught_up(self) -> bool:
+        """As for every board."""
+        return self._reader.caught_up
 
     def poll(self, seconds: float) -> tuple[Sequence[Any], list[Progress], list[Charge]] | None:
         """Releases, announcements and charges."""

@@ -52,6 +52,11 @@ class StreamsBoard(Board):
         """As for every board."""
         self._follower = self.follower(clients, "private-stream")
 
+    @property
+    def caught_up(self) -> bool:
+        """As for every board."""
+        return self._follower.caught_up
+
     def poll(self, seconds: float) -> list[tuple[int, StreamRow]]:
         """(partition, row)."""
         return [

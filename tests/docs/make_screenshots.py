@@ -68,8 +68,8 @@ name = "hosts"
 name = "kilobytes"
 kind = "sum"
 expression = "bytes / 1000"
-bound = 50
-grid = 0.5
+bound = 3
+grid = 0.01
 
 [budget]
 epsilon = 30
@@ -164,7 +164,7 @@ def saved(page: Page, name: str, *, whole: bool = False) -> None:
     page.screenshot(path=path, full_page=whole)
     page.context.close()
     with Image.open(path) as image:
-        small = image.convert("RGB").quantize(255, dither=Image.Dither.NONE)
+        small = image.convert("RGB").quantize(255, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
     small.save(path, optimize=True)
     print(name, path.stat().st_size)
     if path.stat().st_size > LARGEST:

@@ -58,7 +58,7 @@ export class BudgetCard {
       this.table,
       numbers("The burn-down as a table", ["Windows up to", "ε spent"], budget.points.map(([window, epsilon]) => [moment(window), small(epsilon)])),
       budget.pipelines.length > 1
-        ? numbers("Who charges", ["Pipeline", "Windows"], budget.pipelines.map((row) => [el("bdi", {}, row.name), number(row.windows)]))
+        ? numbers("Who charges", ["Pipeline", "Charges"], budget.pipelines.map((row) => [el("bdi", {}, row.name), number(row.charges)]))
         : null,
     );
   }

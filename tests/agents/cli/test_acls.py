@@ -24,11 +24,12 @@ from susurrus.agents.histogram.reader import HistogramReader
 from susurrus.agents.kafka.access import Right, rights_of
 from susurrus.agents.pipelines import settings_from
 from susurrus.agents.releases import releases
+from tests.agents.dashboard.published import dashboard
 from tests.broker import wait_for
 from tests.guarded import Guarded
 from tests.pipeline import Worker, merged
 
-NAMES = ("worker", "operator", "writer", "reader")
+NAMES = ("worker", "operator", "writer", "reader", "dashboard")
 CONFIGURATION: dict[str, Any] = {
     "pipeline": {"name": "web", "prefix": "acl"},
     "input": {"topic": "acl-raw", "user": "u", "key": ["k"]},
@@ -104,8 +105,8 @@ def test_each_user_can_do_its_part_with_the_rights_that_are_granted_and_nothing_
     admin.create_topics([NewTopic("acl-raw", 2, 1, config=forever)])["acl-raw"].result(20)
     wait_for(lambda: cast.send(1) == 1, "a producer without rights is refused")
     said = cast.grant("--reader-group", "acl-dashboard")
-    assert said.count("granted") == len(said.splitlines()) == 1 + 7 + 6 + 5
-    wait_for(lambda: cast.grant("--reader-group", "acl-dashboard").count("exists") == 19, "the broker has the rules")
+    assert said.count("granted") == len(said.splitlines()) == 1 + 7 + 6 + 5 + 5
+    wait_for(lambda: cast.grant("--reader-group", "acl-dashboard").count("exists") == 24, "the broker has the rules")
     wait_for(lambda: cast.send(1) == 0, "the producer may write")
     assert cast.send(400) == 0
     wait_for(
@@ -130,6 +131,17 @@ def test_each_user_can_do_its_part_with_the_rights_that_are_granted_and_nothing_
                 assert time.monotonic() < deadline, worker.tail()
         assert [row.key for row in found.rows] == ["a"]
         assert [release.keys for release in releases(settings, window="1970-01-01", final=True)] == [["a"]]
+        shown = settings_from(
+            merged(
+                CONFIGURATION,
+                {"kafka": {"bootstrap_servers": cast.guarded.password, "properties": cast.properties["dashboard"]}},
+            ),
+            environ={},
+        )
+        with dashboard(shown) as served:
+            state = served._feed.state()
+            assert (state["trouble"], state["windows"][0]["final"], state["windows"][0]["keys"]) == (None, True, 1)
+            assert state["budget"]["pipelines"] == [{"name": "web", "windows": 1, "charges": 1}]
         # With an empty disk, a worker reads the changelogs.
         assert worker.stop() == 0
         shutil.rmtree(cast.directory / "state")
@@ -163,6 +175,8 @@ def test_readers_are_given_public_topics_only_and_prefixes_end_where_the_pipelin
     settings = settings_from(CONFIGURATION, environ={})
     public = [right.name for right in rights_of(settings, "reader") if right.resource == "topic"]
     assert public == ["acl.web.histogram", "acl.web.latest", "acl.web.progress"]
+    shown = [right.name for right in rights_of(settings, "dashboard") if right.resource == "topic"]
+    assert shown == [*public, "acl.charges"]
     other = settings_from(merged(CONFIGURATION, {"pipeline": {"name": "web-2"}}), environ={})
     assert not [right for right in rights_of(settings, "operator") if right.covers("topic", other.topic("bounded"))]
 
