@@ -329,6 +329,16 @@ class Closing(Factored):
         drawn: Int64 = noise.normal(labels, last, last, sigma=sigma, bits=BITS)[:, 0]
         return drawn
 
+    def appearing(self, rng: np.random.Generator, keys: int) -> Floats:
+        """By the tests of the stream, and at the last trigger by the joint test of it and the lists."""
+        triggers, selector, weights = self.plan.triggers, self._selector, self.first_weights
+        normals = rng.standard_normal((keys, triggers))
+        rates = selector.least_multiples(weights, normals)
+        gain, noise = selector.matched_linear(weights, normals)
+        noise = self.filter_weight * noise + self.unknown_sigma * rng.standard_normal(keys)
+        rates[:, -1] = np.minimum(rates[:, -1], (self.level - noise) / (triggers + self.filter_weight * gain))
+        return rates
+
     def costs(self, grids: Mapping[str, float]) -> Iterator[tuple[str, str]]:
         yield from super().costs(grids)
         assert self.bounding.weights is not None

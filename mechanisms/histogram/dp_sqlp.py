@@ -268,6 +268,14 @@ class DpSqlp(Strategy[SqlpStates]):
             errors[rows, column] = math.sqrt((sigma * self.prefix_std[trigger - 1]) ** 2 + 1 / 12)
         return estimates, errors
 
+    def appearing(self, rng: np.random.Generator, keys: int) -> npt.NDArray[np.float64]:
+        """By the thresholds of a key's first round; see `Strategy.appearing`."""
+        T = self.plan.triggers
+        if not self.plan.discover:
+            return np.full((keys, T), np.inf)
+        nodes = np.rint(rng.standard_normal((keys, tree.nodes(T))) * self.selection_sigma * GRID).astype(np.int64)
+        return (self.thresholds - tree.prefix_noise(nodes, T)) / GRID / np.arange(1, T + 1)
+
     def describe(self) -> dict[str, Any]:
         """Public parameters from which a reader can recompute the guarantee."""
         T = self.plan.triggers

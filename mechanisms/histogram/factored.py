@@ -185,6 +185,19 @@ class Factored(Strategy[FactoredStates]):
                 std_errors[shown, column] = value.std[trigger - 1]
         return estimates, std_errors
 
+    def appearing(self, rng: np.random.Generator, keys: int) -> npt.NDArray[np.float64]:
+        """By the tests of the selector; see `Strategy.appearing`."""
+        triggers = self.plan.triggers
+        if self.selector is None:
+            return np.full((keys, triggers), np.inf)
+        return self.selector.least_multiples(self.first_weights, rng.standard_normal((keys, triggers)))
+
+    @property
+    def first_weights(self) -> npt.NDArray[np.float64]:
+        """float64[T]: what a key weighs that is a user's first one, by the trigger at which it comes."""
+        weights = self.bounding.weights
+        return np.ones(self.plan.triggers) if weights is None else weights[0] / WEIGHT_ONE
+
     def describe(self) -> dict[str, Any]:
         """Everything needed to recompute the guarantee and the standard errors; all of it public."""
         plan = self.plan

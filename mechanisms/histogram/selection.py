@@ -186,6 +186,32 @@ class Selector:
             out[part] = value / self._steady[trigger - 1]
         return out
 
+    def least_multiples(
+        self, weight: npt.NDArray[np.float64], normals: npt.NDArray[np.float64]
+    ) -> npt.NDArray[np.float64]:
+        """float64[k, T]: by what a key's weight must be multiplied to pass one of the tests of each trigger.
+
+        weight: float64[T], what comes at each trigger, in units of weight, above 0 at the first. normals: float64[k, T], standard
+        normal draws in place of the addressed noise, for forecasts. The gate is the caller's.
+        """
+        triggers = self.factorization.triggers
+        lag = np.arange(triggers)[:, None] - np.arange(triggers)[None, :]
+        decoder = np.where(lag >= 0, self.factorization.decoder[np.abs(lag)], 0.0)
+        unit = 2.0 ** (20 - self._drop)
+        least = (self.level - self.sigma * (normals @ decoder.T)) / np.cumsum(weight)
+        drawn = self.sigma * 2.0**self.noise_bits * np.cumsum(normals * self._filter, axis=1)
+        gain = np.tril(self._gain).astype(np.float64) @ (weight * unit)
+        multiples: npt.NDArray[np.float64] = np.minimum(least, (self._filter_threshold - drawn) / gain)
+        return multiples
+
+    def matched_linear(
+        self, weight: npt.NDArray[np.float64], normals: npt.NDArray[np.float64]
+    ) -> tuple[float, npt.NDArray[np.float64]]:
+        """(what weight float64[T] adds to `matched` at the last trigger, float64[k] its noise), of `least_multiples`' arguments."""
+        last = float(self._steady[-1])
+        gain = float(self._gain[-1].astype(np.float64) @ weight) * 2.0 ** (20 - self._drop)
+        return gain / last, self.sigma * 2.0**self.noise_bits / last * (normals @ self._filter.astype(np.float64))
+
     def _filtered(self, history: Histories, gain: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """int64[k, len(gain)]: noiseless matched filter of these keys at the triggers of `gain`'s rows."""
         return segment_sums(history.weight[:, None] * gain.T[history.when - 1], history.indptr)

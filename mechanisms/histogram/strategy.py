@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from susurrus.mechanisms.calendar import Trigger
+from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.mechanisms.guarantee import Guarantee
 from susurrus.mechanisms.histogram.bounding import Bounding
 from susurrus.mechanisms.histogram.plan import Constants, Plan
@@ -178,6 +179,16 @@ class Strategy(ABC, Generic[States]):
         the *direct* one, of the row's own measurements alone.
         """
         raise NotImplementedError(f"strategy={self.name} does not need pooled rows")
+
+    def appearing(self, rng: np.random.Generator, keys: int) -> npt.NDArray[np.float64]:
+        """float64[keys, T]: users per trigger from which a key passes what selects at each trigger; for forecasts.
+
+        Each key is brought by as many new users at every trigger, by each before any other key. Its noise is drawn from `rng`, and
+        never from the addressed noise: a forecast must say nothing about what will be published. inf: never. More than
+        `minimum_users` users are needed in any case, and are left to the caller.
+        Raises ConfigurationError where the strategy has no such model.
+        """
+        raise ConfigurationError(f"strategy={self.name}: cannot forecast which keys appear; choose another strategy")
 
     @abstractmethod
     def describe(self) -> dict[str, Any]:
