@@ -1,0 +1,148 @@
+"""Which part of the raw topic a sample is: between two offsets of each partition, found by Kafka's stamps.
+
+Partitions fill at different rates. A sample takes the same stretch of time of each, so that it holds what its users did in that
+time, wherever their records are.
+"""
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from confluent_kafka import OFFSET_END, KafkaError, KafkaException, TopicPartition
+
+from susurrus.agents.kafka.clients import Clients
+from susurrus.agents.kafka.follow import Follower
+from susurrus.agents.kafka.requests import REQUEST_SECONDS, known_offset
+from susurrus.mechanisms.errors import ConfigurationError
+
+_SILENCE_SECONDS = 60.0
+_LATEST = 1 << 45
+"""ms: behind every stamp (year 3084)."""
+
+Offsets = list[int]
+"""One offset for each partition."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slice:
+    """Offsets start to end of each partition, the end excluded."""
+
+    start: Offsets
+    end: Offsets
+
+    @property
+    def records(self) -> int:
+        """How many offsets; fewer records, where producers use transactions."""
+        return sum(self.end) - sum(self.start)
+
+
+def newest(clients: Clients, topic: str, records: int) -> Slice:
+    """The last records. Raises ConfigurationError where the topic does not exist, KafkaException."""
+    low, high = _ends(clients, topic)
+    with _Stamps(clients, topic, low, high) as stamps:
+        # The last instant behind which there are enough, and the next.
+        late = stamps.first(lambda offsets: sum(high) - sum(offsets) < records)
+        start = stamps.at(late - 1) if late else low
+        return Slice(start=_between(start, stamps.at(late), sum(high) - records), end=high)
+
+
+def oldest(clients: Clients, topic: str, records: int) -> Slice:
+    """The first records. Raises as `newest`."""
+    low, high = _ends(clients, topic)
+    with _Stamps(clients, topic, low, high) as stamps:
+        enough = stamps.first(lambda offsets: sum(offsets) - sum(low) >= records)
+        start = stamps.at(enough - 1) if enough else low
+        return Slice(start=low, end=_between(start, stamps.at(enough), sum(low) + records))
+
+
+def stamped(clients: Clients, topic: str, start: int, end: int) -> Slice:
+    """From the first record that is stamped ``start`` (ms) or later to the first that is stamped ``end`` or later. Raises as
+    `newest`."""
+    low, high = _ends(clients, topic)
+    with _Stamps(clients, topic, low, high) as stamps:
+        first = stamps.at(start)
+        return Slice(start=first, end=[max(pair) for pair in zip(first, stamps.at(end), strict=True)])
+
+
+def records_of(clients: Clients, topic: str, chosen: Slice, batch: int) -> Iterator[list[Any]]:
+    """The records of a slice, as messages, in batches of about this many. Raises KafkaException, also after a minute of silence."""
+    left = {
+        (topic, partition): end
+        for partition, (start, end) in enumerate(zip(chosen.start, chosen.end, strict=True))
+        if start < end
+    }
+    if not left:
+        return
+    with contextlib.closing(clients.reader("sample")) as consumer:
+        follower = Follower(consumer, {place: chosen.start[place[1]] for place in left})
+        found: list[Any] = []
+        heard = time.monotonic()
+        while left:
+            if records := follower.read():
+                heard = time.monotonic()
+            elif time.monotonic() > heard + _SILENCE_SECONDS:
+                raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+            for record in records:
+                place: Any = (record.topic(), record.partition())
+                if record.offset() < chosen.end[place[1]]:
+                    found.append(record)
+                if record.offset() >= chosen.end[place[1]] - 1:
+                    left.pop(place, None)
+            # The last offsets may be a transaction's marker, or belong to an open transaction.
+            for place in [place for place in left if place in follower.ends]:
+                del left[place]
+            if len(found) >= batch or (found and not left):
+                yield found
+                found = []
+
+
+def _ends(clients: Clients, topic: str) -> tuple[Offsets, Offsets]:
+    if not (partitions := clients.partitions(topic)):
+        raise ConfigurationError(f"topic={topic} does not exist: correct input.topic, or let its producers create it")
+    low, high = zip(*(clients.watermarks(topic, partition) for partition in range(partitions)), strict=True)
+    return list(low), list(high)
+
+
+def _between(start: Offsets, end: Offsets, total: int) -> Offsets:
+    """Offsets from ``start`` to ``end`` that add up to ``total``, if there are any: for records of one and the same stamp."""
+    left, chosen = total - sum(start), list(start)
+    for partition, (low, high) in enumerate(zip(start, end, strict=True)):
+        step = min(max(left, 0), max(high - low, 0))
+        chosen[partition], left = low + step, left - step
+    return chosen
+
+
+class _Stamps:
+    """Offsets of a topic by stamp."""
+
+    def __init__(self, clients: Clients, topic: str, low: Offsets, high: Offsets) -> None:
+        self._topic, self._low, self._high = topic, low, high
+        self._consumer = clients.reader("sample-offsets")
+
+    def __enter__(self) -> "_Stamps":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._consumer.close()
+
+    def at(self, stamp: int) -> Offsets:
+        """The first offset of each partition whose stamp is at least ``stamp`` (ms); the end where there is none."""
+        asked = [TopicPartition(self._topic, partition, stamp) for partition in range(len(self._low))]
+        offsets = list(self._high)
+        for found in self._consumer.offsets_for_times(asked, timeout=REQUEST_SECONDS):
+            if found.error is not None:
+                raise KafkaException(found.error)
+            if found.offset != OFFSET_END:
+                here = found.partition
+                offsets[here] = min(max(known_offset(found.offset), self._low[here]), self._high[here])
+        return offsets
+
+    def first(self, holds: Callable[[Offsets], bool]) -> int:
+        """The first instant (ms) whose offsets have a property that all later ones have too; a late one if there is none."""
+        low, high = 0, _LATEST
+        while low < high:
+            middle = (low + high) // 2
+            low, high = (low, middle) if holds(self.at(middle)) else (middle + 1, high)
+        return low

@@ -1,0 +1,232 @@
+"""A sample of raw records as columns, for forecasts and recommendations: read in the trust zone, from a file or the raw topic.
+
+    file or raw topic ──format──▶ fields ──expressions──▶ scalars ──decoder──▶ columns ──▶ Sample
+
+It is decoded as the stage route decodes (agents/histogram/route.py): the same formats, expressions, decoder and reasons. A
+sample is raw data: what is computed from it is as secret, unless a mechanism of its own protects it (tune.py).
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from susurrus.agents.expressions.computation import Computation
+from susurrus.agents.formats import decoder_of
+from susurrus.agents.histogram.settings import HistogramSettings
+from susurrus.agents.kafka.clients import Clients, clients_of
+from susurrus.agents.planning import files
+from susurrus.agents.planning.raw_topic import Slice, newest, oldest, records_of
+from susurrus.mechanisms.errors import ConfigurationError, SusurrusError
+from susurrus.topics.numbers import TimeUnit
+from susurrus.topics.packing import Int32s, Int64s
+from susurrus.topics.payloads import Chunk
+from susurrus.topics.raw import RawColumns, RawDecoder, RawSchema
+from susurrus.topics.reason import Reason
+
+Progress = Callable[[int, int | None], None]
+"""Takes the number of records read so far, and of all that will be read where that is known."""
+
+WIDEST: Final = 1 << 40
+"""Grid units at which the values of a wide sample are clamped."""
+_BATCH: Final = 65_536
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Sample:
+    """Good records, sorted by user and then time; records of equal times keep their order.
+
+    user: int64[n], codes from 0. key: int32[n], codes into ``key_names``. time: int64[n], event times in ms. values: int64[n,
+    fields] in grid units, a column for each of ``settings.layout.values``. users: distinct ones. key_names: canonical JSON. read:
+    records, the dropped ones included. dropped: records by why they were dropped, a name of `Reason`; those that ``input.where``
+    leaves out are "FILTERED". timed: whether the records say their times; otherwise they are spread evenly over one window, in
+    their order.
+    """
+
+    user: Int64s
+    key: Int32s
+    time: Int64s
+    values: Int64s
+    users: int
+    key_names: list[bytes]
+    read: int
+    dropped: Mapping[str, int]
+    timed: bool = True
+
+    def __len__(self) -> int:
+        return len(self.user)
+
+
+def read_file(
+    path: Path,
+    settings: HistogramSettings,
+    *,
+    time: str | None = None,
+    time_unit: TimeUnit | None = None,
+    wide: bool = False,
+    progress: Progress = lambda done, total: None,
+) -> Sample:
+    """The sample that a file holds: one of files.FORMS.
+
+    time: the field with the time, where ``input.time`` is Kafka's stamp, which a file does not have. wide: clamp values at WIDEST
+    grid units rather than at the bounds of the columns. Raises ConfigurationError where the file cannot be read or lacks a
+    field, SusurrusError where no record is good.
+    """
+    schema = _schema(settings, wide)
+    if schema.time is None and time is not None:
+        schema = replace(schema, time=time, time_unit=time_unit or schema.time_unit)
+    decoder = RawDecoder(schema)
+    computation = Computation(decoder.scalars, settings.input.where)
+    names = set(decoder.scalars[: 1 + len(schema.key)])
+    found = _Gathering(settings)
+    records = files.chunks(path, computation.paths, names={name for name in computation.paths if name in names})
+    for batch in _batches(computation.applied(records)):
+        found.add(decoder.decode(batch), None)
+        progress(found.read, None)
+    return found.sample(str(path))
+
+
+def read_topic(
+    settings: HistogramSettings,
+    records: int,
+    *,
+    from_start: bool = False,
+    wide: bool = False,
+    clients: Clients | None = None,
+    progress: Progress = lambda done, total: None,
+) -> Sample:
+    """The last ``records`` records of the raw topic, over all its partitions and by Kafka's stamps; the first, ``from_start``.
+
+    Raises ConfigurationError where the topic does not exist, SusurrusError where no record is good or the schema registry does
+    not answer, KafkaException.
+    """
+    if records < 1:
+        raise ConfigurationError(f"records={records}: read at least one")
+    choose = oldest if from_start else newest
+    return read_slice(settings, lambda clients, topic: choose(clients, topic, records), wide, clients, progress)
+
+
+def read_slice(
+    settings: HistogramSettings,
+    choose: Callable[[Clients, str], Slice],
+    wide: bool = False,
+    clients: Clients | None = None,
+    progress: Progress = lambda done, total: None,
+) -> Sample:
+    """The records of the raw topic between two offsets of each partition, which ``choose`` says. Raises as `read_topic`."""
+    own = clients is None
+    clients = clients_of(settings, quiet=True) if clients is None else clients
+    topic = settings.input.topic
+    try:
+        chosen = choose(clients, topic)
+        decoder = RawDecoder(_schema(settings, wide))
+        computation = Computation(decoder.scalars, settings.input.where)
+        form = decoder_of(settings.input, computation.paths)
+        found = _Gathering(settings)
+        try:
+            for records in records_of(clients, topic, chosen, _BATCH):
+                payloads = [record.value() for record in records]
+                columns = decoder.decode(computation.applied(form.read(payloads, lambda row: True)))
+                if len(columns) < len(records):
+                    raise SusurrusError(form.waits or "a schema is not known yet; try again")
+                found.add(columns, _stamps(records))
+                progress(min(found.read, chosen.records), chosen.records)
+        finally:
+            form.close()
+    finally:
+        if own:
+            clients.close()
+    return found.sample(f"topic={topic}")
+
+
+def _schema(settings: HistogramSettings, wide: bool) -> RawSchema:
+    schema = settings.raw_schema()
+    if not wide:
+        return schema
+    values = tuple(replace(value, bound=value.grid * WIDEST, lower=None) for value in schema.values)
+    return replace(schema, values=values)
+
+
+def _stamps(records: list[Any]) -> Int64s:
+    return np.fromiter((record.timestamp()[1] for record in records), np.int64, len(records))
+
+
+def _batches(chunks: Iterable[Chunk]) -> Iterator[list[Chunk]]:
+    batch: list[Chunk] = []
+    for chunk in chunks:
+        batch.append(chunk)
+        if sum(one.rows for one in batch) >= _BATCH:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
+
+
+class _Gathering:
+    """Joins decoded batches: codes of one batch mean nothing in another."""
+
+    def __init__(self, settings: HistogramSettings) -> None:
+        self._settings = settings
+        self._users: dict[bytes, int] = {}
+        self._keys: dict[bytes, int] = {}
+        self._pieces: list[tuple[Int64s, Int32s, Int64s | None, Int64s]] = []
+        self._dropped: Counter[str] = Counter()
+        self.read = 0
+
+    def add(self, columns: RawColumns, stamps: Int64s | None) -> None:
+        """stamps: int64[n], of Kafka; None where there are none."""
+        time = columns.event_time
+        if time is None:
+            time = stamps
+        elif stamps is not None:  # as route does
+            ahead = time > stamps + self._settings.clock.max_future
+            columns.reason[ahead & (columns.reason == Reason.OK)] = Reason.IN_FUTURE
+        self.read += len(columns)
+        good = np.flatnonzero(columns.reason == Reason.OK)
+        for reason, count in enumerate(np.bincount(columns.reason).tolist()):
+            if reason and count:
+                self._dropped[Reason(reason).name] += count
+        users = _joined(self._users, columns.users, columns.user[good])
+        keys = _joined(self._keys, columns.keys, columns.key[good]).astype(np.int32)
+        self._pieces.append((users, keys, None if time is None else time[good], columns.values[good]))
+
+    def sample(self, place: str) -> Sample:
+        """Everything added, sorted. Raises SusurrusError where no record is good. place: for the message."""
+        pieces = [piece for piece in self._pieces if len(piece[0])]
+        if not pieces:
+            raise SusurrusError(self._nothing(place))
+        user, key, values = (np.concatenate([piece[i] for piece in pieces]) for i in (0, 1, 3))
+        times = [piece[2] for piece in pieces if piece[2] is not None]
+        time = np.concatenate(times) if times else self._spread(len(user))
+        order = np.lexsort((time, user))
+        return Sample(
+            user=user[order],
+            key=key[order],
+            time=time[order],
+            values=values[order],
+            users=len(self._users),
+            key_names=list(self._keys),
+            read=self.read,
+            dropped=dict(self._dropped),
+            timed=bool(times),
+        )
+
+    def _spread(self, records: int) -> Int64s:
+        start, length = self._settings.start.first_window or self._settings.window.origin, self._settings.window.length
+        return start + np.arange(records, dtype=np.int64) * length // records
+
+    def _nothing(self, place: str) -> str:
+        if not self.read:
+            return f"{place}: has no records; give another sample, or wait for records"
+        why = ", ".join(f"{count:,} {name} ({Reason[name].message})" for name, count in self._dropped.most_common())
+        return f"{place}: none of {self.read:,} records is good: {why}; correct [input] and [[columns]]"
+
+
+def _joined(known: dict[bytes, int], names: list[bytes], codes: Int32s) -> Int64s:
+    """Codes of a batch as codes of all batches; names that no record has any more get none."""
+    used, places = np.unique(codes, return_inverse=True)
+    everywhere = np.fromiter((known.setdefault(names[code], len(known)) for code in used.tolist()), np.int64, len(used))
+    return everywhere[places]
