@@ -179,7 +179,7 @@ def test_the_intervals_of_a_sound_strategy_hold_and_those_of_half_the_error_do_n
 @pytest.mark.parametrize("chunk", [65_536, 37])
 def test_the_direct_pair_is_the_streams_own(day, chunk, monkeypatch):
     """Beside calibrated rows, whose errors are smaller: the same standard error for all, however the keys are divided."""
-    monkeypatch.setattr("offline.STEP_KEYS", chunk)
+    monkeypatch.setattr("susurrus.agents.planning.offline.STEP_KEYS", chunk)
     plan = plan_of(
         strategy="closing", triggers=8, epsilon=6.0, delta=1e-6, max_records=36, columns=(Column(name="visits", kind="count"),)
     )  # fmt: skip

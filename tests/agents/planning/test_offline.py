@@ -162,7 +162,7 @@ def test_a_run_whose_ranks_wait_equals_bounding_each_trigger_with_its_state_and_
     T = 12
     mechanism = build_strategy(make_plan(strategy, T, lag=lag, ranked_keys=3, **changes))
     monkeypatch.setattr("susurrus.agents.planning.workload.CHUNK_USERS", 1500)
-    monkeypatch.setattr("offline.LIST_USERS", 700)
+    monkeypatch.setattr("susurrus.agents.planning.offline.LIST_USERS", 700)
     day = small_day(keys=keys)
     noise = window_noise(0, mechanism.plan.digest())
     found = np.full(keys, T + lag + 1)
@@ -226,7 +226,7 @@ def test_stepping_published_keys_at_checkpoints_only_gives_the_same_rows(strateg
     spooled = spool(small_day(), mechanism.bounding, 12)
     noise = window_noise(0, mechanism.plan.digest())
     lazy = run(mechanism, spooled, noise)
-    monkeypatch.setattr("offline.STEP_KEYS", 37)
+    monkeypatch.setattr("susurrus.agents.planning.offline.STEP_KEYS", 37)
     full = run(mechanism, spooled, noise, every_trigger=True)
     assert lazy.checkpoints == full.checkpoints
     assert lazy.checkpoints[-1].keys > 20
