@@ -15,6 +15,7 @@ from susurrus.agents.cli import (
     explain,
     kafka,
     ledger,
+    plan,
     preflight,
     report,
     status,
@@ -40,6 +41,7 @@ app.add_typer(topics.app, name="topics")
 app.command()(acls.acls)
 app.command()(demo.demo)
 app.command()(explain.explain)
+app.command()(plan.plan)
 app.command()(preflight.preflight)
 app.command()(report.report)
 app.command()(status.status)

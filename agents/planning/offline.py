@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from susurrus.agents.planning.spool import Progress, Spool, checkpoints, silent, totals
 from susurrus.agents.planning.states import StateTable
+from susurrus.mechanisms.calendar import Trigger, WindowIndex
 from susurrus.mechanisms.histogram.bounding import Bounding
 from susurrus.mechanisms.histogram.strategy import Increments, Step, Strategy
 from susurrus.mechanisms.histogram.user_lists import ListSums, ListWeights
@@ -78,13 +79,18 @@ class Published:
 
 @dataclass(slots=True)
 class Run:
-    """Outcome of `run`: checkpoints, the published values at the end, seconds of mechanism time."""
+    """Outcome of `run`: checkpoints, the published values at the end, seconds of mechanism time.
+
+    rows: by trigger, what a worker publishes. states: of all keys at the end.
+    """
 
     checkpoints: list[Checkpoint]
     published: Published
     step_seconds: float = 0.0
     stepped: int = 0
     trigger_seconds: list[float] = field(default_factory=list)
+    rows: list[int] = field(default_factory=list)
+    states: StateTable | None = None
 
 
 class Ranks:
@@ -134,25 +140,25 @@ def list_sums(lists: ListWeights, spooled: Spool, unit: npt.NDArray[np.int64]) -
         user, key = (np.concatenate(column) for column in zip(*found, strict=True))
         order = np.argsort(user, kind="stable")  # parts come by trigger, so a user's keys stay in order
         indptr = np.searchsorted(user[order], np.arange(ends[0], ends[1] + 1)).astype(np.int64)
-        totals += lists.add_up(indptr, key[order], unit)
+        totals += lists.add_up(indptr, key[order].astype(np.int64), unit)
     return ListSums.of(totals, unit)
 
 
 def window_noise(seed: int, digest: bytes) -> WindowNoise:
     """Noise of a benchmark run: the secret is public here, made from the seed, so that runs can be repeated."""
     secret = blake2b(b"susurrus benchmark" + seed.to_bytes(8, "little"), digest_size=32).digest()
-    noise = NoiseSource(secret, epoch=b"benchmark", config=digest, pipeline="benchmark").window(0)
+    noise = NoiseSource(secret, epoch=b"benchmark", config=digest, pipeline="benchmark").window(WindowIndex(0))
     noise.memory_bytes = NOISE_MEMORY_BYTES
     return noise
 
 
 def run(
-    strategy: Strategy,
+    strategy: Strategy[Any],
     spooled: Spool,
     noise: WindowNoise,
     *,
     every_trigger: bool = False,
-    released: Callable[[int, npt.NDArray[np.int64], Step], None] | None = None,
+    released: Callable[[int, npt.NDArray[np.int64], Step[Any]], None] | None = None,
     declared: npt.NDArray[np.bool_] | None = None,
     checked: Callable[[int, Published], None] | None = None,
     progress: Progress = silent,
@@ -178,7 +184,7 @@ def run(
     if declared is None:
         declared = np.zeros(keys, np.bool_)
     due[declared] = 0
-    result = Run([], published)
+    result = Run([], published, states=table)
     ranks = None
     if strategy.bounding.lag is not None:
         ranks = Ranks(strategy.bounding, spooled.users, keys, T)
@@ -211,7 +217,8 @@ def run(
         else:
             codes = np.union1d(touched, np.flatnonzero((due == trigger) | (due == 0)))
         begin = time.perf_counter()
-        new: list[tuple[npt.NDArray[np.int64], Step]] = []
+        new: list[tuple[npt.NDArray[np.int64], Step[Any]]] = []
+        released_rows = 0
         for start in range(0, len(codes), STEP_KEYS):
             chunk = codes[start : start + STEP_KEYS]
             increments = Increments(
@@ -228,6 +235,7 @@ def run(
             table.put(chunk, step.states)
             due[chunk] = step.due
             shown = chunk[step.published]
+            released_rows += len(shown)
             published.estimates[shown] = step.estimates[step.published]
             published.std_errors[shown] = step.std_errors[step.published]
             published.known[shown] = True
@@ -235,12 +243,14 @@ def run(
                 ranks.published(trigger, shown)
         for chunk, step in calibrated(strategy, new):
             shown = chunk[step.published]
+            released_rows += len(shown)
             published.estimates[shown] = step.estimates[step.published]
             published.std_errors[shown] = step.std_errors[step.published]
             if released is not None:
                 released(trigger, chunk, step)
         if trigger == weighed and strategy.lists is not None:
             unit[published.known] = strategy.lists.row_units(published.estimates[published.known])
+        result.rows.append(int(published.known.sum()) if lazy else released_rows)
         seconds = time.perf_counter() - begin
         result.step_seconds += seconds
         result.trigger_seconds.append(seconds)
@@ -256,12 +266,12 @@ def run(
 
 
 def calibrated(
-    strategy: Strategy, steps: list[tuple[npt.NDArray[np.int64], Step]]
-) -> Iterator[tuple[npt.NDArray[np.int64], Step]]:
+    strategy: Strategy[Any], steps: list[tuple[npt.NDArray[np.int64], Step[Any]]]
+) -> Iterator[tuple[npt.NDArray[np.int64], Step[Any]]]:
     """(key codes, step) of the last trigger, with the rows of all chunks calibrated together."""
     if not steps:
         return
-    rows = [step.pooled_rows for _, step in steps]
+    rows = [step.pooled_rows for _, step in steps if step.pooled_rows is not None]
     evidence = np.concatenate([each.evidence for each in rows])
     estimates = np.concatenate([step.estimates[each.index] for (_, step), each in zip(steps, rows, strict=True)])
     errors = np.concatenate([step.std_errors[each.index] for (_, step), each in zip(steps, rows, strict=True)])

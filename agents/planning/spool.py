@@ -74,11 +74,13 @@ def spool(
     triggers: int,
     *,
     measures: Measures | None = None,
+    filed: Callable[[Records, npt.NDArray[np.int32], npt.NDArray[np.bool_]], None] | None = None,
     progress: Progress = silent,
 ) -> Spool:
     """Caps every user's records in order of time and files them by trigger.
 
-    measures: of the columns, where they are others than one count of records.
+    measures: of the columns, where they are others than one count of records. filed: called for every chunk, with its records,
+    int32[n] their triggers and bool[n] which of them are kept.
 
     `Bounding.close` is called once per chunk of users with the whole day instead of once per trigger with a state: a
     record's fate depends on its own user's earlier records only, so the two agree (tests/agents/planning compares them);
@@ -90,7 +92,8 @@ def spool(
         caps = Bounding(max_records=bounding.max_records, max_records_per_key=bounding.max_records_per_key)
     names = workload.key_names
     ends = checkpoints(triggers)
-    rows, by = ([[] for _ in range(triggers)] for _ in range(2))
+    rows: list[list[tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]]] = [[] for _ in range(triggers)]
+    by: list[list[npt.NDArray[np.int32]]] = [[] for _ in range(triggers)]
     result = Spool(triggers, names, rows, by, np.zeros((len(ends), len(names)), np.int64))
     if measures is not None:
         result.adds = [[] for _ in range(triggers)]
@@ -101,12 +104,14 @@ def spool(
             bounded = caps.close(
                 records.user, records.key, np.ones(records.users, np.int32), UserKeys.empty(records.users)
             )
-            filed = bounded_kept = bounded.kept
+            entered = bounded_kept = bounded.kept
             weight = caps.weigh(bounded.first, records.user, trigger, np.zeros(records.users, np.int64))
         else:
             bounded_kept, listed = within_ledger(bounding, records, trigger)
-            filed = bounded_kept | listed
+            entered = bounded_kept | listed
             weight = np.where(listed, np.where(bounded_kept, WEIGHT_ONE, UNKEPT), 0)
+        if filed is not None:
+            filed(records, trigger, bounded_kept)
         for quarter, end in enumerate(ends):
             lower = ends[quarter - 1] if quarter else 0
             seen = records.key[(trigger > lower) & (trigger <= end)]
@@ -118,7 +123,7 @@ def spool(
                 lower = ends[quarter - 1] if quarter else 0
                 some = np.flatnonzero((trigger > lower) & (trigger <= end))
                 result.truths[quarter:] += totals(records.key[some], true[some], len(names))
-        kept = np.flatnonzero(filed)
+        kept = np.flatnonzero(entered)
         kept = kept[np.argsort(trigger[kept].astype(np.uint16), kind="stable")]
         key, weights = records.key[kept], weight[kept].astype(np.int32)
         user = records.user[kept] + np.int32(result.users)
@@ -165,7 +170,9 @@ def within_ledger(
     total = np.bincount(records.user, weights=np.where(kept, cost, 0), minlength=records.users)
     starts = np.searchsorted(records.user, np.arange(records.users + 1))
     for user in np.flatnonzero(total > ledger.limit).tolist():
-        charged, roots, counts = 0, {}, {}
+        charged = 0
+        roots: dict[int, int] = {}
+        counts: dict[int, int] = {}
         for row in range(starts[user], starts[user + 1]):
             key, r = int(records.key[row]), int(root[row])
             held, count = roots.get(key, 0), counts.get(key, 0)

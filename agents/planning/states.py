@@ -16,7 +16,7 @@ class StateTable:
     Uses only what every strategy's KeyStates offers (take, concatenate), so ragged histories need no special case.
     """
 
-    def __init__(self, strategy: Strategy, keys: int) -> None:
+    def __init__(self, strategy: Strategy[Any], keys: int) -> None:
         self.strategy = strategy
         self.part = np.full(keys, -1, np.int32)
         self.row = np.zeros(keys, np.int64)
