@@ -294,7 +294,8 @@ def errors_table(found: KindErrors) -> Group:
         table,
         _note(
             f"Theta is the clipping threshold that the pipeline finds, at most the bound of {found.bound:g}. "
-            f"The errors are {found.note}. Keys, volumes and what-if tables are forecast for histograms only; docs/plan.md says what to use instead."
+            f"The errors are {found.note}. Keys, volumes and what-if tables are forecast for histograms only; docs/plan.md says "
+            "what to use instead."
         ),
     )
 

@@ -227,7 +227,9 @@ def run(
                 sums=sums[chunk],
                 lists=None if lists is None else lists.take(chunk),
             )
-            step = strategy.step(trigger, list(names[chunk]), table.get(chunk), increments, noise, declared[chunk])
+            step = strategy.step(
+                Trigger(trigger), list(names[chunk]), table.get(chunk), increments, noise, declared[chunk]
+            )
             if step.pooled_rows is not None:
                 new.append((chunk, step))
             elif released is not None:

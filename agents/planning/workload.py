@@ -54,8 +54,9 @@ class Workload(Protocol):
 
 def zipf_mandelbrot(ranks: int, q: float, s: float) -> npt.NDArray[np.float64]:
     """float64[ranks]: P(x) ∝ (x + q)^-s for x = 0..ranks-1; x counted from 0, as DP-SQLP's own totals require."""
-    weights = (np.arange(ranks, dtype=np.float64) + q) ** -s
-    return weights / weights.sum()
+    weights: npt.NDArray[np.float64] = (np.arange(ranks, dtype=np.float64) + q) ** -s
+    law: npt.NDArray[np.float64] = weights / weights.sum()
+    return law
 
 
 def sample(distribution: npt.NDArray[np.float64], size: int, rng: np.random.Generator) -> npt.NDArray[np.int32]:
