@@ -44,7 +44,11 @@ def plan(
     ] = 1.0,
     stretch: Annotated[
         bool,
-        typer.Option("--stretch", help="Spread the sample's times over one whole window.", rich_help_panel=_SAMPLE),
+        typer.Option(
+            "--stretch",
+            help="Spread the sample's times over one whole window, for an hour that stands for a day.",
+            rich_help_panel=_SAMPLE,
+        ),
     ] = False,
     windows: Annotated[
         int, typer.Option(min=1, help="Of a sample of several windows, the newest.", rich_help_panel=_SAMPLE)

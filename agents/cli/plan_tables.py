@@ -70,16 +70,17 @@ def _head(plan: Plan) -> Iterator[RenderableType]:
         f"records per user, m = {settings.bounds.max_records_per_key} per key",
     )
     for size in plan.sizes:
-        partly = "" if size.covered >= 0.9 else f", in {size.covered:.0%} of its time; the rest is taken to be empty"
-        yield Text(f"{size.name}: {size.records:,} records, {size.users:,} users, {size.keys:,} keys{partly}")
+        yield Text(f"{size.name}: {size.records:,} records, {size.users:,} users, {size.keys:,} keys")
+    for note in plan.notes:
+        yield Text(f"- {note}", style=GREY)
     if plan.dropped:
         why = ", ".join(f"{count:,} {_reason(name)}" for name, count in plan.dropped.items())
         yield Text(f"left out of {plan.read:,} records read: {why}")
     if plan.extrapolation is not None:
         tried = plan.extrapolation
         yield _note(
-            f"Users were copied to make up the rest. Tried on the sample itself, {tried.share:.0%} of its users scaled up in this "
-            f"way gave {tried.keys:.0%} of the keys and {tried.l1:.0%} of the error that the sample gives."
+            f"- how far copies mislead, tried on the sample itself: {tried.share:.0%} of its users, scaled up in this way, gave "
+            f"{tried.keys:.0%} of the keys and {tried.l1:.0%} of the error that the sample gives"
         )
 
 

@@ -21,6 +21,7 @@ def as_json(plan: Plan) -> dict[str, Any]:
         "private": plan.private,
         "input": {
             "source": plan.title,
+            "notes": plan.notes,
             "windows": [asdict(size) for size in plan.sizes],
             "records_read": plan.read,
             "records_dropped": plan.dropped,

@@ -17,7 +17,7 @@ from susurrus.agents.planning.law import Law
 from susurrus.agents.planning.sample import Sample
 from susurrus.agents.planning.spool import Progress, silent
 from susurrus.agents.planning.variants import Changes, Configuration
-from susurrus.agents.planning.windows import Window, sizes, thinned, windows_of
+from susurrus.agents.planning.windows import WHOLE, Window, sizes, thinned, windows_of
 from susurrus.agents.planning.workload import Workload
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.mechanisms.histogram.registry import STRATEGIES, better_for
@@ -43,6 +43,8 @@ class Source(Protocol):
     private: bool
     title: str
 
+    def notes(self, settings: HistogramSettings) -> list[str]: ...
+
     def workloads(self, settings: HistogramSettings) -> Sequence[Workload]: ...
 
     def sizes(self, settings: HistogramSettings) -> list[WindowSize]: ...
@@ -53,6 +55,9 @@ class NoData:
 
     private = False
     title = "no data"
+
+    def notes(self, settings: HistogramSettings) -> list[str]:
+        return []
 
     def workloads(self, settings: HistogramSettings) -> Sequence[Workload]:
         return ()
@@ -69,6 +74,15 @@ class OfLaw:
     def __init__(self, make: Callable[[HistogramSettings], Law]) -> None:
         self._make = make
         self.title = "a synthetic law"
+
+    def notes(self, settings: HistogramSettings) -> list[str]:
+        law = self._make(settings)
+        rank = f"(rank + {law.shift:g})" if law.shift else "rank"
+        said = [
+            f"{law.users:,} users with {law.records_per_user:g} records on average; keys by {rank}^-{law.zipf:g} of "
+            f"{law.keys:,} keys, drawn independently; times: {law.profile}"
+        ]
+        return [*said, "values are uniform within their bounds"] if law.fields else said
 
     def workloads(self, settings: HistogramSettings) -> Sequence[Workload]:
         return (self._make(settings),)
@@ -94,6 +108,29 @@ class OfSample:
         self.sample, self.title = sample, title
         self.share, self.stretch, self._most, self._seed = share, stretch, most, seed
         self._known: dict[Any, list[Window]] = {}
+
+    def notes(self, settings: HistogramSettings) -> list[str]:
+        """What was made of the sample, in words."""
+        said = []
+        if not self.sample.timed:
+            said.append("the records say no times, and are spread evenly over one window in their order")
+        if self.stretch:
+            said.append("the sample's times are spread over one whole window")
+        windows = self.windows(settings)
+        there = len(np.unique((self.sample.time - settings.window.origin) // settings.window.length))
+        if not self.stretch and there > len(windows):
+            said.append(
+                f"the sample's {there - len(windows)} other windows are left out: it covers parts of them, or they are older"
+            )
+        for window in windows:
+            if window.covered < WHOLE and not self.stretch:
+                said.append(
+                    f"window {window.name}: the records lie in {window.covered:.0%} of its time, and the rest is taken to be "
+                    "empty; --stretch spreads them"
+                )
+        if self.share < 1:
+            said.append(f"the sample is taken for {self.share:.3g} of the users; copies of its users make up the rest")
+        return said
 
     def windows(self, settings: HistogramSettings) -> list[Window]:
         """Made once for each calendar."""
@@ -143,6 +180,7 @@ class Plan:
     title: str
     private: bool
     sizes: list[WindowSize]
+    notes: list[str]
     seeds: int
     forecasts: list[StrategyForecast]
     runs: str
@@ -189,6 +227,7 @@ def make_plan(
         title=source.title,
         private=source.private,
         sizes=source.sizes(settings),
+        notes=source.notes(settings),
         seeds=seeds,
         forecasts=forecasts,
         runs=runs,

@@ -83,9 +83,11 @@ def windows_of(
 def _workload(
     sample: Sample, rows: npt.NDArray[np.intp], inside: Int64, settings: HistogramSettings, share: float, seed: int
 ) -> FileWorkload:
-    span = settings.triggers * settings.window.trigger_every
-    # Rounded up, so that a record at a boundary stays behind it.
-    position = np.minimum(-(-inside * DAY_MS // span), DAY_MS - 1).astype(np.int32)
+    T, every = settings.triggers, settings.window.trigger_every
+    # Within its own trigger, whatever rounding does: interval t of T begins at the first position not below t / T.
+    interval, rest = np.divmod(inside, every)
+    begin, end = -(-interval * DAY_MS // T), -(-(interval + 1) * DAY_MS // T)
+    position = (begin + rest * (end - begin) // every).astype(np.int32)
     names, user = np.unique(sample.user[rows], return_inverse=True)
     records = sort_records(
         user.astype(np.int32),
@@ -95,7 +97,9 @@ def _workload(
         sample.values[rows] if sample.values.size else None,
     )
     if share < 1:
-        records = scaled(records, 1 / share, np.random.default_rng(seed), last=settings.window.length * DAY_MS // span)
+        records = scaled(
+            records, 1 / share, np.random.default_rng(seed), last=settings.window.length * DAY_MS // (T * every)
+        )
     return FileWorkload(name="sample", records=records, key_names=sample.key_names)
 
 
