@@ -19,6 +19,7 @@ _LAW = "A synthetic law (no data)"
 
 
 def plan(
+    context: typer.Context,
     config: ConfigOption = None,
     sql: SqlOption = None,
     sample: Annotated[
@@ -84,7 +85,8 @@ def plan(
     It publishes nothing, charges nothing and never reads the noise secret. Without a sample or a law it shows what follows
     from the configuration alone: thresholds and standard errors.
     """
-    settings = settings_of(config, sql, unresolved=[])
+    # Only the raw topic needs the passwords that are kept elsewhere.
+    settings = settings_of(config, sql, unresolved=None if raw_records is not None else [])
     if plot is not None:
         from susurrus.agents.planning import plot as drawing
 
@@ -93,6 +95,7 @@ def plan(
     chosen = [name for name, value in given.items() if value is not None]
     if len(chosen) > 1:
         raise ConfigurationError(f"{chosen[0]}: there is {chosen[1]}, too; give one of them")
+    _without_meaning(context, chosen)
     from susurrus.agents.histogram.settings import HistogramSettings  # slow to load
     from susurrus.agents.pipelines import tables_of
 
@@ -148,6 +151,24 @@ def plan(
     if plot is not None:
         drawing.draw(made, plot)
         err().print(f"wrote {plot}")
+
+
+def _without_meaning(context: typer.Context, chosen: list[str]) -> None:
+    """Raises ConfigurationError for an option that says something about what is not there."""
+    of_sample = ("sample_time", "sample_time_unit", "sample_share", "stretch", "windows")
+    of_law = ("records_per_user", "zipf", "zipf_shift", "keys", "profile")
+    for names, needed, said in (
+        (
+            of_sample,
+            ("--sample", "--raw-records"),
+            "scales or reads a sample, and there is none; give --sample or --raw-records",
+        ),
+        (of_law, ("--users",), "describes a law, and there is none; give --users"),
+    ):
+        for name in names:
+            source = context.get_parameter_source(name)
+            if source is not None and source.name == "COMMANDLINE" and not set(needed) & set(chosen):
+                raise ConfigurationError(f"--{name.replace('_', '-')}: {said}")
 
 
 def _sample_of(

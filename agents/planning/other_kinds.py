@@ -59,10 +59,10 @@ def _tops(mechanism: Tops, longest: int) -> Iterator[tuple[str, int, float]]:
     yield "one released piece", base.leaf, piece
     length = base.fanout
     while length * base.leaf < longest:
-        yield "a range of whole pieces", length * base.leaf, range_error(base, length) / mechanism.epsilon
+        yield "a range of pieces", length * base.leaf, range_error(base, length) / mechanism.epsilon
         length *= base.fanout
     whole = max(1, longest // base.leaf)
-    yield "a range of the longest length", whole * base.leaf, range_error(base, whole) / mechanism.epsilon
+    yield "the longest range", whole * base.leaf, range_error(base, whole) / mechanism.epsilon
 
 
 def range_error(hierarchy: Hierarchy, leaves: int) -> float:
@@ -90,7 +90,7 @@ def _pak(mechanism: Pak) -> Iterator[tuple[str, int, float]]:
     length = 1
     while length <= mechanism.leaves:
         ends = np.unique(np.linspace(1, length, min(length, 4096)).astype(np.int64))
-        yield "the running sum after up to", length, float(np.sqrt(block + node * set_bits(ends).mean()))
+        yield "a running sum, up to", length, float(np.sqrt(block + node * set_bits(ends).mean()))
         length *= 16
 
 
@@ -99,4 +99,4 @@ def _local(epsilon: float) -> Iterator[tuple[str, int, float]]:
     fractions = np.linspace(0, 1, 101)
     one = float(np.sqrt(Hybrid(epsilon, hybrid_alpha(epsilon)).variance(fractions).max()))
     for reports in (100, 1_000, 10_000, 100_000, 1_000_000):
-        yield "the mean of an interval's reports", reports, one / np.sqrt(reports)
+        yield "the mean of reports", reports, one / np.sqrt(reports)

@@ -48,11 +48,11 @@ def test_a_streams_errors_grow_with_the_range_and_shrink_with_epsilon():
 
 @pytest.mark.statistical
 def test_a_running_sum_of_pak_is_as_noisy_as_its_tree():
-    settings_ = stream(method="pak", horizon=3000)
+    settings_ = stream(method="pak", epsilon=1.0, holdout=65_536, horizon=67_536)
     found = {what: (values, error) for what, values, error in kind_errors(settings_).rows}
-    values, error = found["the running sum after up to"]
+    values, error = found["a running sum, up to"]
     noise = NoiseSource(b"planning" * 4, epoch=b"e", config=b"c", pipeline="p").window(0)
-    levels, epsilon, theta = 11, 0.5, 1000  # 2,000 leaves
+    levels, epsilon, theta = 11, 1.0, 1000  # 2,000 leaves
     drawn = [tree_noise(noise, b"%d" % n, 0, 1, values, levels, theta * levels / epsilon) / 256 for n in range(1500)]
     block = found["the sum of the holdout"][1]
     assert np.hypot(np.sqrt(np.mean(np.square(drawn))) / theta, block) == pytest.approx(error, rel=0.03)
