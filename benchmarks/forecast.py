@@ -38,8 +38,9 @@ from susurrus.agents.broker.cluster import KafkaCluster
 from susurrus.agents.demo.weblog import WebLog
 from susurrus.agents.histogram.reader import HistogramReader
 from susurrus.agents.pipelines import load_settings, tables_of
-from susurrus.agents.planning.plan import OfSample, Plan, make_plan
+from susurrus.agents.planning.plan import Plan, make_plan
 from susurrus.agents.planning.sample import read_file
+from susurrus.agents.planning.sources import OfSample
 from susurrus.agents.planning.variants import Configuration
 from susurrus.topics.timestamps import format_time, parse_time
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Renders the tables of docs/results.md, docs/scale.md and docs/plan.md from the JSON beside them, so that no figure is typed by hand.
+"""Renders the tables of docs/results.md, scale.md and plan.md from the JSON in docs/results, so that no figure is typed by hand.
 
     python benchmarks/results.py            rewrite them
     python benchmarks/results.py --check    fail if one of them does not match docs/results/
@@ -235,7 +235,9 @@ def forecasts() -> Iterator[str]:
                 cells += [spread([row[f"forecast_{name}"] for row in runs]), large(runs[0][name]), shown]
             sample = "all users" if kind == "whole" else f"{len(runs)} random halves"
             body.append([case, sample, *cells])
-    yield from table(["data", "sample", "keys, forecast", "published", "off by", "ℓ1, forecast", "outcome", "off by"], body)
+    yield from table(
+        ["data", "sample", "keys, forecast", "published", "off by", "ℓ1, forecast", "outcome", "off by"], body
+    )
 
 
 TABLES: dict[str, Callable[[], Iterator[str]]] = {

@@ -12,7 +12,7 @@ from susurrus.mechanisms.errors import ConfigurationError
 
 if TYPE_CHECKING:  # slow to load, so the command does it itself
     from susurrus.agents.histogram.settings import HistogramSettings
-    from susurrus.agents.planning.plan import Source
+    from susurrus.agents.planning.sources import Source
 
 _SAMPLE = "A sample (raw data, used without protection)"
 _LAW = "A synthetic law (no data)"
@@ -109,7 +109,8 @@ def plan(
         return
     from susurrus.agents.cli.plan_tables import rendered
     from susurrus.agents.planning.as_json import as_json as document
-    from susurrus.agents.planning.plan import NoData, make_plan
+    from susurrus.agents.planning.plan import make_plan
+    from susurrus.agents.planning.sources import NoData
     from susurrus.agents.planning.variants import Configuration
     from susurrus.agents.planning.variants import what_if as variants_of
     from susurrus.mechanisms.histogram.registry import STRATEGIES, strategy_named
@@ -181,8 +182,8 @@ def _sample_of(
     scale: tuple[float, bool],
     windows: int,
 ) -> "Source":
-    from susurrus.agents.planning.plan import OfSample
     from susurrus.agents.planning.sample import read_file, read_topic
+    from susurrus.agents.planning.sources import OfSample
 
     def reading(done: int, total: int | None) -> None:
         shown("reading the sample, records", done, total or 0)
@@ -200,7 +201,7 @@ def _sample_of(
 
 def _law_of(**of: Any) -> "Source":
     from susurrus.agents.planning.law import Law
-    from susurrus.agents.planning.plan import OfLaw
+    from susurrus.agents.planning.sources import OfLaw
 
     def make(settings: "HistogramSettings") -> Law:
         window = settings.window

@@ -9,8 +9,8 @@ from rich.table import Table
 from rich.text import Text
 
 from susurrus.agents.operations.drawing import GREY, framed, number
-from susurrus.agents.planning.forecast import Outcome, Spread, StrategyForecast
 from susurrus.agents.planning.other_kinds import KindErrors
+from susurrus.agents.planning.outcome import Outcome, Spread, StrategyForecast
 from susurrus.agents.planning.plan import CLEAR, Plan, Variant
 from susurrus.agents.planning.volumes import USER_BYTES, Volumes
 from susurrus.agents.types.durations import format_duration

@@ -4,7 +4,7 @@ import math
 from dataclasses import asdict
 from typing import Any, Final
 
-from susurrus.agents.planning.forecast import Outcome, SizeClass, Spread, StrategyForecast
+from susurrus.agents.planning.outcome import Outcome, SizeClass, Spread, StrategyForecast
 from susurrus.agents.planning.plan import Plan, Variant
 from susurrus.agents.planning.volumes import Volumes
 

@@ -6,8 +6,8 @@ Every run draws noise from a public seed, never from the pipeline's secret: so a
 drawn. What is computed from a sample is as secret as the sample.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -18,6 +18,7 @@ from susurrus.agents.histogram.pipeline import Histogram
 from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.planning.measures import LayoutMeasures, first_of_pairs
 from susurrus.agents.planning.offline import Published, run, window_noise
+from susurrus.agents.planning.outcome import AtTrigger, ColumnErrors, Outcome, SizeClass, Spread, StrategyForecast
 from susurrus.agents.planning.spool import Progress, Spool, checkpoints, silent, spool
 from susurrus.agents.planning.volumes import Filed, Volumes, volumes_of
 from susurrus.agents.planning.workload import Records, Workload
@@ -30,94 +31,6 @@ CLASSES: Final = (1, 10, 20, 50, 100, 200, 500, 1000, 10_000)
 
 Int64 = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
-
-
-@dataclass(frozen=True, slots=True)
-class Spread:
-    """A number that depends on the noise: its mean over the runs, and its standard deviation among them (0 for one run)."""
-
-    mean: float
-    deviation: float
-
-    @classmethod
-    def of(cls, values: Sequence[float]) -> "Spread":
-        found = np.array([value for value in values if not np.isnan(value)], np.float64)
-        if not len(found):
-            return cls(float("nan"), 0.0)
-        return cls(float(found.mean()), float(found.std(ddof=1)) if len(found) > 1 else 0.0)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ColumnErrors:
-    """One published column at one trigger, in its own unit.
-
-    l1: the sum over all keys of |published - true|, where an unpublished key counts with its whole value; relative: l1 over the sum
-    of the true values. Both are missing (nan) for means. published: the mean of |published - true| over published keys.
-    std_error: the median of what the published rows say.
-    """
-
-    l1: Spread
-    relative: Spread
-    published: Spread
-    std_error: Spread
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AtTrigger:
-    """keys: published by then. covered: the share of all records whose keys are published."""
-
-    trigger: int
-    keys: Spread
-    covered: Spread
-    columns: Mapping[str, ColumnErrors]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SizeClass:
-    """Keys with `least` to `most` users (None: no limit) at the end of a window. error: of the first column, published keys."""
-
-    least: int
-    most: int | None
-    keys: float
-    found: Spread
-    error: Spread
-    relative: Spread
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
-    """What a strategy does with the data at hand. Numbers are per window.
-
-    kept: the share of records within the caps. users_over: the share of users that lose records. clamped: by field, (share of
-    records outside of the bounds, share of the sum of absolute values that the clamps take away).
-    """
-
-    triggers: list[AtTrigger]
-    sizes: list[SizeClass]
-    records: float
-    users: float
-    keys: float
-    kept: float
-    users_over: float
-    clamped: Mapping[str, tuple[float, float]]
-    volumes: Volumes
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StrategyForecast:
-    """refused: why a strategy cannot run with these settings; then the rest is empty.
-
-    triggers: which. std_errors: by column that is measured itself, of its own measurements at these triggers. appears: by
-    probability, the users of a key at these triggers; empty where nothing is discovered. outcome: where there are data.
-    """
-
-    name: str
-    summary: str
-    refused: str | None = None
-    triggers: list[int] = field(default_factory=list)
-    std_errors: Mapping[str, list[float]] = field(default_factory=dict)
-    appears: Mapping[float, list[int]] = field(default_factory=dict)
-    outcome: Outcome | None = None
 
 
 def forecast(

@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 
 from susurrus.agents.histogram.pipeline import Histogram
-from susurrus.agents.planning.forecast import Spread, forecast
+from susurrus.agents.planning.forecast import forecast
 from susurrus.agents.planning.law import Law
 from susurrus.agents.planning.measures import LayoutMeasures
 from susurrus.agents.planning.offline import run, window_noise
-from susurrus.agents.planning.plan import NoData, OfLaw, OfSample, make_plan, preference
+from susurrus.agents.planning.outcome import Spread
+from susurrus.agents.planning.plan import make_plan, preference
+from susurrus.agents.planning.sources import NoData, OfLaw, OfSample
 from susurrus.agents.planning.spool import spool
 from susurrus.agents.planning.windows import windows_of
 from susurrus.mechanisms.histogram.registry import STRATEGIES

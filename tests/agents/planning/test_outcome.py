@@ -16,8 +16,9 @@ from susurrus.agents.demo import histogram as demo
 from susurrus.agents.demo import machinery
 from susurrus.agents.demo.weblog import FILE, WebLog
 from susurrus.agents.histogram.reader import Snapshot
-from susurrus.agents.planning.plan import OfSample, Plan, make_plan
+from susurrus.agents.planning.plan import Plan, make_plan
 from susurrus.agents.planning.sample import read_file
+from susurrus.agents.planning.sources import OfSample
 from susurrus.agents.planning.variants import Configuration
 from tests.agents.planning.settings import configuration
 
