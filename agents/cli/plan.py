@@ -76,14 +76,13 @@ def plan(
     ] = None,
     seeds: Annotated[int, typer.Option(min=1, max=100, help="Runs with other noise, for the spread.")] = 3,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")] = False,
-    plot: Annotated[
-        Path | None, typer.Option(help='Image to write (.png, .svg, .pdf); needs "susurrus[plot]".')
-    ] = None,
+    plot: Annotated[Path | None, typer.Option(help="Image to write (.png, .svg, .pdf); needs the extra plot.")] = None,
 ) -> None:
     """Forecast keys, errors and volumes of a histogram, for every strategy, and standard errors of the other kinds.
 
-    It publishes nothing, charges nothing and never reads the noise secret. Without a sample or a law it shows what follows
-    from the configuration alone: thresholds and standard errors.
+    It publishes nothing, charges nothing and never reads the noise secret.
+
+    Without a sample or a law it shows thresholds and standard errors, from the configuration alone.
     """
     # Only the raw topic needs the passwords that are kept elsewhere.
     settings = settings_of(config, sql, unresolved=None if raw_records is not None else [])

@@ -80,7 +80,7 @@ def _head(plan: Plan) -> Iterator[RenderableType]:
         tried = plan.extrapolation
         yield _note(
             f"- how far copies mislead, tried on the sample itself: {tried.share:.0%} of its users, scaled up in this way, gave "
-            f"{tried.keys:.0%} of the keys and {tried.l1:.0%} of the error that the sample gives"
+            f"{_share(tried.keys)} of the keys and {_share(tried.l1)} of the error that the sample gives"
         )
 
 

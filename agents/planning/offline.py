@@ -165,8 +165,8 @@ def run(
 ) -> Run:
     """Steps `strategy` over all triggers: of one "count" column, or of the columns that the spool measured.
 
-    every_trigger: step published keys at every trigger, as a worker does, instead of at checkpoints only. Strategies
-    whose published keys go on being selected (dp-sqlp) are always stepped when touched or due. released: called with
+    every_trigger: step published keys at every trigger, as a worker does, instead of at checkpoints only. Keys that
+    are not due at every trigger once they are published go on being stepped when touched or due. released: called with
     (trigger, key codes, step) for every chunk. declared: bool[keys]. checked: called with (trigger, what is published) at the
     end of each quarter.
     """
@@ -174,7 +174,6 @@ def run(
     names = np.empty(keys, dtype=object)
     names[:] = spooled.key_names
     ends = checkpoints(T)
-    lazy = not every_trigger and strategy.plan.strategy != "dp-sqlp"
     table = StateTable(strategy, keys)
     due = np.full(keys, T + 1, np.int32)
     columns = len(strategy.plan.columns)
@@ -211,14 +210,14 @@ def run(
         lists = list_sums(strategy.lists, spooled, unit) if strategy.lists is not None and trigger == T else None
         if lists is not None:
             touched = np.union1d(touched, np.flatnonzero(lists.users))
-        if lazy and trigger not in ends and trigger != weighed:
+        if not every_trigger and trigger not in ends and trigger != weighed:
             touched = touched[due[touched] != 0]
             codes = np.union1d(touched, np.flatnonzero(due == trigger))
         else:
             codes = np.union1d(touched, np.flatnonzero((due == trigger) | (due == 0)))
         begin = time.perf_counter()
         new: list[tuple[npt.NDArray[np.int64], Step[Any]]] = []
-        released_rows = 0
+        once = 0
         for start in range(0, len(codes), STEP_KEYS):
             chunk = codes[start : start + STEP_KEYS]
             increments = Increments(
@@ -237,7 +236,7 @@ def run(
             table.put(chunk, step.states)
             due[chunk] = step.due
             shown = chunk[step.published]
-            released_rows += len(shown)
+            once += int((step.due[step.published] != 0).sum())
             published.estimates[shown] = step.estimates[step.published]
             published.std_errors[shown] = step.std_errors[step.published]
             published.known[shown] = True
@@ -245,14 +244,14 @@ def run(
                 ranks.published(trigger, shown)
         for chunk, step in calibrated(strategy, new):
             shown = chunk[step.published]
-            released_rows += len(shown)
+            once += int((step.due[step.published] != 0).sum())
             published.estimates[shown] = step.estimates[step.published]
             published.std_errors[shown] = step.std_errors[step.published]
             if released is not None:
                 released(trigger, chunk, step)
         if trigger == weighed and strategy.lists is not None:
             unit[published.known] = strategy.lists.row_units(published.estimates[published.known])
-        result.rows.append(int(published.known.sum()) if lazy else released_rows)
+        result.rows.append(int((due == 0).sum()) + once)
         seconds = time.perf_counter() - begin
         result.step_seconds += seconds
         result.trigger_seconds.append(seconds)
