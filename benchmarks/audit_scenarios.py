@@ -19,8 +19,8 @@ import numpy as np
 import numpy.typing as npt
 from audit_inputs import REAL, SCHEMA_ID, STREAM, TIGHT, Input, L, Live, Scenario, make, plan_of
 from audit_statistics import Outputs
-from offline import StateTable
 
+from susurrus.agents.planning.states import StateTable
 from susurrus.mechanisms.accounting import tail_quantile
 from susurrus.mechanisms.histogram import dp_sqlp, tree
 from susurrus.mechanisms.histogram.bounding import WEIGHT_ONE, Bounding, UserKeys

@@ -14,9 +14,11 @@ This accounting is tighter than the paper's, so the paper's own baselines can pu
 
 import numpy as np
 import numpy.typing as npt
-from offline import Checkpoint, Progress, Published, Spool, checkpoints
+from progress import Progress
 from scipy.special import ndtri
 
+from susurrus.agents.planning.offline import Checkpoint, Published
+from susurrus.agents.planning.spool import Spool, checkpoints
 from susurrus.mechanisms.accounting import gaussian_mu
 
 
@@ -31,7 +33,7 @@ def run_baseline(
     rng = np.random.default_rng([seed, repeated])
     ends = checkpoints(T)
     truth = np.zeros(keys, np.int64)
-    published = Published(np.zeros(keys, np.int64), np.zeros(keys), np.zeros(keys, np.bool_))
+    published = Published.nothing(keys)
     found: list[Checkpoint] = []
     progress = Progress("baseline, triggers", T)
     for trigger in range(1, T + 1):

@@ -27,12 +27,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # run as a script,
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
-from offline import run, spool
+from progress import Lines
 from workers import DAY_MS, Feed, wait_for_last_trigger
-from workload import FileWorkload, Records, ZipfMandelbrotDay
 
 from susurrus.agents.broker.cluster import KafkaCluster
 from susurrus.agents.pipelines import load_settings, pipeline_of
+from susurrus.agents.planning.offline import run
+from susurrus.agents.planning.spool import spool
+from susurrus.agents.planning.workload import FileWorkload, Records, ZipfMandelbrotDay
 from susurrus.mechanisms.histogram.registry import STRATEGIES
 from susurrus.mechanisms.histogram.strategy import Step
 from susurrus.mechanisms.noise import NoiseSource
@@ -163,8 +165,8 @@ def offline(config: Path, records: Records, partition: Any, offset: Any, keys: i
             rows[trigger, workload.key_names[codes[i]]] = (int(step.estimates[i, 0]), float(step.std_errors[i, 0]))
 
     noise = source.window(services.calendar.window_at(FIRST_WINDOW_MS))
-    spooled = spool(workload, strategy.bounding, strategy.plan.triggers)
-    run(strategy, spooled, noise, every_trigger=True, released=collect)
+    spooled = spool(workload, strategy.bounding, strategy.plan.triggers, progress=Lines())
+    run(strategy, spooled, noise, every_trigger=True, released=collect, progress=Lines())
     return rows
 
 

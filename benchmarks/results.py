@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Renders the tables of docs/results.md and docs/scale.md from the JSON beside them, so that no figure is typed by hand.
+"""Renders the tables of docs/results.md, scale.md and plan.md from the JSON in docs/results, so that no figure is typed by hand.
 
-    python benchmarks/results.py            rewrite both
+    python benchmarks/results.py            rewrite them
     python benchmarks/results.py --check    fail if one of them does not match docs/results/
 
 A table stands between `<!-- table: NAME -->` and `<!-- end -->`; everything outside is prose.
@@ -219,6 +219,27 @@ def scale_workers() -> Iterator[str]:
     yield from table(["worker processes", "records", "time", "events a second", "load of the 2 cores"], body)
 
 
+def forecasts() -> Iterator[str]:
+    """Forecast against outcome, by benchmarks/forecast.py."""
+    rows = load("forecast.jsonl")
+    body = []
+    for case in dict.fromkeys(row["case"] for row in rows):
+        for kind in ("whole", "half"):
+            runs = [row for row in rows if row["case"] == case and row["sample"].startswith(kind)]
+            if not runs:
+                continue
+            cells = []
+            for name in ("keys", "l1"):
+                off = [row[f"forecast_{name}"] / row[name] - 1 for row in runs]
+                shown = f"{off[0]:+.1%}" if len(off) == 1 else f"{min(off):+.1%} to {max(off):+.1%}"
+                cells += [spread([row[f"forecast_{name}"] for row in runs]), large(runs[0][name]), shown]
+            sample = "all users" if kind == "whole" else f"{len(runs)} random halves"
+            body.append([case, sample, *cells])
+    yield from table(
+        ["data", "sample", "keys, forecast", "published", "off by", "ℓ1, forecast", "outcome", "off by"], body
+    )
+
+
 TABLES: dict[str, Callable[[], Iterator[str]]] = {
     "table1-100": lambda: table1(100),
     "table1-1000": lambda: table1(1000),
@@ -232,6 +253,7 @@ TABLES: dict[str, Callable[[], Iterator[str]]] = {
     "scenarios-coverage-middle": lambda: scenario_tables.coverage("middle"),
     "scenarios-coverage-new": lambda: scenario_tables.coverage("end", "new, "),
     "thresholds": thresholds,
+    "forecast": forecasts,
     "audit": audit,
     "audit-events": audit_events,
     "end-to-end": end_to_end,
@@ -258,7 +280,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--check", action="store_true")
     options = parser.parse_args(argv)
     stale = False
-    for path in (DOCS / "results.md", DOCS / "scale.md"):
+    for path in (DOCS / "results.md", DOCS / "scale.md", DOCS / "plan.md"):
         before = path.read_text()
         after = render(before)
         stale = stale or before != after

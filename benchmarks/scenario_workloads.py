@@ -1,7 +1,7 @@
 """Synthetic days that differ from the paper's in one respect each: benchmarks/scenarios.py.
 
-Interface and determinism as in workload.py: chunk i of a workload follows from (seed, i) alone. What belongs to a key, such as
-when it appears, follows from the seed alone.
+Interface and determinism as in agents/planning/workload.py: chunk i of a workload follows from (seed, i) alone. What belongs to a
+key, such as when it appears, follows from the seed alone.
 """
 
 from collections.abc import Iterator
@@ -9,8 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-import workload
-from workload import DAY_MS, Records, sample, sort_records, zipf_mandelbrot
+
+from susurrus.agents.planning import workload
+from susurrus.agents.planning.workload import DAY_MS, Records, sample, sort_records, zipf_mandelbrot
 
 HOUR_MS = DAY_MS // 24
 Int32 = npt.NDArray[np.int32]

@@ -4,7 +4,7 @@
     python benchmarks/scenarios.py --retail retail.dat.gz --seeds 0,1,2 --out docs/results/scenarios.jsonl
     python benchmarks/scenarios.py --only day,drift --users 100000 --out /tmp/scenarios.jsonl
 
-Flow: workload → offline.spool → offline.run, observed by `Rows` → errors at every quarter as in table1.py, and at the middle and at
+Flow: workload → spool → offline.run, observed by `Rows` → errors at every quarter as in table1.py, and at the middle and at
 the end of the window the coverage of nominal 95 % intervals, estimate ± 1.96 std_error, by classes of rows (`coverage`).
 results.py renders the tables. The noise secret of a benchmark is public: nothing printed here is private.
 """
@@ -20,12 +20,15 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from offline import as_rows, checkpoints, run, spool, window_noise
+from pairs import read_pairs
+from progress import Lines
 from scenario_workloads import Bursts, Drift, LateKeys, LongLists, Zipf
 from sweep import hold
 from table1 import VALUE_CAP
-from workload import Workload, ZipfMandelbrotDay, read_pairs
 
+from susurrus.agents.planning.offline import as_rows, run, window_noise
+from susurrus.agents.planning.spool import checkpoints, spool
+from susurrus.agents.planning.workload import Workload, ZipfMandelbrotDay
 from susurrus.mechanisms.histogram.plan import Column
 from susurrus.mechanisms.histogram.registry import build_strategy, plan_of
 from susurrus.mechanisms.histogram.strategy import Step, Strategy
@@ -204,7 +207,7 @@ def measure(
     column = Column(name="visits", kind="count")
     plan = plan_of(strategy=strategy, triggers=triggers, epsilon=epsilon, delta=delta, columns=(column,), max_records=C)
     mechanism = build_strategy(plan)
-    spooled = spool(workload, mechanism.bounding, triggers)
+    spooled = spool(workload, mechanism.bounding, triggers, progress=Lines())
     ends = checkpoints(triggers)
     rows = Rows(mechanism, len(spooled.key_names), sorted({-(-triggers // 2), triggers}))
     outcome = run(
@@ -212,6 +215,7 @@ def measure(
         spooled,
         window_noise(seed, plan.digest()),
         released=lambda trigger, codes, step: rows.observe(trigger, codes, changed(step)),
+        progress=Lines(),
     )
     return {
         "strategy": strategy,

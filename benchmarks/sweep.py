@@ -19,7 +19,8 @@ from typing import Any
 
 import plots
 from table1 import STRATEGIES, add_data_arguments, add_run_arguments, load, measure
-from workload import Records, Workload
+
+from susurrus.agents.planning.workload import Records, Workload
 
 PANELS = (("keys", "keys published"), ("linf", "ℓ∞"), ("l1", "ℓ1"), ("l2", "ℓ2"))
 

@@ -4,7 +4,7 @@
     python benchmarks/table1.py --micro-batches 100 --strategy toeplitz
     python benchmarks/table1.py --strategy dp-sqlp --data pairs.tsv --max-records 50 --json
 
-Flow: workload → offline.spool → offline.run → errors against the true, uncapped counts at every quarter of the window.
+Flow: workload → spool → offline.run → errors against the true, uncapped counts at every quarter of the window.
 The default is the paper's workload (10M users, 59M records) at ε = 6, δ = 1e-9, C = 32: minutes, about 3 GB.
 Progress goes to stderr. The noise secret of a benchmark is public: nothing printed here is private.
 """
@@ -18,9 +18,12 @@ from pathlib import Path
 from typing import Any
 
 from baselines import run_baseline
-from offline import as_rows, run, spool, window_noise
-from workload import FileWorkload, Workload, ZipfMandelbrotDay, read_pairs
+from pairs import read_pairs
+from progress import Lines
 
+from susurrus.agents.planning.offline import as_rows, run, window_noise
+from susurrus.agents.planning.spool import spool
+from susurrus.agents.planning.workload import FileWorkload, Workload, ZipfMandelbrotDay
 from susurrus.mechanisms.histogram import registry
 from susurrus.mechanisms.histogram.bounding import Bounding
 from susurrus.mechanisms.histogram.plan import Column
@@ -99,7 +102,7 @@ def measure(
     C = max_records or VALUE_CAP.get(strategy, 32)
     details: dict[str, Any] = {}
     if strategy.startswith("baseline"):
-        spooled = spool(workload, Bounding(max_records=C, max_records_per_key=1), triggers)
+        spooled = spool(workload, Bounding(max_records=C, max_records_per_key=1), triggers, progress=Lines())
         found, _ = run_baseline(
             spooled, repeated=strategy == "baseline1", max_records=C, epsilon=epsilon, delta=delta, seed=seed
         )
@@ -114,8 +117,14 @@ def measure(
             max_records_per_key=max_records_per_key,
         )
         mechanism = build_strategy(plan)
-        spooled = spool(workload, mechanism.bounding, triggers)
-        outcome = run(mechanism, spooled, window_noise(seed, plan.digest()), every_trigger=every_trigger)
+        spooled = spool(workload, mechanism.bounding, triggers, progress=Lines())
+        outcome = run(
+            mechanism,
+            spooled,
+            window_noise(seed, plan.digest()),
+            every_trigger=every_trigger,
+            progress=Lines(),
+        )
         found = outcome.checkpoints
         details = {"step_seconds": round(outcome.step_seconds, 1), "keys_stepped": outcome.stepped}
     end = found[-1]

@@ -17,6 +17,7 @@ from susurrus.agents.cli import (
     explain,
     kafka,
     ledger,
+    plan,
     preflight,
     report,
     status,
@@ -45,6 +46,7 @@ app.command()(dashboard.dashboard)
 app.command()(dead_letters.dead_letters)
 app.command()(demo.demo)
 app.command()(explain.explain)
+app.command()(plan.plan)
 app.command()(preflight.preflight)
 app.command()(report.report)
 app.command()(status.status)

@@ -268,6 +268,10 @@ class DpSqlp(Strategy[SqlpStates]):
             errors[rows, column] = math.sqrt((sigma * self.prefix_std[trigger - 1]) ** 2 + 1 / 12)
         return estimates, errors
 
+    def standard_errors(self) -> npt.NDArray[np.float64]:
+        """Of the value tree; a row that is not released again keeps the one of its trigger."""
+        return np.sqrt(np.outer(self.prefix_std, self.value_sigma) ** 2 + 1 / 12)
+
     def appearing(self, rng: np.random.Generator, keys: int) -> npt.NDArray[np.float64]:
         """By the thresholds of a key's first round; see `Strategy.appearing`."""
         T = self.plan.triggers

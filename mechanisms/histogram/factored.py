@@ -185,6 +185,10 @@ class Factored(Strategy[FactoredStates]):
                 std_errors[shown, column] = value.std[trigger - 1]
         return estimates, std_errors
 
+    def standard_errors(self) -> npt.NDArray[np.float64]:
+        """Of the mechanism that measures each column."""
+        return np.stack([self.values[index].std for index in self.source], axis=1)
+
     def appearing(self, rng: np.random.Generator, keys: int) -> npt.NDArray[np.float64]:
         """By the tests of the selector; see `Strategy.appearing`."""
         triggers = self.plan.triggers

@@ -190,6 +190,13 @@ class Strategy(ABC, Generic[States]):
         """
         raise ConfigurationError(f"strategy={self.name}: cannot forecast which keys appear; choose another strategy")
 
+    def standard_errors(self) -> npt.NDArray[np.float64]:
+        """float64[T, columns]: of a published row's own measurements at each trigger, in grid units; for forecasts.
+
+        What is pooled at the last trigger may be more exact. Raises ConfigurationError where the strategy cannot say.
+        """
+        raise ConfigurationError(f"strategy={self.name}: cannot forecast its standard errors; choose another strategy")
+
     @abstractmethod
     def describe(self) -> dict[str, Any]:
         """Public parameters from which a reader can recompute the guarantee."""

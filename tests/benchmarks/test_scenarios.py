@@ -8,11 +8,18 @@ import pytest
 import scenario_tables
 import scenarios
 import tables
-from offline import spool
 from scenario_workloads import HOUR_MS, Bursts, Drift, LateKeys, LongLists, Zipf
 from sweep import hold
-from workload import DAY_MS, FileWorkload, Records, ZipfMandelbrotDay, sort_records, zipf_mandelbrot
 
+from susurrus.agents.planning.spool import spool
+from susurrus.agents.planning.workload import (
+    DAY_MS,
+    FileWorkload,
+    Records,
+    ZipfMandelbrotDay,
+    sort_records,
+    zipf_mandelbrot,
+)
 from susurrus.mechanisms.histogram.plan import Column
 from susurrus.mechanisms.histogram.registry import build_strategy, plan_of
 
@@ -34,7 +41,7 @@ def whole(day) -> Records:
 
 @pytest.mark.parametrize("day", DAYS, ids=lambda day: day.name)
 def test_days_follow_the_seed_and_are_sorted(day, monkeypatch):
-    monkeypatch.setattr("workload.CHUNK_USERS", 400)
+    monkeypatch.setattr("susurrus.agents.planning.workload.CHUNK_USERS", 400)
     first, again, other = whole(day), whole(day), whole(replace(day, seed=1))
     for name in ("user", "key", "time"):
         assert np.array_equal(getattr(first, name), getattr(again, name))
@@ -172,7 +179,7 @@ def test_the_intervals_of_a_sound_strategy_hold_and_those_of_half_the_error_do_n
 @pytest.mark.parametrize("chunk", [65_536, 37])
 def test_the_direct_pair_is_the_streams_own(day, chunk, monkeypatch):
     """Beside calibrated rows, whose errors are smaller: the same standard error for all, however the keys are divided."""
-    monkeypatch.setattr("offline.STEP_KEYS", chunk)
+    monkeypatch.setattr("susurrus.agents.planning.offline.STEP_KEYS", chunk)
     plan = plan_of(
         strategy="closing", triggers=8, epsilon=6.0, delta=1e-6, max_records=36, columns=(Column(name="visits", kind="count"),)
     )  # fmt: skip

@@ -1,15 +1,21 @@
 """The offline harness: its shortcuts change nothing, its workload follows its distribution, its rows hold what they promise."""
 
-import gzip
-import json
 import math
 
 import numpy as np
 import pytest
-import table1
-from offline import StateTable, checkpoints, run, spool, window_noise
-from workload import DAY_MS, FileWorkload, Records, ZipfMandelbrotDay, read_pairs, sort_records, zipf_mandelbrot
 
+from susurrus.agents.planning.offline import run, window_noise
+from susurrus.agents.planning.spool import checkpoints, spool
+from susurrus.agents.planning.states import StateTable
+from susurrus.agents.planning.workload import (
+    DAY_MS,
+    FileWorkload,
+    Records,
+    ZipfMandelbrotDay,
+    sort_records,
+    zipf_mandelbrot,
+)
 from susurrus.mechanisms.histogram.bounding import UserKeys
 from susurrus.mechanisms.histogram.plan import Column, Plan
 from susurrus.mechanisms.histogram.registry import build_strategy, plan_of
@@ -155,8 +161,8 @@ def test_a_run_whose_ranks_wait_equals_bounding_each_trigger_with_its_state_and_
     """And with `closing`, whose last trigger measures the users' lists, weighing every list by itself."""
     T = 12
     mechanism = build_strategy(make_plan(strategy, T, lag=lag, ranked_keys=3, **changes))
-    monkeypatch.setattr("workload.CHUNK_USERS", 1500)
-    monkeypatch.setattr("offline.LIST_USERS", 700)
+    monkeypatch.setattr("susurrus.agents.planning.workload.CHUNK_USERS", 1500)
+    monkeypatch.setattr("susurrus.agents.planning.offline.LIST_USERS", 700)
     day = small_day(keys=keys)
     noise = window_noise(0, mechanism.plan.digest())
     found = np.full(keys, T + lag + 1)
@@ -220,7 +226,7 @@ def test_stepping_published_keys_at_checkpoints_only_gives_the_same_rows(strateg
     spooled = spool(small_day(), mechanism.bounding, 12)
     noise = window_noise(0, mechanism.plan.digest())
     lazy = run(mechanism, spooled, noise)
-    monkeypatch.setattr("offline.STEP_KEYS", 37)
+    monkeypatch.setattr("susurrus.agents.planning.offline.STEP_KEYS", 37)
     full = run(mechanism, spooled, noise, every_trigger=True)
     assert lazy.checkpoints == full.checkpoints
     assert lazy.checkpoints[-1].keys > 20
@@ -264,33 +270,6 @@ def test_checkpoints_end_each_quarter():
     assert checkpoints(100) == [25, 50, 75, 100]
     assert checkpoints(3) == [1, 2, 3]
     assert checkpoints(1) == [1]
-
-
-@pytest.mark.parametrize("strategy", table1.STRATEGIES)
-def test_command_prints_one_json_object(strategy, capsys):
-    table1.main(["--strategy", strategy, "--micro-batches", "8", "--users", "3000", "--seed", "2", "--json"])
-    row = json.loads(capsys.readouterr().out)
-    wanted = "strategy micro_batches users seed keys linf l1 l2 epsilon delta seconds peak_memory_bytes"
-    assert set(wanted.split()) <= set(row)
-    assert [line["trigger"] for line in row["checkpoints"]] == [2, 4, 6, 8]
-    assert (row["strategy"], row["micro_batches"], row["users"]) == (strategy, 8, 3000)
-    assert row["keys"] == 0
-    assert row["l1"] == row["records"], "nothing is above any threshold, so every record is an error"
-
-
-def test_reading_pairs_and_baskets(tmp_path):
-    pairs = tmp_path / "pairs.tsv.gz"
-    with gzip.open(pairs, "wt") as out:
-        out.write("when\twho\twhat\n10\tann\tx y\n30\tbob\tz\n20\tann\tz\n")
-    found = read_pairs(pairs, header=True, columns=(1, 2), time_column=0)
-    assert found.key_names == [b"x y", b"z"]
-    assert (found.records.user.tolist(), found.records.key.tolist()) == ([0, 0, 1], [0, 1, 1])
-    assert found.records.trigger(2).tolist() == [1, 1, 2]
-    baskets = tmp_path / "retail.dat"
-    baskets.write_text("0 1 2\n\n2 1\n")
-    found = read_pairs(baskets, baskets=True, seed=4)
-    assert found.users == 3
-    assert sorted(found.key_names[k] for k in found.records.key) == [b"0", b"1", b"1", b"2", b"2"]
 
 
 def test_records_file_by_trigger_with_the_last_millisecond_in_the_last():

@@ -1,14 +1,12 @@
-"""The workload: the synthetic day of DP-SQLP's section 5.1, or a file of (user, key) pairs, as compact columns.
+"""What a window holds, as compact columns: the synthetic day of DP-SQLP's section 5.1, or records that are at hand.
 
-Flow: workload → offline (bounding, increments, strategy) → table1, sweep.
+Flow: workload → spool (bounding, increments) → offline (strategy) → errors: `susurrus plan` and benchmarks/.
 A workload is handed out in chunks of users, each a `Records` sorted by (user, time of day). Chunk i depends on
 (seed, i) alone, so nothing has to be kept in memory, and the data are the same for every number of triggers.
 """
 
-import gzip
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Protocol
 
 import numpy as np
@@ -23,13 +21,16 @@ class Records:
     """Records of a chunk of users, sorted by (user, time); a user's records are all in one chunk.
 
     `user`: int32[n], 0..users-1 within the chunk. `key`: int32[n], 0..keys-1 of the workload.
-    `time`: int32[n], milliseconds into the window. `users`: number of users in the chunk, also those without records.
+    `time`: int32[n], position in the window, which is DAY_MS long whatever its length is: milliseconds of a day. `users`: number
+    of users in the chunk, also those without records. `values`: int64[n, fields] in grid units, not clamped, where sums are
+    measured.
     """
 
     user: npt.NDArray[np.int32]
     key: npt.NDArray[np.int32]
     time: npt.NDArray[np.int32]
     users: int
+    values: npt.NDArray[np.int64] | None = None
 
     def trigger(self, triggers: int) -> npt.NDArray[np.int32]:
         """int32[n]: the trigger in 1..triggers that closes the interval a record falls in."""
@@ -53,8 +54,9 @@ class Workload(Protocol):
 
 def zipf_mandelbrot(ranks: int, q: float, s: float) -> npt.NDArray[np.float64]:
     """float64[ranks]: P(x) ∝ (x + q)^-s for x = 0..ranks-1; x counted from 0, as DP-SQLP's own totals require."""
-    weights = (np.arange(ranks, dtype=np.float64) + q) ** -s
-    return weights / weights.sum()
+    weights: npt.NDArray[np.float64] = (np.arange(ranks, dtype=np.float64) + q) ** -s
+    law: npt.NDArray[np.float64] = weights / weights.sum()
+    return law
 
 
 def sample(distribution: npt.NDArray[np.float64], size: int, rng: np.random.Generator) -> npt.NDArray[np.int32]:
@@ -65,11 +67,21 @@ def sample(distribution: npt.NDArray[np.float64], size: int, rng: np.random.Gene
 
 
 def sort_records(
-    user: npt.NDArray[np.int32], key: npt.NDArray[np.int32], time: npt.NDArray[np.int32], users: int
+    user: npt.NDArray[np.int32],
+    key: npt.NDArray[np.int32],
+    time: npt.NDArray[np.int32],
+    users: int,
+    values: npt.NDArray[np.int64] | None = None,
 ) -> Records:
     """Records in (user, time) order; equal times keep the order given."""
     order = np.argsort(user.astype(np.int64) << 32 | time, kind="stable")
-    return Records(user=user[order], key=key[order], time=time[order], users=users)
+    return Records(
+        user=user[order],
+        key=key[order],
+        time=time[order],
+        users=users,
+        values=None if values is None else values[order],
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +116,7 @@ class ZipfMandelbrotDay:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileWorkload:
-    """Records read from a file: one chunk. Times are the file's, or uniform over the day from a seed."""
+    """Records read from a file: one chunk."""
 
     name: str
     records: Records
@@ -116,53 +128,3 @@ class FileWorkload:
 
     def chunks(self) -> Iterator[Records]:
         yield self.records
-
-
-def read_pairs(
-    path: Path,
-    *,
-    baskets: bool = False,
-    header: bool = False,
-    columns: tuple[int, int] = (0, 1),
-    time_column: int | None = None,
-    seed: int = 0,
-) -> FileWorkload:
-    """Reads (user, key) pairs, plain or gzipped.
-
-    One pair a line, separated by tabs, commas or white space (tabs win, then commas); `columns` says which fields are
-    the user and the key. With `baskets`, a line is one user and its white-space separated items are the keys.
-    `time_column` is a number on any linear scale, stretched over the day; without it every record gets a uniform time
-    of day from `seed`.
-    """
-    opener = gzip.open if path.suffix == ".gz" else open
-    users: dict[str, int] = {}
-    keys: dict[str, int] = {}
-    user: list[int] = []
-    key: list[int] = []
-    stamps: list[float] = []
-    with opener(path, "rt", encoding="utf-8", errors="replace") as lines:
-        if header:
-            next(lines)
-        for number, line in enumerate(lines):
-            if baskets:
-                items = line.split()
-                user.extend([number] * len(items))
-                key.extend(keys.setdefault(item, len(keys)) for item in items)
-                continue
-            line = line.rstrip("\r\n")
-            if not line:
-                continue
-            fields = line.split("\t") if "\t" in line else line.split(",") if "," in line else line.split()
-            user.append(users.setdefault(fields[columns[0]], len(users)))
-            key.append(keys.setdefault(fields[columns[1]], len(keys)))
-            if time_column is not None:
-                stamps.append(float(fields[time_column]))
-    if time_column is None:
-        time = np.random.default_rng(seed).integers(0, DAY_MS, len(user), dtype=np.int32)
-    else:
-        when = np.asarray(stamps)
-        span = when.max() - when.min() + 1e-9
-        time = np.minimum((when - when.min()) / span * DAY_MS, DAY_MS - 1).astype(np.int32)
-    count = max(user, default=-1) + 1
-    records = sort_records(np.asarray(user, np.int32), np.asarray(key, np.int32), time, count)
-    return FileWorkload(name=path.name, records=records, key_names=[k.encode() for k in keys])
