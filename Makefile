@@ -22,7 +22,7 @@ PYTEST_ARGS ?=
 TEST_PROCESSES ?= 4
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format format-check lint types imports bench campaign lock install clean
+.PHONY: help demo test check format format-check lint types imports bench campaign docs lock install clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -58,12 +58,17 @@ bench: $(INSTALLED)  ## throughput beside Kafka Streams, Quix Streams and Faust 
 campaign: $(INSTALLED)  ## hours of random faults, outages and statistics (CAMPAIGN_ARGS="--minutes 20 --events 10 --only toeplitz,tests")
 	$(BIN)/python benchmarks/campaign.py $(CAMPAIGN_ARGS)
 
+docs: $(INSTALLED)  ## the documentation as a site, in build/site/index.html
+	$(BIN)/sphinx-build -q -W --keep-going -b html docs build/site
+	@echo "open build/site/index.html"
+
 lock: $(INSTALLED)  ## fit the lock files to pyproject.toml (LOCK_ARGS=--upgrade for the newest versions that it allows)
 	@index=$${UV_DEFAULT_INDEX:-$$($(BIN)/python -m pip config get global.index-url 2>/dev/null || true)}; \
 	test -z "$$index" || export UV_DEFAULT_INDEX="$$index"; set -ex; \
 	$(BIN)/$(COMPILE) pyproject.toml --extra dev --group build -o $(LOCK); \
 	$(BIN)/$(COMPILE) pyproject.toml --extra registry -c $(LOCK) -o deploy/requirements.lock; \
-	$(BIN)/$(COMPILE) --group image -c $(LOCK) -o deploy/requirements-build.lock
+	$(BIN)/$(COMPILE) --group image -c $(LOCK) -o deploy/requirements-build.lock; \
+	$(BIN)/$(COMPILE) --no-deps --group charts -c $(LOCK) -o deploy/requirements-dashboard.lock
 
 install: $(INSTALLED)  ## the virtual environment in .venv, with the development tools
 

@@ -1,8 +1,9 @@
 """What a worker writes to its log: one line for each event, for an operator, without data.
 
 librdkafka would write from C to standard error, and libraries repeat their lines while a broker is away. Here all lines go
-through one handler. A stack trace becomes a type and a place, because its text may hold a record. Lines that repeat are counted
-instead of written. ``debug`` shows everything but the text of exceptions.
+through one handler. A stack trace becomes a type and a place, because its text may hold a record. Lines that repeat are
+counted instead of written. ``debug`` shows everything but the text of exceptions. A line is a text for people, or a JSON object
+for programs.
 """
 
 import logging
@@ -12,9 +13,10 @@ import time
 import traceback
 import warnings
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from confluent_kafka import KafkaError, KafkaException
+from pythonjsonlogger.json import JsonFormatter
 
 _log = logging.getLogger(__name__)
 SILENT: Final = logging.Logger("susurrus.silent", level=logging.CRITICAL + 1)
@@ -29,13 +31,16 @@ _LIBRARIES: Final = ("faust", "aiokafka", "mode", "kafka", "httpx", "httpx2", "h
 _SOFTER: Final = {logging.CRITICAL: logging.WARNING, logging.ERROR: logging.WARNING, logging.WARNING: logging.INFO}
 """Clients log as errors what they recover from by themselves, and warnings what happens at every rebalance."""
 _FENCED: Final = ("fenced", "old epoch")
+LogFormat = Literal["text", "json"]
+FIELDS: Final = ("event", "stage", "partition", "window", "trigger", "of_triggers", "interval", "rows", "seconds")
+"""What our own lines may say beside their message, as members of the JSON object: names and public numbers, no user, no key."""
 
 
-def configure(level: str) -> None:
-    """Set up the process's log. level: debug, info, warning or error."""
+def configure(level: str, form: LogFormat = "text") -> None:
+    """Set up the process's log. level: debug, info, warning or error. form: of a line."""
     number = logging.getLevelName(level.upper())
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(OneLine("%(asctime)s %(levelname)-7s %(name)s: %(message)s"))
+    handler.setFormatter(_formatter(form))
     handler.addFilter(soften)
     if number > logging.DEBUG:
         handler.addFilter(Repeats())
@@ -71,8 +76,21 @@ def where_threads_are() -> None:
         _log.info("thread %s: %s", names.get(number, number), " < ".join(reversed(places)))
 
 
-class OneLine(logging.Formatter):
-    """Formats every record as one line."""
+def writes_json() -> bool:
+    """Whether this process's log is JSON, so that everything else on standard error should be, too."""
+    return any(isinstance(handler.formatter, JsonLine) for handler in logging.getLogger().handlers)
+
+
+def _formatter(form: LogFormat) -> logging.Formatter:
+    if form == "text":
+        return OneLine("%(asctime)s %(levelname)-7s %(name)s: %(message)s")
+    return JsonLine(
+        ("levelname", "name", "message"), rename_fields={"levelname": "level", "name": "logger"}, timestamp=True
+    )
+
+
+class _WithoutData(logging.Formatter):
+    """Exceptions by type and place."""
 
     def formatException(self, ei: Any) -> str:  # noqa: N802  (logging's name)
         """Type and place of the exception, instead of a stack trace."""
@@ -82,10 +100,32 @@ class OneLine(logging.Formatter):
         """Nothing: a stack may hold data."""
         return ""
 
+
+class OneLine(_WithoutData):
+    """Formats every record as one line of text."""
+
     def format(self, record: logging.LogRecord) -> str:
-        """One line. Control characters in texts that others sent must not reach a terminal."""
-        text = " ".join(super().format(record).split())
-        return "".join(character if character.isprintable() else "?" for character in text)
+        """One line."""
+        return _one_line(super().format(record))
+
+
+class JsonLine(_WithoutData, JsonFormatter):
+    """Formats every record as one JSON object: timestamp (RFC 3339, UTC), level, logger, message, and our own lines' FIELDS."""
+
+    def add_fields(self, log_data: dict[str, Any], record: logging.LogRecord, message_dict: dict[str, Any]) -> None:
+        """The same without what libraries attach to their records. Where an exception is, follows the message, as in a text."""
+        where = message_dict.get("exc_info")
+        super().add_fields(log_data, record, {})
+        taken = ("timestamp", "level", "logger", "message", *(FIELDS if record.name.startswith("susurrus") else ()))
+        kept = {name: log_data[name] for name in taken if name in log_data}
+        kept["message"] = _one_line(f"{kept['message']} {where}" if where else kept["message"])
+        log_data.clear()
+        log_data |= kept
+
+
+def _one_line(text: str) -> str:
+    """Control characters in texts that others sent must not reach a terminal."""
+    return "".join(character if character.isprintable() else "?" for character in " ".join(text.split()))
 
 
 def soften(record: logging.LogRecord) -> bool:

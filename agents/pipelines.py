@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from susurrus.agents.config import load
 from susurrus.agents.config.explain import explain, quoted
 from susurrus.agents.config.settings import Settings
+from susurrus.agents.config.written import bare_numbers
 from susurrus.agents.histogram.clock import CLOCKS
 from susurrus.agents.histogram.pipeline import Histogram
 from susurrus.agents.local.pipeline import Local
@@ -46,7 +47,7 @@ def load_settings(
     beside = path or sql
     directory = Path() if beside is None else beside.parent
     try:
-        return settings_from(data, directory=directory, environ=environ, unresolved=unresolved)
+        return settings_from(data, directory=directory, environ=environ, unresolved=unresolved, written=True)
     except ConfigurationError as problem:
         if sql is None:
             raise
@@ -71,10 +72,12 @@ def settings_from(
     directory: Path = Path(),
     environ: Mapping[str, str] = os.environ,
     unresolved: list[str] | None = None,
+    written: bool = False,
 ) -> Settings:
     """Settings of an already parsed configuration; file names in it are relative to ``directory``.
 
-    unresolved: takes what is wrong with passwords kept elsewhere, which is otherwise an error like any other.
+    unresolved: takes what is wrong with passwords kept elsewhere, which is otherwise an error like any other. written: by people,
+    so that durations and instants must be texts; a program may give ints of milliseconds.
     """
     problems: list[str] = []
     resolved = load.resolved(data, directory, environ, problems if unresolved is None else unresolved)
@@ -83,10 +86,13 @@ def settings_from(
     # Where there is no such kind, the rest is checked as a histogram's.
     chosen = KINDS.get(str(kinds["pipeline"]), Histogram).settings_class
     of_other_kinds = list(_of_other_kinds(resolved, chosen))
+    if written and (bare := list(bare_numbers(resolved, chosen))):
+        # Which unit was meant decides what else is wrong.
+        raise ConfigurationError("\n".join(dict.fromkeys([*problems, *bare, *of_other_kinds])))
     try:
         settings = chosen.model_validate(resolved)
     except ValidationError as error:
-        problems += explain(error, chosen)
+        problems += explain(error, chosen, resolved)
     if problems := [*problems, *of_other_kinds]:
         raise ConfigurationError("\n".join(dict.fromkeys(problems)))  # a kind may check its clock itself
     settings.read_files(directory)

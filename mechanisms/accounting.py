@@ -55,6 +55,25 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
     return low * (1 - RELATIVE_SLACK)
 
 
+def mu_of_bounded_range(log_range: float) -> float:
+    """The smallest mu such that a mechanism whose log probabilities change within a range of ``log_range`` is mu-GDP, rounded up.
+
+    2 Phi^-1(e^(r/2) / (1 + e^(r/2))): for all neighbours, log(P'(o) / P(o)) over outcomes o lies in an interval of length r. The
+    exponential mechanism is such a mechanism at r = epsilon. Raises ConfigurationError outside 1e-6..1000.
+    Argument: docs/guarantees/quantile.md.
+    """
+    if not 1e-6 <= log_range <= 1000:
+        raise ConfigurationError(f"epsilon={log_range}: need 1e-6 to 1000; choose another")
+    half = log_range / 2
+    # log(1 / (1 + e^half)), where e^half may be large
+    return -2 * float(ndtri_exp(-half - math.log1p(math.exp(-half)))) * (1 + RELATIVE_SLACK)
+
+
+def mu_of_pure(epsilon: float) -> float:
+    """The smallest mu such that every epsilon-DP mechanism is mu-GDP, rounded up: its range is at most 2 epsilon."""
+    return mu_of_bounded_range(2 * epsilon)
+
+
 def tail_quantile(probability: float) -> float:
     """The z with P(N(0, 1) > z) = probability, for probabilities down to 1e-300, rounded up."""
     return -float(ndtri_exp(math.log(probability))) * (1 + 1e-12) + 1e-12

@@ -76,10 +76,14 @@ class Budget:
                 f"budget: epsilon={self.epsilon}, delta={self.delta}: need epsilon > 0 and 0 < delta < 1; set both"
             )
 
+    def allows(self, spend: Spend) -> bool:
+        """Whether a spend is within the total."""
+        return spend.delta_total(self.epsilon) <= self.delta
+
     def charge(self, spent: Spend, guarantee: Guarantee, times: int = 1) -> Spend:
         """The new spend. Raises BudgetExhausted, and nothing is charged, if it would exceed the total."""
         after = spent.plus(guarantee, times)
-        if after.delta_total(self.epsilon) > self.delta:
+        if not self.allows(after):
             raise BudgetExhausted(
                 f"budget: epsilon={self.epsilon:g}, delta={self.delta:g} would be exceeded, since the next window "
                 f"brings delta to {after.delta_total(self.epsilon):.3g} at this epsilon; nothing of it was published: "
@@ -90,12 +94,11 @@ class Budget:
     def windows_left(self, spent: Spend, guarantee: Guarantee) -> int:
         """How many more windows of this guarantee fit; at most 10^9."""
         low, high = 0, 1
-        while high < 10**9 and spent.plus(guarantee, high).delta_total(self.epsilon) <= self.delta:
+        while high < 10**9 and self.allows(spent.plus(guarantee, high)):
             low, high = high, 2 * high
         while high - low > 1:
             middle = (low + high) // 2
-            fits = spent.plus(guarantee, middle).delta_total(self.epsilon) <= self.delta
-            low, high = (middle, high) if fits else (low, middle)
+            low, high = (middle, high) if self.allows(spent.plus(guarantee, middle)) else (low, middle)
         return low
 
 

@@ -50,7 +50,7 @@ def expected(
         parts = [record[name] for name in settings.input.key_names]
         key = canonical(parts[0] if len(parts) == 1 else parts)
         values = [
-            max(field.lowest, min(field.steps, round(_value(record, field) / field.grid)))
+            max(field.lowest, min(field.highest, round(_value(record, field) / field.grid)))
             for field in settings.layout.values
         ]
         by_trigger[window][trigger][user].append((partition, offset, key, values))

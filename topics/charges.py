@@ -3,6 +3,8 @@
 A user's events may feed several pipelines, so the total is kept per raw topic, not per pipeline. The order of the log
 decides: a charge stands if it fits the total together with all records before it (mechanisms/spend.py does the
 arithmetic).
+
+A command may charge, too: `susurrus tune` does, for what it recommends. It charges under a name that no pipeline can have.
 """
 
 import msgspec
@@ -33,6 +35,16 @@ class Charge(msgspec.Struct, frozen=True, kw_only=True):
 
 
 decode = decoder(Charge, "charge", VERSION)
+
+
+def name_of_command(pipeline: str, command: str) -> str:
+    """What stands for the pipeline in a charge of one of its commands; its epoch is the id of the run. Names have no slash."""
+    return f"{pipeline}/{command}"
+
+
+def pays_for_window(charge: Charge) -> bool:
+    """Whether a pipeline charged what it publishes of the window. Otherwise a command did, once; the window says when."""
+    return "/" not in charge.pipeline
 
 
 def topic_name(prefix: str) -> str:

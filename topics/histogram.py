@@ -12,14 +12,19 @@ Rows are built for a whole release at once, from one template; 0.5 us a row. Num
 back the same.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import groupby
+from operator import attrgetter
+from typing import Any, NamedTuple
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 
 from susurrus.topics import json_rows
 from susurrus.topics.json_rows import Numbers, decoder, rows
+from susurrus.topics.packing import MalformedRecord
 from susurrus.topics.row_schema import MEASURED, Field, Leaf, Members, Parts, RowSchema
 from susurrus.topics.timestamps import format_time, parse_time
 
@@ -85,6 +90,86 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
 
 decode_row = decoder(Row, "histogram row", VERSION, times=("window_start", "window_end"))
+
+
+class RowColumns(NamedTuple):
+    """Rows of one release as columns: what `encode_rows` takes. keys: canonical JSON."""
+
+    release: Release
+    keys: list[bytes]
+    columns: list[ColumnRows]
+
+
+class _PackedRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A row whose key stays as it is written."""
+
+    window_start: str
+    window_end: str
+    trigger: int
+    of_triggers: int
+    key: msgspec.Raw
+    values: dict[str, MeasuredColumn]
+    strategy: str
+    epoch: str
+    schema: int
+
+
+_packed_row = msgspec.json.Decoder(_PackedRow)
+_of_release = attrgetter("window_start", "window_end", "trigger", "of_triggers", "strategy", "epoch")
+
+
+def decode_rows(values: Sequence[bytes]) -> Iterator[RowColumns]:
+    """Values of one partition in the order of its log, as columns: rows of one release that stand together come together.
+
+    Raises MalformedRecord where a row is none, or the rows of a release differ in their columns.
+    """
+    try:
+        decoded = [_packed_row.decode(value) for value in values]
+    except (ValueError, RecursionError) as error:
+        raise MalformedRecord(f"histogram row: {error}") from None
+    for found in {row.schema for row in decoded} - {VERSION}:
+        raise MalformedRecord(f"histogram row schema={found} is not {VERSION}: upgrade the reader")
+    for (start, end, trigger, of_triggers, strategy, epoch), group in groupby(decoded, _of_release):
+        together = list(group)
+        try:
+            release = Release(
+                window_start=parse_time(start),
+                window_end=parse_time(end),
+                trigger=trigger,
+                of_triggers=of_triggers,
+                strategy=strategy,
+                epoch=epoch,
+            )
+        except ValueError as error:
+            raise MalformedRecord(f"histogram row: {error}") from None
+        names = together[0].values.keys()
+        if any(row.values.keys() != names for row in together):
+            raise MalformedRecord(
+                f"histogram row: the rows of trigger={trigger} window_start={start} differ in their columns"
+            )
+        yield RowColumns(
+            release,
+            [bytes(row.key) for row in together],
+            [_column(name, [row.values[name] for row in together]) for name in names],
+        )
+
+
+def _column(name: str, measured: list[MeasuredColumn]) -> ColumnRows:
+    """A row without an estimate of its own stream, where others have one, uses nothing else: its estimate is that one."""
+    direct = None
+    if any(of.direct is not None for of in measured):
+        alone = [of.direct or of for of in measured]
+        direct = _numbers([of.estimate for of in alone]), np.array([of.std_error for of in alone], np.float64)
+    estimate, std_error = _numbers([of.estimate for of in measured]), [of.std_error for of in measured]
+    return ColumnRows(name=name, estimate=estimate, std_error=np.array(std_error, np.float64), direct=direct)
+
+
+def _numbers(values: list[int | float]) -> Numbers:
+    """int64[n] where all are integers, else float64[n]. Raises MalformedRecord beyond 64 bits."""
+    found: npt.NDArray[Any] = np.array(values)
+    if found.dtype not in (np.int64, np.float64):
+        raise MalformedRecord("histogram row: an estimate does not fit 64 bits")
+    return found
 
 
 def encode_rows(

@@ -32,13 +32,14 @@ class Computed:
 
 @dataclass(frozen=True, slots=True)
 class ValueField:
-    """A measured field. bound: L > 0, in the field's unit. grid: g > 0; values become rint(v / g) within +-floor(L /
-    g). lower: where values are clamped from below, in the field's unit, -L by default."""
+    """A measured field. bound: L > 0, the largest |v| after clamping, in the field's unit. grid: g > 0; values become rint(v / g)
+    within ``lowest`` and ``highest``. lower, upper: where values are clamped, in the field's unit; -L and L by default."""
 
     path: str | Computed
     bound: float
     grid: float
     lower: float | None = None
+    upper: float | None = None
 
     @property
     def steps(self) -> int:
@@ -49,6 +50,11 @@ class ValueField:
     def lowest(self) -> int:
         """The lower clamp in grid units: -steps, or the first multiple of the grid that is not below ``lower``."""
         return -self.steps if self.lower is None else max(-self.steps, first_step(self.lower, self.grid))
+
+    @property
+    def highest(self) -> int:
+        """The upper clamp in grid units: steps, or the last multiple of the grid that is not above ``upper``."""
+        return self.steps if self.upper is None else min(self.steps, -first_step(-self.upper, self.grid))
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +114,7 @@ class RawDecoder:
             raise ValueError("key=() has no field: name at least one")
         self._schema = schema
         self._measures: list[Measure] = [
-            partial(measure, grid=value.grid, low=value.lowest, high=value.steps) for value in schema.values
+            partial(measure, grid=value.grid, low=value.lowest, high=value.highest) for value in schema.values
         ]
         if schema.time is not None:
             self._measures.append(partial(event_times, unit=schema.time_unit))

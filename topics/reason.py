@@ -1,44 +1,121 @@
-"""Why a raw record was refused. The numbers, names and messages are public to operators (dead-letter headers, metrics)."""
+"""Why a raw record was refused. The numbers, names and messages are public to operators (dead-letter headers, metrics).
+
+`susurrus dead-letters` and docs/topics.md show the messages and the advice.
+"""
 
 from enum import IntEnum
 from typing import Self
 
 
 class Reason(IntEnum):
-    """0 is a good record. Names are stable; a reason is never reused for something else. message: for operators."""
+    """0 is a good record. Names are stable; a reason is never reused for something else. message: for operators. advice: what
+    they can do; read records stay as they are."""
 
     message: str
+    advice: str
 
-    def __new__(cls, number: int, message: str = "") -> Self:
+    def __new__(cls, number: int, message: str = "", advice: str = "") -> Self:
         """A member. number: its value."""
         reason = int.__new__(cls, number)
-        reason._value_, reason.message = number, message
+        reason._value_, reason.message, reason.advice = number, message, advice
         return reason
 
     OK = 0, ""
-    TOMBSTONE = 1, "the record has no value"
-    EMPTY = 2, "the value is empty"  # or white space only
-    INVALID_UTF8 = 3, "the value is not Unicode text in UTF-8"  # an escape may be no text, too: a lone surrogate
-    NOT_JSON = 4, "the value is not one JSON value"  # for example several values, or a byte order mark
-    TOO_DEEP = 5, "the value is nested too deep"  # deeper than MAX_DEPTH
-    WRONG_TYPE = 6, "the value is no object, or a field has the wrong type"
-    MISSING_USER = 7, "the user is missing or null"  # null only where null_user = "dead-letter"
-    MISSING_KEY = 8, "a part of the key is missing or null"  # null only where null_key = "dead-letter"
-    MISSING_VALUE = 9, "a measured value is missing or null"
-    MISSING_TIME = 10, "the event time is missing or null"
-    NOT_FINITE = 11, "a number is not finite"  # or beyond float64
-    INTEGER_TOO_LARGE = 12, "an integer does not fit into 64 bits"  # outside [-2^63, 2^64)
-    BAD_TIME = 13, "the event time is no instant of the years 1 to 9999 in the configured unit"
-    TOO_LARGE = 14, "the user or key is longer than the limit"  # max_key_bytes
-    UNDECODABLE = 15, "the value does not follow its registered schema"
+    TOMBSTONE = (
+        1,
+        "the record has no value",
+        "nothing, if the producer deletes keys on purpose; else let it write values",
+    )
+    EMPTY = 2, "the value is empty", "find the producer that writes empty values"  # or white space only
+    INVALID_UTF8 = (
+        3,
+        "the value is not Unicode text in UTF-8",  # an escape may be no text, too: a lone surrogate
+        "let the producer encode its texts in UTF-8, or set input.format to the format that it writes",
+    )
+    NOT_JSON = (
+        4,
+        "the value is not one JSON value",  # for example several values, or a byte order mark
+        "let the producer write one JSON object per record, or set input.format to the format that it writes",
+    )
+    TOO_DEEP = 5, "the value is nested too deep", "let the producer write flatter records"  # deeper than MAX_DEPTH
+    WRONG_TYPE = (
+        6,
+        "the value is no object, or a field has the wrong type",
+        "compare a record with input.user, input.key, input.time and the columns' fields: numbers are not written as texts",
+    )
+    MISSING_USER = (  # null only where null_user = "dead-letter"
+        7,
+        "the user is missing or null",
+        'correct input.user; if null may be a user, set input.null_user = "value"',
+    )
+    MISSING_KEY = (  # null only where null_key = "dead-letter"
+        8,
+        "a part of the key is missing or null",
+        'correct input.key; if null may be a key, set input.null_key = "value"',
+    )
+    MISSING_VALUE = (
+        9,
+        "a measured value is missing or null",
+        "correct the field of the columns (stream.value), or leave such records out by input.where",
+    )
+    MISSING_TIME = 10, "the event time is missing or null", 'correct input.time, or use input.time = "kafka"'
+    NOT_FINITE = 11, "a number is not finite", "let the producer write finite numbers"  # or beyond float64
+    INTEGER_TOO_LARGE = (
+        12,
+        "an integer does not fit into 64 bits",  # outside [-2^63, 2^64)
+        "let the producer write such identifiers as texts",
+    )
+    BAD_TIME = (
+        13,
+        "the event time is no instant of the years 1 to 9999 in the configured unit",
+        "correct input.time and input.time_unit",
+    )
+    TOO_LARGE = (  # max_key_bytes
+        14,
+        "the user or key is longer than the limit",
+        "group by a shorter field or a computed key, or raise input.max_key_bytes",
+    )
+    UNDECODABLE = (
+        15,
+        "the value does not follow its registered schema",
+        "check that the producer registers its schemas, and that input.format and input.message fit what it writes",
+    )
     # Set by route:
-    BEFORE_FIRST_WINDOW = 16, "the event is older than the pipeline's first window"
-    IN_FUTURE = 17, "the event is too far in the future"  # beyond stamp + max_future, or the stamp beyond max_ahead
+    BEFORE_FIRST_WINDOW = (
+        16,
+        "the event is older than the pipeline's first window",
+        "nothing, if it shall begin there; to publish older events, start a new pipeline with an earlier start.first_window",
+    )
+    IN_FUTURE = (  # beyond stamp + max_future, or the stamp beyond max_ahead
+        17,
+        "the event is too far in the future",
+        "check the producers' clocks, input.time_unit, and the settings clock.max_ahead, clock.max_future and clock.until",
+    )
     # Set where fields are computed from others:
-    EXPRESSION_FAILED = 22, "an expression of the configuration fails for the record"
+    EXPRESSION_FAILED = (
+        22,
+        "an expression of the configuration fails for the record",
+        "let the expression cope with such values (TRY_CAST, CASE), or leave the records out by input.where",
+    )
     FILTERED = 23, "the record does not meet input.where"  # no bad input: counted, and no dead letter
     # Set by collect:
-    NOT_A_REPORT = 18, "the value is no report of a known version"
-    WRONG_THRESHOLD = 19, "the report names a threshold that is unknown or no longer in force"
-    IMPOSSIBLE_CODE = 20, "the report's code lies outside what its randomiser can draw"
-    LATE = 21, "the report's interval has been published already"
+    NOT_A_REPORT = (
+        18,
+        "the value is no report of a known version",
+        "find out what else writes to the topic of reports, and run the clients' version that the workers have",
+    )
+    WRONG_THRESHOLD = (
+        19,
+        "the report names a threshold that is unknown or no longer in force",
+        "let the clients read the topic of thresholds, and restart those that are cut off from it",
+    )
+    IMPOSSIBLE_CODE = (
+        20,
+        "the report's code lies outside what its randomiser can draw",
+        "give the clients the epsilon, bound and scale of [local]",
+    )
+    LATE = (
+        21,
+        "the report's interval has been published already",
+        "let the clients send sooner, or start a new pipeline with a larger local.lateness",
+    )

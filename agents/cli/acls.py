@@ -27,6 +27,9 @@ def acls(
     operator: Annotated[_Users, typer.Option(help="User for topics, preflight, status and epochs.")] = None,
     writer: Annotated[_Users, typer.Option(help="User that writes what the pipeline reads.")] = None,
     reader: Annotated[_Users, typer.Option(help="User that reads the results.")] = None,
+    dashboard: Annotated[
+        _Users, typer.Option(help="User of `susurrus dashboard`: reads the results and the log of charges.")
+    ] = None,
     reader_group: Annotated[str | None, typer.Option(help="Consumer group of the readers, if they use one.")] = None,
     apply: Annotated[
         bool, typer.Option("--apply", help="Grant what is missing, as the user of kafka.properties.")
@@ -37,7 +40,7 @@ def acls(
     Without a user, the one of kafka.properties runs workers. Users are names, or principals such as `User:CN=worker`.
     """
     settings = settings_of(config, sql)
-    users = {"worker": worker, "operator": operator, "writer": writer, "reader": reader}
+    users = {"worker": worker, "operator": operator, "writer": writer, "reader": reader, "dashboard": dashboard}
     if not any(users.values()):
         users["worker"] = [_own_user(settings)]
     if reader_group is not None and not reader:

@@ -1,4 +1,4 @@
-"""``susurrus config``: check a configuration, print its schema, make a noise secret."""
+"""``susurrus config``: write and check a configuration, print its schema, make a noise secret."""
 
 import json
 from pathlib import Path
@@ -7,15 +7,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.panel import Panel
 from rich.table import Table
+from rich.text import Text
 
+from susurrus.agents.cli import init
 from susurrus.agents.cli.console import ConfigOption, SqlOption, out, settings_of
 from susurrus.agents.config import kafka_properties, secrets
+from susurrus.agents.operations.drawing import framed
 from susurrus.mechanisms.errors import ConfigurationError
 
 if TYPE_CHECKING:  # slow to load, so the commands do it themselves
+    from susurrus.agents.config.settings import Settings
     from susurrus.agents.runtime.pipeline import Pipeline
 
-app = typer.Typer(no_args_is_help=True, help="Check a configuration, print its schema, make a noise secret.")
+app = typer.Typer(no_args_is_help=True, help="Write a configuration, check it, print its schema, make a noise secret.")
+app.command()(init.init)
 
 
 @app.command()
@@ -23,6 +28,12 @@ def check(
     file: Annotated[Path | None, typer.Argument(help="TOML file of the pipeline; the same as --config.")] = None,
     config: ConfigOption = None,
     sql: SqlOption = None,
+    users: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="How many users there are, from public knowledge: delta should be far below one over it."
+        ),
+    ] = None,
 ) -> None:
     """Check a configuration and explain what it promises, publishes and costs."""
     if file is not None and config is not None:
@@ -32,18 +43,19 @@ def check(
     from susurrus.agents.pipelines import pipeline_of  # slow to load
 
     pipeline = pipeline_of(settings)
-    try:
-        kafka_properties.aiokafka(settings.kafka)  # loads the TLS files
-    except ConfigurationError as error:
-        elsewhere.append(str(error))
+    remarks = _clients(settings, elsewhere)
     if lacks := pipeline.missing():  # a package or a class may be on the workers only
         elsewhere.append(lacks)
     console = out()
     promise = pipeline.guarantee()
     console.print(summary(pipeline))
     console.print(Panel(promise, title="The guarantee", title_align="left", border_style="green"))
+    if warnings := pipeline.warnings(users):
+        console.print(framed(Text("\n\n".join(warnings)), "Before you promise it", "yellow"))
     for line in elsewhere:
         console.print(f"not here: {line}", markup=False)
+    for line in remarks:
+        console.print(f"note: {line}", markup=False)
     if settings.secret_field is None:
         return
     try:
@@ -52,6 +64,35 @@ def check(
     except ConfigurationError as error:
         secret = str(error)
     console.print(f"noise secret: {secret}", markup=False)
+
+
+def _clients(settings: "Settings", elsewhere: list[str]) -> list[str]:
+    """Make every client once, without connecting; what an operator should know of the properties.
+
+    Raises ConfigurationError where a client cannot be made on any machine. What may be on other machines goes to ``elsewhere``.
+    """
+    from susurrus.agents.kafka import profiles  # slow to load
+
+    unknown = bool(elsewhere)  # a password that is on the workers only
+    refused = [] if unknown else profiles.refusals(settings)
+    if sure := [one.text for one in refused if not one.here]:
+        raise ConfigurationError("\n".join(sure))
+    elsewhere += [one.text for one in refused]
+    if unknown:
+        elsewhere.append("a password is missing, so the clients were not tried")
+    if not refused:
+        try:
+            kafka_properties.aiokafka(settings.kafka)  # loads the TLS files
+        except ConfigurationError as error:
+            elsewhere.append(str(error))
+    if not unknown:
+        for place, registry in (
+            ("input.registry", settings.input.registry),
+            ("output.registry", settings.output.registry),
+        ):
+            if registry is not None and (lacks := registry.check(place)):
+                elsewhere.append(lacks)
+    return [*settings.remarks(), *profiles.notes(settings)]
 
 
 @app.command()

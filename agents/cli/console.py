@@ -3,7 +3,9 @@
 Results go to standard output and everything else to standard error, so that output can be piped.
 """
 
+import logging
 import os
+import re
 import sys
 import traceback
 from pathlib import Path
@@ -14,24 +16,30 @@ from rich.console import Console
 from rich.text import Text
 from typer.core import TyperGroup
 
+from susurrus.agents import logs
+from susurrus.agents.cli.helps import readable
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.operations.drawing import framed
 from susurrus.agents.runtime.ending import DISK_UNUSABLE, MISCONFIGURED
 from susurrus.mechanisms.errors import ConfigurationError, StoreUnusable, SusurrusError
 
+_log = logging.getLogger(__name__)
+
 FAILED = MISCONFIGURED
 """Exit code of every failure that an operator can fix."""
+INTERRUPTED = 130
+"""Exit code after Ctrl-C, as shells have it."""
 DEFECT = 70
 """Exit code of a defect in this program (EX_SOFTWARE of sysexits.h)."""
 
 ConfigOption = Annotated[
     Path | None,
-    typer.Option("--config", "-c", help="TOML file of the pipeline; SUSURRUS__SECTION__FIELD variables override it."),
+    typer.Option("--config", "-c", help="The pipeline's TOML file; SUSURRUS__SECTION__FIELD variables override it."),
 ]
 
 SqlOption = Annotated[
     Path | None,
-    typer.Option("--sql", help="SQL file of the pipeline: what it publishes, where --config says only how it runs."),
+    typer.Option("--sql", help="The pipeline's SQL file: what is published; --config then says how it runs."),
 ]
 
 
@@ -60,6 +68,16 @@ def settings_of(config: Path | None, sql: Path | None = None, *, unresolved: lis
 class Guarded(TyperGroup):
     """Turns errors into one readable panel and an exit code; ``--verbose`` adds the traceback."""
 
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """The command, with help that can be read."""
+        found = super().get_command(ctx, cmd_name)
+        return found if found is None else readable(found)
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """The page of all commands."""
+        readable(self)
+        super().format_help(ctx, formatter)
+
     def invoke(self, ctx: Any) -> Any:
         """Run the command; SusurrusError and Kafka's errors end with code 2, anything unforeseen with code 70."""
         try:
@@ -68,7 +86,8 @@ class Guarded(TyperGroup):
             code = DISK_UNUSABLE if isinstance(error, StoreUnusable) else FAILED
             fail(title_of(error), str(error), code, verbose=_verbose(ctx))
         except KeyboardInterrupt:
-            raise typer.Exit(130) from None
+            err().print("Stopped.")
+            raise typer.Exit(INTERRUPTED) from None
         except BrokenPipeError:
             sys.stderr.close()  # the reader of our output went away; an error at exit would help no one
             raise typer.Exit(141) from None
@@ -88,7 +107,13 @@ class Guarded(TyperGroup):
 
 
 def fail(title: str, message: str, code: int, *, verbose: bool) -> None:
-    """Print one panel to standard error, with the traceback of the exception at hand if ``verbose``, and exit."""
+    """Print one panel to standard error, with the traceback of the exception at hand if ``verbose``, and exit.
+
+    Where the log is JSON, the failure is a line of it instead.
+    """
+    if logs.writes_json():
+        _log.critical("%s: %s", title, message)
+        raise typer.Exit(code)
     console = err()
     if verbose:
         console.print(Text(traceback.format_exc().rstrip(), style="dim"))
@@ -124,7 +149,8 @@ def title_of(error: SusurrusError) -> str:
 def _problem(line: str) -> Text:
     """One problem: the place in bold, the rest as it is."""
     place, colon, rest = line.partition(": ")
-    if not colon or " " in place.split(" = ")[0].replace('kafka.properties."', ""):
+    counted = re.sub(r'^column \d+( \(".*"\))?|, number \d+', "", place.split(" = ")[0])
+    if not colon or " " in counted.replace('kafka.properties."', ""):
         return Text(line)
     return Text.assemble((place, "bold"), colon, rest)
 

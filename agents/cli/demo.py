@@ -31,6 +31,12 @@ def demo(
     keep: Annotated[
         bool, typer.Option("--keep", help="Keep configuration, secret, state and log, and print their folder.")
     ] = False,
+    dashboard: Annotated[
+        bool, typer.Option("--dashboard", help="Serve the page of what is released, too, until Ctrl-C.")
+    ] = False,
+    port: Annotated[
+        int, typer.Option(min=0, max=65_535, help="With --dashboard: its port; 0 takes a free one.")
+    ] = 8470,
 ) -> None:
     """Run a pipeline on a shipped web log, or on a meter, and compare the private results with the truth; takes
     less than a minute.
@@ -48,4 +54,4 @@ def demo(
         chosen = LocalDemo(epsilon=epsilon or 2.0)
     else:
         chosen = HistogramDemo(epsilon=epsilon or 6.0, rows=rows)
-    show(out(), chosen, keep=keep)
+    show(out(), chosen, keep=keep, dashboard=port if dashboard else None)

@@ -44,7 +44,10 @@ def explain(
         ("What is read", list(_read(settings))),
         ("What a row means", list(_row(settings))),
         ("How noisy it is", [row for row in costs if row[0] in ("per user", "strategy", *_after_strategy(costs))]),
+        ("Before you promise it", [("warning", text) for text in pipeline.warnings()]),
     ):
+        if not rows:
+            continue
         console.print(f"[bold]{title}[/bold]")
         table = Table.grid(padding=(0, 2, 0, 0))
         table.add_column(no_wrap=True, style="dim")
@@ -114,6 +117,8 @@ def _read(settings: "HistogramSettings") -> Iterator[tuple[str, str]]:
 
 
 def _row(settings: "HistogramSettings") -> Iterator[tuple[str, str]]:
+    from susurrus.agents.histogram.columns import COLUMNS  # slow to load
+
     window, bounds = settings.window, settings.bounds
     yield "key", " × ".join(settings.input.key_names)
     yield (
@@ -124,10 +129,11 @@ def _row(settings: "HistogramSettings") -> Iterator[tuple[str, str]]:
     for column in settings.columns:
         value = column.expression or column.field
         text = _MEASURED.get(column.kind, column.kind).format(value=value)
-        if column.bound is not None:
-            lower = -column.bound if column.lower is None else column.lower
-            text += f", each value clamped to [{lower:,g}, {column.bound:,g}]"
-        yield column.name, f"{text}; noisy, with its standard error"
+        if column.limits is not None:
+            lower, upper = column.limits
+            text += f", each value clamped to [{lower:,g}, {upper:,g}], so that a record counts for {column.magnitude:,g} at most"
+        after = COLUMNS[column.kind].post_processing
+        yield column.name, f"{text}; noisy, with its standard error{after and f'; {after}'}"
     each = "one record" if bounds.max_records_per_key == 1 else f"{bounds.max_records_per_key} records"
     yield "counted", f"at most {each} of a user per key; records above the bounds are left out"
     keys = "only the declared keys" if not settings.keys.discover else "keys that enough users share"

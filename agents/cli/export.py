@@ -1,12 +1,12 @@
-"""Released histograms as files: JSON lines and CSV with the standard library, Parquet with pyarrow where it is
+"""Released results as files: JSON lines and CSV with the standard library, Parquet with pyarrow where it is
 installed.
 
-One row per key, at the newest complete trigger. ``key`` is canonical JSON, which is lossless; the fields it is made of follow
-under their own names. Every estimate is followed by its standard error, and by its direct estimate and that one's standard error
-where rows have them: at a window's last trigger. Instants are RFC 3339 texts, and real timestamps in Parquet.
+Of a histogram, one row per key at the newest complete trigger. ``key`` is canonical JSON, which is lossless; the fields it is made
+of follow under their own names. Of the other kinds, one row per published row (watching/stream.py,
+watching/local.py). Every estimate is followed by its standard error, and by its direct estimate and that one's standard error where
+rows have them: at a window's last trigger. Instants are RFC 3339 texts, and real timestamps in Parquet.
 """
 
-import contextlib
 import csv
 import io
 import json
@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from susurrus.agents.frames import arrow_array, json_of, text_of
 from susurrus.agents.histogram.reader import Snapshot
 from susurrus.mechanisms.errors import SusurrusError
 from susurrus.topics.histogram import Row
@@ -24,10 +25,13 @@ from susurrus.topics.timestamps import format_time, parse_time
 
 Format = Literal["parquet", "csv", "jsonl"]
 
-_INSTANTS = ("window_start", "window_end", "trigger_time")
+Record = dict[str, Any]
+"""A flat record: names of columns to numbers, texts or None."""
+
+INSTANTS = ("window_start", "window_end", "trigger_time")
 
 
-def records(snapshot: Snapshot, fields: tuple[str, ...], trigger_every: int) -> list[dict[str, Any]]:
+def records(snapshot: Snapshot, fields: tuple[str, ...], trigger_every: int) -> list[Record]:
     """One flat record per row, all with the same names in the same order.
 
     fields: names of the key's parts; a part that is called like another column gets the name ``key_<name>``. trigger_every: ms.
@@ -35,16 +39,16 @@ def records(snapshot: Snapshot, fields: tuple[str, ...], trigger_every: int) -> 
     return [_record(snapshot, row, fields, trigger_every) for row in snapshot.rows]
 
 
-def _record(snapshot: Snapshot, row: Row, fields: tuple[str, ...], trigger_every: int) -> dict[str, Any]:
-    record: dict[str, Any] = {
+def _record(snapshot: Snapshot, row: Row, fields: tuple[str, ...], trigger_every: int) -> Record:
+    record: Record = {
         "window_start": row.window_start,
         "window_end": row.window_end,
         "trigger": snapshot.trigger,
         "of_triggers": snapshot.of_triggers,
         "trigger_time": format_time(row.window + snapshot.trigger * trigger_every),
-        "key": _json(row.key),
+        "key": json_of(row.key),
     }
-    values: dict[str, Any] = {}
+    values: Record = {}
     for name, measured in row.values.items():
         values[name] = measured.estimate
         values[f"{name}_std_error"] = measured.std_error
@@ -59,13 +63,16 @@ def _record(snapshot: Snapshot, row: Row, fields: tuple[str, ...], trigger_every
     return {**record, **unnested, **values, **last}
 
 
-def export(snapshot: Snapshot, form: Format, output: Path, fields: tuple[str, ...], trigger_every: int) -> int:
+def export(rows: list[Record], form: Format, output: Path, *, instants: Sequence[str] = INSTANTS) -> int:
     """Write the rows to ``output`` (``-`` is standard output, not for Parquet), whole or not at all; returns how many.
 
-    Raises SusurrusError when the file cannot be written, or Parquet is asked for without pyarrow.
+    instants: the columns that are instants. Raises SusurrusError when the file cannot be written, or Parquet is asked for without
+    pyarrow.
     """
-    rows = records(snapshot, fields, trigger_every)
-    data = {"parquet": _parquet, "csv": _csv, "jsonl": _jsonl}[form](rows)
+    if form == "parquet":
+        data = _parquet(rows, instants)
+    else:
+        data = _csv(rows) if form == "csv" else _jsonl(rows)
     if str(output) == "-":
         if form == "parquet":
             raise SusurrusError("--output -: Parquet is binary; name a file, or choose --export csv")
@@ -85,21 +92,24 @@ def export(snapshot: Snapshot, form: Format, output: Path, fields: tuple[str, ..
     return len(rows)
 
 
-def _jsonl(rows: list[dict[str, Any]]) -> bytes:
-    return "".join(
-        json.dumps({**row, "key": json.loads(row["key"])}, ensure_ascii=False) + "\n" for row in rows
-    ).encode()
+def _jsonl(rows: list[Record]) -> bytes:
+    return "".join(json.dumps(_nested(row), ensure_ascii=False) + "\n" for row in rows).encode()
 
 
-def _csv(rows: list[dict[str, Any]]) -> bytes:
+def _nested(row: Record) -> Record:
+    """The key as JSON, where there is one."""
+    return {**row, "key": json.loads(row["key"])} if "key" in row else row
+
+
+def _csv(rows: list[Record]) -> bytes:
     text = io.StringIO(newline="")
     writer = csv.DictWriter(text, list(rows[0]) if rows else ["key"], lineterminator="\n")
     writer.writeheader()
-    writer.writerows({name: _text(value) for name, value in row.items()} for row in rows)
+    writer.writerows({name: _cell(value, row) for name, value in row.items()} for row in rows)
     return text.getvalue().encode()
 
 
-def _parquet(rows: list[dict[str, Any]]) -> bytes:
+def _parquet(rows: list[Record], instants: Sequence[str]) -> bytes:
     try:
         import pyarrow as arrow  # optional
         from pyarrow import parquet
@@ -107,11 +117,11 @@ def _parquet(rows: list[dict[str, Any]]) -> bytes:
         raise SusurrusError(
             '--export parquet: pyarrow is not installed; `pip install "susurrus[parquet]"`, or choose --export csv'
         ) from None
-    columns = {name: [row[name] for row in rows] for name in (rows[0] if rows else (*_INSTANTS, "key"))}
+    columns = {name: [row[name] for row in rows] for name in (rows[0] if rows else (*instants, "key"))}
     arrays = {
         name: arrow.array([parse_time(value) for value in values], arrow.timestamp("ms", "UTC"))
-        if name in _INSTANTS
-        else _array(arrow, values)
+        if name in instants
+        else arrow_array(arrow, values)
         for name, values in columns.items()
     }
     sink = arrow.BufferOutputStream()
@@ -120,24 +130,6 @@ def _parquet(rows: list[dict[str, Any]]) -> bytes:
     return data
 
 
-def _array(arrow: Any, values: Sequence[Any]) -> Any:
-    """A column of the values' own type: texts, booleans, integers or numbers. Where they differ, of their texts."""
-    kinds = {type(value) for value in values if value is not None}
-    wanted = {
-        frozenset({bool}): [arrow.bool_()],
-        frozenset({int}): [arrow.int64(), arrow.uint64()],  # a key may be as large as 2^64 - 1
-        frozenset({float}): [arrow.float64()],
-        frozenset({int, float}): [arrow.float64()],
-    }
-    for kind in wanted.get(frozenset(kinds), []):
-        with contextlib.suppress(arrow.ArrowInvalid, OverflowError):  # it does not hold them exactly
-            return arrow.array(values, kind)
-    return arrow.array([None if value is None else _text(value) for value in values], arrow.string())
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else _json(value)
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+def _cell(value: Any, row: Record) -> str:
+    """Of CSV. A part of a key may be null, which is a value; a number that is missing is an empty cell."""
+    return "" if value is None and "key" not in row else text_of(value)

@@ -1,4 +1,4 @@
-"""``susurrus ledger``: changes to the record of what a pipeline is and has charged."""
+"""``susurrus ledger``: the record of what a pipeline has charged, and a new beginning of it. `show` is in ledger_show.py."""
 
 import time
 from collections.abc import Iterator
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from susurrus.agents.cli import ledger_show
 from susurrus.agents.cli.console import ConfigOption, SqlOption, out, settings_of
 from susurrus.agents.types.durations import parse_instant
 from susurrus.mechanisms.errors import ConfigurationError
@@ -14,16 +15,11 @@ from susurrus.topics.timestamps import format_time
 if TYPE_CHECKING:  # slow to load, so the command does it itself
     from susurrus.agents.operations.new_epoch import Plan
 
-app = typer.Typer(
-    no_args_is_help=True, help="Begin a new epoch after internal topics were lost or restored from an older copy."
-)
+_HELP = "Show what was charged to the raw topic and what is left of the budget; begin a new epoch."
+app = typer.Typer(no_args_is_help=True, help=_HELP)
+app.command("show")(ledger_show.show)
 
 _SHOWN = 5
-
-
-@app.callback()
-def group() -> None:
-    """Begin a new epoch after internal topics were lost or restored from an older copy."""
 
 
 @app.command("new-epoch")
@@ -52,9 +48,11 @@ def new_epoch(
     publishes of a window that was published before is charged again; the command shows the costs before it does anything.
     """
     settings = settings_of(config, sql)
-    from susurrus.agents.operations.new_epoch import NewEpoch  # slow to load
+    from susurrus.agents.operations.brokers import reach  # slow to load
+    from susurrus.agents.operations.new_epoch import NewEpoch
     from susurrus.agents.pipelines import pipeline_of
 
+    reach(settings)
     pipeline = pipeline_of(settings)
     services = pipeline.services()
     console = out()

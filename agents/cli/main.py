@@ -11,6 +11,8 @@ import typer
 from susurrus.agents.cli import (
     acls,
     config,
+    dashboard,
+    dead_letters,
     demo,
     explain,
     kafka,
@@ -20,6 +22,7 @@ from susurrus.agents.cli import (
     report,
     status,
     topics,
+    tune,
     watch,
     worker,
 )
@@ -30,7 +33,7 @@ app = typer.Typer(
     cls=Guarded,
     help="Private histograms and streams from raw Kafka topics.",
     no_args_is_help=True,
-    add_completion=False,
+    epilog="Begin with `susurrus demo`, or with `susurrus config init` for a topic of yours.",
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
@@ -39,12 +42,15 @@ app.add_typer(kafka.app, name="kafka")
 app.add_typer(ledger.app, name="ledger")
 app.add_typer(topics.app, name="topics")
 app.command()(acls.acls)
+app.command()(dashboard.dashboard)
+app.command()(dead_letters.dead_letters)
 app.command()(demo.demo)
 app.command()(explain.explain)
 app.command()(plan.plan)
 app.command()(preflight.preflight)
 app.command()(report.report)
 app.command()(status.status)
+app.command()(tune.tune)
 app.command()(watch.watch)
 app.command()(worker.worker)
 

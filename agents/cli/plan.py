@@ -182,7 +182,7 @@ def _sample_of(
     windows: int,
 ) -> "Source":
     from susurrus.agents.planning.sample import read_file, read_topic
-    from susurrus.agents.planning.sources import OfSample
+    from susurrus.agents.planning.sources import OfSample, in_grid_units
 
     def reading(done: int, total: int | None) -> None:
         shown("reading the sample, records", done, total or 0)
@@ -195,7 +195,7 @@ def _sample_of(
         assert records is not None
         found = read_topic(settings, records, wide=True, progress=reading)
         title = f"the newest {len(found):,} records of topic {settings.input.topic}"
-    return OfSample(found, title, share=share, stretch=stretch, most=windows)
+    return OfSample(in_grid_units(found), title, share=share, stretch=stretch, most=windows)
 
 
 def _law_of(**of: Any) -> "Source":

@@ -25,8 +25,11 @@ field and the fix, and says in plain words what the file promises and publishes.
 ```toml
 {example}```
 
-- **Durations** are texts such as `"500ms"`, `"15m"`, `"1h 30m"`, `"1d"`. **Instants** are ISO 8601 with an
-  offset, such as `"2026-01-31T00:00:00Z"`, or TOML date-times.
+- **A new file** comes from `susurrus config init`, which asks a few questions and looks at the topic.
+- **Durations** are texts such as `"500ms"`, `"15m"`, `"1h 30m"`, `"1d"`; a bare number is refused. **Instants** are ISO 8601
+  with an offset, such as `"2026-01-31T00:00:00Z"`, or TOML date-times.
+- **A setting without effect** under the other choices is refused, unless it has its default. Where the digest covers it, it is
+  remarked upon instead, because a pipeline that has run must keep it.
 - **Environment variables** override the file: `SUSURRUS__KAFKA__BOOTSTRAP_SERVERS=broker:9092` sets
   `kafka.bootstrap_servers`. Lists and tables are written as JSON (`SUSURRUS__INPUT__KEY='["url"]'`). Under
   `kafka.properties` an underscore stands for a dot: `SUSURRUS__KAFKA__PROPERTIES__SASL_PASSWORD`. A misspelt
@@ -40,7 +43,8 @@ field and the fix, and says in plain words what the file promises and publishes.
 - `kafka.properties` go to every librdkafka client as they are, and are translated for the consumer of the raw
   topic: security protocol, SASL PLAIN, SCRAM and GSSAPI, TLS files and verification, timeouts, fetch sizes,
   client id and rack. Properties that decide exactly-once (group, transactions, isolation, offsets) belong to
-  Susurrus and are refused.
+  Susurrus and are refused. `config check`, `preflight` and a worker that starts make every client once, without
+  connecting, so a wrong name or value is found before the group is joined.
 """
 
 EXAMPLE: Final = """\

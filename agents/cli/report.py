@@ -1,14 +1,20 @@
 """``susurrus report``: numbers from standard input, perturbed here and reported. The smallest ToPL client."""
 
 import sys
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 import typer
+from confluent_kafka import KafkaError
 
 from susurrus.agents.cli.console import ConfigOption, err, settings_of
 from susurrus.agents.local.client import ToplClient
 from susurrus.agents.types.durations import parse_duration
 from susurrus.mechanisms.errors import ConfigurationError, SusurrusError
+from susurrus.mechanisms.local.wave import SquareWave
+from susurrus.topics.spec import REPORTS, topic_name
+
+_ANSWER_SECONDS = 10.0
 
 
 def report(
@@ -28,12 +34,14 @@ def report(
     options.
     """
     properties: dict[str, Any] = {}
+    embedded = False
     if bootstrap_servers is None:
         from susurrus.agents.local.settings import LocalSettings  # slow to load
 
         settings = LocalSettings.of(settings_of(config))
         kafka, local = settings.kafka, settings.local
         bootstrap_servers, properties = kafka.bootstrap_servers, kafka.properties
+        embedded = kafka.embedded
         pipeline, prefix = settings.pipeline.name, settings.pipeline.prefix
         epsilon, bound, length, scale = local.epsilon, local.bound, local.interval, local.scale
     elif pipeline is None or epsilon is None or bound is None:
@@ -42,6 +50,9 @@ def report(
         )
     else:
         length = _milliseconds(interval)
+    SquareWave(epsilon, bound, scale)  # wrong parameters are reported first, brokers next
+    if not embedded:
+        _reach(bootstrap_servers, properties, topic_name(prefix, pipeline, REPORTS.name))
     client = ToplClient(
         bootstrap_servers,
         pipeline=pipeline,
@@ -57,7 +68,8 @@ def report(
     with client:
         for line in filter(str.strip, sys.stdin):
             bad += not _reported(client, line)
-        client.flush(flush_seconds)
+        with err().status("waiting for brokers"):  # shows in a terminal only
+            client.flush(flush_seconds)
         counts = client.counts
         phase = client.phase
     unacknowledged = counts.waiting + counts.failed
@@ -78,6 +90,19 @@ def _reported(client: ToplClient, line: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def _reach(bootstrap_servers: str, properties: Mapping[str, Any], topic: str) -> None:
+    """Raises ConfigurationError where no broker answers or there is no such topic: nothing has been perturbed yet."""
+    from susurrus.agents.config.sections import KafkaSettings  # slow to load
+    from susurrus.agents.operations.brokers import Cluster, reach
+
+    admin = reach(Cluster(KafkaSettings(bootstrap_servers=bootstrap_servers, properties=dict(properties))))
+    found = admin.list_topics(topic, timeout=_ANSWER_SECONDS).topics[topic]
+    if found.error is not None and found.error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+        raise ConfigurationError(
+            f'topic="{topic}" does not exist: create it with `susurrus topics create`, or correct pipeline and prefix'
+        )
 
 
 def _milliseconds(interval: str) -> int:

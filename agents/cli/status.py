@@ -1,7 +1,9 @@
-"""``susurrus status``: per stage what runs and how far it is; per partition what does not, why, and what to do."""
+"""``susurrus status``: what runs and how far it is; what became of the records; what does not run, why, and what to do."""
 
+import json
 import time
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -12,6 +14,8 @@ from rich.table import Table
 from rich.text import Text
 
 from susurrus.agents.cli.console import ConfigOption, SqlOption, message_and_commands, out, settings_of
+from susurrus.agents.cli.outcomes import finding_lines, outcomes_table, released_line
+from susurrus.agents.cli.status_json import status_json
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.operations.drawing import framed
 from susurrus.agents.types.durations import format_duration
@@ -22,6 +26,7 @@ from susurrus.topics.timestamps import format_time
 if TYPE_CHECKING:  # slow to load, so the command does it itself
     from susurrus.agents.operations.status import PartitionStatus, PipelineStatus
     from susurrus.agents.operations.trouble import Trouble
+    from susurrus.agents.runtime.facts import Facts, Finding
     from susurrus.agents.runtime.pipeline import Pipeline
 
 NEEDS_OPERATOR = 1
@@ -35,21 +40,45 @@ def status(
     every: Annotated[
         bool, typer.Option("--all", "-a", help="List every partition, not only those that stall.")
     ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Show per stage and partition what runs, what stalls and why; exit code 1 while something needs an operator."""
+    """Show what runs, what became of the records, and why results are thin; exit code 1 while something needs an operator."""
     settings = settings_of(config, sql)
-    from susurrus.agents.pipelines import pipeline_of  # slow to load
+    from susurrus.agents.operations.explanation import explain  # slow to load
+    from susurrus.agents.pipelines import pipeline_of
 
     pipeline = pipeline_of(settings)
     found, trouble = _found(pipeline)
-    console = out()
-    console.print(picture(found, pipeline, every=every, width=console.width))
-    if trouble is not None:
-        console.print(start(trouble, found))
-        for command in message_and_commands(trouble.text)[1]:
-            console.print(Text(command), soft_wrap=True)
+    facts = _facts(pipeline, found)
+    findings = explain(pipeline, facts)
+    if as_json:
+        typer.echo(json.dumps(status_json(pipeline, found, facts, findings, trouble), indent=2))
+    else:
+        console = out()
+        console.print(picture(found, pipeline, every=every, width=console.width))
+        console.print(records(pipeline, found, facts, findings, width=console.width))
+        if trouble is not None:
+            console.print(start(trouble, found))
+            for command in message_and_commands(trouble.text)[1]:
+                console.print(Text(command), soft_wrap=True)
     if found.problems or found.changed:
         raise typer.Exit(NEEDS_OPERATOR)
+
+
+def _facts(pipeline: "Pipeline[Any]", found: "PipelineStatus") -> "Facts":
+    """What findings follow from; the dead letters' reasons are read only where they are told."""
+    from susurrus.agents.kafka.clients import clients_of  # slow to load
+    from susurrus.agents.operations.dead_letters import newest_reasons
+    from susurrus.agents.operations.explanation import dead_letters_of, facts_of
+
+    facts = facts_of(pipeline, found, now=int(time.time() * 1000))
+    if not dead_letters_of(pipeline, facts):
+        return facts
+    clients = clients_of(pipeline.settings, quiet=True)
+    try:
+        return replace(facts, reasons=newest_reasons(pipeline, clients))
+    finally:
+        clients.close()
 
 
 def _found(pipeline: "Pipeline[Any]") -> "tuple[PipelineStatus, Trouble | None]":
@@ -88,12 +117,33 @@ def picture(found: "PipelineStatus", pipeline: "Pipeline[Any]", *, every: bool, 
     settings = pipeline.settings
     return Group(
         _head(found, pipeline),
+        *_budget(found),
         _stages(found, settings),
         *([_partitions(found.partitions, settings, width)] if every else []),
         *([Text("")] if found.problems or found.changed else []),
         *([_changed(found.changed)] if found.changed else []),
         *(_problem(rows) for rows in _grouped(found.problems)),
     )
+
+
+def _budget(found: "PipelineStatus") -> list[Text]:
+    from susurrus.agents.cli.account import headline  # slow to load
+
+    return [] if found.account is None else [headline(found.account)]
+
+
+def records(
+    pipeline: "Pipeline[Any]", found: "PipelineStatus", facts: "Facts", findings: "tuple[Finding, ...]", *, width: int
+) -> Group:
+    """What became of the records, and the findings."""
+    from susurrus.agents.operations.explanation import EXACT  # slow to load
+
+    parts: list[Text | Table] = []
+    if found.epoch and pipeline.outcomes:
+        parts += [Text(""), outcomes_table(pipeline, facts), released_line(pipeline, facts)]
+    if findings:
+        parts += [Text(""), *finding_lines(findings, width)]
+    return Group(*parts, *([Text(EXACT, style="italic")] if parts else []))
 
 
 def _head(found: "PipelineStatus", pipeline: "Pipeline[Any]") -> Text:

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from susurrus.agents.cli.console import ConfigOption, SqlOption, out, settings_of
+from susurrus.agents.cli.console import ConfigOption, SqlOption, err, out, settings_of
 from susurrus.agents.formats.outputs import OUTPUT_FORMATS
 from susurrus.agents.formats.outputs.json import JsonRows
 from susurrus.agents.types.one_of import use_one_of
@@ -20,20 +20,27 @@ def create(config: ConfigOption = None, sql: SqlOption = None) -> None:
     from susurrus.agents.kafka.topics import create_topics  # slow to load
     from susurrus.agents.operations.brokers import reach
 
-    for line in create_topics(settings, reach(settings)):
-        out().print(line)
+    with err().status("asking Kafka"):  # shows in a terminal only
+        lines = create_topics(settings, reach(settings))
+    for line in lines:
+        out().print(line, soft_wrap=True, markup=False)
 
 
 @app.command()
 def check(config: ConfigOption = None, sql: SqlOption = None) -> None:
     """Check partitions, retention, cleanup, replication and limits of every topic; exit code 1 if anything is wrong."""
     settings = settings_of(config, sql)
-    from susurrus.agents.operations.brokers import reach  # slow to load
+    from susurrus.agents.kafka.requests import REQUEST_SECONDS  # slow to load
+    from susurrus.agents.kafka.topics import few_brokers
+    from susurrus.agents.operations.brokers import reach
     from susurrus.agents.pipelines import pipeline_of
 
-    checks = pipeline_of(settings).topic_checks(reach(settings))
-    for found in checks:
-        out().print(str(found))
+    with err().status("asking Kafka"):
+        admin = reach(settings)
+        checks = pipeline_of(settings).topic_checks(admin)
+        brokers = len(admin.list_topics(timeout=REQUEST_SECONDS).brokers)
+    for line in (*few_brokers(settings, brokers), *map(str, checks)):
+        out().print(line, soft_wrap=True, markup=False)
     if any(found.state != "ok" for found in checks):
         raise typer.Exit(1)
 
@@ -46,7 +53,12 @@ def schema(
         str | None, typer.Option(help="Which public topic, such as progress; by default the one with the rows.")
     ] = None,
     form: Annotated[
-        str | None, typer.Option("--format", help="json, avro or protobuf; by default output.format.")
+        str | None,
+        typer.Option(
+            "--format",
+            help="json, avro or protobuf; by default output.format.",
+            autocompletion=lambda: list(OUTPUT_FORMATS),
+        ),
     ] = None,
 ) -> None:
     """Print the schema of a public topic's values: JSON Schema, an Avro schema or a .proto file."""

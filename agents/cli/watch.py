@@ -1,8 +1,8 @@
-"""``susurrus watch``: the released histogram as a live table with error bars, or as a file."""
+"""``susurrus watch``: what a pipeline has released, live with error bars, or as a file; and when more is due."""
 
 import time
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich.console import Console, Group
@@ -10,57 +10,68 @@ from rich.live import Live
 from rich.text import Text
 
 from susurrus.agents.cli.console import ConfigOption, SqlOption, err, out, settings_of
-from susurrus.agents.cli.tables import caption, histogram_table
-from susurrus.agents.config.settings import Settings
-from susurrus.agents.histogram.reader import HistogramReader, Snapshot
 from susurrus.agents.types.durations import parse_instant
 from susurrus.mechanisms.calendar import WindowStart
 from susurrus.mechanisms.errors import ConfigurationError, SusurrusError
 
+if TYPE_CHECKING:  # slow to load, so the command does it itself
+    from susurrus.agents.cli.watching.view import View
+    from susurrus.agents.operations.pulse import Pulse
+
 REFRESH_SECONDS = 0.5
 ONCE_SECONDS = 20.0
+_LINES_BELOW = 3
+"""Of the live picture: what is due, and what is wrong with the brokers."""
 
 
 def watch(
     config: ConfigOption = None,
     sql: SqlOption = None,
     window: Annotated[
-        str | None, typer.Option(help="Start of the window to show; by default the newest with results.")
+        str | None, typer.Option(help="Histograms: start of the window to show; the newest with results by default.")
     ] = None,
-    column: Annotated[str | None, typer.Option(help="Column to order and draw; by default the first.")] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="Rows to show; by default what fits.")] = None,
-    once: Annotated[bool, typer.Option("--once", help="Show the newest complete trigger and leave.")] = False,
+    stream: Annotated[
+        str | None,
+        typer.Option(help="Streams: id of the stream to show; the first by default, or all of them in a file."),
+    ] = None,
+    column: Annotated[
+        str | None, typer.Option(help="Column to order by, or to draw; an unknown one names those that there are.")
+    ] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Histograms: rows to show; by default what fits.")] = None,
+    once: Annotated[bool, typer.Option("--once", help="Show what is newest and complete, and leave.")] = False,
     export: Annotated[
-        Literal["parquet", "csv", "jsonl"] | None, typer.Option(help="Write the newest complete trigger to --output.")
+        Literal["parquet", "csv", "jsonl"] | None,
+        typer.Option(help="Write it to --output: a histogram's newest complete trigger, all rows of other kinds."),
     ] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="File to write, - for standard output.")] = None,
 ) -> None:
-    """Show a pipeline's released histogram with 95 % error bars; only complete triggers, read_committed."""
+    """Show what a pipeline has released, with 95 % error bars, and when more is due; complete releases only. Ctrl-C ends it."""
     settings = settings_of(config, sql)
     if (export is None) != (output is None):
         raise ConfigurationError("--export and --output belong together; give both or none")
     start = None if window is None else _window(window)
-    from susurrus.agents.operations.brokers import reach  # slow to load
-    from susurrus.agents.pipelines import pipeline_of
+    from susurrus.agents.cli.watching.views import check_options, view_of  # slow to load
+    from susurrus.agents.operations.brokers import reach
+    from susurrus.agents.operations.pulse import Pulse
 
-    reader: HistogramReader = pipeline_of(settings).reader(start)
-    reach(settings)
-    with reader:
+    check_options(settings, window=start, stream=stream, column=column)
+    with err().status("asking Kafka"):  # shows in a terminal only
+        reach(settings)
+    with view_of(settings, window=start, stream=stream, column=column, all_rows=export is not None) as view:
         if export is not None and output is not None:
             from susurrus.agents.cli.export import export as write
 
-            rows = write(_newest(reader), export, output, settings.input.key_names, settings.window.trigger_every)
-            err().print(f"{rows:,} rows written to {output}")
+            _newest(view)
+            rows = write(view.records(), export, output, instants=view.instants)
+            err().print(f"{rows:,} rows written to {output}", soft_wrap=True)
             return
         console = out()
         if once:
-            snapshot = _newest(reader)
-            console.print(
-                histogram_table(snapshot, width=console.width, limit=limit or len(snapshot.rows), column=column)
-            )
-            console.print(caption(snapshot, min(limit or len(snapshot.rows), len(snapshot.rows))))
+            _newest(view)
+            console.print(view.picture(console.width, None if limit is None else limit + _LINES_BELOW))
             return
-        _follow(reader, settings, console, limit, column)
+        with Pulse(settings) as pulse:
+            _follow(view, pulse, console, limit)
 
 
 def _window(text: str) -> WindowStart:
@@ -70,45 +81,60 @@ def _window(text: str) -> WindowStart:
         raise ConfigurationError(f'--window="{text}": {error}') from None
 
 
-def _newest(reader: HistogramReader) -> Snapshot:
-    """The newest complete trigger once everything there is has been read. Raises SusurrusError when there is none."""
+def _newest(view: "View") -> None:
+    """Read everything there is. Raises SusurrusError where nothing is released."""
     deadline = time.monotonic() + ONCE_SECONDS
-    while time.monotonic() < deadline:
-        reader.poll(0.2)
-        snapshot = reader.snapshot() if reader.caught_up else None
-        if snapshot is not None:
-            return snapshot
-        if reader.caught_up and not reader.windows:
-            raise SusurrusError("nothing is published yet; wait for the first trigger, or see `susurrus status`")
-    raise SusurrusError("no trigger is complete yet; wait for it, or see `susurrus status`")
+    with err().status("reading what is released"):
+        while time.monotonic() < deadline:
+            view.poll(0.2)
+            if view.caught_up and view.newest is not None:
+                return
+            if view.caught_up and not view.begun:
+                break
+    raise SusurrusError(f"{view.due(_now())}; or see `susurrus status`")
 
 
-def _follow(
-    reader: HistogramReader, settings: Settings, console: Console, limit: int | None, column: str | None
-) -> None:
-    """Redraw whenever a trigger completes, until interrupted. Without a terminal every trigger is printed once."""
-    shown: Snapshot | None = None
+def _follow(view: "View", pulse: "Pulse", console: Console, limit: int | None) -> None:
+    """Redraw whenever something is released, until interrupted. Without a terminal everything is printed once."""
     if not console.is_terminal:
-        while True:
-            snapshot = reader.snapshot() if reader.poll(REFRESH_SECONDS) else None
-            if snapshot is not None and snapshot != shown:
-                console.print(picture(snapshot, settings, console, limit, column))
-                shown = snapshot
+        _print(view, pulse, console, limit)
+        return
     with Live(Text("reading …", style="bright_black"), console=console, screen=True, auto_refresh=False) as live:
         while True:
-            reader.poll(REFRESH_SECONDS)
-            shown = (reader.snapshot() if reader.caught_up else None) or shown
-            if shown is not None:  # drawn again each time: the terminal may have another size now
-                live.update(picture(shown, settings, console, limit, column), refresh=True)
-            elif reader.caught_up:
-                live.update(Text("no trigger is complete yet", style="bright_black"), refresh=True)
+            view.poll(REFRESH_SECONDS)
+            # Drawn again each time: the terminal may have another size now, and the time goes on.
+            live.update(picture(view, pulse.text, console.size, limit), refresh=True)
 
 
-def picture(snapshot: Snapshot, settings: Settings, console: Console, limit: int | None, column: str | None) -> Group:
-    """Title, as many rows as fit, and what they are."""
-    fits = max(3, console.height - 5) if console.is_terminal else 30
-    rows = min(limit or fits, fits, len(snapshot.rows))
-    title = Text.assemble((settings.pipeline.name, "bold"), f"  {settings.topic('histogram')}")
-    title.truncate(console.width, overflow="ellipsis")
-    table = histogram_table(snapshot, width=console.width, limit=rows, column=column)
-    return Group(title, table, caption(snapshot, rows))
+def picture(view: "View", trouble: str, size: tuple[int, int], limit: int | None) -> Group:
+    """What is newest, when more is due, and what is wrong with the brokers."""
+    width, height = size
+    notes = [Text("reading …" if not view.caught_up else view.due(_now()), style="bright_black")]
+    notes += [Text(f"{trouble}. This goes on by itself.", style="yellow")] if trouble else []
+    if view.newest is None:
+        return Group(*notes)
+    below = sum(len(note.wrap(Console(width=width), width)) for note in notes)
+    fits = height - below
+    return Group(view.picture(width, fits if limit is None else min(fits, limit + _LINES_BELOW)), *notes)
+
+
+def _print(view: "View", pulse: "Pulse", console: Console, limit: int | None) -> None:
+    """Every release once, to standard output; what is waited for, and brokers that go and come back, to standard error."""
+    shown: object = None
+    said, trouble = "", ""
+    while True:
+        view.poll(REFRESH_SECONDS)
+        newest = view.newest if view.caught_up else None
+        if newest is not None and newest != shown:
+            console.print(view.picture(console.width, 30 if limit is None else limit + _LINES_BELOW))
+            shown = newest
+        elif view.caught_up and newest is None and not said:
+            said = view.due(_now())
+            err().print(said, soft_wrap=True, markup=False)
+        if pulse.text != trouble:
+            trouble = pulse.text
+            err().print(f"{trouble}. This goes on by itself." if trouble else "Brokers answer again.", soft_wrap=True)
+
+
+def _now() -> int:
+    return int(time.time() * 1000)

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from susurrus.agents import logs
 from susurrus.agents.cli.console import ConfigOption, SqlOption, settings_of
 from susurrus.agents.runtime.ending import ENDING
 
@@ -15,15 +16,22 @@ def worker(
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"] | None, typer.Option(help="Overrides worker.log_level.")
     ] = None,
+    log_format: Annotated[
+        Literal["text", "json"] | None,
+        typer.Option(help="Overrides worker.log_format; json also for what ends the worker."),
+    ] = None,
 ) -> None:
     """Run one worker of a pipeline; start as many as you like, on any machine."""
     # Until Faust has its own handler, SIGTERM is an orderly end too: nothing has begun.
     signal.signal(signal.SIGTERM, ENDING.leave)
+    if log_format == "json":
+        logs.configure(log_level or "info", log_format)  # a file that cannot be read is reported as JSON, too
     settings = settings_of(config, sql)
+    logs.configure(log_level or settings.worker.log_level, log_format or settings.worker.log_format)
     ENDING.seconds = settings.worker.stop_timeout / 1000
     settings.secret()  # a worker without the secret it needs must fail at once
     ENDING.listen()
     from susurrus.agents.operations.worker import run_worker  # slow to load
     from susurrus.agents.pipelines import pipeline_of
 
-    run_worker(pipeline_of(settings), loglevel=log_level or settings.worker.log_level)
+    run_worker(pipeline_of(settings), loglevel=log_level, log_format=log_format)

@@ -4,14 +4,45 @@ The settings of each kind check what only that kind has.
 """
 
 from collections.abc import Iterator, Mapping
+from typing import Final
 
 from susurrus.agents.config.input import ComputedKey, InputSettings
 from susurrus.agents.config.output import OutputSettings
 from susurrus.agents.config.sections import TopicSettings, WindowSettings
 from susurrus.agents.formats.outputs.json import JsonRows
-from susurrus.agents.types.durations import format_duration
+from susurrus.agents.types.durations import format_duration, parse_duration
 from susurrus.mechanisms.histogram.plan import MAX_TRIGGERS
 from susurrus.topics.row_schema import RowSchema
+
+_USUAL: Final = tuple(
+    map(
+        parse_duration,
+        (
+            "1s",
+            "2s",
+            "5s",
+            "10s",
+            "15s",
+            "20s",
+            "30s",
+            "1m",
+            "2m",
+            "5m",
+            "10m",
+            "15m",
+            "20m",
+            "30m",
+            "1h",
+            "2h",
+            "3h",
+            "4h",
+            "6h",
+            "12h",
+            "1d",
+        ),
+    )
+)
+"""Times between releases that people use."""
 
 
 def calendar(window: WindowSettings) -> Iterator[str]:
@@ -23,9 +54,12 @@ def calendar(window: WindowSettings) -> Iterator[str]:
             f'use "{format_duration(_divisor(window.length, window.trigger_every))}" or another whole fraction of it'
         )
     elif (triggers := window.calendar.triggers) > MAX_TRIGGERS:
+        most = MAX_TRIGGERS * window.length // (window.length + window.allowed_lateness)
+        fits = (every for every in _USUAL if every * most >= window.length and window.length % every == 0)
+        longer = next(fits, window.length)
         yield (
-            f"window.trigger_every: makes triggers={triggers} per window; use at most {MAX_TRIGGERS}, "
-            "and remember that fewer mean less noise"
+            f"window.trigger_every: makes triggers={triggers} per window; use at most {MAX_TRIGGERS}, for example trigger_every = "
+            f'"{format_duration(longer)}", and remember that fewer mean less noise'
         )
 
 

@@ -24,10 +24,15 @@ class OutputSettings(Section):
     """`avro` and `protobuf`: where schemas are registered, as `<topic>-value`. Workers ask it when they start. `json` does not
     use it."""
 
+    @property
+    def registered(self) -> bool:
+        """Whether the format's schemas are registered."""
+        return OUTPUT_FORMATS[self.format].registered
+
     def problems(self) -> Iterator[str]:
         """What is wrong with the section, one line each."""
-        if OUTPUT_FORMATS[self.format].registered and self.registry is None:
+        if self.registered and self.registry is None:
             yield (
                 f'output.registry: is missing; output.format = "{self.format}" needs it, for example '
-                'url = "https://registry:8081"'
+                '[output.registry] url = "https://registry:8081"'
             )

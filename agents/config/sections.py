@@ -5,13 +5,18 @@ The text under a field is its documentation: ``susurrus config schema`` prints i
 """
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from susurrus.agents.types.durations import Duration, Instant, parse_instant
 from susurrus.agents.types.section import InstanceName, Name, PositiveFloat, Section, TopicName
 from susurrus.mechanisms.calendar import Calendar
+
+
+def parse_start(value: Any) -> Any:
+    """``earliest``, ``latest`` or an instant. Raises ValueError as `parse_instant`."""
+    return value if value in ("earliest", "latest") else parse_instant(value)
 
 
 class PipelineSettings(Section):
@@ -43,7 +48,7 @@ class StartSettings(Section):
     from_: Annotated[
         Literal["earliest", "latest"] | int,
         Field(alias="from"),
-        BeforeValidator(lambda value: value if value in ("earliest", "latest") else parse_instant(value)),
+        BeforeValidator(parse_start),
         WithJsonSchema({"type": "string", "examples": ["earliest", "latest", "2026-01-31T00:00:00Z"]}),
     ] = "latest"
     """`earliest`, `latest`, or an instant: the first raw record to read, by its Kafka timestamp."""
@@ -162,3 +167,5 @@ class WorkerSettings(Section):
     worker of a machine needs its own; 0 turns the pages off."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """Least severe messages to log."""
+    log_format: Literal["text", "json"] = "text"
+    """How a line of the log is written: for people, or as one JSON object for programs."""

@@ -8,13 +8,13 @@ attribute names are the names in the file (``start.from`` is ``start.from_``, si
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Final, Self
 
 from pydantic import PrivateAttr, model_validator
 
-from susurrus.agents.config import checks, kafka_properties, secrets
+from susurrus.agents.config import checks, idle, kafka_checks, secrets
 from susurrus.agents.config.input import InputSettings
 from susurrus.agents.config.output import OutputSettings
 from susurrus.agents.config.sections import (
@@ -70,6 +70,8 @@ class Settings(Section):
     """The field that names the file with the noise secret; None where the pipeline draws no noise."""
     computes: ClassVar[bool] = False
     """Whether records may be filtered, and keys computed."""
+    not_tuned: ClassVar[str] = ""
+    """Why `susurrus tune` has nothing to recommend, and what to do instead; empty where it has."""
     reads_raw: ClassVar[bool] = True
     """Whether ``input.topic`` belongs to other producers: it must exist and is only read."""
 
@@ -121,6 +123,11 @@ class Settings(Section):
         return self.clock.idle_grace
 
     @property
+    def raw_topic_settings(self) -> dict[str, str]:
+        """Settings of Kafka that the raw topic must have; its producers create it."""
+        return {}
+
+    @property
     def application(self) -> str:
         """Consumer group, and what transactional ids begin with: prefix and pipeline, so that one prefix ACL covers them."""
         return f"{self.pipeline.prefix}.{self.pipeline.name}"
@@ -144,14 +151,28 @@ class Settings(Section):
         """The values of the public topics, by full topic name."""
         return {}
 
+    def idle(self) -> Iterator[idle.Idle]:
+        """Settings that have no effect under the chosen options."""
+        yield from ()
+
+    def remarks(self) -> Iterator[str]:
+        """What an operator may not expect of settings that are not refused, one sentence each."""
+        yield from idle.remarks(self)
+        if self.output.registry is not None and not self.output.registered:
+            yield (
+                f'output.registry: is not asked with output.format = "{self.output.format}"; choose output.format = "avro" or '
+                '"protobuf" if rows shall have a schema'
+            )
+
     def problems(self) -> list[str]:
         """Everything that is wrong with the settings as a whole, one line each that ends with the fix."""
         return [
-            *kafka_properties.problems(self.kafka.properties),
+            *kafka_checks.problems(self.kafka.properties),
             *checks.calendar(self.window),
             *checks.topics(self.topics),
             *self.output.problems(),
             *checks.names(self.output, self.schemas),
+            *idle.refusals(self),
             *([] if self.computes else checks.nothing_computed(self.input, self.kind)),
         ]
 
@@ -160,6 +181,10 @@ class Settings(Section):
         """Whether the configuration digest covers a field, given as ``section.field``."""
         parents = {path[:end] for end, mark in enumerate(path + ".") if mark == "."}
         return bool(parents & set(cls.published)) and not parents & set(cls.not_published)
+
+    def in_digest(self, path: str) -> bool:
+        """Whether the digest of these settings covers a field or section; ``is_published`` speaks of all settings of a kind."""
+        return self.is_published(path)
 
     def published_fields(self) -> dict[str, Any]:
         """The settings that change published data, by dotted name, as JSON values; durations in milliseconds."""

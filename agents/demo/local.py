@@ -8,6 +8,7 @@ gateway of two hundred meters: one report a meter, one record a report.
 """
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 import numpy as np
@@ -24,7 +25,10 @@ from susurrus.topics.histogram import Measured
 
 METERS: Final = 2_000
 CLIENTS: Final = 10
-"""Few: a fetch from the embedded broker brings one batch of one client. With a hundred clients the worker took minutes."""
+"""Few: a fetch from the embedded broker brings one batch of one client, and the worker commits for each. With a hundred clients it
+took minutes."""
+LINGER_MILLISECONDS: Final = 100
+"""Long, for the same reason: what a client reports within this time travels as one batch."""
 FIRST_PHASE: Final = 16_384
 INTERVALS: Final = 10
 PER_INTERVAL: Final = 2
@@ -64,19 +68,19 @@ class LocalDemo:
         local = settings.local
         run.start_worker()
         clients = [
-            run.stack.enter_context(
-                ToplClient(
-                    settings.kafka.bootstrap_servers,
-                    pipeline=settings.pipeline.name,
-                    epsilon=local.epsilon,
-                    bound=local.bound,
-                    interval=local.interval,
-                    scale=local.scale,
-                    settle=0.0,
-                )
+            ToplClient(
+                settings.kafka.bootstrap_servers,
+                pipeline=settings.pipeline.name,
+                epsilon=local.epsilon,
+                bound=local.bound,
+                interval=local.interval,
+                scale=local.scale,
+                settle=0.0,
+                properties={"linger.ms": LINGER_MILLISECONDS},
             )
             for _ in range(CLIENTS)
         ]
+        run.stack.callback(_close, clients)
 
         def report(loads: Floats, at: int | None = None) -> Floats:
             for client, street in zip(clients, np.split(loads, CLIENTS), strict=True):
@@ -104,6 +108,12 @@ class LocalDemo:
         return loads.clip(0, BOUND)
 
 
+def _close(clients: list[ToplClient]) -> None:
+    """All at once: each waits for its own threads."""
+    with ThreadPoolExecutor(len(clients)) as pool:
+        list(pool.map(ToplClient.close, clients))
+
+
 def picture(rows: dict[int, estimate_codec.Estimate], truth: dict[int, Floats], epsilon: float, *, width: int) -> Group:
     """The table beside the truth, and the promise. truth: loads by the start of their interval in ms."""
     compared, inside, off = list[Compared](), 0, list[tuple[float, float]]()
@@ -114,10 +124,17 @@ def picture(rows: dict[int, estimate_codec.Estimate], truth: dict[int, Floats], 
         inside += abs(estimate - np.minimum(values, theta).mean()) <= Z95 * error
         off.append((abs(estimate - true), abs(filtered - true)))
         cells = {"before": (number(row.count),), "after": (number(round(filtered)),)}
-        compared.append(Compared(row.interval_start[11:], round(true), Measured(round(estimate), error), **cells))
+        compared.append(
+            Compared(
+                f"{row.interval_start[11:19]}.{at % 1000 // 100}",
+                round(true),
+                Measured(round(estimate), error),
+                **cells,
+            )
+        )
     plain_off, filtered_off = np.mean(off, axis=0)
     return Group(
-        *comparison(compared, width, label="mean watts", before=("reports",), after=("filtered",)),
+        *comparison(compared, width, label="mean W at", before=("reports",), after=("filtered",)),
         *findings(
             threshold=f"{theta:,.0f} W of a public bound of {BOUND:,.0f}, chosen from the first {FIRST_PHASE:,} reports or a few "
             f"more; {inside} of {len(compared)} error bars hold the (clipped) truth.",

@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -69,8 +70,11 @@ class Demo(Protocol):
         """Everything between an empty broker and the result. Raises SusurrusError when the worker fails or takes too long."""
 
 
-def show(console: Console, demo: Demo, *, keep: bool) -> None:
-    """Show a whole demonstration. Raises SusurrusError when the worker fails or takes too long."""
+def show(console: Console, demo: Demo, *, keep: bool, dashboard: int | None = None) -> None:
+    """Show a whole demonstration. dashboard: the port of a page that shows it, too, until Ctrl-C; 0 for a free one.
+
+    Raises SusurrusError when the worker fails or takes too long, ConfigurationError where nothing can listen at the port.
+    """
     began = time.monotonic()
     console.print(demo.title, end="\n\n")
     place = Path(tempfile.mkdtemp(prefix="susurrus-demo-"))
@@ -85,14 +89,33 @@ def show(console: Console, demo: Demo, *, keep: bool) -> None:
             charges.topic_name(settings.pipeline.prefix),
         ):
             broker.create(topic)
+        if dashboard is not None:
+            _show_page(console, settings, dashboard, stack)
         columns = ("{task.description}", BarColumn(bar_width=None), MofNCompleteColumn(), TimeElapsedColumn())
-        bars = stack.enter_context(Progress(*columns, console=console, expand=console.width < 100))
+        beside = Console(stderr=True)  # the result can be piped
+        bars = stack.enter_context(
+            Progress(*columns, console=beside, expand=beside.width < 100, disable=not beside.is_terminal)
+        )
         picture = demo.play(Run(console.width, settings, place, stack, bars))
-    console.print()
-    console.print(picture)
+        bars.stop()
+        console.print()
+        console.print(picture)
+        console.print(f"{time.monotonic() - began:.0f} seconds.", style=GREY)
+        if dashboard is not None:
+            console.print("The page stays until Ctrl-C.")
+            with contextlib.suppress(KeyboardInterrupt):
+                threading.Event().wait()
     if keep:
         console.print(f"Configuration, secret, state and log are in {place}; the broker is gone.", style=GREY)
-    console.print(f"{time.monotonic() - began:.0f} seconds.", style=GREY)
+
+
+def _show_page(console: Console, settings: Settings, port: int, stack: contextlib.ExitStack) -> None:
+    from susurrus.agents.dashboard.serving import NO_CHARTS, serving  # slow to load
+
+    server = stack.enter_context(serving(settings, port=port))
+    console.print(f"The released data, live: [bold]{server.url}[/bold]", end="\n\n")
+    if not server.charts:
+        console.print(NO_CHARTS, markup=False)
 
 
 def configured(demo: Demo, place: Path, servers: str) -> Settings:

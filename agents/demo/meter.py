@@ -1,5 +1,6 @@
 """The series the stream demonstration protects: a made-up smart meter, or a file of the reader's own."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,13 +17,35 @@ MOST_VALUES = 90_000
 
 @dataclass(frozen=True)
 class Series:
-    """values float64[n] in [0, bound]; ``unit`` and ``name`` are for people."""
+    """values float64[n] in [0, bound]; ``unit`` and ``name`` are for people. per_day: readings of a
+    day, where the series has days."""
 
     name: str
     unit: str
     bound: float
     grid: float
     values: npt.NDArray[np.float64]
+    per_day: int | None = None
+
+    def piece(self, readings: int, points: int) -> int:
+        """How many readings a point of a chart has: a quarter of a day, or a round number for about so many points."""
+        if self.per_day is not None:
+            return self.per_day // 4
+        least = max(1, -(-readings // points))
+        power = 10 ** (len(str(least)) - 1)
+        return int(next(step * power for step in (1, 2, 5, 10) if step * power >= least))
+
+    def span(self, readings: int) -> str:
+        """So many readings in words."""
+        if self.per_day is not None:
+            return f"{readings * 24 // self.per_day} hours"
+        return f"{readings:,} readings"
+
+    def labels(self, starts: Sequence[int]) -> list[tuple[int, str]]:
+        """(point, text) for the axis of a chart with a point at each of these readings: the days that begin, or the positions."""
+        if self.per_day is None:
+            return [(point, f"{start:,}") for point, start in enumerate(starts)]
+        return [(n, f"day {start // self.per_day + 1}") for n, start in enumerate(starts) if start % self.per_day == 0]
 
 
 def smart_meter(readings: int = READINGS, seed: int = 1) -> Series:
@@ -34,7 +57,9 @@ def smart_meter(readings: int = READINGS, seed: int = 1) -> Series:
     level = 140 + daily * np.where(day % 7 >= 5, 1.5, 1.0)
     kettles = rng.random(readings) < 0.015 * (1 + daily / 200)
     watts = level * rng.gamma(6.0, 1 / 6, readings) + np.where(kettles, rng.uniform(900, 2600, readings), 0.0)
-    return Series("a household's smart meter (made up)", "W", 12_000.0, 10.0, np.round(np.minimum(watts, 12_000.0)))
+    return Series(
+        "a household's smart meter (made up)", "W", 12_000.0, 10.0, np.round(np.minimum(watts, 12_000.0)), 1440
+    )
 
 
 def from_file(path: Path, bound: float) -> Series:

@@ -1,7 +1,8 @@
-"""The demonstration of private streams: a meter's readings in, a private stream out, and the truth beside it as a plot."""
+"""The demonstration of private streams: a meter's readings in, a private stream out, and the truth beside it as a chart."""
 
 import json
-from typing import Final
+from dataclasses import dataclass
+from typing import Final, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -11,7 +12,8 @@ from rich.text import Text
 from susurrus.agents.demo.machinery import Run
 from susurrus.agents.demo.meter import Series
 from susurrus.agents.demo.picture import findings, promise
-from susurrus.agents.operations.drawing import GREY, Z95
+from susurrus.agents.operations.chart import Chart, room
+from susurrus.agents.operations.drawing import Z95
 from susurrus.agents.stream.mechanism import grid_of, mechanism_of, promise_of
 from susurrus.agents.stream.reader import released_stream
 from susurrus.agents.stream.sections import StreamSection
@@ -20,7 +22,6 @@ from susurrus.mechanisms.stream.tops import Tops
 from susurrus.topics import private_stream
 from susurrus.topics.private_stream import StreamRow
 
-HEIGHT: Final = 14
 Floats = npt.NDArray[np.float64]
 
 _SECTIONS: Final = """\
@@ -77,61 +78,70 @@ def _tops(stream: StreamSection) -> Tops:
 
 
 def picture(rows: list[StreamRow], series: Series, stream: StreamSection, *, width: int) -> Group:
-    """The plot, what it says, and the promise."""
-    mechanism, grid = _tops(stream), grid_of(stream)
-    released = released_stream(rows, stream)
-    columns = max(20, min(width - 10, 110))
-    edges = np.linspace(0, len(rows) * mechanism.base.leaf, columns + 1).astype(np.int64)
-    length = np.diff(edges)
-    private, error = (column * grid / length for column in released.filtered(edges[:-1], edges[1:]))
-    # The filter's bars rest on a model of the series; the plain sums' rest on the noise alone, and can be checked.
-    plain, plain_error = (column * grid / length for column in released.plain(edges[:-1], edges[1:]))
-    after = series.values[mechanism.holdout :][: edges[-1]]
-    true = np.add.reduceat(after, edges[:-1]) / length
+    """The chart of the stream's end, what all of the stream says, and the promise."""
+    found = Pieces.of(rows, series, stream, points=room(width))
+    shown = min(len(found.true), room(width))
     theta, total = rows[0].theta, rows[-1].sum
-    inside = int((np.abs(plain - true) <= Z95 * plain_error).sum())
-    cut = np.maximum(after - theta, 0).sum() / max(after.sum(), 1e-9)
-    legend = (
-        ("● ", "cyan"), ("private   ", GREY), ("░ ", "cyan"), ("the filter's error bar   ", GREY), ("┼ ", "yellow"), ("true", GREY)
-    )  # fmt: skip
+    inside = int((np.abs(found.private - found.true) <= Z95 * found.error).sum())
+    cut = np.maximum(found.readings - theta, 0).sum() / max(found.readings.sum(), 1e-9)
+    most = f"the last {shown:,} of {len(found.true):,}" if shown < len(found.true) else f"all {shown:,}"
+    chart = Chart(
+        title=f"Mean of {series.span(found.length)} each, {most}",
+        unit=series.unit,
+        values=found.private[-shown:],
+        margins=Z95 * found.error[-shown:],
+        true=found.true[-shown:],
+        labels=series.labels(found.starts[-shown:].tolist()),
+    )
     return Group(
-        *plot(true, private, Z95 * error),
-        Text.assemble(*legend),
+        *chart.lines(),
+        Text(""),
         *findings(
-            columns=f"{int(length[0]):,} readings each; the private mean (filtered) is {_off(private, true):.1%} off on average.",
-            plain=f"sums without the filter are {_off(plain, true):.1%} off; {inside} of {columns} of their error bars (95 %) "
-            "hold the truth.",
-            total=f"private {total.estimate:,.0f} ± {Z95 * total.std_error:,.0f}, true {after.sum():,.0f} {series.unit}",
+            error=f"{_off(found.private, found.true):.1%} on average of {len(found.true):,} means of {found.length:,} readings; "
+            f"{inside} of their error bars hold the truth.",
+            filter=f"the causal filter brings that to {_off(found.filtered, found.true):.1%}; its error bars rest on a model of "
+            "the series.",
+            total=f"private {total.estimate:,.0f} ± {Z95 * total.std_error:,.0f}, true {found.readings.sum():,.0f} {series.unit}",
             threshold=f"{theta:,.0f} {series.unit} of a public bound of {series.bound:,.0f}: clipping leaves out {cut:.2%}.",
         ),
         *promise(promise_of(stream).sentence()),
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pieces:
+    """The released readings in pieces of equal length. length: readings of a piece. starts int64[n]: the positions in the series of
+    their first. true, private, error, filtered float64[n]: means, and the standard errors of the private ones."""
+
+    length: int
+    starts: npt.NDArray[np.int64]
+    true: Floats
+    private: Floats
+    error: Floats
+    filtered: Floats
+    readings: Floats
+    """All that were released, in order."""
+
+    @classmethod
+    def of(cls, rows: list[StreamRow], series: Series, stream: StreamSection, *, points: int) -> Self:
+        """Of all rows. points: about how many pieces, where the series has no days."""
+        mechanism, grid = _tops(stream), grid_of(stream)
+        released, holdout = released_stream(rows, stream), mechanism.holdout
+        after = series.values[holdout:][: len(rows) * mechanism.base.leaf]
+        length = series.piece(len(after), points)
+        edges = np.arange(-holdout % length, len(after) + 1, length)  # whole pieces from the series' first reading on
+        first, last = edges[:-1], edges[1:]
+        private, error = (column * grid / length for column in released.plain(first, last))
+        return cls(
+            length=length,
+            starts=holdout + first,
+            true=after[edges[0] : edges[-1]].reshape(-1, length).mean(axis=1),
+            private=private,
+            error=error,
+            filtered=released.filtered(first, last)[0] * grid / length,
+            readings=after,
+        )
+
+
 def _off(private: Floats, true: Floats) -> float:
     return float((np.abs(private - true) / np.maximum(true, 1e-9)).mean())
-
-
-def plot(true: Floats, private: Floats, margin: Floats) -> list[Text]:
-    """Lines of a plot, HEIGHT rows high, one column per value."""
-    top = float(max(true.max(), np.quantile(private + margin, 0.95)))
-    low = float(min(0.0, true.min()))
-    scale = (HEIGHT - 1) / max(top - low, 1e-9)
-
-    def row_of(values: Floats) -> npt.NDArray[np.int64]:
-        return np.clip(np.rint((values - low) * scale), 0, HEIGHT - 1).astype(np.int64)
-
-    at_true, at_private = row_of(true), row_of(private)
-    down, up = row_of(private - margin), row_of(private + margin)
-    lines = []
-    for height in range(HEIGHT - 1, -1, -1):
-        line = Text(f"{low + height / scale:8,.0f} ", style=GREY)
-        for i in range(len(true)):
-            if at_private[i] == height:
-                line.append("●", "bold cyan" if at_true[i] != height else "bold green")
-            elif at_true[i] == height:
-                line.append("┼", "yellow")
-            else:
-                line.append("░" if down[i] <= height <= up[i] else " ", "cyan")
-        lines.append(line)
-    return lines

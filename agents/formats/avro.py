@@ -39,7 +39,7 @@ class Avro(ConfluentFormat):
     name = "avro"
     meaning = MEANING.format("registered schemas")
     setting = "registry"
-    example = 'url = "https://registry:8081"'
+    example = '[input.registry] url = "https://registry:8081"'
     packages = ("confluent_kafka.schema_registry", "fastavro")
 
     def __init__(self, paths: Sequence[Path], setting: RegistrySettings) -> None:

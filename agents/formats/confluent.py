@@ -12,7 +12,7 @@ from susurrus.agents.formats.format import ObjectFormat
 from susurrus.agents.formats.registry import optional_modules
 from susurrus.topics.fields import Path
 
-MEANING: Final = "in Confluent's wire format, by {}; needs the extra `registry` (`pip install '.[registry]'`)"
+MEANING: Final = 'in Confluent\'s wire format, by {}; needs the extra `registry` (`pip install "susurrus[registry]"`)'
 
 MAGIC: Final = b"\0"
 PREFIX: Final = 5

@@ -1,12 +1,13 @@
 """Where a schema registry is, for input and output, and confluent-kafka's client for it."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from importlib import import_module
 from typing import Annotated, Any, Final
 
 from pydantic import AfterValidator, Field
 
+from susurrus.agents.types.one_of import nearest
 from susurrus.agents.types.section import Section
 from susurrus.mechanisms.errors import ConfigurationError
 
@@ -18,6 +19,21 @@ _DEFAULTS: Final = {"timeout": 10, "max.retries": 0}
 _NUMBERS: Final = (
     "timeout", "max.retries", "retries.wait.ms", "retries.max.wait.ms", "cache.capacity", "cache.latest.ttl.sec"
 )  # fmt: skip
+_KNOWN: Final = frozenset(
+    (
+        "basic.auth.user.info", "bearer.auth.client.id", "bearer.auth.client.secret", "bearer.auth.credentials.source",
+        "bearer.auth.identity.pool.id", "bearer.auth.issuer.endpoint.query", "bearer.auth.issuer.endpoint.url",
+        "bearer.auth.logical.cluster", "bearer.auth.scope", "bearer.auth.token", "proxy", "ssl.ca.location",
+        "ssl.certificate.location", "ssl.key.location", "ssl.key.password", *_NUMBERS,
+    )
+)  # fmt: skip
+"""The client's properties, to suggest the right name. Whether one is taken is the client's own answer."""
+_HINTS: Final = {
+    "basic.auth.user.info": "write user:password",
+    "ssl.key.location": "give ssl.certificate.location, too",
+    "ssl.key.password": "give ssl.certificate.location, too",
+    **dict.fromkeys(_NUMBERS, "write a number"),
+}
 
 
 def _web_addresses(value: str) -> str:
@@ -41,17 +57,60 @@ class Registry(Section):
 
         Raises ConfigurationError where the client refuses a property, ImportError where a package is missing.
         """
+        try:
+            return self._client(self.properties)
+        except (ValueError, TypeError, OSError) as error:
+            raise ConfigurationError("\n".join(self._refused(place, error))) from None
+
+    def check(self, place: str) -> str | None:
+        """Make the client once, without connecting. Returns what only this machine lacks, which may be a file on the workers.
+
+        Raises ConfigurationError where the client refuses a property. A missing package is no concern here.
+        """
+        try:
+            with self._client(self.properties):
+                return None
+        except ImportError:
+            return None
+        except OSError as error:
+            return "\n".join(self._refused(place, error))
+        except (ValueError, TypeError) as error:
+            raise ConfigurationError("\n".join(self._refused(place, error))) from None
+
+    def _client(self, given: Mapping[str, Any]) -> Any:
         from confluent_kafka.schema_registry import SchemaRegistryClient  # optional
 
-        properties = {name: _number(value) if name in _NUMBERS else value for name, value in self.properties.items()}
+        properties = {name: _number(value) if name in _NUMBERS else value for name, value in given.items()}
+        if any(isinstance(value, str) for name, value in properties.items() if name in _NUMBERS):
+            raise ValueError("a text instead of a number, which the client would report at its first request")
+        return SchemaRegistryClient({**_DEFAULTS, "url": self.url, **properties})
+
+    def _refused(self, place: str, error: Exception) -> Iterator[str]:
+        """One line for each property to blame: the client's own text may hold what was given, a password among it."""
+        unknown = [name for name in self.properties if name not in _KNOWN]
+        if str(error).startswith("Unrecognized properties") and unknown:
+            for name in unknown:
+                yield f'{place}.properties."{name}": the registry\'s client has no such property; {nearest(name, _KNOWN)}'
+            return
+        blamed = [name for name in self.properties if self._passes_without(name)]
+        named = " and ".join(f'"{name}"' for name in blamed) or ", ".join(sorted(self.properties)) or "none"
+        if blamed and isinstance(error, OSError):
+            yield f"{place}.properties.{named}: cannot be loaded here; correct the file, its format or its password"
+        elif blamed:
+            hint = next((_HINTS[name] for name in blamed if name in _HINTS), "correct the value, or leave it out")
+            yield f"{place}.properties.{named}: the registry's client does not take it; {hint}"
+        else:
+            yield (
+                f"{place}: refused by the registry's client ({type(error).__name__}; properties: {named}); correct url, names "
+                "and files"
+            )
+
+    def _passes_without(self, left_out: str) -> bool:
         try:
-            return SchemaRegistryClient({**_DEFAULTS, "url": self.url, **properties})
-        except (ValueError, TypeError, OSError) as error:
-            # The client's own text may hold what was given, a password among it.
-            raise ConfigurationError(
-                f"{place}: refused by the registry's client ({type(error).__name__}; properties: "
-                f"{', '.join(sorted(properties)) or 'none'}); correct url, names and files"
-            ) from None
+            with self._client({name: value for name, value in self.properties.items() if name != left_out}):
+                return True
+        except (ValueError, TypeError, OSError):
+            return False
 
 
 def optional_modules(names: Iterable[str], place: str) -> list[Any]:

@@ -22,8 +22,10 @@ import numpy.typing as npt
 from pydantic import Field
 
 from susurrus.agents.config import sections
+from susurrus.agents.config.idle import Idle
 from susurrus.agents.kafka.offset import Offset
 from susurrus.agents.runtime.cuts import Cuts
+from susurrus.agents.types.durations import format_duration
 from susurrus.agents.types.one_of import OneOf, meanings
 from susurrus.mechanisms.calendar import Calendar, Interval
 from susurrus.mechanisms.errors import Refusal
@@ -56,6 +58,8 @@ class Clock:
     """For the reference of settings."""
     accepts: ClassVar[tuple[int, ...]]
     """The time stamp types of batches; the first is that of the usual batch."""
+    follows: ClassVar[tuple[str, ...]] = ("grace", "idle_grace", "max_ahead")
+    """Which of these fields of the section mean something to the clock; all clocks follow the other fields."""
     live: ClassVar[bool] = True
     """Whether records arrive while they happen. Otherwise the topic is an archive, which ends and may not grow."""
     forgeable: ClassVar[bool] = False
@@ -89,9 +93,22 @@ class Clock:
             )
 
     @classmethod
+    def idle(cls) -> Iterator[Idle]:
+        """Fields of the section that this clock does not follow, and other clocks do."""
+        for name in Clock.follows:
+            kinds = [kind for kind, clock in CLOCKS.items() if name in clock.follows]
+            if name not in cls.follows:
+                yield Idle(f"clock.{name}", f'clock.kind = "{cls.kind}"', f'clock.kind = "{kinds[0]}"')
+
+    @classmethod
     def topic_type(cls) -> str | None:
         """The message.timestamp.type that the raw topic needs; None where any will do."""
         return _STAMPED[cls.accepts[0]] if len(cls.accepts) == 1 else None
+
+    @classmethod
+    def closes(cls, clock: sections.ClockSettings) -> str:
+        """What closes a trigger interval, as a sentence for operators."""
+        return f"A partition closes an interval {format_duration(clock.idle_grace)} (clock.idle_grace) after its end."
 
     @property
     def margin(self) -> int:
@@ -150,6 +167,15 @@ class Broker(Clock):
     kind = "broker"
     meaning = "the raw topic is stamped by the broker (LogAppendTime)"
     accepts = (LOG_APPEND_TIME,)
+    follows = ("grace", "idle_grace")
+
+    @classmethod
+    def closes(cls, clock: sections.ClockSettings) -> str:
+        """By a record, or by silence."""
+        return (
+            f"A partition closes an interval when it reads a record stamped {format_duration(clock.grace)} (clock.grace) after its "
+            f"end; one that is idle, {format_duration(clock.idle_grace)} (clock.idle_grace) after it."
+        )
 
     @property
     def margin(self) -> int:
@@ -166,6 +192,7 @@ class Producer(Clock):
     kind = "producer"
     meaning = "the producers stamp the records (CreateTime), and their stamps are not trusted"
     accepts = (CREATE_TIME,)
+    follows = ("idle_grace", "max_ahead")
     forgeable = True
     cut_first = True
 
@@ -188,6 +215,7 @@ class Replay(Clock):
         "records with old stamps would expire at once"
     )
     accepts = (CREATE_TIME, LOG_APPEND_TIME)
+    follows = ()
     live = False
 
     @classmethod
@@ -202,6 +230,15 @@ class Replay(Clock):
             yield f'clock.until = "{format_time(clock.until)}": is not after start.first_window; correct one of them'
         if start.first_window is None and start.from_ != "earliest":  # which needs a first window with every clock
             yield f'start.first_window: is missing; with clock.kind = "{cls.kind}" say where the archive begins'
+
+    @classmethod
+    def closes(cls, clock: sections.ClockSettings) -> str:
+        """By records, and by the end."""
+        until = "clock.until" if clock.until is None else f"clock.until = {format_time(clock.until)}"
+        return (
+            "A partition closes an interval when it reads a record stamped after its end, and at its last record all intervals "
+            f"before {until}."
+        )
 
     @property
     def last_interval(self) -> Interval:

@@ -10,31 +10,25 @@ A new kind is one class and its place in ``COLUMNS``. Columns that are measured 
 are published anyway is post-processing and costs no second noise.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Final, Literal
+from typing import ClassVar, Final, Literal
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field
 
-from susurrus.agents.expressions.section import ExpressionText
-from susurrus.agents.types.one_of import OneOf, meanings
-from susurrus.agents.types.section import Finite, Name, PositiveFloat, Section
 from susurrus.mechanisms.histogram.per_key import segment_sums
 from susurrus.mechanisms.histogram.plan import MAX_BOUND
 from susurrus.topics.histogram import ColumnRows
 from susurrus.topics.json_rows import Numbers
 from susurrus.topics.numbers import steps_within
 from susurrus.topics.packing import Int64s
-from susurrus.topics.raw import Computed, ValueField
+from susurrus.topics.raw import ValueField
 
 Floats = npt.NDArray[np.float64]
 
 MAX_USERS_PER_WINDOW: Final = 2**32
 """Users of one window for which sums are guaranteed to fit 64 bits."""
-DEFAULT_STEPS: Final = 2.0**10
-"""Grid units of a bound where no grid is given."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,9 +66,13 @@ class Column:
     meaning: ClassVar[str]
     """For the reference of settings, in a few words."""
     takes_field: ClassVar[bool] = False
-    """Whether ``field`` and ``bound`` must be configured, and ``grid`` may be."""
+    """Whether ``field`` and its bounds must be configured, and ``grid`` may be."""
+    post_processing: ClassVar[str] = ""
+    """What is done to the estimate after its noise, in words."""
     measures: ClassVar[Literal["count", "users", "sum"]] = "count"
     """What the mechanism takes the column for, where it is measured itself."""
+    divisor: ClassVar[int | None] = None
+    """Which of the measured columns it is divided by; None where its numbers add up over keys."""
 
     name: str
     field: ValueField | None = None
@@ -162,6 +160,16 @@ class Sum(_OfField):
         if not 1 <= self.bound <= MAX_BOUND:
             yield f"grid = {self.value.grid:g} against bound = {self.value.bound:g}; use bound / 2^24 to bound"
             return
+        if self.value.lowest > self.value.highest:
+            value = self.value
+            lower, upper = (
+                -value.bound if value.lower is None else value.lower,
+                value.bound if value.upper is None else value.upper,
+            )
+            yield (
+                f"no multiple of grid = {value.grid:g} lies between lower = {lower:g} and upper = {upper:g}; use a smaller grid"
+            )
+            return
         # A key sums at most users * m * bound, a whole window at most users * C * bound; the product covers both.
         room = (2**63 - 1) // (records * MAX_USERS_PER_WINDOW)
         if self.bound > room:
@@ -186,6 +194,8 @@ class Mean(_OfField):
 
     kind = "mean"
     meaning = "of `field`, from a sum and a count"
+    divisor = 1
+    post_processing = "the estimate is clamped to the same bounds, which costs nothing"
 
     def problems(self, records: int) -> Iterator[str]:
         """Those of its sum."""
@@ -196,85 +206,17 @@ class Mean(_OfField):
         return Sum(name=f"{self.name}/sum", field=self.field), Count(name=f"{self.name}/count")
 
     def publish(self, estimates: Int64s, std_errors: Floats) -> tuple[Numbers, Floats]:
-        """Kept inside the public bound, with the standard error of a ratio (delta method). A count below one is taken for one."""
+        """Clamped to the public bounds, which is post-processing, with the standard error of a ratio (delta method). A count below
+        one is taken for one."""
         total, _ = self.measured()
         count = np.maximum(estimates[:, 1], 1).astype(np.float64)
-        lowest, highest = self.value.lowest * total.grid, total.bound * total.grid
+        lowest, highest = self.value.lowest * total.grid, self.value.highest * total.grid
         mean: Floats = np.clip(estimates[:, 0] * total.grid / count, lowest, highest).astype(np.float64)
         return mean, np.hypot(std_errors[:, 0] * total.grid, mean * std_errors[:, 1]) / count
 
 
 COLUMNS: Final[dict[str, type[Column]]] = {column.kind: column for column in (Count, Users, Sum, Mean)}
 """Every kind by its name in the configuration."""
-
-_OF_FIELD = " and ".join(f"`{kind}`" for kind, column in COLUMNS.items() if column.takes_field)
-
-
-class ColumnSettings(Section):
-    """One published column."""
-
-    name: Name
-    """Name of the column in the output."""
-    kind: Annotated[str, OneOf(COLUMNS)] = Field(default=Count.kind, description=meanings(COLUMNS))
-    field: str | None = Field(default=None, description=f"{_OF_FIELD}: the numeric field, a dotted path.")
-    expression: ExpressionText | None = Field(
-        default=None,
-        description=f"{_OF_FIELD}: instead of `field`, one SQL expression over the record's fields, for example `bytes / 1000`: "
-        "docs/expressions.md.",
-    )
-    bound: PositiveFloat | None = Field(
-        default=None,
-        description=f"{_OF_FIELD}: values are clamped to [-bound, bound] before anything else. Public: choose it without "
-        "looking at the data.",
-    )
-    grid: PositiveFloat | None = Field(
-        default=None,
-        description=f"{_OF_FIELD}: values are rounded to multiples of this, so that sums are exact. Default: bound / 1024.",
-    )
-
-    lower: Finite | None = Field(
-        default=None,
-        description=f"{_OF_FIELD}: values are clamped to [lower, bound] instead. At least -bound. The noise stays the same.",
-    )
-
-    def column(self) -> Column:
-        """The column of this kind. A kind that takes a field gets one if field and bound are there."""
-        value = None
-        path = self.field if self.expression is None else Computed(self.expression)
-        if path is not None and self.bound is not None:
-            grid = self.bound / DEFAULT_STEPS if self.grid is None else self.grid
-            value = ValueField(path=path, bound=self.bound, grid=grid, lower=self.lower)
-        return COLUMNS[self.kind](name=self.name, field=value)
-
-
-def problems(columns: Sequence[ColumnSettings], *, records: int) -> Iterator[str]:
-    """Everything that is wrong with the columns, one line each. records: m * C, as ``Column.problems`` has it."""
-    names = [column.name for column in columns]
-    if not names:
-        yield f'columns: is empty; add at least [[columns]] name = "visits", kind = "{Count.kind}"'
-    for name in sorted({name for name in names if names.count(name) > 1}):
-        yield f'columns: two are called "{name}"; rename one'
-    for index, column in enumerate(columns):
-        place, kind = f'columns.{index} ("{column.name}")', f'kind = "{column.kind}"'
-        given = [
-            name for name in ("field", "expression", "bound", "grid", "lower") if getattr(column, name) is not None
-        ]
-        if not COLUMNS[column.kind].takes_field:
-            yield from (f"{place}: {name} has no meaning for {kind}; leave it out" for name in given)
-            continue
-        if {"field", "expression"} <= set(given):
-            yield f"{place}: field and expression are both there; keep one of them"
-            continue
-        missing = [name for name in ("field", "bound") if name not in given]
-        if "expression" in given:
-            missing.remove("field")
-        yield from (f"{place}: {name} is missing; {kind} needs it" for name in missing)
-        if missing or column.bound is None:
-            continue
-        if column.lower is not None and not -column.bound <= column.lower < column.bound:
-            yield f"{place}: lower = {column.lower:g} lies outside [-bound, bound); correct it, or leave it out for -bound"
-        else:
-            yield from (f"{place}: {problem}" for problem in column.column().problems(records))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -311,20 +253,11 @@ class Layout:
         ]
         return np.stack(sums, axis=1)
 
-
-def layout(settings: Sequence[ColumnSettings]) -> Layout:
-    """Measure every column that is measured itself; another takes what is measured already where that is alike, else its own."""
-    columns = [column.column() for column in settings]
-    measured: dict[tuple[type[Column], ValueField | None], Column] = {}
-    for column in sorted(columns, key=lambda column: column.measured() != (column,)):
-        for part in column.measured():
-            measured.setdefault((type(part), part.field), part)
-    places = {alike: place for place, alike in enumerate(measured)}
-    return Layout(
-        values=tuple(dict.fromkeys(column.field for column in columns if column.field is not None)),
-        measured=tuple(measured.values()),
-        published=tuple(
-            Published(column=column, sources=tuple(places[type(part), part.field] for part in column.measured()))
-            for column in columns
-        ),
-    )
+    def divisor(self, column: Published) -> str | None:
+        """The published column by which this one is divided; None where it is not divided, or by one that is not published."""
+        if column.column.divisor is None:
+            return None
+        sources = (column.sources[column.column.divisor],)
+        return next(
+            (of.column.name for of in self.published if of.column.divisor is None and of.sources == sources), None
+        )

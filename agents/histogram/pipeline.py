@@ -10,13 +10,16 @@ from typing import Any
 
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
+from susurrus.agents.config import warnings
 from susurrus.agents.config.input import ComputedKey
 from susurrus.agents.histogram.bound import Bound
-from susurrus.agents.histogram.columns import ColumnSettings
+from susurrus.agents.histogram.column_settings import ColumnSettings
+from susurrus.agents.histogram.explanation import findings
 from susurrus.agents.histogram.feedback import NEW_EPOCH, PublishedKeys, PublishedKeysReader
 from susurrus.agents.histogram.public_progress import PublicProgress
 from susurrus.agents.histogram.reader import HistogramReader
 from susurrus.agents.histogram.release import Release
+from susurrus.agents.histogram.releases import ReleaseReader
 from susurrus.agents.histogram.route import Route
 from susurrus.agents.histogram.services import HistogramServices
 from susurrus.agents.histogram.settings import HistogramSettings
@@ -24,9 +27,12 @@ from susurrus.agents.histogram.user_caps import CapsLayout
 from susurrus.agents.kafka.clients import Clients
 from susurrus.agents.kafka.requests import REQUEST_SECONDS, answer_of
 from susurrus.agents.kafka.topics import TopicCheck
+from susurrus.agents.runtime.facts import Facts, Finding, NewestRelease, Outcome
 from susurrus.agents.runtime.pipeline import Pipeline, StageSpec
+from susurrus.agents.runtime.rows import Source, Start
 from susurrus.agents.types.durations import format_duration
 from susurrus.mechanisms.calendar import WindowStart
+from susurrus.mechanisms.guarantee import Guarantee
 from susurrus.mechanisms.histogram.registry import better_for, build_strategy
 from susurrus.mechanisms.histogram.strategy import Need, Strategy
 from susurrus.topics import receipt
@@ -42,6 +48,15 @@ class Histogram(Pipeline[HistogramSettings]):
     output = HISTOGRAM
     way_out = NEW_EPOCH
     initializer = ("release", 0)
+    outcomes = (
+        Outcome("read", {"route": ("in",)}),
+        Outcome("kept", {"bound": ("kept",)}),
+        Outcome("capped", {"route": ("capped",), "bound": ("capped",)}),
+        Outcome("late", {"route": ("late",)}),
+        Outcome("filtered", {"route": ("filtered",)}),
+        Outcome("dead letters", {"route": ("dead_letter",)}),
+    )
+    released = (("release", "triggers"), ("release", "rows"))
 
     @property
     def stages(self) -> tuple[StageSpec, ...]:
@@ -107,6 +122,19 @@ class Histogram(Pipeline[HistogramSettings]):
         """Per user and window."""
         return self.strategy.guarantee.sentence()
 
+    def per_window(self) -> Guarantee:
+        """Of the strategy."""
+        return self.strategy.guarantee
+
+    def warnings(self, users: int | None = None) -> list[str]:
+        """Of epsilon, delta, and what windows cost together."""
+        privacy = self.settings.privacy
+        return [
+            *warnings.of_epsilon("privacy.epsilon", privacy.epsilon),
+            *warnings.of_delta("privacy.delta", privacy.delta, users),
+            *warnings.of_windows(self.settings, self.per_window()),
+        ]
+
     def receipt(self) -> receipt.Receipt:
         """Per user and window."""
         promise = self.strategy.guarantee
@@ -162,10 +190,35 @@ class Histogram(Pipeline[HistogramSettings]):
         others = f", {charged_all - charged:,} more by others on this topic" if charged_all > charged else ""
         return f"{first} · {charged:,} window{'' if charged == 1 else 's'} charged{others}"
 
+    def explain(self, facts: Facts) -> Iterator[Finding]:
+        """explanation.py."""
+        return findings(self.settings, lambda: self.strategy, facts)
+
+    def start_over(self, facts: Facts) -> tuple[str, ...]:
+        """A histogram that reads from the beginning needs its first window."""
+        first = facts.now if facts.first_window is None else facts.first_window
+        start = self.settings.calendar.window_start(self.settings.calendar.window_at(first))
+        return (*super().start_over(facts), f'first_window = "{format_time(start)}"  # or an earlier start of a window')
+
+    def newest_release(self, clients: Clients, epoch: str) -> NewestRelease | None:
+        """What the topic of progress says."""
+        progress = self._progress(clients)
+        progress.refresh()
+        return progress.release(epoch)
+
     def topic_checks(self, admin: AdminClient) -> list[TopicCheck]:
         """Those of the raw topic as well: does it stamp its records as the clock expects?"""
         own = super().topic_checks(admin)  # first, for it says where the raw topic is missing
         return [*_raw_topic(self.settings, admin), *own]
+
+    def releases(self, *, start: Start, window: WindowStart | None, final: bool) -> Source:
+        """Every complete release."""
+
+        def wanted(of_window: int, trigger: int, of_triggers: int) -> bool:
+            return window in (None, of_window) and (not final or trigger == of_triggers)
+
+        everything = window is None and not final
+        return ReleaseReader(self.settings, start=start, wanted=None if everything else wanted, since=window)
 
     def reader(self, window: WindowStart | None = None) -> HistogramReader:
         """Of the released rows."""
@@ -174,10 +227,11 @@ class Histogram(Pipeline[HistogramSettings]):
 
 def _range(column: ColumnSettings) -> str:
     """What a column of a field is computed from, and where its values are clamped."""
-    if column.bound is None:
+    if column.limits is None:
         return ""
-    low = "±" if column.lower is None else f"{column.lower:g} to "
-    return f" of {column.field or column.expression} in {low}{column.bound:g}"
+    low, high = column.limits
+    limits = f"±{high:g}" if low == -high and column.lower is None else f"{low:g} to {high:g}"
+    return f" of {column.field or column.expression} in {limits}"
 
 
 def _raw_topic(settings: HistogramSettings, admin: AdminClient) -> Iterator[TopicCheck]:

@@ -75,6 +75,10 @@ class Promise(Section):
     """File with the noise secret (hexadecimal, base64 or raw, at least 32 bytes), the same for all workers; a relative
     path starts at the configuration file. Without it: the variable SUSURRUS_SECRET."""
 
+    def has_section(self, strategy: str) -> bool:
+        """Whether there is a section for the parameters of this strategy."""
+        return isinstance(getattr(self, _attribute(strategy), None), ParametersSection)
+
     def parameters_of(self, strategy: type[Strategy[Any]]) -> Constants:
         """The constants of a strategy alone, from its section where it has one."""
         section = getattr(self, _attribute(strategy.name), None)

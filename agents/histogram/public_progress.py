@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterator
 
 from susurrus.agents.kafka.clients import Clients
+from susurrus.agents.runtime.facts import NewestRelease
 from susurrus.mechanisms.calendar import Calendar, Interval, Trigger
 from susurrus.mechanisms.errors import Refusal
 from susurrus.topics import progress as codec
@@ -61,6 +62,19 @@ class PublicProgress:
         with self._lock:
             found = [(said.epoch_number, interval, said) for interval, said in self._newest.values()]
         return max(found, key=lambda row: row[:2])[2] if found else None
+
+    def release(self, epoch: str) -> NewestRelease | None:
+        """The newest release of an epoch that all partitions have completed; None before there is one.
+
+        Its rows are those of each partition's newest release: the topic may have forgotten what came before.
+        """
+        with self._lock:
+            found = [entry for (of, _), entry in self._newest.items() if of == epoch]
+        if not found or len(found) < found[0][1].of_partitions:
+            return None
+        interval, said = min(found, key=lambda entry: entry[0])
+        rows = sum(each.rows for _, each in found)
+        return NewestRelease(interval=interval, trigger=said.trigger, of_triggers=said.of_triggers, rows=rows)
 
     def ahead(self, partition: int, *, epoch: str, number: int, closed: Interval) -> codec.Progress | None:
         """A public record that contradicts a release partition in this epoch which has closed intervals up to ``closed``.

@@ -18,7 +18,7 @@ from susurrus.agents.histogram.services import HistogramServices
 from susurrus.agents.histogram.table import Gathered, Rows, gather
 from susurrus.agents.histogram.window_keys import WindowKeys
 from susurrus.agents.kafka.offset import Offset
-from susurrus.agents.runtime.commit import Commit, Output
+from susurrus.agents.runtime.commit import Commit, Output, Released
 from susurrus.agents.runtime.stage import NotYet
 from susurrus.agents.runtime.store import Store
 from susurrus.mechanisms.calendar import Interval, Trigger, WindowIndex, WindowStart
@@ -223,8 +223,18 @@ class Release(IntervalStage[BoundedBlock]):
         if self._publication.publish(window, trigger, news, rows, commit):
             self.counters["triggers"] += 1
             self.counters["rows"] += len(rows)
+            commit.released.append(self._released(window, trigger, len(rows)))
         if trigger == self._triggers:
             self._windows.pop(window).drop(commit)
+
+    def _released(self, window: WindowIndex, trigger: Trigger, rows: int) -> Released:
+        """What the log says of a trigger. All of it is in `progress`, too."""
+        start = format_time(self._calendar.window_start(window))
+        return Released(
+            what=f"window {start}, trigger {trigger} of {self._triggers}",
+            rows=rows,
+            facts={"window": start, "trigger": int(trigger), "of_triggers": self._triggers},
+        )
 
     def _new_units(
         self, interval: Interval, published: dict[WindowStart, Rows], commit: Commit

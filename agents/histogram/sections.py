@@ -10,7 +10,8 @@ from susurrus.agents.types.section import Positive, Section
 
 
 class BoundSettings(Section):
-    """How much one user may contribute to one window. Public constants: choose them without looking at the data."""
+    """How much one user may contribute to one window. Public constants: choose them without looking at the data, or by
+    `susurrus tune`, which looks privately and is charged."""
 
     max_records_per_user: Positive = 32
     """C: records kept per user and window, the first ones by trigger and position. A higher cap keeps more data and adds

@@ -2,18 +2,20 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar
 
 from pydantic import Field, PrivateAttr
 
 from susurrus.agents import formats
 from susurrus.agents.config import checks
+from susurrus.agents.config.idle import Idle, fields
 from susurrus.agents.config.input import ComputedKey
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.expressions.computation import Computation
 from susurrus.agents.histogram import declared
 from susurrus.agents.histogram.clock import ClockSettings
-from susurrus.agents.histogram.columns import Column, ColumnSettings, Layout, layout, problems
+from susurrus.agents.histogram.column_settings import ColumnSettings, layout, problems
+from susurrus.agents.histogram.columns import Column, Layout
 from susurrus.agents.histogram.privacy import PrivacySettings
 from susurrus.agents.histogram.sections import BoundSettings, KeySettings
 from susurrus.mechanisms.histogram.plan import Column as PlanColumn
@@ -25,9 +27,6 @@ from susurrus.topics.raw import Computed, RawSchema
 from susurrus.topics.row_schema import RowSchema
 from susurrus.topics.spec import HISTOGRAM, HISTOGRAM_TOPICS, LATEST, PROGRESS, PUBLISHED_KEYS, TopicSpec
 from susurrus.topics.timestamps import format_time
-
-_IF_SET: Final = ("expression", "lower")
-"""Fields of a column that enter the digest only where they are set, as ``published_if_set`` says of other sections."""
 
 
 class HistogramSettings(Settings):
@@ -67,6 +66,13 @@ class HistogramSettings(Settings):
     def closing_delay(self) -> int:
         """Release waits for the later of the cut and the pad."""
         return max(self.clock.idle_grace, self.window.publication_pad)
+
+    @property
+    def raw_topic_settings(self) -> dict[str, str]:
+        """Stamped as the clock expects; an archive is kept."""
+        clock = self.clock.chosen
+        stamped = {} if (kind := clock.topic_type()) is None else {"message.timestamp.type": kind}
+        return stamped if clock.live else {**stamped, "retention.ms": "-1"}
 
     @property
     def layout(self) -> Layout:
@@ -159,10 +165,7 @@ class HistogramSettings(Settings):
             "discover": self.keys.discover,
             "minimum_users": self.keys.minimum_users,
         }
-        fields["columns"] = [
-            {name: of for name, of in column.items() if of is not None or name not in _IF_SET}
-            for column in fields["columns"]
-        ]
+        fields["columns"] = [column.published() for column in self.columns]
         strategy = self.strategy
         # The default enters by its name: who writes it down changes nothing.
         fields["privacy.strategy"] = strategy.name
@@ -176,11 +179,37 @@ class HistogramSettings(Settings):
         section, _, name = path.partition(".")
         return super().is_published(path) or (section == "privacy" and name.partition(".")[0] in STRATEGIES)
 
+    def in_digest(self, path: str) -> bool:
+        """As for every kind. Of the sections of strategies, that of the one that runs."""
+        section, _, name = path.partition(".")
+        if section == "privacy" and name.partition(".")[0] in STRATEGIES:
+            return name.partition(".")[0] == self.choice.name
+        return super().in_digest(path)
+
     def read_files(self, directory: Path) -> None:
         """Read the declared keys, where they are in a file. Raises ConfigurationError that names its line."""
         super().read_files(directory)
         if self.keys.declared_file is not None:
             self._declared = declared.read(directory / self.keys.declared_file, len(self.input.key))
+
+    def idle(self) -> Iterator[Idle]:
+        """Of the clock, of the event time, of selection, and sections of strategies that do not run."""
+        yield from self.clock.chosen.idle()
+        if self.input.time == "kafka":
+            yield from fields("input", ["time_unit"], 'input.time = "kafka"', "a field as input.time")
+            yield from fields("clock", ["max_future"], 'input.time = "kafka"', "a field as input.time")
+        if not self.keys.discover:
+            yield from fields("keys", ["minimum_users"], "keys.discover = false", "keys.discover = true")
+            yield from fields("privacy", ["gaussian_delta_fraction"], "keys.discover = false", "keys.discover = true")
+        if self.privacy.named is None and any(checks.calendar(self.window)):
+            return  # the default strategy depends on the calendar, which is reported already
+        choice = self.choice
+        under = f'privacy.strategy = "{choice.name}"'
+        if choice.reason is not None:
+            under += f", the default ({choice.reason})"
+        for name in STRATEGIES:
+            if name != choice.name and self.privacy.has_section(name):
+                yield Idle(f"privacy.{name}", under, f'privacy.strategy = "{name}"')
 
     def problems(self) -> list[str]:
         """As for every kind, in the order of the sections."""

@@ -22,9 +22,9 @@ from confluent_kafka.admin import (
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.kafka.requests import REQUEST_SECONDS, answer_of
 from susurrus.topics import charges
-from susurrus.topics.spec import REPORTS, THRESHOLD, TopicSpec
+from susurrus.topics.spec import HISTOGRAM, REPORTS, THRESHOLD, TopicSpec
 
-Role = Literal["worker", "operator", "writer", "reader"]
+Role = Literal["worker", "operator", "writer", "reader", "dashboard"]
 Resource = Literal["topic", "group", "transactional-id"]
 
 _PURGED: Final = ("by-user", "bounded")
@@ -83,6 +83,7 @@ def rights_of(settings: Settings, role: Role, *, group: str | None = None) -> tu
 
     worker: runs the pipeline. operator: also creates and checks topics, ends epochs and looks at everything. writer: writes what
     the pipeline reads. reader: reads what is public, topic by topic, because the other topics hold what the noise must hide.
+    dashboard: reads that and the log of charges.
     """
     match role:
         case "worker":
@@ -103,6 +104,9 @@ def rights_of(settings: Settings, role: Role, *, group: str | None = None) -> tu
             names = [settings.topic(spec.name) for spec in settings.topic_specs if spec.readers == "public"]
             groups = () if group is None else (Right("group", group, (_READ, _DESCRIBE)),)
             return (*(Right("topic", name, (_READ, _DESCRIBE)) for name in names), _assigned(settings), *groups)
+        case "dashboard":
+            charged = Right("topic", _shared(settings), (_READ, _DESCRIBE))
+            return (*rights_of(settings, "reader"), *((charged,) if HISTOGRAM in settings.topic_specs else ()))
 
 
 def _worker(settings: Settings) -> tuple[Right, ...]:

@@ -4,6 +4,7 @@ import contextlib
 import logging
 import threading
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, Producer, TopicCollection, TopicPartition
@@ -11,12 +12,13 @@ from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, Resou
 
 from susurrus.agents.config.kafka_properties import librdkafka
 from susurrus.agents.config.settings import Settings
+from susurrus.agents.kafka import profiles
 from susurrus.agents.kafka.follow import read_to_end
 from susurrus.agents.kafka.offset import Offset
-from susurrus.agents.kafka.requests import REQUEST_SECONDS, answer_of, ask_again, known_offset, no_topic
+from susurrus.agents.kafka.requests import REQUEST_SECONDS, answer_of, ask_again, known_offset, no_raw_topic, no_topic
 from susurrus.agents.kafka.transactional import TransactionalProducer
 from susurrus.agents.logs import SILENT, ClientLog
-from susurrus.mechanisms.errors import ConfigurationError
+from susurrus.mechanisms.errors import ConfigurationError, RetryableRefusal
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +39,8 @@ class Record(NamedTuple):
 class Clients:
     """Makes clients for one cluster. ``properties`` are raw librdkafka properties; ``embedded`` brokers know fewer requests.
 
-    quiet: for a command, which reports errors in its own words; the clients' own lines are not logged.
+    quiet: for a command, which reports errors in its own words; the clients' own lines are not logged. raw: topics that belong to
+    others, and what to say where one does not exist.
     """
 
     def __init__(
@@ -48,12 +51,14 @@ class Clients:
         embedded: bool = False,
         transaction_timeout: int = 30_000,
         quiet: bool = False,
+        raw: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         # Without a callback, a fatal error is raised from the next call that polls the client.
         self.properties = {**properties, "error_cb": (lambda error: None) if quiet else _note}
         self._logger = SILENT if quiet else _LOGGER
         self._transaction_timeout = transaction_timeout
         self.application = application
+        self._raw = raw
         self.embedded = embedded
         self._admin: AdminClient | None = None
         self._watermarks: Consumer | None = None
@@ -61,55 +66,26 @@ class Clients:
 
     def transactional_producer(self, transactional_id: str) -> TransactionalProducer:
         """A producer for one partition task; ``init_transactions`` (which fences an older owner) is the caller's step."""
-        producer = Producer(
-            {
-                **self.properties,
-                "transactional.id": transactional_id,
-                # The open transaction of a dead owner holds every read_committed reader back for this long.
-                "transaction.timeout.ms": self._transaction_timeout,
-                # Back-to-back transactions meet CONCURRENT_TRANSACTIONS; librdkafka would sleep 100 ms for each.
-                "retry.backoff.ms": 5,
-                # A missing topic must be reported before the broker aborts the transaction, which would look like fencing.
-                "topic.metadata.propagation.max.ms": min(10_000, self._transaction_timeout // 3),
-                "linger.ms": 5,
-                "compression.type": "lz4",
-                "queue.buffering.max.messages": 1_000_000,
-                "queue.buffering.max.kbytes": 1 << 20,
-                "message.max.bytes": 1_000_000_000,
-                # The default partitioner never decides: every record names its partition (topics/partitioner.py).
-            },
-            logger=self._logger,
-        )
+        own = profiles.transactional_producer(transactional_id, timeout=self._transaction_timeout)
+        producer = Producer({**self.properties, **own}, logger=self._logger)
         return TransactionalProducer(producer)
 
     def producer(self) -> Producer:
         """An idempotent producer for records outside transactions, such as status."""
-        properties = {**self.properties, "enable.idempotence": not self.embedded, "linger.ms": 50}
+        properties = {**self.properties, **profiles.plain_producer(embedded=self.embedded)}
         return Producer(properties, logger=self._logger)
 
     def reader(self, group: str, *, lost: str = "error") -> Consumer:
         """A read_committed consumer that is assigned by hand and reports where a partition ends. lost: what it does where its
         offset has been deleted, "error" or "earliest"."""
-        return Consumer(
-            {
-                **self.properties,
-                "group.id": f"{self.application}-{group}",
-                "enable.auto.commit": False,
-                "enable.partition.eof": True,
-                "isolation.level": "read_committed",
-                "auto.offset.reset": lost,
-                "fetch.wait.max.ms": 50,
-                "fetch.message.max.bytes": 8 << 20,
-                "allow.auto.create.topics": self.embedded,
-            },
-            logger=self._logger,
-        )
+        own = profiles.reader(f"{self.application}-{group}", lost=lost, embedded=self.embedded)
+        return Consumer({**self.properties, **own}, logger=self._logger)
 
     def admin(self) -> AdminClient:
         """The shared admin client (thread-safe)."""
         with self._lock:
             if self._admin is None:
-                properties = {**self.properties, "allow.auto.create.topics": self.embedded}
+                properties = {**self.properties, **profiles.admin(embedded=self.embedded)}
                 self._admin = AdminClient(properties, logger=self._logger)
             return self._admin
 
@@ -129,7 +105,7 @@ class Clients:
 
     def group_metadata(self) -> Any:
         """Group metadata for send_offsets_to_transaction: a member that never joined; fencing is by transactional.id."""
-        properties = {**self.properties, "group.id": self.application}
+        properties = {**self.properties, **profiles.group(self.application)}
         with contextlib.closing(Consumer(properties, logger=self._logger)) as consumer:
             return consumer.consumer_group_metadata()
 
@@ -145,8 +121,12 @@ class Clients:
             return str(answer_of(future).topic_id)
         except KafkaException as error:
             if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
-                raise no_topic(topic) from error
+                raise self.lacks(topic) from error
             raise
+
+    def lacks(self, topic: str) -> RetryableRefusal:
+        """The refusal for a topic that does not exist: who has to create it."""
+        return RetryableRefusal(self._raw[topic]) if topic in self._raw else no_topic(topic)
 
     def cleanup_policy(self, topic: str) -> str:
         """The topic's cleanup.policy; empty for an embedded broker, or without the right to ask."""
@@ -172,8 +152,10 @@ class Clients:
         """How many partitions a topic has. Raises ConfigurationError if it does not exist."""
         if found := self.partitions(topic):
             return found
+        if topic in self._raw:
+            raise ConfigurationError(self._raw[topic])
         raise ConfigurationError(
-            f'topic="{topic}" does not exist: create it with `susurrus topics create`, or correct input.topic, pipeline.name and '
+            f'topic="{topic}" does not exist: create it with `susurrus topics create`, or correct pipeline.name and '
             "pipeline.prefix"
         )
 
@@ -193,6 +175,12 @@ class Clients:
         if self.embedded:
             return {place: self._embedded_watermarks(place)[1] for place in places}
         return self._offsets(places, OffsetSpec.latest())[0]
+
+    def starts(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, Offset]:
+        """The log starts of many partitions, in one request."""
+        if self.embedded:
+            return {place: self._embedded_watermarks(place)[0] for place in places}
+        return self._offsets(places, OffsetSpec.earliest())[0]
 
     def _offsets(self, places: Sequence[TopicPartition], *specs: OffsetSpec) -> list[dict[TopicPartition, Offset]]:
         """Asks again for some seconds while brokers and client disagree about who leads. Raises KafkaException."""
@@ -250,6 +238,7 @@ def clients_of(settings: Settings, *, quiet: bool = False) -> Clients:
         embedded=settings.kafka.embedded,
         transaction_timeout=settings.worker.transaction_timeout,
         quiet=quiet,
+        raw={settings.input.topic: no_raw_topic(settings)} if settings.reads_raw else {},
     )
 
 

@@ -1,5 +1,6 @@
 """Requests to Kafka whose answers need care: what an error means, and which answers are none."""
 
+import shlex
 import time
 from collections.abc import Callable, Collection
 from concurrent.futures import Future
@@ -8,6 +9,7 @@ from typing import Protocol, TypeVar
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ConsumerGroupDescription
 
+from susurrus.agents.config.settings import Settings
 from susurrus.mechanisms.errors import RetryableRefusal
 
 REQUEST_SECONDS = 30.0
@@ -34,6 +36,18 @@ class Delivering(Protocol):
 def no_topic(*topics: str) -> RetryableRefusal:
     """The refusal for topics of ours that do not exist."""
     return RetryableRefusal(f"topic={', '.join(topics)} does not exist: create it with `susurrus topics create`")
+
+
+def no_raw_topic(settings: Settings) -> str:
+    """What to say where the raw topic does not exist: `susurrus topics create` never makes it. The command is a line of its own."""
+    topics, raw = settings.topics, settings.input.topic
+    needed = "".join(f" --config {name}={value}" for name, value in settings.raw_topic_settings.items())
+    return (
+        f'input.topic="{raw}": does not exist on this cluster; it belongs to its producers, and Susurrus only reads it: let them '
+        "create it, or correct the name. For instance:\n"
+        f"    kafka-topics.sh --bootstrap-server {settings.kafka.bootstrap_servers} --create --topic {shlex.quote(raw)} "
+        f"--partitions {topics.by_user_partitions} --replication-factor {topics.replication_factor}{needed}"
+    )
 
 
 def is_fenced(error: KafkaError) -> bool:

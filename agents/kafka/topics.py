@@ -7,8 +7,9 @@ follow a grown raw topic are added.
 
 import contextlib
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, Literal
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
@@ -23,12 +24,14 @@ from confluent_kafka.admin import (
 )
 
 from susurrus.agents.config.settings import Settings
-from susurrus.agents.kafka.requests import REQUEST_SECONDS, answer_of
+from susurrus.agents.kafka.requests import REQUEST_SECONDS, answer_of, no_raw_topic
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.topics import charges
 from susurrus.topics.spec import TopicSpec
 
 _MAX_RECORD_BYTES = 1_048_588
+_AT_LEAST: Final = ("min.insync.replicas", "max.message.bytes")
+"""Settings of which more is fine."""
 _CREATE: Final = "run `susurrus topics create`"
 
 
@@ -77,6 +80,12 @@ def _config(settings: Settings, spec: TopicSpec, replication: int) -> dict[str, 
     return config
 
 
+def _charges_config(settings: Settings, replication: int) -> dict[str, str]:
+    """Of the topic that all pipelines of a prefix share."""
+    config = {"cleanup.policy": "compact", "retention.ms": "-1", "unclean.leader.election.enable": "false"}
+    return {**config, "min.insync.replicas": str(min(settings.topics.min_insync_replicas, replication))}
+
+
 def _raw_partitions(settings: Settings, topics: Mapping[str, TopicMetadata]) -> int:
     """topics: all of the cluster, because asking for one would create it where the broker creates topics by itself."""
     if not settings.reads_raw:
@@ -84,8 +93,22 @@ def _raw_partitions(settings: Settings, topics: Mapping[str, TopicMetadata]) -> 
     topic = settings.input.topic
     found = topics.get(topic)
     if found is None or found.error is not None:
-        raise ConfigurationError(f"input.topic={topic} does not exist on this cluster: create it, or correct the name")
+        raise ConfigurationError(no_raw_topic(settings))
     return len(found.partitions)
+
+
+def _replicas(settings: Settings, brokers: int) -> int:
+    """Of every topic: as configured, or as many as there are brokers."""
+    return min(settings.topics.replication_factor, brokers)
+
+
+def few_brokers(settings: Settings, brokers: int) -> Iterator[str]:
+    """The warning where the cluster has fewer brokers than topics should have replicas. The pipeline runs all the same."""
+    if (replicas := _replicas(settings, brokers)) < settings.topics.replication_factor:
+        yield (
+            f"warning: {brokers} broker{'' if brokers == 1 else 's'}, so topics have replication {replicas} instead of "
+            f"{settings.topics.replication_factor} (topics.replication_factor): a lost disk loses the pipeline's state"
+        )
 
 
 def create_topics(settings: Settings, admin: AdminClient) -> list[str]:
@@ -94,13 +117,8 @@ def create_topics(settings: Settings, admin: AdminClient) -> list[str]:
     """
     metadata = admin.list_topics(timeout=REQUEST_SECONDS)
     raw = _raw_partitions(settings, metadata.topics)
-    replication = min(settings.topics.replication_factor, len(metadata.brokers))
-    lines = []
-    if replication < settings.topics.replication_factor:
-        lines.append(
-            f"warning: {len(metadata.brokers)} broker(s), so topics get replication {replication} instead of "
-            f"{settings.topics.replication_factor}: a lost disk loses the pipeline's state"
-        )
+    replication = _replicas(settings, len(metadata.brokers))
+    lines = list(few_brokers(settings, len(metadata.brokers)))
     wanted = {settings.topic(spec.name): spec for spec in settings.topic_specs}
     missing = []
     for name, spec in wanted.items():
@@ -115,9 +133,9 @@ def create_topics(settings: Settings, admin: AdminClient) -> list[str]:
             lines.append(f"exists   {name}")
     shared = charges.topic_name(settings.pipeline.prefix)
     if shared not in metadata.topics:
-        config = {"cleanup.policy": "compact", "retention.ms": "-1", "unclean.leader.election.enable": "false"}
-        config["min.insync.replicas"] = str(min(settings.topics.min_insync_replicas, replication))
-        missing.append(NewTopic(shared, 1, replication, config=config))
+        missing.append(NewTopic(shared, 1, replication, config=_charges_config(settings, replication)))
+    else:
+        lines.append(f"exists   {shared}")
     if missing:
         _wait(admin.create_topics(missing, operation_timeout=REQUEST_SECONDS))
         _wait_for_leaders(admin, {topic.topic: topic.num_partitions for topic in missing})
@@ -155,50 +173,50 @@ def _wait_for_leaders(admin: AdminClient, partitions: dict[str, int]) -> None:
 
 
 def check_topics(settings: Settings, admin: AdminClient) -> list[TopicCheck]:
-    """What was found of each of the pipeline's own topics."""
+    """What was found of each of the pipeline's own topics, and of the one with the charges, which all pipelines of a prefix share.
+
+    Judged by what `create_topics` would make on this cluster now. The shared topic was made for another pipeline, perhaps.
+    """
     metadata = admin.list_topics(timeout=REQUEST_SECONDS)
     raw = _raw_partitions(settings, metadata.topics)
+    shared = charges.topic_name(settings.pipeline.prefix)
     wanted = {settings.topic(spec.name): spec for spec in settings.topic_specs}
-    present = [name for name in wanted if name in metadata.topics]
-    resources = [ConfigResource(ResourceType.TOPIC, name) for name in present]
+    resources = [ConfigResource(ResourceType.TOPIC, name) for name in (shared, *wanted) if name in metadata.topics]
+    asked = admin.describe_configs(resources, request_timeout=REQUEST_SECONDS) if resources else {}
     configs = {
         resource.name: {name: entry.value for name, entry in answer_of(future).items()}
-        for resource, future in (
-            admin.describe_configs(resources, request_timeout=REQUEST_SECONDS) if resources else {}
-        ).items()
+        for resource, future in asked.items()
     }
-    checks = []
-    shared = charges.topic_name(settings.pipeline.prefix)
-    if shared not in metadata.topics:
-        checks.append(TopicCheck(shared, "missing", advice=_CREATE))
-    for name, spec in wanted.items():
+    replicas = _replicas(settings, len(metadata.brokers))
+
+    def check(name: str, partitions: int, may_grow: bool, expected: Callable[[int], dict[str, str]]) -> TopicCheck:
         if name not in metadata.topics:
-            checks.append(TopicCheck(name, "missing", advice=_CREATE))
-            continue
-        topic = metadata.topics[name]
+            return TopicCheck(name, "missing", advice=_CREATE)
+        found = metadata.topics[name].partitions
         problems = []
-        partitions = _partitions(settings, spec, raw)
-        if len(topic.partitions) < partitions or (spec.partitions != "raw" and len(topic.partitions) != partitions):
-            problems.append(f"has {len(topic.partitions)} partitions, needs {partitions}")
-        replication = min((len(p.replicas) for p in topic.partitions.values()), default=0)
-        expected = _config(settings, spec, replication)
-        for key in ("min.insync.replicas", "max.message.bytes"):  # a larger value is fine
-            if int(configs[name][key]) < int(expected[key]):
-                problems.append(f"{key}={configs[name][key]}, should be {expected[key]}")
-        for key in (
-            "cleanup.policy",
-            "retention.ms",
-            "unclean.leader.election.enable",
-            "message.timestamp.type",
-            "message.timestamp.after.max.ms",
-        ):
-            if key in expected and set(configs[name].get(key, "").split(",")) != set(expected[key].split(",")):
-                problems.append(f"{key}={configs[name].get(key)}, should be {expected[key]}")
+        if len(found) < partitions or (len(found) != partitions and not may_grow):
+            problems.append(f"has {len(found)} partitions, needs {partitions}")
+        replication = min((len(partition.replicas) for partition in found.values()), default=0)
+        problems += _differences(configs[name], expected(replication))
         runs = not problems
-        if replication < settings.topics.replication_factor:
+        if replication < replicas:
             problems.append(f"replication is {replication}, configured {settings.topics.replication_factor}")
         if problems:
-            checks.append(TopicCheck(name, "wrong", "; ".join(problems), few_replicas=runs))
-        else:
-            checks.append(TopicCheck(name, "ok"))
+            return TopicCheck(name, "wrong", "; ".join(problems), few_replicas=runs)
+        return TopicCheck(name, "ok")
+
+    checks = [check(shared, 1, False, partial(_charges_config, settings))]
+    for name, spec in wanted.items():
+        partitions = _partitions(settings, spec, raw)
+        checks.append(check(name, partitions, spec.partitions == "raw", partial(_config, settings, spec)))
     return checks
+
+
+def _differences(found: Mapping[str, str], expected: Mapping[str, str]) -> Iterator[str]:
+    """What of a topic's settings is not as it was created."""
+    for key, value in expected.items():
+        if key in _AT_LEAST:
+            if int(found[key]) < int(value):
+                yield f"{key}={found[key]}, should be {value}"
+        elif set(found.get(key, "").split(",")) != set(value.split(",")):
+            yield f"{key}={found.get(key)}, should be {value}"

@@ -3,10 +3,18 @@
 client ──▶ reports ──collect──▶ report-totals ──server──▶ threshold, estimate        threshold ──▶ client
 """
 
+from collections.abc import Iterator
+
+from susurrus.agents.config import warnings
 from susurrus.agents.local.collect import Collect
+from susurrus.agents.local.explanation import findings
+from susurrus.agents.local.releases import local_releases
 from susurrus.agents.local.server import Server
 from susurrus.agents.local.settings import LocalSettings
-from susurrus.agents.runtime.pipeline import Pipeline, StageSpec
+from susurrus.agents.runtime.facts import Facts, Finding, Outcome
+from susurrus.agents.runtime.pipeline import Pipeline, StageSpec, no_windows
+from susurrus.agents.runtime.rows import Source, Start
+from susurrus.mechanisms.calendar import WindowStart
 from susurrus.topics import receipt
 from susurrus.topics.spec import ESTIMATE
 
@@ -17,6 +25,15 @@ class Local(Pipeline[LocalSettings]):
     description = "Local privacy (ToPL)."
     settings_class = LocalSettings
     output = ESTIMATE
+    outcomes = (
+        Outcome("read", {"collect": ("in",)}),
+        Outcome("kept", {"server": ("phase_1", "phase_2")}),
+        Outcome("late", {"collect": ("late",)}),
+        Outcome("expired", {"server": ("expired",)}),
+        Outcome("dead letters", {"collect": ("dead_letter", "-late")}),
+    )
+    """Late reports are dead letters, too; here they are apart. Expired ones name a threshold that server has forgotten."""
+    released = (("server", "thresholds"), ("server", "intervals"))
 
     @property
     def stages(self) -> tuple[StageSpec, ...]:
@@ -34,6 +51,11 @@ class Local(Pipeline[LocalSettings]):
             "reports k times has spent k times that."
         )
 
+    def warnings(self, users: int | None = None) -> list[str]:
+        """Of epsilon, and what the reports of one device cost together."""
+        epsilon = self.settings.local.epsilon
+        return [*warnings.of_epsilon("local.epsilon", epsilon), *warnings.of_units("local", "report", epsilon)]
+
     def receipt(self) -> receipt.Receipt:
         """Per report."""
         return receipt.Receipt(
@@ -45,3 +67,12 @@ class Local(Pipeline[LocalSettings]):
             digest=self.settings.config_digest().hex(),
             schema=receipt.VERSION,
         )
+
+    def releases(self, *, start: Start, window: WindowStart | None, final: bool) -> Source:
+        """The estimates of all intervals."""
+        no_windows(self.settings.kind, window, final)
+        return local_releases(self.settings, start)
+
+    def explain(self, facts: Facts) -> Iterator[Finding]:
+        """explanation.py."""
+        return findings(self.settings, facts)

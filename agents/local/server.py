@@ -23,7 +23,7 @@ from susurrus.agents.kafka.offset import Offset
 from susurrus.agents.local.settings import LocalSettings
 from susurrus.agents.local.stage import BEFORE, LocalStage
 from susurrus.agents.runtime.batch import Batch
-from susurrus.agents.runtime.commit import Commit, Output
+from susurrus.agents.runtime.commit import Commit, Output, Released
 from susurrus.agents.runtime.services import Services
 from susurrus.agents.runtime.store import Store
 from susurrus.agents.runtime.ticks import Incoming
@@ -142,13 +142,20 @@ class Server(LocalStage):
 
     def commits(self, now: int) -> Iterator[Commit]:
         """Commit a new threshold, the intervals that all partitions have closed, and now and then the state alone."""
-        outputs = [*self._new_threshold(now), *self._close_intervals()]
+        threshold, estimates = self._new_threshold(now), self._close_intervals()
+        outputs = [*threshold, *estimates]
         waited = now - self._committed_at >= _STATE_MILLISECONDS
         if outputs or (self._taken > self._committed and waited):
             self._committed, self._committed_at = self._taken, now
             ticks, _, received = self._incoming.claim(self._taken, BEFORE)
             meta = {"ticks": ticks, "received": received, **self._state()}
-            yield Commit(position=self._taken, meta=meta, outputs=outputs, publishes=bool(outputs))
+            commit = Commit(position=self._taken, meta=meta, outputs=outputs, publishes=bool(outputs))
+            if threshold:
+                commit.released.append(Released(what=f"threshold {max(self._thresholds)}", rows=1))
+            for output in estimates:
+                end = format_time(self._intervals.end(self._closed))
+                commit.released.append(Released(what=f"intervals up to {end}", rows=len(output.messages)))
+            yield commit
 
     def _new_threshold(self, now: int) -> list[Output]:
         local = self._local

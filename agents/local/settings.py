@@ -1,11 +1,12 @@
 """The configuration of local privacy: the common sections and `[local]`."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
 from susurrus.agents import formats
+from susurrus.agents.config.idle import CLOCK, INPUT, WINDOW, Idle, fields
 from susurrus.agents.config.sections import PipelineSettings
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.types.durations import Duration
@@ -43,6 +44,10 @@ class LocalSettings(Settings):
     """The whole configuration of a pipeline of kind `local`. It draws no noise: the clients do."""
 
     kind = "local"
+    not_tuned = (
+        "the first phase of the protocol finds the clipping threshold from the devices' own reports, so nothing is tuned here; "
+        "leave local.bound as large as a value can be"
+    )
     published: ClassVar[tuple[str, ...]] = (*Settings.published, "local")
     reads_raw = False
 
@@ -63,6 +68,15 @@ class LocalSettings(Settings):
     def closing_delay(self) -> int:
         """Reports may come late."""
         return self.local.lateness
+
+    def idle(self) -> Iterator[Idle]:
+        """What only histograms follow. Reports are read by their stamps, so ``clock.max_ahead`` counts."""
+        under, instead = f'pipeline.kind = "{self.kind}"', 'pipeline.kind = "histogram"'
+        yield Idle("budget", f"{under}, whose promise is per report", instead)
+        yield from fields("clock", [name for name in CLOCK if name != "max_ahead"], under, instead)
+        yield from fields("window", WINDOW, under, instead)
+        yield from fields("input", INPUT, under, instead)
+        yield from fields("topics", ["retention", "bounded_partitions"], under, instead)
 
     def problems(self) -> list[str]:
         """Those of every kind, and what a new threshold needs."""

@@ -9,13 +9,16 @@ import socket
 import ssl
 import time
 from collections.abc import Iterator
-from typing import Final
+from dataclasses import dataclass
+from typing import Final, Protocol
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from susurrus.agents.config.kafka_properties import librdkafka
+from susurrus.agents.config.sections import KafkaSettings
 from susurrus.agents.config.settings import Settings
+from susurrus.agents.kafka import profiles
 from susurrus.agents.logs import SILENT
 from susurrus.agents.operations.trouble import Trouble, refusal, wait
 from susurrus.agents.runtime.lacks import NO_ANSWER
@@ -30,7 +33,22 @@ _LATER_SECONDS: Final = 1.5
 _PLACE: Final = re.compile(r"(?:\w+://)?(?P<address>[^/\s]+)/(?P<node>\w+): (?P<text>.*?)(?: \(after .*)?", re.DOTALL)
 
 
-def reach(settings: Settings) -> AdminClient:
+class HasKafka(Protocol):
+    """Settings of a pipeline, or whatever else says where brokers are."""
+
+    @property
+    def kafka(self) -> KafkaSettings:
+        """Addresses and properties."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """Brokers without a pipeline, for `reach`."""
+
+    kafka: KafkaSettings
+
+
+def reach(settings: HasKafka) -> AdminClient:
     """An admin client of brokers that answer. Raises ConfigurationError, in a few seconds, where none can be reached."""
     errors: list[KafkaError] = []
     admin = admin_of(settings, errors)
@@ -39,7 +57,7 @@ def reach(settings: Settings) -> AdminClient:
     return admin
 
 
-def admin_of(settings: Settings, errors: list[KafkaError]) -> AdminClient:
+def admin_of(settings: HasKafka, errors: list[KafkaError]) -> AdminClient:
     """A client that keeps its errors in ``errors``. Raises ConfigurationError where librdkafka refuses the properties.
 
     Asking for a topic must not create it, as brokers with auto.create.topics.enable would.
@@ -48,11 +66,13 @@ def admin_of(settings: Settings, errors: list[KafkaError]) -> AdminClient:
     try:
         return AdminClient(properties, logger=SILENT)
     except KafkaException as error:
+        if isinstance(settings, Settings):
+            profiles.check(settings)
         text = str(error.args[0].str()).removeprefix("Failed to create admin client: ")
         raise ConfigurationError(f"kafka.properties: {text}; correct it") from None
 
 
-def reach_brokers(settings: Settings, admin: AdminClient, errors: list[KafkaError]) -> Trouble | int:
+def reach_brokers(settings: HasKafka, admin: AdminClient, errors: list[KafkaError]) -> Trouble | int:
     """How many brokers there are, or why none can be reached. The embedded one is inside this process."""
     if settings.kafka.embedded:
         return 1
@@ -69,7 +89,7 @@ def reach_brokers(settings: Settings, admin: AdminClient, errors: list[KafkaErro
     return said[0] if said else _connected(settings)
 
 
-def _said(settings: Settings, errors: list[KafkaError]) -> Iterator[Trouble]:
+def _said(settings: HasKafka, errors: list[KafkaError]) -> Iterator[Trouble]:
     """What each of the client's errors means."""
     for error in list(errors):
         if error.code() == KafkaError._ALL_BROKERS_DOWN or (place := _PLACE.fullmatch(error.str())) is None:
@@ -80,7 +100,7 @@ def _said(settings: Settings, errors: list[KafkaError]) -> Iterator[Trouble]:
         yield _meaning(settings, error, where, place["text"])
 
 
-def _meaning(settings: Settings, error: KafkaError, where: str, text: str) -> Trouble:
+def _meaning(settings: HasKafka, error: KafkaError, where: str, text: str) -> Trouble:
     servers, security = _named(settings)
     code, reason = error.code(), text.rpartition(": ")[2].strip()
     if "certificate verify failed" in text:
@@ -105,7 +125,7 @@ def _meaning(settings: Settings, error: KafkaError, where: str, text: str) -> Tr
     return wait(f"{servers}: {where} cannot be reached ({reason}); see to the network and the brokers, or correct it")
 
 
-def _authentication(settings: Settings, security: str, where: str, text: str) -> Trouble:
+def _authentication(settings: HasKafka, security: str, where: str, text: str) -> Trouble:
     properties = settings.kafka.properties
     if "Unsupported SASL mechanism" in text:
         name = "sasl.mechanism" if "sasl.mechanism" in properties else "sasl.mechanisms"
@@ -127,14 +147,14 @@ def _authentication(settings: Settings, security: str, where: str, text: str) ->
     )
 
 
-def _named(settings: Settings) -> tuple[str, str]:
+def _named(settings: HasKafka) -> tuple[str, str]:
     """The settings of the addresses and of the protocol, with their values."""
     protocol = settings.kafka.properties.get("security.protocol", "PLAINTEXT")
     servers = f'kafka.bootstrap_servers="{settings.kafka.bootstrap_servers}"'
     return servers, f'kafka.properties."security.protocol" = "{protocol}"'
 
 
-def _connected(settings: Settings) -> Trouble:
+def _connected(settings: HasKafka) -> Trouble:
     """Why there is no answer, where the client reports no error: connects to see whether anything listens, and speaks TLS."""
     servers, security = _named(settings)
     protocol = str(settings.kafka.properties.get("security.protocol", "PLAINTEXT")).upper()
@@ -164,7 +184,7 @@ def _connected(settings: Settings) -> Trouble:
     return wait(f"{servers}: no broker answers within {REACH_SECONDS:.0f} s; see to the brokers, or correct it")
 
 
-def unanswered(settings: Settings, error: KafkaError, errors: list[KafkaError]) -> Trouble:
+def unanswered(settings: HasKafka, error: KafkaError, errors: list[KafkaError]) -> Trouble:
     """Why a request had no answer although a broker was reached: it may have gone to a broker that advertises a wrong address."""
     said = [trouble for trouble in _said(settings, errors) if "advertises" in trouble.text]
     if said and error.code() in NO_ANSWER:

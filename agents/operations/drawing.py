@@ -5,11 +5,13 @@ A bar is solid up to the lower end of the error bar and shaded up to its upper e
 
 import json
 import math
-from typing import Any, Final
+from typing import Final
 
 from rich.panel import Panel
 from rich.text import Text
 
+from susurrus.agents.frames import key_text as key_text
+from susurrus.agents.frames import number as number
 from susurrus.agents.histogram.reader import Snapshot
 from susurrus.topics.histogram import Measured, Row
 
@@ -23,21 +25,6 @@ GREY: Final = "bright_black"
 def framed(body: str | Text, title: str | Text, style: str) -> Panel:
     """A frame with a title."""
     return Panel(body, title=title, title_align="left", border_style=style, padding=(0, 1))
-
-
-def key_text(key: Any) -> str:
-    """A key as a person reads it: texts without quotes, composite keys joined; control characters never reach the
-    terminal."""
-    parts = key if isinstance(key, list) else [key]
-    texts = [part if isinstance(part, str) else json.dumps(part) for part in parts]
-    return " · ".join("".join(c if c.isprintable() else "�" for c in text) for text in texts)
-
-
-def number(value: float) -> str:
-    """A number with thousands separators and no more digits than mean something."""
-    if isinstance(value, int) or abs(value) >= 1000 or float(value).is_integer():
-        return f"{value:,.0f}"
-    return f"{value:,.3g}"
 
 
 def margin(measured: Measured) -> str:

@@ -7,7 +7,7 @@ configuration and calendar is marked public in docs/monitoring.md.
 
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -16,9 +16,10 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from prometheus_client.registry import Collector
 
 from susurrus.agents.config.settings import Settings
-from susurrus.agents.operations.spending import Spending
+from susurrus.agents.operations.account import Account, account_of
 from susurrus.agents.runtime.supervisor import Supervisor
 from susurrus.agents.runtime.task import PartitionTask
+from susurrus.topics.charges import Charge
 
 STATES: Final = ("starting", "running", "stalled", "refused", "fenced", "stopped")
 _PLACE: Final = ("stage", "partition")
@@ -37,6 +38,8 @@ GAUGES: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "susurrus_stage_committed": ("Totals of a partition's whole life, as committed.", (*_PLACE, "total")),
     "susurrus_store_bytes": ("Size of the partition's local store on the disk.", _PLACE),
     "susurrus_privacy_budget_windows_left": ("Windows that [budget] still allows.", ()),
+    "susurrus_privacy_budget_share_spent": ("Share of [budget] spent by all pipelines on the raw topic, 0 to 1.", ()),
+    "susurrus_privacy_budget_ends_seconds": ("Unix time of the first window that [budget] will not allow.", ()),
 }
 """Help text and labels of every gauge, without the label pipeline, which all have."""
 CHARGED: Final[Mapping[str, str]] = {
@@ -46,6 +49,8 @@ CHARGED: Final[Mapping[str, str]] = {
     "susurrus_privacy_mu_squared_charged_total": "Sum of mu squared over the windows charged; sums compose exactly.",
 }
 """Help text of the counters that the log of charges holds. Every worker that releases shows the same."""
+
+_HOUR: Final = 3_600_000
 
 Values = Mapping[str, Mapping[tuple[str, ...], float | None]]
 """By name of the metric and what its labels say; None is left out."""
@@ -66,7 +71,7 @@ class WorkerCollector(Collector):
         self._supervisor = supervisor
         self._settings = settings
         self._pipeline = settings.application
-        self._spending = Spending(settings)
+        self._account: tuple[Sequence[Charge], int, Account | None] = ((), -1, None)
 
     def collect(self) -> Iterator[Metric]:
         """Every family, also one without a value."""
@@ -97,7 +102,7 @@ class WorkerCollector(Collector):
         tasks = {(task.stage_name, str(task.partition)): task for _, task in sorted(self._supervisor.tasks.items())}
         states = {place: state_of(task, task.stall()) for place, task in tasks.items()}
         closed = {place: task.report().get("interval") for place, task in tasks.items()}
-        calendar, now, due = self._settings.calendar, time.monotonic(), self._due()
+        calendar, now, due = self._settings.calendar, time.monotonic(), due_interval(self._settings)
         return {
             "susurrus_partition_state": {(*at, name): states[at] == name for at in tasks for name in STATES},
             "susurrus_partition_position": {at: t.position if t.position >= 0 else None for at, t in tasks.items()},
@@ -116,18 +121,32 @@ class WorkerCollector(Collector):
             "susurrus_store_bytes": {at: t.store_bytes for at, t in tasks.items()},
         }
 
-    def _due(self) -> int:
-        """The last interval that should be closed by now: the clock says so, or the end of the archive."""
-        settings = self._settings
-        until = settings.clock.until
-        moment = int(time.time() * 1000) - settings.closing_delay if until is None else until
-        return settings.calendar.interval_at(moment) - 1
-
     def _of_privacy(self) -> Values:
-        spent = self._spending.of(self._supervisor.charges)
-        nothing = dict.fromkeys([*CHARGED, "susurrus_privacy_budget_windows_left"])
-        found = nothing if spent is None else dict(zip(nothing, spent, strict=True))
+        names = [*CHARGED, *(name for name in GAUGES if name.startswith("susurrus_privacy_"))]
+        account = self._spent()
+        found: dict[str, float | None] = dict.fromkeys(names)
+        if account is not None and account.own.windows:
+            own, ends = account.own, account.stop if account.live else None  # an archive's end is no time of ours
+            amounts = (own.windows, own.epsilon_sum, own.delta_sum, own.mu_squared)
+            left = (account.windows_left, account.share, None if ends is None else ends / 1000)
+            found = dict(zip(names, (*amounts, *left), strict=True))
         return {name: {(): value} for name, value in found.items()}
+
+    def _spent(self) -> Account | None:
+        """The account of the raw topic, added up once for every change of the charges and once an hour. None without charges."""
+        charges, now = self._supervisor.charges, int(time.time() * 1000)
+        before, hour, account = self._account
+        if charges is not before or hour != now // _HOUR:
+            account = account_of(charges, self._settings, now) if charges else None
+            self._account = charges, now // _HOUR, account
+        return account
+
+
+def due_interval(settings: Settings) -> int:
+    """The last interval that should be closed by now: the clock says so, or the end of the archive."""
+    until = settings.clock.until
+    moment = int(time.time() * 1000) - settings.closing_delay if until is None else until
+    return settings.calendar.interval_at(moment) - 1
 
 
 def _disk(directory: Path) -> tuple[int | None, int | None]:

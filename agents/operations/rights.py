@@ -15,7 +15,7 @@ from confluent_kafka.admin import AclOperation, AdminClient, OffsetSpec
 from susurrus.agents.config.kafka_properties import librdkafka
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.kafka.access import Right, needed_on_topics, right_on
-from susurrus.agents.kafka.requests import answer_of, group_of, is_fenced
+from susurrus.agents.kafka.requests import answer_of, group_of, is_fenced, no_raw_topic
 from susurrus.agents.logs import SILENT
 from susurrus.agents.operations.trouble import Trouble, refusal, wait
 from susurrus.agents.runtime.lacks import describe_topics
@@ -35,10 +35,7 @@ def topics(pipeline: Pipeline[Any], admin: AdminClient) -> Trouble | int:
     if short:
         return refusal(*_on_topics(settings, short, raw))
     if raw in missing:
-        return wait(
-            f'input.topic="{raw}": does not exist on this cluster; create it (it is yours: Susurrus only reads it), or '
-            "correct the name"
-        )
+        return wait(no_raw_topic(settings))
     if missing and _has_begun(settings, admin, missing):
         log.warning("topics that this pipeline had are gone: %s; their tasks say what to do", ", ".join(missing))
     elif missing:
@@ -71,7 +68,7 @@ def rights(settings: Settings, admin: AdminClient) -> list[str]:
         if error.args[0].code() != KafkaError.GROUP_AUTHORIZATION_FAILED:
             raise
         right = "Describe"
-    lines = _missing(settings, right, f'group="{group}"', right_on(settings, "group", group)) if right else []
+    lines = missing_right(settings, right, f'group="{group}"', right_on(settings, "group", group)) if right else []
     return lines + transactions(settings, group)
 
 
@@ -92,7 +89,9 @@ def transactions(settings: Settings, application: str) -> list[str]:
         code = error.args[0].code()
         if code == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
             named = f'transactional-id="{application}-..."'
-            return _missing(settings, "Write", named, right_on(settings, "transactional-id", f"{application}-probe"))
+            return missing_right(
+                settings, "Write", named, right_on(settings, "transactional-id", f"{application}-probe")
+            )
         if code == KafkaError.INVALID_TRANSACTION_TIMEOUT:
             return [
                 f"worker.transaction_timeout={settings.worker.transaction_timeout} ms: more than the brokers allow "
@@ -106,7 +105,7 @@ def transactions(settings: Settings, application: str) -> list[str]:
 def _on_topics(settings: Settings, short: list[tuple[str, str]], raw: str | None) -> Iterator[str]:
     if rights := " and ".join(right for name, right in short if name == raw):
         named = f'input.topic="{raw}" (if there is such a topic)'
-        yield from _missing(settings, rights, named, right_on(settings, "topic", str(raw)))
+        yield from missing_right(settings, rights, named, right_on(settings, "topic", str(raw)))
     own: dict[Right, list[tuple[str, str]]] = {}
     for name, right in short:
         if name != raw:
@@ -114,10 +113,10 @@ def _on_topics(settings: Settings, short: list[tuple[str, str]], raw: str | None
     for gives, lacking in own.items():
         name, right = lacking[0]
         more = f" (and {len(lacking) - 1} more)" if len(lacking) > 1 else ""
-        yield from _missing(settings, right, f'topic="{name}"{more}', gives)
+        yield from missing_right(settings, right, f'topic="{name}"{more}', gives)
 
 
-def _missing(settings: Settings, right: str, on: str, gives: Right) -> list[str]:
+def missing_right(settings: Settings, right: str, on: str, gives: Right) -> list[str]:
     """What is missing, and the command that gives it, in a line of its own so that it can be copied (agents/cli/console.py)."""
     user = settings.kafka.properties.get("sasl.username")
     principal = shlex.quote(f"User:{user}") if user is not None else '"User:<the worker\'s principal>"'

@@ -5,15 +5,21 @@ the tasks write, compared with the ends of their input topics and with what the 
 without a worker is a row too.
 """
 
+import time
 from collections.abc import Iterable, Mapping, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from confluent_kafka import ConsumerGroupState, TopicPartition
+from confluent_kafka import ConsumerGroupState, KafkaException, TopicPartition
 
+from susurrus.agents.config.settings import Settings
 from susurrus.agents.kafka.clients import Clients, Record, clients_of
 from susurrus.agents.kafka.requests import group_of
+from susurrus.agents.operations.account import Account, account_of
+from susurrus.agents.operations.charge_log import read_charges
+from susurrus.agents.runtime.facts import NewestRelease
 from susurrus.agents.runtime.pipeline import Pipeline
+from susurrus.mechanisms.errors import Refusal
 from susurrus.topics import charges, ledger
 from susurrus.topics.packing import MalformedRecord
 
@@ -25,19 +31,21 @@ _KNOWN: Final[Mapping[str, State]] = {"running": "running", "starting": "startin
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionStatus:
-    """One stage of one partition. position, end: offsets of its input, -1 unknown. interval: last closed trigger
-    interval."""
+    """One stage of one partition. position, next, end: offsets of its input, committed, taken and written, -1 unknown. interval:
+    last closed trigger interval. counters: what it has counted in its life, by name (``Stage.counted``)."""
 
     stage: str
     partition: int
     state: State
     worker: str = ""
     position: int = -1
+    next: int = -1
     end: int = -1
     interval: int | None = None
     reason: str = ""
     action: str = ""
     at: int = 0
+    counters: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def lag(self) -> int | None:
@@ -49,7 +57,10 @@ class PartitionStatus:
 class PipelineStatus:
     """Everything ``susurrus status`` shows. charged: windows of this pipeline and of all on the same raw topic. changed: fields
     of the settings in which the pipeline runs with other values; a worker with these settings would refuse. workers: members of
-    the consumer group, None where it does not know."""
+    the consumer group, None where it does not know. account: of the raw topic; None where the promise is not about windows. start:
+    where the epoch began, None before it has. skipped: records of the raw topic before that place, or before the one where a
+    new pipeline would begin now; None where that is unknown or has no meaning. newest: release, where the kind announces it in
+    public."""
 
     epoch: str
     first_window: int | None
@@ -60,6 +71,10 @@ class PipelineStatus:
     changed: tuple[str, ...] = ()
     workers: int | None = None
     epoch_number: int = 1
+    account: Account | None = None
+    start: ledger.Start | None = None
+    skipped: int | None = None
+    newest: NewestRelease | None = None
 
     @property
     def problems(self) -> tuple[PartitionStatus, ...]:
@@ -92,11 +107,13 @@ def judge(
                 state=state,
                 worker=report.worker if report else "",
                 position=report.position if report else -1,
+                next=report.next if report else -1,
                 end=ends.get(place, -1),
                 interval=report.interval if report else None,
                 reason=reason,
                 action=action,
                 at=last.at if last else 0,
+                counters=report.counters if report else {},
             )
         )
     return tuple(rows)
@@ -129,27 +146,28 @@ def collect(pipeline: Pipeline[Any]) -> PipelineStatus:
     try:
         ends = _ends(pipeline, clients)
         records = _ledger(clients, settings.topic("ledger"))
-        charged = [
-            charges.decode(record.value)
-            for record in _read(clients, charges.topic_name(settings.pipeline.prefix))
-            if record.value
-        ]
+        charged = read_charges(settings, clients) or []
         owned, rebalancing, workers = _assigned(pipeline, clients)
+        skipped, newest = _skipped(settings, clients, records), _newest(pipeline, clients, records)
     finally:
         clients.close()
     epoch = next((r for r in records if isinstance(r, ledger.Epoch)), None)
     config = next((r for r in records if isinstance(r, ledger.Config)), None)
     start = next((r.first_window for r in records if isinstance(r, ledger.Start)), None)
-    ours = [c for c in charged if c.raw_topic == settings.input.topic]
+    promise, now = pipeline.per_window(), int(time.time() * 1000)
     return PipelineStatus(
         epoch="" if epoch is None else epoch.epoch,
         epoch_number=1 if epoch is None else epoch.number,
         first_window=start,
+        start=_start(records),
+        skipped=skipped,
+        newest=newest,
         partitions=judge(records, ends, owned),
         rebalancing=rebalancing,
         workers=workers,
-        charged=sum(c.pipeline == settings.pipeline.name for c in ours),
-        charged_all=len(ours),
+        charged=sum(charge.pipeline == settings.pipeline.name for charge in charged),
+        charged_all=sum(map(charges.pays_for_window, charged)),
+        account=None if promise is None else account_of(charged, settings, now, guarantee=promise),
         changed=() if config is None else tuple(ledger.changed_fields(config, settings.published_fields())),
     )
 
@@ -178,6 +196,34 @@ def _ends(pipeline: Pipeline[Any], clients: Clients) -> dict[tuple[str, int], in
     ]
     ends = clients.ends([place for _, place in places])
     return {(stage, place.partition): ends[place] for stage, place in places}
+
+
+def _start(records: Iterable[ledger.LedgerRecord]) -> ledger.Start | None:
+    return next((record for record in records if isinstance(record, ledger.Start)), None)
+
+
+def _skipped(settings: Settings, clients: Clients, records: Iterable[ledger.LedgerRecord]) -> int | None:
+    """Offsets of the raw topic before the start: records, and the few that transactions take. Without a start, before the place
+    where a new pipeline would begin now."""
+    if not settings.reads_raw:
+        return None
+    start = _start(records)
+    if start is None and settings.start.from_ != "latest":
+        return 0
+    topic = settings.input.topic
+    places = [TopicPartition(topic, partition) for partition in range(clients.partitions(topic))]
+    lows, ends = clients.starts(places), clients.ends(places)
+    begins = {p: ends[p] if start is None else start.offsets.get(p.partition, 0) for p in places}
+    return sum(max(0, min(ends[p], begins[p]) - lows[p]) for p in places)
+
+
+def _newest(pipeline: Pipeline[Any], clients: Clients, records: Iterable[ledger.LedgerRecord]) -> NewestRelease | None:
+    """The newest release; None where its topic is missing or holds what is not ours, which its own tasks report."""
+    epoch = next((record.epoch for record in records if isinstance(record, ledger.Epoch)), None)
+    try:
+        return None if epoch is None else pipeline.newest_release(clients, epoch)
+    except (KafkaException, Refusal):
+        return None
 
 
 def _ledger(clients: Clients, topic: str) -> list[ledger.LedgerRecord]:

@@ -1,5 +1,5 @@
 """A worker's pages for operators: ``/metrics`` for Prometheus, ``/healthz`` and ``/readyz`` for the service that restarts
-workers, and ``/`` for people.
+workers, and ``/`` for people: a page for browsers (health.py), lines of text for others.
 
 They show exact totals and positions, which the public must not see: an exact total beside a noisy one reveals the noise. So they
 are on loopback unless ``worker.web_host`` says otherwise. They show no user, no key, and no figure of a single key.
@@ -19,7 +19,9 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
+from susurrus.agents.config.settings import Settings
 from susurrus.agents.logs import SILENT, describe
+from susurrus.agents.operations.health import html, policy
 from susurrus.agents.operations.metrics import state_of
 from susurrus.agents.runtime.host import CONNECTIONS
 from susurrus.agents.runtime.supervisor import Supervisor
@@ -35,25 +37,42 @@ _LINE_BYTES: Final = 2048
 _HEADERS: Final = 64
 PAGES: Final = ("/", "/metrics", "/healthz", "/readyz")
 _TEXT_TYPE: Final = "text/plain; charset=utf-8"
+_HTML_TYPE: Final = "text/html; charset=utf-8"
 _OPENMETRICS: Final = "application/openmetrics-text"
 _FORMATS: Final = {"text": choose_encoder(""), "openmetrics": choose_encoder(f"{_OPENMETRICS}; version=1.0.0")}
 """How /metrics is written, and its content type. Two formats are enough, so that a client cannot ask for a thread of its own."""
 
 
+LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
+_STYLES: Final = {"/metrics": ("openmetrics",), "/": ("html",)}
+
+
+def _name_of(host: str) -> str:
+    """The name in a Host header, without the port."""
+    return host.partition("]")[0].lstrip("[") if host.startswith("[") else host.partition(":")[0]
+
+
+def _style(request: web.BaseRequest) -> str:
+    accepted = request.headers.get("Accept", "")
+    return "openmetrics" if _OPENMETRICS in accepted else "html" if "text/html" in accepted else "text"
+
+
 class Pages:
     """What the pages say, from the supervisor's tasks as they are at this moment. registry: what /metrics shows."""
 
-    def __init__(self, supervisor: Supervisor, registry: CollectorRegistry, *, pipeline: str) -> None:
+    def __init__(self, supervisor: Supervisor, registry: CollectorRegistry, settings: Settings) -> None:
         self._supervisor = supervisor
         self._registry = registry
-        self._pipeline = pipeline
+        self._settings = settings
 
     def page(self, path: str, style: str = "text") -> tuple[int, str, str]:
-        """(status, content type, text) of one of PAGES. style: of /metrics, "text" or "openmetrics"."""
+        """(status, content type, text) of one of PAGES. style: of /metrics "text" or "openmetrics", of / "text" or "html"."""
         if path == "/metrics":
             encode, kind = _FORMATS[style]
             return 200, kind, encode(self._registry).decode()
         if path == "/":
+            if style == "html":
+                return 200, _HTML_TYPE, html(self._supervisor, self._settings)
             return 200, _TEXT_TYPE, self.words()
         problem = self._supervisor.unhealthy() or (self._supervisor.unready() if path == "/readyz" else None)
         return (503 if problem else 200), _TEXT_TYPE, (problem or "ok") + "\n"
@@ -61,7 +80,7 @@ class Pages:
     def words(self) -> str:
         """One line a partition."""
         supervisor = self._supervisor
-        lines = [f"{self._pipeline}: worker {supervisor.worker}, generation {supervisor.generation}"]
+        lines = [f"{self._settings.application}: worker {supervisor.worker}, generation {supervisor.generation}"]
         if supervisor.waits_for:
             lines.append(f"not started yet: {supervisor.waits_for}")
         for task in self._tasks():
@@ -82,6 +101,7 @@ class WebServer:
 
     def __init__(self, pages: Pages, *, host: str, port: int) -> None:
         self._pages = pages
+        self._loopback = host in LOOPBACK
         self._under_way: dict[tuple[str, str], asyncio.Future[tuple[int, str, str]]] = {}
         try:
             family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -130,10 +150,13 @@ class WebServer:
 
     async def _answer(self, request: web.BaseRequest) -> web.Response:
         headers = {"Cache-Control": "no-store", "Server": "susurrus"}
-        if request.method in ("GET", "HEAD"):
-            status, kind, text = await self._page(
-                request.path, "openmetrics" if _OPENMETRICS in request.headers.get("Accept", "") else "text"
-            )
+        if self._loopback and _name_of(request.host) not in LOOPBACK:
+            # A page of another site, open in an operator's browser, could have its name point here and read what this answers.
+            status, kind, text = 421, _TEXT_TYPE, "ask for localhost, 127.0.0.1 or [::1]\n"
+        elif request.method in ("GET", "HEAD"):
+            status, kind, text = await self._page(request.path, _style(request))
+            if kind == _HTML_TYPE:
+                headers |= {"Content-Security-Policy": policy(), "X-Content-Type-Options": "nosniff"}
         else:
             headers["Allow"] = "GET, HEAD"
             status, kind, text = 405, _TEXT_TYPE, "only GET and HEAD\n"
@@ -145,7 +168,7 @@ class WebServer:
         """At most one thread for each page and style, also where many ask for it: /healthz waits for a loop that hangs."""
         if path not in PAGES:
             return 404, _TEXT_TYPE, "here are /, /metrics, /healthz and /readyz\n"
-        asked = path, style if path == "/metrics" else "text"
+        asked = path, style if style in _STYLES.get(path, ()) else "text"
         if asked not in self._under_way:
             made = self._under_way[asked] = self._loop.run_in_executor(None, self._made, *asked)
             made.add_done_callback(lambda _: self._under_way.pop(asked))

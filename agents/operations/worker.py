@@ -6,9 +6,10 @@ from typing import Any
 
 from susurrus.agents import logs
 from susurrus.agents.config.settings import Settings
+from susurrus.agents.kafka import profiles
 from susurrus.agents.operations.metrics import registry_of
 from susurrus.agents.operations.probe import wait_until_fit
-from susurrus.agents.operations.web import Pages, WebServer
+from susurrus.agents.operations.web import LOOPBACK, Pages, WebServer
 from susurrus.agents.runtime import host
 from susurrus.agents.runtime.pipeline import Pipeline
 from susurrus.agents.runtime.supervisor import Supervisor
@@ -18,7 +19,11 @@ log = logging.getLogger(__name__)
 
 
 def run_worker(
-    pipeline: Pipeline[Any], *, loglevel: str | None = None, ready: Callable[[Supervisor], None] | None = None
+    pipeline: Pipeline[Any],
+    *,
+    loglevel: str | None = None,
+    log_format: logs.LogFormat | None = None,
+    ready: Callable[[Supervisor], None] | None = None,
 ) -> None:
     """Run one worker process until SIGTERM or SIGINT; ends with SystemExit, whose code is 0 after an orderly stop
     (agents/runtime/ending.py has the others).
@@ -29,7 +34,10 @@ def run_worker(
     """
     settings = pipeline.settings
     level = (loglevel or settings.worker.log_level).upper()
-    logs.configure(level)
+    logs.configure(level, log_format or settings.worker.log_format)
+    profiles.check(settings)  # in the group, one client after the other would fail
+    for warning in (*pipeline.warnings(), *settings.remarks(), *profiles.notes(settings)):
+        log.warning("%s", warning)
     stages = len(pipeline.stages)
     host.raise_file_limit(stages, stages=stages, brokers=1)
     with host.data_directory(settings.worker.data_directory):
@@ -52,7 +60,7 @@ def _web_server(settings: Settings, supervisor: Supervisor) -> WebServer | None:
     host, port = settings.worker.web_host, settings.worker.web_port
     if not port:
         return None
-    if host not in ("127.0.0.1", "::1", "localhost"):
+    if host not in LOOPBACK:
         log.warning("pages on %s:%d show exact totals: keep them inside, they are not for the public", host, port)
-    pages = Pages(supervisor, registry_of(supervisor, settings), pipeline=settings.application)
+    pages = Pages(supervisor, registry_of(supervisor, settings), settings)
     return WebServer(pages, host=host, port=port)

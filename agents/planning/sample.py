@@ -30,8 +30,10 @@ from susurrus.topics.reason import Reason
 Progress = Callable[[int, int | None], None]
 """Takes the number of records read so far, and of all that will be read where that is known."""
 
+WIDE_STEPS: Final = 1 << 10
+"""Of a wide sample's grid in one unit of the column's."""
 WIDEST: Final = 1 << 40
-"""Grid units at which the values of a wide sample are clamped."""
+"""Units of a wide sample's grid at which its values are clamped."""
 _BATCH: Final = 65_536
 
 
@@ -59,6 +61,19 @@ class Sample:
     def __len__(self) -> int:
         return len(self.user)
 
+    def between(self, start: int, end: int) -> "Sample":
+        """The records with event times in [start, end), in ms. ``read`` and ``dropped`` stay as they are."""
+        inside = (self.time >= start) & (self.time < end)
+        users, codes = np.unique(self.user[inside], return_inverse=True)
+        return replace(
+            self,
+            user=codes.astype(np.int64),
+            key=self.key[inside],
+            time=self.time[inside],
+            values=self.values[inside],
+            users=len(users),
+        )
+
 
 def read_file(
     path: Path,
@@ -71,9 +86,9 @@ def read_file(
 ) -> Sample:
     """The sample that a file holds: one of files.FORMS.
 
-    time: the field with the time, where ``input.time`` is Kafka's stamp, which a file does not have. wide: clamp values at WIDEST
-    grid units rather than at the bounds of the columns. Raises ConfigurationError where the file cannot be read or lacks a
-    field, SusurrusError where no record is good.
+    time: the field with the time, where ``input.time`` is Kafka's stamp, which a file does not have. wide: values on a grid of
+    1 / WIDE_STEPS of the columns', clamped at WIDEST of its units instead of at the columns' bounds. Raises ConfigurationError
+    where the file cannot be read or lacks a field, SusurrusError where no record is good.
     """
     schema = _schema(settings, wide)
     if schema.time is None and time is not None:
@@ -115,8 +130,14 @@ def read_slice(
     wide: bool = False,
     clients: Clients | None = None,
     progress: Progress = lambda done, total: None,
+    *,
+    stamped: tuple[int, int] | None = None,
+    called: str | None = None,
 ) -> Sample:
-    """The records of the raw topic between two offsets of each partition, which ``choose`` says. Raises as `read_topic`."""
+    """The records of the raw topic between two offsets of each partition, which ``choose`` says. Raises as `read_topic`.
+
+    stamped: of these, only records with a stamp of Kafka in [start, end), in ms. called: what errors call it.
+    """
     own = clients is None
     clients = clients_of(settings, quiet=True) if clients is None else clients
     topic = settings.input.topic
@@ -128,6 +149,8 @@ def read_slice(
         found = _Gathering(settings)
         try:
             for records in records_of(clients, topic, chosen, _BATCH):
+                if stamped is not None:
+                    records = [record for record in records if stamped[0] <= record.timestamp()[1] < stamped[1]]
                 payloads = [record.value() for record in records]
                 columns = decoder.decode(computation.applied(form.read(payloads, lambda row: True)))
                 if len(columns) < len(records):
@@ -139,15 +162,19 @@ def read_slice(
     finally:
         if own:
             clients.close()
-    return found.sample(f"topic={topic}")
+    return found.sample(called or f"topic={topic}")
 
 
 def _schema(settings: HistogramSettings, wide: bool) -> RawSchema:
     schema = settings.raw_schema()
     if not wide:
         return schema
-    values = tuple(replace(value, bound=value.grid * WIDEST, lower=None) for value in schema.values)
-    return replace(schema, values=values)
+    grids = [value.grid / WIDE_STEPS for value in schema.values]
+    values = (
+        replace(value, grid=grid, bound=grid * WIDEST, lower=None, upper=None)
+        for value, grid in zip(schema.values, grids, strict=True)
+    )
+    return replace(schema, values=tuple(values))
 
 
 def _stamps(records: list[Any]) -> Int64s:

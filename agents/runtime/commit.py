@@ -22,6 +22,18 @@ class Output:
     """Of dead letters: how many there are, by the name of the reason."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Released:
+    """What a commit makes public, for the log: names and public numbers. what: in words. rows: how many.
+
+    facts: the same as members of a JSON line (agents/logs.py has their names).
+    """
+
+    what: str
+    rows: int
+    facts: Mapping[str, str | int] = field(default_factory=dict)
+
+
 @dataclass(slots=True)
 class Commit:
     """One step of a partition, all or nothing: outputs, state and input position."""
@@ -39,6 +51,8 @@ class Commit:
     """What tests call such a commit (crash_points.py), where it has a name."""
     publishes: bool = False
     """Whether it makes results public. For metrics only."""
+    released: list[Released] = field(default_factory=list)
+    """What it makes public. For the log only."""
 
     def drop(self, start: bytes, end: bytes) -> None:
         """Delete a range, and what this commit puts or deletes in it: puts and deletes would come after the drop."""

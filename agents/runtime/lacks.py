@@ -11,7 +11,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AclOperation, AdminClient
 
 from susurrus.agents.kafka.access import needed_on_topics, word
-from susurrus.agents.kafka.requests import REQUEST_SECONDS, answer_of, no_topic
+from susurrus.agents.kafka.requests import REQUEST_SECONDS, answer_of, no_raw_topic, no_topic
 from susurrus.agents.runtime.services import Services
 from susurrus.mechanisms.errors import RetryableRefusal
 
@@ -88,9 +88,10 @@ def _of_topics(services: Services) -> Iterator[RetryableRefusal]:
     lacking: dict[str, list[str]] = {}
     for topic, right in short:
         lacking.setdefault(right, []).append(topic)
-    if missing and missing != [settings.input.topic]:
-        yield no_topic(*missing)
+    raw = settings.input.topic if settings.reads_raw else None
+    if raw in missing:
+        yield RetryableRefusal(no_raw_topic(settings))
     elif missing:
-        yield RetryableRefusal(f"topic={missing[0]} does not exist: create it, for input.topic is only read")
+        yield no_topic(*missing)
     for right, topics in sorted(lacking.items(), key=lambda item: -len(item[1])):
         yield RetryableRefusal(f"topic={', '.join(sorted(topics))}: Kafka's user lacks {right}: grant it ({_ACCESS})")

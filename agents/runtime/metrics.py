@@ -8,9 +8,10 @@ are exact functions of raw data, so they are for operators only (docs/monitoring
 """
 
 import time
+from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Final
+from typing import Final, NamedTuple
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics
 
@@ -25,6 +26,19 @@ _RELEASE_BUCKETS: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30,
 """Seconds; a release is a transaction, and the computation before it."""
 
 
+_RELEASES: Final = 20
+
+
+class Told(NamedTuple):
+    """A release of this worker, for its page. at: ms."""
+
+    place: str
+    what: str
+    rows: int
+    seconds: float
+    at: int
+
+
 class Metrics:
     """The registry of one worker of a pipeline, and what its tasks count. pipeline: prefix and name. Thread-safe."""
 
@@ -33,6 +47,8 @@ class Metrics:
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = CollectorRegistry(auto_describe=False)
         self.pipeline = pipeline
+        self.releases: deque[Told] = deque(maxlen=_RELEASES)
+        """The last ones, oldest first."""
         registry = self.registry
         self.totals = Counter(
             "susurrus_stage_total",
@@ -117,15 +133,21 @@ class TaskMetrics:
             if outcome == "committed":
                 self._transaction_seconds.observe(time.monotonic() - began)
 
-    def committed(self, commit: Commit, counters: Mapping[str, int]) -> None:
-        """A commit is durable, and these are the stage's totals."""
+    def committed(self, commit: Commit, counters: Mapping[str, int]) -> float:
+        """A commit is durable, and these are the stage's totals. Returns the seconds since the stage was asked for it."""
+        seconds = time.monotonic() - self._began
         if commit.publishes:
             # Only here, because most stages publish nothing.
-            self._metrics.release_seconds.labels(*self._place[:2]).observe(time.monotonic() - self._began)
+            self._metrics.release_seconds.labels(*self._place[:2]).observe(seconds)
         for name, total in counters.items():
             if (more := total - self._counted.get(name, 0)) > 0:
                 self._metrics.totals.labels(*self._place, name).inc(more)
         self._counted = dict(counters)
+        for released in commit.released:
+            place = f"{self._place[1]}-{self._place[2]}"
+            told = Told(place, released.what, released.rows, seconds, int(time.time() * 1000))
+            self._metrics.releases.append(told)
         for output in commit.outputs:
             for reason, number in output.reasons.items():
                 self._metrics.dead_letters.labels(*self._place, reason).inc(number)
+        return seconds

@@ -18,14 +18,24 @@ from susurrus.agents.formats import decoder_of
 from susurrus.agents.formats.outputs import OUTPUT_FORMATS, writers_of
 from susurrus.agents.kafka.clients import Clients, clients_of
 from susurrus.agents.kafka.topics import TopicCheck, check_topics
+from susurrus.agents.runtime.facts import Facts, Finding, NewestRelease, Outcome
 from susurrus.agents.runtime.ledger import Ledger
 from susurrus.agents.runtime.publisher import Publisher
+from susurrus.agents.runtime.rows import Source, Start
 from susurrus.agents.runtime.services import Services
 from susurrus.agents.runtime.stage import Stage
 from susurrus.mechanisms.calendar import WindowStart
 from susurrus.mechanisms.errors import ConfigurationError
+from susurrus.mechanisms.guarantee import Guarantee
 from susurrus.topics.receipt import Receipt
 from susurrus.topics.spec import TopicSpec
+
+
+def no_windows(kind: str, window: WindowStart | None, final: bool) -> None:
+    """Raises ConfigurationError where a window or final releases are asked of a kind that has none."""
+    if window is not None or final:
+        raise ConfigurationError(f'pipeline.kind="{kind}": has no windows; leave out window and final')
+
 
 S = TypeVar("S", bound=Settings, default=Settings)
 
@@ -52,6 +62,12 @@ class Pipeline(ABC, Generic[S]):
     """The topic with what the pipeline publishes."""
     way_out: ClassVar[str] = "give the pipeline a new name to start over"
     """What an operator can do after internal topics were lost or restored from an older copy."""
+
+    outcomes: ClassVar[tuple[Outcome, ...]] = ()
+    """What can become of a record of the input. The first is that it is read. The others are disjoint, and what is missing to the
+    first waits for its trigger."""
+    released: ClassVar[tuple[tuple[str, str], ...]] = ()
+    """(stage, total) of what is published. The last one counts rows."""
 
     def __init__(self, settings: S) -> None:
         self.settings = settings
@@ -113,6 +129,20 @@ class Pipeline(ABC, Generic[S]):
     def receipt(self) -> Receipt:
         """What every published row carries. Raises ConfigurationError as `guarantee`."""
 
+    def per_window(self) -> Guarantee | None:
+        """What a window costs its users, as it is charged to the raw topic; None where the promise is not about windows.
+
+        Raises ConfigurationError as `guarantee`.
+        """
+        return None
+
+    def warnings(self, users: int | None = None) -> list[str]:
+        """What the promise means that a reader may not expect (agents/config/warnings.py), one sentence or several in each text.
+
+        users: how many there are, from public knowledge and never from the data. Raises ConfigurationError as `guarantee`.
+        """
+        return []
+
     def summary(self) -> Iterator[tuple[str, str]]:
         """(name, text) of what `susurrus config check` shows beyond what every kind has, such as what the promise costs."""
         return iter(())
@@ -134,6 +164,18 @@ class Pipeline(ABC, Generic[S]):
         this pipeline, and by all on its raw topic."""
         return ""
 
+    def explain(self, facts: Facts) -> Iterator[Finding]:
+        """What keeps this kind's result empty or thin; agents/operations/explanation.py adds what all kinds share."""
+        return iter(())
+
+    def start_over(self, facts: Facts) -> tuple[str, ...]:
+        """The lines of TOML with which a new pipeline reads what this one's start has left out."""
+        return ("[pipeline]", f'name = "{self.settings.pipeline.name}-2"', "[start]", 'from = "earliest"')
+
+    def newest_release(self, clients: Clients, epoch: str) -> NewestRelease | None:
+        """The newest release of an epoch, where the kind announces its releases in a public topic."""
+        return None
+
     def topic_checks(self, admin: AdminClient) -> list[TopicCheck]:
         """What was found of each topic."""
         return check_topics(self.settings, admin)
@@ -141,6 +183,15 @@ class Pipeline(ABC, Generic[S]):
     def check_topics(self, admin: AdminClient) -> list[str]:
         """One line per topic: ok, or what is wrong and what to do."""
         return list(map(str, self.topic_checks(admin)))
+
+    def releases(self, *, start: Start, window: WindowStart | None, final: bool) -> Source:
+        """What is published, release by release: agents/releases.py. window, final: as `releases` there.
+
+        Raises ConfigurationError where a topic is missing, the kind has no windows, or no reader of its own.
+        """
+        raise ConfigurationError(
+            f'pipeline.kind="{self.settings.kind}": has no reader; read topic={self.settings.topic(self.output.name)} instead'
+        )
 
     def reader(self, window: WindowStart | None = None) -> Any:
         """What `susurrus watch` reads of one window (its start in ms), or of the newest: agents/histogram/reader.py.

@@ -19,7 +19,7 @@ from susurrus.agents.kafka.requests import no_topic
 from susurrus.agents.logs import describe
 from susurrus.agents.runtime.batch import Batch
 from susurrus.agents.runtime.changelog import Changelog
-from susurrus.agents.runtime.commit import Commit
+from susurrus.agents.runtime.commit import Commit, Released
 from susurrus.agents.runtime.inbox import Inbox
 from susurrus.agents.runtime.input_log import InputLog
 from susurrus.agents.runtime.metrics import Metrics
@@ -351,8 +351,22 @@ class PartitionTask(threading.Thread):
         self.committed_at = time.monotonic()
         self.committed_counters = commit.meta["counters"]
         self._never_committed = False
-        self._metrics.committed(commit, self.committed_counters)
+        seconds = self._metrics.committed(commit, self.committed_counters)
+        for released in commit.released:
+            self._tell(released, seconds)
         self._stage.committed(commit)
+
+    def _tell(self, released: Released, seconds: float) -> None:
+        """One line of the log for a release. The first argument tells lines apart that must not be counted as repeats."""
+        place = {"event": "release", "stage": self.stage_name, "partition": self.partition}
+        said = {**place, **released.facts, "rows": released.rows, "seconds": round(seconds, 3)}
+        log.info(
+            "%s: %s rows published in %.2f s",
+            f"{self.name}: {released.what}",
+            f"{released.rows:,}",
+            seconds,
+            extra=said,
+        )
 
     def _go_on(self) -> None:
         """A sign of life in a long start; ends the start if the task must stop."""

@@ -113,9 +113,7 @@ def _column(call: Span, alias: str | None, user: str) -> Column:
     table: dict[str, Any] = {"name": alias, "kind": {"SUM": "sum", "AVG": "mean"}[function]}
     path = field_or_none(value)
     table |= {"expression": value.sql()} if path is None else {"field": path}
-    table["bound"] = high
-    if low != -high:
-        table["lower"] = low
+    table |= {"bound": high} if low == -high else {"lower": low, "upper": high}
     if grid is not None:
         table["grid"] = grid
     return Column(table, by_group, call, value)

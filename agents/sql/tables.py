@@ -4,14 +4,18 @@ The statement says what is published; the file and the environment say how the p
 """
 
 import contextlib
+import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from susurrus.agents.sql.source import Source, Span
 from susurrus.agents.sql.statement import Statement, statement
 from susurrus.agents.types.durations import parse_duration, parse_instant
 from susurrus.mechanisms.errors import ConfigurationError
+
+_COUNTED: Final = re.compile(r'(?:column (\d+)(?: \("[^"]*"\))?(?:: (\w+)(?= = |: ))?|([\w.]+), number (\d+))')
+"""How a line begins that is about a column, or about an entry of another list; people count from 1."""
 
 
 def read(path: Path) -> Statement:
@@ -59,7 +63,7 @@ def shown(said: Statement, problem: ConfigurationError) -> ConfigurationError:
         if line.startswith("    "):
             continue  # the picture of an expression, whose place is shown in the statement
         lines.append(line)
-        name = line.split(": ")[0].split(" = ")[0].split(" (")[0]
+        name = _place_of(line)
         while name and name not in said.places:
             name = name.rpartition(".")[0]
         if name:
@@ -68,6 +72,15 @@ def shown(said: Statement, problem: ConfigurationError) -> ConfigurationError:
             place, picture = (span if caret is None else span.at(caret.index("^") - 4)).shown()
             lines += [f"| {place}", picture]
     return ConfigurationError("\n".join(lines))
+
+
+def _place_of(line: str) -> str:
+    """The setting that a line is about, dotted, as the statement's places have it."""
+    if (found := _COUNTED.match(line)) is None:
+        return line.split(": ")[0].split(" = ")[0].split(" (")[0]
+    if found[1] is None:
+        return f"{found[3]}.{int(found[4]) - 1}"
+    return f"columns.{int(found[1]) - 1}" + (f".{found[2]}" if found[2] else "")
 
 
 def _conflict(place: str, old: Any, value: Any, span: Span | None, other: str) -> str:

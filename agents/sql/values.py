@@ -111,11 +111,8 @@ def bounds(span: Span, between: str) -> tuple[int | float, int | float]:
     if len(parts) != 2:
         raise span.error(f"write two numbers here: lower {between} upper")
     low, high = number(parts[0]), number(parts[1])
-    if not -high <= low < high:
-        raise span.error(
-            f"lower={low:g}, upper={high:g}: the noise follows the larger magnitude, so the upper bound must have it "
-            f"(-upper <= lower < upper); shift or negate the value in an expression"
-        )
+    if not low < high:
+        raise span.error(f"lower={low:g} is not below upper={high:g}; write the lower bound first")
     return low, high
 
 

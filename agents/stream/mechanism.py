@@ -52,7 +52,9 @@ def mechanism_of(stream: StreamSection) -> Tops | Pak:
     steps = steps_of(stream)
     if stream.method == "pak":
         if stream.horizon is None:
-            raise ConfigurationError("stream.horizon: pak needs the planned number of values per stream; add it")
+            raise ConfigurationError(
+                "stream.horizon: pak needs the planned number of values per stream; add it, for example horizon = 1000000"
+            )
         from susurrus.mechanisms.stream.pak_parameters import build  # slow to load: SciPy's optimiser, half a second
 
         return build(

@@ -1,10 +1,18 @@
 """The kind `stream`: private real-valued streams. One stage, from the raw values to the private stream."""
 
+from collections.abc import Iterator
+
+from susurrus.agents.config import warnings
 from susurrus.agents.kafka.clients import Clients
-from susurrus.agents.runtime.pipeline import Pipeline, StageSpec
+from susurrus.agents.runtime.facts import Facts, Finding, Outcome
+from susurrus.agents.runtime.pipeline import Pipeline, StageSpec, no_windows
+from susurrus.agents.runtime.rows import Source, Start
+from susurrus.agents.stream.explanation import findings
 from susurrus.agents.stream.mechanism import promise_of
+from susurrus.agents.stream.releases import stream_releases
 from susurrus.agents.stream.settings import StreamSettings
 from susurrus.agents.stream.stage import Stream as Stage
+from susurrus.mechanisms.calendar import WindowStart
 from susurrus.topics import receipt
 from susurrus.topics.spec import PRIVATE_STREAM
 
@@ -15,6 +23,12 @@ class Stream(Pipeline[StreamSettings]):
     description = "Private real-valued streams (ToPS, PAK)."
     settings_class = StreamSettings
     output = PRIVATE_STREAM
+    outcomes = (
+        Outcome("read", {"stream": ("in",)}),
+        Outcome("kept", {"stream": ("in", "-dead_letter")}),
+        Outcome("dead letters", {"stream": ("dead_letter",)}),
+    )
+    released = (("stream", "streams"), ("stream", "rows"))
 
     @property
     def stages(self) -> tuple[StageSpec, ...]:
@@ -32,6 +46,15 @@ class Stream(Pipeline[StreamSettings]):
         """Per event."""
         return promise_of(self.settings.stream).sentence()
 
+    def warnings(self, users: int | None = None) -> list[str]:
+        """Of epsilon and delta, and what the values of one person cost together."""
+        promise = promise_of(self.settings.stream)
+        return [
+            *warnings.of_epsilon("stream.epsilon", promise.epsilon),
+            *warnings.of_delta("stream.delta", promise.delta, users),
+            *warnings.of_units("stream", "value", promise.epsilon),
+        ]
+
     def receipt(self) -> receipt.Receipt:
         """Per event."""
         promise = promise_of(self.settings.stream)
@@ -44,3 +67,12 @@ class Stream(Pipeline[StreamSettings]):
             digest=self.settings.config_digest().hex(),
             schema=receipt.VERSION,
         )
+
+    def releases(self, *, start: Start, window: WindowStart | None, final: bool) -> Source:
+        """The rows of all streams."""
+        no_windows(self.settings.kind, window, final)
+        return stream_releases(self.settings, start)
+
+    def explain(self, facts: Facts) -> Iterator[Finding]:
+        """explanation.py."""
+        return findings(self.settings.stream, facts)

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from susurrus.agents.stream.mechanism import grid_of, mechanism_of
 from susurrus.agents.stream.sections import StreamSection
@@ -11,6 +12,9 @@ from susurrus.mechanisms.stream.range_sums import ReleasedStream
 from susurrus.mechanisms.stream.tops import Tops
 from susurrus.topics.private_stream import StreamRow
 
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
 
 def released_stream(rows: Sequence[StreamRow], stream: StreamSection) -> ReleasedStream:
     """Return one stream, given by all its rows from the first on, for queries of range sums.
@@ -18,13 +22,28 @@ def released_stream(rows: Sequence[StreamRow], stream: StreamSection) -> Release
     Positions of the queries count from the first value after the holdout; sums are in steps of the grid.
     Raises ConfigurationError for PAK, whose ranges are differences of running sums, and for rows with a gap.
     """
+    if not rows:
+        raise _rows_missing()
+    first, layouts = (np.array(each, np.int64) for each in zip(*((row.first, row.layout) for row in rows), strict=True))
+    values = np.array([row.value.estimate for row in rows], np.float64)
+    return released_columns(first, values, layouts, theta=rows[0].theta, stream=stream)
+
+
+def released_columns(
+    first: Ints, values: Floats, layouts: Ints, *, theta: float, stream: StreamSection
+) -> ReleasedStream:
+    """The same from columns of all rows: first and layout int64[n], the estimates of `value` float64[n]. Raises as
+    `released_stream`."""
     mechanism = mechanism_of(stream)
     if not isinstance(mechanism, Tops):
         raise ConfigurationError("stream.method=pak: a range is the difference of two running sums; subtract those")
     leaf, per_tree, grid = mechanism.base.leaf, mechanism.base.leaves, grid_of(stream)
-    wanted = mechanism.holdout + leaf * np.arange(len(rows))
-    if not rows or [row.first for row in rows] != wanted.tolist():
-        raise ConfigurationError("private-stream: rows are missing or out of order; read the stream from its first row")
-    sums = np.rint(np.array([row.value.estimate for row in rows]) / grid).astype(np.int64)
-    trees = [mechanism.menu[row.layout] for row in rows[::per_tree]]
-    return ReleasedStream(round(rows[0].theta / grid), mechanism.epsilon, sums, trees, mechanism.smoother)
+    if not len(first) or not np.array_equal(first, mechanism.holdout + leaf * np.arange(len(first))):
+        raise _rows_missing()
+    sums = np.rint(values / grid).astype(np.int64)
+    trees = [mechanism.menu[layout] for layout in layouts[::per_tree].tolist()]
+    return ReleasedStream(round(theta / grid), mechanism.epsilon, sums, trees, mechanism.smoother)
+
+
+def _rows_missing() -> ConfigurationError:
+    return ConfigurationError("private-stream: rows are missing or out of order; read the stream from its first row")

@@ -1,10 +1,12 @@
 """The configuration of private real-valued streams: the common sections and `[stream]`."""
 
-from typing import ClassVar
+from collections.abc import Iterator
+from typing import ClassVar, Final
 
 from pydantic import Field
 
 from susurrus.agents import formats
+from susurrus.agents.config.idle import CLOCK, INPUT, TOPICS, WINDOW, Idle, fields
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.stream.mechanism import mechanism_of
 from susurrus.agents.stream.sections import StreamSection
@@ -13,11 +15,19 @@ from susurrus.topics import private_stream
 from susurrus.topics.row_schema import RowSchema
 from susurrus.topics.spec import PRIVATE_STREAM, STREAM_TOPICS, TopicSpec
 
+_TOPS: Final = ("range_limit", "fanout", "smoothing", "smoother")
+_PAK: Final = ("delta", "horizon", "tail_start")
+"""Parameters of one method only."""
+
 
 class StreamSettings(Settings):
     """The whole configuration of a pipeline of kind `stream`."""
 
     kind = "stream"
+    not_tuned = (
+        "the mechanism finds its own clipping threshold from the values that stream.holdout sets aside, so nothing is tuned here; "
+        "leave stream.bound as large as a value can be"
+    )
     published: ClassVar[tuple[str, ...]] = (*Settings.published, "stream")
     not_published: ClassVar[tuple[str, ...]] = (*Settings.not_published, "stream.secret_file")
     secret_field = "stream.secret_file"
@@ -35,11 +45,24 @@ class StreamSettings(Settings):
         """The same for every method."""
         return {self.topic(PRIVATE_STREAM.name): private_stream.SCHEMA}
 
+    def idle(self) -> Iterator[Idle]:
+        """What only histograms follow, and the parameters of the other method."""
+        under, instead = f'pipeline.kind = "{self.kind}"', 'pipeline.kind = "histogram"'
+        yield Idle("budget", f"{under}, whose promise is per event", instead)
+        yield from fields("clock", CLOCK, under, instead)
+        yield from fields("window", WINDOW, under, instead)
+        yield from fields("input", INPUT, under, instead)
+        yield from fields("topics", TOPICS, under, instead)
+        methods = ("tops", "tops-paper") if self.stream.method == "pak" else ("pak",)
+        own = _TOPS if self.stream.method == "pak" else _PAK
+        yield from fields("stream", own, f'stream.method = "{self.stream.method}"', f'stream.method = "{methods[0]}"')
+
     def problems(self) -> list[str]:
         """Those of every kind, and what the mechanism refuses."""
         found = [*super().problems(), *formats.problems(self.input)]
         try:
             mechanism_of(self.stream)
         except ConfigurationError as error:
-            found.append(str(error))
+            text = str(error)
+            found.append(text if text.startswith("stream.") else f"stream.{text}; correct it")
         return found

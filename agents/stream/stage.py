@@ -17,7 +17,7 @@ from susurrus.agents.formats import decoder_of
 from susurrus.agents.formats.waiting import Intake
 from susurrus.agents.kafka.offset import Offset
 from susurrus.agents.runtime.batch import Batch
-from susurrus.agents.runtime.commit import Commit, Output
+from susurrus.agents.runtime.commit import Commit, Output, Released
 from susurrus.agents.runtime.dead_letters import DeadLetters
 from susurrus.agents.runtime.services import Services
 from susurrus.agents.runtime.stage import Stage, pinned_start
@@ -198,6 +198,8 @@ class Stream(Stage):
         puts += [(_COLD + self._names[row], self._table.pack_cold(row)) for row in changed]
         meta, publishes = {"announced": self._announced}, bool(self._messages)
         commit = Commit(position=self._taken, meta=meta, outputs=outputs, puts=puts, publishes=publishes)
+        if publishes:
+            commit.released.append(Released(what="sums", rows=len(self._messages)))
         self._touched, self._changed, self._messages = set(), set(), []
         yield commit
 

@@ -30,6 +30,10 @@ def parse_duration(value: Any) -> int:
             return sum(int(number) * UNITS[unit] for number, unit in parts)
         if text == "0":
             return 0
+        if text.isdecimal():
+            raise ValueError(
+                f'has no unit; write "{text}ms", or "{format_duration(int(text) * 1000)}" for {text} seconds'
+            )
     raise ValueError('write a duration as a whole number and a unit (ms, s, m, h, d, w), for example "15m" or "1h 30m"')
 
 

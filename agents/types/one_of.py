@@ -1,6 +1,7 @@
 """A setting that names one entry of a registry: its check, its JSON schema and its reference follow from the registry."""
 
-from collections.abc import Mapping
+import difflib
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,3 +41,9 @@ def use_one_of(registry: Mapping[str, Any]) -> str:
 def meanings(registry: Mapping[str, Any]) -> str:
     """The documentation of such a setting: what each entry's ``meaning`` says."""
     return " ".join(f"`{name}`: {entry.meaning}." for name, entry in registry.items())
+
+
+def nearest(name: str, known: Collection[str]) -> str:
+    """What to do about a name that is not among the known ones."""
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+    return f'did you mean "{close[0]}"?' if close else "correct its name, or leave it out"

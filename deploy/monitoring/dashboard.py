@@ -157,11 +157,28 @@ def panels() -> list[tuple[str, list[timeseries.Panel | stat.Panel]]]:
                     "none",
                     (f"sqrt(max by (pipeline) (susurrus_privacy_mu_squared_charged_total{{{_OURS}}}))", "{{pipeline}}"),
                 ),
+            ],
+        ),
+        (
+            "Budget",
+            [
                 _lines(
                     "Windows left",
                     "that [budget] still allows",
                     "none",
                     (f"min by (pipeline) (susurrus_privacy_budget_windows_left{{{_OURS}}})", "{{pipeline}}"),
+                ),
+                _lines(
+                    "Budget spent",
+                    "share of [budget], by all pipelines on the raw topic; at 1 nothing more is published",
+                    "percentunit",
+                    (f"max by (pipeline) (susurrus_privacy_budget_share_spent{{{_OURS}}})", "{{pipeline}}"),
+                ),
+                _lines(
+                    "Time until the budget ends",
+                    "if every pipeline on the raw topic goes on; empty without [budget] and for archives",
+                    "s",
+                    (f"min by (pipeline) (susurrus_privacy_budget_ends_seconds{{{_OURS}}}) - time()", "{{pipeline}}"),
                 ),
             ],
         ),

@@ -1,30 +1,44 @@
 """A worker's log: one line an event, no data, no flood."""
 
 import io
+import json
 import logging
 import sys
 import threading
 import warnings
 from collections.abc import Iterator
+from datetime import datetime
 
 import pytest
+import typer
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from susurrus.agents import logs
 from susurrus.agents.broker.network import free_ports
+from susurrus.agents.cli.console import fail as fail_command
 from susurrus.agents.kafka.clients import Clients
 
 
 @pytest.fixture
 def written(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.StringIO]:
     """What a worker at level info writes; the test's own logging comes back afterwards."""
+    yield from _written(monkeypatch, "text")
+
+
+@pytest.fixture
+def objects(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.StringIO]:
+    """The same as JSON."""
+    yield from _written(monkeypatch, "json")
+
+
+def _written(monkeypatch: pytest.MonkeyPatch, form: logs.LogFormat) -> Iterator[io.StringIO]:
     stream = io.StringIO()
     root = logging.getLogger()
     handlers, level, shown = root.handlers[:], root.level, warnings.showwarning
     root.handlers[:] = []
     monkeypatch.setattr(sys, "stderr", stream)
     with warnings.catch_warnings():
-        logs.configure("info")
+        logs.configure("info", form)
         yield stream
         logging.captureWarnings(False)
     root.handlers[:] = handlers
@@ -51,6 +65,34 @@ def test_an_exception_is_its_type_and_place(written: io.StringIO) -> None:
     assert ours.startswith("ERROR susurrus.agents.runtime.task: it failed (KeyError at ")
     assert theirs.startswith("ERROR mode: Crashed reason='KeyError' (KeyError at ")
     assert "ann" not in written.getvalue()
+
+
+def test_a_line_of_json_has_the_fields_of_our_own_lines_and_no_data(objects: io.StringIO) -> None:
+    said = {"event": "release", "stage": "release", "partition": 0, "rows": 74, "user": "ann"}
+    logging.getLogger("susurrus.agents.runtime.task").info("%s: %d rows", "release-0", 74, extra=said)
+    logging.getLogger("aiokafka").error("a\nline", extra={"event": "x", "key": "/clinic"})
+    try:
+        fail("ann visited /clinic")
+    except KeyError:
+        logging.getLogger("susurrus").exception("it failed")
+    ours, theirs, failed = (json.loads(line) for line in objects.getvalue().splitlines())
+    assert datetime.fromisoformat(ours.pop("timestamp")).tzinfo is not None
+    assert ours == {
+        "level": "INFO", "logger": "susurrus.agents.runtime.task", "message": "release-0: 74 rows",
+        "event": "release", "stage": "release", "partition": 0, "rows": 74,
+    }  # fmt: skip
+    assert set(theirs) == {"timestamp", "level", "logger", "message"}
+    assert (theirs["level"], theirs["message"]) == ("WARNING", "a line")  # softened as in a text
+    assert failed["message"].startswith("it failed (KeyError at ")
+    assert "ann" not in objects.getvalue()
+
+
+def test_a_failure_of_a_command_is_json_where_the_log_is(objects: io.StringIO) -> None:
+    with pytest.raises(typer.Exit) as ended:
+        fail_command("Refused", "topic=t: gone\n    kafka-topics.sh --create", 2, verbose=False)
+    assert ended.value.exit_code == 2
+    [line] = objects.getvalue().splitlines()
+    assert json.loads(line)["message"] == "Refused: topic=t: gone kafka-topics.sh --create"
 
 
 def test_a_record_is_one_line_and_cannot_control_the_terminal(written: io.StringIO) -> None:

@@ -53,7 +53,7 @@ def of_kind(documents: list[Document], *kinds: str) -> list[Document]:
 
 
 def workloads(documents: list[Document]) -> list[Document]:
-    return of_kind(documents, "StatefulSet", "Job")
+    return of_kind(documents, "StatefulSet", "Job", "Deployment")
 
 
 def pod(workload: Document) -> Document:

@@ -5,8 +5,12 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+import typer
 import yaml
+from typer.core import TyperGroup
 
+from susurrus.agents.cli.main import app
+from susurrus.agents.dashboard.serving import PORT
 from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.pipelines import load_settings
 from susurrus.topics.payloads import JsonReader
@@ -63,9 +67,23 @@ def test_nothing_but_state_and_the_secret_is_writable() -> None:
     """Read-only as on Kubernetes; a worker may take its time to stop."""
     services = yaml.safe_load((COMPOSE.parents[1] / "docker-compose.yml").read_text())["services"]
     ours = {name: service for name, service in services.items() if service["image"].startswith("susurrus")}
-    assert set(ours) == {"secret", "topics", "worker", "producer"}
-    for service in ours.values():
+    assert set(ours) == {"secret", "topics", "worker", "producer", "dashboard"}
+    for name, service in ours.items():
         assert service["read_only"] is True
         assert service["cap_drop"] == ["ALL"]
-        assert service["volumes"] == ["./deploy/compose:/etc/susurrus:ro", "secret:/run/susurrus"]
+        secret = [] if name == "dashboard" else ["secret:/run/susurrus"]
+        assert service["volumes"] == ["./deploy/compose:/etc/susurrus:ro", *secret]
     assert int(ours["worker"]["stop_grace_period"].removesuffix("s")) >= 60
+
+
+def test_the_dashboard_is_on_loopback_alone_and_its_command_is_one() -> None:
+    """With the options of the command as it is."""
+    service = yaml.safe_load((COMPOSE.parents[1] / "docker-compose.yml").read_text())["services"]["dashboard"]
+    assert service["ports"] == [f"127.0.0.1:{PORT}:{PORT}"]
+    assert service["build"]["target"] == "dashboard"
+    name, *options = service["command"]
+    assert name == "dashboard"
+    command = typer.main.get_command(app)
+    assert isinstance(command, TyperGroup)
+    parsed = command.commands[name].make_context(name, options)
+    assert (parsed.params["host"], parsed.params["port"]) == ("0.0.0.0", PORT)

@@ -33,21 +33,33 @@ def docker(*arguments: str) -> str:
 
 @pytest.fixture(scope="module")
 def image() -> str:
+    return built("worker")
+
+
+@pytest.fixture(scope="module")
+def dashboard() -> str:
+    return built("dashboard")
+
+
+def built(target: str) -> str:
     if (
         shutil.which("docker") is None
         or subprocess.run(["docker", "info"], capture_output=True, check=False).returncode
     ):
         pytest.skip("NO DOCKER DAEMON ANSWERS: the image is not built, run or measured")
-    name = "susurrus-under-test"
+    name = f"susurrus-{target}-under-test"
     base = os.environ.get("SUSURRUS_TEST_PYTHON_IMAGE")
     options = ["--build-arg", f"PYTHON={base}"] if base else []
+    if target != "worker":
+        options += ["--target", target]
     docker("build", "--quiet", "--network", "host", *options, "-f", f"{ROOT}/deploy/Dockerfile", "-t", name, str(ROOT))
     return name
 
 
 def test_the_base_is_named_by_its_digest() -> None:
-    bases = re.findall(r"^FROM (\S+)", DOCKERFILE, re.MULTILINE)
-    assert set(bases) == {"${PYTHON}", "scratch"}
+    stages = re.findall(r"^FROM (\S+)(?: AS (\S+))?$", DOCKERFILE, re.MULTILINE)
+    assert {base for base, _ in stages} - {name for _, name in stages} == {"${PYTHON}", "scratch"}
+    assert stages[-1] == ("worker", "")  # what is built without --target
     assert re.findall(r"^ARG PYTHON=(\S+)$", DOCKERFILE, re.MULTILINE)
     assert re.search(r"^ARG PYTHON=python:[\w.-]+@sha256:[0-9a-f]{64}$", DOCKERFILE, re.MULTILINE)
 
@@ -86,3 +98,33 @@ class TestImage:
             if each.marker is None or each.marker.evaluate({"python_version": "3.11", "python_full_version": "3.11.0"})
         }
         assert found == locked
+
+
+class TestDashboardImage:
+    pytestmark = needs_docker
+
+    def test_it_is_small(self, dashboard: str) -> None:
+        size = int(docker("image", "inspect", "--format", "{{.Size}}", dashboard))
+        assert 0 < size < LARGEST
+
+    def test_it_serves_the_page_with_its_charts(self, dashboard: str) -> None:
+        """Without a Kafka the page is there and says so."""
+        asked = (
+            "import json, time, urllib.request as u\n"
+            "from susurrus.agents.pipelines import settings_from\n"
+            "from susurrus.agents.dashboard.serving import serving\n"
+            "data = {'pipeline': {'name': 'p'}, 'kafka': {'bootstrap_servers': '127.0.0.1:1'}, 'input': {'topic': 't', "
+            "'user': 'u', 'key': ['k']}, 'privacy': {'epsilon': 6.0, 'delta': 1e-9}}\n"
+            "with serving(settings_from(data, environ={}), port=0) as server:\n"
+            "    while not (state := json.load(u.urlopen(server.url + 'api/state')))['trouble']: time.sleep(0.2)\n"
+            "    size = len(u.urlopen(server.url + 'assets/plotly.min.js').read())\n"
+            "    print(state['charts'], state['trouble']['kind'], size > 1_000_000)\n"
+        )
+        said = docker("run", "--rm", *CONFINED, "--entrypoint", "python", dashboard, "-c", asked)
+        assert said == "True away True\n"
+
+    def test_its_bill_of_materials_names_plotly(self, dashboard: str) -> None:
+        bill = json.loads(docker("run", "--rm", "--entrypoint", "cat", dashboard, "/opt/susurrus/sbom.json"))
+        (locked,) = read((ROOT / "deploy" / "requirements-dashboard.lock").read_text())
+        found = {(each["name"], each["version"]) for each in bill["components"]}
+        assert (locked.name, str(locked.specifier).removeprefix("==")) in found

@@ -20,6 +20,7 @@ from prometheus_client import CollectorRegistry
 from typer.testing import CliRunner
 
 from susurrus.agents.cli.main import app
+from susurrus.agents.dashboard.serving import PORT
 from susurrus.agents.operations.web import Pages
 from susurrus.agents.pipelines import settings_from
 from tests.broker import Broker, give_up
@@ -138,6 +139,40 @@ def test_with_its_component_the_registry_is_reached_and_nothing_else(tmp_path: P
     assert kept == before["spec"]["egress"]
     assert [port["port"] for port in added["ports"]] == [8081]
     assert added["to"][0]["podSelector"]["matchLabels"] == {"app.kubernetes.io/name": "schema-registry"}
+
+
+def dashboard(folder: Path) -> list[Document]:
+    """What the dashboard's component adds, with the configuration and the account that it uses."""
+    documents = overlay(folder, f"components: [{_from(folder, 'components/dashboard')}]\n")
+    base = rendered("base")
+    assert [each for each in documents if each in base] == base  # what is there stays as it is
+    return [each for each in documents if each not in base or each["kind"] in ("ConfigMap", "ServiceAccount")]
+
+
+def test_the_dashboard_is_confined_and_has_no_secret_of_the_noise(tmp_path: Path) -> None:
+    documents = dashboard(tmp_path)
+    text = (FOLDER / "components" / "dashboard" / "kustomization.yaml").read_text()
+    for each in documents:
+        kubernetes_validate.validate(each, VERSIONS[-1], strict=True)
+    about_workers = {"selectors", "monitors"}
+    assert [said for check in CHECKS if check.__name__ not in about_workers for said in check(documents, text)] == []
+    (policy,), (service,), (own,) = (of_kind(documents, kind) for kind in ("NetworkPolicy", "Service", "Deployment"))
+    labels = own["spec"]["template"]["metadata"]["labels"]
+    assert own["spec"]["selector"]["matchLabels"] == labels
+    assert policy["spec"]["podSelector"]["matchLabels"] == service["spec"]["selector"] == labels
+    (workers,) = of_kind(rendered("base"), "NetworkPolicy")
+    assert not workers["spec"]["podSelector"]["matchLabels"].items() <= labels.items()
+    (container,) = pod(own)["containers"]
+    assert [port["containerPort"] for port in container["ports"]] == [PORT]
+    assert not any("noise" in str(volume) for volume in pod(own)["volumes"])
+
+
+def test_a_dashboard_that_is_given_the_secret_of_the_noise_is_reported(tmp_path: Path) -> None:
+    documents = copy.deepcopy(dashboard(tmp_path))
+    (own,) = of_kind(documents, "Deployment")
+    pod(own)["volumes"][1]["secret"]["secretName"] = "susurrus-noise"
+    (confinement,) = (each for each in CHECKS if each.__name__ == "confinement")
+    assert any("draws no noise" in said for said in confinement(documents, ""))
 
 
 def test_another_pipeline_restarts_the_workers(tmp_path: Path) -> None:
@@ -323,7 +358,7 @@ def test_probes_ask_for_pages_that_a_worker_serves() -> None:
     paths = [worker[probe]["httpGet"]["path"] for probe in ("readinessProbe", "livenessProbe")]
     assert paths == ["/readyz", "/healthz"]
     for path in paths:
-        assert Pages(healthy, CollectorRegistry(), pipeline="p").page(path) == (
+        assert Pages(healthy, CollectorRegistry(), healthy).page(path) == (
             200,
             "text/plain; charset=utf-8",
             "ok\n",

@@ -27,6 +27,7 @@ LOCKS = {
         *BUILD,
     ],
     "requirements-build.lock": [*BUILD, *IMAGE],
+    "requirements-dashboard.lock": PYPROJECT["dependency-groups"]["charts"],
 }
 PLATFORMS = [
     {"python_version": version, "python_full_version": f"{version}.0", "sys_platform": system, "platform_system": name}
@@ -87,7 +88,7 @@ def test_a_lock_that_does_not_fit_is_reported() -> None:
         read(f"first>=1.2 \\\n{hashes}")
 
 
-@pytest.mark.parametrize("name", ["requirements.lock", "requirements-build.lock"])
+@pytest.mark.parametrize("name", ["requirements.lock", "requirements-build.lock", "requirements-dashboard.lock"])
 def test_the_image_has_the_versions_that_are_tested(name: str) -> None:
     tested, used = (
         {(each.name, str(each.specifier)) for each in read((ROOT / "deploy" / lock).read_text())}
@@ -125,6 +126,10 @@ def test_no_address_of_a_package_host_is_written_down(name: str) -> None:
     assert not re.search(r"https?://|--(extra-)?index-url|--find-links|--trusted-host| @ ", text)
 
 
+def test_the_images_charts_are_those_of_the_extra() -> None:
+    assert PYPROJECT["dependency-groups"]["charts"] == EXTRAS["dashboard"]
+
+
 def test_what_builds_is_what_is_declared() -> None:
     assert PYPROJECT["dependency-groups"]["build"] == BUILD
 
@@ -133,10 +138,10 @@ def test_the_image_is_built_from_the_locks_alone() -> None:
     """Whatever pip fetches is named by a lock file, and the build's context has these files."""
     dockerfile = (ROOT / "deploy" / "Dockerfile").read_text()
     installs = re.findall(r"pip (?:--python \S+ )?(?:install|wheel) ([^&\n]*)", dockerfile.replace("\\\n", " "))
-    assert len(installs) == 4
+    assert len(installs) == 5
     assert all("--require-hashes -r deploy/" in each or "--no-deps" in each for each in installs), installs
-    assert all("--no-index" in each or "--no-build-isolation" in each for each in installs if "--no-deps" in each), (
-        installs
-    )
+    assert all(
+        "--no-index" in each or "--no-build-isolation" in each for each in installs if "--require-hashes" not in each
+    ), installs
     context = (ROOT / ".dockerignore").read_text().splitlines()
-    assert {"!deploy/requirements.lock", "!deploy/requirements-build.lock"} <= set(context)
+    assert {f"!deploy/{name}" for name in LOCKS if "dev" not in name} <= set(context)

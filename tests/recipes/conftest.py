@@ -102,13 +102,13 @@ def abort_a_release(kafka: Broker, topic: str) -> None:
     producer.abort_transaction(30)
 
 
-def check_shown(name: str, output: str) -> None:
+def check_shown(name: str, output: str, path: Path = PAGE) -> None:
     """The page shows this output under ``<!-- output: name -->``. With SUSURRUS_WRITE_RECIPES=1 it is written there."""
-    page = PAGE.read_text(encoding="utf-8")
+    page = path.read_text(encoding="utf-8")
     found = re.search(rf"<!-- output: {name} -->\n```\n(.*?)```\n", page, re.DOTALL)
-    assert found is not None, f"{PAGE.name} has no block of {name}"
+    assert found is not None, f"{path.name} has no block of {name}"
     lines = "".join(f"{line.rstrip()}\n" for line in output.strip("\n").splitlines())
     if os.environ.get("SUSURRUS_WRITE_RECIPES") == "1":
-        PAGE.write_text(page[: found.start(1)] + lines + page[found.end(1) :], encoding="utf-8")
+        path.write_text(page[: found.start(1)] + lines + page[found.end(1) :], encoding="utf-8")
         return
-    assert lines == found[1], f"{PAGE.name} shows another output of {name}; see SUSURRUS_WRITE_RECIPES in {__file__}"
+    assert lines == found[1], f"{path.name} shows another output of {name}; see SUSURRUS_WRITE_RECIPES in {__file__}"

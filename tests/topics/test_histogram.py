@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from susurrus.topics.histogram import ColumnRows, Release, decode_row, encode_rows
+from susurrus.topics.histogram import ColumnRows, Release, decode_row, decode_rows, encode_rows
 from susurrus.topics.packing import MalformedRecord
 
 RELEASE = Release(
@@ -116,6 +116,43 @@ def test_the_bytes_of_a_direct_pair_are_pinned_and_read_back():
         (9, 8.0, 7, 21.5),
     ]
     assert decode_row(ROW).values["visits"].direct is None
+
+
+@given(releases(), st.booleans())
+def test_rows_are_read_back_as_the_columns_they_were_written_from(release, direct):
+    keys, columns = release
+    if direct:
+        columns = [dataclasses.replace(c, direct=(c.estimate, np.abs(c.estimate.astype(float)))) for c in columns]
+    _, values = encode_rows(RELEASE, keys, columns)
+    later = dataclasses.replace(RELEASE, trigger=4)
+    found = list(decode_rows(values + encode_rows(later, keys, columns)[1]))
+    assert [part.release for part in found] == ([RELEASE, later] if keys else [])
+    for part in found:
+        assert part.keys == keys
+        assert [c.name for c in part.columns] == [c.name for c in columns]
+        for got, wanted in zip(part.columns, columns, strict=True):
+            assert got.estimate.dtype == wanted.estimate.dtype
+            assert got.estimate.tolist() == wanted.estimate.tolist()
+            assert got.std_error.tolist() == np.broadcast_to(wanted.std_error, len(keys)).tolist()
+            assert (got.direct is None) == (wanted.direct is None)
+            if wanted.direct is not None:
+                assert [of.tolist() for of in got.direct] == [of.tolist() for of in wanted.direct]
+
+
+def test_rows_that_do_not_fit_together_are_malformed():
+    _, [first, second] = encode_rows(
+        RELEASE, [b"1", b"2"], [ColumnRows(name="x", estimate=np.array([1, 2]), std_error=1.0)]
+    )
+    for wrong, message in (
+        (second.replace(b'"x"', b'"y"'), "differ in their columns"),
+        (second.replace(b'"schema":1', b'"schema":2'), "upgrade the reader"),
+        (second.replace(b'"estimate":2', b'"estimate":18446744073709551616'), "histogram row"),
+        (second.replace(b"2026-01-01T00:00:00Z", b"yesterday"), "RFC 3339"),
+        (second[:-1], "truncated"),
+    ):
+        assert wrong != second
+        with pytest.raises(MalformedRecord, match=message):
+            list(decode_rows([first, wrong]))
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from susurrus.agents.cli.reference import _type_name
-from susurrus.agents.histogram.columns import COLUMNS, ColumnSettings, Kept
+from susurrus.agents.histogram.column_settings import ColumnSettings
+from susurrus.agents.histogram.columns import COLUMNS, Kept
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.topics.payloads import JsonReader
 from susurrus.topics.raw import RawDecoder
@@ -22,9 +23,9 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_its_settings_are_checked() -> None:
-    with pytest.raises(ConfigurationError, match='bound is missing; kind = "sum-of-squares" needs it'):
+    with pytest.raises(ConfigurationError, match='bound is missing; kind = "sum-of-squares" needs bounds'):
         settings(columns=[{"name": "spent", "kind": SumOfSquares.kind, "field": "amount"}])
-    with pytest.raises(ConfigurationError, match=r'columns.0 \("spent"\): grid = 0.001 against bound = 10'):
+    with pytest.raises(ConfigurationError, match=r'column 1 \("spent"\): grid = 0.001 against bound = 10'):
         settings(columns=[SPENT | {"grid": 0.001}])  # 10^4 units, and their square is more than 2^24
     with pytest.raises(ConfigurationError, match="use 'count', 'users', 'sum', 'mean' or 'sum-of-squares'"):
         settings(columns=[SPENT | {"kind": "squares"}])

@@ -11,6 +11,7 @@ from susurrus.agents.operations.preflight.brokers import check_brokers, check_co
 from susurrus.agents.operations.preflight.clock import check_brokers_clock, check_stamps
 from susurrus.agents.operations.preflight.finding import Finding
 from susurrus.agents.operations.preflight.machine import check_disk, check_files, check_secret
+from susurrus.agents.operations.preflight.properties import check_properties
 from susurrus.agents.operations.preflight.registries import check_input_registry, check_output_registry
 from susurrus.agents.operations.preflight.topics import check_isolation, check_retention, check_topics
 from susurrus.agents.operations.rights import rights, topics
@@ -22,15 +23,20 @@ from susurrus.mechanisms.errors import SusurrusError
 
 
 def preflight(pipeline: Pipeline[Any]) -> Iterator[Finding]:
-    """What each check finds, as soon as it is known. Takes a few seconds. Raises ConfigurationError where librdkafka refuses the
-    properties."""
+    """What each check finds, as soon as it is known. Takes a few seconds."""
     settings = pipeline.settings
     if lacks := pipeline.missing():
         yield Finding("packages", "failure", lacks)
+    for warning in pipeline.warnings():
+        yield Finding("promise", "warning", warning)
     yield from check_secret(pipeline)
     yield from check_disk(pipeline)
+    found = list(check_properties(pipeline))
+    yield from found
     yield from _guarded("input.registry", lambda: check_input_registry(pipeline))
     yield from _guarded("output.registry", lambda: check_output_registry(pipeline))
+    if any(one.state == "failure" for one in found):
+        return  # no client can ask anything
     errors: list[KafkaError] = []
     admin = admin_of(settings, errors)
     brokers = reach_brokers(settings, admin, errors)

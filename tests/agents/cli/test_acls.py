@@ -23,6 +23,7 @@ from susurrus.agents.cli.main import app
 from susurrus.agents.histogram.reader import HistogramReader
 from susurrus.agents.kafka.access import Right, rights_of
 from susurrus.agents.pipelines import settings_from
+from susurrus.agents.releases import releases
 from tests.broker import wait_for
 from tests.guarded import Guarded
 from tests.pipeline import Worker, merged
@@ -128,6 +129,7 @@ def test_each_user_can_do_its_part_with_the_rights_that_are_granted_and_nothing_
                 assert worker.process.poll() is None, worker.tail()
                 assert time.monotonic() < deadline, worker.tail()
         assert [row.key for row in found.rows] == ["a"]
+        assert [release.keys for release in releases(settings, window="1970-01-01", final=True)] == [["a"]]
         # With an empty disk, a worker reads the changelogs.
         assert worker.stop() == 0
         shutil.rmtree(cast.directory / "state")
@@ -135,6 +137,7 @@ def test_each_user_can_do_its_part_with_the_rights_that_are_granted_and_nothing_
         status = ["status", "--config", str(cast.file("operator"))]
         wait_for(lambda: CliRunner().invoke(app, status).exit_code == 0, "all is recovered", seconds=90)
         assert "right" not in run(*status)
+        assert "Charged as web/tune" in run("tune", "--config", str(cast.file("operator")), "--yes", "--epsilon", "2")
     finally:
         assert worker.stop() == 0
     assert "lacks" not in worker.log.read_text()

@@ -46,10 +46,10 @@ def test_a_direct_pair_follows_the_estimate_in_every_format(tmp_path: Path) -> N
     columns = {"visits": 12, "visits_std_error": 2.5, "visits_direct": 15, "visits_direct_std_error": 8.0}
     record = records(found, ("url",), EVERY)[0]
     assert list(record.items())[7:11] == list(columns.items())
-    export(found, "jsonl", tmp_path / "h.jsonl", ("url",), EVERY)
+    export(records(found, ("url",), EVERY), "jsonl", tmp_path / "h.jsonl")
     line = json.loads((tmp_path / "h.jsonl").read_text(encoding="utf-8").splitlines()[0])
     assert {name: line[name] for name in columns} == columns
-    export(found, "csv", tmp_path / "h.csv", ("url",), EVERY)
+    export(records(found, ("url",), EVERY), "csv", tmp_path / "h.csv")
     with (tmp_path / "h.csv").open(encoding="utf-8", newline="") as file:
         assert next(csv.DictReader(file))["visits_direct"] == "15"
 
@@ -71,18 +71,18 @@ def test_a_field_called_like_a_column_does_not_overwrite_it(name: str) -> None:
 
 
 def test_csv_and_jsonl_read_back(tmp_path: Path) -> None:
-    assert export(FOUND, "csv", tmp_path / "h.csv", ("url",), EVERY) == 2
+    assert export(records(FOUND, ("url",), EVERY), "csv", tmp_path / "h.csv") == 2
     with (tmp_path / "h.csv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     assert [(row["url"], row["visits"]) for row in rows] == [('/a,b\n"c"', "12"), ("ü", "3")]
-    export(FOUND, "jsonl", tmp_path / "h.jsonl", ("url",), EVERY)
+    export(records(FOUND, ("url",), EVERY), "jsonl", tmp_path / "h.jsonl")
     lines = (tmp_path / "h.jsonl").read_text(encoding="utf-8").splitlines()
     assert [json.loads(line)["key"] for line in lines] == ['/a,b\n"c"', "ü"]
 
 
 def parquet_of(found: Snapshot, fields: tuple[str, ...], file: Path) -> Any:
     parquet = pytest.importorskip("pyarrow.parquet")
-    export(found, "parquet", file, fields, EVERY)
+    export(records(found, fields, EVERY), "parquet", file)
     return parquet.read_table(file)
 
 
@@ -119,7 +119,7 @@ def test_a_part_of_a_key_has_its_own_type_in_parquet(
 
 
 def test_csv_has_the_parts_as_text(tmp_path: Path) -> None:
-    export(snapshot({b'["x",true]': 2, b'["x",null]': 2}), "csv", tmp_path / "h.csv", ("a", "b"), EVERY)
+    export(records(snapshot({b'["x",true]': 2, b'["x",null]': 2}), ("a", "b"), EVERY), "csv", tmp_path / "h.csv")
     with (tmp_path / "h.csv").open(encoding="utf-8", newline="") as file:
         assert [(row["a"], row["b"], row["key"]) for row in csv.DictReader(file)] == [
             ("x", "true", '["x",true]'),
@@ -130,26 +130,26 @@ def test_csv_has_the_parts_as_text(tmp_path: Path) -> None:
 def test_parquet_without_pyarrow_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(SusurrusError, match=r"susurrus\[parquet\]"):
-        export(FOUND, "parquet", tmp_path / "h.parquet", ("url",), EVERY)
+        export(records(FOUND, ("url",), EVERY), "parquet", tmp_path / "h.parquet")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_file_that_cannot_be_written_is_named_and_nothing_is_left(tmp_path: Path) -> None:
     with pytest.raises(SusurrusError, match="cannot be written"):
-        export(FOUND, "csv", tmp_path / "none" / "h.csv", ("url",), EVERY)
+        export(records(FOUND, ("url",), EVERY), "csv", tmp_path / "none" / "h.csv")
     (tmp_path / "h.csv").write_text("before")
-    export(FOUND, "csv", tmp_path / "h.csv", ("url",), EVERY)
+    export(records(FOUND, ("url",), EVERY), "csv", tmp_path / "h.csv")
     assert os.listdir(tmp_path) == ["h.csv"]
 
 
 def test_standard_output_takes_text_only(capsys: pytest.CaptureFixture[str]) -> None:
-    export(FOUND, "jsonl", Path("-"), ("url",), EVERY)
+    export(records(FOUND, ("url",), EVERY), "jsonl", Path("-"))
     assert len(capsys.readouterr().out.splitlines()) == 2
     with pytest.raises(SusurrusError, match="binary"):
-        export(FOUND, "parquet", Path("-"), ("url",), EVERY)
+        export(records(FOUND, ("url",), EVERY), "parquet", Path("-"))
 
 
 def test_an_empty_trigger_exports_no_rows(tmp_path: Path) -> None:
     for form in ("csv", "jsonl"):
-        assert export(snapshot({}), form, tmp_path / form, ("url",), EVERY) == 0  # type: ignore[arg-type]
+        assert export(records(snapshot({}), ("url",), EVERY), form, tmp_path / form) == 0  # type: ignore[arg-type]
     assert parquet_of(snapshot({}), ("url",), tmp_path / "h.parquet").num_rows == 0

@@ -260,7 +260,7 @@ class TestWatch:
         [
             (["--export", "csv"], "belong together"),
             (["--window", "yesterday", "--once"], '--window="yesterday"'),
-            (["--window", "1999-01-01", "--once"], "nothing is published yet"),
+            (["--window", "1999-01-01", "--once"], "nothing is released of the window 1999-01-01T00:00:00Z"),
         ],
     )
     def test_what_cannot_be_shown_is_said(self, live: Path, options: list[str], words: str) -> None:

@@ -7,9 +7,11 @@ import pytest
 from rich.console import Console
 
 from susurrus.agents.cli.status import picture, start
+from susurrus.agents.operations.account import account_of
 from susurrus.agents.operations.status import PartitionStatus, PipelineStatus
 from susurrus.agents.operations.trouble import Trouble
 from susurrus.agents.pipelines import pipeline_of, settings_from
+from tests.agents.operations.test_account import NOW, days, with_budget
 from tests.agents.released import settings
 
 RUNNING = [
@@ -45,6 +47,17 @@ def test_all_is_well(width: int, every: bool) -> None:
     assert "1970-01-11T06:00:00Z" in text  # the end of interval 40, six hours each
     assert "What to do" not in text
     assert "3 windows charged, 2 more by others" in " ".join(text.split())
+
+
+def test_the_budget_is_one_line_of_the_head() -> None:
+    with_it = account_of(days(8), with_budget(), NOW)
+    found = PipelineStatus(epoch="ab" * 16, first_window=0, partitions=tuple(RUNNING), account=with_it)
+    lines = [line.rstrip() for line in shown(found, 80).splitlines()]
+    assert "budget ████████░░░░░░ 60% spent · 5 windows left, until 2024-10-10" in lines
+    without = account_of(days(8), settings(), NOW)
+    spent = f"no [budget] · epsilon {without.spent.epsilon_total(16e-6):.3g} at delta 1.6e-05 spent"
+    assert spent in shown(replace(found, account=without), 80)
+    assert "budget" not in shown(replace(found, account=None), 80)
 
 
 def test_problems_say_why_and_what_to_do_once_for_all_partitions_alike() -> None:

@@ -50,6 +50,7 @@ def services(
 ) -> Services:
     """counted: keys per user that `closing` measures at the last trigger, of those not published."""
     ranks = {"lag": lag, "ranked_keys": min(3, counted)}
+    sections = {"adaptive": ranks, "closing": {**ranks, "keys": counted}}
     configured = settings(
         start={"from": "earliest", "first_window": WINDOW},
         window={"length": INTERVALS * HOUR, "trigger_every": HOUR, "allowed_lateness": 2 * HOUR, "origin": WINDOW},
@@ -63,8 +64,7 @@ def services(
             "epsilon": 6.0,
             "delta": 1e-9,
             "strategy": strategy,
-            "adaptive": ranks,
-            "closing": {**ranks, "keys": counted},
+            **{name: section for name, section in sections.items() if name == strategy},
         },
         keys={"declared": list(declared)},
         topics={"by_user_partitions": 4, "bounded_partitions": PARTITIONS},

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from susurrus.agents.histogram.clock import CREATE_TIME, LOG_APPEND_TIME, Clock
+from susurrus.agents.histogram.clock import CLOCKS, CREATE_TIME, LOG_APPEND_TIME, Clock
 from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.mechanisms.calendar import Calendar
 from susurrus.mechanisms.errors import ConfigurationError, Refusal
@@ -22,9 +22,11 @@ GRACE, IDLE_GRACE, MAX_AHEAD = 300, 700, 4_000
 
 
 def configured(kind: str, **clock: Any) -> HistogramSettings:
+    fields = {"grace": GRACE, "idle_grace": IDLE_GRACE, "max_ahead": MAX_AHEAD}
+    followed = {name: value for name, value in fields.items() if name in CLOCKS[kind].follows}
     found = settings(
         start={"from": "earliest", "first_window": "1970-01-01T00:00:00Z"},
-        clock={"kind": kind, "grace": GRACE, "idle_grace": IDLE_GRACE, "max_ahead": MAX_AHEAD, **clock},
+        clock={"kind": kind, **followed, **clock},
         window={"length": 10 * EVERY, "trigger_every": EVERY},
     )
     return HistogramSettings.of(found)

@@ -79,8 +79,8 @@ def services(kind: str, strategy: str, **bounds: int) -> Services:
             start={"from": "earliest", "first_window": WINDOW},
             clock={
                 "kind": kind,
-                "grace": "5s",
-                "idle_grace": IDLE_GRACE,
+                **({"grace": "5s"} if kind == "broker" else {}),
+                **({} if kind == "replay" else {"idle_grace": IDLE_GRACE}),
                 "max_ahead": "3h",
                 "max_future": "5h",
                 **({"until": WINDOW + HOURS * HOUR} if kind == "replay" else {}),

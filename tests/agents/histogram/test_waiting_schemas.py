@@ -101,9 +101,8 @@ class Played:
                 start={"from": "earliest", "first_window": WINDOW},
                 clock={
                     "kind": kind,
-                    "idle_grace": "10s",
                     "max_ahead": "3h",
-                    **({"until": WINDOW + 24 * HOUR} if kind == "replay" else {}),
+                    **({"until": WINDOW + 24 * HOUR} if kind == "replay" else {"idle_grace": "10s"}),
                 },
                 window={"length": 24 * HOUR, "trigger_every": MINUTE, "origin": WINDOW},
                 bounds={"max_records_per_user": 10_000, "max_records_per_key": 10_000},

@@ -6,9 +6,10 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from susurrus.agents.config.settings import Settings
-from susurrus.agents.kafka.topics import create_topics
+from susurrus.agents.kafka.clients import clients_of
+from susurrus.agents.kafka.topics import create_topics, few_brokers
 from susurrus.agents.pipelines import pipeline_of, settings_from
-from susurrus.mechanisms.errors import ConfigurationError
+from susurrus.mechanisms.errors import SusurrusError
 from susurrus.topics.charges import topic_name
 from tests.broker import Broker
 
@@ -59,6 +60,42 @@ def test_what_is_missing_is_named_and_what_was_created_is_in_order(
     assert {name for _, name, *_ in after} >= names - {topic_name(settings.pipeline.prefix)}
 
 
+@pytest.mark.parametrize("form", ["json", "avro"])
+@pytest.mark.parametrize("strategy", ["closing", "toeplitz", "weighted", "adaptive", "dp-sqlp"])
+def test_what_create_made_with_the_defaults_is_in_order_on_one_broker(
+    kafka: Broker, admin: AdminClient, strategy: str, form: str
+) -> None:
+    raw = kafka.create_topic(f"raw-{kafka.new_prefix()}", 1, {"message.timestamp.type": "LogAppendTime"})
+    data = {
+        "pipeline": {"name": "p", "prefix": kafka.new_prefix()},
+        "kafka": {"bootstrap_servers": kafka.bootstrap_servers},
+        "input": {"user": "u", "key": ["k"], "topic": raw},
+        "privacy": {"epsilon": 1.0, "delta": 1e-9, "strategy": strategy},
+        **({} if form == "json" else {"output": {"format": form, "registry": {"url": "http://localhost:1"}}}),
+    }
+    settings = settings_from(data, environ={})  # three replicas, where there is one broker
+    [warning, *lines] = create_topics(settings, admin)
+    assert warning.startswith("warning: 1 broker, so topics have replication 1 instead of 3")
+    assert {line.split()[0] for line in lines} == {"created"}
+    checks = pipeline_of(settings).topic_checks(admin)
+    assert {check.state for check in checks} == {"ok"}
+    assert list(few_brokers(settings, 1)) == [warning]
+    assert {line.split()[0] for line in create_topics(settings, admin)[1:]} == {"exists"}
+
+
+def test_what_is_not_as_create_makes_it_is_wrong(kafka: Broker, admin: AdminClient) -> None:
+    settings = pipeline(kafka, "local", "none")
+    shared = kafka.create_topic(topic_name(settings.pipeline.prefix), 1, {"cleanup.policy": "delete"})
+    kafka.create_topic(settings.topic("estimate"), 2)
+    create_topics(settings, admin)
+    wrong = {
+        check.topic: check.problem for check in pipeline_of(settings).topic_checks(admin) if check.state == "wrong"
+    }
+    assert wrong.keys() == {shared, settings.topic("estimate")}
+    assert "cleanup.policy=delete, should be compact" in wrong[shared]
+    assert "has 2 partitions, needs 1" in wrong[settings.topic("estimate")]
+
+
 @pytest.mark.parametrize("strategy", ["adaptive", "closing"])
 def test_published_keys_have_a_topic_where_bound_is_told_about_them(kafka: Broker, strategy: str) -> None:
     settings = pipeline(kafka, "histogram", "raw")
@@ -75,10 +112,25 @@ def test_only_a_histogram_cares_who_stamps_the_raw_topic(kafka: Broker, admin: A
     assert not any("clock.kind" in line for line in lines["stream"])
 
 
-def test_a_raw_topic_that_is_not_there_is_not_made(kafka: Broker, admin: AdminClient) -> None:
-    settings = pipeline(kafka, "histogram", f"raw-{kafka.new_prefix()}")
-    with pytest.raises(ConfigurationError, match="does not exist"):
-        create_topics(settings, admin)
+@pytest.mark.parametrize("kind", ["histogram", "stream"])
+def test_a_raw_topic_that_is_not_there_is_not_made_and_the_message_says_who_makes_it(
+    kafka: Broker, admin: AdminClient, kind: str
+) -> None:
+    settings = pipeline(kafka, kind, f"raw-{kafka.new_prefix()}")
+    clients = clients_of(settings, quiet=True)
+    for ask in (
+        lambda: create_topics(settings, admin),
+        lambda: pipeline_of(settings).topic_checks(admin),
+        lambda: clients.partitions_to_read(settings.input.topic),
+        lambda: clients.topic_id(settings.input.topic),
+    ):
+        with pytest.raises(SusurrusError, match="it belongs to its producers") as raised:
+            ask()
+        assert f"\n    kafka-topics.sh --bootstrap-server {kafka.bootstrap_servers} --create --topic " in str(
+            raised.value
+        )
+        assert "susurrus topics create" not in str(raised.value)
+    clients.close()
     assert settings.input.topic not in admin.list_topics(timeout=10).topics
 
 
@@ -90,3 +142,15 @@ def test_a_compacted_raw_topic_is_wrong_for_one_users_record_removes_anothers(
         line for line in pipeline_of(pipeline(kafka, "histogram", raw)).check_topics(admin) if "cleanup.policy" in line
     ]
     assert line.startswith(f"wrong    {raw}: cleanup.policy=compact,delete")
+
+
+def test_fewer_replicas_than_there_could_be_are_wrong_and_the_worker_runs_with_them(kafka_cluster: Broker) -> None:
+    admin = kafka_cluster.admin()
+    settings = pipeline(kafka_cluster, "local", "none")
+    create_topics(settings, admin)
+    wanted = settings.model_copy(update={"topics": settings.topics.model_copy(update={"replication_factor": 3})})
+    checks = pipeline_of(wanted).topic_checks(admin)
+    assert {(check.state, check.few_replicas, check.problem) for check in checks} == {
+        ("wrong", True, "replication is 1, configured 3")
+    }
+    assert list(few_brokers(wanted, 3)) == []

@@ -1,6 +1,7 @@
 """What /metrics says: names and types as documented, lags and spending as computed by hand, and no user or key anywhere."""
 
 import json
+import math
 import urllib.request
 from collections.abc import Iterable
 from pathlib import Path
@@ -12,11 +13,11 @@ from prometheus_client import Metric, parser
 from prometheus_client.openmetrics import parser as openmetrics
 
 from susurrus.agents.broker.network import free_ports
-from susurrus.agents.operations.metrics import registry_of
-from susurrus.agents.operations.spending import Spending
+from susurrus.agents.operations.account import account_of
+from susurrus.agents.operations.metrics import CHARGED, GAUGES, registry_of
 from susurrus.agents.pipelines import settings_from
 from susurrus.agents.runtime.metrics import Metrics
-from susurrus.mechanisms.spend import Budget, Spend
+from susurrus.mechanisms.spend import Spend
 from susurrus.topics.charges import Charge
 from tests.agents.config.test_settings import changed
 from tests.agents.operations import documented
@@ -109,7 +110,7 @@ def test_the_disk_of_a_directory_that_is_gone_is_left_out(tmp_path: Path) -> Non
 
 def charge(window: int, *, pipeline: str = "page-views", mu: float = 0.5) -> Charge:
     return Charge(
-        raw_topic="raw",
+        raw_topic="web-requests",
         window=window,
         pipeline=pipeline,
         epoch="e",
@@ -120,25 +121,76 @@ def charge(window: int, *, pipeline: str = "page-views", mu: float = 0.5) -> Cha
     )
 
 
-def test_spending_is_ours_and_the_budget_is_everyones() -> None:
+def test_spending_is_ours_and_the_budget_is_everyones(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = changed(budget={"epsilon": 8.0, "delta": 1e-4})
-    spending = Spending(settings)
-    assert spending.of(()) is None
-    assert spending.of((charge(0, pipeline="other"),)) is None
-    charges = (charge(0), charge(1), charge(0, pipeline="other", mu=1.5))
-    spent = spending.of(charges)
-    assert spent is not None
-    assert spent[:4] == (2, 4.0, 4e-6, 0.5)
-    budget, all_of_them = Budget(epsilon=8.0, delta=1e-4), Spend(0.25 + 0.25 + 2.25, 3e-6)
-    more = 0
-    while all_of_them.plus(SimpleNamespace(mu=0.5, delta_selection=1e-6), more + 1).delta_total(8.0) <= budget.delta:  # type: ignore[arg-type]
+    day = settings.window.length
+    monkeypatch.setattr("susurrus.agents.operations.metrics.time.time", lambda: 1.5 * day / 1000)
+    charges = (charge(0), charge(day), charge(0, pipeline="other", mu=1.5))
+    registry = registry_of(supervisor(charges=charges), settings)
+
+    def said(name: str) -> float | None:
+        return sample(registry, f"susurrus_privacy_{name}")
+
+    names = ("windows_charged_total", "epsilon_charged_total", "delta_charged_total", "mu_squared_charged_total")
+    assert [said(name) for name in names] == pytest.approx([2, 4.0, 4e-6, 0.5])
+    all_of_them, more = Spend(0.25 + 0.25 + 2.25, 3e-6), 0
+    while all_of_them.plus(SimpleNamespace(mu=0.5, delta_selection=1e-6), more + 1).delta_total(8.0) <= 1e-4:  # type: ignore[arg-type]
         more += 1
     assert more > 0
-    assert spent.windows_left == more
-    assert spending.of(charges) is spent  # not computed again
-    without = Spending(changed()).of(charges)
-    assert without is not None
-    assert without.windows_left is None
+    assert said("budget_windows_left") == more
+    assert said("budget_share_spent") == account_of(charges, settings, int(1.5 * day)).share
+    # The other pipeline has one charge, so it is taken to go on as ours does: both charge every day.
+    together = 0
+    while (
+        all_of_them.plus(SimpleNamespace(mu=math.sqrt(2.5), delta_selection=2e-6), together + 1).delta_total(8.0)
+        <= 1e-4
+    ):  # type: ignore[arg-type]
+        together += 1
+    assert said("budget_ends_seconds") == (2 + together) * day / 1000
+
+
+def test_there_is_no_spending_before_a_charge_and_no_budget_without_one() -> None:
+    names = [name for name in (*CHARGED, *GAUGES) if "privacy" in name]
+    for charges in ((), (charge(0, pipeline="other"),)):
+        registry = registry_of(supervisor(charges=charges), changed(budget={"epsilon": 8.0, "delta": 1e-4}))
+        assert {name for name in names if sample(registry, name) is not None} == set()
+    registry = registry_of(supervisor(charges=(charge(0),)), changed())
+    assert {name for name in names if sample(registry, name) is not None} == set(CHARGED)
+
+
+def test_the_end_of_an_archives_budget_is_no_time_to_watch() -> None:
+    archive = changed(
+        budget={"epsilon": 8.0, "delta": 1e-4},
+        clock={"kind": "replay", "until": "2000-01-01T00:00:00Z"},
+        start={"first_window": "1970-01-01T00:00:00Z"},
+    )
+    assert account_of((charge(0),), archive, 0).stop is not None
+    registry = registry_of(supervisor(charges=(charge(0),)), archive)
+    assert sample(registry, "susurrus_privacy_budget_windows_left") is not None
+    assert sample(registry, "susurrus_privacy_budget_ends_seconds") is None
+
+
+def test_the_account_is_added_up_once_an_hour_and_for_new_charges(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+
+    def counted(charges: Any, settings: Any, now: int) -> Any:
+        asked.append(len(charges))
+        return account_of(charges, settings, now)
+
+    monkeypatch.setattr("susurrus.agents.operations.metrics.account_of", counted)
+    clock = [0.0]
+    monkeypatch.setattr("susurrus.agents.operations.metrics.time.time", lambda: clock[0])
+    workers = supervisor(charges=(charge(0),))
+    registry = registry_of(workers, changed())
+    name = "susurrus_privacy_windows_charged_total"
+    assert [sample(registry, name) for _ in range(3)] == [1, 1, 1]
+    clock[0] = 3600.0
+    assert sample(registry, name) == 1
+    workers.charges = (charge(0), charge(86_400_000))
+    assert sample(registry, name) == 2
+    assert len(asked) >= 3
+    assert asked.count(2) == 1
+    assert asked.count(1) == 2
 
 
 def test_the_documented_names_and_types_are_those_of_the_registry() -> None:
@@ -201,12 +253,14 @@ def test_a_real_workers_metrics(kafka: Broker, tmp_path: Path) -> None:
         assert total(port, "susurrus_privacy_epsilon_charged_total") == 6.0
         assert total(port, "susurrus_privacy_budget_windows_left") > 1
 
+        # The end of an archive's budget is no time of ours, so that one has no sample, and no label.
+        in_an_archive = {**documented.metrics(), "susurrus_privacy_budget_ends_seconds": ("gauge", set())}
         kind, text = scrape(port)
         assert kind == "text/plain; version=0.0.4; charset=utf-8"
-        assert exported(parser.text_string_to_metric_families(text)) == documented.metrics()
+        assert exported(parser.text_string_to_metric_families(text)) == in_an_archive
         kind, other = scrape(port, "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5")
         assert kind.startswith("application/openmetrics-text; version=1.0.0")
-        assert exported(openmetrics.text_string_to_metric_families(other)) == documented.metrics()
+        assert exported(openmetrics.text_string_to_metric_families(other)) == in_an_archive
         for field in {json.loads(event)[name] for _, event, _ in events for name in ("host", "url")} - {"/"}:
             assert field not in text
             assert field not in other

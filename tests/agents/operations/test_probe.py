@@ -145,7 +145,12 @@ def test_topics_that_are_missing_are_waited_for(guarded: Guarded) -> None:
     settings = settings_for(guarded.open, {}, pipeline={"name": "none", "prefix": "t"}, input=absent)
     admin = guarded.admin()
     text, waits = seen(settings)
-    assert text.startswith('input.topic="absent": does not exist on this cluster; create it')
+    assert text.startswith('input.topic="absent": does not exist on this cluster; it belongs to its producers')
+    assert (
+        "--create --topic absent --partitions 2 --replication-factor 1 --config message.timestamp.type=LogAppendTime"
+        in text
+    )
+    assert "topics create`" not in text  # which never makes it
     assert waits
     admin.create_topics([NewTopic("absent", 1, 1)])["absent"].result(20)
     wait_for(lambda: "input.topic" not in seen(settings)[0], "the broker knows the topic")

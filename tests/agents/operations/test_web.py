@@ -12,6 +12,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -57,6 +58,13 @@ def get(port: int, path: str) -> tuple[int, str]:
     except urllib.error.HTTPError as error:
         with error:
             return error.code, error.read().decode()
+
+
+def browser_page(port: int) -> str:
+    """What a browser gets."""
+    request = urllib.request.Request(f"http://127.0.0.1:{port}/", headers={"Accept": "text/html"})
+    with urllib.request.urlopen(request, timeout=10) as answer:
+        return str(answer.read().decode())
 
 
 class Task(SimpleNamespace):
@@ -110,7 +118,7 @@ def serve() -> Iterator[Any]:
     servers = []
 
     def start(supervisor: Any) -> int:
-        pages = Pages(supervisor, registry_of(supervisor, changed()), pipeline="susurrus.page-views")
+        pages = Pages(supervisor, registry_of(supervisor, changed()), changed())
         servers.append(WebServer(pages, host="127.0.0.1", port=0))
         return int(servers[-1].server_port)
 
@@ -233,7 +241,7 @@ def test_nothing_else_is_served(serve: Any) -> None:
 
 
 def half_a_header(client: socket.socket) -> None:
-    client.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n")
+    client.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n")
 
 
 def nothing(client: socket.socket) -> None:
@@ -241,11 +249,11 @@ def nothing(client: socket.socket) -> None:
 
 
 def no_reading(client: socket.socket) -> None:
-    client.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+    client.sendall(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
 
 
 def endless_body(client: socket.socket) -> None:
-    client.sendall(b"POST /healthz HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000000\r\n\r\n" + bytes(100_000))
+    client.sendall(b"POST /healthz HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000000\r\n\r\n" + bytes(100_000))
 
 
 SLOW = (half_a_header, nothing, no_reading, endless_body)
@@ -369,7 +377,7 @@ def test_a_failure_is_a_500_without_its_text(serve: Any, caplog: pytest.LogCaptu
 def test_a_port_that_is_taken_says_what_to_do(serve: Any) -> None:
     port = serve(supervisor_of())
     with pytest.raises(ConfigurationError, match=r"SUSURRUS__WORKER__WEB_PORT"):
-        WebServer(Pages(supervisor_of(), CollectorRegistry(), pipeline="p"), host="127.0.0.1", port=port)
+        WebServer(Pages(supervisor_of(), CollectorRegistry(), changed()), host="127.0.0.1", port=port)
 
 
 def test_a_worker_is_scraped_while_it_runs_and_tells_of_no_user_and_no_key(kafka: Broker, tmp_path: Path) -> None:
@@ -378,7 +386,8 @@ def test_a_worker_is_scraped_while_it_runs_and_tells_of_no_user_and_no_key(kafka
     produce(kafka, raw, events)
     produce(kafka, raw, [(0, b"not json", events[-1][2])])
     (port,) = free_ports(1)
-    with Pipeline(kafka, tmp_path, raw, {"worker": {"web_port": port}}) as pipeline:
+    settings = {"worker": {"web_port": port, "log_format": "json"}}
+    with Pipeline(kafka, tmp_path, raw, settings) as pipeline:
         worker = pipeline.start()
         pipeline.wait()
         wait_for(lambda: get(port, "/readyz")[0] == 200, "the worker is ready")
@@ -400,7 +409,18 @@ def test_a_worker_is_scraped_while_it_runs_and_tells_of_no_user_and_no_key(kafka
         closed = {labels: value for (name, labels), value in found.items() if "closed_until" in name}
         assert len(closed) == 2 + 4 + 4
         assert set(closed.values()) == {807_321_600}  # 1995-08-02T00:00:00Z, clock.until
-        pages = get(port, "/metrics")[1] + get(port, "/")[1]
+        released = [
+            line for line in map(json.loads, worker.log.read_text().splitlines()) if line.get("event") == "release"
+        ]
+        assert {(line["partition"], line["trigger"]) for line in released} == set(product(range(4), range(1, 25)))
+        assert len(released) == 4 * 24
+        assert sum(line["rows"] for line in released) == total("release", "rows")
+        assert {(line["window"], line["of_triggers"], line["stage"]) for line in released} == {
+            ("1995-08-01T00:00:00Z", 24, "release")
+        }
+        page = browser_page(port)
+        assert all(f"{line['message'].split(': ')[1]}" in page for line in released[-20:])
+        pages = get(port, "/metrics")[1] + get(port, "/")[1] + page + worker.log.read_text()
         for event in events[:2000]:
             fields = json.loads(event[1])
             assert fields["host"] not in pages

@@ -55,7 +55,7 @@ def test_the_listing_of_the_paper() -> None:
         "bounds.max_records_per_key": 1,
         "columns": [
             {"name": "views", "kind": "count"},
-            {"name": "bytes", "kind": "sum", "field": "bytes", "bound": 100_000, "lower": 0},
+            {"name": "bytes", "kind": "sum", "field": "bytes", "lower": 0, "upper": 100_000},
         ],
         "window.length": "1d",
         "window.trigger_every": "15m",
@@ -70,19 +70,19 @@ def test_the_listing_of_the_paper() -> None:
         ("AVG(a.b CLAMPED BETWEEN -5 AND 5) AS views", {"kind": "mean", "field": "a.b", "bound": 5}),
         (
             'SUM("x.y" CLAMPED BETWEEN -1.5 AND 2) AS views',
-            {"kind": "sum", "field": r"x\.y", "bound": 2, "lower": -1.5},
+            {"kind": "sum", "field": r"x\.y", "lower": -1.5, "upper": 2},
         ),
         (
             "SUM(bytes /* of a record */ / 1000 CLAMPED BETWEEN 0 AND 100 ROUNDED TO 0.5) AS views",
-            {"kind": "sum", "expression": "bytes / 1000", "bound": 100, "lower": 0, "grid": 0.5},
+            {"kind": "sum", "expression": "bytes / 1000", "lower": 0, "upper": 100, "grid": 0.5},
         ),
         (
             "SUM(CASE WHEN a BETWEEN 1 AND 2 THEN b ELSE 0 END CLAMPED BETWEEN 0 AND 9) AS views",
-            {"kind": "sum", "expression": "CASE WHEN a BETWEEN 1 AND 2 THEN b ELSE 0 END", "bound": 9, "lower": 0},
+            {"kind": "sum", "expression": "CASE WHEN a BETWEEN 1 AND 2 THEN b ELSE 0 END", "lower": 0, "upper": 9},
         ),
         (
             "SUM(bytes, contribution_bounds_per_group => (0, 7)) AS views",
-            {"kind": "sum", "field": "bytes", "bound": 7, "lower": 0},
+            {"kind": "sum", "field": "bytes", "lower": 0, "upper": 7},
         ),
     ],
 )
@@ -218,7 +218,7 @@ WRONG = [
     ),
     ("COUNT(*) AS", "SUM(bytes) AS", "bytes", "the value needs public bounds"),
     ("COUNT(*) AS", "SUM(bytes CLAMPED 1) AS", "CLAMPED", "the bounds are missing"),
-    ("COUNT(*) AS", "SUM(bytes CLAMPED BETWEEN 5 AND 1) AS", "5 AND 1", "-upper <= lower < upper"),
+    ("COUNT(*) AS", "SUM(bytes CLAMPED BETWEEN 5 AND 1) AS", "5 AND 1", "write the lower bound first"),
     ("COUNT(*) AS", "SUM(CLAMPED BETWEEN 0 AND 1) AS", "CLAMPED BETWEEN 0 AND 1", "the value is missing"),
     ("COUNT(*) AS", "SUM(DISTINCT bytes) AS", "DISTINCT", "is not possible"),
     ("COUNT(*) AS", "SUM(bytes, 5) AS", "5", "SUM takes one value and its bounds"),

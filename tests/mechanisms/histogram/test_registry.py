@@ -90,9 +90,8 @@ class TestOneRegistration:
             "ranked_keys": 4,
             "spent": 0.9,
         }
-        unused = settings(**{Frugal.name: {"spent": 0.5}})
-        assert unused.config_digest() == settings().config_digest()
-        assert unused.plan().digest() == settings().plan().digest()
+        with pytest.raises(ConfigurationError, match=rf"privacy\.{Frugal.name}: has no meaning .*delete the section"):
+            settings(**{Frugal.name: {"spent": 0.5}})
 
     def test_gives_the_topics_it_needs(self) -> None:
         assert "published-keys" in {spec.name for spec in settings(strategy=Frugal.name).topic_specs}

@@ -1,0 +1,254 @@
+"""``susurrus config init``: a few questions, a look at the topic, and a commented configuration that passes the check.
+
+The file is checked as any other before it is written (agents/cli/new_file.py).
+"""
+
+import json
+import re
+import shlex
+import sys
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from susurrus.agents.cli.console import err, out
+from susurrus.agents.cli.new_file import Answers, toml
+from susurrus.mechanisms.errors import ConfigurationError
+
+if TYPE_CHECKING:  # slow to load, so the command does it itself
+    from susurrus.agents.operations.sample import Found
+
+_USERS: Final = re.compile(
+    r"(^|[._-])(user|uid|host|visitor|customer|client|account|member|person|patient|device|meter)", re.I
+)
+"""Fields that probably name the user."""
+_KEYS: Final = re.compile(r"(^|[._-])(url|path|page|category|product|item|type|country|city|status|name)", re.I)
+_SHOWN_FIELDS: Final = 40
+
+
+def init(
+    bootstrap_servers: Annotated[str | None, typer.Option(help="Brokers, as host:port.")] = None,
+    topic: Annotated[str | None, typer.Option(help="The raw topic.")] = None,
+    user: Annotated[str | None, typer.Option(help="The field that names the protected user.")] = None,
+    key: Annotated[list[str] | None, typer.Option(help="A field to group by; repeat it for a composite key.")] = None,
+    name: Annotated[str | None, typer.Option(help="Name of the pipeline; that of the topic.")] = None,
+    registry: Annotated[str | None, typer.Option(help="Address of the schema registry, for Avro.")] = None,
+    window: Annotated[str, typer.Option(help="Length of a window.")] = "1d",
+    trigger: Annotated[str, typer.Option(help="Time between releases.")] = "15m",
+    records: Annotated[int, typer.Option(help="Records of a user that count in a window.")] = 32,
+    sum_of: Annotated[str | None, typer.Option("--sum", help="A numeric field to add up.")] = None,
+    lower: Annotated[float | None, typer.Option(help="Its values' lower bound. Choose without the data.")] = None,
+    upper: Annotated[float | None, typer.Option(help="Its values' upper bound. Choose without the data.")] = None,
+    epsilon: Annotated[float, typer.Option(help="Privacy loss per user and window.")] = 6.0,
+    delta: Annotated[float, typer.Option(help="Far below 1 / number of users.")] = 1e-9,
+    output: Annotated[Path, typer.Option("--output", "-o", help="File to write; never replaced.")] = Path(
+        "pipeline.toml"
+    ),
+    look: Annotated[bool, typer.Option("--look/--no-look", help="Look at ten records for the names of fields.")] = True,
+    show_values: Annotated[bool, typer.Option("--show-values", help="Show a value of each field: raw data.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing.")] = False,
+) -> None:
+    """Write a commented configuration after a few questions.
+
+    It shows the names and types of the fields of ten records. SUSURRUS__KAFKA__PROPERTIES__... variables give credentials.
+
+        susurrus config init --topic web-requests --user host --key url --yes
+    """
+    if output.exists():
+        raise ConfigurationError(f'--output "{output}": is there already and is never replaced; name another file')
+    ask = _Questions(asks=not yes)
+    servers = ask("Brokers (host:port, ...)", bootstrap_servers, "localhost:9092", "--bootstrap-servers")
+    topic = ask("Raw topic", topic, None, "--topic")
+    found = _looked(servers, topic, registry, show_values) if look else None
+    if registry is None and found is not None and found.coded:
+        registry = ask(
+            "The records name a registered schema. Registry's address", None, "http://localhost:8081", "--registry"
+        )
+        found = _looked(servers, topic, registry, show_values)
+    fields = {} if found is None else found.fields
+    user = ask("Field that names the protected user", user, _first(fields, _USERS), "--user", fields)
+    keys = ask(
+        "Fields to group by (a, b for a composite key)",
+        ",".join(key) if key else None,
+        _first(fields, _KEYS, user),
+        "--key",
+        fields,
+    )
+    window = ask("Length of a window", window if yes else None, window, "--window")
+    trigger = ask("Time between releases", trigger if yes else None, trigger, "--trigger")
+    if sum_of is None and not yes:
+        sum_of = typer.prompt("Numeric field to add up (empty: count records only)", default="", show_default=False)
+    if sum_of:
+        lower, upper = ask.bounds(sum_of, lower, upper)
+    answer = ask(
+        "Epsilon, the privacy loss per user and window", str(epsilon) if yes else None, str(epsilon), "--epsilon"
+    )
+    try:
+        epsilon = float(answer)
+    except ValueError:
+        raise ConfigurationError(f'--epsilon "{answer}": write a number, for example 6.0') from None
+
+    from susurrus.agents.histogram.clock import CREATE_TIME  # slow to load
+
+    stamped = CREATE_TIME if found is None or found.stamped is None else found.stamped
+    plain = re.sub(r"[^A-Za-z0-9_-]+", "-", topic).strip("-_") or "pipeline"
+    answers = Answers(
+        servers=servers,
+        topic=topic,
+        name=name or plain,
+        registry=registry or "",
+        user=user,
+        key=[part.strip() for part in keys.split(",")],
+        stamped=stamped,
+        window=window,
+        trigger=trigger,
+        records=records,
+        sum_of=sum_of or "",
+        lower=lower or 0.0,
+        upper=upper or 0.0,
+        epsilon=epsilon,
+        delta=delta,
+    )
+    text = toml(answers, secret=f"{output.stem}.secret")
+    from susurrus.agents.pipelines import settings_from  # slow to load
+
+    settings_from(tomllib.loads(text), directory=output.parent, environ={}, written=True)
+    _write(output, text)
+    _next(output)
+
+
+class _Questions:
+    """Asks for what no option gives. asks: otherwise the default is the answer, and where there is none it is an error."""
+
+    def __init__(self, *, asks: bool) -> None:
+        self._asks = asks
+
+    def __call__(
+        self, text: str, given: str | None, default: str | None, option: str, fields: Mapping[str, str] | None = None
+    ) -> str:
+        if given is not None:
+            return _noted(given, fields)
+        if not self._asks:
+            if default is not None and not fields:
+                return default
+            raise ConfigurationError(f"{option}: is missing; without questions (--yes) it must be given")
+        answer: str = self._prompt(text, option, default=default)
+        return _noted(answer, fields)
+
+    def bounds(self, name: str, lower: float | None, upper: float | None) -> tuple[float, float]:
+        """Both bounds of a sum. They are public constants, so nothing here is taken from the data."""
+        if self._asks:
+            text = (
+                "Values of {name} are clamped, which the noise follows. Choose without looking at the data. {end} bound"
+            )
+            if lower is None:
+                lower = self._prompt(text.format(name=name, end="Lower"), "--lower", default=0.0, type=float)
+            if upper is None:
+                upper = self._prompt("Upper bound", "--upper", type=float)
+        if upper is None:
+            raise ConfigurationError("--upper: is missing; a sum needs a public upper bound of one record's value")
+        return lower or 0.0, upper
+
+    @staticmethod
+    def _prompt(text: str, option: str, **options: Any) -> Any:
+        try:
+            return typer.prompt(text, **options)
+        except typer.Abort:
+            if sys.stdin.isatty():
+                raise
+            raise ConfigurationError(
+                f"{option}: there is no terminal to ask; give it, and --yes for the defaults"
+            ) from None
+
+
+def _noted(answer: str, fields: Mapping[str, str] | None) -> str:
+    """The answer; a name that the look did not see may be a mistake."""
+    unknown = [part.strip() for part in answer.split(",") if part.strip() not in (fields or {})]
+    if fields and unknown:
+        err().print(f"note: no record that was looked at has {', '.join(unknown)}", markup=False)
+    return answer
+
+
+def _looked(servers: str, topic: str, registry: str | None, show_values: bool) -> "Found | None":
+    """What the topic shows, and a table of it; None where it cannot be looked at, which is said."""
+    from susurrus.agents.config import load  # slow to load
+    from susurrus.agents.formats.avro import Avro
+    from susurrus.agents.operations.sample import look
+    from susurrus.agents.pipelines import settings_from
+
+    kafka = load.read(None, _environment()).get("kafka", {})
+    source: dict[str, Any] = {"topic": topic, "user": "user", "key": ["key"]}
+    if registry:
+        source |= {"format": Avro.name, "registry": {"url": registry}}
+    try:
+        found = look(
+            settings_from(
+                {
+                    "pipeline": {"name": "init"},
+                    "kafka": {**kafka, "bootstrap_servers": servers},
+                    "input": source,
+                    "privacy": {"epsilon": 1.0, "delta": 1e-9},
+                }
+            )
+        )
+    except ConfigurationError as problem:
+        err().print(f"note: the topic is not looked at: {problem}", markup=False)
+        return None
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    for title in ("field", "type", f"in {found.records} records", *(["one value (raw data)"] if show_values else [])):
+        table.add_column(title)
+    for path in list(found.fields)[:_SHOWN_FIELDS]:
+        value = [escape(json.dumps(found.values.get(path), default=str)[:40])] if show_values else []
+        table.add_row(escape(path), found.fields[path], str(found.seen[path]), *value)
+    if found.fields:
+        err().print(table)
+    else:
+        seen = (
+            f"the {found.records} records that were looked at are no JSON objects"
+            if found.records
+            else "the topic has no records"
+        )
+        err().print(f"note: {seen}, so no fields are shown; name them yourself")
+    return found
+
+
+def _environment() -> dict[str, str]:
+    import os
+
+    return {name: value for name, value in os.environ.items() if name.upper().startswith("SUSURRUS__KAFKA__")}
+
+
+def _first(fields: Mapping[str, str], wanted: re.Pattern[str], *but: str) -> str | None:
+    """The field to suggest: the first whose name fits, else the first text that is not taken."""
+    left = [name for name in fields if name not in but]
+    fits = next((name for name in left if wanted.search(name)), None)
+    return fits or next((name for name in left if fields[name] == "text"), None)
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise ConfigurationError(
+            f'--output "{path}": cannot be written ({error.strerror}); name another file, in a directory that there is'
+        ) from None
+
+
+def _next(path: Path) -> None:
+    console, name = out(), shlex.quote(str(path))
+    secret = shlex.quote(str(path.with_name(f"{path.stem}.secret")))
+    console.print(f"wrote {path}; next:", markup=False)
+    for command, meaning in (
+        (f"susurrus config secret {secret}", "make the noise's secret, once"),
+        (f"susurrus config check {name}", "what the file promises, publishes and costs"),
+        (f"susurrus topics create --config {name}", "make the pipeline's topics"),
+        (f"susurrus worker --config {name}", "start a worker; any number"),
+        (f"susurrus watch --config {name}", "see the results"),
+    ):
+        console.print(f"    {command:<50} {meaning}", markup=False, soft_wrap=True)

@@ -1,0 +1,70 @@
+"""``susurrus ledger show``: what was charged to the raw topic, by whom, what is left, and when the budget ends."""
+
+import contextlib
+import json
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from susurrus.agents.cli.console import ConfigOption, SqlOption, out, settings_of
+from susurrus.mechanisms.errors import ConfigurationError
+
+if TYPE_CHECKING:  # slow to load, so the command does it itself
+    from susurrus.agents.runtime.pipeline import Pipeline
+    from susurrus.topics.charges import Charge
+
+
+def show(
+    config: ConfigOption = None,
+    sql: SqlOption = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the account as JSON, for programs.")] = False,
+) -> None:
+    """Show what a user of every window has spent, what is left of the budget, when it ends, and which pipelines charge it.
+
+    It reads the log of charges and nothing else. What it shows is public: no data enter.
+    """
+    settings = settings_of(config, sql)
+    from susurrus.agents.cli.account import picture  # slow to load
+    from susurrus.agents.operations.account import account_of, without_windows
+    from susurrus.agents.pipelines import pipeline_of
+
+    pipeline = pipeline_of(settings)
+    promise = pipeline.per_window()
+    if promise is None:
+        reason = (
+            f'pipeline.kind="{settings.kind}": the promise is for each report or value, so there are no windows to charge and '
+            "there is no account. `susurrus config check` says what is promised, and what many of one user cost."
+        )
+        if as_json:
+            typer.echo(json.dumps(without_windows(settings, reason), indent=2))
+        else:
+            out().print(reason, markup=False)
+        return
+    charges = _charges(pipeline)
+    account = account_of(charges, settings, int(time.time() * 1000), guarantee=promise)
+    if as_json:
+        typer.echo(json.dumps(account.as_json(), indent=2, allow_nan=False))
+        return
+    console = out()
+    console.print(picture(account, console.width))
+
+
+def _charges(pipeline: "Pipeline[Any]") -> "list[Charge]":
+    """Raises ConfigurationError where there is no log of charges, or it cannot be read."""
+    from susurrus.agents.kafka.clients import clients_of  # slow to load
+    from susurrus.agents.operations.brokers import reach
+    from susurrus.agents.operations.charge_log import read_charges
+    from susurrus.topics.charges import topic_name
+
+    settings = pipeline.settings
+    reach(settings)
+    with contextlib.closing(clients_of(settings, quiet=True)) as clients:
+        charges = read_charges(settings, clients)
+    if charges is None:
+        raise ConfigurationError(
+            f'topic="{topic_name(settings.pipeline.prefix)}": does not exist, so nothing was charged yet under '
+            f'pipeline.prefix="{settings.pipeline.prefix}"; create it with `susurrus topics create --config ...`, or correct the '
+            "prefix or kafka.bootstrap_servers"
+        )
+    return charges

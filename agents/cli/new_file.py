@@ -1,0 +1,99 @@
+"""The file that `susurrus config init` writes: text with comments, which no TOML writer makes."""
+
+import json
+import re
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class Answers:
+    """What the file says."""
+
+    servers: str
+    topic: str
+    name: str
+    registry: str
+    user: str
+    key: list[str]
+    stamped: int
+    window: str
+    trigger: str
+    records: int
+    sum_of: str
+    lower: float
+    upper: float
+    epsilon: float
+    delta: float
+
+
+def toml(answers: Answers, *, secret: str) -> str:
+    """The file: as short and as commented as the example in README.md."""
+    a = answers
+    from susurrus.agents.formats.avro import Avro  # slow to load
+    from susurrus.agents.histogram.clock import CLOCKS
+
+    clock = next(clock for clock in CLOCKS.values() if clock.live and clock.accepts == (a.stamped,))
+    registry = f"\n[input.registry]\nurl = {_text(a.registry)}\n" if a.registry else ""
+    form = f'format = "{Avro.name}"\n' if a.registry else ""
+    total = (
+        f'\n[[columns]]\nname = {_text(_column(a.sum_of))}\nkind = "sum"\nfield = {_text(a.sum_of)}\n'
+        f"lower = {a.lower:g}                               # values are clamped, and the noise follows the bounds:\n"
+        f"upper = {a.upper:g}                            # choose them without looking at the data\n"
+        if a.sum_of
+        else ""
+    )
+    lines = f"""\
+# Written by `susurrus config init`. `susurrus config check` explains it, `susurrus config reference` has every setting.
+[pipeline]
+name = {_text(a.name)} # topics are susurrus.{a.name}.<topic>
+
+[kafka]
+bootstrap_servers = {_text(a.servers)}
+
+# [kafka.properties] # librdkafka's names, for every client; a password comes from a file or a variable
+# "security.protocol" = "SASL_SSL"
+# "sasl.mechanism" = "SCRAM-SHA-512"
+# "sasl.username" = "susurrus"
+# "sasl.password" = {{ file = "/run/secrets/kafka" }}
+
+[input]
+topic = {_text(a.topic)} # Susurrus reads it and never changes it
+{form}user = {_text(a.user)} # the field that identifies the protected user
+key = [{", ".join(map(_text, a.key))}] # what to group by; several fields make a composite key
+{registry}
+[clock]
+kind = "{clock.kind}" # {clock.meaning}
+
+[window]
+length = {_text(a.window)} # the guarantee is per user and window
+trigger_every = {_text(a.trigger)} # time between releases
+
+[bounds] # public numbers: choose them without looking at the data
+max_records_per_user = {a.records} # a user's first records of a window count ...
+max_records_per_key = 1 # ... one per key
+
+[[columns]]
+name = "records"
+kind = "count"
+{total}
+[privacy]
+epsilon = {a.epsilon:g} # per user and window, for all columns and releases together
+delta = {f"{a.delta:g}".replace("e-0", "e-")} # far below one over the number of users
+secret_file = {_text(secret)} # the noise's secret, the same for all workers; beside this file
+"""
+    return "".join(_aligned(line) for line in lines.splitlines(keepends=True))
+
+
+def _aligned(line: str) -> str:
+    """Comments behind values begin in one column."""
+    found = re.fullmatch(r"([^#\s\"][^\n]*?) +# ([^\n]*)\n", line)
+    return f"{found[1]:<40}# {found[2]}\n" if found and not line.startswith("#") else line
+
+
+def _column(field: str) -> str:
+    name = re.sub(r"[^A-Za-z0-9_-]+", "-", field).strip("-_") or "sum"
+    return f"{name}-sum" if name == "records" else name
+
+
+def _text(value: str) -> str:
+    return json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,84 @@
+"""What became of a pipeline's records, and why the result is empty or thin: for a terminal."""
+
+import textwrap
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from rich.table import Table
+from rich.text import Text
+
+from susurrus.agents.runtime.facts import Count, Facts, Finding, Outcome, total_of
+
+if TYPE_CHECKING:  # slow to load
+    from susurrus.agents.runtime.pipeline import Pipeline
+
+WAITING: Final = "waiting"
+SKIPPED: Final = "before the start"
+
+
+def outcomes_table(pipeline: "Pipeline[Any]", facts: Facts) -> Table:
+    """Records by what became of them: over each stage, and as a share of what was read."""
+    first, *others = pipeline.outcomes
+    stages = list(dict.fromkeys(stage for outcome in pipeline.outcomes for stage in outcome.counters))
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("records", no_wrap=True)
+    for stage in stages:
+        table.add_column(stage, justify="right", no_wrap=True)
+    table.add_column("share", justify="right", no_wrap=True)
+    for outcome in (first, *others):
+        cells = [_of_stage(facts, outcome, stage) for stage in stages]
+        table.add_row(outcome.name, *cells, _share(facts.number_of(outcome), facts.read))
+    waits = waiting_count(pipeline, facts)
+    table.add_row(WAITING, *[""] * (len(stages) - 1), str(waits), _share(waits, facts.read))
+    if facts.skipped is not None:
+        table.add_row(SKIPPED, f"{facts.skipped:,}", *[""] * (len(stages) - 1), "not read")
+    return table
+
+
+def _of_stage(facts: Facts, outcome: Outcome, stage: str) -> str:
+    names = outcome.counters.get(stage)
+    return "" if names is None else str(facts.total(stage, *names))
+
+
+def _share(count: Count, read: Count) -> str:
+    """In percent; what is not known has none."""
+    if count.number is None or not read.number:
+        return "?" if count.number is None else ""
+    return f"{100 * count.number / read.number:.1f} %"
+
+
+def waiting_count(pipeline: "Pipeline[Any]", facts: Facts) -> Count:
+    """Records that are read, and whose trigger has not come. Stages report one after the other, so the number is about that."""
+    others = total_of(facts.number_of(outcome) for outcome in pipeline.outcomes[1:])
+    if facts.read.number is None or others.number is None:
+        return Count()
+    return Count(max(0, facts.read.number - others.number), facts.read.partial or others.partial)
+
+
+def released_line(pipeline: "Pipeline[Any]", facts: Facts) -> Text:
+    """What is published: ``released: 96 triggers, 74 rows``."""
+    totals = ", ".join(f"{facts.total(stage, name)} {name}" for stage, name in pipeline.released)
+    return Text(f"released by {pipeline.released[-1][0]}: {totals}")
+
+
+def finding_lines(findings: tuple[Finding, ...], width: int) -> Iterator[Text]:
+    """Findings as paragraphs, numbered where there are several. Lines to copy are indented and never broken."""
+    if findings:
+        yield Text("what keeps records out of the result" + (", most first" if len(findings) > 1 else ""), style="bold")
+    for number, finding in enumerate(findings, start=1):
+        lead = f"{number}. " if len(findings) > 1 else ""
+        indent = " " * len(lead)
+        text = _wrapped(lead + finding.what, indent, width)
+        text.stylize("bold")
+        yield text
+        yield _wrapped(indent + finding.why, indent, width)
+        end = "" if finding.lines else "."
+        action = _wrapped(f"{indent}What to do: {finding.action}{end}", indent, width)
+        action.highlight_words(["What to do:"], "bold")
+        yield action
+        for line in finding.lines:
+            yield Text(f"    {line}")
+
+
+def _wrapped(text: str, indent: str, width: int) -> Text:
+    return Text("\n".join(textwrap.wrap(text, width, subsequent_indent=indent, break_on_hyphens=False)))

@@ -1,0 +1,131 @@
+"""What a view of `susurrus watch` is: it follows public topics of one pipeline, draws what is new, and says what comes next."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from typing import Any, ClassVar, Self
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from susurrus.agents.cli.export import Record
+from susurrus.agents.config.settings import Settings
+from susurrus.agents.kafka.clients import clients_of
+from susurrus.agents.kafka.follow import Follower
+from susurrus.agents.operations.drawing import margin, number
+from susurrus.agents.types.one_of import use_one_of
+from susurrus.mechanisms.errors import ConfigurationError
+from susurrus.topics.histogram import Measured
+
+
+class View(ABC):
+    """Of one pipeline. Use as a context manager; not thread-safe."""
+
+    instants: ClassVar[tuple[str, ...]] = ()
+    """The columns of `records` that are instants, as RFC 3339 texts."""
+
+    @abstractmethod
+    def poll(self, seconds: float) -> bool:
+        """Take in what arrives within so many seconds; True if anything did. Raises KafkaException for fatal errors."""
+
+    @property
+    @abstractmethod
+    def caught_up(self) -> bool:
+        """Whether everything that was there has been read once."""
+
+    @property
+    @abstractmethod
+    def newest(self) -> object:
+        """What can be shown; None while there is nothing. It differs from what it was whenever the picture does."""
+
+    @property
+    def begun(self) -> bool:
+        """Whether anything was released, even if it is not complete yet."""
+        return self.newest is not None
+
+    @abstractmethod
+    def picture(self, width: int, height: int | None) -> RenderableType:
+        """What is new, for a terminal of this size. height: None for as much as there is. Only where there is a newest."""
+
+    @abstractmethod
+    def due(self, now: int) -> str:
+        """What comes next, and when; before anything is released, what is waited for. now: ms since 1970."""
+
+    @abstractmethod
+    def records(self) -> list[Record]:
+        """For an export: flat records with the same names in the same order."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Leave the brokers."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class Followed:
+    """Public topics from their beginning on, without a group. Raises ConfigurationError where one does not exist."""
+
+    def __init__(self, settings: Settings, *topics: str) -> None:
+        self._clients = clients_of(settings, quiet=True)
+        try:
+            places = [(topic, n) for topic in topics for n in range(self._clients.partitions_to_read(topic))]
+        except BaseException:
+            self._clients.close()
+            raise
+        self._consumer = self._clients.reader("watch", lost="earliest")
+        self._follower = Follower(self._consumer, dict.fromkeys(places, 0))
+
+    @property
+    def caught_up(self) -> bool:
+        """Whether every partition has been read to its end once."""
+        return self._follower.caught_up
+
+    def read(self, seconds: float) -> list[tuple[str, int, bytes | None, bytes]]:
+        """(topic, partition, key, value) of the records that arrive within so many seconds; no tombstones."""
+        found = []
+        for message in self._follower.read(seconds):
+            key: Any = message.key()
+            value: Any = message.value()
+            if value is not None:
+                found.append((str(message.topic()), int(message.partition() or 0), key, bytes(value)))
+        return found
+
+    def close(self) -> None:
+        """Leave the brokers."""
+        self._consumer.close()
+        self._clients.close()
+
+
+def check_column(column: str | None, names: Iterable[str]) -> None:
+    """Raises ConfigurationError where --column names one that there is not."""
+    known = dict.fromkeys(names)
+    if column is not None and column not in known:
+        raise ConfigurationError(f'--column="{column}": there is no such column; {use_one_of(known)}')
+
+
+def pair(name: str, measured: Measured | None) -> Record:
+    """The two columns of an estimate in a record."""
+    return {
+        name: None if measured is None else measured.estimate,
+        f"{name}_std_error": None if measured is None else measured.std_error,
+    }
+
+
+def cells(measured: Measured | None) -> tuple[str, str]:
+    """The two cells of an estimate in a table: the number, and the half-width of its 95 % error bar."""
+    return ("-", "") if measured is None else (number(measured.estimate), margin(measured))
+
+
+def headed(name: str, topic: str, width: int) -> Text:
+    """The first line of a picture."""
+    title = Text.assemble((name, "bold"), f"  {topic}")
+    title.truncate(width, overflow="ellipsis")
+    return title
+
+
+def scaled(measured: Measured, by: float) -> Measured:
+    """An estimate divided by a public number."""
+    return Measured(measured.estimate / by, measured.std_error / by)

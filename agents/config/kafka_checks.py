@@ -1,0 +1,119 @@
+"""Checks of `[kafka.properties]`: what Susurrus, aiokafka or librdkafka refuses, one line each, with the fix and without a value.
+
+Each property is offered to librdkafka alone, without connecting, so the line names it. agents/kafka/profiles.py makes the clients
+that a worker makes, with all properties together.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from confluent_kafka import KafkaException, Producer
+
+from susurrus.agents.config.kafka_names import CHOICES, CONSUMERS, EVERY_CLIENT, KNOWN
+from susurrus.agents.config.kafka_properties import INTEGERS, TRANSLATED, mechanism_of, protocol_of, whole
+from susurrus.agents.logs import SILENT
+from susurrus.agents.types.one_of import nearest
+
+OWNED: Final = {
+    "bootstrap.servers": "set kafka.bootstrap_servers instead",
+    "metadata.broker.list": "set kafka.bootstrap_servers instead",
+    "group.id": "Susurrus names its own groups",
+    "group.instance.id": "set worker.instance instead, in the environment of each worker",
+    "transactional.id": "each partition task has its own, which fences zombies",
+    "transaction.timeout.ms": "set worker.transaction_timeout instead",
+    "isolation.level": "internal reads are read_committed, or duplicates would reach the outputs",
+    "enable.idempotence": "transactions need it on",
+    "enable.auto.commit": "offsets are committed inside the transactions only",
+    "auto.commit.enable": "offsets are committed inside the transactions only",
+    "enable.auto.offset.store": "offsets are committed inside the transactions only",
+    "auto.offset.reset": "set start.from instead; a lost position must refuse, never skip",
+    "acks": "transactions need all replicas",
+    "request.required.acks": "transactions need all replicas",
+    "delivery.report.only.error": "every delivery is counted",
+    "logger": "clients write to the worker's log",
+    "partitioner": "partitioning is part of the published data; it is fixed by the pipeline",
+    "partition.assignment.strategy": "the group's assignor is fixed",
+}
+"""Properties that the pipeline itself sets, with the reason: another value could break exactly-once, so each is an error."""
+
+_MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI")
+_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+_NOT_FOR_AIOKAFKA: Final = ("ssl.certificate.pem", "ssl.key.pem", "ssl.keystore.location", "ssl.certificate.stores")
+_NOT_HERE: Final = "belongs to programs, not to a configuration; leave it out"
+
+
+def problems(properties: Mapping[str, Any]) -> list[str]:
+    """What is wrong with each property alone, one line each; never a value, which may be a password.
+
+    An empty text stands for a secret that is on other machines.
+    """
+    return [f"{place(name)}{problem}" for name, problem in _refused(properties)] or [
+        f"{place(name)}: {problem}"
+        for name, value in properties.items()
+        if value != "" and (problem := librdkafka_refuses(name, value)) is not None
+    ]
+
+
+def place(name: str) -> str:
+    """A property as messages name it."""
+    return f'kafka.properties."{name}"'
+
+
+def _refused(properties: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Names of properties, and what we refuse about them."""
+    protocol, mechanism = protocol_of(properties), mechanism_of(properties)
+    for name in properties:
+        if name in OWNED:
+            yield name, f": leave it out; {OWNED[name]}"
+    for name in INTEGERS:
+        if properties.get(name, "") != "" and whole(properties[name]) is None:
+            yield name, ": write a whole number"
+    if protocol not in _PROTOCOLS:
+        yield "security.protocol", f' = "{protocol}": use one of {", ".join(_PROTOCOLS)}'
+    if not protocol.startswith("SASL"):
+        if any(name.startswith("sasl.") for name in properties):
+            yield "security.protocol", ": is missing; set SASL_SSL (or SASL_PLAINTEXT) for sasl.* to count"
+    elif mechanism not in _MECHANISMS:
+        use = f"use one of {', '.join(_MECHANISMS)}, or mutual TLS (security.protocol=SSL)"
+        yield "sasl.mechanism", f' = "{mechanism}": {use}'
+    elif mechanism != "GSSAPI":
+        for name in ("sasl.username", "sasl.password"):
+            if name not in properties:
+                yield name, f": is missing; {mechanism} needs it"
+    if protocol.endswith("SSL"):
+        for name in _NOT_FOR_AIOKAFKA:
+            if name in properties:
+                use = "use ssl.ca.location, ssl.certificate.location and ssl.key.location"
+                yield name, f": not understood by the consumer of the raw topic; {use}"
+
+
+def librdkafka_refuses(name: str, value: Any) -> str | None:
+    """Why librdkafka does not take the property, with the fix; None where it does. A file that it names is not read."""
+    try:
+        Producer({name: value}, logger=SILENT)  # without servers: it connects to nothing
+    except (TypeError, ValueError, AttributeError):  # names of confluent-kafka's own, for functions
+        return _NOT_HERE
+    except KafkaException as error:
+        text = str(error.args[0].str())
+        if text.startswith("No such configuration property"):
+            return f"librdkafka has no such property; {nearest(name, KNOWN)}"
+        if "must be set through dedicated" in text or "requires a callable" in text:
+            return _NOT_HERE
+        if text.startswith("dlopen()"):
+            return "librdkafka cannot load this library; correct its path, or leave it out"
+        if limits := re.search(r"outside allowed range (\S+?)\.\.(\S+)", text):
+            return f"librdkafka takes {limits[1]} to {limits[2]}; correct the value"
+        if text.startswith("Expected bool value"):
+            return "write true or false"
+        if text.startswith("Invalid value for"):
+            return "librdkafka does not take this value; write a number"
+        if text.startswith(("Invalid value", "Configuration property")) and "needs" not in text:
+            use = f"use one of {CHOICES[name]}" if name in CHOICES else "correct it"
+            return f"librdkafka does not take this value; {use}"
+    return None
+
+
+def not_translated(properties: Mapping[str, Any]) -> list[str]:
+    """Properties of consumers that the consumer of the raw topic has no setting for; all other consumers follow them."""
+    return sorted(name for name in properties if name in EVERY_CLIENT | CONSUMERS and name not in TRANSLATED)

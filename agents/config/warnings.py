@@ -1,0 +1,109 @@
+"""What a promise means that a reader may not expect, in sentences for an engineer and a lawyer alike.
+
+`susurrus config check`, `explain`, `preflight` and the log of a worker's start show the same. The numbers come from the
+configuration alone. None of these sentences stops anything.
+"""
+
+import math
+from collections.abc import Iterator
+from typing import Final
+
+from susurrus.agents.config.settings import Settings
+from susurrus.agents.types.durations import format_duration
+from susurrus.mechanisms.guarantee import Guarantee
+from susurrus.mechanisms.spend import Budget, Spend
+from susurrus.topics.timestamps import format_time
+
+LARGE_EPSILON: Final = 10.0
+LARGE_DELTA: Final = 1e-5
+MANY: Final = 30
+"""Windows, reports or values of one user, for an example of what they cost together."""
+_READABLE: Final = 30.0
+_ENDLESS: Final = 10**9
+"""What `Budget.windows_left` says at most."""
+
+
+def of_epsilon(field: str, epsilon: float) -> Iterator[str]:
+    """Whether epsilon is large, and what it means in words. field: as ``section.name``."""
+    if epsilon > LARGE_EPSILON:
+        yield (
+            f"{field} = {epsilon:g}: the odds of any conclusion about one user may change by a factor of up to e^{epsilon:g}, "
+            f"about {factor(epsilon)}. Someone who thought it an even chance that a user did something may then be wrong in only "
+            f"1 of {factor(epsilon)} cases. Above {LARGE_EPSILON:g} this protects little; lower it."
+        )
+
+
+def of_delta(field: str, delta: float, users: int | None) -> Iterator[str]:
+    """Whether delta is large by itself, or for so many users."""
+    if users is not None and delta > 1 / users:
+        yield (
+            f"{field} = {delta:g}, {users:,} users: the promise may fail altogether with probability {delta:g} for each user, that "
+            f"is for {delta * users:,.3g} of them. Choose much less than one over the number of users, {1 / users:.2g}."
+        )
+    elif delta > LARGE_DELTA:
+        yield (
+            f"{field} = {delta:g}: with this probability the promise may fail altogether for a user. Choose {LARGE_DELTA:g} or "
+            "less, and much less than one over the number of users."
+        )
+
+
+def of_windows(settings: Settings, promise: Guarantee) -> Iterator[str]:
+    """What many windows cost a user who is active in all of them, and what stops the pipeline. promise: of one window."""
+    length, total, archived = settings.window.length, settings.budget, _archived(settings)
+    if total is None:
+        windows = MANY if archived is None else min(MANY, archived)
+        if windows < 2:
+            return
+        epsilon, delta, mu = cost(promise, windows)
+        endless = "so nothing stops the pipeline" if archived is None else f"and the archive has {archived:,} windows"
+        yield (
+            f"[budget] is not set, {endless}. A user who is active in {windows} windows ({format_duration(windows * length)}) is "
+            f"protected by epsilon = {epsilon:.3g} at delta = {delta:.3g} (mu = {mu:.3g}), not by epsilon = {promise.epsilon:g}. "
+            "Set [budget] to the total that you can answer for."
+        )
+        return
+    fits = Budget(epsilon=total.epsilon, delta=total.delta).windows_left(Spend(), promise)
+    if fits >= _ENDLESS or (archived is not None and archived <= fits):
+        return
+    first = settings.start.first_window
+    until = (
+        ""
+        if first is None
+        else f" The window of {format_time(first + fits * length)} is the first that is not published."
+    )
+    yield (
+        f"budget.epsilon = {total.epsilon:g}, budget.delta = {total.delta:g}: the pipeline publishes {fits:,} "
+        f"window{'' if fits == 1 else 's'} ({format_duration(fits * length)}), fewer if others charge the raw topic, and then no "
+        f"more.{until} A user who is active in all of them is protected by this total, not by epsilon = {promise.epsilon:g}. "
+        "`susurrus ledger show` says what is left."
+    )
+
+
+def of_units(section: str, unit: str, epsilon: float) -> Iterator[str]:
+    """What many reports or values of one user cost. section: whose promise is for each of them. unit: what it is called."""
+    yield (
+        f"{section}.epsilon = {epsilon:g}: is for each {unit} by itself, not for each user. {MANY} {unit}s of one user cost up to "
+        f"epsilon = {MANY * epsilon:g} together. No [budget] counts them, so limit how many {unit}s a user sends."
+    )
+
+
+def cost(promise: Guarantee, windows: int) -> tuple[float, float, float]:
+    """(epsilon, delta, mu) of a user who is active in so many windows, at the sum of their deltas."""
+    spend = Spend().plus(promise, windows)
+    return spend.epsilon_total(windows * promise.delta), windows * promise.delta, spend.mu
+
+
+def factor(epsilon: float) -> str:
+    """e^epsilon as people read it: two digits that mean something, or a power of ten."""
+    if epsilon > _READABLE:
+        return f"10^{epsilon / math.log(10):.0f}"
+    digits = 2 - math.ceil(epsilon / math.log(10))
+    return f"{round(math.exp(epsilon), digits):,.0f}"
+
+
+def _archived(settings: Settings) -> int | None:
+    """How many windows an archive has; None where the clock is live."""
+    until, first = settings.clock.until, settings.start.first_window
+    if until is None:
+        return None
+    return 1 if first is None else max(1, -(-(until - first) // settings.window.length))

@@ -1,0 +1,128 @@
+"""The budget as a dashboard shows it: what was charged, what is left, and when it ends; from the log of charges alone.
+
+The log says which pipelines read the raw topic and what their windows cost. It is no secret, but a reader of results does not need
+it, so a dashboard without the right to read it goes on without this part.
+"""
+
+import contextlib
+import logging
+from collections.abc import Sequence
+from typing import Any, Final
+
+from confluent_kafka import KafkaError, KafkaException
+
+from susurrus.agents.config.settings import Settings
+from susurrus.agents.kafka.clients import Clients
+from susurrus.agents.kafka.follow import Follower
+from susurrus.agents.operations.account import Account, account_of
+from susurrus.agents.runtime.budget import guarantee_of
+from susurrus.mechanisms.guarantee import Guarantee
+from susurrus.mechanisms.spend import Spend
+from susurrus.topics import charges as codec
+from susurrus.topics.charges import Charge
+
+log = logging.getLogger(__name__)
+
+_POINTS: Final = 120
+"""Of the burn-down; each costs about a millisecond."""
+_RIGHTS: Final = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.UNKNOWN_TOPIC_OR_PART)
+
+
+class BudgetFeed:
+    """Follows the charges on the pipeline's raw topic. guarantee: what the next window costs."""
+
+    def __init__(self, settings: Settings, guarantee: Guarantee) -> None:
+        self._settings, self._guarantee = settings, guarantee
+        self._charges: dict[tuple[str, int, str], Charge] = {}
+        self._follower: Follower | None = None
+        self._points: tuple[int, list[list[float | None]]] = (0, [])
+        self._account: tuple[tuple[int, int], dict[str, Any]] | None = None
+
+    def open(self, clients: Clients, opened: contextlib.ExitStack) -> None:
+        """Begin to read, if there is such a topic and this user may read it."""
+        topic = codec.topic_name(self._settings.pipeline.prefix)
+        self._follower = None
+        try:
+            if not clients.partitions(topic):
+                return
+        except KafkaException as error:
+            log.warning("%s: %s; the page shows no budget (`susurrus acls --dashboard`)", topic, error.args[0].name())
+            return
+        consumer = clients.reader("dashboard", lost="earliest")
+        opened.callback(consumer.close)
+        self._follower = Follower(consumer, {(topic, 0): 0})
+
+    def poll(self) -> list[Charge]:
+        """What was charged since the last call, on this raw topic. Raises KafkaException."""
+        if self._follower is None:
+            return []
+        try:
+            values = [message.value() for message in self._follower.read(0.02)]
+        except KafkaException as error:
+            if error.args[0].code() not in _RIGHTS:
+                raise
+            log.warning("charges: %s; the page shows no budget (`susurrus acls --dashboard`)", error.args[0].name())
+            self._follower = None
+            return []
+        found = [codec.decode(bytes(value)) for value in values if value is not None]
+        return [charge for charge in found if charge.raw_topic == self._settings.input.topic]
+
+    def take(self, charges: Sequence[Charge]) -> bool:
+        """Keep charges; the first with a key counts. Whether there are new ones."""
+        before = len(self._charges)
+        for charge in charges:
+            self._charges.setdefault((charge.pipeline, charge.window, charge.epoch), charge)
+        return len(self._charges) > before
+
+    def state(self, now: int) -> dict[str, Any] | None:
+        """The account as the page shows it; None where nothing was charged, or the charges cannot be read. Kept for a minute."""
+        if not self._charges:
+            return None
+        known = (len(self._charges), now // 60_000)
+        if self._account is None or self._account[0] != known:
+            charges = list(self._charges.values())
+            account = account_of(charges, self._settings, now, guarantee=self._guarantee)
+            if self._points[0] != len(charges):
+                self._points = len(charges), burn_down(charges, account.delta)
+            self._account = known, {**_shown(account), "points": self._points[1]}
+        return self._account[1]
+
+
+def burn_down(charges: Sequence[Charge], delta: float) -> list[list[float | None]]:
+    """[start of a window in ms, epsilon at delta] of all charges for windows up to it, oldest first; at most 120 points. None where
+    the selection failures alone exceed delta."""
+    sums, spent = list[tuple[int, Spend]](), Spend()
+    for charge in sorted(charges, key=lambda charge: charge.window):
+        spent = spent.plus(guarantee_of(charge))
+        if sums and sums[-1][0] == charge.window:
+            sums.pop()
+        sums.append((charge.window, spent))
+    step = -(-len(sums) // _POINTS)
+    chosen = sums[::-step][::-1]
+    return [[window, _finite(spend.epsilon_total(delta))] for window, spend in chosen]
+
+
+def _shown(account: Account) -> dict[str, Any]:
+    budget = account.budget
+    return {
+        "epsilon": _finite(account.epsilon),
+        "delta": account.delta,
+        "mu": account.spent.mu,
+        "total": None if budget is None else {"epsilon": budget.epsilon, "delta": budget.delta},
+        "share": account.share,
+        "windows_left": account.windows_left_at_pace
+        if account.windows_left_at_pace is not None
+        else account.windows_left,
+        "stop": account.stop,
+        "live": account.live,
+        "per_window": None
+        if account.per_window is None
+        else {"epsilon": account.per_window.epsilon, "delta": account.per_window.delta},
+        "pipelines": [
+            {"name": row.pipeline, "windows": row.windows, "charges": row.charges} for row in account.pipelines
+        ],
+    }
+
+
+def _finite(number: float) -> float | None:
+    return number if number < float("inf") else None

@@ -1,0 +1,67 @@
+"""When the next trigger of a histogram is due: from the public calendar and what was announced, never from data."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from susurrus.agents.histogram.settings import HistogramSettings
+from susurrus.mechanisms.calendar import Interval, Trigger
+from susurrus.topics.progress import Progress
+
+
+@dataclass(slots=True)
+class Announced:
+    """Which partitions have announced which triggers, from the topic `progress`; of the newest epoch alone."""
+
+    number: int = 0
+    _newest: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """By partition, the newest (window start, trigger)."""
+    of_partitions: int = 0
+
+    def add(self, said: Progress) -> bool:
+        """Take in one announcement; whether it says anything new."""
+        if said.epoch_number < self.number:
+            return False
+        if said.epoch_number > self.number:
+            self.number, self._newest = said.epoch_number, {}
+        self.of_partitions = said.of_partitions
+        place = (said.window, said.trigger)
+        if self._newest.get(said.partition, (-1, 0)) >= place:
+            return False
+        self._newest[said.partition] = place
+        return True
+
+    def newest(self) -> tuple[int, int] | None:
+        """(window start in ms, trigger) of the newest trigger that any partition has announced."""
+        return max(self._newest.values(), default=None)
+
+    def seen(self) -> int:
+        """How many partitions have announced the newest trigger."""
+        newest = self.newest()
+        return sum(place == newest for place in self._newest.values())
+
+
+def next_due(settings: HistogramSettings, announced: Announced, now: int) -> Mapping[str, Any]:
+    """What is due next. at: instant in ms; None where the clock does not tell. window: start in ms. now: ms.
+
+    A trigger is published once its interval is closed: `closing_delay` after its end at the latest, if nothing holds it back.
+    """
+    calendar, until = settings.calendar, settings.clock.until
+    newest = announced.newest()
+    if newest is None:
+        start, first = settings.start, calendar.window_at(now)
+        if start.first_window is not None:
+            first = calendar.window_at(start.first_window)
+        interval = max(calendar.first_interval(first), calendar.interval_at(now))
+        if not settings.clock.chosen.live:
+            interval = calendar.first_interval(first)
+    else:
+        window, trigger = newest
+        complete = announced.seen() >= announced.of_partitions
+        interval = Interval(calendar.interval_of(calendar.window_at(window), Trigger(trigger)) + complete)
+    boundary = calendar.boundary(interval)
+    of_window = calendar.window_start(calendar.oldest_open(interval))
+    if not settings.clock.chosen.live:
+        ended = until is not None and boundary > until
+        return {"at": None, "replay": True, "ended": ended, "until": until, "window": of_window}
+    return {"at": boundary + settings.closing_delay, "replay": False, "ended": False, "window": of_window}

@@ -1,0 +1,244 @@
+"""The board of a private histogram: windows, tables, curves, the next trigger and the budget."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from susurrus.agents.dashboard.board import BadQuestion, Board, Query, exact, whole
+from susurrus.agents.dashboard.budget import BudgetFeed
+from susurrus.agents.dashboard.due import Announced, next_due
+from susurrus.agents.dashboard.keys import parts_of
+from susurrus.agents.dashboard.windows import Window, Windows
+from susurrus.agents.histogram.pipeline import Histogram
+from susurrus.agents.histogram.releases import ReleaseReader
+from susurrus.agents.histogram.settings import HistogramSettings
+from susurrus.agents.kafka.clients import Clients
+from susurrus.agents.types.durations import format_duration
+from susurrus.topics import progress
+from susurrus.topics.charges import Charge
+from susurrus.topics.progress import Progress
+
+PAGE: Final = 25
+MOST: Final = 200
+"""Rows that one answer has at most."""
+_SORTS: Final = ("estimate", "key", "interval")
+
+
+class HistogramBoard(Board):
+    """Follows releases, announcements and charges."""
+
+    settings: HistogramSettings
+
+    def __init__(self, settings: HistogramSettings, *, keep: int, curve_bytes: int) -> None:
+        super().__init__(settings)
+        pipeline = Histogram(settings)
+        self.windows = Windows(keep, curve_bytes)
+        self.announced = Announced()
+        self._budget = BudgetFeed(settings, pipeline.strategy.guarantee)
+        self._keep = keep
+        self._said = {
+            "kind": settings.kind,
+            "pipeline": settings.pipeline.name,
+            "topic": settings.topic("histogram"),
+            "guarantee": pipeline.guarantee(),
+            "strategy": settings.choice.name,
+            "why": settings.choice.reason,
+            "fields": list(settings.input.key_names),
+            "columns": [{"name": column.name, "kind": column.kind} for column in settings.columns],
+            "length": settings.window.length,
+            "length_text": format_duration(settings.window.length),
+            "every_text": format_duration(settings.window.trigger_every),
+            "of_triggers": settings.triggers,
+        }
+
+    def open(self, clients: Clients) -> None:
+        """As for every board. Reads the announcements first: they say which windows are the newest."""
+        self._progress = self.follower(clients, "progress")
+        self._first = list[Progress]()
+        known = Announced()
+        while not self._progress.caught_up:
+            self._first += self._announcements()
+        for each in self._first:
+            known.add(each)
+        newest, since = known.newest(), None
+        if newest is not None:
+            since = newest[0] - (self._keep - 1) * self.settings.window.length
+        self._reader = self.opened.enter_context(ReleaseReader(self.settings, since=since))
+        self._budget.open(clients, self.opened)
+
+    def poll(self, seconds: float) -> tuple[Sequence[Any], list[Progress], list[Charge]] | None:
+        """Releases, announcements and charges."""
+        said, self._first = self._first + self._announcements(), []
+        releases = self._reader.poll(0.0 if said else seconds)
+        charges = self._budget.poll()
+        return (releases, said, charges) if releases or said or charges else None
+
+    def _announcements(self) -> list[Progress]:
+        values = (message.value() for message in self._progress.read(0.02))
+        return [progress.decode(bytes(value)) for value in values if value is not None]
+
+    def take(self, news: Any) -> bool:
+        """As for every board."""
+        releases, said, charges = news
+        changed = [self.windows.add(release) for release in releases]
+        changed += [self.announced.add(each) for each in said]
+        return self._budget.take(charges) or any(changed)
+
+    # ---- what the page asks ------------------------------------------------------------------------------------------
+
+    def state(self, now: int) -> dict[str, Any]:
+        """The windows that are kept, newest first, the newest announcement, and what is due."""
+        newest = self.announced.newest()
+        return {
+            **self._said,
+            "windows": [self._summary(window) for window in self.windows][::-1],
+            "announced": None
+            if newest is None
+            else {
+                "window": newest[0],
+                "trigger": newest[1],
+                "seen": self.announced.seen(),
+                "of": self.announced.of_partitions,
+            },
+            "due": next_due(self.settings, self.announced, now),
+            "budget": self._budget.state(now),
+        }
+
+    def _summary(self, window: Window) -> dict[str, Any]:
+        trigger = window.newest
+        return {
+            "start": window.start,
+            "end": window.end,
+            "trigger": trigger,
+            "of_triggers": window.of_triggers,
+            "final": window.final,
+            "time": window.triggers[trigger].time,
+            "keys": len(window.rows(trigger)),
+            "new": int(window.new(trigger).sum()),
+            "epoch": window.epoch[:8],
+            "epoch_number": window.epoch_number,
+            "strategy": window.strategy,
+            "thinned": window.thinned,
+        }
+
+    def answer(self, question: str, query: Query) -> dict[str, Any]:
+        """`table` or `curves`."""
+        if question == "table":
+            return self._table(query)
+        if question == "curves":
+            return self._curves(query)
+        raise BadQuestion("here are table and curves")
+
+    def _window(self, query: Query) -> Window | None:
+        start = whole(query, "window", None, low=-(1 << 62))
+        found = self.windows.get(start)
+        if found is None and start is not None:
+            raise BadQuestion("window: is not kept here any more")
+        return found
+
+    def _column(self, query: Query) -> str:
+        names = [column.name for column in self.settings.columns]
+        name = query.get("column") or names[0]
+        if name not in names:
+            raise BadQuestion("column: is not published")
+        return name
+
+    def _table(self, query: Query) -> dict[str, Any]:
+        """One page of a window's newest trigger. Beside each row: the same key in other windows (``beside``: their starts)."""
+        window, column = self._window(query), self._column(query)
+        offset, limit = whole(query, "offset", 0, 0) or 0, whole(query, "limit", PAGE, 1, MOST)
+        sort, descending = query.get("sort", "estimate"), query.get("order", "desc") != "asc"
+        if sort not in _SORTS:
+            raise BadQuestion(f"sort: must be one of {', '.join(_SORTS)}")
+        if window is None:
+            return {"rows": [], "found": 0, "keys": 0, "offset": 0, "window": None, "column": column, "largest": 0}
+        trigger = window.newest
+        everything = window.rows(trigger)
+        new = window.new(trigger)
+        rows = everything[new[everything]] if query.get("new") == "1" else everything
+        rows = window.search(rows, query.get("search", ""))
+        rows = window.ordered(rows, trigger, sort, column, descending=descending)
+        assert limit is not None
+        offset = min(offset, max(0, (len(rows) - 1) // limit * limit))
+        release = window.triggers[trigger]
+        others = [found for found in map(self.windows.get, _starts(query.get("beside", ""))) if found is not None]
+        shown = []
+        for row in rows[offset : offset + limit].tolist():
+            name = int(window.names[row])
+            shown.append(
+                {
+                    "key": parts_of(window.keys[row]),
+                    "name": f"{name:016x}",
+                    "new": bool(new[row]),
+                    "first": int(window.first[row]),
+                    "values": _values(release.columns, row),
+                    "beside": {str(other.start): _newest(other, name, column) for other in others},
+                }
+            )
+        estimates, errors = release.columns[column] if release.columns else (None, None)
+        top = (
+            0.0
+            if estimates is None or errors is None or not len(rows)
+            else _largest(estimates.all()[rows], errors.all()[rows])
+        )
+        return {
+            "window": window.start,
+            "trigger": trigger,
+            "column": column,
+            "keys": len(everything),
+            "found": len(rows),
+            "offset": offset,
+            "largest": top,
+            "rows": shown,
+        }
+
+    def _curves(self, query: Query) -> dict[str, Any]:
+        """One key over the triggers of some windows. key: its name in a table. windows: their starts."""
+        column = self._column(query)
+        try:
+            name = int(query.get("key", ""), 16)
+        except ValueError:
+            raise BadQuestion("key: is not the name of a key") from None
+        starts = _starts(query.get("windows", ""))
+        curves, key = [], None
+        for window in filter(None, map(self.windows.get, starts)):
+            number = window.number_of(name)
+            points = [] if number is None else window.curve(number, column)
+            if number is not None:
+                key = parts_of(window.keys[number])
+            curves.append(
+                {
+                    "window": window.start,
+                    "end": window.end,
+                    "of_triggers": window.of_triggers,
+                    "thinned": window.thinned,
+                    "points": [[trigger, at, exact(estimate), error] for trigger, at, estimate, error in points],
+                }
+            )
+        return {"column": column, "key": key, "curves": curves}
+
+
+def _starts(text: str) -> list[int]:
+    try:
+        return [int(each) for each in text.split(",") if each][:MOST]
+    except ValueError:
+        raise BadQuestion("windows: must be whole numbers") from None
+
+
+def _values(columns: Any, row: int) -> dict[str, list[Any]]:
+    return {name: [exact(estimates.at(row)), errors.at(row)] for name, (estimates, errors) in columns.items()}
+
+
+def _newest(window: Window, name: int, column: str) -> list[Any] | None:
+    """[estimate, standard error] of a key at a window's newest trigger; None where it is not among the released."""
+    number, release = window.number_of(name), window.triggers[window.newest]
+    if number is None or (release.present is not None and not release.present[number]):
+        return None
+    estimates, errors = release.columns[column]
+    return [exact(estimates.at(number)), errors.at(number)]
+
+
+def _largest(estimates: Any, errors: Any) -> float:
+    """The highest upper end of an error bar: where the bars' scale ends, on every page of the table."""
+    return float(np.max(estimates + 1.96 * errors))

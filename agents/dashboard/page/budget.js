@@ -1,0 +1,72 @@
+// The budget burn-down: what was charged for every window, against [budget].
+
+import { colour, draw, faint } from "./charts.js";
+import { el, fill, numbers, say } from "./dom.js";
+import { day, moment, number, plural, small } from "./text.js";
+
+/** The card at the top: [large, small, aside and meter]. */
+export function budgetFact(budget) {
+  if (!budget) return ["–", "No charge is known yet."];
+  if (!budget.total) return [`ε ${small(budget.epsilon)}`, "spent; no [budget] is set, so nothing stops it", {}];
+  const left = Math.max(0, 1 - (budget.share ?? 0));
+  return [`${number(Math.round(left * 1000) / 10)} %`, left ? stops(budget) : "The budget is spent.", { aside: "left", meter: left }];
+}
+
+function stops(budget) {
+  const windows = plural(budget.windows_left ?? 0, "window");
+  if (budget.stop === null) return `${windows} left`;
+  return `${windows} left, until ${day(budget.stop)}`;
+}
+
+export class BudgetCard {
+  constructor() {
+    this.sentence = el("p", { class: "note" });
+    this.chart = el("div", { class: "chart", id: "budget-chart" });
+    this.table = el("div");
+    this.card = el("section", { class: "card", id: "budget", "aria-labelledby": "budget-title" }, el("header", {}, el("h2", { id: "budget-title" }, "Privacy budget")), this.sentence, this.chart, this.table);
+  }
+
+  show(budget) {
+    const known = JSON.stringify(budget);
+    if (known === this.known) return;
+    this.known = known;
+    this.card.hidden = !budget;
+    if (!budget) return;
+    const total = budget.total;
+    say(this.sentence, this.words(budget));
+    const points = budget.points.filter(([, epsilon]) => epsilon !== null);
+    const windows = points.map(([window]) => new Date(window).toISOString());
+    const spent = points.map(([, epsilon]) => epsilon);
+    const words = `Budget: epsilon ${small(budget.epsilon)}${total ? ` of ${small(total.epsilon)}` : ""} after ${plural(points.length, "point")}.`;
+    draw(this.chart, words, () => {
+      const traces = [
+        { x: windows, y: spent, mode: points.length > 40 ? "lines" : "lines+markers", line: { shape: "hv", color: colour("series-1"), width: 2 }, marker: { size: 5 }, fill: "tozeroy", fillcolor: faint(colour("series-1"), 0.14), hovertemplate: "%{x|%d %b %Y %H:%M}<br>ε = %{y:.4~g}<extra></extra>", type: "scatter" },
+      ];
+      const layout = { height: 190, margin: { l: 8, r: 12, t: 12, b: 8 }, yaxis: { rangemode: "tozero", title: { text: "ε spent" }, nticks: 5 }, xaxis: { type: "date", nticks: 4, showgrid: false } };
+      if (total) {
+        const end = budget.stop === null ? windows.at(-1) : new Date(budget.stop).toISOString();
+        if (budget.stop !== null && budget.live) {
+          traces.push({ x: [windows.at(-1), end], y: [spent.at(-1), total.epsilon], mode: "lines", line: { color: colour("series-1"), width: 1.5, dash: "dot" }, hoverinfo: "skip", type: "scatter" });
+        }
+        layout.shapes = [{ type: "line", xref: "paper", x0: 0, x1: 1, y0: total.epsilon, y1: total.epsilon, line: { color: colour("series-2"), width: 1.5, dash: "dash" } }];
+        layout.annotations = [{ xref: "paper", x: 0, y: total.epsilon, xanchor: "left", yanchor: "bottom", showarrow: false, text: `budget ε = ${small(total.epsilon)}`, font: { color: colour("series-2"), size: 12 } }];
+        layout.yaxis.range = [0, total.epsilon * 1.18];
+      }
+      return { traces, layout };
+    });
+    fill(
+      this.table,
+      numbers("The burn-down as a table", ["Windows up to", "ε spent"], budget.points.map(([window, epsilon]) => [moment(window), small(epsilon)])),
+      budget.pipelines.length > 1
+        ? numbers("Who charges", ["Pipeline", "Windows"], budget.pipelines.map((row) => [el("bdi", {}, row.name), number(row.windows)]))
+        : null,
+    );
+  }
+
+  words(budget) {
+    const spent = `A user who was active in every window has spent ε = ${small(budget.epsilon)} at δ = ${small(budget.delta)}`;
+    const others = budget.pipelines.length > 1 ? `, over ${plural(budget.pipelines.length, "pipeline")} on this raw topic` : "";
+    if (!budget.total) return `${spent}${others}. No [budget] is set, so nothing limits it.`;
+    return `${spent}${others}, of ε = ${small(budget.total.epsilon)} in all. ${stops(budget)}.`;
+  }
+}

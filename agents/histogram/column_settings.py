@@ -1,0 +1,159 @@
+"""The section `[[columns]]`: one published column each, the bounds of its values, and what is wrong with them."""
+
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any, Final
+
+from pydantic import Field
+
+from susurrus.agents.expressions.section import ExpressionText
+from susurrus.agents.histogram.columns import COLUMNS, Column, Count, Layout, Published
+from susurrus.agents.types.one_of import OneOf, meanings
+from susurrus.agents.types.section import Finite, Name, PositiveFloat, Section
+from susurrus.topics.raw import Computed, ValueField
+
+_IF_SET: Final = ("expression", "lower", "upper")
+"""Fields of a column that enter the digest only where they are set, as ``published_if_set`` says of other sections."""
+DEFAULT_STEPS: Final = 2.0**10
+"""Grid units of a bound where no grid is given."""
+_OF_FIELD = " and ".join(f"`{kind}`" for kind, column in COLUMNS.items() if column.takes_field)
+
+
+class ColumnSettings(Section):
+    """One published column."""
+
+    name: Name
+    """Name of the column in the output."""
+    kind: Annotated[str, OneOf(COLUMNS)] = Field(default=Count.kind, description=meanings(COLUMNS))
+    field: str | None = Field(default=None, description=f"{_OF_FIELD}: the numeric field, a dotted path.")
+    expression: ExpressionText | None = Field(
+        default=None,
+        description=f"{_OF_FIELD}: instead of `field`, one SQL expression over the record's fields, for example `bytes / 1000`: "
+        "docs/expressions.md.",
+    )
+    bound: PositiveFloat | None = Field(
+        default=None,
+        description=f"{_OF_FIELD}: values are clamped to [-bound, bound] before anything else; `lower` or `upper` moves that "
+        "end. The noise follows it. Public: choose it without looking at the data. Default: the larger of |lower| and |upper|.",
+    )
+    grid: PositiveFloat | None = Field(
+        default=None,
+        description=f"{_OF_FIELD}: values are rounded to multiples of this, so that sums are exact. Default: bound / 1024.",
+    )
+
+    lower: Finite | None = Field(
+        default=None,
+        description=f"{_OF_FIELD}: values below it are clamped to it. `lower = 0` and `upper = 5000` need no `bound`. A mean's "
+        "estimate is clamped to the same bounds, which is post-processing.",
+    )
+    upper: Finite | None = Field(
+        default=None, description=f"{_OF_FIELD}: values above it are clamped to it, as with `lower`. Default: bound."
+    )
+
+    @property
+    def magnitude(self) -> float | None:
+        """L: the largest absolute value that one record adds, in the field's unit; None where no bounds say so."""
+        if self.bound is not None:
+            return self.bound
+        return None if self.lower is None or self.upper is None else max(abs(self.lower), abs(self.upper))
+
+    @property
+    def limits(self) -> tuple[float, float] | None:
+        """Where values are clamped, lower and upper; None where no bounds say so."""
+        if (most := self.magnitude) is None:
+            return None
+        return -most if self.lower is None else self.lower, most if self.upper is None else self.upper
+
+    def published(self) -> dict[str, Any]:
+        """What the digest covers, as JSON values: a bound that follows from lower and upper is the same as one that is written."""
+        fields = self.model_dump(mode="json")
+        fields["bound"] = self.magnitude
+        if self.upper == self.magnitude:
+            fields["upper"] = None
+        return {name: value for name, value in fields.items() if value is not None or name not in _IF_SET}
+
+    def column(self) -> Column:
+        """The column of this kind. A kind that takes a field gets one if field and bounds are there."""
+        value = None
+        path, bound = self.field if self.expression is None else Computed(self.expression), self.magnitude
+        if path is not None and bound:
+            value = ValueField(
+                path=path,
+                bound=bound,
+                grid=bound / DEFAULT_STEPS if self.grid is None else self.grid,
+                lower=self.lower,
+                upper=None if self.upper == bound else self.upper,
+            )
+        return COLUMNS[self.kind](name=self.name, field=value)
+
+
+def problems(columns: Sequence[ColumnSettings], *, records: int) -> Iterator[str]:
+    """Everything that is wrong with the columns, one line each. records: m * C, as ``Column.problems`` has it."""
+    names = [column.name for column in columns]
+    if not names:
+        yield f'columns: is empty; add at least [[columns]] name = "visits", kind = "{Count.kind}"'
+    for name in sorted({name for name in names if names.count(name) > 1}):
+        yield f'columns: two are called "{name}"; rename one'
+    for number, column in enumerate(columns, start=1):
+        place = f'column {number} ("{column.name}")'
+        yield from (f"{place}: {problem}" for problem in _column_problems(column, records))
+
+
+def _column_problems(column: ColumnSettings, records: int) -> Iterator[str]:
+    kind = f'kind = "{column.kind}"'
+    given = [
+        name for name in ("field", "expression", "bound", "grid", "lower", "upper") if getattr(column, name) is not None
+    ]
+    if not COLUMNS[column.kind].takes_field:
+        kinds = " or ".join(f'"{name}"' for name, other in COLUMNS.items() if other.takes_field)
+        yield from (f"{name} has no meaning for {kind}; leave it out, or choose kind = {kinds}" for name in given)
+        return
+    if {"field", "expression"} <= set(given):
+        yield "field and expression are both there; keep one of them"
+        return
+    if not {"field", "expression"} & set(given):
+        yield f'field is missing; {kind} needs it, for example field = "bytes"'
+    if column.magnitude is None:
+        other = next(
+            (f"{name} is missing" for name in ("lower", "upper") if ({"lower", "upper"} - {name}) & set(given)), ""
+        )
+        yield f"{other or 'bound is missing'}; {kind} needs bounds of its values, for example lower = 0, upper = 5000"
+    if (limits := column.limits) is None:
+        return
+    if (problem := _limits_problem(column, *limits)) is not None:
+        yield problem
+    elif column.field is not None or column.expression is not None:
+        yield from column.column().problems(records)
+
+
+def _limits_problem(column: ColumnSettings, lower: float, upper: float) -> str | None:
+    """What does not fit of lower, upper and bound."""
+    most = max(abs(lower), abs(upper))
+    if not lower < upper:
+        return f"lower = {lower:g} is not below upper = {upper:g}; correct one of them"
+    if column.bound is None or most == column.bound:
+        return None
+    if most > column.bound:
+        outside = f"lower = {lower:g}" if abs(lower) > column.bound else f"upper = {upper:g}"
+        return f"{outside} lies outside [-bound, bound]; leave bound = {column.bound:g} out, or write bound = {most:g}"
+    return (
+        f"bound = {column.bound:g} is more than lower = {lower:g} and upper = {upper:g} need, and the noise follows it; leave "
+        f"bound out, or write bound = {most:g}"
+    )
+
+
+def layout(settings: Sequence[ColumnSettings]) -> Layout:
+    """Measure every column that is measured itself; another takes what is measured already where that is alike, else its own."""
+    columns = [column.column() for column in settings]
+    measured: dict[tuple[type[Column], ValueField | None], Column] = {}
+    for column in sorted(columns, key=lambda column: column.measured() != (column,)):
+        for part in column.measured():
+            measured.setdefault((type(part), part.field), part)
+    places = {alike: place for place, alike in enumerate(measured)}
+    return Layout(
+        values=tuple(dict.fromkeys(column.field for column in columns if column.field is not None)),
+        measured=tuple(measured.values()),
+        published=tuple(
+            Published(column=column, sources=tuple(places[type(part), part.field] for part in column.measured()))
+            for column in columns
+        ),
+    )

@@ -1,0 +1,304 @@
+"""One release of a histogram as a reader has it: columns of estimates, and what can be computed from them.
+
+docs/sums.md says which noises are independent, what a sum contains, and where the standard errors come from.
+"""
+
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from susurrus.agents.frames import (
+    Frame,
+    Tabular,
+    json_of,
+    key_text,
+    margin_of,
+    measured_text,
+    text_table,
+    with_interval,
+)
+from susurrus.mechanisms import propagation
+from susurrus.mechanisms.errors import ConfigurationError, SusurrusError
+from susurrus.mechanisms.propagation import Computed
+from susurrus.topics.json_rows import Numbers
+from susurrus.topics.timestamps import format_time
+
+Floats = npt.NDArray[np.float64]
+Rows = npt.NDArray[np.intp]
+
+Keys = Callable[[Any], bool] | Collection[Any] | str | int | float | bool | None
+"""Which rows: None for all; one key; a list or set of keys; or a function of a key that says whether it is wanted. A key of several
+parts is a tuple of them. The key null is [None]."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Estimates:
+    """One column of a release.
+
+    estimate: int64[n] or float64[n]. std_error: float64[n]. direct: both from the rows' own stream alone, where the estimate
+    uses more than that: at a window's last trigger, with strategy `closing`. additive: whether its numbers add up over keys; False
+    also where the configuration has no such column. divisor: otherwise, the published column by which they are divided, if any.
+    """
+
+    estimate: Numbers
+    std_error: Floats
+    direct: tuple[Numbers, Floats] | None = None
+    additive: bool = True
+    divisor: str | None = None
+
+    @property
+    def independent(self) -> tuple[Numbers, Floats]:
+        """Estimates and standard errors whose noise is independent from row to row."""
+        return self.direct or (self.estimate, self.std_error)
+
+
+@dataclass(frozen=True, slots=True)
+class Combined:
+    """A number computed from released ones. keys: how many keys it is about."""
+
+    estimate: float
+    std_error: float
+    keys: int
+
+    def interval(self, confidence: float = 0.95) -> tuple[float, float]:
+        """Lower and upper end, for normal noise. Raises ConfigurationError for a confidence outside (0, 1)."""
+        margin = margin_of(confidence) * self.std_error
+        return self.estimate - margin, self.estimate + margin
+
+    def __str__(self) -> str:
+        estimate, margin = measured_text(self.estimate, self.std_error, margin_of(0.95))
+        return f"{estimate} ± {margin} (95 %), {self.keys:,} key{'' if self.keys == 1 else 's'}"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Release(Tabular):
+    """One release of a window: what had come until its trigger, by key. Times in ms since the Unix epoch.
+
+    fields: names of the key's parts. keys: n scalars, or lists where the key has several parts, in the order of their JSON.
+    columns: by name, n estimates each.
+    """
+
+    window_start: int
+    window_end: int
+    trigger_time: int
+    trigger: int
+    of_triggers: int
+    epoch: str
+    epoch_number: int
+    strategy: str
+    fields: tuple[str, ...]
+    keys: list[Any]
+    columns: Mapping[str, Estimates]
+
+    @property
+    def final(self) -> bool:
+        """Whether this is the window's last release."""
+        return self.trigger == self.of_triggers
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def __contains__(self, key: Any) -> bool:
+        return _name(key) in self._places
+
+    def __repr__(self) -> str:
+        start = format_time(self.window_start)
+        return (
+            f"Release(window_start={start}, trigger={self.trigger}, of_triggers={self.of_triggers}, keys={len(self)})"
+        )
+
+    # ---- as a table --------------------------------------------------------------------------------------------------
+
+    def head(self) -> dict[str, Any]:
+        """What all rows have in common, as JSON values."""
+        return {
+            "window_start": format_time(self.window_start),
+            "window_end": format_time(self.window_end),
+            "trigger": self.trigger,
+            "of_triggers": self.of_triggers,
+            "trigger_time": format_time(self.trigger_time),
+            "final": self.final,
+            "strategy": self.strategy,
+            "epoch": self.epoch,
+            "epoch_number": self.epoch_number,
+        }
+
+    def frame(self, confidence: float = 0.95) -> Frame:
+        """A row per key, named as `susurrus watch --export` names them, and the ends of each interval.
+
+        A part of the key that is called like another column gets the name ``key_<name>``.
+        """
+        n = len(self)
+        instants = {name: np.full(n, getattr(self, name)) for name in ("window_start", "window_end", "trigger_time")}
+        first: dict[str, Any] = {
+            "window_start": instants["window_start"],
+            "window_end": instants["window_end"],
+            "trigger": np.full(n, self.trigger),
+            "of_triggers": np.full(n, self.of_triggers),
+            "trigger_time": instants["trigger_time"],
+        }
+        values: dict[str, Any] = {}
+        for name, of in self.columns.items():
+            values |= with_interval(name, of.estimate, of.std_error, confidence)
+            if of.direct is not None:
+                values[f"{name}_direct"], values[f"{name}_direct_std_error"] = of.direct
+        last: dict[str, Any] = {"strategy": [self.strategy] * n, "epoch": [self.epoch] * n}
+        taken = first.keys() | values.keys() | last.keys()
+        parts = {f"key_{name}" if name in taken else name: part for name, part in self._parts().items()}
+        return Frame({**first, **parts, **values, **last}, frozenset(instants))
+
+    def table(
+        self, limit: int = 20, *, column: str | None = None, confidence: float = 0.95, width: int | None = None
+    ) -> str:
+        """The largest rows of a column (by default the first), with error bars. width: of the terminal, by default as it is."""
+        by, reach, heading = self._column(column), margin_of(confidence), f"± {100 * confidence:.4g} %"
+        order = np.argsort(-self.columns[by].estimate, kind="stable")[: max(0, limit)].tolist()
+        numbers: list[tuple[str, list[str]]] = []
+        for name in sorted(self.columns, key=lambda name: name != by):
+            of = self.columns[name]
+            cells = [measured_text(of.estimate[row].item(), of.std_error[row].item(), reach) for row in order]
+            numbers += [(name, [cell[0] for cell in cells]), (heading, [cell[1] for cell in cells])]
+        labels = {name: [key_text(part[row]) for row in order] for name, part in self._parts().items()}
+        state = "final" if self.final else f"trigger {self.trigger} of {self.of_triggers}"
+        shown = f", {len(order):,} shown" if len(order) < len(self) else ""
+        title = f"window {format_time(self.window_start)} · {state} · {len(self):,} keys published{shown}"
+        return text_table(title, labels, numbers, width)
+
+    def _parts(self) -> dict[str, list[Any]]:
+        """The parts of the keys by name."""
+        if len(self.fields) == 1:
+            return {self.fields[0]: self.keys}
+        return {name: [key[at] for key in self.keys] for at, name in enumerate(self.fields)}
+
+    # ---- computed from several rows ----------------------------------------------------------------------------------
+
+    def total(self, column: str | None = None, keys: Keys = None) -> Combined:
+        """The sum of a column (by default the first) over keys, by default all that are published.
+
+        It estimates what the caps kept of these keys, without bias but for strategy `toeplitz` (docs/sums.md). A user counts once
+        for each of the keys. What is not published is not in it. Raises ConfigurationError for a column that cannot be added,
+        SusurrusError for a key that is not published.
+        """
+        estimates, errors = self._additive(self._column(column)).independent
+        rows = self._rows(keys)
+        return Combined(*propagation.total(estimates[rows], errors[rows]), len(rows))
+
+    def share(self, keys: Keys, column: str | None = None) -> Combined:
+        """What keys have of a column's sum over all *published* keys, between 0 and 1 but for noise.
+
+        Raises ConfigurationError and SusurrusError as `total`, and SusurrusError where the sum is not clear of 0.
+        """
+        name = self._column(column)
+        estimates, errors = self._additive(name).independent
+        rows = self._rows(keys)
+        part = np.zeros(len(self), np.bool_)
+        part[rows] = True
+        return self._ratio(name, propagation.share(estimates, errors, part), len(rows))
+
+    def mean(self, column: str, keys: Keys = None) -> Combined:
+        """The mean of a mean column over all records of keys: each key counts by its number of records.
+
+        Raises ConfigurationError where the column is no mean or its count is not published, SusurrusError as `share`.
+        """
+        name = self._column(column)
+        of = self.columns[name]
+        if of.additive:
+            raise ConfigurationError(f'column="{name}": is no mean; use total("{name}")')
+        if of.divisor is None:
+            raise ConfigurationError(
+                f'column="{name}": its count is not published, and a mean over keys needs it; add a column that counts records to '
+                "the pipeline"
+            )
+        counts, count_errors = self.columns[of.divisor].independent
+        means, errors = of.independent
+        rows = self._rows(keys)
+        found = propagation.pooled_mean(means[rows], errors[rows], counts[rows], count_errors[rows])
+        return self._ratio(of.divisor, found, len(rows))
+
+    def _ratio(self, whole: str, found: Computed | None, keys: int) -> Combined:
+        if found is None:
+            raise SusurrusError(
+                f'column="{whole}": its sum is less than {propagation.LEAST_DENOMINATOR:g} standard errors above 0, and a quotient '
+                "by it would mean nothing; wait for a later trigger, or take more keys"
+            )
+        return Combined(*found, keys)
+
+    def _column(self, column: str | None) -> str:
+        if column is None:
+            return next(iter(self.columns))
+        if column not in self.columns:
+            raise ConfigurationError(f'column="{column}": there is none; use one of {", ".join(self.columns)}')
+        return column
+
+    def _additive(self, name: str) -> Estimates:
+        of = self.columns[name]
+        if of.additive:
+            return of
+        if of.divisor is not None:
+            raise ConfigurationError(
+                f'column="{name}": means do not add up; use mean("{name}"), which weighs by {of.divisor}'
+            )
+        raise ConfigurationError(
+            f'column="{name}": is a mean, or of another configuration; means do not add up, and the count that would weigh them is '
+            "not published; add a column that counts records to the pipeline"
+        )
+
+    @cached_property
+    def _places(self) -> dict[str, int]:
+        return {_name(key): row for row, key in enumerate(self.keys)}
+
+    def _rows(self, keys: Keys) -> Rows:
+        """Where keys stand. Raises SusurrusError where one is not published."""
+        if keys is None:
+            return np.arange(len(self))
+        if callable(keys):
+            return np.flatnonzero([bool(keys(key)) for key in self.keys])
+        wanted = {_name(key) for key in _several(keys)}
+        missing = len(wanted - self._places.keys())
+        if missing:
+            raise SusurrusError(
+                f"keys: {missing} of {len(wanted)} are not published in this release; their numbers are not known, and not 0: "
+                "leave out what is not in the release (`key in release`), and say so"
+            )
+        return np.array(sorted(self._places[name] for name in wanted), np.intp)
+
+
+def add_windows(releases: Iterable[Release], column: str | None = None, keys: Keys = None) -> Combined:
+    """The sum of `Release.total` over releases of different windows, whose noises are independent.
+
+    keys: in the result, each key counts once for each window. Raises SusurrusError where two releases are of one window, whose
+    triggers cover the same records, and as `Release.total` does: also where a window has not published a key.
+    """
+    seen: set[int] = set()
+    parts = []
+    for release in releases:
+        if release.window_start in seen:
+            raise SusurrusError(
+                f"window={format_time(release.window_start)}: is there twice; releases of one window cover the same records, so "
+                "take one of each window, for example the final one"
+            )
+        seen.add(release.window_start)
+        parts.append(release.total(column, keys))
+    return Combined(
+        sum(part.estimate for part in parts),
+        math.hypot(*(part.std_error for part in parts)),
+        sum(part.keys for part in parts),
+    )
+
+
+def _several(keys: Any) -> Iterable[Any]:
+    return keys if isinstance(keys, Iterable) and not isinstance(keys, str | bytes | tuple) else [keys]
+
+
+def _name(key: Any) -> str:
+    """What tells a key from others: 1, "1" and true are three keys, 1 and 1.0 are one."""
+    if isinstance(key, list | tuple):
+        return f"[{','.join(map(_name, key))}]"
+    if isinstance(key, np.generic):
+        key = key.item()
+    return json_of(int(key) if isinstance(key, float) and key.is_integer() else key)

@@ -1,0 +1,270 @@
+"""Follow the releases of a histogram: every complete one, in order, as columns.
+
+    histogram, progress ──ReleaseReader──▶ Release
+
+Only committed records are read, no group is joined, and only rows of releases that are not complete yet are kept. assembly.py says
+when a release is complete, and which ones are passed over. reader.py follows `latest` instead, for the newest release alone.
+"""
+
+import time
+from typing import Any, Final, Literal, Self
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+from confluent_kafka import Message, TopicPartition
+
+from susurrus.agents.formats.outputs import reader_of
+from susurrus.agents.histogram.assembly import Assembly, OpenRelease, Wanted
+from susurrus.agents.histogram.estimates import Estimates as Estimates
+from susurrus.agents.histogram.estimates import Release as Release
+from susurrus.agents.histogram.settings import HistogramSettings
+from susurrus.agents.kafka.clients import clients_of
+from susurrus.agents.kafka.follow import Follower, Place
+from susurrus.agents.kafka.requests import REQUEST_SECONDS
+from susurrus.mechanisms.errors import Refusal
+from susurrus.topics import histogram, progress
+from susurrus.topics.histogram import ColumnRows
+from susurrus.topics.packing import MalformedRecord
+
+Start = Literal["start", "now"]
+
+_SLICE_SECONDS = 0.05
+_ROWS_AHEAD: Final = 1_000_000
+"""Partitions that run ahead are paused where so many rows wait for others; some 100 bytes each."""
+_SETTLED_SECONDS = 2.0
+"""A partition has ended when it has not grown for so long: a broker that has just become leader may show an earlier end."""
+
+
+class ReleaseReader:
+    """Follows the topics `histogram` and `progress` of one pipeline. Use as a context manager; not thread-safe.
+
+    start: "start" reads every release that the topics still hold; "now" those that become visible from here on. wanted: whether
+    a release is wanted, by its window's start (ms), its trigger and the window's number of triggers. since: windows that begin
+    earlier (ms) are not wanted, and most of their rows are not even read. Raises ConfigurationError where a topic is missing.
+    """
+
+    def __init__(
+        self,
+        settings: HistogramSettings,
+        *,
+        start: Start = "start",
+        wanted: Wanted | None = None,
+        since: int | None = None,
+    ) -> None:
+        self._settings = settings
+        self._rows, self._progress = settings.topic("histogram"), settings.topic("progress")
+        self._json = reader_of(settings.output, settings.schemas[self._rows], settings.namespace)
+        self._assembly = Assembly(settings.window.trigger_every, _since(since, wanted))
+        self._clients = clients_of(settings, quiet=True)
+        self._consumer = self._clients.reader("releases", lost="earliest")
+        self._caught_up = False
+        self._paused: set[int] = set()
+        self._read: dict[Place, int] = {}
+        """By topic and partition: the offset behind the last record."""
+        self._settled: dict[int, tuple[int, float]] = {}
+        """By partition: the end that was reached, and since when it has been the end."""
+        try:
+            self._places = [(self._rows, at) for at in range(self._clients.partitions_to_read(self._rows))]
+            self._clients.partitions_to_read(self._progress)
+            self._starts: dict[Place, int] = self._first_offsets(start, since)
+            self._skipped = self._end((self._progress, 0)) if start == "now" else 0
+            """Announcements below this offset are of releases that are not returned."""
+            self._follower = Follower(self._consumer, {(self._progress, 0): 0})
+        except BaseException:
+            self.close()
+            raise
+
+    def _first_offsets(self, start: Start, since: int | None) -> dict[Place, int]:
+        if start == "now":
+            return {place: self._end(place) for place in self._places}
+        if since is None or self._settings.kafka.embedded:
+            return dict.fromkeys(self._places, 0)
+        # The time stamp of a row is the time of its trigger; a broker that stamps by its own clock stamps later.
+        asked = [TopicPartition(*place, since) for place in self._places]
+        found = self._consumer.offsets_for_times(asked, timeout=REQUEST_SECONDS)
+        ends = (self._end(place) for place in self._places)
+        return {
+            place: at.offset if at.offset >= 0 else end
+            for place, at, end in zip(self._places, found, ends, strict=True)
+        }
+
+    @property
+    def caught_up(self) -> bool:
+        """Whether all that was there has been read, and every complete release of it returned."""
+        return self._caught_up
+
+    def poll(self, timeout: float) -> list[Release]:
+        """The releases that were completed since the last call, oldest first; waits up to ``timeout`` seconds for one.
+
+        Returns early, once, where it has caught up. Raises KafkaException for what the client does not recover from by itself,
+        Refusal for a record that no release stage has written.
+        """
+        deadline = time.monotonic() + timeout
+        behind = not self._caught_up
+        while True:
+            left = deadline - time.monotonic()
+            self._take(self._follower.read(max(0.0, min(_SLICE_SECONDS, left))))
+            if self._starts:
+                self._begin_rows()
+                found = []
+            else:
+                found = [self._release(whole) for whole in self._assembly.complete(self._ended)]
+                self._balance()
+                self._caught_up = self._caught_up or self._nothing_left()
+            if found or left <= _SLICE_SECONDS or (behind and self._caught_up):
+                return found
+
+    def _take(self, messages: list[Message]) -> None:
+        values: dict[int, list[bytes]] = {}
+        for message in messages:
+            value: Any = message.value()
+            place: Any = (message.topic(), message.partition())
+            offset = self._read[place] = int(message.offset() or 0) + 1
+            if value is None:
+                continue  # a window that has left the compacted topic
+            if place[0] == self._rows:
+                values.setdefault(place[1], []).append(value)
+                continue
+            if offset > self._skipped:
+                self._skip()
+            try:
+                self._assembly.announce(progress.decode(value))
+            except MalformedRecord as error:
+                raise _foreign(place, offset - 1, error) from error
+        for partition, found in values.items():
+            try:
+                for rows in histogram.decode_rows([self._json(value) for value in found]):
+                    self._assembly.add(partition, rows)
+            except MalformedRecord as error:
+                raise _foreign((self._rows, partition), self._read[self._rows, partition] - 1, error) from error
+
+    def _skip(self) -> None:
+        """Pass over what had been announced when this reader began, once all of it has been read."""
+        if self._skipped:
+            self._skipped = 0
+            self._assembly.skip_announced()
+
+    def _begin_rows(self) -> None:
+        """Once progress has been read to its end, go on with it and read the rows."""
+        if self._follower.caught_up:
+            self._skip()
+            progress_place = (self._progress, 0)
+            starts = {progress_place: self._read.get(progress_place, 0), **self._starts}
+            self._follower, self._starts = Follower(self._consumer, starts), {}
+
+    def _balance(self) -> None:
+        """Hold back partitions that run ahead of others, so that few rows wait."""
+        rows, awaited = self._assembly.rows, self._assembly.awaited
+        paused = set(self._paused)
+        if awaited is None or rows < _ROWS_AHEAD // 2:
+            paused = set()
+        elif rows > _ROWS_AHEAD:
+            paused = {partition for _, partition in self._places}
+        paused -= set(awaited or ())
+        for change, partitions in (
+            (self._consumer.pause, paused - self._paused),
+            (self._consumer.resume, self._paused - paused),
+        ):
+            if partitions:
+                change([TopicPartition(self._rows, partition) for partition in partitions])
+        self._paused = paused
+
+    def _nothing_left(self) -> bool:
+        """Whether each partition was read to its end, and no release waits, or none that will go on."""
+        awaited = self._assembly.awaited
+        return self._follower.caught_up and (awaited is None or any(self._ended(at) for at in awaited))
+
+    def _end(self, place: Place) -> int:
+        """The end of a partition as read_committed readers see it."""
+        return int(self._consumer.get_watermark_offsets(TopicPartition(*place), timeout=REQUEST_SECONDS)[1])
+
+    def _ended(self, partition: int) -> bool:
+        place = (self._rows, partition)
+        end = self._follower.ends.get(place, -1)
+        if end < self._read.get(place, 0):
+            return False
+        found, since = self._settled.setdefault(partition, (end, time.monotonic()))
+        if found == end and time.monotonic() < since + _SETTLED_SECONDS:
+            return False
+        if found == end == self._end(place):
+            return True
+        self._settled[partition] = (end, time.monotonic())
+        return False
+
+    def _release(self, whole: OpenRelease) -> Release:
+        settings, name = self._settings, whole.name
+        parts = [part for parts in whole.parts.values() for part in parts]
+        texts = [text for part in parts for text in part.keys]
+        order = sorted(range(len(texts)), key=texts.__getitem__)
+        names = [column.name for column in (parts[0].columns if parts else settings.columns)]
+        by_name = [{column.name: column for column in part.columns} for part in parts]
+        return Release(
+            window_start=name.window,
+            window_end=parts[0].release.window_end if parts else name.window + settings.window.length,
+            trigger_time=name.window + name.trigger * settings.window.trigger_every,
+            trigger=name.trigger,
+            of_triggers=whole.of_triggers,
+            epoch=name.epoch,
+            epoch_number=whole.epoch_number,
+            strategy=parts[0].release.strategy if parts else settings.choice.name,
+            fields=settings.input.key_names,
+            keys=msgspec.json.decode(b"[" + b",".join(texts[row] for row in order) + b"]"),
+            columns={
+                name: self._column(name, [of[name] for of in by_name], np.array(order, np.intp)) for name in names
+            },
+        )
+
+    def _column(self, name: str, parts: list[ColumnRows], order: npt.NDArray[np.intp]) -> Estimates:
+        layout = self._settings.layout
+        published = next((column for column in layout.published if column.column.name == name), None)
+        return joined(
+            parts,
+            order,
+            additive=published is not None and published.column.divisor is None,
+            divisor=None if published is None else layout.divisor(published),
+        )
+
+    def close(self) -> None:
+        """Leave the brokers."""
+        self._consumer.close()
+        self._clients.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def joined(
+    parts: list[ColumnRows], order: npt.NDArray[np.intp], *, additive: bool = True, divisor: str | None = None
+) -> Estimates:
+    """One column from its parts. order: intp[n], where the rows of the result stand in the parts one after the other.
+
+    A row without an estimate of its own stream, where others have one, uses nothing else. additive, divisor: of `Estimates`.
+    """
+    if not parts:
+        return Estimates(np.empty(0, np.int64), np.empty(0), None, additive, divisor)
+
+    def column(arrays: list[Any]) -> Any:
+        return np.concatenate(arrays)[order]
+
+    direct = None
+    if any(part.direct is not None for part in parts):
+        alone = [part.direct or (part.estimate, part.std_error) for part in parts]
+        direct = column([of[0] for of in alone]), column([of[1] for of in alone])
+    estimate, std_error = column([part.estimate for part in parts]), column([part.std_error for part in parts])
+    return Estimates(estimate, std_error, direct, additive, divisor)
+
+
+def _since(since: int | None, wanted: Wanted | None) -> Wanted | None:
+    if since is None:
+        return wanted
+    return lambda window, trigger, of_triggers: (
+        window >= since and (wanted is None or wanted(window, trigger, of_triggers))
+    )
+
+
+def _foreign(place: Place, offset: int, error: MalformedRecord) -> Refusal:
+    return Refusal(f"topic={place[0]} partition={place[1]} offset<={offset}: {error}; find out who else writes to it")

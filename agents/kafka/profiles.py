@@ -1,0 +1,175 @@
+"""The properties of each client that a worker makes, and a check that makes these clients without connecting.
+
+librdkafka judges many properties only together, and only when a client is made: sizes that must fit each other, certificates,
+what idempotence needs. So the check makes one client of each profile, without the addresses of brokers, and destroys it at once.
+`susurrus config check`, `susurrus preflight` and a worker that has not joined its group yet do so.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from confluent_kafka import Consumer, KafkaException, Producer
+from confluent_kafka.admin import AdminClient
+
+from susurrus.agents.config.kafka_checks import not_translated, place
+from susurrus.agents.config.kafka_names import ALIASES
+from susurrus.agents.config.settings import Settings
+from susurrus.agents.logs import SILENT
+from susurrus.mechanisms.errors import ConfigurationError
+
+_CALLED: Final[Mapping[Any, str]] = {Producer: "producers", Consumer: "consumers", AdminClient: "admin clients"}
+_SECRET: Final = re.compile(r"password|passphrase|secret|pem|config|token|username|assertion|userinfo")
+"""Properties about which librdkafka's own words might hold what was given."""
+_SECURITY: Final = ("security.protocol", "sasl.mechanism", "sasl.mechanisms", "sasl.username", "sasl.password")
+
+
+def transactional_producer(transactional_id: str, *, timeout: int) -> dict[str, Any]:
+    """For one partition task. timeout: of its transactions, in ms."""
+    return {
+        "transactional.id": transactional_id,
+        # The open transaction of a dead owner holds every read_committed reader back for this long.
+        "transaction.timeout.ms": timeout,
+        # Back-to-back transactions meet CONCURRENT_TRANSACTIONS; librdkafka would sleep 100 ms for each.
+        "retry.backoff.ms": 5,
+        # A missing topic must be reported before the broker aborts the transaction, which would look like fencing.
+        "topic.metadata.propagation.max.ms": min(10_000, timeout // 3),
+        "linger.ms": 5,
+        "compression.type": "lz4",
+        "queue.buffering.max.messages": 1_000_000,
+        "queue.buffering.max.kbytes": 1 << 20,
+        "message.max.bytes": 1_000_000_000,
+        # The default partitioner never decides: every record names its partition (topics/partitioner.py).
+    }
+
+
+def plain_producer(*, embedded: bool) -> dict[str, Any]:
+    """For records outside transactions, such as status; idempotent on a real cluster."""
+    return {"enable.idempotence": not embedded, "linger.ms": 50}
+
+
+def reader(group: str, *, lost: str, embedded: bool) -> dict[str, Any]:
+    """For a read_committed consumer that is assigned by hand. lost: what it does where its offset has been deleted."""
+    return {
+        "group.id": group,
+        "enable.auto.commit": False,
+        "enable.partition.eof": True,
+        "isolation.level": "read_committed",
+        "auto.offset.reset": lost,
+        "fetch.wait.max.ms": 50,
+        "fetch.message.max.bytes": 8 << 20,
+        "allow.auto.create.topics": embedded,
+    }
+
+
+def admin(*, embedded: bool) -> dict[str, Any]:
+    """For the shared admin client."""
+    return {"allow.auto.create.topics": embedded}
+
+
+def group(name: str) -> dict[str, Any]:
+    """For a consumer that is asked about its group only."""
+    return {"group.id": name}
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """A client that a worker makes. own: properties that go over the operator's."""
+
+    what: str
+    make: Any
+    own: Mapping[str, Any]
+
+
+def profiles_of(settings: Settings) -> tuple[Profile, ...]:
+    """Every client that a worker of these settings makes with confluent-kafka."""
+    application, embedded = settings.application, settings.kafka.embedded
+    timeout = settings.worker.transaction_timeout
+    return (
+        Profile("producers of partitions", Producer, transactional_producer(application, timeout=timeout)),
+        Profile("producer of status", Producer, plain_producer(embedded=embedded)),
+        Profile("readers of the pipeline's own topics", Consumer, reader(application, lost="error", embedded=embedded)),
+        Profile("consumer of the group's metadata", Consumer, group(application)),
+        Profile("admin client", AdminClient, admin(embedded=embedded)),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """What librdkafka does not make. here: whether another machine may have what is missing on this one."""
+
+    text: str
+    here: bool = False
+
+
+def refusals(settings: Settings) -> list[Refused]:
+    """What librdkafka refuses when it makes the clients of a worker, one sentence each; nothing connects. Never a value."""
+    given = dict(settings.kafka.properties)
+    said = [(profile, _made(profile, given)) for profile in profiles_of(settings)]
+    found = [_explained(profile, given, text) for profile, text in said if text is not None]
+    return list({one.text.partition(": ")[0]: one for one in reversed(found)}.values())
+
+
+def check(settings: Settings) -> None:
+    """Raises ConfigurationError where librdkafka makes no client of these settings."""
+    if found := refusals(settings):
+        raise ConfigurationError("\n".join(one.text for one in found))
+
+
+def notes(settings: Settings) -> Iterator[str]:
+    """Properties that some clients do not follow, where an operator may expect that all do. One sentence each."""
+    properties = settings.kafka.properties
+    for name in not_translated(properties):
+        yield f"{place(name)}: the consumer of the raw topic has no such setting; all other clients follow it"
+    given = {ALIASES.get(name, name): name for name in properties}
+    for canonical, name in given.items():
+        others = [
+            f"{value} ({profile.what})"
+            for profile in profiles_of(settings)
+            for own, value in profile.own.items()
+            if ALIASES.get(own, own) == canonical and str(value).lower() != str(properties[name]).lower()
+        ]
+        if others:
+            yield f"{place(name)}: some clients have their own value and do not follow it: {', '.join(others)}"
+
+
+def _made(profile: Profile, given: Mapping[str, Any]) -> str | None:
+    """Make a client and destroy it; what librdkafka says where it does not make it."""
+    try:
+        client = profile.make({**given, **profile.own}, logger=SILENT)
+    except KafkaException as error:
+        return str(error.args[0].str())
+    if isinstance(client, Consumer):
+        client.close()
+    return None
+
+
+def _explained(profile: Profile, given: Mapping[str, Any], said: str) -> Refused:
+    """The sentence for one profile: whose absence would mend it, and librdkafka's reason where that cannot hold a value."""
+    reason = said.partition(": ")[2] if said.startswith("Failed to create") else said
+    reason = reason.replace("`must", "` must")
+    if reason.startswith("No provider for SASL mechanism"):
+        name = next((name for name in _SECURITY[1:3] if name in given), "sasl.mechanism")
+        return Refused(
+            f"{place(name)}: the librdkafka of this installation lacks the mechanism; use SCRAM-SHA-512 or PLAIN, or install "
+            "confluent-kafka from its sources, with libsasl2",
+            here=True,
+        )
+    blamed = [name for name in given if _made(profile, {n: v for n, v in given.items() if n != name}) is None]
+    blamed = [name for name in blamed if name not in _SECURITY] or blamed
+    named = [name for name in given if f"{name} failed" in reason] or blamed
+    names = " and ".join(place(name) for name in named) or "kafka.properties"
+    if " failed: " in reason or reason.startswith("ssl."):
+        return Refused(
+            f"{names}: librdkafka cannot load it here; correct the file, its format or its password", here=True
+        )
+    if any(_SECRET.search(name) for name in named):
+        return Refused(f"{names}: librdkafka makes no client with it; correct the value, or leave it out")
+    shown = re.sub(r"\s+", " ", reason).strip().rstrip(".")
+    for value in given.values():
+        if isinstance(value, str) and len(value) > 3:
+            shown = shown.replace(value, "…")
+    return Refused(
+        f"{names}: librdkafka makes no {_CALLED[profile.make]} ({shown}); correct the value, or leave it out"
+    )

@@ -1,0 +1,109 @@
+"""The charge for one look at the raw data by a command: written to the log of charges before anything of it is shown.
+
+Whatever the command then shows is paid for, and counts against `[budget]` like a window (runtime/budget.py). A run that ends
+between its charge and its answer has paid for nothing: that errs on the safe side.
+"""
+
+import os
+
+from confluent_kafka import KafkaException
+
+from susurrus.agents.config.settings import Settings
+from susurrus.agents.kafka.clients import Clients
+from susurrus.agents.kafka.requests import deliver, no_topic
+from susurrus.agents.runtime.budget import Charges, budget_of, guarantee_of, spend_of
+from susurrus.mechanisms.calendar import WindowStart
+from susurrus.mechanisms.errors import BudgetExhausted, SusurrusError
+from susurrus.mechanisms.guarantee import Guarantee
+from susurrus.mechanisms.spend import Spend
+from susurrus.topics import charges as codec
+
+_SECONDS = 30.0
+
+
+class Account:
+    """The log of charges on one pipeline's raw topic, for a command. Raises what `Clients.read` raises."""
+
+    def __init__(self, settings: Settings, clients: Clients, command: str) -> None:
+        self._settings, self._clients = settings, clients
+        self._name = codec.name_of_command(settings.pipeline.name, command)
+        self._charges = Charges(settings, clients)
+
+    def spent(self) -> Spend:
+        """By all pipelines and commands on the raw topic. Raises RetryableRefusal where the log does not exist."""
+        if not self._clients.partitions(self._charges.topic):
+            raise no_topic(self._charges.topic)
+        return spend_of(self._charges.read(complete=True))
+
+    def windows_left(self, window: Guarantee, *, after: Guarantee | None = None) -> int | None:
+        """How many windows of this guarantee the budget has room for, after a charge; None without `[budget]`."""
+        total, spent = budget_of(self._settings), self.spent()
+        return None if total is None else total.windows_left(spent if after is None else spent.plus(after), window)
+
+    def check(self, guarantee: Guarantee) -> None:
+        """Raise BudgetExhausted where the budget has no room for a charge."""
+        self._fits(self.spent(), guarantee, charged=False)
+
+    def charge(self, window: WindowStart, guarantee: Guarantee) -> str:
+        """Charge, and return the id of the run. Raises BudgetExhausted where the budget has no room for it.
+
+        The order of the log decides, as between pipelines: a charge that finds no room when it is read back still counts.
+        """
+        run = os.urandom(16).hex()
+        self.check(guarantee)
+        charge = codec.Charge(
+            raw_topic=self._settings.input.topic,
+            window=window,
+            pipeline=self._name,
+            epoch=run,
+            epsilon=guarantee.epsilon,
+            delta=guarantee.delta,
+            mu=guarantee.mu,
+            delta_selection=guarantee.delta_selection,
+        )
+        self._write(*codec.encode(charge))
+        log = self._charges.read(complete=True)
+        place = next((n for n, found in enumerate(log) if (found.pipeline, found.epoch) == (self._name, run)), None)
+        if place is None:
+            raise SusurrusError(
+                f"topic={self._charges.topic}: the charge was written and cannot be read back, so nothing is shown; look at the "
+                "brokers, and run this again, which charges again"
+            )
+        self._fits(spend_of(log[:place]), guarantee_of(log[place]), charged=True)
+        return run
+
+    def _write(self, key: bytes, value: bytes) -> None:
+        failed: list[KafkaException] = []
+        producer = self._clients.producer()
+        producer.produce(
+            self._charges.topic,
+            value,
+            key,
+            partition=0,
+            on_delivery=lambda error, _: failed.append(KafkaException(error)) if error is not None else None,
+        )
+        waiting = deliver(producer, _SECONDS)
+        if failed:
+            raise failed[0]
+        if waiting:
+            raise SusurrusError(
+                f"topic={self._charges.topic}: the brokers did not take the charge within {_SECONDS:.0f} s, so nothing is shown; "
+                "it may still arrive and count: look at the brokers, and run this again"
+            )
+
+    def _fits(self, spent: Spend, guarantee: Guarantee, *, charged: bool) -> None:
+        total = budget_of(self._settings)
+        if total is None:
+            return
+        try:
+            total.charge(spent, guarantee)
+        except BudgetExhausted:
+            what = (
+                "another charge came first; this one counts, and nothing was shown"
+                if charged
+                else "nothing was charged"
+            )
+            raise BudgetExhausted(
+                f"budget: epsilon={total.epsilon:g}, delta={total.delta:g} has no room for this run, which costs "
+                f"epsilon={guarantee.epsilon:g}; {what}: ask for a smaller --epsilon, or raise [budget] in the open"
+            ) from None

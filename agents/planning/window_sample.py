@@ -1,0 +1,99 @@
+"""A sample of the raw topic that is one window: what belongs to it is a function of each record and of public instants alone.
+
+So one user's records decide nothing about whether other users' are in the sample, as docs/guarantees/quantile.md needs.
+"""
+
+from susurrus.agents.histogram.settings import HistogramSettings
+from susurrus.agents.kafka.clients import Clients
+from susurrus.agents.planning.raw_topic import Slice, stamped
+from susurrus.agents.planning.sample import Progress, Sample, read_slice
+from susurrus.agents.types.durations import parse_instant
+from susurrus.mechanisms.calendar import WindowIndex, WindowStart
+from susurrus.mechanisms.errors import ConfigurationError, SusurrusError
+from susurrus.topics import ledger
+from susurrus.topics.packing import MalformedRecord
+from susurrus.topics.timestamps import format_time
+
+MOST_RECORDS = 50_000_000
+"""Of one sample, so that it fits into memory."""
+
+
+def window_named(settings: HistogramSettings, text: str, now: int, clients: Clients | None) -> WindowStart:
+    """The window that `--window` names: `first`, `last`, `current`, or an instant in it. now: ms. clients: None where no broker is
+    asked when the pipeline began.
+
+    Raises ConfigurationError where there is no such window.
+    """
+    calendar, clock = settings.calendar, settings.clock
+    if text == "first":
+        first = settings.start.first_window
+        if first is None and clients is not None:
+            first = _begun(settings, clients)
+        if first is None:
+            raise ConfigurationError(
+                "--window first: start.first_window is not set, and the pipeline has not begun; name an instant, or `last`"
+            )
+        return calendar.window_start(calendar.window_at(first))
+    if text == "last":
+        if clock.until is not None:
+            return calendar.window_start(calendar.window_at(clock.until - 1))
+        over = calendar.window_at(now - settings.window.allowed_lateness - settings.closing_delay)
+        return calendar.window_start(WindowIndex(over - 1))
+    if text == "current":
+        if not clock.chosen.live:
+            raise ConfigurationError("--window current: an archive has none; name `first`, `last` or an instant")
+        return calendar.window_start(calendar.window_at(now))
+    try:
+        return calendar.window_start(calendar.window_at(parse_instant(text)))
+    except ValueError as error:
+        raise ConfigurationError(f"--window {text}: is not first, last or current, and no instant: {error}") from None
+
+
+def _begun(settings: HistogramSettings, clients: Clients) -> int | None:
+    """The first window of a pipeline that has begun, from its ledger."""
+    topic = settings.topic("ledger")
+    if not clients.partitions(topic):
+        return None
+    first = None
+    for key, value, _ in clients.read(topic, group="tune"):
+        try:
+            record = ledger.decode(key, value)
+        except MalformedRecord:
+            continue  # a newer version's record
+        if isinstance(record, ledger.Start):
+            first = record.first_window
+    return first
+
+
+def read_window(
+    settings: HistogramSettings,
+    start: WindowStart,
+    clients: Clients,
+    *,
+    wide: bool = False,
+    progress: Progress = lambda done, total: None,
+) -> Sample:
+    """The window's records: event time in the window, stamped from its start to its end and the allowed lateness.
+
+    Raises ConfigurationError where the window holds more than MOST_RECORDS, SusurrusError where it has no good record,
+    KafkaException.
+    """
+    clock, end = settings.clock, start + settings.window.length
+    until = end + settings.window.allowed_lateness
+
+    def choose(clients: Clients, topic: str) -> Slice:
+        # Where producers choose the stamps, a single one must not end the sample for all others.
+        beyond = (1 << 45) if clock.chosen.forgeable else until + clock.grace
+        chosen = stamped(clients, topic, start, beyond)
+        if chosen.records > MOST_RECORDS:
+            raise ConfigurationError(
+                f"--window {format_time(start)}: up to {chosen.records:,} records of topic={topic} would be read, and at most "
+                f"{MOST_RECORDS:,} are; give a file with all records of some of the users instead (--sample)"
+            )
+        return chosen
+
+    called = f"topic={settings.input.topic}, window {format_time(start)}"
+    found = read_slice(settings, choose, wide, clients, progress, stamped=(start, until), called=called)
+    if not len(sample := found.between(start, end)):
+        raise SusurrusError(f"{called}: has no good record; name another with --window")
+    return sample

@@ -1,0 +1,211 @@
+"""What is said before a promise is made: its numbers against dp-accounting and mpmath, and when nothing is said."""
+
+import logging
+import re
+from pathlib import Path
+from typing import Any
+
+import dp_accounting
+import mpmath
+import pytest
+from dp_accounting.pld import PLDAccountant
+from typer.testing import CliRunner
+
+from susurrus.agents.cli.main import app
+from susurrus.agents.config.settings import Settings
+from susurrus.agents.config.warnings import cost, factor
+from susurrus.agents.operations import worker
+from susurrus.agents.pipelines import load_settings, pipeline_of, settings_from
+from susurrus.mechanisms.spend import Spend
+from tests.agents.cli.test_main import CONFIG, one_line
+from tests.agents.config.test_settings import changed
+
+ARCHIVE = """
+[clock]
+kind = "replay"
+until = "1995-08-02T00:00:00Z"
+[start]
+first_window = "1995-08-01T00:00:00Z"
+"""
+"""One window."""
+
+
+def of(settings: Settings, users: int | None = None) -> list[str]:
+    return pipeline_of(settings).warnings(users)
+
+
+def other_kind(kind: str, **section: Any) -> Settings:
+    data = {"pipeline": {"name": "m", "kind": kind}, kind: {"bound": 1.0, "epsilon": 1.0, **section}}
+    if kind == "stream":
+        data["input"] = {"topic": "raw"}
+    return settings_from(data, environ={})
+
+
+def numbers(text: str, *names: str) -> list[float]:
+    found = [re.search(rf"\b{name} = ([0-9.e-]+[0-9])", text) for name in names]
+    assert all(found), text
+    return [float(match[1]) for match in found if match]
+
+
+def test_without_a_budget_it_says_what_thirty_windows_cost() -> None:
+    settings = changed()
+    [text] = of(settings)
+    assert text.startswith("[budget] is not set, so nothing stops the pipeline.")
+    assert "active in 30 windows (30d)" in text
+    assert "not by epsilon = 6." in text
+    assert text.endswith("Set [budget] to the total that you can answer for.")
+    promise = pipeline_of(settings).per_window()
+    assert promise is not None
+    epsilon, delta, mu = numbers(text, "epsilon", "delta", "mu")
+    oracle = PLDAccountant(dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE, value_discretization_interval=1e-4)
+    oracle.compose(dp_accounting.GaussianDpEvent(1 / promise.mu), 30)
+    assert delta == pytest.approx(30 * promise.delta)
+    assert mu == pytest.approx(30**0.5 * promise.mu, rel=5e-3)
+    assert epsilon == pytest.approx(oracle.get_epsilon(30 * (promise.delta - promise.delta_selection)), rel=5e-3)
+
+
+def test_the_how_to_quotes_it() -> None:
+    text = (Path(__file__).parents[3] / "docs" / "how-to" / "share-a-budget.md").read_text(encoding="utf-8")
+    assert of(changed())[0] in one_line(text)
+
+
+@pytest.mark.parametrize("windows", [1, 2, 30])
+def test_the_cost_of_windows_against_eighty_digits(windows: int) -> None:
+    promise = pipeline_of(changed()).per_window()
+    assert promise is not None
+    epsilon, delta, mu = cost(promise, windows)
+    with mpmath.workdps(80):
+        shift = mpmath.sqrt(windows) * mpmath.mpf(promise.mu)
+        spent = mpmath.ncdf(shift / 2 - epsilon / shift) - mpmath.exp(epsilon) * mpmath.ncdf(
+            -shift / 2 - epsilon / shift
+        )
+        left = windows * (mpmath.mpf(promise.delta) - mpmath.mpf(promise.delta_selection))
+        assert float(spent / left) == pytest.approx(1, abs=1e-4)
+        assert mu == pytest.approx(float(shift), rel=1e-9)
+    assert delta == windows * promise.delta
+    if windows == 1:
+        assert epsilon == pytest.approx(promise.epsilon, abs=1e-4)
+
+
+def test_with_a_budget_it_says_after_how_many_windows_it_stops() -> None:
+    settings = changed(
+        budget={"epsilon": 40.0, "delta": 1e-7},
+        window={"length": "1h"},
+        start={"first_window": "2026-01-01T00:00:00Z"},
+    )
+    [text] = of(settings)
+    promise = pipeline_of(settings).per_window()
+    assert promise is not None
+    fits = 0
+    while Spend().plus(promise, fits + 1).delta_total(40.0) <= 1e-7:
+        fits += 1
+    assert 24 < fits < 48
+    assert f"the pipeline publishes {fits} windows (1d {fits - 24}h), fewer if others charge the raw topic" in text
+    assert f"The window of 2026-01-02T{fits - 24:02}:00:00Z is the first that is not published." in text
+    assert "the first that" not in of(changed(budget={"epsilon": 40.0, "delta": 1e-7}))[0]
+
+
+def test_an_archive_stops_by_itself() -> None:
+    def archive(until: str, **sections: Any) -> list[str]:
+        clock = {"kind": "replay", "until": until}
+        return of(changed(clock=clock, start={"first_window": "1995-08-01T00:00:00Z"}, **sections))
+
+    assert archive("1995-08-02T00:00:00Z") == []
+    assert "and the archive has 2 windows. A user who is active in 2 windows (2d)" in archive("1995-08-02T00:00:01Z")[0]
+    assert "active in 30 windows (30d)" in archive("1996-08-01T00:00:00Z")[0]
+    budget = {"epsilon": 12.0, "delta": 1e-7}
+    assert archive("1995-08-03T00:00:00Z", budget=budget) == []
+    assert "and then no more" in archive("1996-08-03T00:00:00Z", budget=budget)[0]
+
+
+def test_a_large_epsilon_says_what_it_means() -> None:
+    assert not any("privacy.epsilon" in text for text in of(changed(privacy={"epsilon": 10.0})))
+    [text, _] = of(changed(privacy={"epsilon": 12.0}))
+    assert text.startswith("privacy.epsilon = 12: the odds of any conclusion about one user")
+    assert "up to e^12, about 160,000." in text
+    assert "wrong in only 1 of 160,000 cases" in text
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "text"),
+    [(10.5, "36,000"), (12, "160,000"), (20, "490,000,000"), (30, "11,000,000,000,000"), (50, "10^22")],
+)
+def test_the_factor_is_two_digits_of_the_exponential(epsilon: float, text: str) -> None:
+    assert factor(epsilon) == text
+    value = float(text.replace(",", "")) if "^" not in text else 10.0 ** float(text[3:])
+    assert value == pytest.approx(float(mpmath.exp(epsilon)), rel=0.05 if "^" not in text else 2)
+
+
+def test_a_large_delta_and_the_number_of_users() -> None:
+    def said(delta: float, users: int | None = None) -> list[str]:
+        return [text for text in of(changed(privacy={"delta": delta}), users) if "privacy.delta" in text]
+
+    assert said(1e-5) == []
+    [text] = said(2e-5)
+    assert text.startswith("privacy.delta = 2e-05: with this probability the promise may fail altogether")
+    assert said(1e-6, 1_000_000) == []
+    [text] = said(1e-6, 2_000_000)
+    assert "privacy.delta = 1e-06, 2,000,000 users" in text
+    assert "that is for 2 of them" in text
+    assert "one over the number of users, 5e-07" in text
+    assert len(said(1e-3, 10**6)) == 1  # one sentence about delta, not two
+
+
+def test_local_reports_and_streams_say_what_many_cost() -> None:
+    [text] = of(other_kind("local", epsilon=2.0))
+    assert text.startswith("local.epsilon = 2: is for each report by itself, not for each user.")
+    assert "30 reports of one user cost up to epsilon = 60 together" in text
+    assert len(of(other_kind("local", epsilon=11.0))) == 2
+    [text] = of(other_kind("stream"))
+    assert "30 values of one user cost up to epsilon = 30 together" in text
+    pak = {"method": "pak", "horizon": 10_000, "holdout": 512, "tail_start": 0.05, "epsilon": 8.0}
+    assert len(of(other_kind("stream", **pak))) == 1  # delta = 2^-20 by default
+    assert "stream.delta = 0.0001" in of(other_kind("stream", delta=1e-4, **pak))[0]
+    assert "2,000,000 users" in of(other_kind("stream", **pak), 2_000_000)[0]
+
+
+def test_a_worker_says_it_once_when_it_starts(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    """Up to where it would make its application."""
+
+    class Stop(Exception):
+        pass
+
+    def build(pipeline: object) -> None:
+        raise Stop
+
+    monkeypatch.setattr(worker, "build_app", build)
+    monkeypatch.setattr(worker.logs, "configure", lambda level: None)
+    pipeline = pipeline_of(changed(privacy={"epsilon": 12.0}, worker={"data_directory": str(tmp_path)}))
+    with caplog.at_level(logging.INFO), pytest.raises(Stop):
+        worker.run_worker(pipeline)
+    said = [record for record in caplog.records if record.name == worker.__name__]
+    assert [record.getMessage() for record in said] == pipeline.warnings()
+    assert {record.levelno for record in said} == {logging.WARNING}
+
+
+def test_the_commands_show_the_same(tmp_path: Path) -> None:
+    """In a panel and in a table, with exit code 0; --users only where it is given."""
+    config = tmp_path / "p.toml"
+    config.write_text(CONFIG.format(servers="127.0.0.1:1").replace("1e-9", "1e-4"))
+
+    def printed(*arguments: str) -> str:
+        result = CliRunner(env={"COLUMNS": "80"}).invoke(app, [*arguments, "--config", str(config)])
+        assert result.exit_code == 0, result.output
+        assert max(map(len, result.stdout.splitlines())) <= 80
+        return one_line(result.stdout)
+
+    warnings = pipeline_of(load_settings(config, {})).warnings()
+    assert len(warnings) == 2
+    checked = printed("config", "check")
+    assert "Before you promise it" in checked
+    explained = printed("explain").replace("warning ", "")
+    for text in warnings:
+        assert text in checked
+        assert text in explained
+    with_users = printed("config", "check", "--users", "1000000")
+    assert "1,000,000 users: the promise may fail altogether" in with_users
+    config.write_text(config.read_text().replace("1e-4", "1e-9") + ARCHIVE)
+    assert "Before you promise it" not in printed("config", "check")
+    assert "Before you promise it" not in printed("explain")

@@ -1,0 +1,231 @@
+"""What a release can be asked: tables and frames, sums, shares and means, and what it refuses."""
+
+import json
+import math
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+
+from susurrus.agents.histogram.column_settings import ColumnSettings, layout
+from susurrus.agents.histogram.estimates import Estimates, Release, add_windows
+from susurrus.mechanisms.errors import ConfigurationError, SusurrusError
+from susurrus.mechanisms.propagation import Computed
+from tests.agents.released import DAY, EPOCHS, WINDOW
+from tests.mechanisms.test_propagation import check, scores
+from tests.samples import samples
+
+KEYS = ["a", "b", "c", "d"]
+
+
+def release(keys: list[Any] | None = None, fields: tuple[str, ...] = ("url",), **changes: Any) -> Release:
+    keys = KEYS if keys is None else keys
+    n = len(keys)
+    visits = Estimates(np.arange(n) * 100 + 100, np.full(n, 3.0), (np.arange(n) * 100 + 110, np.full(n, 4.0)))
+    kb = Estimates(np.full(n, 2.5), np.full(n, 0.5), additive=False, divisor="visits")
+    own: dict[str, Any] = {
+        "window_start": WINDOW,
+        "window_end": WINDOW + DAY,
+        "trigger_time": WINDOW + DAY,
+        "trigger": 4,
+        "of_triggers": 4,
+        "epoch": EPOCHS[1],
+        "epoch_number": 1,
+        "strategy": "closing",
+        "fields": fields,
+        "keys": keys,
+        "columns": {"visits": visits, "kb": kb},
+    }
+    return Release(**own | changes)
+
+
+class TestTotals:
+    def test_are_of_direct_estimates(self) -> None:
+        found = release().total()
+        assert (found.estimate, found.std_error, found.keys) == (110 + 210 + 310 + 410, 8.0, 4)
+        assert found.interval() == pytest.approx((1040 - 8 * 1.959964, 1040 + 8 * 1.959964))
+        assert str(found) == "1,040 ± 16 (95 %), 4 keys"
+
+    def test_add_up(self) -> None:
+        one, two, both = (release().total("visits", keys) for keys in ("a", ["b", "c"], {"a", "b", "c"}))
+        assert one.estimate + two.estimate == both.estimate
+        assert math.hypot(one.std_error, two.std_error) == pytest.approx(both.std_error)
+
+    @pytest.mark.parametrize(
+        ("keys", "count"),
+        [
+            ("b", 1),
+            (["b"], 1),
+            (["b", "b"], 1),
+            (np.array(["a", "b"]), 2),
+            (lambda key: key > "b", 2),
+            ([], 0),
+            (None, 4),
+        ],
+    )
+    def test_take_keys_in_many_ways(self, keys: Any, count: int) -> None:
+        assert release().total("visits", keys).keys == count
+
+    def test_tell_keys_apart_as_the_rows_do(self) -> None:
+        scalars = release([None, True, 1, "1", 2.5])
+        assert [scalars.total(keys=[key]).estimate for key in (None, True, 1, 1.0, np.int64(1), "1", 2.5)] == [
+            110, 210, 310, 310, 310, 410, 510,
+        ]  # fmt: skip
+        parts = release([["a", 1], ["a", True], ["b", None]], ("name", "number"))
+        assert parts.total(keys=("a", 1)).estimate == 110
+        assert parts.total(keys=[("a", True), ["b", None]]).estimate == 210 + 310
+        assert ("b", None) in parts
+        assert ("b", 0) not in parts
+
+    def test_refuse_what_is_not_published(self) -> None:
+        with pytest.raises(SusurrusError, match=r"2 of 3 are not published .* not 0") as refused:
+            release().total(keys=["a", "secret-1", "secret-2"])
+        assert "secret" not in str(refused.value)
+
+    def test_refuse_means(self) -> None:
+        with pytest.raises(ConfigurationError, match=r'means do not add up; use mean\("kb"\), which weighs by visits'):
+            release().total("kb")
+        alone = release(columns={"kb": Estimates(np.ones(4), np.ones(4), additive=False)})
+        for ask in (alone.total, alone.mean, lambda name: alone.share("a", name)):
+            with pytest.raises(ConfigurationError, match="add a column that counts records"):
+                ask("kb")
+        with pytest.raises(ConfigurationError, match=r'is no mean; use total\("visits"\)'):
+            release().mean("visits")
+
+    def test_refuse_a_column_that_is_not_there(self) -> None:
+        with pytest.raises(ConfigurationError, match='column="views": there is none; use one of visits, kb'):
+            release().total("views")
+
+
+class TestRatios:
+    def test_a_share_is_of_all_published_keys(self) -> None:
+        found = release().share(["a", "b"], "visits")
+        assert found.estimate == pytest.approx(320 / 1040)
+        p = 320 / 1040
+        assert found.std_error == pytest.approx(4 * math.sqrt(2 * (1 - p) ** 2 + 2 * p**2) / 1040)
+        assert found.keys == 2
+
+    def test_a_quotient_by_noise_is_refused(self) -> None:
+        noise = release(columns={"visits": Estimates(np.ones(4), np.ones(4))})
+        with pytest.raises(SusurrusError, match="less than 5 standard errors above 0"):
+            noise.share("a")
+
+    @pytest.mark.statistical
+    def test_the_mean_of_the_published_kind_is_covered(self) -> None:
+        """Counts and sums of the same keys again and again, published by the column kind itself."""
+        columns = [
+            ColumnSettings(name="n", kind="count"),
+            ColumnSettings(name="kb", kind="mean", field="kb", bound=100.0, grid=0.1),
+        ]
+        made = layout(columns)
+        assert [made.divisor(column) for column in made.published] == [None, "n"]
+        assert layout(columns[1:]).divisor(layout(columns[1:]).published[0]) is None
+        counts, means = np.array([4000, 900, 300, 250]), np.array([10.0, 40.0, -5.0, 30.0])
+        truth = float((counts * means).sum() / counts.sum())
+        generator, errors, found = np.random.default_rng(5), np.array([[12.0, 9_000.0]] * 4), []
+        for _ in range(samples(1_000)):
+            exact = np.stack([counts, counts * means * 10], axis=1)
+            noisy = np.rint(exact + errors * generator.standard_normal((4, 2))).astype(np.int64)
+            rows = {column.column.name: column.rows(noisy, np.sqrt(errors**2 + 1 / 12)) for column in made.published}
+            estimates = {
+                name: Estimates(of.estimate, np.asarray(of.std_error), None, name == "n", None if name == "n" else "n")
+                for name, of in rows.items()
+            }
+            found.append(release(columns=estimates).mean("kb"))
+        check(scores([Computed(one.estimate, one.std_error) for one in found], [truth] * len(found)))
+
+
+class TestWindows:
+    def test_are_independent(self) -> None:
+        days = [release(window_start=WINDOW + day * DAY) for day in range(3)]
+        found = add_windows(days, "visits", "a")
+        assert (found.estimate, found.keys) == (330, 3)
+        assert found.std_error == pytest.approx(4 * math.sqrt(3))
+
+    @pytest.mark.parametrize("other", [{"trigger": 3}, {"epoch": EPOCHS[2], "epoch_number": 2}])
+    def test_count_once(self, other: dict[str, Any]) -> None:
+        with pytest.raises(SusurrusError, match="is there twice"):
+            add_windows([release(), release(**other)])
+
+
+class TestFrames:
+    def test_rows_are_named_as_in_an_export_and_have_intervals(self) -> None:
+        [first, *_] = release().frame(0.5).rows()
+        assert first == {
+            "window_start": "1995-08-01T00:00:00Z",
+            "window_end": "1995-08-02T00:00:00Z",
+            "trigger": 4,
+            "of_triggers": 4,
+            "trigger_time": "1995-08-02T00:00:00Z",
+            "url": "a",
+            "visits": 100,
+            "visits_std_error": 3.0,
+            "visits_lower": pytest.approx(100 - 3 * 0.6744898),
+            "visits_upper": pytest.approx(100 + 3 * 0.6744898),
+            "visits_direct": 110,
+            "visits_direct_std_error": 4.0,
+            "kb": 2.5,
+            "kb_std_error": 0.5,
+            "kb_lower": pytest.approx(2.5 - 0.5 * 0.6744898),
+            "kb_upper": pytest.approx(2.5 + 0.5 * 0.6744898),
+            "strategy": "closing",
+            "epoch": EPOCHS[1],
+        }
+
+    def test_a_dictionary_is_json(self) -> None:
+        found = json.loads(json.dumps(release().to_dict()))
+        assert (found["final"], found["trigger"], found["epoch_number"], len(found["rows"])) == (True, 4, 1, 4)
+        assert list(found["rows"][0])[:3] == ["url", "visits", "visits_std_error"]
+
+    def test_arrow_and_pandas_have_the_same_columns(self) -> None:
+        parts = release([["a", 1], ["b", 2]], ("visits", "number"))
+        frame, arrow = parts.to_pandas(), parts.to_arrow()
+        assert list(frame.columns) == arrow.column_names == list(parts.frame().columns)
+        assert frame["key_visits"].tolist() == arrow["key_visits"].to_pylist() == ["a", "b"]
+        assert frame["visits"].dtype == np.int64
+        assert str(arrow["window_start"].type) == "timestamp[ms, tz=UTC]"
+        assert frame["window_start"][0] == arrow["window_start"].to_pylist()[0]
+
+    def test_an_empty_release_is_an_empty_table(self) -> None:
+        empty = release([])
+        assert len(empty.to_pandas()) == len(empty.to_arrow()) == len(empty.to_dict()["rows"]) == 0
+        assert "0 keys published" in empty.table()
+        assert empty.total().estimate == 0
+
+    @pytest.mark.parametrize(("method", "package"), [("to_pandas", "pandas"), ("to_arrow", "pyarrow")])
+    def test_a_missing_package_is_named(self, method: str, package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setitem(sys.modules, package, None)
+        with pytest.raises(SusurrusError, match=rf'{package} is not installed: `pip install "susurrus\['):
+            getattr(release(), method)()
+
+    def test_a_confidence_is_between_0_and_1(self) -> None:
+        for ask in (release().to_dict, release().total().interval, release().to_pandas):
+            with pytest.raises(ConfigurationError, match="confidence=95: must lie between 0 and 1"):
+                ask(95)
+
+
+class TestTable:
+    def test_shows_the_largest_rows(self) -> None:
+        assert release().table(2, width=80).splitlines() == [
+            "window 1995-08-01T00:00:00Z · final · 4 keys published, 2 shown",
+            "url  visits  ± 95 %   kb  ± 95 %",
+            "d       400       6  2.5    0.98",
+            "c       300       6  2.5    0.98",
+        ]
+
+    def test_of_another_column_and_confidence(self) -> None:
+        lines = release(trigger=3).table(1, column="kb", confidence=0.8, width=80).splitlines()
+        assert lines[0].startswith("window 1995-08-01T00:00:00Z · trigger 3 of 4")
+        assert lines[1].split()[:2] == ["url", "kb"]
+        assert "± 80 %" in lines[1]
+
+    def test_is_what_printing_shows_and_a_representation_is_short(self) -> None:
+        assert str(release()) == release().table()
+        assert repr(release()) == "Release(window_start=1995-08-01T00:00:00Z, trigger=4, of_triggers=4, keys=4)"
+
+    def test_shortens_keys_where_the_terminal_is_narrow_and_keeps_control_characters_out(self) -> None:
+        lines = release(["x" * 200, "\x1b[31m"]).table(width=60).splitlines()
+        assert all(len(line) <= 60 for line in lines)
+        assert "…" in lines[3]
+        assert "\x1b" not in "".join(lines)
