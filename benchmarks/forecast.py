@@ -40,7 +40,7 @@ from susurrus.agents.histogram.reader import HistogramReader
 from susurrus.agents.pipelines import load_settings, tables_of
 from susurrus.agents.planning.plan import Plan, make_plan
 from susurrus.agents.planning.sample import read_file
-from susurrus.agents.planning.sources import OfSample
+from susurrus.agents.planning.sources import OfSample, in_grid_units
 from susurrus.agents.planning.variants import Configuration
 from susurrus.topics.timestamps import format_time, parse_time
 
@@ -148,7 +148,7 @@ def planned(case: Case, config: Path, sample: Path, *, share: float = 1.0) -> Pl
     """The plan of the strategy that runs, from a sample file."""
     configuration = Configuration(tables_of(config), config.parent)
     settings = configuration.histogram()
-    source = OfSample(read_file(sample, settings, wide=True), str(sample.name), share=share)
+    source = OfSample(in_grid_units(read_file(sample, settings, wide=True)), str(sample.name), share=share)
     return make_plan(configuration, source, strategies=[settings.choice.name], seeds=5)
 
 

@@ -24,46 +24,40 @@ def plan(
     sql: SqlOption = None,
     sample: Annotated[
         Path | None,
-        typer.Option(help="File of raw records: .jsonl, .csv, .tsv (also .gz), .parquet.", rich_help_panel=_SAMPLE),
+        typer.Option(help="JSON lines, CSV, TSV (also .gz) or Parquet.", rich_help_panel=_SAMPLE),
     ] = None,
     raw_records: Annotated[
         int | None,
-        typer.Option(help="So many of the newest records of the raw topic instead.", rich_help_panel=_SAMPLE),
+        typer.Option(help="So many newest records of the raw topic.", rich_help_panel=_SAMPLE),
     ] = None,
     sample_time: Annotated[
         str | None,
-        typer.Option(help="The file's field with the time, where input.time is not one.", rich_help_panel=_SAMPLE),
+        typer.Option(help="The file's field with the time.", rich_help_panel=_SAMPLE),
     ] = None,
     sample_time_unit: Annotated[
         Literal["s", "ms", "us", "ns"], typer.Option(help="Its unit, if it is a number.", rich_help_panel=_SAMPLE)
     ] = "ms",
     sample_share: Annotated[
         float,
-        typer.Option(
-            help="The sample has this share of a window's users; they are copied to the rest.", rich_help_panel=_SAMPLE
-        ),
+        typer.Option(help="Share of the users that are in the sample.", rich_help_panel=_SAMPLE),
     ] = 1.0,
     stretch: Annotated[
         bool,
         typer.Option(
             "--stretch",
-            help="Spread the sample's times over one whole window, for an hour that stands for a day.",
+            help="Spread the times over one whole window.",
             rich_help_panel=_SAMPLE,
         ),
     ] = False,
-    windows: Annotated[
-        int, typer.Option(min=1, help="Of a sample of several windows, the newest.", rich_help_panel=_SAMPLE)
-    ] = 7,
+    windows: Annotated[int, typer.Option(min=1, help="Most windows, the newest.", rich_help_panel=_SAMPLE)] = 7,
     users: Annotated[int | None, typer.Option(help="Users per window.", rich_help_panel=_LAW)] = None,
     records_per_user: Annotated[float, typer.Option(help="Mean.", rich_help_panel=_LAW)] = 5.9,
-    zipf: Annotated[
-        float, typer.Option(help="Exponent s of the keys' popularity, (rank + shift)^-s.", rich_help_panel=_LAW)
-    ] = 1.4,
+    zipf: Annotated[float, typer.Option(help="Keys: exponent s of (rank + shift)^-s.", rich_help_panel=_LAW)] = 1.4,
     zipf_shift: Annotated[float, typer.Option(help="The shift.", rich_help_panel=_LAW)] = 0.0,
     keys: Annotated[int, typer.Option(help="Keys that there are.", rich_help_panel=_LAW)] = 100_000,
     profile: Annotated[
         Literal["uniform", "day"],
-        typer.Option(help="When records come: evenly, or less at the window's begin and end.", rich_help_panel=_LAW),
+        typer.Option(help="When records come.", rich_help_panel=_LAW),
     ] = "uniform",
     strategy: Annotated[
         list[str] | None, typer.Option(help="Only this strategy and the one that runs; repeatable. All by default.")
@@ -182,7 +176,7 @@ def _sample_of(
     windows: int,
 ) -> "Source":
     from susurrus.agents.planning.sample import read_file, read_topic
-    from susurrus.agents.planning.sources import OfSample
+    from susurrus.agents.planning.sources import OfSample, in_grid_units
 
     def reading(done: int, total: int | None) -> None:
         shown("reading the sample, records", done, total or 0)
@@ -193,9 +187,12 @@ def _sample_of(
         title = f"the sample {file}"
     else:
         assert records is not None
+        from susurrus.agents.operations.brokers import reach
+
+        reach(settings)
         found = read_topic(settings, records, wide=True, progress=reading)
         title = f"the newest {len(found):,} records of topic {settings.input.topic}"
-    return OfSample(found, title, share=share, stretch=stretch, most=windows)
+    return OfSample(in_grid_units(found), title, share=share, stretch=stretch, most=windows)
 
 
 def _law_of(**of: Any) -> "Source":

@@ -81,7 +81,10 @@ class Law:
             user = np.repeat(np.arange(users, dtype=np.int32), counts)
             key = sample(keys, len(user), rng)
             time = self._times(len(user), rng)
-            values = [rng.integers(max(0, each.lowest), each.steps + 1, len(user)) for each in self.fields]
+            values = [
+                rng.integers(min(max(0, each.lowest), each.highest), each.highest + 1, len(user))
+                for each in self.fields
+            ]
             columns = np.stack(values, axis=1) if values else None
             yield sort_records(user, key, time, users, columns)
 

@@ -17,7 +17,7 @@ class LayoutMeasures:
         self.columns = len(layout.measured)
         self._layout = layout
         self._lowest = np.array([value.lowest for value in layout.values], np.int64)
-        self._highest = np.array([value.steps for value in layout.values], np.int64)
+        self._highest = np.array([value.highest for value in layout.values], np.int64)
         self.clamped = np.zeros(len(layout.values), np.int64)
         """Records with a value outside of the bounds, so far, by field."""
         self.lost = np.zeros(len(layout.values), np.float64)

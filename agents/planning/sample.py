@@ -171,7 +171,7 @@ def _schema(settings: HistogramSettings, wide: bool) -> RawSchema:
         return schema
     grids = [value.grid / WIDE_STEPS for value in schema.values]
     values = (
-        replace(value, grid=grid, bound=grid * WIDEST, lower=None)
+        replace(value, grid=grid, bound=grid * WIDEST, lower=None, upper=None)
         for value, grid in zip(schema.values, grids, strict=True)
     )
     return replace(schema, values=tuple(values))

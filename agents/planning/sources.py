@@ -1,14 +1,14 @@
 """What the windows of a plan hold: nothing, a synthetic law, or a sample of raw records."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
 
 from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.planning.law import Law
-from susurrus.agents.planning.sample import Sample
+from susurrus.agents.planning.sample import WIDE_STEPS, Sample
 from susurrus.agents.planning.windows import WHOLE, Window, sizes, windows_of
 from susurrus.agents.planning.workload import Workload
 
@@ -22,6 +22,11 @@ class WindowSize:
     users: int
     keys: int
     covered: float = 1.0
+
+
+def in_grid_units(sample: Sample) -> Sample:
+    """A sample that was read wide, with its values in the units of the columns' grids, still not clamped: as windows take it."""
+    return replace(sample, values=np.rint(sample.values / WIDE_STEPS).astype(np.int64))
 
 
 class Source(Protocol):

@@ -48,6 +48,7 @@ epsilon = 1.0
 ASKS = {
     "acls": ("histogram", "--apply", "--worker", "w"),
     "ledger new-epoch": ("histogram", "--yes"),
+    "plan": ("histogram", "--raw-records", "9"),
     "report": ("local",),
     "status": ("histogram",),
     "topics check": ("histogram",),

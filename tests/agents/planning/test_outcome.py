@@ -18,7 +18,7 @@ from susurrus.agents.demo.weblog import FILE, WebLog
 from susurrus.agents.histogram.reader import Snapshot
 from susurrus.agents.planning.plan import Plan, make_plan
 from susurrus.agents.planning.sample import read_file
-from susurrus.agents.planning.sources import OfSample
+from susurrus.agents.planning.sources import OfSample, in_grid_units
 from susurrus.agents.planning.variants import Configuration
 from tests.agents.planning.settings import configuration
 
@@ -36,7 +36,7 @@ def planned(epsilon: float) -> Plan:
         privacy={"epsilon": epsilon, "delta": 1e-9},
     )
     with as_file(files("susurrus.agents").joinpath("data", FILE)) as path:
-        source = OfSample(read_file(path, given.histogram(), wide=True), path.name)
+        source = OfSample(in_grid_units(read_file(path, given.histogram(), wide=True)), path.name)
     return make_plan(given, source, strategies=[], seeds=3)
 
 
