@@ -47,6 +47,8 @@ def new_epoch(
     For internal topics that are lost, or were restored from a copy older than the last published trigger. What the new epoch
     publishes of a window that was published before is charged again; the command shows the costs before it does anything.
     """
+    first = _word_or_instant("--first-window", first_window, "next", "current")
+    begin = None if origin is None else _word_or_instant("--from", origin, "earliest", "latest")
     settings = settings_of(config, sql)
     from susurrus.agents.operations.brokers import reach  # slow to load
     from susurrus.agents.operations.new_epoch import NewEpoch
@@ -57,12 +59,7 @@ def new_epoch(
     services = pipeline.services()
     console = out()
     try:
-        work = NewEpoch(
-            pipeline,
-            services,
-            first_window=_word_or_instant("--first-window", first_window, "next", "current"),
-            origin=None if origin is None else _word_or_instant("--from", origin, "earliest", "latest"),
-        )
+        work = NewEpoch(pipeline, services, first_window=first, origin=begin)
         now = int(time.time() * 1000)
         plan = work.plan(now)
         for line in plan_lines(plan, settings.pipeline.name):

@@ -85,6 +85,8 @@ def tune(
     )
     console = err() if as_json else out()
     free = public_sample or uncharged
+    if not free and not (dry_run and sample is not None):
+        _reach(settings, sample)
     clients = None if free else clients_of(settings, quiet=True)
     try:
         start = _window(settings, window, sample, clients)
@@ -168,19 +170,35 @@ def _budget(
     account: "Account", settings: "HistogramSettings", cost: "Guarantee", sample: Path | None, dry_run: bool
 ) -> str:
     """What the budget has room for, in words. A dry run with a file asks for no broker."""
-    from susurrus.mechanisms.histogram.registry import build_strategy  # slow to load
+    from susurrus.agents.operations.brokers import reach  # slow to load
+    from susurrus.mechanisms.histogram.registry import build_strategy
 
     window = build_strategy(settings.plan()).guarantee
-    try:
-        before = account.windows_left(window)
-        after = account.windows_left(window, after=cost)
-    except KafkaException as error:
-        if not (dry_run and sample is not None):
-            raise
-        return f"unknown, since the log of charges cannot be reached ({error.args[0].name()})"
+    if dry_run and sample is not None:
+        try:
+            reach(settings)
+        except ConfigurationError:
+            return "unknown, since no broker can be reached"
+    before = account.windows_left(window)
+    after = account.windows_left(window, after=cost)
     if before is None or after is None:
         return "none is set, so nothing limits it"
     return f"room for {before:,} windows of this pipeline before this run, {after:,} after it"
+
+
+def _reach(settings: "HistogramSettings", sample: Path | None) -> None:
+    """Raises SusurrusError where no broker answers. With a file, that is no reason to go on unpaid."""
+    from susurrus.agents.operations.brokers import reach  # slow to load
+
+    try:
+        reach(settings)
+    except ConfigurationError as error:
+        if sample is None:
+            raise
+        raise SusurrusError(
+            f"{error}. Nothing can be charged without brokers; give --public-sample if the file is public, --uncharged if you "
+            "account for it yourself"
+        ) from None
 
 
 def _reached(ask: Callable[[], Answer], sample: Path | None) -> Answer:

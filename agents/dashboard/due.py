@@ -63,5 +63,5 @@ def next_due(settings: HistogramSettings, announced: Announced, now: int) -> Map
     of_window = calendar.window_start(calendar.oldest_open(interval))
     if not settings.clock.chosen.live:
         ended = until is not None and boundary > until
-        return {"at": None, "replay": True, "ended": ended, "until": until, "window": of_window}
-    return {"at": boundary + settings.closing_delay, "replay": False, "ended": False, "window": of_window}
+        return {"at": None, "archive": True, "ended": ended, "until": until, "window": of_window}
+    return {"at": boundary + settings.closing_delay, "archive": False, "ended": False, "window": of_window}

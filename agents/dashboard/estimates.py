@@ -82,7 +82,7 @@ class EstimatesBoard(Board):
             "newest": None
             if newest is None
             else {"start": newest.interval, "reports": newest.count, "theta": newest.theta},
-            "due": None if newest is None else {"at": following + every + lateness, "replay": False, "ended": False},
+            "due": None if newest is None else {"at": following + every + lateness, "archive": False, "ended": False},
         }
 
     def answer(self, question: str, query: Query) -> dict[str, Any]:

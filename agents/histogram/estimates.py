@@ -41,8 +41,9 @@ class Estimates:
     """One column of a release.
 
     estimate: int64[n] or float64[n]. std_error: float64[n]. direct: both from the rows' own stream alone, where the estimate
-    uses more than that: at a window's last trigger, with strategy `closing`. additive: whether its numbers add up over keys; False
-    also where the configuration has no such column. divisor: otherwise, the published column by which they are divided, if any.
+    uses more than that: at a window's last trigger, with a strategy that calibrates. additive: whether its numbers add up over
+    keys; False also where the configuration has no such column. divisor: otherwise, the published column by which they are
+    divided, if any.
     """
 
     estimate: Numbers
@@ -180,9 +181,9 @@ class Release(Tabular):
     def total(self, column: str | None = None, keys: Keys = None) -> Combined:
         """The sum of a column (by default the first) over keys, by default all that are published.
 
-        It estimates what the caps kept of these keys, without bias but for strategy `toeplitz` (docs/sums.md). A user counts once
-        for each of the keys. What is not published is not in it. Raises ConfigurationError for a column that cannot be added,
-        SusurrusError for a key that is not published.
+        It estimates what the caps kept of these keys, without bias if noise of its own selected them (docs/sums.md says with which
+        strategies). A user counts once for each of the keys. What is not published is not in it. Raises ConfigurationError for a
+        column that cannot be added, SusurrusError for a key that is not published.
         """
         estimates, errors = self._additive(self._column(column)).independent
         rows = self._rows(keys)

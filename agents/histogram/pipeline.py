@@ -17,7 +17,6 @@ from susurrus.agents.histogram.column_settings import ColumnSettings
 from susurrus.agents.histogram.explanation import findings
 from susurrus.agents.histogram.feedback import NEW_EPOCH, PublishedKeys, PublishedKeysReader
 from susurrus.agents.histogram.public_progress import PublicProgress
-from susurrus.agents.histogram.reader import HistogramReader
 from susurrus.agents.histogram.release import Release
 from susurrus.agents.histogram.releases import ReleaseReader
 from susurrus.agents.histogram.route import Route
@@ -219,10 +218,6 @@ class Histogram(Pipeline[HistogramSettings]):
 
         everything = window is None and not final
         return ReleaseReader(self.settings, start=start, wanted=None if everything else wanted, since=window)
-
-    def reader(self, window: WindowStart | None = None) -> HistogramReader:
-        """Of the released rows."""
-        return HistogramReader(self.settings, window=window)
 
 
 def _range(column: ColumnSettings) -> str:

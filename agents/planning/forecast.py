@@ -13,6 +13,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from susurrus.agents.histogram.columns import Count
 from susurrus.agents.histogram.detectable import detectable_curve
 from susurrus.agents.histogram.pipeline import Histogram
 from susurrus.agents.histogram.settings import HistogramSettings
@@ -126,7 +127,7 @@ def _outcome(
     progress: Progress,
 ) -> Outcome:
     layout = settings.layout
-    plain = len(layout.measured) == 1 and layout.measured[0].measures == "count"
+    plain = len(layout.measured) == 1 and layout.measured[0].measures == Count.measures
     seen: list[list[_Seen]] = []
     classes: list[tuple[npt.NDArray[np.int64], Floats, Floats, Floats]] = []
     volumes: list[Volumes] = []

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Final
+from typing import Final
 
 from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.planning.needs import Needs, needs_of
@@ -19,11 +19,8 @@ from susurrus.mechanisms.accounting import mu_of_pure
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.mechanisms.exact import Below, discrete_laplace
 from susurrus.mechanisms.guarantee import Guarantee
-from susurrus.mechanisms.histogram.dp_sqlp import DpSqlp
-from susurrus.mechanisms.histogram.factored import Factored
 from susurrus.mechanisms.histogram.plan import MAX_BOUND
 from susurrus.mechanisms.histogram.registry import build_strategy
-from susurrus.mechanisms.histogram.strategy import Strategy
 from susurrus.mechanisms.user_quantile import UserQuantile, round_numbers
 from susurrus.topics.raw import ValueField
 
@@ -236,17 +233,8 @@ def _noise(settings: HistogramSettings) -> dict[str, float] | None:
         strategy = build_strategy(settings.plan())
     except ConfigurationError:
         return None
-    named = zip(settings.measured_columns, _last_errors(strategy), strict=True)
+    named = zip(settings.measured_columns, strategy.standard_errors()[-1].tolist(), strict=True)
     return {column.name: 1.96 * error * column.grid for column, error in named}
-
-
-def _last_errors(strategy: Strategy[Any]) -> list[float]:
-    """Standard errors of the columns at a window's last trigger, in grid units, of a row's own measurements."""
-    if isinstance(strategy, Factored):
-        return [float(strategy.values[source].std[-1]) for source in strategy.source]
-    if isinstance(strategy, DpSqlp):
-        return [float(sigma * strategy.prefix_std[-1]) for sigma in strategy.value_sigma]
-    raise ConfigurationError(f"strategy={strategy.name}: does not say its standard errors")
 
 
 def toml_lines(answers: Sequence[Answer], settings: HistogramSettings) -> Iterator[str]:

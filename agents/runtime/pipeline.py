@@ -192,13 +192,3 @@ class Pipeline(ABC, Generic[S]):
         raise ConfigurationError(
             f'pipeline.kind="{self.settings.kind}": has no reader; read topic={self.settings.topic(self.output.name)} instead'
         )
-
-    def reader(self, window: WindowStart | None = None) -> Any:
-        """What `susurrus watch` reads of one window (its start in ms), or of the newest: agents/histogram/reader.py.
-
-        Raises ConfigurationError where there is nothing to watch.
-        """
-        raise ConfigurationError(
-            f'pipeline.kind="{self.settings.kind}": watch shows histograms; read topic={self.settings.topic(self.output.name)} '
-            "instead"
-        )

@@ -27,6 +27,8 @@ def check_options(settings: Settings, *, window: WindowStart | None, stream: str
         check_column(column, STREAM_COLUMNS)
     elif isinstance(settings, LocalSettings):
         check_column(column, LOCAL_COLUMNS)
+    else:
+        raise ConfigurationError(f"{kind}: watch does not know this kind; read the topics of the pipeline instead")
 
 
 def view_of(
@@ -39,14 +41,10 @@ def view_of(
 ) -> View:
     """What `susurrus watch` shows of a pipeline. all_rows: for an export.
 
-    Raises ConfigurationError where a topic is missing, and for a kind without a view.
+    Raises ConfigurationError where a topic is missing.
     """
     if isinstance(settings, HistogramSettings):
         return HistogramView(settings, window=window, column=column)
     if isinstance(settings, StreamSettings):
         return StreamView(settings, stream=stream, column=column, all_rows=all_rows)
-    if isinstance(settings, LocalSettings):
-        return LocalView(settings, column=column)
-    raise ConfigurationError(
-        f'pipeline.kind="{settings.kind}": watch does not know this kind; read the topics of the pipeline instead'
-    )
+    return LocalView(LocalSettings.of(settings), column=column)

@@ -78,7 +78,7 @@ export class HistogramBoard {
   tick(at) {
     if (!this.state) return;
     const { due } = this.state;
-    if (due.replay) {
+    if (due.archive) {
       this.facts.show("due", due.ended ? "Archive" : "Replay", due.ended ? `read to its end, ${day(due.until)}, ${minute(due.until)}` : `of an archive until ${day(due.until)}, ${minute(due.until)}`);
       return;
     }

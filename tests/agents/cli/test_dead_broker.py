@@ -47,17 +47,20 @@ epsilon = 1.0
 }
 ASKS = {
     "acls": ("histogram", "--apply", "--worker", "w"),
+    "dead-letters": ("histogram",),
     "ledger new-epoch": ("histogram", "--yes"),
+    "ledger show": ("histogram",),
     "plan": ("histogram", "--raw-records", "9"),
     "report": ("local",),
     "status": ("histogram",),
     "topics check": ("histogram",),
     "topics create": ("histogram",),
+    "tune": ("histogram", "--yes"),
     "watch": ("histogram",),
 }
 """Commands that ask brokers: the kind of pipeline, and what to call them with."""
-OTHERWISE = {"config check", "explain", "preflight", "topics schema", "worker"}
-"""Commands that ask no broker; `preflight`, which shows the sentence in its table; and a worker, which waits."""
+OTHERWISE = {"config check", "dashboard", "explain", "preflight", "topics schema", "worker"}
+"""Commands that ask no broker; `preflight`, which shows the sentence in its table; a worker and a dashboard, which wait."""
 runner = CliRunner(env={"COLUMNS": "100", "TERM": "dumb"})
 
 

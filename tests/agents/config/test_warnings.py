@@ -176,7 +176,7 @@ def test_a_worker_says_it_once_when_it_starts(
         raise Stop
 
     monkeypatch.setattr(worker, "build_app", build)
-    monkeypatch.setattr(worker.logs, "configure", lambda level: None)
+    monkeypatch.setattr(worker.logs, "configure", lambda level, form: None)
     pipeline = pipeline_of(changed(privacy={"epsilon": 12.0}, worker={"data_directory": str(tmp_path)}))
     with caplog.at_level(logging.INFO), pytest.raises(Stop):
         worker.run_worker(pipeline)

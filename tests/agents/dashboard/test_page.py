@@ -15,7 +15,7 @@ from susurrus.agents.dashboard import server
 from susurrus.agents.demo.weblog import WebLog
 from tests.agents.dashboard.published import charge, create, dashboard, write
 from tests.agents.released import DAY, WINDOW, rows, said, settings
-from tests.broker import Broker
+from tests.broker import Broker, wait_for
 from tests.pipeline import Pipeline, archive_topic, produce
 
 Opened = Callable[..., Page]
@@ -367,7 +367,7 @@ def test_the_scheme_changes_while_the_page_is_open(lively: Settings, opened: Ope
         fill = "getComputedStyle(document.querySelector('#histogram-chart .bars path')).fill"
         before = page.evaluate(fill)
         page.emulate_media(color_scheme="dark")
-        page.wait_for_function(f"{fill} !== {before!r}")
+        wait_for(lambda: page.evaluate(fill) != before, "bars in the other colours")
 
 
 @pytest.mark.parametrize("width", [360, 768])
