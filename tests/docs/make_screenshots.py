@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import numpy as np
 from PIL import Image
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page
 from rich.console import Console
 from rich.progress import Progress
 
@@ -31,7 +31,7 @@ from susurrus.agents.demo.weblog import DAY, WebLog
 from susurrus.agents.histogram.reader import HistogramReader
 from susurrus.agents.kafka.embedded import PARTITIONS, EmbeddedBroker
 from susurrus.topics import charges
-from tests.agents.dashboard.browser import chromium
+from tests.browser import chromium
 
 IMAGES: Final = Path(__file__).parents[2] / "docs" / "images"
 LARGEST: Final = 200_000
@@ -199,8 +199,6 @@ if __name__ == "__main__":
     parser.add_argument("only", nargs="*", choices=[*PICTURES, []], help="which pipelines; all by default")
     chosen = parser.parse_args().only or list(PICTURES)
     IMAGES.mkdir(exist_ok=True)
-    with sync_playwright() as playwright:
-        launched = playwright.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
+    with chromium() as launched:
         for picture in chosen:
             PICTURES[picture](launched)
-        launched.close()

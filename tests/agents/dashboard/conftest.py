@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect
 
-from tests.agents.dashboard.browser import arguments, chromium
+from tests.browser import chromium
 
 _VIOLATIONS = """
 window.violations = [];
@@ -17,11 +17,8 @@ addEventListener("securitypolicyviolation", (event) => window.violations.push(`$
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     """The machine's own Chromium. Tests are skipped, loudly, where there is none."""
-    path = chromium()
-    with sync_playwright() as playwright:
-        found = playwright.chromium.launch(executable_path=path, args=arguments())
+    with chromium() as found:
         yield found
-        found.close()
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from susurrus.agents.demo.weblog import WebLog
 from tests.agents.dashboard.published import charge, create, dashboard, write
 from tests.agents.released import DAY, WINDOW, rows, said, settings
 from tests.broker import Broker, wait_for
+from tests.browser import CONTRAST
 from tests.pipeline import Pipeline, archive_topic, produce
 
 Opened = Callable[..., Page]
@@ -315,36 +316,6 @@ def _back_until(page: Page, menu: str) -> None:
         if page.evaluate(on_it, menu):
             return
     raise AssertionError(menu)
-
-
-CONTRAST = """
-() => {
-  const channel = (value) => { const c = value / 255; return c <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4; };
-  const parse = (text) => text.match(/[\\d.]+/g).map(Number);
-  const light = ([r, g, b]) => 0.2126 * channel(r) + 0.7152 * channel(g) + 0.0722 * channel(b);
-  const behind = (element) => {
-    for (let at = element; at; at = at.parentElement) {
-      const colour = parse(getComputedStyle(at).backgroundColor);
-      if (colour.length === 3 || colour[3] > 0) return colour;
-    }
-    return [255, 255, 255];
-  };
-  const found = [];
-  for (const element of document.querySelectorAll("body *")) {
-    if (element.closest("svg, noscript, .unseen, .skip") || element.disabled) continue;
-    if (![...element.childNodes].some((node) => node.nodeType === 3 && node.textContent.trim())) continue;
-    if (!element.checkVisibility()) continue;
-    const [a, b] = [light(parse(getComputedStyle(element).color)), light(behind(element))];
-    const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
-    found.push([ratio, `${element.tagName} ${element.textContent.slice(0, 40)}`]);
-  }
-  for (const text of document.querySelectorAll("svg text")) {
-    const [a, b] = [light(parse(getComputedStyle(text).fill)), light(behind(text.closest(".chart")))];
-    found.push([(Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05), `text ${text.textContent.slice(0, 40)}`]);
-  }
-  return found;
-}
-"""
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
