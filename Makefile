@@ -30,7 +30,7 @@ help:  ## show this list
 demo: $(INSTALLED)  ## private histogram of a day of web requests, beside the truth; needs no Kafka
 	$(BIN)/susurrus demo
 
-test: $(INSTALLED)  ## ten minutes of tests, those on a real Kafka included (PYTEST_ARGS="-m 'not broker'" leaves them out)
+test: $(INSTALLED)  ## a quarter of an hour of tests, those on a real Kafka included (PYTEST_ARGS="-m 'not broker'" leaves them out)
 	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadgroup --no-loadscope-reorder --durations=10 $(PYTEST_ARGS)
 
 check: format-check lint types imports test  ## what CI runs: format, lint, types, import contracts, tests

@@ -123,13 +123,16 @@ def _group(items: list[pytest.Item]) -> None:
     """For xdist (``--dist loadgroup``): what goes to one process, and in which order.
 
     Tests on a broker wait and the others compute, so that both kinds take turns. The others stay together by files, whose
-    fixtures they share.
+    fixtures they share. What only one process may do comes first: it takes minutes, which the others would wait for at the end.
     """
+    alone: set[pytest.Item] = set()
     waiting: list[pytest.Item] = []
     computing: list[pytest.Item] = []
     for item in items:
         shared = [group for name, group in _ONE_EACH_RUN.items() if name in getattr(item, "fixturenames", ())]
         named = item.get_closest_marker("xdist_group")
+        if shared or named:
+            alone.add(item)
         if shared:
             item.add_marker(pytest.mark.xdist_group(shared[0]))
         elif not named and not item.get_closest_marker("broker"):
@@ -147,6 +150,7 @@ def _group(items: list[pytest.Item]) -> None:
         files.setdefault(item.path, []).append(item)
     turns = zip_longest(([item] for item in waiting), files.values(), fillvalue=list[pytest.Item]())
     items[:] = [item for one, file in turns for item in (*one, *file)]
+    items.sort(key=lambda item: item not in alone)
 
 
 @pytest.hookimpl(optionalhook=True)
