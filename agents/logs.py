@@ -46,6 +46,7 @@ def configure(level: str, form: LogFormat = "text") -> None:
         handler.addFilter(Repeats())
     logging.basicConfig(level=number, handlers=[handler], force=True)
     logging.captureWarnings(True)
+    logging.raiseExceptions = False  # a line that cannot be written must not end the task that writes it
     # A producer that has been fenced cannot abort, nor need it.
     warnings.filterwarnings("ignore", message="Producer abort_transaction failed", category=RuntimeWarning)
     for name in _LIBRARIES:

@@ -27,7 +27,8 @@ def worker(
     if log_format == "json":
         logs.configure(log_level or "info", log_format)  # a file that cannot be read is reported as JSON, too
     settings = settings_of(config, sql)
-    logs.configure(log_level or settings.worker.log_level, log_format or settings.worker.log_format)
+    if (log_format or settings.worker.log_format) == "json":
+        logs.configure(log_level or settings.worker.log_level, "json")
     ENDING.seconds = settings.worker.stop_timeout / 1000
     settings.secret()  # a worker without the secret it needs must fail at once
     ENDING.listen()

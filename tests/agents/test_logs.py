@@ -37,6 +37,7 @@ def _written(monkeypatch: pytest.MonkeyPatch, form: logs.LogFormat) -> Iterator[
     handlers, level, shown = root.handlers[:], root.level, warnings.showwarning
     root.handlers[:] = []
     monkeypatch.setattr(sys, "stderr", stream)
+    monkeypatch.setattr(logging, "raiseExceptions", True)
     with warnings.catch_warnings():
         logs.configure("info", form)
         yield stream
@@ -93,6 +94,15 @@ def test_a_failure_of_a_command_is_json_where_the_log_is(objects: io.StringIO) -
     assert ended.value.exit_code == 2
     [line] = objects.getvalue().splitlines()
     assert json.loads(line)["message"] == "Refused: topic=t: gone kafka-topics.sh --create"
+
+
+def test_a_line_that_cannot_be_written_does_not_end_the_task_that_writes_it(written: io.StringIO) -> None:
+    """Python would print the error with its context, and a KafkaError has no traceback to print."""
+    written.close()
+    try:
+        raise KafkaError(KafkaError._FENCED)  # type: ignore[misc]
+    except KafkaError:
+        logging.getLogger("susurrus").warning("nobody reads this")
 
 
 def test_a_record_is_one_line_and_cannot_control_the_terminal(written: io.StringIO) -> None:

@@ -166,7 +166,9 @@ def differences(command: Command) -> list[str]:
     """What the page says and the command did not print, or the other way round."""
     expected, printed = shape(command.expected), shape(command.printed)
     if command.noisy:
-        alike = expected[:1] == printed[:1] and abs(len(expected) - len(printed)) <= max(2, len(expected) // 4)
+        # How many keys there are follows the noise and the moment. How the output begins and ends does not.
+        ends = [[line.split()[:3] for line in (lines[:1] + lines[-1:])] for lines in (expected, printed)]
+        alike = ends[0] == ends[1] and len(printed) >= min(3, len(expected))
         return [] if alike else [f"$ {command.text}", *command.printed.splitlines()]
     return [f"$ {command.text}", *command.printed.splitlines()] if expected != printed else []
 

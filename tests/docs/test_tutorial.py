@@ -60,7 +60,9 @@ def test_a_block_is_commands_with_their_output() -> None:
         ("/a  1,317 ███░", "/a  9 █░░░", False, True),
         ("key  visits\n/a 1\n/b 2", "key  visits\n/c 4\n/b 2", True, True),
         ("key  visits\n/a 1", "no keys", True, False),
-        ("key\na\nb\nc\nd\ne\nf", "key", True, False),
+        ("key\na\nb\n7 keys published", "key\na\n9 keys published", True, True),
+        ("key\na\nb\n7 keys published", "key\n9 keys published", True, False),
+        ("key\na\nb\n7 keys published", "key\na\nb\nrefused", True, False),
     ],
 )
 def test_numbers_may_differ_and_words_may_not(expected: str, printed: str, noisy: bool, alike: bool) -> None:
