@@ -32,7 +32,7 @@ _SOFTER: Final = {logging.CRITICAL: logging.WARNING, logging.ERROR: logging.WARN
 """Clients log as errors what they recover from by themselves, and warnings what happens at every rebalance."""
 _FENCED: Final = ("fenced", "old epoch")
 LogFormat = Literal["text", "json"]
-FIELDS: Final = ("event", "stage", "partition", "window", "trigger", "of_triggers", "interval", "rows", "seconds")
+FIELDS: Final = ("event", "stage", "partition", "window", "trigger", "of_triggers", "rows", "seconds")
 """What our own lines may say beside their message, as members of the JSON object: names and public numbers, no user, no key."""
 
 

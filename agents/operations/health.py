@@ -8,6 +8,7 @@ nothing else.
 import base64
 import hashlib
 import time
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from html import escape
@@ -77,11 +78,13 @@ def _live(name: str, text: str) -> str:
 
 def _parts(supervisor: Supervisor, settings: Settings, tasks: Sequence[PartitionTask]) -> Iterator[tuple[str, str]]:
     yield "worker", _worker(supervisor, tasks)
-    troubles = [(task.name, why) for task in tasks if (why := task.stall())]
+    # Asked once, so that all parts of the page say the same of a task that is just moving on.
+    reasons = [task.stall() or "" for task in tasks]
+    troubles = [(task.name, why) for task, why in zip(tasks, reasons, strict=True) if why]
     if supervisor.waits_for:
         troubles.insert(0, ("this worker", supervisor.waits_for))
     yield "troubles", _troubles(troubles)
-    yield "partitions", _partitions(settings, tasks)
+    yield "partitions", _partitions(settings, tasks, reasons)
     yield "totals", _totals(tasks)
     yield "releases", _releases(supervisor)
 
@@ -106,11 +109,11 @@ def _troubles(troubles: Sequence[tuple[str, str]]) -> str:
     return f"<h2>What stalls</h2><ul>{rows}</ul>"
 
 
-def _partitions(settings: Settings, tasks: Sequence[PartitionTask]) -> str:
+def _partitions(settings: Settings, tasks: Sequence[PartitionTask], reasons: Sequence[str]) -> str:
     calendar, due, now = settings.calendar, due_interval(settings), time.monotonic()
     rows = []
-    for task in tasks:
-        closed, state = task.report().get("interval"), state_of(task, task.stall())
+    for task, reason in zip(tasks, reasons, strict=True):
+        closed, state = task.report().get("interval"), state_of(task, reason)
         rows.append(
             (
                 task.name,
@@ -120,7 +123,7 @@ def _partitions(settings: Settings, tasks: Sequence[PartitionTask]) -> str:
                 "" if closed is None else _behind(max(0, due - closed)),
                 "" if task.committed_at is None else f"{format_duration(int(now - task.committed_at) * 1000)} ago",
                 decimal(task.store_bytes),
-                escape(task.stall() or ""),
+                escape(reason),
             )
         )
     names = ("partition", "state", "position", "closed up to", "behind", "last commit", "on disk", "why")
@@ -132,11 +135,9 @@ def _behind(intervals: int) -> str:
 
 
 def _totals(tasks: Sequence[PartitionTask]) -> str:
-    sums: dict[str, dict[str, int]] = {}
+    sums: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for task in tasks:
-        of_stage = sums.setdefault(task.stage_name, {})
-        for name, number in task.committed_counters.items():
-            of_stage[name] = of_stage.get(name, 0) + number
+        sums[task.stage_name].update(task.committed_counters)
     rows = [
         (stage, ", ".join(f"{name.replace('_', ' ')} {number:,}" for name, number in counts.items()))
         for stage, counts in sums.items()
