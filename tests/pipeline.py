@@ -193,7 +193,8 @@ class Pipeline:
         """One more worker, which kills itself (SIGKILL) at that visit of a point (``stage:point:visit``)."""
         worker = self.start(SUSURRUS_CRASH_AT=where)
         try:
-            assert worker.process.wait(seconds) == -9, worker.tail()
+            code = worker.process.wait(seconds)
+            assert code == -9, f"{where} was not reached: the worker ended with {code}\n{worker.tail()}"
         except subprocess.TimeoutExpired:
             raise AssertionError(f"{where} was not reached\n{self.trouble()}\n{worker.tail()}") from None
 

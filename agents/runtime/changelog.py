@@ -78,6 +78,11 @@ class State(msgspec.Struct):
     refresh: Refresh
 
 
+# Made here, once: threads that each let msgspec compile a record's type on first use crash the process (msgspec 0.22).
+_decode_facts = msgspec.msgpack.Decoder(Facts).decode
+_decode_state = msgspec.msgpack.Decoder(State).decode
+
+
 @dataclass(slots=True)
 class Step:
     """A prepared commit."""
@@ -108,7 +113,7 @@ class Changelog:
     def meta(self, store: Store) -> State | None:
         """The last commit that the store holds."""
         raw = store.meta()
-        return None if raw is None else msgspec.msgpack.decode(raw, type=State)
+        return None if raw is None else _decode_state(raw)
 
     def recover(
         self,
@@ -176,7 +181,7 @@ class Changelog:
     def _replay(
         self, store: Store, record: codec.ChangelogRecord, first: int, following: int, epoch: str, way_out: str
     ) -> State:
-        facts = msgspec.msgpack.decode(record.meta, type=Facts)
+        facts = _decode_facts(record.meta)
         if facts.epoch != epoch:
             raise Refusal(f"{self._place} holds state of epoch={facts.epoch}, the ledger says epoch={epoch}: {way_out}")
         state = State(

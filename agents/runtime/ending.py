@@ -49,8 +49,13 @@ class Ending:
         self._passed_on = -1
 
     def listen(self) -> None:
-        """Learn of signals from now on; called by the main thread, and again after a library has set its own listener."""
+        """Learn of signals from now on; called by the main thread, and again after a library has set its own listener.
+
+        A crash inside a library says in which lines of code the threads were; the trace holds no values.
+        """
         if self._heard is None:
+            with contextlib.suppress(OSError, ValueError, RuntimeError):  # no stderr to write to
+                faulthandler.enable()
             self._heard = os.pipe()
             for end in self._heard:
                 os.set_blocking(end, end == self._heard[0])
