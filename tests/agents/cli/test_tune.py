@@ -22,6 +22,9 @@ from tests.pipeline import DEFAULTS, SECRET, Pipeline, archive_topic, merged, pr
 
 LOG = Path("agents/data/nasa-http-1995-08-01.tsv.gz")
 COLUMNS = [{"name": "visits"}, {"name": "bytes", "kind": "sum", "field": "bytes", "bound": 100_000, "grid": 100}]
+SURE = ("--quantile", "0.91")
+"""The next best candidate misses it by 38 users or more: with epsilon 4, noise chooses it once in 10^14 runs."""
+SURE_ANSWERS = [30.0, 50_000.0]
 OWN: dict[str, Any] = {"input": {"time": "time", "time_unit": "s"}, "columns": COLUMNS}
 
 
@@ -62,7 +65,9 @@ def test_what_is_recommended_keeps_what_it_says(tmp_path: Path) -> None:
 
 
 def test_answers_are_near_the_exact_ones_and_noise_is_said(tmp_path: Path) -> None:
-    code, out, err = run("--config", written(tmp_path), "--sample", LOG, "--uncharged", "--epsilon", "8", "--json")
+    code, out, err = run(
+        "--config", written(tmp_path), "--sample", LOG, "--uncharged", "--epsilon", "8", "--json", *SURE
+    )
     assert code == 0
     assert "Nothing is charged. The answers still cost the users in this file their epsilon." in err
     assert "costs epsilon 8 together, for everything that one user has in the sample; in the ledger mu" in err
@@ -70,7 +75,7 @@ def test_answers_are_near_the_exact_ones_and_noise_is_said(tmp_path: Path) -> No
     assert answers["run"] is None
     assert abs(answers["users"]["estimate"] - 2_365) < 60
     assert answers["users"]["margin"] == 4
-    assert [a["value"] for a in answers["recommendations"]] == [30.0, 100_000.0]
+    assert [a["value"] for a in answers["recommendations"]] == SURE_ANSWERS
     assert all(0 < a["misses"] < 0.002 for a in answers["recommendations"])
 
 
@@ -170,13 +175,13 @@ def test_a_window_of_the_topic_is_charged_before_the_answer_and_the_worker_goes_
         assert code == 1
         assert "Charge this, and look at the sample?" in out
         assert charged(pipeline) == []
-        code, out, err = run("--config", pipeline.config, "--yes", "--json", "--epsilon", "4")
+        code, out, err = run("--config", pipeline.config, "--yes", "--json", "--epsilon", "4", *SURE)
         assert code == 0, err
         assert f"topic={raw}, window {DAY}" in err
         assert "none is set, so nothing limits it" in err
         answers = json.loads(out)
         assert abs(answers["users"]["estimate"] - 2_365) < 100
-        assert [a["value"] for a in answers["recommendations"]] == [30.0, 100_000.0]
+        assert [a["value"] for a in answers["recommendations"]] == SURE_ANSWERS
         [charge] = charged(pipeline)
         assert (charge.pipeline, charge.window, charge.epsilon) == ("web/tune", 807_235_200_000, 4.0)
         assert charge.epoch == answers["run"]
