@@ -6,7 +6,9 @@ Only committed records are read, no group is joined, and only rows of releases t
 when a release is complete, and which ones are passed over. reader.py follows `latest` instead, for the newest release alone.
 """
 
+import functools
 import time
+from collections.abc import Callable
 from typing import Any, Final, Literal, Self
 
 import msgspec
@@ -109,9 +111,11 @@ class ReleaseReader:
                 self._begin_rows()
                 found = []
             else:
-                found = [self._release(whole) for whole in self._assembly.complete(self._ended)]
+                # One answer for both questions: a partition that ends between them would end the reading before its last release.
+                ended = functools.cache(self._ended)
+                found = [self._release(whole) for whole in self._assembly.complete(ended)]
                 self._balance()
-                self._caught_up = self._caught_up or self._nothing_left()
+                self._caught_up = self._caught_up or self._nothing_left(ended)
             if found or left <= _SLICE_SECONDS or (behind and self._caught_up):
                 return found
 
@@ -170,10 +174,10 @@ class ReleaseReader:
                 change([TopicPartition(self._rows, partition) for partition in partitions])
         self._paused = paused
 
-    def _nothing_left(self) -> bool:
+    def _nothing_left(self, ended: Callable[[int], bool]) -> bool:
         """Whether each partition was read to its end, and no release waits, or none that will go on."""
         awaited = self._assembly.awaited
-        return self._follower.caught_up and (awaited is None or any(self._ended(at) for at in awaited))
+        return self._follower.caught_up and (awaited is None or any(map(ended, awaited)))
 
     def _end(self, place: Place) -> int:
         """The end of a partition as read_committed readers see it."""

@@ -19,7 +19,7 @@ import signal
 import sys
 import threading
 import time
-from typing import Final
+from typing import Final, NoReturn
 
 from susurrus.agents import logs
 
@@ -74,10 +74,12 @@ class Ending:
                 with contextlib.suppress(OSError):
                     os.write(self._passed_on, heard)
 
-    def leave(self, number: int, _: object = None) -> None:
-        """Signal handler of a process that has not begun any work: it exits at once with code 0."""
-        self.begin(128 + number)  # here as well: the interpreter may be gone before the other thread runs
-        sys.exit(0)
+    def leave(self, number: int, _: object = None) -> NoReturn:
+        """Signal handler of a process that has not begun any work: it exits at once with code 0.
+
+        An exception would do so only where the interrupted code lets it through: confluent-kafka makes a SystemError of it.
+        """
+        os._exit(0)
 
     def begin(self, late_code: int, *, seconds: float | None = None) -> None:
         """The process is about to end. If it still runs after so many seconds, it is ended with ``late_code``. Once only."""

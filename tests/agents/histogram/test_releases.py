@@ -154,6 +154,24 @@ class TestFromTheStart:
         with ReleaseReader(log.settings) as reader:
             assert shorts(read(reader)) == [(1, 1, {"a": 2})]
 
+    def test_a_partition_that_ends_between_two_looks_at_it_does_not_end_the_reading_early(
+        self, log: Log, kafka: Broker, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        log.release(1, [{b'"a"': 1}, {b'"b"': 1}])
+        log.release(1, [{b'"a"': 2}, {}], window=WINDOW + DAY)
+        [deleted] = kafka.admin().delete_records([TopicPartition(log.settings.topic("histogram"), 1, 1)]).values()
+        deleted.result(30)
+        with ReleaseReader(log.settings) as reader:
+            before, looks = reader._ended, 0
+
+            def late(partition: int) -> bool:
+                nonlocal looks
+                looks += before(partition)
+                return looks > 1
+
+            monkeypatch.setattr(reader, "_ended", late)
+            assert shorts(read(reader)) == [(1, 1, {"a": 2})]
+
     def test_partitions_that_run_ahead_are_held_back(self, log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
         many = {b'"k%d"' % key: key for key in range(1_000)}
         for day in range(30):

@@ -75,6 +75,10 @@ class Client:
     def __del__(self, hang=hang, library=ctypes.PyDLL(None)):
         hang(library)
 client = Client()
+def end(*_):
+    ENDING.begin(128 + signal.SIGTERM)
+    sys.exit(0)
+signal.signal(signal.SIGTERM, end)
 print("ready", flush=True)
 while True:
     signal.pause()
@@ -85,6 +89,20 @@ while True:
 
 def test_an_end_in_order_is_in_order() -> None:
     code, said = told_to_stop('print("ready", flush=True)\nwhile True:\n    signal.pause()')
+    assert (code, said) == (0, "")
+
+
+def test_an_end_does_not_depend_on_what_it_interrupts() -> None:
+    code, said = told_to_stop(
+        """
+print("ready", flush=True)
+while True:
+    try:
+        signal.pause()
+    except BaseException as error:  # as inside the constructor of a client
+        raise SystemError from error
+"""
+    )
     assert (code, said) == (0, "")
 
 
