@@ -16,7 +16,6 @@ import faulthandler
 import logging
 import os
 import signal
-import sys
 import threading
 import time
 from typing import Final, NoReturn
