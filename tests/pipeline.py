@@ -140,8 +140,13 @@ class Worker:
             return -int(signal.SIGKILL)
 
     def tail(self, characters: int = 4_000) -> str:
-        """The end of its log."""
-        return self.log.read_text(errors="replace")[-characters:]
+        """The end of its log; of a crash inside a library, the thread that crashed."""
+        text = self.log.read_text(errors="replace")
+        _, crashed, rest = text.partition("Fatal Python error")
+        if crashed:
+            before, mark, current = rest.partition("Current thread")
+            return (crashed + before[:200] + mark + current)[:characters]
+        return text[-characters:]
 
 
 class Pipeline:

@@ -3,7 +3,8 @@
 import contextlib
 import logging
 import threading
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -26,6 +27,8 @@ _LOGGER = ClientLog(log)
 _STALE = (KafkaError.FENCED_LEADER_EPOCH, KafkaError.UNKNOWN_LEADER_EPOCH, KafkaError.NOT_LEADER_FOR_PARTITION)
 """After a broker's restart, and while a new partition is not yet known to all brokers."""
 _STALE_SECONDS = 5.0
+_LEADERS_SECONDS = 600.0
+"""Less than the 15 minutes for which librdkafka keeps the leaders of a topic (metadata.max.age.ms)."""
 
 
 class Record(NamedTuple):
@@ -61,6 +64,8 @@ class Clients:
         self._raw = raw
         self.embedded = embedded
         self._admin: AdminClient | None = None
+        self._leaders_known: dict[str, float] = {}
+        """When the admin client was told the leaders of a topic."""
         self._watermarks: Consumer | None = None
         self._lock = threading.Lock()
 
@@ -87,6 +92,7 @@ class Clients:
             if self._admin is None:
                 properties = {**self.properties, **profiles.admin(embedded=self.embedded)}
                 self._admin = AdminClient(properties, logger=self._logger)
+                self._leaders_known.clear()
             return self._admin
 
     def serve(self) -> None:
@@ -146,6 +152,8 @@ class Clients:
         metadata = self.admin().list_topics(topic, timeout=REQUEST_SECONDS).topics[topic]
         if metadata.error is not None and metadata.error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
             raise KafkaException(metadata.error)
+        if metadata.error is None:
+            self._leaders_known[topic] = time.monotonic()
         return 0 if metadata.error is not None else len(metadata.partitions)
 
     def partitions_to_read(self, topic: str) -> int:
@@ -187,6 +195,7 @@ class Clients:
 
         def ask() -> list[dict[TopicPartition, Offset]]:
             admin = self.admin()
+            self._learn_leaders({place.topic for place in places})
             asked = [admin.list_offsets(dict.fromkeys(places, spec), request_timeout=REQUEST_SECONDS) for spec in specs]
             try:
                 return [{p: Offset(known_offset(answer_of(futures[p]).offset)) for p in places} for futures in asked]
@@ -198,6 +207,14 @@ class Clients:
                 raise
 
         return ask_again(ask, _STALE, _STALE_SECONDS)
+
+    def _learn_leaders(self, topics: Iterable[str]) -> None:
+        """Let the admin client cache who leads. Where ListOffsets finds no leader cached, librdkafka (up to 2.16) goes on with the
+        request in this thread while another one, which the answer to any request for metadata wakes, may have freed it."""
+        for topic in topics:
+            if time.monotonic() > self._leaders_known.get(topic, -_LEADERS_SECONDS) + _LEADERS_SECONDS:
+                with contextlib.suppress(KafkaException):  # ListOffsets says what is wrong
+                    self.partitions(topic)
 
     def _embedded_watermarks(self, place: TopicPartition) -> tuple[Offset, Offset]:
         with self._lock:

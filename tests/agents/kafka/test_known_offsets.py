@@ -17,8 +17,14 @@ class StubAdmin:
 
     def __init__(self, earliest: int, latest: int) -> None:
         self.answers = {OffsetSpec.earliest: earliest, OffsetSpec.latest: latest}
+        self.asked: list[str] = []
+
+    def list_topics(self, topic: str, **options: Any) -> Any:
+        self.asked.append("leaders")
+        return SimpleNamespace(topics={topic: SimpleNamespace(error=None, partitions={0: None})})
 
     def list_offsets(self, specs: dict[TopicPartition, Any], **options: Any) -> dict[TopicPartition, Any]:
+        self.asked.append("offsets")
         futures = {}
         for tp, spec in specs.items():
             futures[tp] = Future[Any]()
@@ -74,6 +80,29 @@ def test_a_placeholder_is_no_offset() -> None:
     assert known_offset(0) == 0
     with pytest.raises(KafkaException):
         known_offset(OFFSET_INVALID)
+
+
+def test_a_client_knows_who_leads_before_it_asks_for_offsets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seen on a loaded machine: a worker ended by SIGSEGV inside list_offsets while other tasks asked for other topics."""
+    now, made = 1_000.0, []
+
+    def admin(*_: Any, **__: Any) -> StubAdmin:
+        made.append(StubAdmin(3, 9))
+        return made[-1]
+
+    monkeypatch.setattr("susurrus.agents.kafka.clients.AdminClient", admin)
+    monkeypatch.setattr("susurrus.agents.kafka.clients.time.monotonic", lambda: now)
+    clients = Clients({"bootstrap.servers": "127.0.0.1:1"}, application="web")
+    assert clients.watermarks("raw", 0) == clients.watermarks("raw", 1) == (3, 9)
+    assert made[0].asked == ["leaders", *["offsets"] * 4]
+    clients.ends([TopicPartition("other", 0)])
+    assert made[0].asked[5:] == ["leaders", "offsets"]
+    now += 601
+    clients.ends([TopicPartition("other", 0)])
+    assert made[0].asked[7:] == ["leaders", "offsets"]
+    clients.close()
+    clients.ends([TopicPartition("other", 0)])
+    assert made[1].asked == ["leaders", "offsets"]
 
 
 class StaleAdmin(StubAdmin):
