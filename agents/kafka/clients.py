@@ -150,11 +150,12 @@ class Clients:
     def partitions(self, topic: str) -> int:
         """How many partitions a topic has; 0 if it does not exist. Raises KafkaException without the right to ask."""
         metadata = self.admin().list_topics(topic, timeout=REQUEST_SECONDS).topics[topic]
-        if metadata.error is not None and metadata.error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-            raise KafkaException(metadata.error)
         if metadata.error is None:
             self._leaders_known[topic] = time.monotonic()
-        return 0 if metadata.error is not None else len(metadata.partitions)
+            return len(metadata.partitions)
+        if metadata.error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+            raise KafkaException(metadata.error)
+        return 0
 
     def partitions_to_read(self, topic: str) -> int:
         """How many partitions a topic has. Raises ConfigurationError if it does not exist."""
@@ -209,8 +210,11 @@ class Clients:
         return ask_again(ask, _STALE, _STALE_SECONDS)
 
     def _learn_leaders(self, topics: Iterable[str]) -> None:
-        """Let the admin client cache who leads. Where ListOffsets finds no leader cached, librdkafka (up to 2.16) goes on with the
-        request in this thread while another one, which the answer to any request for metadata wakes, may have freed it."""
+        """Let the admin client cache who leads.
+
+        Without that, librdkafka (its source of 2.15) works on a ListOffsets request in two threads: in the caller's, and in its own
+        as soon as any answer brings metadata. Its own may finish the request and free it while the caller's still reads it.
+        """
         for topic in topics:
             if time.monotonic() > self._leaders_known.get(topic, -_LEADERS_SECONDS) + _LEADERS_SECONDS:
                 with contextlib.suppress(KafkaException):  # ListOffsets says what is wrong

@@ -75,6 +75,14 @@ def read(reader: ReleaseReader, count: int = -1, seconds: float = 30.0) -> list[
     return found
 
 
+def lose_rows(log: Log, kafka: Broker) -> None:
+    """Two releases; retention takes partition 1's row of the first, and the second has none there."""
+    log.release(1, [{b'"a"': 1}, {b'"b"': 1}])
+    log.release(1, [{b'"a"': 2}, {}], window=WINDOW + DAY)
+    [deleted] = kafka.admin().delete_records([TopicPartition(log.settings.topic("histogram"), 1, 1)]).values()
+    deleted.result(30)
+
+
 def short(release: Release) -> tuple[int, int, dict[Any, int]]:
     """Day, trigger and counts."""
     counts = dict(zip(release.keys, release.columns["visits"].estimate.tolist(), strict=True))
@@ -147,20 +155,14 @@ class TestFromTheStart:
 
     def test_rows_that_retention_took_do_not_hold_back_what_follows(self, log: Log, kafka: Broker) -> None:
         """Partition 1 has no rows after the deleted ones, so only its end shows that they are gone."""
-        log.release(1, [{b'"a"': 1}, {b'"b"': 1}])
-        log.release(1, [{b'"a"': 2}, {}], window=WINDOW + DAY)
-        [deleted] = kafka.admin().delete_records([TopicPartition(log.settings.topic("histogram"), 1, 1)]).values()
-        deleted.result(30)
+        lose_rows(log, kafka)
         with ReleaseReader(log.settings) as reader:
             assert shorts(read(reader)) == [(1, 1, {"a": 2})]
 
     def test_a_partition_that_ends_between_two_looks_at_it_does_not_end_the_reading_early(
         self, log: Log, kafka: Broker, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        log.release(1, [{b'"a"': 1}, {b'"b"': 1}])
-        log.release(1, [{b'"a"': 2}, {}], window=WINDOW + DAY)
-        [deleted] = kafka.admin().delete_records([TopicPartition(log.settings.topic("histogram"), 1, 1)]).values()
-        deleted.result(30)
+        lose_rows(log, kafka)
         with ReleaseReader(log.settings) as reader:
             before, looks = reader._ended, 0
 
