@@ -1,13 +1,16 @@
 """Ports on loopback, and whether a broker behind one is ready."""
 
 import contextlib
+import fcntl
+import functools
 import itertools
+import os
 import random
 import socket
 import struct
 from typing import Final
 
-from susurrus.agents.broker.artefacts import KafkaUnavailableError
+from susurrus.agents.broker.artefacts import KafkaUnavailableError, cache_directory
 
 HOST: Final = "127.0.0.1"
 # Below Linux' ephemeral range (32768 and up): a client that retries a dead broker's port can otherwise be given that
@@ -18,14 +21,46 @@ _given: Final[set[int]] = set()
 
 
 def free_ports(count: int) -> list[int]:
-    """Loopback ports that nothing listens on at this moment, and that this process has not been given before."""
+    """Loopback ports that nothing listens on at this moment, and that no process of this user has been given and still lives.
+
+    A broker needs seconds from here until it listens. So the ports stay reserved until this process ends, and another process
+    that chooses meanwhile chooses others.
+    """
     others = [port for port in PORTS if port not in _given]
     shuffled = random.SystemRandom().sample(others, len(others))
-    found = list(itertools.islice(filter(is_free, shuffled), count))
+    found = list(itertools.islice(filter(_reserve, shuffled), count))
     if len(found) < count:
+        for port in found:
+            _release(port)
         raise KafkaUnavailableError(f"ports={count}: so many are not free in {PORTS}; stop what listens there")
     _given.update(found)
     return found
+
+
+def _reserve(port: int) -> bool:
+    """Reserve a port for the life of this process; False where it is another process's, or something listens there.
+
+    Reserved first and then looked at: whoever gave it up in between has made its broker listen before.
+    """
+    try:
+        fcntl.lockf(_reservations(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
+    except (BlockingIOError, PermissionError):  # POSIX leaves it open which of the two a lock of another process gives
+        return False
+    if not is_free(port):
+        _release(port)
+        return False
+    return True
+
+
+def _release(port: int) -> None:
+    fcntl.lockf(_reservations(), fcntl.LOCK_UN, 1, port)
+
+
+@functools.cache
+def _reservations() -> int:
+    """A file that stays empty and open: byte n of it is locked by the process that has port n. The kernel unlocks at its death."""
+    cache_directory().mkdir(parents=True, exist_ok=True)
+    return os.open(cache_directory() / "ports.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
 
 def is_free(port: int) -> bool:

@@ -1,5 +1,6 @@
 """Kafka without Docker, and the fixtures on it: what is started answers, can be killed, never outlives its owner."""
 
+import functools
 import os
 import signal
 import subprocess
@@ -10,7 +11,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka import TopicPartition
 
-from susurrus.agents.broker.artefacts import KafkaUnavailableError, fetch_jars, find_java
+from susurrus.agents.broker import network
+from susurrus.agents.broker.artefacts import KafkaUnavailableError, cache_directory, fetch_jars, find_java
 from susurrus.agents.broker.cluster import KafkaCluster
 from susurrus.agents.broker.network import free_ports, known_brokers
 from susurrus.agents.broker.process import command_line
@@ -86,6 +88,7 @@ def test_a_throw_away_cluster_dies_with_its_owner(death: signal.Signals, tmp_pat
     except KafkaUnavailableError as error:
         brokers.give_up(f"no real broker: {error}")
     (cache / "kafka" / jars.name).symlink_to(jars)
+    (cache / "ports.lock").symlink_to(cache_directory() / "ports.lock")  # it must not choose what another test has
     code = (
         "from susurrus.agents.broker.cluster import KafkaCluster\n"
         "import signal, time\n"
@@ -137,6 +140,33 @@ def test_ports_are_below_the_ephemeral_range() -> None:
     ports = free_ports(6)
     assert len(set(ports)) == 6
     assert max(ports) < lowest_ephemeral
+
+
+def test_processes_that_choose_at_the_same_time_choose_other_ports(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A broker listens seconds after its port was chosen; until then only the reservation says that the port is taken."""
+    monkeypatch.setenv("SUSURRUS_CACHE", str(tmp_path))
+    monkeypatch.setattr(network, "PORTS", range(31_000, 31_003))
+    monkeypatch.setattr(network, "_given", set())
+    monkeypatch.setattr(network, "_reservations", functools.cache(network._reservations.__wrapped__))
+    code = (
+        "from susurrus.agents.broker import network\n"
+        "network.PORTS = range(31_000, 31_003)\n"
+        "print(*network.free_ports(2), flush=True)\n"
+        "input()\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:
+        assert other.stdout is not None
+        theirs = {int(port) for port in other.stdout.readline().split()}
+        with pytest.raises(KafkaUnavailableError, match="ports=2: so many are not free"):
+            free_ports(2)
+        ours = set(free_ports(1))
+        other.communicate("\n")
+    assert theirs | ours == set(network.PORTS)
+    assert set(free_ports(2)) == theirs
 
 
 def test_without_java_the_reason_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
