@@ -21,10 +21,9 @@ _given: Final[set[int]] = set()
 
 
 def free_ports(count: int) -> list[int]:
-    """Loopback ports that nothing listens on at this moment, and that no process of this user has been given and still lives.
+    """Loopback ports that nothing listens on at this moment, and that no living process of this user has been given.
 
-    A broker needs seconds from here until it listens. So the ports stay reserved until this process ends, and another process
-    that chooses meanwhile chooses others.
+    A broker needs seconds until it listens. So the ports stay reserved until this process ends.
     """
     others = [port for port in PORTS if port not in _given]
     shuffled = random.SystemRandom().sample(others, len(others))
@@ -38,9 +37,9 @@ def free_ports(count: int) -> list[int]:
 
 
 def _reserve(port: int) -> bool:
-    """Reserve a port for the life of this process; False where it is another process's, or something listens there.
+    """Reserve a port for the life of this process. False: another process has reserved it, or something listens there.
 
-    Reserved first and then looked at: whoever gave it up in between has made its broker listen before.
+    It reserves first and looks second. In between, another process may end and leave a broker behind, which is then seen.
     """
     try:
         fcntl.lockf(_reservations(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
@@ -58,7 +57,7 @@ def _release(port: int) -> None:
 
 @functools.cache
 def _reservations() -> int:
-    """A file that stays empty and open: byte n of it is locked by the process that has port n. The kernel unlocks at its death."""
+    """An open file that stays empty. The process that has port n locks byte n, and the kernel unlocks it when that process ends."""
     cache_directory().mkdir(parents=True, exist_ok=True)
     return os.open(cache_directory() / "ports.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
