@@ -2,7 +2,14 @@
 
 use pyo3::prelude::*;
 
+mod batch;
+mod categories;
+mod json;
+mod numbers;
+mod scanner;
+mod text;
+
 #[pymodule]
-fn _compiled(_module: &Bound<'_, PyModule>) -> PyResult<()> {
-    Ok(())
+fn _compiled(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<scanner::Scanner>()
 }
