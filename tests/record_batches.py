@@ -19,8 +19,9 @@ def record_batch(
     codec: int = 0,
     append_time: bool = False,
     headers: Sequence[tuple[str, bytes | None]] = (),
+    stamp: int = 1_000,
 ) -> bytes:
-    """Message format 2. offsets: from the first record on; compaction removed others. The time stamps are 1,000 + offset."""
+    """Message format 2. offsets: from the first record on; compaction removed others. A time stamp is ``stamp`` + offset."""
     builder = DefaultRecordBatchBuilder(
         magic=2,
         compression_type=codec,
@@ -33,8 +34,8 @@ def record_batch(
     offsets = range(len(values)) if offsets is None else offsets
     keys = [b"k"] * len(values) if keys is None else keys
     for offset, key, value in zip(offsets, keys, values, strict=True):
-        stamp = 1_000 + first + offset
-        assert builder.append(offset, timestamp=stamp, key=key, value=value, headers=list(headers)) is not None
+        when = stamp + first + offset
+        assert builder.append(offset, timestamp=when, key=key, value=value, headers=list(headers)) is not None
     data = bytearray(builder.build())
     data[:8] = struct.pack(">q", first)
     if append_time:

@@ -5,7 +5,6 @@ are, in every field, those of `RawDecoder` for all records in order (tests/topic
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -18,15 +17,6 @@ from susurrus.topics.partitioner import placements
 from susurrus.topics.payloads import JsonReader
 from susurrus.topics.raw import RawColumns, RawDecoder, RawSchema
 from susurrus.topics.scanning import Group, Scanned, Scanner, Section
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class RawBatch:
-    """Records and their columns. placements: uint32 of each user, see `partitioner.placements`."""
-
-    records: Scanned
-    columns: RawColumns
-    placements: npt.NDArray[np.uint32]
 
 
 class RawBatchDecoder:
@@ -48,7 +38,7 @@ class RawBatchDecoder:
         time = None if schema.time is None else (number[-1], schema.time_unit)
         self._scanner = Scanner(distinct, groups, number[1 + keys : 1 + keys + values], time)
 
-    def decode(self, sections: Sequence[Section], start: int, below: int | None = None) -> RawBatch:
+    def decode(self, sections: Sequence[Section], start: int, below: int | None = None) -> tuple[Scanned, RawColumns]:
         """The records with start <= offset < below. Never raises for what a record holds; raises MalformedBatch."""
         schema, found = self._schema, self._scanner.scan(sections, start, below)
         left = found.left
@@ -79,8 +69,9 @@ class RawBatchDecoder:
             keys=key.items,
             values=values,
             event_time=times,
+            placements=user.placements,
         )
-        return RawBatch(records=found, columns=columns, placements=user.placements)
+        return found, columns
 
 
 def _with_rest(

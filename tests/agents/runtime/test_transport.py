@@ -26,7 +26,8 @@ from faust.types import TP
 
 from susurrus.agents.runtime import transport
 from susurrus.agents.runtime.batch import Batch
-from susurrus.agents.runtime.transport import BatchConsumer, BatchConsumerThread, _flat, take_whole_batches
+from susurrus.agents.runtime.record_batches import Fetched, KeptRecords, RecordBatch
+from susurrus.agents.runtime.transport import BatchConsumer, BatchConsumerThread, take_whole_batches
 
 TPS = [TP("raw", 0), TP("raw", 1), TP("by-user", 0)]
 
@@ -380,20 +381,25 @@ LOG = [
 
 @pytest.mark.parametrize("first", range(21))
 @pytest.mark.parametrize("isolation", [READ_COMMITTED, READ_UNCOMMITTED])
-def test_whole_batches_bring_what_aiokafka_would_have_brought_record_by_record(first: int, isolation: int) -> None:
+@pytest.mark.parametrize("kind", [MemoryRecords, KeptRecords])
+def test_whole_batches_bring_what_aiokafka_would_have_brought_record_by_record(
+    first: int, isolation: int, kind: type[Any]
+) -> None:
     """From wherever a fetch starts, also from inside a batch, as compressed ones are sent whole."""
     ends = [4, 7, 9, 10, 15, 16, 20, 21]
     log = b"".join(batch for batch, end in zip(LOG, ends, strict=True) if end > first)
     aborted = [(7, 4)] if first < 7 else []
 
     def fetched() -> PartitionRecords:
-        return PartitionRecords(RAW, MemoryRecords(log), list(aborted), first, None, None, False, isolation)
+        return PartitionRecords(RAW, kind(log), list(aborted), first, None, None, False, isolation)
 
     one_by_one, whole = fetched(), fetched()
     wanted = [(r.offset, r.timestamp, r.timestamp_type, r.key, r.value) for r in one_by_one]
     take_whole_batches(whole)
     take_whole_batches(whole)  # asked again before anything was taken
-    found = _flat(list(whole), first)
+    batches = list(whole)
+    assert all(isinstance(batch, RecordBatch) == (kind is KeptRecords) for batch in batches)
+    found = Fetched(batches, first).records()
     assert [(r.offset, r.timestamp, r.timestamp_type, r.key, r.value) for r in found] == wanted
     assert whole.next_fetch_offset == one_by_one.next_fetch_offset == 21
     offsets = {offset for offset, *_ in wanted}
@@ -402,10 +408,11 @@ def test_whole_batches_bring_what_aiokafka_would_have_brought_record_by_record(f
     )
 
 
-def test_a_damaged_batch_is_no_shorter_fetch() -> None:
+@pytest.mark.parametrize("kind", [MemoryRecords, KeptRecords])
+def test_a_damaged_batch_is_no_shorter_fetch(kind: type[Any]) -> None:
     damaged = bytearray(LOG[0])
     damaged[-1] ^= 1
-    fetched = PartitionRecords(RAW, MemoryRecords(bytes(damaged)), [], 0, None, None, True, READ_COMMITTED)
+    fetched = PartitionRecords(RAW, kind(bytes(damaged)), [], 0, None, None, True, READ_COMMITTED)
     take_whole_batches(fetched)
     with pytest.raises(CorruptRecordException):
         list(fetched)

@@ -78,19 +78,19 @@ impl Scanner {
             .map(|(codes, items)| {
                 let names = PyList::new(py, items.items().map(|item| PyBytes::new(py, item)))?;
                 let placements: Vec<u32> = items.items().map(placement).collect();
-                Ok((column(py, codes, |x| x.to_ne_bytes()), names, column(py, &placements, |x| x.to_ne_bytes())))
+                Ok((column(py, codes, |x| x.to_ne_bytes())?, names, column(py, &placements, |x| x.to_ne_bytes())?))
             })
             .collect();
         Ok((
-            column(py, &rows.offsets, |x| x.to_ne_bytes()),
-            column(py, &rows.timestamps, |x| x.to_ne_bytes()),
-            column(py, &rows.places, |x| x.to_ne_bytes()),
+            column(py, &rows.offsets, |x| x.to_ne_bytes())?,
+            column(py, &rows.timestamps, |x| x.to_ne_bytes())?,
+            column(py, &rows.places, |x| x.to_ne_bytes())?,
             rows.counts,
-            column(py, &rows.left, |x| x.to_ne_bytes()),
+            column(py, &rows.left, |x| x.to_ne_bytes())?,
             rows.beyond,
             groups?,
-            rows.numbers.iter().map(|numbers| column(py, numbers, |x| x.to_ne_bytes())).collect(),
-            column(py, &rows.times, |x| x.to_ne_bytes()),
+            rows.numbers.iter().map(|numbers| column(py, numbers, |x| x.to_ne_bytes())).collect::<PyResult<_>>()?,
+            column(py, &rows.times, |x| x.to_ne_bytes())?,
         ))
     }
 }
@@ -115,9 +115,13 @@ fn column<'py, T: Copy, const N: usize>(
     py: Python<'py>,
     numbers: &[T],
     bytes: fn(T) -> [u8; N],
-) -> Bound<'py, PyBytes> {
-    let joined: Vec<u8> = numbers.iter().flat_map(|&number| bytes(number)).collect();
-    PyBytes::new(py, &joined)
+) -> PyResult<Bound<'py, PyBytes>> {
+    PyBytes::new_with(py, N * numbers.len(), |text| {
+        for (place, &number) in text.chunks_exact_mut(N).zip(numbers) {
+            place.copy_from_slice(&bytes(number));
+        }
+        Ok(())
+    })
 }
 
 /// The columns as far as they are known.
