@@ -256,10 +256,8 @@ class Route(Stage):
 
     def _add(self, block: ByUserBlock, rows: Rows, partitions: Int32s) -> None:
         """Add rows of a block to the records of the next commit, by partition. partitions: of each user."""
-        target = partitions[block.user[rows]]
-        for number in np.unique(target).tolist():
-            pieces = by_user_codec.split(block.take(rows[target == number]), self.services.max_record_bytes)
-            self._blocks.setdefault(number, []).extend(by_user_codec.encode(piece) for piece in pieces)
+        for number, blocks in by_user_codec.by_partition(block, rows, partitions, self.services.max_record_bytes):
+            self._blocks.setdefault(number, []).extend(blocks)
 
     def _without_over_cap(self, rows: Rows, columns: RawColumns, interval: Int64s, window: Int64s) -> Rows:
         """Rows without those that bound would drop with any history: so one user cannot fill the pipeline.

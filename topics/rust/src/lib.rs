@@ -3,6 +3,7 @@
 use pyo3::prelude::*;
 
 mod batch;
+mod by_user;
 mod categories;
 mod json;
 mod numbers;
@@ -11,5 +12,6 @@ mod text;
 
 #[pymodule]
 fn _compiled(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_class::<scanner::Scanner>()
+    module.add_class::<scanner::Scanner>()?;
+    module.add_function(wrap_pyfunction!(by_user::pack_by_user, module)?)
 }
