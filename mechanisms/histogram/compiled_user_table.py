@@ -63,10 +63,18 @@ class CompiledUserTable(UserTable):
         """As in the definition."""
         return np.frombuffer(self._table.enter(list(names)), np.int32)
 
+    def find(self, names: Sequence[bytes]) -> Int32:
+        """As in the definition."""
+        return np.frombuffer(self._table.find(list(names)), np.int32)
+
     def names(self, start: int) -> list[bytes]:
         """As in the definition."""
         names: list[bytes] = self._table.names(start)
         return names
+
+    def lengths(self) -> Int64:
+        """As in the definition."""
+        return np.frombuffer(self._table.lengths(), np.int64)
 
     def lists(self, users: Int64) -> Lists:
         """As in the definition."""

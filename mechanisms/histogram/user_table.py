@@ -137,9 +137,17 @@ class UserTable:
             self._room, self._charged = grown(self._room, users), grown(self._charged, users)
         return np.array(found, np.int32)
 
+    def find(self, names: Sequence[bytes]) -> Int32:
+        """int32[n]: the users' numbers, -1 for users that never entered."""
+        return np.array([self._numbers.get(name, -1) for name in names], np.int32)
+
     def names(self, start: int) -> list[bytes]:
         """The users from number ``start`` on."""
         return self._names[start:]
+
+    def lengths(self) -> Int64:
+        """int64[users]: keys of each list."""
+        return self._length[: len(self)]
 
     def lists(self, users: Int64) -> Lists:
         """The lists of some users, by number."""

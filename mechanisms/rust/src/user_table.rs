@@ -128,7 +128,7 @@ impl UserTable {
     }
 
     /// The place of a key in a user's list.
-    fn find(&self, number: u32, code: u32) -> Option<u32> {
+    fn place_of(&self, number: u32, code: u32) -> Option<u32> {
         let user = self.users[number as usize];
         if user.length > LONG {
             return self.long[&number].get(&code).copied();
@@ -229,7 +229,7 @@ impl UserTable {
             let key = rows.key[row];
             let code = rows.codes[key as usize];
             let length = i64::from(self.users[number as usize].length);
-            let (place, kept) = match self.find(number, code) {
+            let (place, kept) = match self.place_of(number, code) {
                 Some(place) => {
                     let at = (self.users[number as usize].start + place) as usize;
                     let count = self.pool[at].count & !UNRANKED;
@@ -407,6 +407,22 @@ impl UserTable {
         Ok(bytes(py, &numbers, u32::to_ne_bytes))
     }
 
+    fn find<'py>(&self, py: Python<'py>, names: &Bound<'py, PyList>) -> PyResult<Bound<'py, PyBytes>> {
+        let mut numbers = Vec::with_capacity(names.len());
+        for name in names {
+            let name = name.cast::<PyBytes>()?.as_bytes();
+            let hash = self.hasher.hash_one(name);
+            let found = self.index.find(hash, |&number| self.name(number) == name);
+            numbers.push(found.map_or(-1, |&number| number as i32));
+        }
+        Ok(bytes(py, &numbers, i32::to_ne_bytes))
+    }
+
+    fn lengths<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        let lengths: Vec<i64> = self.users.iter().map(|user| i64::from(user.length)).collect();
+        bytes(py, &lengths, i64::to_ne_bytes)
+    }
+
     fn names<'py>(&self, py: Python<'py>, start: u32) -> PyResult<Bound<'py, PyList>> {
         PyList::new(py, (start..self.ends.len() as u32).map(|number| PyBytes::new(py, self.name(number))))
     }
@@ -505,7 +521,7 @@ impl UserTable {
         py.detach(|| {
             for (row, &number) in user.iter().enumerate() {
                 let number = number as u32;
-                let place = self.find(number, code[row]).unwrap_or_else(|| {
+                let place = self.place_of(number, code[row]).unwrap_or_else(|| {
                     let flag = if unranked[row] == 0 { 0 } else { UNRANKED };
                     self.users[number as usize].ranked += u32::from(unranked[row] == 0);
                     self.append(number, Entry { code: code[row], count: flag })
