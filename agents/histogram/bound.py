@@ -2,33 +2,35 @@
 what its ledger holds, nothing else.
 
 Gathers the events of open intervals as columns. When every raw partition has closed an interval, all of its events are put in the
-order (user, source, raw offset), capped per user and added up per key, in one vectorised pass. What becomes of a record depends on
+order (source, raw offset), capped per user and added up per key, in one pass per window. What becomes of a record depends on
 its own user's records only, and no user id leaves this stage. Then the tick goes to every partition of bounded.
+
+What users have brought is in memory (user_state.py); a commit carries what its interval changed.
 
 - Strategies that need the published keys: a record's rank also depends on what was published some triggers before. An interval with
   events waits until that is known (feedback.py).
 - Strategies that need the users' lists: a window's last interval also measures all of its users' lists (user_lists.py), with or
   without events.
 
-State keys: ``u`` window user -> caps, and those of intervals.py and user_lists.py.
+State keys: those of user_state.py, intervals.py and user_lists.py.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from hashlib import blake2b
-from itertools import chain
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from susurrus.agents.histogram.columns import Kept
 from susurrus.agents.histogram.feedback import PublishedKeys
+from susurrus.agents.histogram.interval_records import Records, concatenated
 from susurrus.agents.histogram.interval_stage import IntervalStage
 from susurrus.agents.histogram.intervals import ordered
 from susurrus.agents.histogram.services import HistogramServices
 from susurrus.agents.histogram.user_caps import CapsLayout
-from susurrus.agents.histogram.user_lists import KEYS, NUMBERS, KeyNumbers, block_of, keys_of, measure, rows_of
+from susurrus.agents.histogram.user_lists import KEYS, NUMBERS, KeyNumbers, block_of, keys_of, measure
+from susurrus.agents.histogram.user_state import BEFORE, CHANGES, GATHERED, UserState
 from susurrus.agents.kafka.offset import Offset
 from susurrus.agents.runtime.commit import Commit, Output
 from susurrus.agents.runtime.store import Store
@@ -38,14 +40,16 @@ from susurrus.mechanisms.errors import Refusal
 from susurrus.mechanisms.histogram.bounding import WEIGHT_ONE
 from susurrus.mechanisms.histogram.per_key import offsets, segment_sums
 from susurrus.mechanisms.histogram.user_lists import ListWeights
+from susurrus.mechanisms.histogram.user_table import Closed, Codes
 from susurrus.topics import bounded as bounded_codec
 from susurrus.topics import by_user as by_user_codec
 from susurrus.topics.bounded import BoundedBlock
 from susurrus.topics.by_user import ByUserBlock
-from susurrus.topics.packing import Int64s
+from susurrus.topics.packing import Int32s, Int64s
 from susurrus.topics.partitioner import partition as partition_of
 
-_USERS = b"u"
+_HASHES, _HASHED_BYTES = 1 << 17, 1 << 23
+"""Hashes of keys that are remembered, and the bytes of these keys."""
 
 
 class Bound(IntervalStage[ByUserBlock]):
@@ -70,7 +74,10 @@ class Bound(IntervalStage[ByUserBlock]):
         self._hash_key = blake2b(services.secret, person=b"susurrus-bound", digest_size=32).digest()
         self._declared = frozenset(services.settings.declared_keys)
         self._lists = services.strategy.lists
+        self._hashes: dict[bytes, int] = {}
+        self._hashed_bytes = 0
         self._numbers: KeyNumbers | None = None
+        self._users: UserState
         self._written: Written
 
     # ---- input -------------------------------------------------------------------------------------------------------
@@ -85,9 +92,9 @@ class Bound(IntervalStage[ByUserBlock]):
         return {"format": self._caps.version, **meta, "written": [0] * self._partitions, "numbers": 0}, position
 
     def resume(self, store: Store, meta: dict[str, Any], position: Offset) -> None:
-        """The intervals, what is written, and the numbers of keys. Raises Refusal for state of another format."""
+        """The intervals, what is written, the users, and the numbers of keys. Raises Refusal for state of another format."""
         services, version = self.services, self._caps.version
-        if meta.get("format") != version:
+        if meta.get("format") not in (version, self._caps.before):
             raise Refusal(
                 f"stage=bound partition={self.partition} has state of format={meta.get('format', 1)}, and this version writes "
                 f"format={version}: run the version that wrote it to the end of the window, and {services.ledger.way_out}"
@@ -96,6 +103,7 @@ class Bound(IntervalStage[ByUserBlock]):
         self._written = Written(
             self.partition, services.topic("bounded"), meta["written"], config_digest=services.config_digest
         )
+        self._users = UserState(store, self._bounding, self._caps, meta)
         if self._lists is not None:
             self._numbers = KeyNumbers(store, int(meta["numbers"]))
         if services.published_keys_reader is not None:
@@ -128,6 +136,8 @@ class Bound(IntervalStage[ByUserBlock]):
                     break
                 interval = Interval(interval - 1)
             yield self._close(interval)
+            if self._users.outgrown:
+                yield self._gather()
         self.full = full
         if self._intervals.outgrows(self._max_rows):
             yield self._spill()
@@ -182,12 +192,19 @@ class Bound(IntervalStage[ByUserBlock]):
         self._written.count(outputs)
         outputs += self._written.ticks(interval)
         drops = self._intervals.close(interval)
-        commit = Commit(*self._claim(), outputs=outputs, puts=puts, drops=drops)
         oldest = self._calendar.oldest_open(Interval(interval + 1))
+        gone: tuple[bytes, ...] = ()
         if oldest > self._calendar.oldest_open(Interval(closed_before + 1)):
-            for table in (_USERS, NUMBERS, KEYS):
-                commit.drop(table, table + ordered(oldest))
+            self._users.drop(oldest)
+            gone = (CHANGES, GATHERED, BEFORE, NUMBERS, KEYS)
+        commit = Commit(*self._claim(), outputs=outputs, puts=puts, drops=drops)
+        for table in gone:
+            commit.drop(table, table + ordered(oldest))
         return commit
+
+    def _gather(self) -> Commit:
+        puts, drops = self._users.gather()
+        return Commit(*self._claim(), puts=puts, drops=drops)
 
     def _meta(self, position: Offset) -> dict[str, Any]:
         shared = super()._meta(position)
@@ -198,6 +215,7 @@ class Bound(IntervalStage[ByUserBlock]):
             "received": received,
             "written": self._written.to_meta(),
             **shared,
+            **self._users.to_meta(),
             **numbers,
         }
 
@@ -205,67 +223,72 @@ class Bound(IntervalStage[ByUserBlock]):
 
     def _bound(self, interval: Interval, blocks: list[ByUserBlock]) -> tuple[list[tuple[bytes, bytes]], list[Output]]:
         """(what to store, outputs): the records of the interval within the caps, added up per key."""
-        records = _Records.of(blocks)
-        starts = [WindowStart(start) for start in records.windows.tolist()]
-        windows = [self._calendar.window_at(start) for start in starts]
-        state_keys = records.named([_USERS + ordered(window) for window in windows])
-        hashes, code = self._coded(windows, records)
-        state, old_hashes = self._caps.unpack(self._store.get(state_keys), hashes)
-        triggers = np.array([self._calendar.trigger(window, interval) for window in windows], np.int32)
-        public = None
-        if self._bounding.lag is not None:
-            by_window = np.stack([self._public(start, interval, records.keys) for start in starts])
-            public = by_window[records.window, records.key]
-        result = self._bounding.close(
-            records.member.astype(np.int32), code, triggers[records.members % len(windows)], state, public
-        )
-        # A key that is new on a list changes it, also where nothing is kept of the key.
-        after = result.state
-        changed = np.flatnonzero((after.kept != state.kept) | (np.diff(after.indptr) != np.diff(state.indptr)))
-        puts = self._caps.pack(state_keys, changed, after, np.concatenate([hashes, old_hashes]), len(hashes))
-        if self._numbers is not None:
-            puts += self._numbers.listed(hashes[code[result.listed]])
-        kept = int(result.kept.sum())
-        self.counters["taken"] += len(records.member)
-        self.counters["kept"] += kept
-        self.counters["capped"] += len(records.member) - kept
+        records = Records.of(blocks)
+        puts: list[tuple[bytes, bytes]] = []
+        cells: list[BoundedBlock] = []
+        for start, part in records.by_window():
+            window = self._calendar.window_at(start)
+            key = part.key
+            used = np.flatnonzero(np.bincount(key, minlength=len(records.keys)))
+            if len(used) < len(records.keys):
+                place = np.empty(len(records.keys), np.int32)
+                place[used] = np.arange(len(used), dtype=np.int32)
+                key = place[key]
+            keys = [records.keys[i] for i in used.tolist()]
+            public = None if self._bounding.lag is None else self._public(start, interval, keys)
+            codes = self._codes(window, keys)
+            trigger = self._calendar.trigger(window, interval)
+            closed, changes = self._users.close(window, interval, part.users, key, codes, trigger, public)
+            puts += changes
+            if self._numbers is not None:
+                puts += self._numbers.listed(closed.changes.key)
+            kept = int(np.count_nonzero(closed.kept))
+            self.counters["taken"] += len(key)
+            self.counters["kept"] += kept
+            self.counters["capped"] += len(key) - kept
+            cells.append(self._added_up(interval, start, keys, key, part.values, closed))
+        return puts, self._outputs(cells[0] if len(cells) == 1 else concatenated(cells))
 
+    def _added_up(
+        self, interval: Interval, start: WindowStart, keys: list[bytes], key: Int32s, values: Int64s, closed: Closed
+    ) -> BoundedBlock:
+        """What a window's records add to its keys. key: int32[n], places in keys; values: int64[n, fields]."""
         # A record may put weight on its key's selection and not be kept.
-        weighty = result.weight > 0
-        rows = np.flatnonzero(result.kept | weighty)
-        if not len(rows):
-            return puts, []
-        rows = rows[np.argsort(records.cell[rows], kind="stable")]
-        cells, begins = np.unique(records.cell[rows], return_index=True)
-        indptr, keeps = np.append(begins, len(rows)), result.kept[rows]
-        kept_starts = offsets(keeps.astype(np.int64))[begins]
-        gathered = Kept(rows=rows[keeps], starts=kept_starts, first=result.first, values=records.values)
-        block = BoundedBlock(
+        weighty = closed.weight > 0
+        rows = np.flatnonzero(closed.kept | weighty)
+        # numpy sorts 16 bits in a tenth of the time.
+        narrow = key.astype(np.uint16) if len(keys) <= 1 << 16 else key
+        rows = rows[np.argsort(narrow[rows], kind="stable")]
+        number = np.bincount(key[rows], minlength=len(keys))
+        cells = np.flatnonzero(number)
+        indptr, keeps = offsets(number[cells]), closed.kept[rows]
+        kept_starts = offsets(keeps.astype(np.int64))[indptr[:-1]]
+        gathered = Kept(rows=rows[keeps], starts=kept_starts, first=closed.first, values=values)
+        return BoundedBlock(
             partition=self.partition,
             interval=interval,
-            window=records.windows[cells // len(records.keys)],
-            keys=[records.keys[i] for i in (cells % len(records.keys)).tolist()],
+            window=np.full(len(cells), start, np.int64),
+            keys=[keys[i] for i in cells.tolist()],
             users=segment_sums(weighty[rows].astype(np.int64), indptr),
-            weight=segment_sums(result.weight[rows], indptr),
+            weight=segment_sums(closed.weight[rows], indptr),
             sums=self._columns.aggregate(gathered),
         )
-        return puts, self._outputs(block)
 
-    def _coded(
-        self, windows: list[WindowIndex], records: "_Records"
-    ) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int32]]:
-        """(what state holds for the keys, ascending; int32[n] each record's place in it)."""
-        keys = records.keys
-        if self._numbers is None:
-            digests = b"".join([blake2b(name, digest_size=8, key=self._hash_key).digest() for name in keys])
-            found, code_of = np.unique(np.frombuffer(digests, "<u8"), return_inverse=True)
-            return found, code_of.astype(np.int32)[records.key]
-        cells, cell = np.unique(records.cell, return_inverse=True)
-        of_window = [windows[i] for i in (cells // len(keys)).tolist()]
-        found, code_of = np.unique(
-            self._numbers.of(of_window, [keys[i] for i in (cells % len(keys)).tolist()]), return_inverse=True
-        )
-        return found, code_of.astype(np.int32)[cell]
+    def _codes(self, window: WindowIndex, keys: list[bytes]) -> Codes:
+        """uint32[n]: what the window's table knows the keys by."""
+        if self._numbers is not None:
+            return self._numbers.of(window, keys)
+        known = self._hashes
+        codes = list(map(known.get, keys))
+        for at, code in enumerate(codes):
+            if code is None:
+                # Eight bytes, of which four are used: versions before stored all of them.
+                digest = blake2b(keys[at], digest_size=8, key=self._hash_key).digest()
+                codes[at] = known[keys[at]] = int.from_bytes(digest[:4], "little")
+                self._hashed_bytes += len(keys[at])
+        if len(known) > _HASHES or self._hashed_bytes > _HASHED_BYTES:
+            self._hashes, self._hashed_bytes = {}, 0
+        return np.array(codes, np.uint32)
 
     def _measure_lists(self, lists: ListWeights, interval: Interval, puts: dict[bytes, bytes]) -> list[Output]:
         """The measurement of the users' lists of the window that ends with this interval; puts: what this very commit writes."""
@@ -277,7 +300,7 @@ class Bound(IntervalStage[ByUserBlock]):
         if self._declared:
             # What is published has a unit already; a lag of the whole window leaves the declared keys alone public.
             unit[(unit == 0) & np.array([key in self._declared for key in keys], np.bool_)] = WEIGHT_ONE
-        sums = measure(rows_of(self._store, _USERS + ordered(window), puts), self._caps, lists, numbers, unit)
+        sums = measure(self._users.lists(window), lists, numbers, unit)
         return self._outputs(block_of(self.partition, interval, start, keys, sums, len(self._columns.measured)))
 
     def _outputs(self, block: BoundedBlock) -> list[Output]:
@@ -292,70 +315,3 @@ class Bound(IntervalStage[ByUserBlock]):
             if pieces:
                 outputs.append(Output(topic, number, pieces))
         return outputs
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Records:
-    """The records of one interval in the order of the caps: by member, which is a user in a window, source and raw offset.
-
-    windows: int64[W], their starts. members: int64[U], number of the user * W + number of the window, ascending.
-    member, window, key: int64[n], places in `members`, `windows` and `keys`. values: int64[n, fields].
-    """
-
-    windows: Int64s
-    users: list[bytes]
-    keys: list[bytes]
-    members: Int64s
-    member: Int64s
-    window: Int64s
-    key: Int64s
-    values: Int64s
-
-    @classmethod
-    def of(cls, blocks: list[ByUserBlock]) -> Self:
-        """The records of blocks in log order."""
-        # The log has the blocks of one source in the order of their offsets.
-        blocks = sorted(blocks, key=lambda block: block.source)
-        user, users = _joined([block.user for block in blocks], [block.users for block in blocks])
-        key, keys = _joined([block.key for block in blocks], [block.keys for block in blocks])
-        values = np.concatenate([block.values for block in blocks])
-        windows, window = np.unique(np.concatenate([block.window for block in blocks]), return_inverse=True)
-        if len(windows) == 1:
-            members, member = np.arange(len(users), dtype=np.int64), user.astype(np.int64)
-        else:
-            members, member = np.unique(user.astype(np.int64) * len(windows) + window, return_inverse=True)
-        order = np.argsort(member, kind="stable")
-        return cls(
-            windows=windows,
-            users=users,
-            keys=keys,
-            members=members,
-            member=member[order],
-            window=window[order].astype(np.int64),
-            key=key[order].astype(np.int64),
-            values=values[order],
-        )
-
-    @property
-    def cell(self) -> Int64s:
-        """int64[n]: number of the window * number of keys + number of the key."""
-        return self.window * len(self.keys) + self.key
-
-    def named(self, prefixes: list[bytes]) -> list[bytes]:
-        """The state key of each member. prefixes: of each window."""
-        number = len(prefixes)
-        return [prefixes[member % number] + self.users[member // number] for member in self.members.tolist()]
-
-
-def _joined(codes: list[npt.NDArray[np.int32]], items: list[list[bytes]]) -> tuple[npt.NDArray[np.int32], list[bytes]]:
-    """Codes of several blocks, each into its own list, as codes into one list of distinct items."""
-    if len(codes) == 1:
-        return codes[0], items[0]
-    # Everything per item is done by the interpreter's C loops: there may be as many users as records.
-    distinct = list(dict.fromkeys(chain.from_iterable(items)))
-    number = dict(zip(distinct, range(len(distinct)), strict=True))
-    parts = []
-    for block_codes, block_items in zip(codes, items, strict=True):
-        renumbered = np.array(list(map(number.__getitem__, block_items)), np.int32)
-        parts.append(renumbered[block_codes])
-    return np.concatenate(parts), distinct

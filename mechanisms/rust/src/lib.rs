@@ -1,8 +1,10 @@
 //! The compiled loops of `susurrus.mechanisms`.
 
+mod user_table;
+
 use pyo3::prelude::*;
 
 #[pymodule]
-fn _compiled(_module: &Bound<'_, PyModule>) -> PyResult<()> {
-    Ok(())
+fn _compiled(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<user_table::UserTable>()
 }

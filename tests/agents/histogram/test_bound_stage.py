@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from susurrus.agents.histogram import bound, intervals, user_lists
+from susurrus.agents.histogram import bound, intervals, user_lists, user_state
 from susurrus.agents.histogram.bound import Bound
 from susurrus.agents.histogram.user_caps import CapsLayout
 from susurrus.agents.runtime.services import Services
@@ -737,7 +737,7 @@ def test_lists_measured_at_a_windows_last_interval_are_those_of_a_loop_over_user
     case: str, seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With windows that overlap, two sources, spills and restarts; users are read in chunks of two."""
-    monkeypatch.setattr(user_lists, "_PIECE_BYTES", 40)
+    monkeypatch.setattr(user_state, "_PIECE_BYTES", 40)
     ours = services("closing", **{name: value for name, value in LIST_CASES[case].items() if name != "longest"})
     monkeypatch.setattr(bounding, "MAX_LISTED_KEYS", LIST_CASES[case].get("longest", bounding.MAX_LISTED_KEYS))
     log, events = random_log(seed, ours.config_digest, sizes=50, users=4)
