@@ -22,13 +22,13 @@ OUTCOME := build/compiled/outcome.txt
 # A command for each crate, if the compiled loops were built here; else one line says loudly that it is left out.
 EACH_CRATE = @grep -q '^Compiled loops' $(OUTCOME) || { echo "RUST SOURCES NOT CHECKED: $$(cat $(OUTCOME))"; exit 0; }; \
 	for crate in $(CRATES); do echo "$$crate: $(1)"; \
-	PYO3_NO_PYTHON=1 CARGO_TARGET_DIR=$(CURDIR)/build/compiled/$${crate%/rust} sh -c "cd $$crate && $(1)" || exit 1; done
+	PYO3_NO_PYTHON=1 PYO3_BUILD_EXTENSION_MODULE=1 CARGO_TARGET_DIR=$(CURDIR)/build/compiled/$${crate%/rust} sh -c "cd $$crate && $(1)" || exit 1; done
 PACKAGES := agents mechanisms topics
 # Decoders, route, bound, the transport, released numbers byte for byte, and a pipeline from end to end.
 HOT_LOOPS := tests/topics tests/agents/formats tests/agents/runtime/test_transport.py tests/agents/runtime/test_transaction.py \
 	tests/agents/histogram/test_route_stage.py tests/agents/histogram/test_bound_stage.py tests/agents/histogram/test_end_to_end.py \
 	tests/mechanisms/histogram/test_bounding.py tests/mechanisms/histogram/test_numbers.py tests/mechanisms/test_noise.py
-CHECKED_TOO := setup.py deploy benchmarks/throughput.py benchmarks/trigger.py tests/broker.py tests/conftest.py tests/deploy \
+CHECKED_TOO := deploy benchmarks/throughput.py benchmarks/trigger.py tests/broker.py tests/conftest.py tests/deploy \
 	tests/mechanisms/histogram/test_numbers.py
 PYTEST_ARGS ?=
 # Tests at a time: on two cores some of them wait for a broker while others compute.

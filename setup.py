@@ -23,7 +23,7 @@ BUILT = Path("build/compiled").absolute()
 # Commands for whose result the modules are needed; asked for metadata or a source distribution, nothing is compiled.
 BUILDING = {"bdist_wheel", "build", "build_ext", "develop", "editable_wheel", "install"}
 CARGO = os.environ.get("CARGO", "cargo")
-MISSING = "no cargo was found"
+MISSING = "no cargo that runs was found"
 
 
 class NotBuilt(Exception):
