@@ -94,7 +94,8 @@ class TestImage:
         assert docker("run", "--rm", *CONFINED, "--entrypoint", "python", image, "-c", asked) == "True\n"
 
     def test_nothing_in_it_installs_anything(self, image: str) -> None:
-        asked = "for each in pip pip3 apt-get perl mount su cargo rustc gcc; do command -v $each; done; python -c 'import pip' || echo none"
+        names = "pip pip3 apt-get perl mount su cargo rustc gcc"
+        asked = f"for each in {names}; do command -v $each; done; python -c 'import pip' || echo none"
         assert docker("run", "--rm", "--entrypoint", "sh", image, "-c", asked) == "none\n"
 
     def test_its_bill_of_materials_names_what_is_locked(self, image: str) -> None:
