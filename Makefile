@@ -11,10 +11,23 @@ LOCK := deploy/requirements-dev.lock
 COMPILE = uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate \
 	--custom-compile-command 'make lock' $(LOCK_ARGS)
 LOCK_ARGS ?=
-# An editable install links single files, so a new file or a new dependency means installing again.
-FILES := $(shell { cat pyproject.toml $(LOCK); find agents mechanisms topics -type f -not -path '*/__pycache__/*' | sort; } | cksum | cut -d ' ' -f 1)
+# An editable install links single files, so a new file or a new dependency means installing again. A changed line of Rust, or a
+# Rust that was installed in between, means building the compiled loops again.
+CRATES := mechanisms/rust topics/rust
+RUST := $(shell find $(CRATES) -type f -not -path '*/target/*' | sort)
+FILES := $(shell { cat pyproject.toml setup.py $(LOCK) $(RUST); find agents mechanisms topics -type f -not -path '*/__pycache__/*' \
+	-not -path '*/rust/target/*' -not -name '_compiled*' | sort; command -v cargo; echo "$$SUSURRUS_BUILD_COMPILED"; } | cksum | cut -d ' ' -f 1)
 INSTALLED := $(VENV)/installed-$(FILES)
+OUTCOME := build/compiled/outcome.txt
+# A command for each crate, if the compiled loops were built here; else one line says loudly that it is left out.
+EACH_CRATE = @grep -q '^Compiled loops' $(OUTCOME) || { echo "RUST SOURCES NOT CHECKED: $$(cat $(OUTCOME))"; exit 0; }; \
+	for crate in $(CRATES); do echo "$$crate: $(1)"; \
+	PYO3_NO_PYTHON=1 PYO3_BUILD_EXTENSION_MODULE=1 CARGO_TARGET_DIR=$(CURDIR)/build/compiled/$${crate%/rust} sh -c "cd $$crate && $(1)" || exit 1; done
 PACKAGES := agents mechanisms topics
+# Decoders, route, bound, the transport, released numbers byte for byte, and a pipeline from end to end.
+HOT_LOOPS := tests/topics tests/agents/formats tests/agents/runtime/test_transport.py tests/agents/runtime/test_transaction.py \
+	tests/agents/histogram/test_route_stage.py tests/agents/histogram/test_bound_stage.py tests/agents/histogram/test_end_to_end.py \
+	tests/mechanisms/histogram/test_bounding.py tests/mechanisms/histogram/test_numbers.py tests/mechanisms/test_noise.py
 CHECKED_TOO := deploy benchmarks/throughput.py benchmarks/trigger.py tests/broker.py tests/conftest.py tests/deploy \
 	tests/mechanisms/histogram/test_numbers.py
 PYTEST_ARGS ?=
@@ -22,7 +35,7 @@ PYTEST_ARGS ?=
 TEST_PROCESSES ?= 4
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format format-check lint types imports bench campaign docs lock install clean
+.PHONY: help demo test test-pure check format format-check lint types imports bench campaign docs lock install clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -33,17 +46,25 @@ demo: $(INSTALLED)  ## private histogram of a day of web requests, beside the tr
 test: $(INSTALLED)  ## a quarter of an hour of tests, those on a real Kafka included (PYTEST_ARGS="-m 'not broker'" leaves them out)
 	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadgroup --no-loadscope-reorder --durations=10 $(PYTEST_ARGS)
 
-check: format-check lint types imports test  ## what CI runs: format, lint, types, import contracts, tests
+# What the compiled loops do, and what they must not change. With them absent, make test has run all of this.
+test-pure: $(INSTALLED)  ## the tests of the hot loops again, in pure Python, if the installed ones are compiled
+	@grep -q '^Compiled loops' $(OUTCOME) || { echo "NOTHING TO REPEAT IN PURE PYTHON: $$(cat $(OUTCOME))"; exit 0; }; set -ex; \
+	SUSURRUS_COMPILED=0 $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadgroup --no-loadscope-reorder $(PYTEST_ARGS) $(HOT_LOOPS)
+
+check: format-check lint types imports test test-pure  ## what CI runs: format, lint, types, import contracts, tests
 
 format: $(INSTALLED)  ## rewrite the code in the project's format
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+	$(call EACH_CRATE,cargo fmt)
 
 format-check: $(INSTALLED)
 	$(BIN)/ruff format --check .
+	$(call EACH_CRATE,cargo fmt --check)
 
-lint: $(INSTALLED)  ## ruff's rules
+lint: $(INSTALLED)  ## ruff's rules, and clippy's for Rust
 	$(BIN)/ruff check .
+	$(call EACH_CRATE,cargo clippy --quiet --locked --release -- -D warnings)
 
 types: $(INSTALLED)  ## mypy, strict
 	$(BIN)/mypy --strict $(addprefix -p susurrus.,$(PACKAGES))
@@ -78,9 +99,11 @@ $(INSTALLED):
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $(LOCK)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation \
 		--config-settings editable_mode=strict -e .
+	@cat $(OUTCOME)
 	@rm -f $(VENV)/installed-*
 	@touch $@
 
 clean:  ## remove the virtual environment, caches and build output (the JARs in ~/.cache/susurrus stay)
 	rm -rf $(VENV) build dist *.egg-info .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf mechanisms/_compiled* topics/_compiled* mechanisms/rust/target topics/rust/target
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

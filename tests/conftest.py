@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from susurrus.agents.broker.artefacts import KafkaUnavailableError
+from susurrus.agents.operations.compiled import path_taken
 from tests import broker, registry, sharing
 from tests.broker import Broker
 from tests.guarded import Guarded, guarded_broker
@@ -92,6 +93,11 @@ def once(
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--campaign", action="store_true", help="also run the tests marked campaign (long, repeated)")
     parser.addoption("--minutes", type=float, default=float("inf"), help="start no test after so many minutes")
+
+
+def pytest_report_header() -> str:
+    """Which of the two paths through the hot loops this run tests."""
+    return f"susurrus: {path_taken()[1]}"
 
 
 def pytest_configure(config: pytest.Config) -> None:

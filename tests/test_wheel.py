@@ -1,6 +1,7 @@
 """The wheel, built and installed as a user does it: in an environment of its own, away from the sources.
 
-With this Python; also with the interpreters that $SUSURRUS_TEST_PYTHONS names (paths, with ":" between them).
+With this Python; also with the interpreters that $SUSURRUS_TEST_PYTHONS names (paths, with ":" between them). With the compiled
+loops where this machine can build them; a wheel without them can be built, and is looked at, everywhere.
 """
 
 import json
@@ -24,6 +25,7 @@ from tests.broker import give_up
 
 ROOT = Path(__file__).parents[1]
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+COMPILED = {f"susurrus/{package}/_compiled.abi3.so" for package in ("mechanisms", "topics")}
 PYTHONS = [sys.executable, *filter(None, os.environ.get("SUSURRUS_TEST_PYTHONS", "").split(":"))]
 
 # One process builds and installs; an installation takes a minute.
@@ -58,18 +60,46 @@ class Environment:
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """The source distribution, and the wheel that is made of it; of a copy, because a build writes beside the sources."""
-    folder, copy = tmp_path_factory.mktemp("dist"), tmp_path_factory.mktemp("copy")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of the sources, because a build writes beside them; with what a crate's own builds leave, as a clone may have it."""
+    folder = tmp_path_factory.mktemp("copy")
     for name in ("agents", "mechanisms", "topics"):
-        shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, copy)
-    uv = Path(sys.executable).with_name("uv")
-    build = [uv, "build", "--quiet", "--no-build-isolation", "--python", sys.executable, "--out-dir", folder, copy]
-    subprocess.run(build, check=True)
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", "target"))
+    for name in ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, folder)
+    for stale in ("topics/_compiled.abi3.so", "topics/rust/target/release/lib.rs"):
+        (folder / stale).parent.mkdir(parents=True, exist_ok=True)
+        (folder / stale).write_text("stale")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def built(copy: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The source distribution, and the wheel that is made of it."""
+    folder = tmp_path_factory.mktemp("dist")
+    # Cargo's cache, so that only the first run compiles what the crates need.
+    build(copy, folder, CARGO_TARGET_DIR=str(ROOT / "build" / "tested"))
     (sdist,), (wheel,) = folder.glob("*.tar.gz"), folder.glob("*.whl")
     return {"sdist": sdist, "wheel": wheel}
+
+
+def build(source: Path, folder: Path, *options: str, **environment: str) -> None:
+    """Into a folder. AssertionError with what it said where it fails."""
+    uv = Path(sys.executable).with_name("uv")
+    command = [uv, "build", "--no-build-isolation", "--python", sys.executable, *options]
+    done = subprocess.run(
+        [*command, "--out-dir", folder, source],
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def contents(wheel: Path) -> set[str]:
+    with zipfile.ZipFile(wheel) as opened:
+        return {name for name in opened.namelist() if ".dist-info/" not in name}
 
 
 @pytest.fixture(scope="module", params=PYTHONS)
@@ -83,26 +113,62 @@ def installed(
     return environment
 
 
-def sources() -> Iterator[str]:
-    """Every file of the packages, as an installation has them."""
+def sources(*, rust: bool = False) -> Iterator[str]:
+    """Every file of the packages, as an installation has them; or every file that cargo needs."""
     for package in ("agents", "mechanisms", "topics"):
         for file in (ROOT / package).rglob("*"):
-            if file.is_file() and "__pycache__" not in file.parts:
+            made = {"__pycache__", "target"} & set(file.parts) or file.name.startswith("_compiled.")
+            if file.is_file() and not made and ("rust" in file.parts) == rust:
                 yield f"susurrus/{file.relative_to(ROOT)}"
 
 
 def test_the_wheel_has_every_file_of_the_packages_and_no_other(built: dict[str, Path]) -> None:
-    with zipfile.ZipFile(built["wheel"]) as wheel:
-        files = {name for name in wheel.namelist() if ".dist-info/" not in name}
-    assert files == set(sources())
+    files = contents(built["wheel"])
+    assert files - COMPILED == set(sources())
     assert {"susurrus/agents/broker/pom.xml", "susurrus/agents/py.typed"} < files
+
+
+def test_a_wheel_with_compiled_loops_is_for_one_platform_and_every_python(
+    built: dict[str, Path], installed: Environment
+) -> None:
+    if built["wheel"].name.endswith("-py3-none-any.whl"):
+        pytest.skip("NO RUST HERE: a wheel with the compiled loops is not built, and not tested")
+    assert "-cp311-abi3-" in built["wheel"].name
+    assert contents(built["wheel"]) >= COMPILED
+    found = installed.python("-c", "from susurrus.agents.operations.compiled import path_taken; print(path_taken()[0])")
+    assert found == f"{os.environ.get('SUSURRUS_COMPILED') != '0'}\n"
+
+
+def test_a_machine_without_rust_gets_a_wheel_in_pure_python(copy: Path, tmp_path: Path) -> None:
+    """And a module that another build left in the sources does not slip in."""
+    build(copy, tmp_path, "--wheel", CARGO="no-such-cargo", SUSURRUS_BUILD_COMPILED="")
+    (wheel,) = tmp_path.glob("*.whl")
+    assert wheel.name == f"susurrus-{VERSION}-py3-none-any.whl"
+    assert contents(wheel) == set(sources())
+    assert "no cargo that runs was found" in (copy / "build" / "compiled" / "outcome.txt").read_text()
+
+
+@pytest.mark.parametrize(
+    ("cargo", "why"), [("no-such-cargo", "no cargo that runs"), ("old", "cargo 1.75.0 is too old")]
+)
+def test_who_asks_for_the_compiled_loops_hears_why_there_are_none(
+    copy: Path, tmp_path: Path, cargo: str, why: str
+) -> None:
+    if cargo == "old":
+        cargo = str(tmp_path / "cargo")
+        Path(cargo).write_text("#!/bin/sh\necho cargo 1.75.0\n")
+        Path(cargo).chmod(0o755)
+    with pytest.raises(AssertionError, match=f"NO COMPILED LOOPS .{why}"):
+        build(copy, tmp_path, "--wheel", CARGO=cargo, SUSURRUS_BUILD_COMPILED="1")
 
 
 def test_the_source_distribution_has_what_the_wheel_is_made_of(built: dict[str, Path]) -> None:
     with tarfile.open(built["sdist"]) as sdist:
         files = {name.partition("/")[2] for name in sdist.getnames()}
-    needed = {name.removeprefix("susurrus/") for name in sources()}
-    assert needed | {"pyproject.toml", "README.md", "LICENSE"} <= files
+    needed = {name.removeprefix("susurrus/") for name in (*sources(), *sources(rust=True))}
+    assert needed | {"pyproject.toml", "setup.py", "README.md", "LICENSE"} <= files
+    assert {"topics/rust/src/lib.rs", "topics/rust/Cargo.lock", "mechanisms/rust/Cargo.toml"} <= needed
+    assert not [name for name in files if "/target/" in name or "_compiled." in name]
 
 
 def test_the_version_is_the_projects(installed: Environment) -> None:

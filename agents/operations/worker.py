@@ -7,6 +7,7 @@ from typing import Any
 from susurrus.agents import logs
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.kafka import profiles
+from susurrus.agents.operations import compiled
 from susurrus.agents.operations.metrics import registry_of
 from susurrus.agents.operations.probe import wait_until_fit
 from susurrus.agents.operations.web import LOOPBACK, Pages, WebServer
@@ -38,6 +39,7 @@ def run_worker(
     profiles.check(settings)  # in the group, one client after the other would fail
     for warning in (*pipeline.warnings(), *settings.remarks(), *profiles.notes(settings)):
         log.warning("%s", warning)
+    compiled.say()
     stages = len(pipeline.stages)
     host.raise_file_limit(stages, stages=stages, brokers=1)
     with host.data_directory(settings.worker.data_directory):

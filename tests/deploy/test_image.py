@@ -1,6 +1,6 @@
 """The container image, built and run, where a Docker daemon answers. CI has none.
 
-$SUSURRUS_TEST_PYTHON_IMAGE is a base to build on where the Dockerfile's own cannot be pulled.
+$SUSURRUS_TEST_PYTHON_IMAGE and $SUSURRUS_TEST_RUST_IMAGE are bases to build with where the Dockerfile's own cannot be pulled.
 """
 
 import json
@@ -21,6 +21,7 @@ DOCKERFILE = (ROOT / "deploy" / "Dockerfile").read_text()
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
 LARGEST = 400_000_000
 CHARTS = 8_000_000
+BASES = ["PYTHON", "RUST"]
 CONFINED = ["--read-only", "--tmpfs", "/tmp", "--cap-drop", "ALL", "--security-opt", "no-new-privileges:true"]
 needs_docker = [pytest.mark.xdist_group("image"), pytest.mark.timeout(1200)]
 
@@ -49,20 +50,25 @@ def built(target: str) -> str:
     ):
         pytest.skip("NO DOCKER DAEMON ANSWERS: the image is not built, run or measured")
     name = f"susurrus-{target}-under-test"
-    base = os.environ.get("SUSURRUS_TEST_PYTHON_IMAGE")
-    options = ["--build-arg", f"PYTHON={base}"] if base else []
+    options = []
+    for argument in BASES:
+        if base := os.environ.get(f"SUSURRUS_TEST_{argument}_IMAGE"):
+            options += ["--build-arg", f"{argument}={base}"]
     if target != "worker":
         options += ["--target", target]
     docker("build", "--quiet", "--network", "host", *options, "-f", f"{ROOT}/deploy/Dockerfile", "-t", name, str(ROOT))
     return name
 
 
-def test_the_base_is_named_by_its_digest() -> None:
+def test_the_bases_are_named_by_their_digests() -> None:
     stages = re.findall(r"^FROM (\S+)(?: AS (\S+))?$", DOCKERFILE, re.MULTILINE)
-    assert {base for base, _ in stages} - {name for _, name in stages} == {"${PYTHON}", "scratch"}
+    assert {base for base, _ in stages} - {name for _, name in stages} == {
+        *(f"${{{base}}}" for base in BASES),
+        "scratch",
+    }
     assert stages[-1] == ("worker", "")  # what is built without --target
-    assert re.findall(r"^ARG PYTHON=(\S+)$", DOCKERFILE, re.MULTILINE)
-    assert re.search(r"^ARG PYTHON=python:[\w.-]+@sha256:[0-9a-f]{64}$", DOCKERFILE, re.MULTILINE)
+    for base in BASES:
+        assert re.search(rf"^ARG {base}={base.lower()}:[\w.-]+@sha256:[0-9a-f]{{64}}$", DOCKERFILE, re.MULTILINE), base
 
 
 class TestImage:
@@ -83,10 +89,13 @@ class TestImage:
         """With the libraries as they were cut down."""
         assert re.search(r"^Kept +\d+ of 2,088 urls", docker("run", "--rm", *CONFINED, image, "demo"), re.MULTILINE)
 
+    def test_its_hot_loops_are_compiled(self, image: str) -> None:
+        asked = "from susurrus.agents.operations.compiled import path_taken; print(path_taken()[0])"
+        assert docker("run", "--rm", *CONFINED, "--entrypoint", "python", image, "-c", asked) == "True\n"
+
     def test_nothing_in_it_installs_anything(self, image: str) -> None:
-        asked = (
-            "for each in pip pip3 apt-get perl mount su; do command -v $each; done; python -c 'import pip' || echo none"
-        )
+        names = "pip pip3 apt-get perl mount su cargo rustc gcc"
+        asked = f"for each in {names}; do command -v $each; done; python -c 'import pip' || echo none"
         assert docker("run", "--rm", "--entrypoint", "sh", image, "-c", asked) == "none\n"
 
     def test_its_bill_of_materials_names_what_is_locked(self, image: str) -> None:

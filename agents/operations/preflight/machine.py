@@ -1,4 +1,4 @@
-"""The machine: the noise secret, the data directory and its disk, and the limit of open files."""
+"""The machine: the noise secret, the data directory and its disk, the limit of open files, and the compiled loops."""
 
 import shutil
 import stat
@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from susurrus.agents.operations import compiled
 from susurrus.agents.operations.preflight.finding import Finding
 from susurrus.agents.runtime import host
 from susurrus.agents.runtime.pipeline import Pipeline
@@ -75,3 +76,9 @@ def check_files(pipeline: Pipeline[Any], *, partitions: int, brokers: int) -> It
         yield Finding(
             "open files", "ok", f"{limit}, {found.enough:,} needed where one worker has all {found.tasks} partitions"
         )
+
+
+def check_compiled() -> Iterator[Finding]:
+    """Will a worker run the compiled loops?"""
+    loaded, text = compiled.path_taken()
+    yield Finding("compiled loops", "ok" if loaded else "warning", text)

@@ -10,7 +10,7 @@ from susurrus.agents.operations.brokers import admin_of, reach_brokers
 from susurrus.agents.operations.preflight.brokers import check_brokers, check_coordinators
 from susurrus.agents.operations.preflight.clock import check_brokers_clock, check_stamps
 from susurrus.agents.operations.preflight.finding import Finding
-from susurrus.agents.operations.preflight.machine import check_disk, check_files, check_secret
+from susurrus.agents.operations.preflight.machine import check_compiled, check_disk, check_files, check_secret
 from susurrus.agents.operations.preflight.properties import check_properties
 from susurrus.agents.operations.preflight.registries import check_input_registry, check_output_registry
 from susurrus.agents.operations.preflight.topics import check_isolation, check_retention, check_topics
@@ -31,6 +31,7 @@ def preflight(pipeline: Pipeline[Any]) -> Iterator[Finding]:
         yield Finding("promise", "warning", warning)
     yield from check_secret(pipeline)
     yield from check_disk(pipeline)
+    yield from check_compiled()
     found = list(check_properties(pipeline))
     yield from found
     yield from _guarded("input.registry", lambda: check_input_registry(pipeline))

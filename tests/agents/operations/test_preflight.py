@@ -79,7 +79,8 @@ def test_nothing_fails_where_a_worker_could_run_and_the_commands_exit_code_says_
     wait_for(lambda: "unknown" not in {finding.state for finding in ready.look()}, "the cluster has Kafka's own topics")
     found = ready.look()
     assert {finding.state for finding in found} <= {"ok", "warning"}, found
-    assert [finding.subject for finding in found if finding.state == "ok" and finding.subject != "topic"] == [
+    several = ("topic", "compiled loops")  # one for each topic; whether they were built is no matter here
+    assert [finding.subject for finding in found if finding.state == "ok" and finding.subject not in several] == [
         "noise secret", "disk", "kafka.properties", "brokers", "rights", "__transaction_state", "__consumer_offsets", "clock",
         "retention", "isolation", "time stamps", "open files", "epoch",
     ]  # fmt: skip
