@@ -29,11 +29,18 @@ SECONDS = 1_800
 class Fleet:
     """Workers of one pipeline, each a process with a data directory and a log of its own; stopped at the end of the block.
 
-    environ: variables for the workers, such as settings. loglevel: of their logs.
+    environ: variables for the workers, such as settings. loglevel: of their logs. named: each has a ``worker.instance``, so that
+    one that comes back gets its partitions back.
     """
 
     def __init__(
-        self, toml: str, directory: Path, environ: Mapping[str, str] | None = None, *, loglevel: str = "warning"
+        self,
+        toml: str,
+        directory: Path,
+        environ: Mapping[str, str] | None = None,
+        *,
+        loglevel: str = "warning",
+        named: bool = False,
     ) -> None:
         self.directory = directory
         self.config = directory / "pipeline.toml"
@@ -47,6 +54,7 @@ class Fleet:
         }
         self.settings: Settings = load_settings(self.config, self.environment)
         self._loglevel = loglevel
+        self._named = named
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
 
     def create_topics(self) -> None:
@@ -63,6 +71,8 @@ class Fleet:
         home = self.home(number)
         home.mkdir(exist_ok=True)
         environment = {**self.environment, "SUSURRUS__WORKER__DATA_DIRECTORY": str(home / "state")}
+        if self._named:
+            environment["SUSURRUS__WORKER__INSTANCE"] = f"worker-{number}"
         command = [sys.executable, str(WORKER), str(self.config), str(home / "first-read"), self._loglevel]
         with open(home / "log", "wb") as log:
             self._processes[number] = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
