@@ -15,7 +15,8 @@ LOCK_ARGS ?=
 FILES := $(shell { cat pyproject.toml $(LOCK); find agents mechanisms topics -type f -not -path '*/__pycache__/*' | sort; } | cksum | cut -d ' ' -f 1)
 INSTALLED := $(VENV)/installed-$(FILES)
 PACKAGES := agents mechanisms topics
-CHECKED_TOO := deploy benchmarks/throughput.py benchmarks/trigger.py tests/broker.py tests/conftest.py tests/deploy \
+CHECKED_TOO := deploy benchmarks/throughput.py benchmarks/trigger.py benchmarks/latency.py benchmarks/recovery.py benchmarks/replay.py \
+	benchmarks/performance.py tests/broker.py tests/conftest.py tests/deploy \
 	tests/mechanisms/histogram/test_numbers.py
 PYTEST_ARGS ?=
 # Tests at a time: on two cores some of them wait for a broker while others compute.
@@ -52,7 +53,7 @@ types: $(INSTALLED)  ## mypy, strict
 imports: $(INSTALLED)  ## import contracts: mechanisms are pure, topics are schemas
 	$(BIN)/lint-imports
 
-bench: $(INSTALLED)  ## throughput beside Kafka Streams, Quix Streams and Faust on one real broker (BENCH_ARGS="--records 200000")
+bench: $(INSTALLED)  ## throughput beside Kafka Streams, Quix Streams and Faust on one real broker, an hour (BENCH_ARGS="--records 1000000 --runs 1")
 	$(BIN)/python benchmarks/throughput.py $(BENCH_ARGS)
 
 campaign: $(INSTALLED)  ## hours of random faults, outages and statistics (CAMPAIGN_ARGS="--minutes 20 --events 10 --only toeplitz,tests")
