@@ -32,6 +32,7 @@ import org.apache.kafka.streams.kstream.Repartitioned;
 import org.apache.kafka.streams.processor.api.FixedKeyProcessor;
 import org.apache.kafka.streams.processor.api.FixedKeyProcessorContext;
 import org.apache.kafka.streams.processor.api.FixedKeyRecord;
+import org.apache.kafka.streams.processor.api.RecordMetadata;
 import org.apache.kafka.streams.state.KeyValueStore;
 
 /**
@@ -48,7 +49,7 @@ public final class Count {
     private static final AtomicLong STARTED = new AtomicLong();
     private static final AtomicLong SEEN = new AtomicLong();
     /** The last record that was counted, of each partition of the repartition topic. */
-    private static final Map<TopicPartition, Long> LAST = new ConcurrentHashMap<>();
+    private static final Map<TopicPartition, AtomicLong> LAST = new ConcurrentHashMap<>();
 
     private Count() {}
 
@@ -105,6 +106,8 @@ public final class Count {
     private static final class Watch implements FixedKeyProcessor<String, String, String> {
         private final long records;
         private FixedKeyProcessorContext<String, String> context;
+        /** Of the only partition that this task reads. */
+        private AtomicLong last;
 
         Watch(long records) {
             this.records = records;
@@ -117,8 +120,12 @@ public final class Count {
 
         @Override
         public void process(FixedKeyRecord<String, String> record) {
-            context.recordMetadata()
-                    .ifPresent(place -> LAST.put(new TopicPartition(place.topic(), place.partition()), place.offset()));
+            RecordMetadata place = context.recordMetadata().orElseThrow();
+            if (last == null) {
+                last = LAST.computeIfAbsent(
+                        new TopicPartition(place.topic(), place.partition()), partition -> new AtomicLong());
+            }
+            last.lazySet(place.offset());
             context.forward(record);
             long seen = SEEN.incrementAndGet();
             if (seen == records / 5) {
@@ -143,7 +150,7 @@ public final class Count {
                         .partitionsToOffsetAndMetadata()
                         .get();
                 if (LAST.entrySet().stream().allMatch(last -> committed.get(last.getKey()) != null
-                        && committed.get(last.getKey()).offset() > last.getValue())) {
+                        && committed.get(last.getKey()).offset() > last.getValue().get())) {
                     return;
                 }
                 Thread.sleep(20);
