@@ -20,8 +20,6 @@ from susurrus.agents.config.settings import Settings
 from susurrus.agents.pipelines import load_settings
 from susurrus.topics import progress
 
-__all__ = ["DAY_MS", "PARTITIONS", "Feed", "Fleet", "pipeline_toml", "published", "seconds_to_publish", "stream_toml"]
-
 WORKER = Path(__file__).with_name("peers") / "susurrus" / "worker.py"
 SECONDS = 1_800
 
@@ -153,11 +151,6 @@ def _published(
         memory = max(map(peak_memory_mb, fleet.pids()))
         began = min(float(read.read_text()) for read in directory.glob("worker-*/first-read"))
         return Part(feed.records, ended - began, cpu), memory
-
-
-def seconds_to_publish(feed: Feed, workers: int, directory: Path) -> float:
-    """From the first raw record any worker reads until the last trigger is published."""
-    return published(feed, workers, directory).seconds
 
 
 def new_name() -> str:
@@ -294,8 +287,3 @@ def wait_for_trigger(
             if len(done) == seen.of_partitions:
                 return time.time()
         raise RuntimeError(f"only partitions {sorted(done)} were complete after {SECONDS} s")
-
-
-def wait_for_last_trigger(feed: Feed, topic: str, check: Callable[[], None]) -> float:
-    """The time (Unix seconds) at which every partition's progress says that the last trigger is published."""
-    return wait_for_trigger(feed.bootstrap_servers, topic, check)

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from benchmarks import throughput
-from benchmarks.inputs import Feed, chunks
+from benchmarks.inputs import DAY_MS, Feed, chunks
 from benchmarks.others import run_peer
 from benchmarks.rates import Part, Run
 from benchmarks.throughput import CASES, Inputs, chosen, measure, schedule
-from benchmarks.workers import DAY_MS, pipeline_toml, stream_toml
+from benchmarks.workers import pipeline_toml, stream_toml
 from susurrus.agents.pipelines import load_settings
 
 FEED = Feed("localhost:1", "raw", 1000, 20_000 * DAY_MS)
