@@ -28,7 +28,8 @@ PACKAGES := agents mechanisms topics
 HOT_LOOPS := tests/topics tests/agents/formats tests/agents/runtime/test_transport.py tests/agents/runtime/test_transaction.py \
 	tests/agents/histogram/test_route_stage.py tests/agents/histogram/test_bound_stage.py tests/agents/histogram/test_end_to_end.py \
 	tests/mechanisms/histogram/test_bounding.py tests/mechanisms/histogram/test_numbers.py tests/mechanisms/test_noise.py
-CHECKED_TOO := deploy benchmarks/throughput.py benchmarks/trigger.py tests/broker.py tests/conftest.py tests/deploy \
+CHECKED_TOO := deploy benchmarks/throughput.py benchmarks/trigger.py benchmarks/latency.py benchmarks/recovery.py benchmarks/replay.py \
+	benchmarks/performance.py tests/broker.py tests/conftest.py tests/deploy \
 	tests/mechanisms/histogram/test_numbers.py
 PYTEST_ARGS ?=
 # Tests at a time: on two cores some of them wait for a broker while others compute.
@@ -73,7 +74,7 @@ types: $(INSTALLED)  ## mypy, strict
 imports: $(INSTALLED)  ## import contracts: mechanisms are pure, topics are schemas
 	$(BIN)/lint-imports
 
-bench: $(INSTALLED)  ## throughput beside Kafka Streams, Quix Streams and Faust on one real broker (BENCH_ARGS="--records 200000")
+bench: $(INSTALLED)  ## throughput beside Kafka Streams, Quix Streams and Faust on one real broker, an hour (BENCH_ARGS="--records 1000000 --runs 1")
 	$(BIN)/python benchmarks/throughput.py $(BENCH_ARGS)
 
 campaign: $(INSTALLED)  ## hours of random faults, outages and statistics (CAMPAIGN_ARGS="--minutes 20 --events 10 --only toeplitz,tests")

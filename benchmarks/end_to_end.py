@@ -28,8 +28,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # run as a script,
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from progress import Lines
-from workers import DAY_MS, Feed, wait_for_last_trigger
+from workers import wait_for_trigger
 
+from benchmarks.inputs import DAY_MS
 from susurrus.agents.broker.cluster import KafkaCluster
 from susurrus.agents.pipelines import load_settings, pipeline_of
 from susurrus.agents.planning.offline import run
@@ -202,8 +203,7 @@ def compare(options: argparse.Namespace, bootstrap: str, directory: Path) -> dic
                 if worker.poll() is not None:
                     raise RuntimeError((directory / f"log-{number}").read_text()[-3000:])
 
-        feed = Feed(bootstrap, topic, len(records.user), FIRST_WINDOW_MS, options.micro_batches)
-        ended = wait_for_last_trigger(feed, settings.topic("progress"), check)
+        ended = wait_for_trigger(bootstrap, settings.topic("progress"), check)
     finally:
         for worker in workers:
             worker.terminate()

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Renders the tables of docs/results.md, scale.md and plan.md from the JSON in docs/results, so that no figure is typed by hand.
+"""Renders the tables of docs/results.md, performance.md, scale.md and plan.md from the JSON in docs/results: no figure
+is typed by hand.
 
     python benchmarks/results.py            rewrite them
     python benchmarks/results.py --check    fail if one of them does not match docs/results/
@@ -14,6 +15,7 @@ from collections.abc import Callable, Iterator
 from itertools import groupby
 from typing import Any
 
+import performance_tables
 import scenario_tables
 from tables import DOCS, large, load, spread, table
 
@@ -261,6 +263,7 @@ TABLES: dict[str, Callable[[], Iterator[str]]] = {
     "scale-fan-out": scale_fan_out,
     "scale-release": scale_release,
     "scale-workers": scale_workers,
+    **performance_tables.TABLES,
 }
 
 
@@ -280,7 +283,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--check", action="store_true")
     options = parser.parse_args(argv)
     stale = False
-    for path in (DOCS / "results.md", DOCS / "scale.md", DOCS / "plan.md"):
+    for path in (DOCS / name for name in ("results.md", "performance.md", "scale.md", "plan.md")):
         before = path.read_text()
         after = render(before)
         stale = stale or before != after

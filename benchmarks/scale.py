@@ -364,15 +364,15 @@ def release(stored: int, published: int, touched: list[int], *, fresh: bool = Fa
 
 def workers(records: int, counts: list[int]) -> Iterator[dict[str, Any]]:
     """Time worker processes on one broker and one raw topic, with a new pipeline each time."""
-    from benchmarks.throughput import fill
-    from benchmarks.workers import PARTITIONS, seconds_to_publish
+    from benchmarks.inputs import PARTITIONS, fill
+    from benchmarks.workers import published
     from susurrus.agents.broker.cluster import KafkaCluster
 
     with KafkaCluster(heap="1g", properties={"group.initial.rebalance.delay.ms": "3000"}) as cluster:
-        feed = fill(cluster.bootstrap_servers, records, 24)
+        feed = fill(cluster.bootstrap_servers, records, 24, 200_000)
         for count in counts:
             with tempfile.TemporaryDirectory(prefix="susurrus-scale-") as directory:
-                seconds = seconds_to_publish(feed, count, Path(directory))
+                seconds = published(feed, count, Path(directory)).seconds
             say(f"{count} workers: {records / seconds:,.0f} events a second")
             yield {
                 "what": "workers",

@@ -1,91 +1,189 @@
-"""Our own workers under measurement: a pipeline over a given raw topic, started, timed and stopped."""
+"""Our own workers under measurement: a pipeline over a given raw topic, started, timed, killed and stopped."""
 
+import contextlib
 import os
 import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import TracebackType
+from typing import Self
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
+from benchmarks.inputs import DAY_MS, PARTITIONS, Feed
+from benchmarks.rates import Part, Run
+from benchmarks.usage import Meter, peak_memory_mb
+from susurrus.agents.config.settings import Settings
 from susurrus.agents.pipelines import load_settings
 from susurrus.topics import progress
 
 WORKER = Path(__file__).with_name("peers") / "susurrus" / "worker.py"
-DAY_MS = 86_400_000
-PARTITIONS = 4  # of every topic that is read in parallel
 SECONDS = 1_800
 
 
-@dataclass(frozen=True, slots=True)
-class Feed:
-    """The raw topic under test: JSON records {k, u, v}, keyed by user, time-stamped evenly over one whole UTC day."""
+class Fleet:
+    """Workers of one pipeline, each a process with a data directory and a log of its own; stopped at the end of the block.
 
-    bootstrap_servers: str
-    topic: str
-    records: int
-    first_window_ms: int
-    triggers: int = 24
-    """Releases of the histogram over the day, by our workers."""
-
-
-def seconds_to_publish(feed: Feed, workers: int, directory: Path, *, kind: str = "histogram", **environ: str) -> float:
-    """From the first raw record any worker reads until everything is published.
-
-    kind: "histogram", until a read_committed reader sees the last trigger complete; "stream", until the committed
-    positions of the raw topic are at its end, which they reach in the transaction of the last released sum. environ: variables
-    for the workers, such as settings.
+    environ: variables for the workers, such as settings. loglevel: of their logs. named: each has a ``worker.instance``, so that
+    one that comes back gets its partitions back.
     """
-    config = directory / "pipeline.toml"
-    pipeline = f"b{uuid.uuid4().hex[:8]}"
-    config.write_text((pipeline_toml if kind == "histogram" else stream_toml)(feed, pipeline))
-    environment = {
-        **os.environ,
-        "SUSURRUS_SECRET": "5a" * 32,
-        "OMP_NUM_THREADS": "1",
-        "OPENBLAS_NUM_THREADS": "1",
-        **environ,
-    }
-    settings = load_settings(config, environment)
-    create = [sys.executable, "-m", "susurrus.agents.cli", "topics", "create", "--config", str(config)]
-    subprocess.run(create, env=environment, check=True, stdout=subprocess.DEVNULL)
-    processes, logs = [], []
-    try:
-        for number in range(workers):
-            home = directory / f"worker-{number}"
-            home.mkdir()
-            logs.append(home / "log")
-            environment["SUSURRUS__WORKER__DATA_DIRECTORY"] = str(home / "state")
-            command = [sys.executable, str(WORKER), str(config), str(home / "first-read")]
-            with open(logs[-1], "wb") as log:
-                processes.append(subprocess.Popen(command, env=environment, stdout=log, stderr=log))
 
-        def check() -> None:
-            for process, log in zip(processes, logs, strict=True):
-                if process.poll() is not None:
-                    raise RuntimeError(f"a worker ended with status {process.returncode}:\n{log.read_text()[-3000:]}")
+    def __init__(
+        self,
+        toml: str,
+        directory: Path,
+        environ: Mapping[str, str] | None = None,
+        *,
+        loglevel: str = "warning",
+        named: bool = False,
+    ) -> None:
+        self.directory = directory
+        self.config = directory / "pipeline.toml"
+        self.config.write_text(toml)
+        self.environment = {
+            **os.environ,
+            "SUSURRUS_SECRET": "5a" * 32,  # public: nothing a benchmark publishes is private
+            "OMP_NUM_THREADS": "1",
+            "OPENBLAS_NUM_THREADS": "1",
+            **(environ or {}),
+        }
+        self.settings: Settings = load_settings(self.config, self.environment)
+        self._loglevel = loglevel
+        self._named = named
+        self._processes: dict[int, subprocess.Popen[bytes]] = {}
 
-        if kind == "histogram":
-            ended = wait_for_last_trigger(feed, settings.topic("progress"), check)
-        else:
-            ended = wait_for_the_end(feed, f"benchmark.{pipeline}", check)
-        return ended - min(float(read.read_text()) for read in directory.glob("worker-*/first-read"))
-    finally:
-        for process in processes:
+    def create_topics(self) -> None:
+        """Create the pipeline's topics."""
+        create = [sys.executable, "-m", "susurrus.agents.cli", "topics", "create", "--config", str(self.config)]
+        subprocess.run(create, env=self.environment, check=True, stdout=subprocess.DEVNULL)
+
+    def home(self, number: int) -> Path:
+        """Where a worker keeps what it has: ``state``, ``log``, ``first-read``."""
+        return self.directory / f"worker-{number}"
+
+    def start(self, number: int) -> None:
+        """Start a worker, or start it again with the disk that it left; its log begins anew."""
+        home = self.home(number)
+        home.mkdir(exist_ok=True)
+        environment = {**self.environment, "SUSURRUS__WORKER__DATA_DIRECTORY": str(home / "state")}
+        if self._named:
+            environment["SUSURRUS__WORKER__INSTANCE"] = f"worker-{number}"
+        command = [sys.executable, str(WORKER), str(self.config), str(home / "first-read"), self._loglevel]
+        with open(home / "log", "wb") as log:
+            self._processes[number] = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+
+    def kill(self, number: int) -> None:
+        """kill -9, and wait until it is gone."""
+        process = self._processes.pop(number)
+        process.kill()
+        process.wait()
+
+    def stop(self, number: int) -> None:
+        """SIGTERM, and wait for the orderly end."""
+        process = self._processes.pop(number)
+        process.terminate()
+        try:
+            process.wait(30)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+    def log(self, number: int) -> str:
+        """What the worker has written since its last start."""
+        return (self.home(number) / "log").read_text(errors="replace")
+
+    def pids(self) -> list[int]:
+        """Process ids of those that were started and not stopped."""
+        return [process.pid for process in self._processes.values()]
+
+    def check(self) -> None:
+        """Raise RuntimeError, with the end of its log, if a worker has ended by itself."""
+        for number, process in self._processes.items():
+            if process.poll() is not None:
+                raise RuntimeError(f"a worker ended with status {process.returncode}:\n{self.log(number)[-3000:]}")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        for process in self._processes.values():
             process.terminate()
-        for process in processes:
-            try:
-                process.wait(30)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+        for number in list(self._processes):
+            self.stop(number)
 
 
-def pipeline_toml(feed: Feed, name: str) -> str:
-    """Visits per key over the day that the records span, C = 32 records a user, released ``feed.triggers`` times."""
+def published(
+    feed: Feed, workers: int, directory: Path, meter: Meter | None = None, *, toml: str | None = None, **environ: str
+) -> Part:
+    """From the first raw record any worker reads until everything is published; with a meter also what that took of processors.
+
+    toml: the pipeline, by default ``pipeline_toml``; a histogram's end is the last trigger, complete for a read_committed reader,
+    and a stream's is when the committed positions are at the raw topic's end, which they reach in the transaction of the last
+    released sum. environ: variables for the workers.
+    """
+    return _published(feed, workers, directory, meter, toml, environ)[0]
+
+
+def run_workers(
+    what: str, feed: Feed, workers: int, directory: Path, meter: Meter, toml: str | None = None, **environ: str
+) -> Run:
+    """The same as a `Run`, with bytes written and the highest memory of any worker."""
+    whole, memory = _published(feed, workers, directory, meter, toml, environ)
+    return Run(what, whole, None, meter.written(feed.topic), memory)
+
+
+def _published(
+    feed: Feed, workers: int, directory: Path, meter: Meter | None, toml: str | None, environ: Mapping[str, str]
+) -> tuple[Part, float]:
+    with Fleet(toml or pipeline_toml(feed, new_name()), directory, environ) as fleet:
+        fleet.create_topics()
+        for number in range(workers):
+            fleet.start(number)
+        settings = fleet.settings
+        if settings.pipeline.kind == "histogram":
+            ended = wait_for_trigger(feed.bootstrap_servers, settings.topic("progress"), fleet.check)
+        else:
+            ended = wait_for_the_end(feed, settings.application, fleet.check)
+        cpu = {} if meter is None else meter.cpu(fleet.pids())
+        memory = max(map(peak_memory_mb, fleet.pids()))
+        began = min(float(read.read_text()) for read in directory.glob("worker-*/first-read"))
+        return Part(feed.records, ended - began, cpu), memory
+
+
+def new_name() -> str:
+    """A pipeline's name that no other run has."""
+    return f"b{uuid.uuid4().hex[:8]}"
+
+
+@contextlib.contextmanager
+def reader(bootstrap_servers: str, topic: str, *, start: int = OFFSET_BEGINNING) -> Iterator[Consumer]:
+    """A read_committed consumer of all partitions of a topic that answers at once."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap_servers,
+            "group.id": f"watch-{uuid.uuid4().hex}",
+            "isolation.level": "read_committed",
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            "fetch.wait.max.ms": 50,
+        }
+    )
+    try:
+        partitions = consumer.list_topics(topic, timeout=30).topics[topic].partitions
+        consumer.assign([TopicPartition(topic, partition, start) for partition in partitions])
+        yield consumer
+    finally:
+        consumer.close()
+
+
+def pipeline_toml(feed: Feed, name: str, *, strategy: str = "toeplitz", hours: int = 24) -> str:
+    """Visits per key over the day that the records span, C = 32 records a user, released ``feed.triggers`` times.
+
+    hours: when the archive ends; before the day is over its window stays open, with the state of all users.
+    """
 
     def instant(ms: int) -> str:
         return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(ms // 1000))
@@ -105,7 +203,7 @@ from = "earliest"
 first_window = "{instant(feed.first_window_ms)}"
 [clock]
 kind = "replay"
-until = "{instant(feed.first_window_ms + DAY_MS)}"
+until = "{instant(feed.first_window_ms + hours * DAY_MS // 24)}"
 [window]
 length = "1d"
 trigger_every = "{DAY_MS // feed.triggers}ms"
@@ -114,7 +212,7 @@ max_records_per_user = 32
 [privacy]
 epsilon = 6.0
 delta = 1e-9
-strategy = "toeplitz"
+strategy = "{strategy}"
 [topics]
 by_user_partitions = {PARTITIONS}
 bounded_partitions = {PARTITIONS}
@@ -168,21 +266,14 @@ def wait_for_the_end(feed: Feed, group: str, check: Callable[[], None]) -> float
         consumer.close()
 
 
-def wait_for_last_trigger(feed: Feed, topic: str, check: Callable[[], None]) -> float:
-    """The time (Unix seconds) at which every partition's progress says that the last trigger is published."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": feed.bootstrap_servers,
-            "group.id": f"watch-{uuid.uuid4().hex}",
-            "isolation.level": "read_committed",
-            "auto.offset.reset": "earliest",
-            "enable.auto.commit": False,
-            "fetch.wait.max.ms": 50,
-        }
-    )
-    try:
-        partitions = consumer.list_topics(topic, timeout=30).topics[topic].partitions
-        consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in partitions])
+def wait_for_trigger(
+    bootstrap_servers: str, topic: str, check: Callable[[], None], trigger: int | None = None
+) -> float:
+    """The time (Unix seconds) at which every partition's progress says that a trigger is published, by default the last one.
+
+    check: called twice a second; raises what ends the wait. Raises RuntimeError after ``SECONDS``.
+    """
+    with reader(bootstrap_servers, topic) as consumer:
         done: set[int] = set()
         deadline = time.monotonic() + SECONDS
         while time.monotonic() < deadline:
@@ -191,10 +282,8 @@ def wait_for_last_trigger(feed: Feed, topic: str, check: Callable[[], None]) -> 
             if message is None or message.error() is not None or message.value() is None:
                 continue
             seen = progress.decode(message.value())
-            if seen.trigger == seen.of_triggers:
+            if seen.trigger >= (trigger or seen.of_triggers):
                 done.add(seen.partition)
             if len(done) == seen.of_partitions:
                 return time.time()
         raise RuntimeError(f"only partitions {sorted(done)} were complete after {SECONDS} s")
-    finally:
-        consumer.close()

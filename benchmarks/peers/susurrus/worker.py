@@ -1,9 +1,12 @@
 """A worker as ``susurrus worker`` runs it, which also writes down when it was handed its first raw records.
 
-Arguments: the configuration, and the file for that time (Unix seconds).
+Its threads tell the kernel their names, so that /proc says what each of them costs. Arguments: the configuration, the file
+for that time (Unix seconds), and the level of the log.
 """
 
+import contextlib
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -28,5 +31,21 @@ def timed_take(self: Any, batch: Batch) -> None:
     take(self, batch)
 
 
+def name_threads() -> None:
+    """Give each thread the name that Python has for it, as long as the process runs."""
+    named: set[int] = set()
+    while True:
+        for thread in threading.enumerate():
+            tid = thread.native_id
+            if tid is not None and tid not in named:
+                named.add(tid)
+                name = "main" if thread is threading.main_thread() else thread.name
+                name = "aiokafka" if type(thread).__name__ == "WorkerThread" else name  # Faust's only other thread
+                with contextlib.suppress(OSError):  # it has just ended
+                    Path(f"/proc/self/task/{tid}/comm").write_text(name[:15])
+        time.sleep(0.25)
+
+
+threading.Thread(target=name_threads, name="names", daemon=True).start()
 FIRST.take = timed_take  # type: ignore[method-assign]
-run_worker(pipeline_of(SETTINGS), loglevel="warning")
+run_worker(pipeline_of(SETTINGS), loglevel=sys.argv[3])

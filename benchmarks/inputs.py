@@ -1,0 +1,110 @@
+"""The raw topics under measurement: the same records at every run, produced once for each size.
+
+A record is {"k":"key17","u":"u4711","v":3}, keyed by its user, with keys by Zipf's law. Record number n does not depend on how many
+there are, so the first fifth of an input is a smaller input of its own. Either is stamped evenly over one UTC day.
+"""
+
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+DAY_MS = 86_400_000
+FIRST_WINDOW_MS = 1_767_225_600_000
+"""2026-01-01, always: an input is the same on every day."""
+PARTITIONS = 4  # of every topic that is read in parallel
+KEY_EXPONENT = 1.4  # of the Zipf distribution of the keys
+MAX_KEYS = 1_000_000
+RECORDS_PER_USER = 20
+"""Of the larger input: below the bound of 32 for nearly every user, so that no record is cheap because it is dropped."""
+CHUNK = 500_000
+
+
+@dataclass(frozen=True, slots=True)
+class Feed:
+    """The raw topic under test: JSON records {k, u, v}, keyed by user, time-stamped evenly over one whole UTC day."""
+
+    bootstrap_servers: str
+    topic: str
+    records: int
+    first_window_ms: int = FIRST_WINDOW_MS
+    triggers: int = 24
+    """Releases of the histogram over the day, by our workers."""
+
+
+def say(text: str) -> None:
+    """Print progress to stderr."""
+    print(f"{time.strftime('%H:%M:%S')}  {text}", file=sys.stderr, flush=True)
+
+
+def chunks(records: int, users: int) -> Iterator[tuple[list[int], list[int]]]:
+    """Codes of keys and users, for at most ``CHUNK`` records at a time."""
+    for number, at in enumerate(range(0, records, CHUNK)):
+        generator = np.random.default_rng([1, number])
+        keys = np.minimum(generator.zipf(KEY_EXPONENT, CHUNK), MAX_KEYS)
+        here = min(CHUNK, records - at)
+        yield keys[:here].tolist(), generator.integers(0, users, CHUNK)[:here].tolist()
+
+
+def fill(bootstrap_servers: str, records: int, triggers: int, users: int | None = None, span_ms: int = DAY_MS) -> Feed:
+    """The topic with these records, which is produced unless this broker has it already.
+
+    users: distinct ones, by default one for ``RECORDS_PER_USER`` records. span_ms: how much of the day the stamps cover.
+    Raises RuntimeError where a record cannot be produced.
+    """
+    users = users or max(1, records // RECORDS_PER_USER)
+    topic = f"benchmark-{records}-{users}-{span_ms}"
+    feed = Feed(bootstrap_servers, topic, records, FIRST_WINDOW_MS, triggers)
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+    if topic in admin.list_topics(timeout=30).topics:
+        if length(bootstrap_servers, topic) == records:
+            return feed
+        raise RuntimeError(f"topic={topic} does not hold records={records}: delete it and start again")
+    config = {"message.timestamp.type": "CreateTime", "retention.ms": "-1"}
+    admin.create_topics([NewTopic(topic, PARTITIONS, 1, config=config)])[topic].result(30)
+    producer = Producer(
+        {
+            "bootstrap.servers": bootstrap_servers,
+            "enable.idempotence": True,  # keeps each partition in time order, also after retries
+            "linger.ms": 20,
+            "log_level": 3,  # errors; a new broker's coordinators still loading is no news
+            "compression.type": "lz4",
+            "queue.buffering.max.messages": 1_000_000,
+        }
+    )
+    started = shown = time.perf_counter()
+    number = 0
+    for keys, people in chunks(records, users):
+        stamps = (FIRST_WINDOW_MS + np.arange(number, number + len(keys)) * (span_ms / records)).astype(np.int64)
+        for key, user, stamp in zip(keys, people, stamps.tolist(), strict=True):
+            value = b'{"k":"key%d","u":"u%d","v":%d}' % (key, user, number % 1000)
+            while True:
+                try:
+                    producer.produce(topic, value, key=b"u%d" % user, timestamp=stamp)
+                    break
+                except BufferError:
+                    producer.poll(0.1)
+            number += 1
+            if number % 20_000 == 0:
+                producer.poll(0)
+        if time.perf_counter() - shown > 10:
+            shown = time.perf_counter()
+            say(f"produced {number:,} of {records:,} records")
+    if left := producer.flush(120):
+        raise RuntimeError(f"{left} of {records} records could not be produced")
+    say(f"produced {records:,} records at {records / (time.perf_counter() - started):,.0f} a second")
+    return feed
+
+
+def length(bootstrap_servers: str, topic: str) -> int:
+    """Records in a topic that was never cleaned, markers of transactions included."""
+    consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": "benchmark-length"})
+    try:
+        found = consumer.list_topics(topic, timeout=30).topics[topic].partitions
+        return sum(consumer.get_watermark_offsets(TopicPartition(topic, number), 30)[1] for number in found)
+    finally:
+        consumer.close()

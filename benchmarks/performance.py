@@ -1,0 +1,66 @@
+#!/usr/bin/env python3
+"""All figures of docs/performance.md: runs the benchmarks one after the other, and renders the tables from what they print.
+
+    python benchmarks/performance.py                              hours, on a quiet machine
+    python benchmarks/performance.py --only latency,recovery      some of them; the other tables stay as they are
+    python benchmarks/performance.py --quick                      minutes: that everything runs, not figures
+
+A benchmark's lines replace docs/results/performance/NAME.jsonl when it has ended without an error. What is longer or shorter can be
+run by hand: ``benchmarks/NAME.py --json > docs/results/performance/NAME.jsonl``, then ``benchmarks/results.py``.
+"""
+
+import argparse
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+RESULTS = HERE.parent / "docs" / "results" / "performance"
+FULL: dict[str, list[str]] = {
+    "throughput": [],
+    "latency": ["--faults"],
+    "recovery": [],
+    "trigger": ["--keys", "10000,1000000,10000000"],
+    "replay": [],
+}
+QUICK: dict[str, list[str]] = {
+    "throughput": ["--records", "200000", "--runs", "1"],
+    "latency": ["--faults", "--rates", "2000", "--triggers", "6", "--every-ms", "3000"],
+    "recovery": ["--users", "50000", "--runs", "1"],
+    "trigger": ["--keys", "10000,50000", "--touched", "1000"],
+    "replay": ["--records", "5000", "--triggers", "24,96"],
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default=",".join(FULL), help=f"comma-separated, of: {', '.join(FULL)}")
+    parser.add_argument("--quick", action="store_true", help="small sizes")
+    options = parser.parse_args(argv)
+    names = options.only.split(",")
+    if unknown := set(names) - set(FULL):
+        parser.error(f"--only: unknown {sorted(unknown)}; known: {', '.join(FULL)}")
+    failed = []
+    for name in names:
+        arguments = (QUICK if options.quick else FULL)[name]
+        print(f"{name} {' '.join(arguments)}", file=sys.stderr, flush=True)
+        done = subprocess.run(
+            [sys.executable, str(HERE / f"{name}.py"), "--json", *arguments],
+            stdout=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+        if done.returncode == 0:
+            (RESULTS / f"{name}.jsonl").write_text(done.stdout)
+        else:
+            failed.append(name)
+            print(
+                f"{name} FAILED with status {done.returncode}; its table stays as it was", file=sys.stderr, flush=True
+            )
+    subprocess.run([sys.executable, str(HERE / "results.py")], check=True)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

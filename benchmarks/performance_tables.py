@@ -1,0 +1,179 @@
+"""The tables of docs/performance.md, for results.py."""
+
+from collections.abc import Callable, Iterator
+from statistics import median
+from typing import Any
+
+from tables import load, table
+
+PEERS = {
+    "bare consumer": "bare confluent-kafka consumer, same decoding (the ceiling)",
+    "faust": "Faust agent with a RocksDB table, count",
+    "quix": "Quix Streams, stateful count",
+    "kafka-streams (1)": "Kafka Streams, quick start, 1 thread",
+    "kafka-streams (2)": "the same, 2 threads",
+    "kafka-streams tuned (1)": "Kafka Streams, tuned, 1 thread",
+    "kafka-streams tuned (2)": "the same, 2 threads",
+    "susurrus (1)": "Susurrus, raw → histogram, 1 process",
+    "susurrus (2)": "the same, 2 processes",
+    "susurrus filtered (1)": "the same with a filter, 1 process",
+    "susurrus tops (1)": "Susurrus, private streams (ToPS), 1 process",
+}
+THREADS = ("route", "bound", "release", "stream", "aiokafka", "main", "librdkafka", "rocksdb", "other")
+
+
+def _rows(what: str) -> list[dict[str, Any]]:
+    return load(f"performance/{what}.jsonl")
+
+
+def _peers() -> list[dict[str, Any]]:
+    order = list(PEERS)
+    return sorted(_rows("throughput"), key=lambda row: order.index(row["what"]))
+
+
+def _range(values: list[Any], shown: Callable[[Any], str] = "{:,}".format) -> str:
+    """The lowest and the highest, or the only one."""
+    known = [value for value in values if value is not None]
+    if not known:
+        return ""
+    low, high = shown(min(known)), shown(max(known))
+    return low if low == high else f"{low} to {high}"
+
+
+def throughput() -> Iterator[str]:
+    body = []
+    for row in _peers():
+        warm, ratio = row["steady_events_per_second"], row["steady_ratio"]
+        body.append(
+            [
+                PEERS[row["what"]],
+                f"{row['records']:,}",
+                f"{row['events_per_second']:,}",
+                "" if warm is None else f"{warm:,}",
+                "" if ratio is None else f"{ratio:.2f}",
+                _range([run["steady_events_per_second"] for run in row["runs"]]),
+                str(len(row["runs"])),
+            ]
+        )
+    yield from table(
+        ["", "records", "events/s, whole", "events/s, warm", "× Kafka Streams", "warm, of each run", "runs"], body
+    )
+
+
+def processors() -> Iterator[str]:
+    body = []
+    for row in _peers():
+        spent = row["cpu_us"]
+        figures = [spent.get("worker", 0.0), spent.get("broker", 0.0)]
+        body.append([PEERS[row["what"]], *(f"{us:.2f}" for us in (*figures, sum(figures))), f"{row['memory_mb']:,}"])
+    yield from table(["", "process, µs a record", "broker", "together", "peak memory of a process, MB"], body)
+
+
+def threads() -> Iterator[str]:
+    ours = [row for row in _peers() if row["what"].startswith("susurrus")]
+    used = [name for name in THREADS if any(row["cpu_us"].get(f"worker: {name}") for row in ours)]
+    body = [
+        [PEERS[row["what"]], *(f"{row['cpu_us'].get(f'worker: {name}', 0.0):.2f}" for name in used)] for row in ours
+    ]
+    yield from table(["µs a record", *used], body)
+
+
+def written() -> Iterator[str]:
+    ours = [row for row in _peers() if row["what"].startswith(("susurrus", "kafka-streams"))]
+    body = []
+    for row in ours:
+        sizes = {topic: size for topic, size in row["bytes_per_record"].items() if size >= 0.05}
+        listed = ", ".join(f"{topic} {size:.1f}" for topic, size in sorted(sizes.items(), key=lambda item: -item[1]))
+        body.append([PEERS[row["what"]], f"{sum(row['bytes_per_record'].values()):.1f}", listed])
+    yield from table(["", "bytes a record", "of which"], body)
+
+
+def latency() -> Iterator[str]:
+    body = [
+        [
+            f"{row['clock']}{', a worker is killed' if row['killed'] else ''}",
+            f"{row['events_per_second']:,}",
+            *(f"{row[name]:,}" for name in ("p50_ms", "p99_ms", "worst_ms", "triggers", "memory_mb")),
+        ]
+        for row in _rows("latency")
+    ]
+    yield from table(
+        ["clock", "events/s", "p50, ms", "p99, ms", "worst, ms", "triggers", "memory of a worker, MB"], body
+    )
+
+
+def recovery() -> Iterator[str]:
+    rows = _rows("recovery")
+    body = []
+    for case in dict.fromkeys(row["case"] for row in rows):
+        runs = [row for row in rows if row["case"] == case]
+        body.append(
+            [
+                case,
+                f"{runs[0]['users']:,}",
+                _range([run["seconds"] for run in runs], "{:.1f}".format),
+                _range([run["recovering_seconds"] for run in runs], "{:.1f}".format),
+                f"{median(run['disk_bytes'] for run in runs) / 1e6:,.1f}",
+                f"{median(run['changelog_bytes'] for run in runs) / 1e6:,.1f}",
+                f"{max(run['memory_mb'] for run in runs):,}",
+            ]
+        )
+    header = [
+        "worker",
+        "users",
+        "s until bound runs",
+        "s of recovery",
+        "on the disk, MB",
+        "changelog, MB",
+        "memory, MB",
+    ]
+    yield from table(header, body)
+
+
+def trigger() -> Iterator[str]:
+    body = [
+        [
+            row["stage"],
+            *(f"{row[name]:,}" for name in ("triggers", "stored_rows")),
+            f"{row['fixed_ms']:.1f}",
+            f"{row['row_us']:.1f}",
+            f"{row['seconds'] * 1e3:,.0f} ({row['touched_rows']:,} rows)",
+            f"{row['highest_mb']:,}",
+            f"{row['recovery_seconds']:.1f}",
+        ]
+        for row in _rows("trigger")
+    ]
+    header = [
+        "stage",
+        "T",
+        "stored rows",
+        "ms beside the rows",
+        "µs a row",
+        "ms of a trigger",
+        "memory, MB",
+        "s to recover",
+    ]
+    yield from table(header, body)
+
+
+def replay() -> Iterator[str]:
+    rows = _rows("replay")
+    strategies = list(dict.fromkeys(row["strategy"] for row in rows))
+    body = []
+    for place in dict.fromkeys((row["triggers"], row["records"]) for row in rows):
+        by = {row["strategy"]: row for row in rows if (row["triggers"], row["records"]) == place}
+        rates = [f"{by[name]['intervals_per_second']:.1f}" if name in by else "" for name in strategies]
+        body.append([*(f"{figure:,}" for figure in place), *rates])
+    yield from table(["T", "records", *(f"{name}, intervals/s" for name in strategies)], body)
+
+
+TABLES: dict[str, Callable[[], Iterator[str]]] = {
+    "throughput": throughput,
+    "throughput-processors": processors,
+    "throughput-threads": threads,
+    "throughput-bytes": written,
+    "latency": latency,
+    "recovery": recovery,
+    "trigger": trigger,
+    "replay": replay,
+}
