@@ -79,6 +79,8 @@ class Bound(IntervalStage[ByUserBlock]):
         self._numbers: KeyNumbers | None = None
         self._users: UserState
         self._written: Written
+        self._asked: tuple[Interval, int] | None = None
+        """The interval that waits for published keys, and how much was known of them when that was found out."""
 
     # ---- input -------------------------------------------------------------------------------------------------------
 
@@ -106,6 +108,9 @@ class Bound(IntervalStage[ByUserBlock]):
         self._users = UserState(store, self._bounding, self._caps, meta)
         if self._lists is not None:
             self._numbers = KeyNumbers(store, int(meta["numbers"]))
+        self._asked = None
+        if services.published_keys is not None:
+            services.published_keys.wakes(self)
         if services.published_keys_reader is not None:
             begins = services.ledger.begins(services.topic("published-keys"), 0)
             services.published_keys_reader.ensure_started(bytes.fromhex(services.ledger.epoch), begins)
@@ -142,19 +147,29 @@ class Bound(IntervalStage[ByUserBlock]):
         if self._intervals.outgrows(self._max_rows):
             yield self._spill()
 
-    def _feedback(self, interval: Interval) -> tuple[PublishedKeys, Interval] | None:
-        """The published keys, and the interval up to which those count for this one; None where no published key does."""
+    def _feedback(self, window: WindowIndex, interval: Interval) -> tuple[PublishedKeys, Interval] | None:
+        """The published keys, and the interval up to which those of a window count for this one; None where none does.
+
+        A window has no published key before its own first interval, and none is of a window before the pipeline's first.
+        """
         published_keys, lag = self.services.published_keys, self._bounding.lag
-        if published_keys is None or lag is None or interval - lag < self._first_interval:
+        begin = max(self._calendar.first_interval(window), self._first_interval)
+        if published_keys is None or lag is None or interval - lag < begin:
             return None
         return published_keys, Interval(interval - lag)
 
     def _knows_published_keys(self, interval: Interval) -> bool:
-        """Whether all published keys are known that the records of an interval depend on."""
-        feedback = self._feedback(interval)
+        """Whether all is known of published keys that the records of an interval, or its lists, depend on."""
+        # Later windows begin later.
+        feedback = self._feedback(self._calendar.oldest_open(interval), interval)
         if feedback is None or feedback[0].complete(feedback[1]):
             return True
         published_keys, needed = feedback
+        # All records of an interval that can close are here.
+        asked = interval, published_keys.version
+        if asked != self._asked and self._decided(published_keys, interval, needed):
+            return True
+        self._asked = asked
         self._waiting = published_keys.unreadable
         if not self._waiting:
             behind = ", ".join(map(str, published_keys.behind(needed)[:8]))
@@ -162,6 +177,18 @@ class Bound(IntervalStage[ByUserBlock]):
                 f"interval={interval} waits for interval={needed} of release {behind}: see what status says of release"
             )
         return False
+
+    def _decided(self, published_keys: PublishedKeys, interval: Interval, needed: Interval) -> bool:
+        """Whether what is known of published keys is enough for an interval, though it is not all."""
+        blocks = self._intervals.in_memory(interval)
+        if blocks is None or self._next_last_interval(interval) == interval:
+            return False
+        windows = {WindowStart(start) for block in blocks for start in np.unique(block.window).tolist()}
+        looking_back = [w for w in windows if self._feedback(self._calendar.window_at(w), interval) is not None]
+        if not looking_back:
+            return True
+        keys = list({key for block in blocks for key in block.keys} - self._declared)
+        return all(published_keys.decides(window, needed, keys) for window in looking_back)
 
     def _next_last_interval(self, ready: Interval) -> Interval | None:
         """The next interval, up to ``ready``, that is the last of a window whose users' lists are measured."""
@@ -174,10 +201,10 @@ class Bound(IntervalStage[ByUserBlock]):
 
     def _public(self, window: WindowStart, interval: Interval, keys: list[bytes]) -> npt.NDArray[np.bool_]:
         """bool[n]: keys that the window's readers know, at trigger t: declared, or published at a trigger up to t - lag."""
-        feedback = self._feedback(interval)
-        known = np.zeros(len(keys), np.bool_) if feedback is None else feedback[0].known(window, feedback[1], keys)
-        if self._declared:
-            known |= np.array([key in self._declared for key in keys], np.bool_)
+        known = np.fromiter((key in self._declared for key in keys), np.bool_, len(keys))
+        if (feedback := self._feedback(self._calendar.window_at(window), interval)) is not None:
+            others = np.flatnonzero(~known)
+            known[others] = feedback[0].known(window, feedback[1], [keys[i] for i in others.tolist()])
         return known
 
     def _close(self, interval: Interval) -> Commit:
@@ -295,7 +322,7 @@ class Bound(IntervalStage[ByUserBlock]):
         window = self._calendar.oldest_open(interval)
         start = self._calendar.window_start(window)
         numbers, keys = keys_of(self._store, window, puts)
-        feedback = self._feedback(interval)
+        feedback = self._feedback(window, interval)
         unit = np.zeros(len(keys), np.int64) if feedback is None else feedback[0].units(start, feedback[1], keys)
         if self._declared:
             # What is published has a unit already; a lag of the whole window leaves the declared keys alone public.

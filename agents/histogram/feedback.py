@@ -4,7 +4,8 @@
                                                       ──▶ release: the rows that are calibrated together (pooled_evidence.py)
 
 A record's rank depends on all that was published up to `lag` triggers before its own, and on nothing else. So the reader knows how
-far it is complete, over all bounded partitions, and bound waits for that. What was published later does not count.
+far it is complete, over all bounded partitions, and bound waits for that, unless what is known decides already: a key that was
+published stays published. What was published later does not count.
 
 The index is in memory, made from the topic alone, and made again from the topic's start after any doubt. A lost record would change
 ranks. So every interval says how many keys there are, and a window that has fewer is refused.
@@ -15,6 +16,7 @@ import logging
 import threading
 import time
 from typing import NoReturn
+from weakref import WeakSet
 
 import numpy as np
 import numpy.typing as npt
@@ -24,12 +26,13 @@ from susurrus.agents.histogram.pooled_evidence import PooledEvidence
 from susurrus.agents.kafka.clients import Clients
 from susurrus.agents.kafka.follow import Follower
 from susurrus.agents.logs import describe
-from susurrus.agents.runtime.stage import NotYet
+from susurrus.agents.runtime.stage import NotYet, Stage
 from susurrus.mechanisms.calendar import Calendar, Interval, WindowStart
 from susurrus.mechanisms.errors import Refusal
 from susurrus.topics import evidence as evidence_codec
 from susurrus.topics import published_keys as codec
 from susurrus.topics.packing import Int64s, Kind, MalformedRecord, kind_of
+from susurrus.topics.partitioner import partition as partition_of
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +41,7 @@ NEW_EPOCH = "run `susurrus ledger new-epoch`, which charges again what it publis
 
 _RETRY_SECONDS = 2.0
 _LOOK_AT_LOG_SECONDS = 30.0
+_WAIT_SECONDS = 0.1
 _NEVER = 1 << 62
 
 
@@ -50,11 +54,14 @@ class PublishedKeys:
         self._calendar = calendar
         self._digest = config_digest
         self._lock = threading.Lock()
+        self._waiting: WeakSet[Stage] = WeakSet()
         self._refusal = ""
         self.epoch = b""
         """The life of the pipeline whose records are ours; known before the first is read."""
         self.unreadable = ""
         """Why the topic cannot be read at present, for the operator."""
+        self.version = 0
+        """Changes with what is known: until then, every question has the answer that it had."""
         self._clear()
 
     def _clear(self) -> None:
@@ -65,6 +72,21 @@ class PublishedKeys:
         self._incomplete: set[WindowStart] = set()
         self._offsets: dict[Interval, int] = {}
         self._pooled = PooledEvidence()
+        self.version += 1
+
+    # ---- who waits ---------------------------------------------------------------------------------------------------
+
+    def wakes(self, stage: Stage) -> None:
+        """From now on, for as long as the stage lives, `tell` wakes it."""
+        with self._lock:
+            self._waiting.add(stage)
+
+    def tell(self) -> None:
+        """Wake the stages: more is known. Without it, each would find that out when it looks again."""
+        with self._lock:
+            stages = list(self._waiting)
+        for stage in stages:
+            stage.wake()
 
     # ---- questions ---------------------------------------------------------------------------------------------------
 
@@ -83,15 +105,39 @@ class PublishedKeys:
         with self._lock:
             return [number for number in range(self._partitions) if self._closed.get(number, -_NEVER) < interval]
 
+    def decides(self, window: WindowStart, interval: Interval, keys: list[bytes]) -> bool:
+        """Whether `known` has the answer for these keys, though perhaps not for all. Raises Refusal as `complete` does."""
+        with self._lock:
+            return self._complete(interval) or self._decides(interval, keys, self._known(window, interval, keys))
+
     def known(self, window: WindowStart, interval: Interval, keys: list[bytes]) -> npt.NDArray[np.bool_]:
         """bool[n]: which keys were published in the window that starts at ``window``, at an interval up to ``interval``.
 
-        Raises NotYet while that interval is not complete: half an answer would give other ranks. That can follow a complete answer,
-        when the topic is being read again. Raises Refusal where records of the topic are missing.
+        Raises NotYet while that is not known of all of them: half an answer would give other ranks. That can follow a complete
+        answer, when the topic is being read again. Raises Refusal where records of the topic are missing.
         """
         with self._lock:
-            since = self._published_in(window, interval)
-            return np.array([since.get(key, _NEVER) <= interval for key in keys], np.bool_)
+            complete = self._complete(interval)
+            if window in self._incomplete:
+                self._lack(window)
+            found = self._known(window, interval, keys)
+            if not complete and not self._decides(interval, keys, found):
+                raise NotYet("the published keys are being read again")
+            return found
+
+    def _known(self, window: WindowStart, interval: Interval, keys: list[bytes]) -> npt.NDArray[np.bool_]:
+        """bool[n]: which keys are known to have been published by then."""
+        since = self._since.get(window, {})
+        return np.fromiter((since.get(key, _NEVER) <= interval for key in keys), np.bool_, len(keys))
+
+    def _decides(self, interval: Interval, keys: list[bytes], found: npt.NDArray[np.bool_]) -> bool:
+        """Whether nothing that is still to be read can add to what was found.
+
+        A key that was published stays so. Any other is published by its own partition, which has completed the interval.
+        """
+        others = [keys[i] for i in np.flatnonzero(~found).tolist()]
+        waited_for = partition_of(others, self._partitions)
+        return all(self._closed.get(number, -_NEVER) >= interval for number in np.unique(waited_for).tolist())
 
     def units(self, window: WindowStart, interval: Interval, keys: list[bytes]) -> npt.NDArray[np.int64]:
         """int64[n]: what a record of each key weighs at the last trigger, as release wrote at ``interval``; 0: not public then.
@@ -180,6 +226,7 @@ class PublishedKeys:
         with self._lock:
             if block.interval <= self._closed.get(block.partition, -_NEVER):
                 return
+            self.version += 1
             if isinstance(block, evidence_codec.EvidenceBlock):
                 self._pooled.take(block, offset)
             else:
@@ -283,11 +330,13 @@ class PublishedKeysReader(threading.Thread):
         with contextlib.closing(self._clients.reader("published-keys")) as consumer:
             follower = Follower(consumer, {(topic, 0): max(start, self._begins)})
             while not self._stopping.is_set():
-                messages = follower.read()
+                messages = follower.read(_WAIT_SECONDS, at_once=True)
                 if messages or follower.caught_up:
                     self._index.unreadable = ""
                 for message in messages:
                     self._accept(message)
+                if messages:
+                    self._index.tell()
                 if time.monotonic() > looked_at + _LOOK_AT_LOG_SECONDS:
                     looked_at = time.monotonic()
                     with contextlib.suppress(KafkaException):

@@ -96,6 +96,10 @@ class Intervals(Generic[B]):
         """The earliest interval, up to ``ready``, that has blocks."""
         return min((interval for interval in [*self._waiting, *self._spilled] if interval <= ready), default=None)
 
+    def in_memory(self, interval: Interval) -> list[B] | None:
+        """Blocks of an interval, in log order; None where some are in the state, which takes reading."""
+        return None if interval in self._spilled else self._waiting[interval].blocks if interval in self._waiting else []
+
     def blocks(self, interval: Interval) -> list[B]:
         """Blocks in log order of an interval that is about to close. Changes nothing."""
         blocks: list[B] = []

@@ -85,6 +85,8 @@ class Release(IntervalStage[BoundedBlock]):
         self._charges_sent = set(map(WindowIndex, meta["charges_sent"]))
         if Need.POOLED_ROWS in self._strategy.needs:
             self._barrier = Barrier(services, self.partition, meta, self._publication)
+            if services.published_keys is not None:
+                services.published_keys.wakes(self)
         if services.published_keys_reader is not None:
             begins = services.ledger.begins(services.topic("published-keys"), 0)
             services.published_keys_reader.ensure_started(bytes.fromhex(services.ledger.epoch), begins)

@@ -40,14 +40,17 @@ class Follower:
         """Whether every partition has been read to its end once."""
         return self.ends.keys() >= self._places
 
-    def read(self, seconds: float = _CONSUME_SECONDS) -> list[Message]:
-        """The records that arrive within so many seconds.
+    def read(self, seconds: float = _CONSUME_SECONDS, *, at_once: bool = False) -> list[Message]:
+        """The records that arrive within so many seconds. at_once: do not wait for more when there is one.
 
         Raises KafkaException for what the client does not recover from by itself.
         """
         records = []
         if self._error is None:
-            for message in self._consumer.consume(_BATCH, timeout=seconds):
+            messages = list(self._consumer.consume(1 if at_once else _BATCH, timeout=seconds))
+            if at_once and messages and messages[0].error() is None:
+                messages += self._consumer.consume(_BATCH, timeout=0)
+            for message in messages:
                 error: Any = message.error()
                 if error is None:
                     records.append(message)

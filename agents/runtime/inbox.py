@@ -13,6 +13,7 @@ class Inbox:
         self._batches: queue.SimpleQueue[Batch | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._closed = False
+        self._woken = False
         self._generation = -1
         self._reassigned = False
 
@@ -39,13 +40,20 @@ class Inbox:
     def take(self, seconds: float = 0.0) -> Batch | None:
         """The next batch, waited for; None where none comes, or after `wake`."""
         try:
-            return self._batches.get(block=seconds > 0, timeout=seconds or None)
+            batch = self._batches.get(block=seconds > 0, timeout=seconds or None)
         except queue.Empty:
             return None
+        if batch is None:
+            with self._lock:
+                self._woken = False
+        return batch
 
     def wake(self) -> None:
-        """End the wait in `take`."""
-        self._batches.put(None)
+        """End the wait in `take`, or the next one. However often it is called before that, one wait ends."""
+        with self._lock:
+            if not self._woken:
+                self._woken = True
+                self._batches.put(None)
 
     def drain(self) -> None:
         """Give back what is in it."""

@@ -5,7 +5,7 @@ throw the stage away and restore it from the store. Only what its commits carrie
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
 from susurrus.agents.kafka.offset import Offset
@@ -34,6 +34,8 @@ class Stage(ABC):
         """Operator-only totals of this partition's life; part of the meta record."""
         self.full = False
         """No more batches for now: what is held waits for something that no further input brings."""
+        self.wake: Callable[[], None] = lambda: None
+        """Asks for `commits` soon. Any thread may call it: what a stage waits for does not always come with its input."""
 
     def restore(self, store: Store, meta: dict[str, Any] | None, position: Offset) -> Offset:
         """Forget everything and take up the state of the last commit (meta None: there was none).

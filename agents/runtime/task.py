@@ -87,6 +87,7 @@ class PartitionTask(threading.Thread):
         self._inbox = Inbox()
         self._stopping = threading.Event()
         self._stage = make_stage(services, partition)
+        self._stage.wake = self._inbox.wake
         self._input = InputLog(services, input_topic, partition)
         self._changelog = Changelog(services.clients, changelog_topic, partition)
         self._transactions = Transactions(

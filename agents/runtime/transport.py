@@ -42,6 +42,10 @@ _IDLE_SLEEP_SECONDS = 0.02
 _POLL_SECONDS = 0.1
 _ROUND_SECONDS = 0.02
 """A batch costs Faust a millisecond, so what arrives within one round is delivered together."""
+_SHORT_ROUND_SECONDS = 0.004
+_FEW_RECORDS = 16
+"""A round is short after one that brought no more than so many records of any partition, and none of the raw topic. Records of other
+topics come by whole commits, so a longer round would gather little, and stages that take turns wait for each of them."""
 _ASIDE_SECONDS = 5.0
 _BATCHES_UNDER_WAY = 2
 _LOST_SECONDS = 30.0
@@ -301,8 +305,11 @@ class BatchConsumer(driver.Consumer):
             await asyncio.sleep(_IDLE_SLEEP_SECONDS)
             return {}
         await asyncio.sleep(self._next_round - time.monotonic())
-        self._next_round = time.monotonic() + _ROUND_SECONDS
+        began = time.monotonic()
         batches = await super()._getmany(active_partitions=wanted, timeout=min(timeout, _POLL_SECONDS))
+        raw = self.transport.raw_topic
+        short = all(tp.topic != raw and len(batch.records) <= _FEW_RECORDS for tp, batch in batches.items())
+        self._next_round = began + (_SHORT_ROUND_SECONDS if short else _ROUND_SECONDS)
         messages = {}
         for tp, batch in batches.items():
             self._under_way.setdefault(tp, weakref.WeakSet()).add(batch)
@@ -344,7 +351,7 @@ class BatchConsumer(driver.Consumer):
 class BatchTransport(driver.Transport):
     """Faust transport with batches.
 
-    is_reading: whether a partition's task wants to be fed. on_trouble: called from the consumer's thread, every few seconds, with
+    raw_topic: what others write. is_reading: whether a partition's task wants to be fed. on_trouble: called from the consumer's thread, every few seconds, with
     the partition that cannot be read and why. instance: the name of a static member of the group, or None. on_fenced: called from
     the consumer's thread if another worker has taken that name. leaves: whether a static member that ends leaves the group.
     """
@@ -355,6 +362,7 @@ class BatchTransport(driver.Transport):
         self,
         *args: Any,
         client_options: Mapping[str, Any],
+        raw_topic: str,
         is_reading: Callable[[TP], bool],
         on_trouble: Callable[[TP, str], None],
         instance: str | None,
@@ -364,6 +372,7 @@ class BatchTransport(driver.Transport):
     ) -> None:
         super().__init__(*args, **kwargs)
         self.client_options = dict(client_options)
+        self.raw_topic = raw_topic
         self.is_reading = is_reading
         self.on_trouble = on_trouble
         self.instance = instance

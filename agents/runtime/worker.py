@@ -78,6 +78,7 @@ def build_app(pipeline: Pipeline[Any]) -> tuple[faust.App, Supervisor]:
         app.conf.broker_consumer,
         app,
         client_options=kafka_properties.aiokafka(settings.kafka),
+        raw_topic=stages[0].input_topic,
         is_reading=supervisor.is_reading,
         on_trouble=supervisor.on_trouble,
         instance=settings.worker.instance,

@@ -77,8 +77,8 @@ def published(interval: int) -> dict[int, dict[int, list[bytes]]]:
     starts = [
         WINDOW + w * INTERVALS * HOUR for w in range(interval // INTERVALS + 1) if interval < (w + 1) * INTERVALS + 2
     ]
-    partition = interval % PARTITIONS
-    keys = [b'"k%d"' % (partition + PARTITIONS * (interval // PARTITIONS % 2))]
+    keys = [b'"k%d"' % (interval % (2 * PARTITIONS))]
+    [partition] = partition_of(keys, PARTITIONS).tolist()
     return {p: dict.fromkeys(starts, keys) if p == partition else {} for p in range(PARTITIONS)}
 
 
@@ -638,7 +638,7 @@ def test_an_interval_waits_for_what_was_published_before_it_and_those_without_ev
     ours = services("adaptive")
     digest = ours.config_digest
     late = LAG + 3
-    events: list[Event] = [(0, interval, interval, WINDOW, b'"u"', b'"k1"', 1) for interval in (0, late)]
+    events: list[Event] = [(0, interval, interval, WINDOW, b'"u"', b'"k9"', 1) for interval in (0, late)]
     log = [block_of(events[:1]), block_of(events[1:])]
     log += [ticked(log, 0, late, digest), ticked(log, 1, late, digest)]
     runner = Runner(Bound, ours, tmp_path / "s", BY_USER_PARTITION)
@@ -651,13 +651,14 @@ def test_an_interval_waits_for_what_was_published_before_it_and_those_without_ev
     )
     for interval in range(late - LAG):
         publish(ours, interval)
-    publish(ours, late - LAG, partitions=(0, 2))
+    [behind] = partition_of([b'"k9"'], PARTITIONS).tolist()
+    publish(ours, late - LAG, partitions=[p for p in range(PARTITIONS) if p != behind])
     assert runner.commit() == 0
     assert (
         runner.stage.stall(0)
-        == f"interval={late} waits for interval={late - LAG} of release 1: see what status says of release"
+        == f"interval={late} waits for interval={late - LAG} of release {behind}: see what status says of release"
     )
-    publish(ours, late - LAG, partitions=(1,))
+    publish(ours, late - LAG, partitions=[behind])
     runner.restart()
     runner.feed(log, len(log))
     runner.commit()
@@ -665,6 +666,88 @@ def test_an_interval_waits_for_what_was_published_before_it_and_those_without_ev
     assert runner.stage.stall(0) is None
     assert released(runner) == slow(ours, events)
     runner.close()
+
+
+def closing(ours: Services, events: list[Event], intervals: int, directory: Path) -> tuple[Runner, list[bytes]]:
+    """A bound that has read these events, and the log."""
+    log = [block_of([event]) for event in events]
+    log += [ticked(log, source, intervals - 1, ours.config_digest) for source in range(SOURCES)]
+    runner = Runner(Bound, ours, directory, BY_USER_PARTITION)
+    runner.feed(log, len(log))
+    runner.commit()
+    return runner, log
+
+
+def test_the_first_intervals_of_every_window_wait_for_nothing(tmp_path: Path) -> None:
+    """No key of a window was published before it began, whatever other windows have published."""
+    ours = services("adaptive", lag=3)
+    begin = INTERVALS  # of the second window, and the first one still has late records
+    events: list[Event] = [
+        (0, interval, interval, WINDOW + begin * HOUR, b'"u"', b'"k1"', 1) for interval in range(begin, begin + 4)
+    ]
+    runner, _ = closing(ours, events, begin + 4, tmp_path / "s")
+    assert ticks(runner)[0] == [begin, begin + 1, begin + 2]
+    assert runner.stage.stall(0).startswith(f"interval={begin + 3} waits for interval={begin} of release")  # type: ignore[union-attr]
+    runner.close()
+    # A record of the first window looks back at what that one has published.
+    late: list[Event] = [(1, 0, begin, WINDOW, b'"u"', b'"k1"', 1), *events]
+    runner, _ = closing(ours, late, begin + 4, tmp_path / "t")
+    assert ticks(runner)[0] == [begin - 1]
+    assert runner.stage.stall(0).startswith(f"interval={begin} waits for interval={begin - 3} of release")  # type: ignore[union-attr]
+    runner.close()
+
+
+def test_an_interval_whose_keys_are_all_public_waits_for_nothing_more(tmp_path: Path) -> None:
+    ours = services("adaptive", declared=["k7"])
+    publish(ours, 0)
+    [[public]] = [keys for of in published(0).values() for keys in of.values()]
+    events: list[Event] = [
+        (0, n, interval, WINDOW, b'"u"', key, 1)
+        for n, (interval, key) in enumerate([(LAG, b'"k9"'), (LAG + 1, public), (LAG + 2, b'"k7"'), (LAG + 3, b'"k9"')])
+    ]
+    runner, log = closing(ours, events, LAG + 4, tmp_path / "s")
+    assert ticks(runner)[0] == [LAG, LAG + 1, LAG + 2]
+    for interval in range(1, LAG + 2):
+        publish(ours, interval)
+    runner.restart()
+    runner.feed(log, len(log))
+    runner.commit()
+    assert ticks(runner)[0] == [LAG, LAG + 1, LAG + 2, LAG + 3]
+    assert released(runner) == slow(ours, events)
+    runner.close()
+
+
+@pytest.mark.parametrize("strategy", ["adaptive", "closing"])
+@pytest.mark.parametrize("lag", [1, 2, 4])
+def test_what_bound_writes_does_not_depend_on_when_published_keys_arrive(
+    strategy: str, lag: int, tmp_path: Path
+) -> None:
+    """Release may be as far ahead as bound has closed, or as far behind as bound's questions allow; and their records come one by
+    one, each partition's at its own pace."""
+    ours = services(strategy, lag=lag)
+    log, _ = random_log(lag, ours.config_digest)
+    prompt = run(ours, log, tmp_path / "prompt")
+    for seed in range(3):
+        assert ours.published_keys is not None
+        ours.published_keys.clear()
+        late = Runner(Bound, ours, tmp_path / f"late-{seed}", BY_USER_PARTITION)
+        dice = random.Random(seed)
+        late.feed(log, len(log))
+        told = dict.fromkeys(range(PARTITIONS), -1)
+        for _ in range(10_000):
+            late.commit(dice.choice([1, 2, 100]))
+            assert late.meta is not None
+            closed = late.meta["closed"]
+            if closed >= LAST_INTERVAL:
+                break
+            # Release cannot be further than bound.
+            behind = [partition for partition, interval in told.items() if interval < closed]
+            assert behind
+            partition = dice.choice(behind)
+            told[partition] += 1
+            publish(ours, told[partition], [partition])
+        late.close()
+        assert sorted(block_bytes(late)) == sorted(block_bytes(prompt))
 
 
 def test_bound_asks_for_no_more_than_it_can_hold_while_it_waits(tmp_path: Path) -> None:

@@ -1,6 +1,8 @@
 """What bound knows about published keys: complete or not at all, and never more than was published by then."""
 
+import gc
 import threading
+import weakref
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,11 +11,12 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from susurrus.agents.histogram.feedback import PublishedKeys, PublishedKeysReader
-from susurrus.agents.runtime.stage import NotYet
+from susurrus.agents.runtime.stage import NotYet, Stage
 from susurrus.mechanisms.calendar import Calendar
 from susurrus.mechanisms.errors import Refusal
 from susurrus.topics import evidence
 from susurrus.topics import published_keys as codec
+from susurrus.topics.partitioner import partition as partition_of
 
 HOUR = 3_600_000
 DIGEST = bytes(range(32))
@@ -85,10 +88,106 @@ def test_no_half_answer_while_the_topic_is_read_again() -> None:
     with pytest.raises(NotYet, match="read again"):
         index.known(FIRST, 0, [b"1"])
     index.take(record(0, 0, {FIRST: [b"1"]}, {FIRST: 1}), 0)
+    [other] = keys_of_partition(1, 1)
     with pytest.raises(NotYet):
-        index.known(FIRST, 0, [b"1"])
+        index.known(FIRST, 0, [b"1", other])
     index.take(record(1, 0, {}, {FIRST: 0}), 1)
-    assert index.known(FIRST, 0, [b"1"]).all()
+    assert index.known(FIRST, 0, [b"1", other]).tolist() == [True, False]
+
+
+def keys_of_partition(partition: int, number: int) -> list[bytes]:
+    """The first keys that this bounded partition would publish."""
+    keys = [b"%d" % n for n in range(100)]
+    return [keys[i] for i in np.flatnonzero(partition_of(keys, PARTITIONS) == partition)][:number]
+
+
+def test_what_is_known_of_a_key_does_not_wait_for_what_cannot_change_it() -> None:
+    """A published key stays published, and a key that is not is published by its own partition alone."""
+    published, later, other = keys_of_partition(0, 3)
+    [elsewhere] = keys_of_partition(1, 1)
+    index = index_of()
+    assert index.decides(FIRST, 0, [])
+    assert not index.decides(FIRST, 0, [published])
+    index.take(record(0, 0, {FIRST: [published]}, {FIRST: 1}), 0)
+    assert index.decides(FIRST, 0, [published, later, other])
+    assert not index.decides(FIRST, 0, [published, elsewhere])
+    assert index.known(FIRST, 0, [published, later]).tolist() == [True, False]
+    # A later interval: the key that is public stays so, any other may be published there.
+    assert index.decides(FIRST, 1, [published])
+    assert not index.decides(FIRST, 1, [published, later])
+    assert not index.decides(SECOND, 1, [published])
+    index.take(record(0, 1, {FIRST: [later]}, {FIRST: 2}), 1)
+    assert index.known(FIRST, 1, [published, later, other]).tolist() == [True, True, False]
+    # What was published after the interval that is asked for does not count, nor does it keep the answer back.
+    assert index.known(FIRST, 0, [published, later, other]).tolist() == [True, False, False]
+    with pytest.raises(NotYet):
+        index.known(FIRST, 1, [elsewhere])
+
+
+def test_every_answer_given_early_is_the_one_that_stands_in_the_end() -> None:
+    """For any order in which the partitions' records arrive."""
+    dice = np.random.default_rng(7)
+    keys = [b"%d" % n for n in range(24)]
+    owner = partition_of(keys, PARTITIONS)
+    early = 0
+    for _ in range(30):
+        since = dice.integers(0, 8, len(keys))  # at 5 or later: never
+        logs = []
+        for partition in range(PARTITIONS):
+            mine = [(keys[i], since[i]) for i in np.flatnonzero(owner == partition)]
+            logs.append(
+                [
+                    record(
+                        partition,
+                        interval,
+                        {FIRST: [key for key, at in mine if at == interval]},
+                        {FIRST: sum(at <= interval for _, at in mine)},
+                    )
+                    for interval in range(5)
+                ]
+            )
+        index = index_of()
+        for offset in range(5 * PARTITIONS):
+            some = [log for log in logs if log]
+            index.take(some[dice.integers(len(some))].pop(0), offset)
+            for interval in range(5):
+                asked = dice.integers(0, len(keys), 3)
+                if index.decides(FIRST, interval, [keys[i] for i in asked]):
+                    early += not index.complete(interval)
+                    found = index.known(FIRST, interval, [keys[i] for i in asked])
+                    assert found.tolist() == (since[asked] <= interval).tolist()
+    assert early > 50
+
+
+class Woken(Stage):
+    """Counts how often it is woken."""
+
+    begin = resume = take = commits = None  # type: ignore[assignment]
+
+    def __init__(self) -> None:
+        super().__init__(None, 0)  # type: ignore[arg-type]
+        self.times = 0
+        self.wake = self.count
+
+    def count(self) -> None:
+        self.times += 1
+
+
+def test_stages_are_woken_when_more_is_known_and_forgotten_when_they_are_gone(started: Any) -> None:
+    log = Log([])
+    index = started(log)
+    stage, gone = Woken(), Woken()
+    for one in (stage, stage, gone):
+        index.wakes(one)
+    watched = weakref.ref(gone)
+    del gone, one
+    gc.collect()
+    assert watched() is None
+    before = index.version
+    log.values += complete(0)
+    wait_for(lambda: stage.times)
+    assert index.complete(0)
+    assert index.version > before
 
 
 def test_only_what_was_published_up_to_the_interval_in_that_window_is_known() -> None:

@@ -89,6 +89,25 @@ def test_another_error_is_raised_once_and_no_record_beside_it_is_lost() -> None:
     assert [message.offset() for message in follower.read()] == [5]
 
 
+def test_a_follower_in_a_hurry_takes_what_is_there_with_the_first_record_and_keeps_an_error_for_the_next_time() -> None:
+    asked: list[tuple[int, float]] = []
+
+    class Counting(Consumer):
+        def consume(self, number: int, timeout: float) -> Sequence[Any]:
+            asked.append((number, timeout))
+            return super().consume(number, timeout)
+
+    answers = [[record(3)], [record(4), event(KafkaError.UNKNOWN_TOPIC_OR_PART)], [end(5)], [record(5)], []]
+    follower = Follower(Counting(answers), {("log", 0): 3})  # type: ignore[arg-type]
+    assert [message.offset() for message in follower.read(7.0, at_once=True)] == [3, 4]
+    assert [(number > 1, seconds) for number, seconds in asked] == [(False, 7.0), (True, 0)]
+    with pytest.raises(KafkaException, match="UNKNOWN_TOPIC_OR_PART"):
+        follower.read(at_once=True)
+    assert follower.read(at_once=True) == []
+    assert follower.caught_up
+    assert [message.offset() for message in follower.read(at_once=True)] == [5]
+
+
 def test_a_follower_has_caught_up_when_every_partition_has_been_read_to_its_end_once() -> None:
     consumer: Any = Consumer([[end(3)], [record(3)], [end(0, partition=1)]])
     follower = Follower(consumer, {("log", 0): 3, ("log", 1): 0})

@@ -2,6 +2,7 @@
 when commits are aborted, batches never end, or the disk is full.
 """
 
+import threading
 from types import SimpleNamespace
 from typing import Any
 
@@ -144,6 +145,27 @@ def test_a_stage_is_asked_for_commits_however_much_waits_for_it(task: Any) -> No
     task.offer(batch(2037, 2087, first=2037))
     working(task, 3, lambda: iter(()))
     assert len(task._stage.offsets) == 3 * 4 * 50
+
+
+def test_a_stage_that_is_woken_is_asked_for_commits_at_once(task: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may wait for what does not come with its input."""
+    monkeypatch.setattr("susurrus.agents.runtime.task._LOOP_SECONDS", 3_600.0)
+    asked = threading.Event()
+
+    def commits() -> Any:
+        asked.set()
+        return iter(())
+
+    task._inbox.generation()
+    thread = threading.Thread(target=working, args=(task, 3, commits), daemon=True)
+    thread.start()
+    for _ in range(3):
+        for _ in range(5):
+            task._stage.wake()
+        assert asked.wait(30.0)
+        asked.clear()
+    thread.join(30.0)
+    assert not thread.is_alive()
 
 
 def test_transactions_that_are_aborted_again_and_again_are_told_and_slowed_down(

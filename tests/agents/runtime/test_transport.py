@@ -5,6 +5,7 @@ import contextlib
 import gc
 import itertools
 import struct
+import time
 from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
@@ -64,7 +65,7 @@ def fetches(monkeypatch: pytest.MonkeyPatch) -> Fetches:
 
 def consumer_of(reading: set[TP]) -> BatchConsumer:
     consumer = BatchConsumer.__new__(BatchConsumer)
-    consumer.transport = SimpleNamespace(is_reading=reading.__contains__)
+    consumer.transport = SimpleNamespace(is_reading=reading.__contains__, raw_topic="raw")
     consumer._message_numbers = itertools.count(1 << 62)
     consumer._under_way, consumer._next_round = {}, 0.0
     return consumer
@@ -87,6 +88,24 @@ def test_a_partition_with_two_unfinished_batches_is_not_asked_for(fetches: Fetch
     third = get(consumer, set(TPS))
     assert fetches.asked[2:] == [{TPS[1]}]
     assert third[TPS[1]].start == second[TPS[1]].end
+
+
+def test_a_round_is_short_after_a_few_records_of_topics_of_our_own(
+    fetches: Fetches, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Raw records trickle in, and many small batches of them would cost more than they are worth."""
+    monkeypatch.setattr(transport, "_ROUND_SECONDS", 1_000.0)
+    monkeypatch.setattr(transport, "_SHORT_ROUND_SECONDS", 0.0)
+
+    def waits_after(*tps: TP) -> bool:
+        consumer = consumer_of(set(TPS))
+        get(consumer, set(tps))
+        return consumer._next_round > time.monotonic()
+
+    assert not waits_after(TP("by-user", 0))
+    assert waits_after(*TPS)
+    monkeypatch.setattr(transport, "_FEW_RECORDS", 0)
+    assert waits_after(TP("by-user", 0))
 
 
 def test_a_batch_that_faust_dropped_frees_its_place(fetches: Fetches) -> None:
