@@ -24,11 +24,11 @@ from pathlib import Path
 from typing import Any
 
 from confluent_kafka import OFFSET_END
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # run as a script, from anywhere
 
-from benchmarks.inputs import PARTITIONS, say
+from benchmarks.inputs import PARTITIONS, create_raw_topic, say
 from benchmarks.rates import percentile
 from benchmarks.usage import Meter, peak_memory_mb
 from benchmarks.workers import Fleet, new_name, reader
@@ -117,9 +117,8 @@ def measure(
     """One case."""
     servers = cluster.bootstrap_servers
     raw = f"live-{uuid.uuid4().hex[:8]}"
-    config = {"message.timestamp.type": STAMPED[clock]}
     admin = AdminClient({"bootstrap.servers": servers})
-    admin.create_topics([NewTopic(raw, PARTITIONS, 1, config=config)])[raw].result(30)
+    create_raw_topic(admin, raw, PARTITIONS, message_timestamp_type=STAMPED[clock])
     name = f"{clock}, {rate:,} events a second" + (", a worker is killed" if faults else "")
     say(name)
     with tempfile.TemporaryDirectory(prefix="susurrus-latency-") as directory, Meter(cluster) as meter:
