@@ -39,7 +39,7 @@ EVERY_MS = 5_000
 CUT_MS = {"broker": 0, "producer": 1_000}
 STAMPED = {"broker": "LogAppendTime", "producer": "CreateTime"}
 SKIPPED = 3
-"""Releases after the first one that came before the next trigger, when the workers had caught up."""
+"""Releases that are left out, after those whose boundary the workers missed because they were starting."""
 USERS = 100_000
 START_SECONDS = 120.0
 DOWN_SECONDS = 1.0
@@ -85,10 +85,14 @@ class Latencies:
 
     def __init__(self, every_ms: int, cut_ms: int) -> None:
         self.complete: list[float] = []
-        """Milliseconds from cut to the last partition's release, in the order of completion, since the workers caught up."""
+        """Milliseconds from cut to the last partition's release, in the order of completion.
+
+        Without those whose boundary lies before the first release was seen: the workers were still starting.
+        """
         self._every_ms = every_ms
         self._cut_ms = cut_ms
         self._seen: dict[tuple[int, int], set[int]] = {}
+        self._since = float("inf")
 
     def add(self, record: progress.Progress, now_ms: float) -> None:
         """A record of progress, and the wall time at which it was read."""
@@ -99,9 +103,9 @@ class Latencies:
         seen.add(record.partition)
         if len(seen) == record.of_partitions:
             boundary = record.window + record.trigger * self._every_ms
-            late = now_ms - boundary - self._cut_ms
-            if self.complete or late < self._every_ms:
-                self.complete.append(late)
+            self._since = min(self._since, now_ms)
+            if boundary >= self._since:
+                self.complete.append(now_ms - boundary - self._cut_ms)
 
 
 def measure(
