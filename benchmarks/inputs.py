@@ -50,6 +50,17 @@ def chunks(records: int, users: int) -> Iterator[tuple[list[int], list[int]]]:
         yield keys[:here].tolist(), generator.integers(0, users, CHUNK)[:here].tolist()
 
 
+def create_raw_topic(admin: AdminClient, topic: str, partitions: int, **config: str) -> None:
+    """Create a topic, and wait until the broker knows its partitions, which is a little later. config: with _ for the dots."""
+    named = {name.replace("_", "."): value for name, value in config.items()}
+    admin.create_topics([NewTopic(topic, partitions, 1, config=named)])[topic].result(30)
+    deadline = time.monotonic() + 30
+    while topic not in (found := admin.list_topics(timeout=30).topics) or len(found[topic].partitions) < partitions:
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"topic={topic} did not appear within 30 s")
+        time.sleep(0.05)
+
+
 def fill(bootstrap_servers: str, records: int, triggers: int, users: int | None = None, span_ms: int = DAY_MS) -> Feed:
     """The topic with these records, which is produced unless this broker has it already.
 
@@ -64,8 +75,7 @@ def fill(bootstrap_servers: str, records: int, triggers: int, users: int | None 
         if length(bootstrap_servers, topic) == records:
             return feed
         raise RuntimeError(f"topic={topic} does not hold records={records}: delete it and start again")
-    config = {"message.timestamp.type": "CreateTime", "retention.ms": "-1"}
-    admin.create_topics([NewTopic(topic, PARTITIONS, 1, config=config)])[topic].result(30)
+    create_raw_topic(admin, topic, PARTITIONS, message_timestamp_type="CreateTime", retention_ms="-1")
     producer = Producer(
         {
             "bootstrap.servers": bootstrap_servers,

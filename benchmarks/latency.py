@@ -24,11 +24,11 @@ from pathlib import Path
 from typing import Any
 
 from confluent_kafka import OFFSET_END
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # run as a script, from anywhere
 
-from benchmarks.inputs import PARTITIONS, say
+from benchmarks.inputs import PARTITIONS, create_raw_topic, say
 from benchmarks.rates import percentile
 from benchmarks.usage import Meter, peak_memory_mb
 from benchmarks.workers import Fleet, new_name, reader
@@ -39,7 +39,7 @@ EVERY_MS = 5_000
 CUT_MS = {"broker": 0, "producer": 1_000}
 STAMPED = {"broker": "LogAppendTime", "producer": "CreateTime"}
 SKIPPED = 3
-"""Releases after the first one that came before the next trigger, when the workers had caught up."""
+"""Releases that are left out, after those whose boundary the workers missed because they were starting."""
 USERS = 100_000
 START_SECONDS = 120.0
 DOWN_SECONDS = 1.0
@@ -85,10 +85,14 @@ class Latencies:
 
     def __init__(self, every_ms: int, cut_ms: int) -> None:
         self.complete: list[float] = []
-        """Milliseconds from cut to the last partition's release, in the order of completion, since the workers caught up."""
+        """Milliseconds from cut to the last partition's release, in the order of completion.
+
+        Without those whose boundary lies before the first release was seen: the workers were still starting.
+        """
         self._every_ms = every_ms
         self._cut_ms = cut_ms
         self._seen: dict[tuple[int, int], set[int]] = {}
+        self._since = float("inf")
 
     def add(self, record: progress.Progress, now_ms: float) -> None:
         """A record of progress, and the wall time at which it was read."""
@@ -99,9 +103,9 @@ class Latencies:
         seen.add(record.partition)
         if len(seen) == record.of_partitions:
             boundary = record.window + record.trigger * self._every_ms
-            late = now_ms - boundary - self._cut_ms
-            if self.complete or late < self._every_ms:
-                self.complete.append(late)
+            self._since = min(self._since, now_ms)
+            if boundary >= self._since:
+                self.complete.append(now_ms - boundary - self._cut_ms)
 
 
 def measure(
@@ -117,9 +121,8 @@ def measure(
     """One case."""
     servers = cluster.bootstrap_servers
     raw = f"live-{uuid.uuid4().hex[:8]}"
-    config = {"message.timestamp.type": STAMPED[clock]}
     admin = AdminClient({"bootstrap.servers": servers})
-    admin.create_topics([NewTopic(raw, PARTITIONS, 1, config=config)])[raw].result(30)
+    create_raw_topic(admin, raw, PARTITIONS, message_timestamp_type=STAMPED[clock])
     name = f"{clock}, {rate:,} events a second" + (", a worker is killed" if faults else "")
     say(name)
     with tempfile.TemporaryDirectory(prefix="susurrus-latency-") as directory, Meter(cluster) as meter:

@@ -25,11 +25,11 @@ FULL: dict[str, list[str]] = {
     "replay": [],
 }
 QUICK: dict[str, list[str]] = {
-    "throughput": ["--records", "200000", "--runs", "1"],
-    "latency": ["--faults", "--rates", "2000", "--triggers", "6", "--every-ms", "3000"],
-    "recovery": ["--users", "50000", "--runs", "1"],
-    "trigger": ["--keys", "10000,50000", "--touched", "1000"],
-    "replay": ["--records", "5000", "--triggers", "24,96"],
+    "throughput": ["--records", "50000", "--runs", "1"],
+    "latency": ["--faults", "--rates", "2000", "--triggers", "4", "--every-ms", "3000"],
+    "recovery": ["--users", "20000", "--runs", "1"],
+    "trigger": ["--keys", "5000,20000", "--touched", "1000", "--triggers", "24,96"],
+    "replay": ["--records", "5000", "--triggers", "24"],
 }
 
 

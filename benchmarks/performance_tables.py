@@ -11,12 +11,12 @@ PEERS = {
     "faust": "Faust agent with a RocksDB table, count",
     "quix": "Quix Streams, stateful count",
     "kafka-streams (1)": "Kafka Streams, quick start, 1 thread",
-    "kafka-streams (2)": "the same, 2 threads",
+    "kafka-streams (2)": "Kafka Streams, quick start, 2 threads",
     "kafka-streams tuned (1)": "Kafka Streams, tuned, 1 thread",
-    "kafka-streams tuned (2)": "the same, 2 threads",
+    "kafka-streams tuned (2)": "Kafka Streams, tuned, 2 threads",
     "susurrus (1)": "Susurrus, raw → histogram, 1 process",
-    "susurrus (2)": "the same, 2 processes",
-    "susurrus filtered (1)": "the same with a filter, 1 process",
+    "susurrus (2)": "Susurrus, raw → histogram, 2 processes",
+    "susurrus filtered (1)": "Susurrus, raw → histogram, filtered, 1 process",
     "susurrus tops (1)": "Susurrus, private streams (ToPS), 1 process",
 }
 THREADS = ("route", "bound", "release", "stream", "aiokafka", "main", "librdkafka", "rocksdb", "other")

@@ -35,10 +35,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from confluent_kafka.admin import NewTopic
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # run as a script, from anywhere
 
+from benchmarks.inputs import create_raw_topic
 from susurrus.agents.broker.cluster import KafkaCluster
 from susurrus.agents.histogram.bound import Bound
 from susurrus.agents.histogram.pipeline import Histogram
@@ -92,8 +92,7 @@ class OnePartition:
         self.interval = self.services.calendar.interval_at(self.settings.start.first_window or 0)
         self.blocks = 0
         admin = self.services.clients.admin()
-        raw = self.settings.input.topic
-        admin.create_topics([NewTopic(raw, 1, 1)])[raw].result(30)
+        create_raw_topic(admin, self.settings.input.topic, 1)
         create_topics(self.settings, admin)
         if self.stage is not Release:  # whose first task writes the ledger of a new pipeline
             self.task = self._start(Release)

@@ -40,19 +40,21 @@ def released(trigger: int, partition: int, window: int = 1_000_000) -> Progress:
 
 def test_a_release_is_late_from_its_cut_until_the_last_partition_has_it() -> None:
     latencies = Latencies(every_ms=5_000, cut_ms=1_000)
-    latencies.add(released(1, 0), 1_000_000 + 6_200)
+    for partition in (0, 1):
+        latencies.add(released(1, partition), 1_000_000 + 6_500)
+    latencies.add(released(2, 0), 1_000_000 + 11_200)
     assert latencies.complete == []
-    latencies.add(released(1, 1), 1_000_000 + 6_300)
-    latencies.add(released(1, 1), 1_000_000 + 9_000)  # told again
+    latencies.add(released(2, 1), 1_000_000 + 11_300)
+    latencies.add(released(2, 1), 1_000_000 + 14_000)  # told again
     assert latencies.complete == [300]
 
 
-def test_releases_of_before_the_workers_had_caught_up_do_not_count() -> None:
+def test_releases_whose_boundary_was_missed_by_starting_workers_do_not_count() -> None:
     latencies = Latencies(every_ms=5_000, cut_ms=0)
     for number, seen in ((1, 15_000), (2, 15_100), (3, 15_900), (4, 29_000)):
         for partition in (0, 1):
             latencies.add(released(number, partition), 1_000_000 + seen)
-    assert latencies.complete == [900, 9_000]  # once they have, a late one does
+    assert latencies.complete == [900, 9_000]
 
 
 @pytest.mark.parametrize("clock", ["broker", "producer"])
