@@ -149,7 +149,7 @@ class Scanner:
             offset, timestamp, places, counts, left, beyond, groups, numbers, times = self._scan(
                 list(sections), start, _INT64[-1] if below is None else below
             )
-        except ValueError as error:
+        except (ValueError, OverflowError) as error:
             raise MalformedBatch(*error.args) from None
         kinds = np.array([section.append_time for section in sections], np.uint8)
         return Scanned(

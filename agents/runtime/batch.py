@@ -26,8 +26,10 @@ class Batch:
 
     @property
     def records(self) -> list[Any]:
-        """Its records, parsed when this is called. Raises UnreadableBatch."""
-        return self.fetched if isinstance(self.fetched, list) else self.fetched.records()
+        """Its records, parsed when this is first called. Raises UnreadableBatch."""
+        if not isinstance(self.fetched, list):
+            self.fetched = self.fetched.records()  # the record batches are not needed any more
+        return self.fetched
 
     def cut(self, start: Offset) -> None:
         """Leave out the records before an offset."""

@@ -70,8 +70,7 @@ class BatchConsumerThread(driver.AIOKafkaConsumerThread):
 
     def _create_worker_consumer(self, transport: Any) -> AIOKafkaConsumer:
         conf = self.app.conf
-        # The fetcher makes its record batches by this name of its module.
-        aiokafka_fetcher.MemoryRecords = KeptRecords
+        keep_bytes()
         # Faust's own assignor is pinned out: sticky assignment needs its tables, and hangs with standby replicas.
         self._assignor = RoundRobinPartitionAssignor
         options: dict[str, Any] = {
@@ -216,6 +215,11 @@ _REMEDIES = {
     "CorruptRecordException": "a record batch is damaged; look at the disk of the partition's leader, and let a sound replica lead",
     "TopicAuthorizationFailedError": "give the workers the right to read it back",
 }
+
+
+def keep_bytes() -> None:
+    """Let aiokafka's fetcher make its record batches with their bytes: it knows their class by this name of its module."""
+    aiokafka_fetcher.MemoryRecords = KeptRecords
 
 
 class _Whole(list[Any]):

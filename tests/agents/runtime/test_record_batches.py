@@ -7,9 +7,14 @@ import pytest
 from aiokafka.record.legacy_records import LegacyRecordBatchBuilder
 from aiokafka.record.memory_records import MemoryRecords
 
-from susurrus.agents.formats.waiting import UnreadableBatch
+from susurrus.agents.formats.json import Json
+from susurrus.agents.formats.waiting import Intake, UnreadableBatch
 from susurrus.agents.runtime.batch import Batch
 from susurrus.agents.runtime.record_batches import Fetched, KeptRecords, RecordBatch, batch_at
+from susurrus.topics.compiled import compiled
+from susurrus.topics.raw import RawDecoder, RawSchema
+from susurrus.topics.raw_batches import RawBatchDecoder
+from susurrus.topics.scanning import MalformedBatch, Scanner
 from tests.record_batches import GZIP, LZ4, SNAPPY, ZSTD, record_batch
 
 VALUES = [b"a", None, b"", b"long " * 200]
@@ -101,3 +106,76 @@ def test_the_kept_bytes_are_those_that_aiokafka_reads() -> None:
         assert struct.unpack_from(">q", data, ours.first) == (theirs.base_offset,)
     assert number == 4
     assert records.size_in_bytes() == len(data)
+
+
+@pytest.mark.skipif(compiled is None, reason="the extension is not built")
+def test_of_changed_bytes_the_scanner_takes_only_what_aiokafka_reads_in_the_same_way() -> None:
+    """Every bit of a batch changed, and its end cut off: with the right checksum, as it were."""
+    data = record_batch(
+        [b"{}", None, b'{"u":1}', b"x" * 130], first=7, keys=[b"k", None, b"", b"l"], headers=[("h", b"v")]
+    )
+    scanner, agreed, refused = Scanner([("u",)], [], [], None), 0, 0
+    changed = [
+        data[:at] + bytes([data[at] ^ 1 << bit]) + data[at + 1 :] for at in range(57, len(data)) for bit in range(8)
+    ]
+    for stored in [data, *changed, *(data[:at] for at in range(61, len(data)))]:
+        batch = RecordBatch(stored, 0, len(stored), 0)
+        try:
+            scanned = scanner.scan([batch.section()], -(2**63))
+        except MalformedBatch:
+            refused += 1
+            continue
+        assert [tuple(record) for record in scanned] == facts(batch.records())
+        agreed += 1
+    assert agreed > 900
+    assert refused > 200
+
+
+@pytest.mark.skipif(compiled is None, reason="the extension is not built")
+def test_a_batch_that_the_scanner_does_not_take_is_parsed() -> None:
+    """Here one whose offsets do not rise, which no broker writes."""
+    data = bytearray(record_batch([b'{"u":1,"k":"a"}', b'{"u":2,"k":"b"}', b'{"u":1,"k":"c"}'], first=7))
+    at = data.rindex(b'{"u":1,"k":"c"}') - 4
+    assert data[at] == 2 * 2  # the offset, less the first
+    data[at] = 0
+    reads, schema = [True, False], RawSchema(user="u", key=("k",))
+    found = []
+    for whole in reads:
+        decoder = RawDecoder(schema)
+        intake = Intake(
+            Json(decoder.paths, None),
+            lambda chunks, records, decoder=decoder: decoder.decode(chunks),
+            owner="o",
+            place="p",
+            end_of_log=lambda: 0,
+            whole=RawBatchDecoder(schema) if whole else None,
+        )
+        intake.take(Fetched(kept(bytes(data)), 7), 10)
+        assert intake.pending
+        assert intake.position == 7
+        records, columns, beyond = intake.decode(0)
+        assert not intake.pending
+        assert intake.position == 10
+        found.append((facts(list(records)), columns.user.tolist(), columns.users, columns.keys, beyond))
+    assert found[0] == found[1]
+    assert [offset for offset, *_ in found[0][0]] == [7, 8, 7]
+
+
+def test_fetches_that_come_before_the_last_one_is_decoded_are_decoded_with_it() -> None:
+    schema = RawSchema(user="u", key=("k",))
+    decoder = RawDecoder(schema)
+    intake = Intake(
+        Json(decoder.paths, None),
+        lambda chunks, records: decoder.decode(chunks),
+        owner="o",
+        place="p",
+        end_of_log=lambda: 0,
+        whole=RawBatchDecoder(schema) if compiled is not None else None,
+    )
+    for first in (0, 3, 6):
+        intake.take(Fetched(kept(record_batch([b'{"u":%d,"k":1}' % first] * 3, first=first)), first), first + 3)
+        assert intake.position == 0
+    records, columns, _ = intake.decode(0, below=8)
+    assert [record.offset for record in records] == list(range(8))
+    assert columns.users == [b"0", b"3", b"6"]
+    assert not intake.due

@@ -1,10 +1,13 @@
 """The batch transport without brokers: positions, back-pressure, message numbers, rewinds."""
 
+import ast
 import asyncio
 import contextlib
 import gc
+import inspect
 import itertools
 import struct
+import textwrap
 import time
 from collections.abc import Mapping
 from types import SimpleNamespace
@@ -12,6 +15,7 @@ from typing import Any
 
 import pytest
 from aiokafka import TopicPartition
+from aiokafka.consumer import fetcher
 from aiokafka.consumer.fetcher import READ_COMMITTED, READ_UNCOMMITTED, OffsetResetStrategy, PartitionRecords
 from aiokafka.consumer.subscription_state import TopicPartitionState
 from aiokafka.errors import (
@@ -425,6 +429,19 @@ def test_whole_batches_bring_what_aiokafka_would_have_brought_record_by_record(
     assert offsets == set(range(first, 21)) - {9, 15, 16, 17, 20} - (
         {4, 5, 6} if isolation == READ_COMMITTED else set()
     )
+
+
+def test_the_fetcher_makes_batches_that_keep_their_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else every stage would go on by parsed records, only slower."""
+    monkeypatch.setattr(fetcher, "MemoryRecords", MemoryRecords)
+    transport.keep_bytes()
+    assert fetcher.MemoryRecords is KeptRecords
+    makes = [
+        node
+        for node in ast.walk(ast.parse(textwrap.dedent(inspect.getsource(fetcher.Fetcher))))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "MemoryRecords"
+    ]
+    assert len(makes) == 1
 
 
 @pytest.mark.parametrize("kind", [MemoryRecords, KeptRecords])
