@@ -88,17 +88,18 @@ impl Columns<'_> {
             of_partition[usize::try_from(*partitions.get(user)?).ok()?].push(row);
         }
         let mut packed = Vec::new();
+        let mut numbers = vec![-1; self.users.len().max(self.keys.len())];
         for (partition, rows) in of_partition.iter().enumerate().filter(|(_, rows)| !rows.is_empty()) {
             let mut blocks = Vec::new();
-            self.split(rows, max_bytes, &mut blocks)?;
+            self.split(rows, max_bytes, &mut numbers, &mut blocks)?;
             packed.push((partition as i32, blocks));
         }
         Some(packed)
     }
 
     /// Halves until each block is small enough.
-    fn split(&self, rows: &[usize], max_bytes: usize, blocks: &mut Vec<Vec<u8>>) -> Option<()> {
-        let block = self.block(rows);
+    fn split(&self, rows: &[usize], max_bytes: usize, numbers: &mut [i64], blocks: &mut Vec<Vec<u8>>) -> Option<()> {
+        let block = self.block(rows, numbers);
         if block.len() <= max_bytes {
             blocks.push(block);
             return Some(());
@@ -107,13 +108,13 @@ impl Columns<'_> {
             return None;
         }
         let (first, second) = rows.split_at(rows.len() / 2);
-        self.split(first, max_bytes, blocks)?;
-        self.split(second, max_bytes, blocks)
+        self.split(first, max_bytes, numbers, blocks)?;
+        self.split(second, max_bytes, numbers, blocks)
     }
 
-    fn block(&self, rows: &[usize]) -> Vec<u8> {
-        let (user, users) = narrow(rows, &self.user, &self.users);
-        let (key, keys) = narrow(rows, &self.key, &self.keys);
+    fn block(&self, rows: &[usize], numbers: &mut [i64]) -> Vec<u8> {
+        let (user, users) = narrow(rows, &self.user, &self.users, numbers);
+        let (key, keys) = narrow(rows, &self.key, &self.keys, numbers);
         let mut block = vec![KIND, VERSION];
         let counts = [rows.len(), self.values.len(), users.len(), keys.len()];
         for number in [self.source].into_iter().chain(counts.iter().map(|&count| count as i64)) {
@@ -134,20 +135,28 @@ impl Columns<'_> {
     }
 }
 
-/// Codes of some rows into a list of only the items that they use, in the same order.
-fn narrow<'a>(rows: &[usize], codes: &[i32], items: &[&'a [u8]]) -> (Vec<i64>, Vec<&'a [u8]>) {
-    let mut renumbered = vec![-1i64; items.len()];
-    for &row in rows {
-        renumbered[codes[row] as usize] = 0;
-    }
+/// Codes of some rows into a list of only the items that they use, in the same order. numbers: -1 for each item, before and after.
+fn narrow<'a>(rows: &[usize], codes: &[i32], items: &[&'a [u8]], numbers: &mut [i64]) -> (Vec<i64>, Vec<&'a [u8]>) {
     let mut used = Vec::new();
-    for (number, &item) in renumbered.iter_mut().zip(items) {
-        if *number == 0 {
-            *number = used.len() as i64;
-            used.push(item);
+    for &row in rows {
+        let code = codes[row] as usize;
+        if numbers[code] < 0 {
+            numbers[code] = 0;
+            used.push(code);
         }
     }
-    (rows.iter().map(|&row| renumbered[codes[row] as usize]).collect(), used)
+    // Codes count up by first occurrence, so this is mostly so. Not where rows before were dropped.
+    if !used.is_sorted() {
+        used.sort_unstable();
+    }
+    for (number, &code) in used.iter().enumerate() {
+        numbers[code] = number as i64;
+    }
+    let narrowed = rows.iter().map(|&row| numbers[codes[row] as usize]).collect();
+    for &code in &used {
+        numbers[code] = -1;
+    }
+    (narrowed, used.iter().map(|&code| items[code]).collect())
 }
 
 fn pack_column(block: &mut Vec<u8>, column: &[i64]) {
