@@ -4,7 +4,8 @@
     with one            header, entry ..., spent ...
 
 Entries are in order of first occurrence, one per key; the header says what the ledger holds and how many entries follow. What the
-ledger needs to know of single keys (`spent`) is there for keys with kept records only: so a whole list fits into a Kafka record.
+ledger needs to know of single keys (`spent`) is there for keys with kept records only. A row has 16 bytes per key at most, so the
+longest list (`MAX_LISTED_KEYS`) takes one megabyte.
 
 Versions 3 and 4 of the state had such a row for every user, with 64 bits per key. They are still read.
 """
@@ -15,8 +16,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from susurrus.mechanisms.errors import ConfigurationError
-from susurrus.mechanisms.histogram.bounding import MAX_LISTED_KEYS, Bounding
+from susurrus.mechanisms.histogram.bounding import Bounding
 from susurrus.mechanisms.histogram.per_key import offsets
 from susurrus.mechanisms.histogram.user_table import Lists, spends
 
@@ -25,8 +25,6 @@ ENTRY_BEFORE = np.dtype([("code", "<u8"), ("count", "<u4")])
 """Of the versions before. Today's code is the lower half."""
 _HEADER = np.dtype([("charged", "<u8"), ("entries", "<u4")])
 _SPENT = np.dtype("<u4")
-_MAX_ROW_BYTES = 900_000
-"""As `Services.max_record_bytes`, which holds for a changelog's records, too."""
 _UNRANKED = np.uint32(1 << 31)
 """Flag in an entry's count: the key was public when the user brought it first."""
 
@@ -37,7 +35,6 @@ class CapsLayout:
     """How the rows are laid out that hold what `Bounding` has to remember.
 
     version: of the stage's state; before: the version whose rows are read as well. They differ with and without a ledger.
-    Raises ConfigurationError where a user of a ledger could bring about a row that is too long for a Kafka record.
     """
 
     def __init__(self, bounding: Bounding) -> None:
@@ -48,14 +45,6 @@ class CapsLayout:
         if ledger is not None and ledger.measured > 0:
             # One key's share of the ledger is measured * spent^2, at most 2^42 units.
             assert math.isqrt(ledger.limit // ledger.measured) < 1 << 32
-        if ledger is not None:
-            tail = ledger.most_records * _SPENT.itemsize if self._spends else 0
-            longest = _HEADER.itemsize + MAX_LISTED_KEYS * ENTRY.itemsize + tail
-            if longest > _MAX_ROW_BYTES:
-                raise ConfigurationError(
-                    f"bounds.max_records_per_user = {ledger.capacity}: what is remembered of one user may take {longest} bytes, "
-                    f"and a record has {_MAX_ROW_BYTES}; lower it, or set bounds.max_records_per_key = 1"
-                )
 
     def unpack(self, rows: Bytes, *, before: bool = False) -> Lists:
         """The lists of rows. before: they were written by the version before."""
