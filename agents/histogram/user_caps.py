@@ -1,4 +1,4 @@
-"""What bound stores of one user in a window where memory does not hold all: the keys it brought, how many records of each were kept.
+"""What bound stores of a user in a window where memory does not hold all: its keys, and how many records of each were kept.
 
     without a ledger    entry ...
     with one            header, entry ..., spent ...
@@ -12,6 +12,7 @@ Versions 3 and 4 of the state had such a row for every user, with 64 bits per ke
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -67,7 +68,9 @@ class CapsLayout:
             _tell_apart(lists)
         return lists
 
-    def _parts(self, rows: Bytes, entry: "np.dtype[np.void]") -> tuple[npt.NDArray[np.int64], Bytes, npt.NDArray[np.int64], Bytes]:
+    def _parts(
+        self, rows: Bytes, entry: "np.dtype[np.void]"
+    ) -> tuple[npt.NDArray[np.int64], Bytes, npt.NDArray[np.int64], Bytes]:
         """(entries per row, their bytes, charged per row, the bytes behind the entries)."""
         if not self._ledger:
             lengths = np.array(list(map(len, rows)), np.int64) // entry.itemsize
@@ -100,14 +103,14 @@ class CapsLayout:
 def _pieces(items: npt.NDArray[np.generic], indptr: npt.NDArray[np.int64]) -> list[bytes]:
     """The bytes of items indptr[i] to indptr[i + 1], for each i."""
     body, bounds = items.tobytes(), (indptr * items.dtype.itemsize).tolist()
-    return [body[start:end] for start, end in zip(bounds[:-1], bounds[1:], strict=True)]
+    return [body[start:end] for start, end in pairwise(bounds)]
 
 
 def _tell_apart(lists: Lists) -> None:
     """Where two keys of one user have the same code since codes are shorter, give one of them another, in place.
 
-    Both entries still count against the caps on records and on keys, and keep their ranks. The entry that keeps the code has the larger
-    count of the two: so neither key can get beyond the records per key.
+    Both entries still count against the caps on records and on keys, and keep their ranks. The entry that keeps the code has the
+    larger count of the two: so neither key can get beyond the records per key.
     """
     owner = np.repeat(np.arange(len(lists.indptr) - 1), np.diff(lists.indptr))
     pairs = owner << 32 | lists.code.astype(np.int64)

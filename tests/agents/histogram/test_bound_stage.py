@@ -434,7 +434,14 @@ def test_keys_whose_hashes_collide_are_one_key_to_the_caps_of_their_user(
 
 @pytest.mark.parametrize(
     ("strategy", "now", "before"),
-    [("toeplitz", 5, 1), ("toeplitz", 5, 2), ("adaptive", 5, 4), ("adaptive", 5, 6), ("closing", 6, 3), ("closing", 6, 5)],
+    [
+        ("toeplitz", 5, 1),
+        ("toeplitz", 5, 2),
+        ("adaptive", 5, 4),
+        ("adaptive", 5, 6),
+        ("closing", 6, 3),
+        ("closing", 6, 5),
+    ],
 )
 def test_caps_stored_by_another_version_are_refused(strategy: str, now: int, before: int, tmp_path: Path) -> None:
     """The version of a strategy's rows rises when these change: a newer one of another strategy is not its own."""

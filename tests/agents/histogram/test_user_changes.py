@@ -45,9 +45,7 @@ def test_changes_are_read_as_they_were_written(data: st.DataObject, known: int, 
     lag = data.draw(st.booleans())
     codes = np.array(data.draw(st.lists(st.integers(0, 2**32 - 1), min_size=1, max_size=300)), np.uint32)
     rows = sorted(
-        data.draw(
-            st.lists(st.tuples(st.integers(0, known + 5), st.integers(0, len(codes) - 1), ADDED), max_size=40)
-        ),
+        data.draw(st.lists(st.tuples(st.integers(0, known + 5), st.integers(0, len(codes) - 1), ADDED), max_size=40)),
         key=lambda row: row[0],
     )
     user, key, added = (np.array([row[i] for row in rows], np.int64) for i in range(3))
@@ -70,7 +68,9 @@ def test_changes_are_read_as_they_were_written(data: st.DataObject, known: int, 
 @given(st.data())
 def test_a_damaged_row_is_refused_or_says_something_that_is_possible(data: st.DataObject) -> None:
     changes = Changes(user=np.array([0, 0, 3]), key=np.array([0, 1, 1], np.int32), added=np.array([1, 2, 0]))
-    row = bytearray(user_changes.encode(2, [b"u", b"v"], changes, np.array([7, 9], np.uint32), np.array([True, False]), 0))
+    row = bytearray(
+        user_changes.encode(2, [b"u", b"v"], changes, np.array([7, 9], np.uint32), np.array([True, False]), 0)
+    )
     row[data.draw(st.integers(0, len(row) - 1))] = data.draw(st.integers(0, 255))
     try:
         found = user_changes.decode(bytes(row))

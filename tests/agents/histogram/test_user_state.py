@@ -15,7 +15,6 @@ from susurrus.agents.histogram.bound import Bound
 from susurrus.agents.histogram.intervals import ordered
 from susurrus.agents.histogram.user_caps import CapsLayout
 from susurrus.agents.histogram.user_state import UserState
-from susurrus.agents.runtime.services import Services
 from susurrus.agents.runtime.store import Store
 from susurrus.mechanisms.calendar import WindowIndex
 from susurrus.mechanisms.errors import Refusal
@@ -60,9 +59,7 @@ def test_with_hardly_any_memory_the_same_bytes_are_published(
     log, events = random_log(4, ours.config_digest, sizes=30)
     wanted = run(ours, log, tmp_path / "a")
     dice = random.Random(7)
-    monkeypatch.setattr(
-        UserState, "outgrown", property(lambda state: bool(state._tables) and dice.random() < often)
-    )
+    monkeypatch.setattr(UserState, "outgrown", property(lambda state: bool(state._tables) and dice.random() < often))
     runner = run(ours, log, tmp_path / "b", seed=3, spill_above=40)
     assert block_bytes(runner) == block_bytes(wanted)
     assert released(runner) == slow(ours, events)
@@ -74,9 +71,7 @@ def test_memory_is_measured_and_shared_by_the_partitions_of_a_worker(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ours = services()
-    events: list[Event] = [
-        (0, n, n // 2000, WINDOW, b'"user-%d"' % n, b'"k"', 1) for n in range(6000)
-    ]
+    events: list[Event] = [(0, n, n // 2000, WINDOW, b'"user-%d"' % n, b'"k"', 1) for n in range(6000)]
     log = closed(ours, [block_of(events[start : start + 2000]) for start in range(0, 6000, 2000)], 3)
 
     def gathered(name: str) -> int:
@@ -206,9 +201,7 @@ def test_state_of_the_version_before_is_taken_over_in_mid_window(
     runner.store = store
     runner.restart()
     dice = random.Random(5)
-    monkeypatch.setattr(
-        UserState, "outgrown", property(lambda state: bool(state._tables) and dice.random() < often)
-    )
+    monkeypatch.setattr(UserState, "outgrown", property(lambda state: bool(state._tables) and dice.random() < often))
     before = []
     while runner.next < len(log):
         runner.feed(log, runner.next + dice.randrange(1, 12))
@@ -286,7 +279,8 @@ def test_after_such_a_collision_no_key_and_no_user_gets_beyond_its_caps(
 
     runner = Runner(Bound, ours, tmp_path / "s", BY_USER_PARTITION)
     new: list[Event] = [
-        (0, n, 1, WINDOW, b'"u"', key, 1) for n, key in enumerate([b'"k2"', b'"k2"', b'"k1"', b'"k3"', b'"k4"', b'"k3"'])
+        (0, n, 1, WINDOW, b'"u"', key, 1)
+        for n, key in enumerate([b'"k2"', b'"k2"', b'"k1"', b'"k3"', b'"k4"', b'"k3"'])
     ]
     log = closed(ours, [block_of(new)], 1)
     runner.feed(log, len(log))
