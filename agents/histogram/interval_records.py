@@ -1,6 +1,6 @@
 """The records of one interval, as bound's pass takes them: from blocks of several sources to columns per window.
 
-    blocks in log order ──Records.of──▶ in the order (source, raw offset), one list of keys ──by_window──▶ columns per window
+blocks in log order ──Records.of──▶ in the order (source, raw offset), one list of keys ──by_window──▶ columns per window
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,7 +21,8 @@ from susurrus.topics.packing import Int32s, Int64s
 class WindowRecords:
     """A window's records of one interval, in the order (source, raw offset).
 
-    users: by block, codes int32 and the list that they lead into; key: int32[n], places in the interval's keys; values: int64[n, fields].
+    users: by block, codes int32 and the list that they lead into; key: int32[n], places in the interval's keys; values:
+    int64[n, fields].
     """
 
     users: list[tuple[npt.NDArray[np.int32], list[bytes]]]
@@ -72,7 +73,10 @@ class Records:
 
 def concatenated(blocks: Sequence[BoundedBlock]) -> BoundedBlock:
     """The rows of blocks of one partition and interval that have no lists."""
-    columns = {name: np.concatenate([getattr(block, name) for block in blocks]) for name in ("window", "users", "weight", "sums")}
+    columns = {
+        name: np.concatenate([getattr(block, name) for block in blocks])
+        for name in ("window", "users", "weight", "sums")
+    }
     return BoundedBlock(
         partition=blocks[0].partition,
         interval=blocks[0].interval,

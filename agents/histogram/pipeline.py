@@ -22,7 +22,6 @@ from susurrus.agents.histogram.releases import ReleaseReader
 from susurrus.agents.histogram.route import Route
 from susurrus.agents.histogram.services import HistogramServices
 from susurrus.agents.histogram.settings import HistogramSettings
-from susurrus.agents.histogram.user_caps import CapsLayout
 from susurrus.agents.kafka.clients import Clients
 from susurrus.agents.kafka.requests import REQUEST_SECONDS, answer_of
 from susurrus.agents.kafka.topics import TopicCheck
@@ -70,9 +69,7 @@ class Histogram(Pipeline[HistogramSettings]):
     @cached_property
     def strategy(self) -> Strategy[Any]:
         """The mechanism. Its accounting is solved once. Raises ConfigurationError where it refuses its numbers."""
-        strategy = build_strategy(self.settings.plan())
-        CapsLayout(strategy.bounding)  # refuses what it cannot store
-        return strategy
+        return build_strategy(self.settings.plan())
 
     def digest(self) -> bytes:
         """The configuration's and the plan's digest together."""

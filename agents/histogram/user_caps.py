@@ -1,22 +1,23 @@
-"""What bound stores of one user in a window where memory does not hold all: the keys it brought, how many records of each were kept.
+"""What bound stores of a user in a window where memory does not hold all: its keys, and how many records of each were kept.
 
     without a ledger    entry ...
     with one            header, entry ..., spent ...
 
 Entries are in order of first occurrence, one per key; the header says what the ledger holds and how many entries follow. What the
-ledger needs to know of single keys (`spent`) is there for keys with kept records only: so a whole list fits into a Kafka record.
+ledger needs to know of single keys (`spent`) is there for keys with kept records only. A row has 16 bytes per key at most, so the
+longest list (`MAX_LISTED_KEYS`) takes one megabyte.
 
 Versions 3 and 4 of the state had such a row for every user, with 64 bits per key. They are still read.
 """
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 
-from susurrus.mechanisms.errors import ConfigurationError
-from susurrus.mechanisms.histogram.bounding import MAX_LISTED_KEYS, Bounding
+from susurrus.mechanisms.histogram.bounding import Bounding
 from susurrus.mechanisms.histogram.per_key import offsets
 from susurrus.mechanisms.histogram.user_table import Lists, spends
 
@@ -25,8 +26,6 @@ ENTRY_BEFORE = np.dtype([("code", "<u8"), ("count", "<u4")])
 """Of the versions before. Today's code is the lower half."""
 _HEADER = np.dtype([("charged", "<u8"), ("entries", "<u4")])
 _SPENT = np.dtype("<u4")
-_MAX_ROW_BYTES = 900_000
-"""As `Services.max_record_bytes`, which holds for a changelog's records, too."""
 _UNRANKED = np.uint32(1 << 31)
 """Flag in an entry's count: the key was public when the user brought it first."""
 
@@ -37,7 +36,6 @@ class CapsLayout:
     """How the rows are laid out that hold what `Bounding` has to remember.
 
     version: of the stage's state; before: the version whose rows are read as well. They differ with and without a ledger.
-    Raises ConfigurationError where a user of a ledger could bring about a row that is too long for a Kafka record.
     """
 
     def __init__(self, bounding: Bounding) -> None:
@@ -48,14 +46,6 @@ class CapsLayout:
         if ledger is not None and ledger.measured > 0:
             # One key's share of the ledger is measured * spent^2, at most 2^42 units.
             assert math.isqrt(ledger.limit // ledger.measured) < 1 << 32
-        if ledger is not None:
-            tail = ledger.most_records * _SPENT.itemsize if self._spends else 0
-            longest = _HEADER.itemsize + MAX_LISTED_KEYS * ENTRY.itemsize + tail
-            if longest > _MAX_ROW_BYTES:
-                raise ConfigurationError(
-                    f"bounds.max_records_per_user = {ledger.capacity}: what is remembered of one user may take {longest} bytes, "
-                    f"and a record has {_MAX_ROW_BYTES}; lower it, or set bounds.max_records_per_key = 1"
-                )
 
     def unpack(self, rows: Bytes, *, before: bool = False) -> Lists:
         """The lists of rows. before: they were written by the version before."""
@@ -78,7 +68,9 @@ class CapsLayout:
             _tell_apart(lists)
         return lists
 
-    def _parts(self, rows: Bytes, entry: "np.dtype[np.void]") -> tuple[npt.NDArray[np.int64], Bytes, npt.NDArray[np.int64], Bytes]:
+    def _parts(
+        self, rows: Bytes, entry: "np.dtype[np.void]"
+    ) -> tuple[npt.NDArray[np.int64], Bytes, npt.NDArray[np.int64], Bytes]:
         """(entries per row, their bytes, charged per row, the bytes behind the entries)."""
         if not self._ledger:
             lengths = np.array(list(map(len, rows)), np.int64) // entry.itemsize
@@ -111,14 +103,14 @@ class CapsLayout:
 def _pieces(items: npt.NDArray[np.generic], indptr: npt.NDArray[np.int64]) -> list[bytes]:
     """The bytes of items indptr[i] to indptr[i + 1], for each i."""
     body, bounds = items.tobytes(), (indptr * items.dtype.itemsize).tolist()
-    return [body[start:end] for start, end in zip(bounds[:-1], bounds[1:], strict=True)]
+    return [body[start:end] for start, end in pairwise(bounds)]
 
 
 def _tell_apart(lists: Lists) -> None:
     """Where two keys of one user have the same code since codes are shorter, give one of them another, in place.
 
-    Both entries still count against the caps on records and on keys, and keep their ranks. The entry that keeps the code has the larger
-    count of the two: so neither key can get beyond the records per key.
+    Both entries still count against the caps on records and on keys, and keep their ranks. The entry that keeps the code has the
+    larger count of the two: so neither key can get beyond the records per key.
     """
     owner = np.repeat(np.arange(len(lists.indptr) - 1), np.diff(lists.indptr))
     pairs = owner << 32 | lists.code.astype(np.int64)

@@ -2,8 +2,8 @@
 
     header, names of the users that entered, changed users, their keys, kept records where these are not 1, codes of the keys
 
-- A user that enters is named once, and has the next number. From then on it is its number: differences between the numbers of changed
-  users are small. How many keys a user changes stands in the same integer.
+- A user that enters is named once, and has the next number. From then on it is its number: differences between the numbers of
+  changed users are small. How many keys a user changes stands in the same integer.
 - The row has a list of its own of the keys that it changes, the most frequent first, so that most are one byte.
 - Whether a key is new on a user's list is not said: the table knows.
 
@@ -24,6 +24,7 @@ from susurrus.topics.packing import MalformedRecord
 
 _HEADER = struct.Struct("<IIIIIBq")
 """Users before, users that enter, changed users, changes, keys, flags, root."""
+HEADER_BYTES = _HEADER.size
 _PUBLIC, _ODD = 1, 2
 _FEW = 3
 """A user that changes more keys than this says so elsewhere."""

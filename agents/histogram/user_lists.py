@@ -86,7 +86,9 @@ def measure(pieces: Iterable[Lists], lists: ListWeights, numbers: npt.NDArray[np
     """
     sums = np.zeros((len(numbers), 3), np.int64)
     if len(numbers) and int(numbers[-1] - numbers[0]) >= 1 << 32:
-        raise RuntimeError(f"a window has keys with numbers {int(numbers[-1] - numbers[0])} apart: raise topics.by_user_partitions")
+        raise RuntimeError(
+            f"a window has keys with numbers {int(numbers[-1] - numbers[0])} apart: raise topics.by_user_partitions"
+        )
     order = np.argsort(numbers.astype(np.uint32))
     codes = numbers.astype(np.uint32)[order]
     for piece in pieces:

@@ -4,8 +4,8 @@
     too much in memory   ──▶ a row per user (user_caps.py), the rows of changes go, and the tables begin anew
     a new owner          ──▶ the rows of changes, applied in order
 
-A user that comes again after its window was gathered enters the new table with the list of its row. Rows of users change in a gathering
-only, which takes all rows of changes with it. So changes are always applied to the lists that they were found on.
+A user that comes again after its window was gathered enters the new table with the list of its row. Rows of users change in a
+gathering only, which takes all rows of changes with it. So changes are always applied to the lists that they were found on.
 
 State keys: ``d`` window interval -> changes; ``g`` window user -> row; ``u`` window user -> row of the version before, which counts
 where there is none in ``g``. They are dropped with their window.
@@ -184,9 +184,7 @@ class UserState:
                 of_names, of_rows = [names[at] for at in places], [rows[at] for at in places]
                 yield self._not_in_memory(table, of_names, of_rows, before=True)
 
-    def _not_in_memory(
-        self, table: UserTable, names: list[bytes], rows: list[bytes], *, before: bool = False
-    ) -> Lists:
+    def _not_in_memory(self, table: UserTable, names: list[bytes], rows: list[bytes], *, before: bool = False) -> Lists:
         away = np.flatnonzero(table.find(names) < 0).tolist()
         return self._layout.unpack([rows[at] for at in away], before=before)
 
@@ -210,7 +208,4 @@ def _some(lists: Lists, users: Bools) -> Lists:
     lengths = np.diff(lists.indptr)
     entries = np.repeat(users, lengths)
     columns = {name: getattr(lists, name)[entries] for name in ("code", "count", "unranked", "spent")}
-    return Lists(
-        indptr=np.concatenate(([0], np.cumsum(lengths[users]))), charged=lists.charged[users], **columns
-    )
-
+    return Lists(indptr=np.concatenate(([0], np.cumsum(lengths[users]))), charged=lists.charged[users], **columns)

@@ -13,9 +13,9 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from susurrus.agents.histogram import user_changes
 from susurrus.agents.histogram.intervals import ordered
 from susurrus.agents.histogram.settings import HistogramSettings
-from susurrus.agents.histogram.user_caps import ENTRY
 from susurrus.agents.planning.offline import Run
 from susurrus.agents.planning.spool import Spool
 from susurrus.agents.planning.workload import Records
@@ -95,14 +95,12 @@ class Filed:
         self._columns = len(settings.layout.values)
         self.records = np.zeros(self.triggers + 1, np.int64)
         """int64[T + 1], by trigger."""
-        self.user_rows = 0
-        """Rows of users that bound writes, over all triggers: each time a user has a kept record."""
-        self.user_entries = 0
-        """Entries of keys in these rows."""
+        self.user_changes = 0
+        """Times that a user has kept records at a trigger."""
+        self.kept = 0
+        """Kept records."""
         self.users = 0
         """Users with a kept record."""
-        self.entries = 0
-        """Entries at the end."""
         self.block: by_user.ByUserBlock | None = None
         self._cells: list[Int64] = []
         self._keys = 1
@@ -111,20 +109,10 @@ class Filed:
         self.records += np.bincount(trigger, minlength=self.triggers + 1)
         rows = np.flatnonzero(kept)
         user, key, when = records.user[rows].astype(np.int64), records.key[rows].astype(np.int64), trigger[rows]
-        _, first = np.unique(user << 32 | key, return_index=True)
-        listed = np.zeros(len(rows), np.int64)
-        listed[first] = 1
         # Records are in order of (user, time), so a user's rows of one trigger stand together.
-        ends = (
-            np.flatnonzero(np.append((user[1:] != user[:-1]) | (when[1:] != when[:-1]), True)) if len(rows) else first
-        )
-        running = np.cumsum(listed)
-        begin = np.searchsorted(user, user[ends])
-        held = running[ends] - (running[begin] - listed[begin])
-        self.user_rows += len(ends)
-        self.user_entries += int(held.sum())
+        self.user_changes += int(np.count_nonzero((user[1:] != user[:-1]) | (when[1:] != when[:-1]))) + bool(len(rows))
+        self.kept += len(rows)
         self.users += len(np.unique(user))
-        self.entries += len(first)
         self._keys = max(self._keys, int(key.max(initial=0)) + 1)
         cells = (when.astype(np.int64) * self._partitions + user % self._partitions) << 32 | key
         self._cells.append(np.unique(cells))
@@ -195,13 +183,14 @@ def volumes_of(
             epoch="0" * 32,
         )
     )
-    user_key = 1 + window + USER_BYTES
-    user_row = filed.user_rows * user_key + filed.user_entries * ENTRY.itemsize
+    # A user is named once; then it is a small number, and so is a key whose code the row has once.
+    rows = len(np.unique(cells >> 32)) * (1 + window + window + user_changes.HEADER_BYTES)
+    changes = rows + filed.users * (USER_BYTES + 1) + filed.user_changes + 1.5 * filed.kept + 4 * len(cells)
     touched_rows = int(touched.sum()) * (1 + window + key_bytes + 4 + state_bytes)
     record = len(changelog.encode(changelog.ChangelogRecord(0, "0" * 22))[0])
     topics = {
         "by-user": spooled.records * filed.by_user_bytes(names) + len(beat) * sources * sources * T,
-        "bound-changelog": user_row + record * sources * T,
+        "bound-changelog": changes + record * sources * T,
         "bounded": len(cells) * _bounded_bytes(strategy, cells, names) + ticks,
         "release-changelog": touched_rows + record * partitions * T,
     }
@@ -226,7 +215,7 @@ def volumes_of(
     return Volumes(
         topics={name: float(size) for name, size in topics.items()},
         state={
-            "bound": float(filed.users * user_key + filed.entries * ENTRY.itemsize),
+            "bound": float(changes),
             "release": float(stored * (1 + window + key_bytes + 4 + state_bytes)),
         },
         busiest=busiest,

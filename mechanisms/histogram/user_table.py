@@ -34,8 +34,8 @@ _USER_BYTES = 200
 class Lists:
     """The lists of U users, compressed by user, in order of first occurrence.
 
-    indptr int64[U + 1]; code uint32[n]: keys, distinct within a list; count int32[n]: kept records; unranked bool[n]: the key took no
-    rank; spent int64[n]: of a ledger, or the same as count where nothing more is needed; charged int64[U]: 0 without a ledger.
+    indptr int64[U + 1]; code uint32[n]: keys, distinct within a list; count int32[n]: kept records; unranked bool[n]: the key took
+    no rank; spent int64[n]: of a ledger, or the same as count where nothing more is needed; charged int64[U]: 0 without a ledger.
     """
 
     indptr: Int64
@@ -94,7 +94,10 @@ def spends(bounding: Bounding) -> bool:
 
 
 class UserTable:
-    """Users are numbered from 0 in order of arrival. Nothing is ever taken out: who needs room gathers the lists and starts anew."""
+    """Users are numbered from 0 in order of arrival. Nothing is ever taken out: who needs room gathers the lists, and begins anew.
+
+    A user is its exact bytes: if two were taken for one, either would decide about the other's records.
+    """
 
     def __init__(self, bounding: Bounding) -> None:
         self.bounding = bounding
@@ -178,8 +181,8 @@ class UserTable:
     def apply(self, user: Int64, code: Codes, unranked: Bools, added: Int64, root: int) -> None:
         """Make the changes of an interval.
 
-        user int64[c], not decreasing; code uint32[c]: the keys, distinct for a user; unranked bool[c]: what to note of keys that are new
-        to the list; added int64[c]; root: of a ledger, at the interval's trigger.
+        user int64[c], not decreasing; code uint32[c]: the keys, distinct for a user; unranked bool[c]: what to note of keys that
+        are new to the list; added int64[c]; root: of a ledger, at the interval's trigger.
         """
         if not len(user):
             return
@@ -189,7 +192,9 @@ class UserTable:
         member = np.repeat(np.arange(len(users)), each)
         lengths = self._length[users]
         indptr = offsets(lengths)
-        held = np.repeat(np.arange(len(users)), lengths) << 32 | self._code[self._places(users, indptr)].astype(np.int64)
+        held = np.repeat(np.arange(len(users)), lengths) << 32 | self._code[self._places(users, indptr)].astype(
+            np.int64
+        )
         wanted = member << 32 | code.astype(np.int64)
         order = np.argsort(held)
         place = np.searchsorted(held, wanted, sorter=order)
@@ -220,8 +225,8 @@ class UserTable:
     def close(self, user: Int32, key: Int32, codes: Codes, trigger: int, public: Bools | None = None) -> Closed:
         """Apply the caps to the window's records of one interval, and note what they change.
 
-        user int32[n]: numbers; key int32[n]: places in codes; rows in the order of (source, raw offset). codes uint32[K]: of the batch's
-        keys. trigger: 1-based, of this window. public bool[K]: as `Bounding.close` takes it, by key. Raises as that does.
+        user int32[n]: numbers; key int32[n]: places in codes; rows in the order of (source, raw offset). codes uint32[K]: of the
+        batch's keys. trigger: 1-based, of this window. public bool[K]: as `Bounding.close` takes it, by key. Raises as that does.
         """
         order = np.argsort(user, kind="stable")
         members, member = np.unique(user[order].astype(np.int64), return_inverse=True)
@@ -250,9 +255,9 @@ class UserTable:
             changes.added,
             0 if ledger is None else int(ledger.roots[trigger - 1]),
         )
-        kept, firsts, weight = (np.empty_like(values) for values in (result.kept, result.first, result.weight))
-        kept[order], firsts[order], weight[order] = result.kept, result.first, result.weight
-        return Closed(kept=kept, first=firsts, weight=weight, changes=changes)
+        back = np.empty_like(order)
+        back[order] = np.arange(len(order))
+        return Closed(kept=result.kept[back], first=result.first[back], weight=result.weight[back], changes=changes)
 
     # ---- the pool -----------------------------------------------------------------------------------------------------
 

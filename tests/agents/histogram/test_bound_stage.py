@@ -3,7 +3,6 @@
 import functools
 import math
 import random
-import struct
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -16,13 +15,11 @@ import pytest
 
 from susurrus.agents.histogram import bound, intervals, user_lists, user_state
 from susurrus.agents.histogram.bound import Bound
-from susurrus.agents.histogram.user_caps import CapsLayout
 from susurrus.agents.runtime.services import Services
 from susurrus.agents.runtime.stage import NotYet
 from susurrus.agents.runtime.store import Store
-from susurrus.mechanisms.errors import ConfigurationError, Refusal
+from susurrus.mechanisms.errors import Refusal
 from susurrus.mechanisms.histogram import bounding
-from susurrus.mechanisms.histogram.bounding import UserKeys
 from susurrus.topics import bounded, by_user, published_keys, tick
 from susurrus.topics.by_user import ByUserBlock
 from susurrus.topics.packing import Kind, kind_of
@@ -435,7 +432,17 @@ def test_keys_whose_hashes_collide_are_one_key_to_the_caps_of_their_user(
     assert released(runner) != slow(ours, events)
 
 
-@pytest.mark.parametrize(("strategy", "now", "before"), [("toeplitz", 3, 1), ("adaptive", 3, 4), ("closing", 4, 3)])
+@pytest.mark.parametrize(
+    ("strategy", "now", "before"),
+    [
+        ("toeplitz", 5, 1),
+        ("toeplitz", 5, 2),
+        ("adaptive", 5, 4),
+        ("adaptive", 5, 6),
+        ("closing", 6, 3),
+        ("closing", 6, 5),
+    ],
+)
 def test_caps_stored_by_another_version_are_refused(strategy: str, now: int, before: int, tmp_path: Path) -> None:
     """The version of a strategy's rows rises when these change: a newer one of another strategy is not its own."""
     ours = services(strategy)
@@ -581,7 +588,7 @@ def test_state_of_a_window_is_dropped_when_its_last_trigger_has_closed(
             for key in runner.state():
                 if key[:1] != b"o":
                     tables[key[:1]].add(WINDOW + number_of(key[1:]) * INTERVALS * HOUR)
-            assert set(tables) <= ({b"u", b"k", b"i"} if strategy == "closing" else {b"u"})
+            assert set(tables) <= ({b"d", b"k", b"i"} if strategy == "closing" else {b"d"})
             for starts in tables.values():
                 assert starts <= open_windows
                 most = max(most, len(starts))
@@ -904,49 +911,6 @@ def test_a_record_with_weight_that_is_not_kept_reaches_release_with_its_weight_a
     }
 
 
-@pytest.mark.parametrize("most", [1, 2], ids=["one record per key", "two records per key"])
-def test_a_row_is_read_as_it_was_written_and_one_without_a_ledger_is_what_it_always_was(most: int) -> None:
-    state = UserKeys(
-        indptr=np.array([0, 0, 3, 4]),
-        key=np.array([1, -1, 0, -2], np.int32),
-        count=np.array([most, 0, 1, 0], np.int32),
-        unranked=np.array([False, True, False, False]),
-        kept=np.array([0, most + 1, 0]),
-        spent=np.array([70_000 * most, 0, 65_000, 0]),
-        charged=np.array([0, 1 << 41, 0]),
-    )
-    hashes, others = np.array([5, 7], np.uint64), np.array([1 << 60, 3], np.uint64)
-    names, every = [b"x", b"y", b"z"], np.arange(3)
-    entries = struct.pack("<QIQIQI", 7, most, 1 << 60, 1 << 31, 5, 1)
-    for strategy in ("toeplitz", "closing"):
-        layout = CapsLayout(services(strategy, max_records_per_key=most).strategy.bounding)
-        rows = dict(layout.pack(names, every, state, np.concatenate([hashes, others]), 2))
-        ledger = strategy == "closing"
-        header, spent = struct.pack("<QI", 1 << 41, 3), struct.pack("<II", 140_000, 65_000)
-        wanted = [header, entries, spent if most > 1 else b""] if ledger else [entries]
-        assert rows[b"y"] == b"".join(wanted)
-        assert dict(layout.pack(names, np.array([1]), state, np.concatenate([hashes, others]), 2)) == {b"y": rows[b"y"]}
-        back, stored = layout.unpack([None, rows[b"y"], rows[b"z"]], hashes)
-        assert stored.tolist() == [7, 1 << 60, 5, 3]
-        assert back.key.tolist() == [1, -2, 0, -4]
-        for field in ("indptr", "count", "unranked", "kept", *(["charged"] if ledger else [])):
-            assert getattr(back, field).tolist() == getattr(state, field).tolist(), field
-        if ledger and most > 1:
-            assert back.spent.tolist() == state.spent.tolist()
-
-
-def test_a_row_that_kafka_could_refuse_is_refused_before_any_user_can_bring_it_about() -> None:
-    """A list of any length fits, and so does what the ledger needs to know of each kept key, unless it keeps very many."""
-    for records, most in [(36, 2), (20_000, 1)]:
-        CapsLayout(services("closing", max_records_per_user=records, max_records_per_key=most).strategy.bounding)
-    ours = services("closing", max_records_per_user=20_000, max_records_per_key=2)
-    assert ours.max_record_bytes == 900_000
-    with pytest.raises(
-        ConfigurationError, match=r"max_records_per_user = 20000: .*; lower it, or set bounds.max_records"
-    ):
-        CapsLayout(ours.strategy.bounding)
-
-
 def test_keys_of_lists_are_numbered_so_that_no_two_become_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The hashes that make one key of several for the other strategies; here there is nothing to collide."""
     ours = services("closing")
@@ -1012,8 +976,9 @@ def test_a_restart_between_two_commits_measures_the_same_lists(cut: int, tmp_pat
     assert len(measured(runner)) > 3
 
 
-def numbered(state: dict[bytes, bytes], ours: Services) -> dict[int, tuple[int, bytes]]:
-    """Key number -> (window, key), the same by both tables, and no row of a user holds any other."""
+def numbered(runner: Runner) -> dict[int, tuple[int, bytes]]:
+    """Key number -> (window, key), the same by both tables, and no list of a user holds any other."""
+    state = runner.state()
     by_number = {
         int.from_bytes(name[9:], "big"): (number_of(name[1:]), key)
         for name, key in state.items()
@@ -1025,12 +990,9 @@ def numbered(state: dict[bytes, bytes], ours: Services) -> dict[int, tuple[int, 
         if name[:1] == user_lists.NUMBERS
     }
     assert by_number == by_key
-    used = {
-        (int(number), number_of(name[1:]))
-        for name, row in state.items()
-        if name[:1] == b"u"
-        for number in CapsLayout(ours.strategy.bounding).entries([row])[1]["hash"]
-    }
+    users: Any = runner.stage
+    windows = {number_of(name[1:]) for name in state if name[:1] == b"d"}
+    used = {(code, w) for w in windows for lists in users._users.lists(w) for code in lists.code.tolist()}
     assert used == {(number, window) for number, (window, _) in by_number.items()}
     return by_number
 
@@ -1049,7 +1011,7 @@ def test_a_number_means_one_key_of_one_window_for_ever(
     for end in range(len(log) + 1):
         runner.feed(log, end)
         runner.commit()
-        for number, place in numbered(runner.state(), ours).items():
+        for number, place in numbered(runner).items():
             assert meant.setdefault(number, place) == place
         if runner.meta is not None:
             assert runner.meta["numbers"] >= max([following, *(number + 1 for number in meant)])
@@ -1080,10 +1042,10 @@ def test_keys_behind_the_end_of_a_list_leave_no_trace_until_another_user_brings_
     for interval in range(2):
         runner.commit(1)
         assert runner.commits[-1].meta["closed"] == interval
-        assert {key for _, key in numbered(runner.state(), ours).values()} == {b'"kept"'}
+        assert {key for _, key in numbered(runner).values()} == {b'"kept"'}
         assert not any(b"only capped" in name + value for name, value in runner.state().items())
     runner.commit(1)
-    assert {key for _, key in numbered(runner.state(), ours).values()} == {b'"kept"', b'"only capped"'}
+    assert {key for _, key in numbered(runner).values()} == {b'"kept"', b'"only capped"'}
     runner.close()
 
 
