@@ -7,7 +7,11 @@ between the blocks. Why blocks: docs/decisions/0001-packed-blocks.md.
 from dataclasses import dataclass
 from typing import Annotated
 
+import numpy as np
+import numpy.typing as npt
+
 from susurrus.topics.blocks import Block, BlockCodec, Codes, Column, Count, Items, Scalar, Table
+from susurrus.topics.compiled import compiled
 from susurrus.topics.packing import MAX_COLUMNS, Int32s, Int64s, Kind
 
 
@@ -43,3 +47,43 @@ _CODEC = BlockCodec(
     ),
 )
 encode, decode, size, split = _CODEC.encode, _CODEC.decode, _CODEC.size, _CODEC.split
+
+
+def by_partition(
+    block: ByUserBlock, rows: npt.NDArray[np.intp], partitions: Int32s, max_bytes: int
+) -> list[tuple[int, list[bytes]]]:
+    """Rows of a block as encoded blocks of at most max_bytes, by the partition of their users: (partition, blocks), in order.
+
+    partitions: int32 for each user. Raises ValueError as `encode` and `split`.
+    """
+    if compiled is not None and block.values.shape[1] <= MAX_COLUMNS and block.source >= 0:
+        try:
+            return _packed(block, rows, partitions, max_bytes)
+        except ValueError:
+            pass  # what is wrong is said below
+    found = []
+    target = partitions[block.user[rows]]
+    for number in np.unique(target).tolist():
+        pieces = split(block.take(rows[target == number]), max_bytes)
+        found.append((number, [encode(piece) for piece in pieces]))
+    return found
+
+
+def _packed(
+    block: ByUserBlock, rows: npt.NDArray[np.intp], partitions: Int32s, max_bytes: int
+) -> list[tuple[int, list[bytes]]]:
+    """The same, compiled. Offsets are distinct where a decoder took them from record batches."""
+    columns = [column.astype(np.int64, copy=False).tobytes() for column in (block.offset, block.interval, block.window)]
+    packed: list[tuple[int, list[bytes]]] = compiled.pack_by_user(
+        block.source,
+        columns,
+        block.user.tobytes(),
+        block.users,
+        block.key.tobytes(),
+        block.keys,
+        [column.tobytes() for column in block.values.T],
+        rows.astype(np.int64, copy=False).tobytes(),
+        partitions.tobytes(),
+        max_bytes,
+    )
+    return packed

@@ -58,15 +58,16 @@ def measure(
             # An integer outside 64 bits shows as a float of at least 2^63; the slow path tells it from a float.
             limit = 2.0**63 if int in types and not any_integer else np.inf
             if not numbers.size or np.abs(numbers).max() < limit:
-                return _on_grid(numbers, grid, low, high), np.zeros(len(column), np.uint8)
+                return on_grid(numbers, grid, low, high), np.zeros(len(column), np.uint8)
     if any_integer:
         column = [_as_float(x) if type(x) is int else x for x in column]
     reasons = np.fromiter(map(_value_reason, column), np.uint8, len(column))
     good = [0.0 if reason else float(x) for x, reason in zip(column, reasons, strict=True)]
-    return _on_grid(np.array(good, np.float64), grid, low, high), reasons
+    return on_grid(np.array(good, np.float64), grid, low, high), reasons
 
 
-def _on_grid(numbers: npt.NDArray[np.float64], grid: float, low: int, high: int) -> Int64s:
+def on_grid(numbers: npt.NDArray[np.float64], grid: float, low: int, high: int) -> Int64s:
+    """clamp(rint(x / grid), low, high) of finite numbers."""
     with np.errstate(over="ignore"):  # 1e308 / 1e-3 is infinite and is clamped like any other
         return np.clip(np.rint(numbers / grid), low, high).astype(np.int64)
 
@@ -97,7 +98,7 @@ def event_times(column: Sequence[Any], unit: TimeUnit) -> tuple[Int64s, Reasons]
     times, reasons = np.zeros(n, np.int64), np.zeros(n, np.uint8)
     if unit != "iso" and types == {int}:
         try:
-            return _integer_times(np.fromiter(column, np.int64, n), unit)
+            return integer_times(np.fromiter(column, np.int64, n), unit)
         except OverflowError:
             pass
     if unit != "iso" and types == {float}:
@@ -127,7 +128,7 @@ def _time(value: Any, unit: TimeUnit) -> tuple[int, int]:
         if kind is datetime and value.tzinfo is not None:
             return milliseconds_of(value), Reason.OK
         if kind is int and unit != "iso":
-            times, reasons = _integer_times(np.array([value], np.int64), unit)
+            times, reasons = integer_times(np.array([value], np.int64), unit)
             return int(times[0]), int(reasons[0])
         if kind is float and unit != "iso":
             times, reasons = _float_times(np.array([value], np.float64), unit)
@@ -137,7 +138,8 @@ def _time(value: Any, unit: TimeUnit) -> tuple[int, int]:
     return 0, Reason.BAD_TIME
 
 
-def _integer_times(stamps: Int64s, unit: TimeUnit) -> tuple[Int64s, Reasons]:
+def integer_times(stamps: Int64s, unit: TimeUnit) -> tuple[Int64s, Reasons]:
+    """`event_times` of integers; the unit is not "iso"."""
     if unit == "s":
         inside = (stamps >= EARLIEST // 1000) & (stamps <= LATEST // 1000)
         times = np.where(inside, stamps, 0) * 1000
@@ -150,10 +152,11 @@ def _integer_times(stamps: Int64s, unit: TimeUnit) -> tuple[Int64s, Reasons]:
 
 def _float_times(stamps: npt.NDArray[np.float64], unit: TimeUnit) -> tuple[Int64s, Reasons]:
     if unit == "s":
-        stamps = np.rint(stamps * 1000.0)
+        with np.errstate(over="ignore"):  # 1e308 s is infinite, and no instant
+            stamps = np.rint(stamps * 1000.0)
     inside = (stamps >= -(2.0**63)) & (stamps < 2.0**63)  # false for NaN
     whole = np.where(inside, np.floor(stamps), 0).astype(np.int64)
-    times, reasons = _integer_times(whole, "ms" if unit == "s" else unit)
+    times, reasons = integer_times(whole, "ms" if unit == "s" else unit)
     times[~inside] = 0
     reasons[~inside] = Reason.BAD_TIME
     return times, reasons

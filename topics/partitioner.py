@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from zlib import crc32
 
 import numpy as np
+import numpy.typing as npt
 
 from susurrus.topics.packing import Int32s
 
@@ -15,17 +16,26 @@ VERSION = 1
 
 
 def partition(values: Sequence[bytes], partitions: int) -> Int32s:
-    """int32[len(values)]: partition of each value.
+    """int32[len(values)]: partition of each value, its placement modulo the number of partitions."""
+    return of_placements(placements(values), partitions)
 
-    CRC-32 (ITU-T V.42) of the bytes, finalised as in MurmurHash3 (crc32 is linear: its low bits alone spread poorly
-    over a power of two), modulo the number of partitions. Meant for distinct values: some 0.1 us each.
-    """
+
+def of_placements(placed: npt.NDArray[np.uint32], partitions: int) -> Int32s:
+    """The same of values whose placements are known."""
     if partitions < 1:
         raise ValueError(f"partitions={partitions} must be >= 1")
+    return (placed % np.uint32(partitions)).astype(np.int32)
+
+
+def placements(values: Sequence[bytes]) -> npt.NDArray[np.uint32]:
+    """uint32[len(values)]: CRC-32 (ITU-T V.42) of the bytes, finalised as in MurmurHash3.
+
+    crc32 is linear: its low bits alone spread poorly over a power of two. Meant for distinct values: some 0.1 us each.
+    """
     mixed = np.fromiter(map(crc32, values), np.uint32, len(values))
     mixed ^= mixed >> np.uint32(16)
     mixed *= np.uint32(0x85EBCA6B)
     mixed ^= mixed >> np.uint32(13)
     mixed *= np.uint32(0xC2B2AE35)
     mixed ^= mixed >> np.uint32(16)
-    return (mixed % np.uint32(partitions)).astype(np.int32)
+    return mixed

@@ -91,7 +91,7 @@ class RawColumns:
     reason: uint8[n], a Reason, 0 = good. user, key: int32[n], codes into users and keys, -1 for bad records. users:
     canonical JSON scalars. keys: canonical JSON scalars, or arrays for composite keys. values: int64[n, V], clamped
     grid units, 0 for bad records. event_time: int64[n] in ms, 0 for bad records; None when time is the Kafka
-    timestamp.
+    timestamp. placements: uint32 of each user, where the decoder knows them (partitioner.py).
     """
 
     reason: npt.NDArray[np.uint8]
@@ -101,6 +101,7 @@ class RawColumns:
     keys: list[bytes]
     values: Int64s
     event_time: Int64s | None
+    placements: npt.NDArray[np.uint32] | None = None
 
     def __len__(self) -> int:
         return int(self.reason.size)

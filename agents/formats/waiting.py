@@ -10,17 +10,44 @@ import contextlib
 import logging
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
 from confluent_kafka import KafkaException
 
 from susurrus.agents.formats.format import Format
 from susurrus.topics.payloads import Chunk
+from susurrus.topics.scanning import MalformedBatch, Scanned, Section
 
 log = logging.getLogger(__name__)
 
 _ASK_AGAIN_SECONDS = 1.0
+
+
+class UnreadableBatch(Exception):
+    """A record batch whose checksum is right cannot be parsed or decompressed. offset: where it begins. what: the error's type.
+
+    Operator action: let another replica lead the partition, or find the producer of such batches.
+    """
+
+    def __init__(self, offset: int, what: str) -> None:
+        super().__init__(offset, what)
+        self.offset, self.what = offset, what
+
+
+class Fetch(Protocol):
+    """What was fetched of a partition, from the offset ``start`` on, and not yet parsed (runtime/record_batches.py)."""
+
+    start: int
+
+    def records(self) -> list[Any]:
+        """The records. Raises UnreadableBatch."""
+
+    def sections(self) -> list[Section] | None:
+        """The record batches, of which the first may begin before ``start``; None where there are none. Raises UnreadableBatch."""
+
+    def since(self, start: int) -> "Fetch":
+        """What is from an offset on."""
 
 
 class Columns(Protocol):
@@ -31,6 +58,14 @@ class Columns(Protocol):
 
 
 C = TypeVar("C", bound=Columns)
+C_co = TypeVar("C_co", bound=Columns, covariant=True)
+
+
+class WholeDecoder(Protocol[C_co]):
+    """Decodes record batches without parsing them, like topics/raw_batches.py."""
+
+    def decode(self, sections: Sequence[Section], start: int, below: int | None) -> tuple[Scanned, C_co]:
+        """The records with start <= offset < below, and their columns. Raises MalformedBatch."""
 
 
 class Patience:
@@ -64,7 +99,7 @@ class Intake(Generic[C]):
     """What was fetched of one raw partition, decoded in its order; a record that waits holds up all behind it.
 
     decode: columns of records, from their payloads' chunks. owner, place: the stage and the partition in log lines. end_of_log: the
-    partition's end offset; may raise KafkaException.
+    partition's end offset; may raise KafkaException. whole: decodes record batches to the same columns, where nothing can wait.
     """
 
     def __init__(
@@ -75,7 +110,9 @@ class Intake(Generic[C]):
         owner: str,
         place: str,
         end_of_log: Callable[[], int],
+        whole: WholeDecoder[C] | None = None,
     ) -> None:
+        self._whole = whole
         self._form, self._decode_chunks, self._owner, self._place = form, decode, owner, place
         self._end_of_log = end_of_log
         self._patience = Patience(form.patience)
@@ -85,30 +122,54 @@ class Intake(Generic[C]):
         """Forget what was fetched, and go on at ``position``."""
         self.held: list[Any] = []
         """Records that were fetched but not decoded. After `decode` the first of them waits."""
+        self._fetch: Fetch | None = None
+        """Instead of records: what waits for nothing but `decode`, not yet parsed."""
         self.waits: str | None = None
         """What the first record held waits for, and where it is."""
         self._fetched, self._again_at = position, 0.0
 
-    def take(self, records: list[Any], end: int) -> None:
-        """Take a fetch, which ends before offset ``end``."""
-        self.held = self.held + records if self.held else records
+    def take(self, fetched: Fetch | list[Any], end: int) -> None:
+        """Take a fetch, which ends before offset ``end``. Raises UnreadableBatch."""
+        if not isinstance(fetched, list):
+            if self._whole is not None and not self.pending:
+                self._fetch, self._fetched = fetched, end
+                return
+            fetched = fetched.records()
+        self._parse()
+        self.held = self.held + fetched if self.held else fetched
         self._fetched = end
+
+    @property
+    def pending(self) -> bool:
+        """Whether something was fetched that is not decoded."""
+        return bool(self.held) or self._fetch is not None
+
+    def _parse(self) -> None:
+        fetch, self._fetch = self._fetch, None
+        if fetch is not None:
+            self.held = fetch.records()
 
     @property
     def position(self) -> int:
         """The input offset up to which all is decoded."""
+        if self._fetch is not None:
+            return self._fetch.start
         return self.held[0].offset if self.held else self._fetched
 
     @property
     def due(self) -> bool:
         """Whether records are held and it is time to try again."""
-        return bool(self.held) and (self.waits is None or time.monotonic() >= self._again_at)
+        return self.pending and (self.waits is None or time.monotonic() >= self._again_at)
 
-    def decode(self, now: int, below: int | None = None) -> tuple[list[Any], C, int]:
+    def decode(self, now: int, below: int | None = None) -> tuple[Sequence[Any], C, int]:
         """The records held, up to the first that waits, with their columns. now: ms of the wall clock.
 
         below: records from this offset on are dropped once all before them are decoded. The last item is their number.
+        Raises UnreadableBatch.
         """
+        if (whole := self._decode_whole(below)) is not None:
+            return whole
+        self._parse()
         records = self.held if below is None else [record for record in self.held if record.offset < below]
 
         def overdue(row: int) -> bool:
@@ -127,6 +188,19 @@ class Intake(Generic[C]):
             self.held = []
         self._patience.passed(self.position)
         return records[:taken], columns, left_out
+
+    def _decode_whole(self, below: int | None) -> tuple[Scanned, C, int] | None:
+        """The same without parsing, where that is possible."""
+        fetch = self._fetch
+        if self._whole is None or fetch is None or (sections := fetch.sections()) is None:
+            return None
+        # A batch that is not as it must be is for aiokafka's parser to judge.
+        with contextlib.suppress(MalformedBatch):
+            records, columns = self._whole.decode(sections, fetch.start, below)
+            self._fetch = self.waits = None
+            self._patience.passed(self.position)
+            return records, columns, records.beyond
+        return None
 
     def _wait(self, waits: str) -> None:
         if waits != self.waits:

@@ -9,7 +9,7 @@ A record whose schema is not known yet is held (formats/waiting.py), and so is e
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -19,10 +19,12 @@ from confluent_kafka import KafkaException
 
 from susurrus.agents.expressions.computation import Computation
 from susurrus.agents.formats import decoder_of
+from susurrus.agents.formats.json import Json
 from susurrus.agents.formats.waiting import Intake
 from susurrus.agents.histogram.clock import Clock
 from susurrus.agents.histogram.growth import Growth
 from susurrus.agents.histogram.services import HistogramServices
+from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.kafka.offset import Offset
 from susurrus.agents.runtime.batch import Batch
 from susurrus.agents.runtime.commit import Commit, Output
@@ -35,14 +37,38 @@ from susurrus.mechanisms.errors import Refusal
 from susurrus.topics import by_user as by_user_codec
 from susurrus.topics import ledger as ledger_codec
 from susurrus.topics.by_user import ByUserBlock
-from susurrus.topics.packing import Int64s
-from susurrus.topics.partitioner import partition as partition_of
-from susurrus.topics.raw import RawColumns, RawDecoder
+from susurrus.topics.compiled import compiled
+from susurrus.topics.packing import Int32s, Int64s
+from susurrus.topics.partitioner import of_placements, placements
+from susurrus.topics.raw import Computed, RawColumns, RawDecoder
+from susurrus.topics.raw_batches import RawBatchDecoder
 from susurrus.topics.reason import Reason
+from susurrus.topics.scanning import Scanned
 
 Rows = npt.NDArray[np.intp]
 
 _OFFSET, _TIMESTAMP, _TIMESTAMP_TYPE = map(attrgetter, ("offset", "timestamp", "timestamp_type"))
+
+
+def _facts(records: Sequence[Any]) -> tuple[Int64s, Int64s, npt.NDArray[np.integer[Any]]]:
+    """Offsets, time stamps and their types."""
+    if isinstance(records, Scanned):
+        return records.offset, records.timestamp, records.timestamp_type
+    n = len(records)
+    return (
+        np.fromiter(map(_OFFSET, records), np.int64, n),
+        np.fromiter(map(_TIMESTAMP, records), np.int64, n),
+        np.fromiter(map(_TIMESTAMP_TYPE, records), np.int64, n),
+    )
+
+
+def whole_decoder(settings: HistogramSettings) -> RawBatchDecoder | None:
+    """The compiled decoder, where it is there and only fields of JSON objects are wanted: nothing is computed or filtered."""
+    schema = settings.raw_schema()
+    computed = settings.input.where is not None or any(isinstance(scalar, Computed) for scalar in schema.scalars)
+    if compiled is None or settings.input.format != Json.name or computed:
+        return None
+    return RawBatchDecoder(schema)
 
 
 class Route(Stage):
@@ -65,6 +91,7 @@ class Route(Stage):
             owner=f"{self.name}-{partition}",
             place=f"topic={self._topic} partition={partition}",
             end_of_log=lambda: services.clients.watermarks(self._topic, partition)[1],
+            whole=whole_decoder(services.settings),
         )
         self._partitions = services.settings.topics.by_user_partitions
         self._max_future = services.settings.clock.max_future
@@ -150,40 +177,38 @@ class Route(Stage):
 
     def take(self, batch: Batch) -> None:
         """Decode, place, and pack; behind a record that waits, wait."""
-        waited = bool(self._intake.held)
-        self._intake.take(batch.records, batch.end)
+        waited = self._intake.pending
+        self._intake.take(batch.fetched, batch.end)
         if not waited:
             self._go_on(int(time.time() * 1000))
 
     def _go_on(self, now: int) -> None:
         """Take what is held, up to the first record that waits."""
         clock, intake = self._clock, self._intake
-        if clock.cut_first and intake.held:
+        if clock.cut_first and intake.pending:
             # What "too far ahead" means depends on now: after a pause the last cut is long ago. Unknown is no option here,
             # so a broker that does not answer makes the task start again.
             self._ask_for_cut(int(time.time() * 1000))
         # What was appended after the archive's end was pinned belongs to no archive.
         records, columns, beyond = intake.decode(now, below=clock.end)
-        if records:
+        if len(records):
             self._pack(records, columns)
         self.counters["in"] += beyond
         self.counters["late"] += beyond
-        self._taken, self.full = Offset(intake.position), bool(intake.held)
+        self._taken, self.full = Offset(intake.position), intake.pending
 
     def _ask_for_cut(self, now: int) -> None:
         wanted = self._clock.wants_cut(now)
         if wanted is not None:
             self._clock.cuts.asked(wanted, self.services.clients.watermarks(self._topic, self.partition)[1])
 
-    def _pack(self, records: list[Any], columns: RawColumns) -> None:
+    def _pack(self, records: Sequence[Any], columns: RawColumns) -> None:
         n = len(records)
-        offsets = np.fromiter(map(_OFFSET, records), np.int64, n)
-        stamps = np.fromiter(map(_TIMESTAMP, records), np.int64, n)
-        if set(map(_TIMESTAMP_TYPE, records)) != {self._clock.accepts[0]}:
-            for record in records:
-                self._clock.check_type(
-                    record.timestamp_type, topic=self._topic, partition=self.partition, offset=record.offset
-                )
+        offsets, stamps, kinds = _facts(records)
+        for row in np.flatnonzero(kinds != self._clock.accepts[0]).tolist():
+            self._clock.check_type(
+                int(kinds[row]), topic=self._topic, partition=self.partition, offset=int(offsets[row])
+            )
         placed = self._clock.place(stamps, offsets, topic=self._topic, partition=self.partition)
         event_time = stamps if columns.event_time is None else columns.event_time
         window = self._calendar.window_of(event_time)
@@ -226,14 +251,13 @@ class Route(Stage):
             keys=columns.keys,
             values=columns.values,
         )
-        self._add(block, rows)
+        by_user = placements(columns.users) if columns.placements is None else columns.placements
+        self._add(block, rows, of_placements(by_user, self._partitions))
 
-    def _add(self, block: ByUserBlock, rows: Rows) -> None:
-        """Add rows of a block to the records of the next commit, by partition."""
-        target = partition_of(block.users, self._partitions)[block.user[rows]]
-        for number in np.unique(target).tolist():
-            pieces = by_user_codec.split(block.take(rows[target == number]), self.services.max_record_bytes)
-            self._blocks.setdefault(number, []).extend(by_user_codec.encode(piece) for piece in pieces)
+    def _add(self, block: ByUserBlock, rows: Rows, partitions: Int32s) -> None:
+        """Add rows of a block to the records of the next commit, by partition. partitions: of each user."""
+        for number, blocks in by_user_codec.by_partition(block, rows, partitions, self.services.max_record_bytes):
+            self._blocks.setdefault(number, []).extend(blocks)
 
     def _without_over_cap(self, rows: Rows, columns: RawColumns, interval: Int64s, window: Int64s) -> Rows:
         """Rows without those that bound would drop with any history: so one user cannot fill the pipeline.

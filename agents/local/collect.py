@@ -10,7 +10,7 @@ late because a worker was down.
 
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import astuple
 from typing import Any
 
@@ -99,19 +99,19 @@ class Collect(LocalStage):
 
     def take(self, batch: Batch) -> None:
         """Check the reports of a batch and add them up."""
-        waited = bool(self._intake.held)
-        self._intake.take(batch.records, batch.end)
+        waited = self._intake.pending
+        self._intake.take(batch.fetched, batch.end)
         if not waited:
             self._add_held(int(time.time() * 1000))
 
     def _add_held(self, now: int) -> None:
         """Add up the held reports, up to the first that waits for its schema."""
         records, payloads, _ = self._intake.decode(now)
-        self._taken, self.full = Offset(self._intake.position), bool(self._intake.held)
+        self._taken, self.full = Offset(self._intake.position), self._intake.pending
         if records:
             self._add(records, payloads)
 
-    def _add(self, records: list[Any], payloads: list[bytes | None]) -> None:
+    def _add(self, records: Sequence[Any], payloads: list[bytes | None]) -> None:
         reports, good = report_codec.decode(payloads)
         reason = np.full(len(records), Reason.NOT_A_REPORT, np.int64)
         rows = np.flatnonzero(good)

@@ -7,6 +7,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
+from susurrus.agents.formats.waiting import Fetch
 from susurrus.agents.kafka.offset import Offset
 
 
@@ -16,14 +17,29 @@ class Batch:
 
     start: Offset
     end: Offset
-    records: list[Any] = field(repr=False)  # raw data: a log message must never show it
+    fetched: Fetch | list[Any] = field(repr=False)  # raw data: a log message must never show it
     generation: int
     finished: bool = False
     offered: bool = False
     """Whether an agent has handed it to a task. The task then always finishes it."""
     born: float = field(default_factory=time.monotonic)
 
+    @property
+    def records(self) -> list[Any]:
+        """Its records, parsed when this is first called. Raises UnreadableBatch."""
+        if not isinstance(self.fetched, list):
+            self.fetched = self.fetched.records()  # the record batches are not needed any more
+        return self.fetched
+
+    def cut(self, start: Offset) -> None:
+        """Leave out the records before an offset."""
+        fetched = self.fetched
+        if not isinstance(fetched, list):
+            self.fetched = fetched.since(start)
+        elif fetched and fetched[0].offset < start:
+            self.fetched = [record for record in fetched if record.offset >= start]
+
     def finish(self) -> None:
         """Give the records back; called once the task has turned them into columns."""
-        self.records = []
+        self.fetched = []
         self.finished = True

@@ -1,6 +1,7 @@
 """Records that a stage has refused, gathered until the commit that has read them, for every kind."""
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ class DeadLetters:
     def __len__(self) -> int:
         return len(self._messages)
 
-    def refuse(self, records: list[Any], reason: npt.NDArray[np.integer]) -> int:
+    def refuse(self, records: Sequence[Any], reason: npt.NDArray[np.integer]) -> int:
         """Note the records whose reason is not OK, and return their number. reason: one for each record."""
         bad = np.flatnonzero(reason).tolist()
         for row in bad:

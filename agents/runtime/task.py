@@ -14,6 +14,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 
+from susurrus.agents.formats.waiting import UnreadableBatch
 from susurrus.agents.kafka.offset import Offset
 from susurrus.agents.kafka.requests import no_topic
 from susurrus.agents.logs import describe
@@ -29,7 +30,7 @@ from susurrus.agents.runtime.stage import NotYet, Stage
 from susurrus.agents.runtime.stall import MANY_ABORTS, StallReport
 from susurrus.agents.runtime.store import Store
 from susurrus.agents.runtime.transaction import Aborted, Transactions
-from susurrus.mechanisms.errors import Refusal, StoreUnusable
+from susurrus.mechanisms.errors import Refusal, RetryableRefusal, StoreUnusable
 from susurrus.topics.packing import MalformedRecord
 
 log = logging.getLogger(__name__)
@@ -328,10 +329,16 @@ class PartitionTask(threading.Thread):
                     self._read_from_next()
                 return
             # A seek during a fetch can bring records from before the batch's start (once, 1,350 were counted twice).
-            if batch.start < self.next or (batch.records and batch.records[0].offset < self.next):
-                batch.records = [record for record in batch.records if record.offset >= self.next]
+            batch.cut(Offset(self.next))
             try:
                 self._stage.take(batch)
+            except UnreadableBatch as error:
+                raise RetryableRefusal(
+                    f"topic={self.input_topic} partition={self.partition} offset={error.offset}: the record batch that begins here "
+                    f"passes its checksum but cannot be read ({error.what}): let another replica lead the partition, and find the "
+                    "producer that writes such batches; the task tries again by itself. If the batch stays as it is, "
+                    f"{self.services.ledger.way_out}"
+                ) from error
             except MalformedRecord as error:
                 raise Refusal(
                     f"topic={self.input_topic} partition={self.partition} offsets {batch.start} to {batch.end - 1}: {error}; this "

@@ -19,12 +19,12 @@ import logging
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Set
-from itertools import chain
 from types import SimpleNamespace
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer
 from aiokafka import TopicPartition as AioTopicPartition
+from aiokafka.consumer import fetcher as aiokafka_fetcher
 from aiokafka.consumer.fetcher import FetchResult, PartitionRecords
 from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from aiokafka.errors import ConsumerStoppedError, GroupAuthorizationFailedError, IllegalStateError
@@ -34,6 +34,7 @@ from faust.types import TP
 from susurrus.agents.kafka.offset import Offset
 from susurrus.agents.runtime.batch import Batch
 from susurrus.agents.runtime.membership import CountingAssignor, StaticConsumer
+from susurrus.agents.runtime.record_batches import Fetched, KeptRecords, RecordBatch, batch_at
 
 log = logging.getLogger(__name__)
 
@@ -65,6 +66,7 @@ class BatchConsumerThread(driver.AIOKafkaConsumerThread):
 
     def _create_worker_consumer(self, transport: Any) -> AIOKafkaConsumer:
         conf = self.app.conf
+        keep_bytes()
         # Faust's own assignor is pinned out: sticky assignment needs its tables, and hangs with standby replicas.
         self._assignor = RoundRobinPartitionAssignor
         options: dict[str, Any] = {
@@ -141,7 +143,7 @@ class BatchConsumerThread(driver.AIOKafkaConsumerThread):
                 [start] = last
             # After a reset, start and end belong to different lives. The next batch shows the gap to the task.
             if end is not None and end > start and life(tp) is lives[tp]:
-                batches[place] = Batch(Offset(start), Offset(end), _flat(fetched.get(tp, []), start), generation)
+                batches[place] = Batch(Offset(start), Offset(end), Fetched(fetched.get(tp, []), start), generation)
         return batches
 
     async def _fetched(
@@ -150,7 +152,7 @@ class BatchConsumerThread(driver.AIOKafkaConsumerThread):
         starts: Mapping[AioTopicPartition, int],
         position: Callable[[AioTopicPartition], int | None],
         timeout: float,
-    ) -> Mapping[AioTopicPartition, list["_Whole"]]:
+    ) -> Mapping[AioTopicPartition, list[Any]]:
         """The record batches that have arrived, or the next to arrive; empty at the time-out, or if only holes were passed."""
         deadline = time.monotonic() + timeout
         while True:
@@ -164,7 +166,7 @@ class BatchConsumerThread(driver.AIOKafkaConsumerThread):
                     take_whole_batches(result._partition_records)
             if fetcher._subscriptions.reassignment_in_progress:
                 return {}
-            fetched: dict[AioTopicPartition, list[_Whole]] = {}
+            fetched: dict[AioTopicPartition, list[Any]] = {}
             failed = False
             with fetcher._subscriptions.fetch_context():
                 # One by one: a partition that cannot be read must not keep others from being read, nor end the worker.
@@ -211,6 +213,11 @@ _REMEDIES = {
 }
 
 
+def keep_bytes() -> None:
+    """Let aiokafka's fetcher make its record batches with their bytes: it knows their class by this name of its module."""
+    aiokafka_fetcher.MemoryRecords = KeptRecords
+
+
 class _Whole(list[Any]):
     """All records of one record batch. To aiokafka it is one record with the offset of the last."""
 
@@ -222,17 +229,18 @@ class _Whole(list[Any]):
 
 
 class _WholeBatch:
-    """A record batch of aiokafka that iterates as one record. All other attributes are the batch's own."""
+    """A record batch of aiokafka that iterates as one record: ``kept`` where there is one. All else is the batch's own."""
 
-    def __init__(self, batch: Any) -> None:
-        self._batch = batch
+    def __init__(self, batch: Any, kept: RecordBatch | None) -> None:
+        self._batch, self._kept = batch, kept
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._batch, name)
 
-    def __iter__(self) -> Iterator[_Whole]:
-        records = _Whole(self._batch)
-        if records:
+    def __iter__(self) -> Iterator[RecordBatch | _Whole]:
+        if self._kept is not None:
+            yield self._kept
+        elif records := _Whole(self._batch):
             yield records
 
     def __next__(self) -> Any:
@@ -241,10 +249,11 @@ class _WholeBatch:
 
 
 class _WholeBatches:
-    """The record batches of a fetch, each as a whole."""
+    """The record batches of a fetch, each as a whole and unparsed where the fetch has kept its bytes."""
 
     def __init__(self, batches: Any) -> None:
-        self._batches = batches
+        self._batches, self._at = batches, 0
+        self._data = batches.data if isinstance(batches, KeptRecords) and isinstance(batches.data, bytes) else None
 
     def has_next(self) -> bool:
         """Whether there is another batch."""
@@ -253,7 +262,10 @@ class _WholeBatches:
 
     def next_batch(self) -> _WholeBatch:
         """The next record batch."""
-        return _WholeBatch(self._batches.next_batch())
+        batch, kept = self._batches.next_batch(), None
+        if self._data is not None:
+            kept, self._at = batch_at(self._data, self._at)
+        return _WholeBatch(batch, kept)
 
 
 def take_whole_batches(fetched: PartitionRecords) -> None:
@@ -265,14 +277,6 @@ def take_whole_batches(fetched: PartitionRecords) -> None:
     if not isinstance(fetched._records, _WholeBatches):
         fetched._records = _WholeBatches(fetched._records)
         fetched._consumer_record = lambda tp, batch: batch
-
-
-def _flat(batches: list[_Whole], start: int) -> list[Any]:
-    """The records from ``start`` on. A compressed batch also brings those before it."""
-    records = list(chain.from_iterable(batches))
-    if records and records[0].offset < start:
-        return [record for record in records if record.offset >= start]
-    return records
 
 
 class BatchConsumer(driver.Consumer):

@@ -107,15 +107,15 @@ class Stream(Stage):
 
     def take(self, batch: Batch) -> None:
         """Step the streams of a batch."""
-        waited = bool(self._intake.held)
-        self._intake.take(batch.records, batch.end)
+        waited = self._intake.pending
+        self._intake.take(batch.fetched, batch.end)
         if not waited:
             self._step_held(int(time.time() * 1000))
 
     def _step_held(self, now: int) -> None:
         """Step the streams of the held records, up to the first record that waits for its schema."""
         records, columns, _ = self._intake.decode(now)
-        self._taken, self.full = Offset(self._intake.position), bool(self._intake.held)
+        self._taken, self.full = Offset(self._intake.position), self._intake.pending
         self.counters["in"] += len(records)
         self.counters["dead_letter"] += self._letters.refuse(records, columns.reason)
         good = np.flatnonzero(columns.reason == Reason.OK)

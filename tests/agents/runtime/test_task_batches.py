@@ -10,8 +10,11 @@ from confluent_kafka import KafkaError, KafkaException
 
 from susurrus.agents.runtime.batch import Batch
 from susurrus.agents.runtime.metrics import Metrics
+from susurrus.agents.runtime.record_batches import Fetched, batch_at
 from susurrus.agents.runtime.task import PartitionTask
 from susurrus.agents.runtime.transaction import Aborted
+from susurrus.mechanisms.errors import RetryableRefusal
+from tests.record_batches import record_batch
 
 
 class Taking:
@@ -53,6 +56,26 @@ def test_records_below_the_position_are_not_taken_twice(task: Any, start: int) -
     task._accept(batch(start, 2087, first=687), 1)
     assert task._stage.offsets == list(range(2037, 2087))
     assert task.next == 2087
+
+
+def test_a_record_batch_that_cannot_be_read_is_a_refusal_that_is_tried_again(task: Any) -> None:
+    """Whatever its stage: the records are parsed where they are asked for."""
+    whole = record_batch([b"v"] * 3, first=2_040)
+    broken = whole[:61] + bytes(255 - byte for byte in whole[61:])
+    found, _ = batch_at(broken, 0)
+    assert found is not None
+    task.services.ledger = SimpleNamespace(way_out="start anew")
+    unreadable = Batch(2037, 2043, Fetched([found], 2037), 1)  # type: ignore[arg-type]
+    with pytest.raises(RetryableRefusal) as refused:
+        task._accept(unreadable, 1)
+    said = str(refused.value)
+    assert said.startswith(
+        "topic=reports partition=0 offset=2040: the record batch that begins here passes its checksum but"
+    )
+    assert "(CorruptRecordException)" in said
+    assert said.endswith("start anew")
+    assert unreadable.finished
+    assert task.next == 2037
 
 
 def test_a_batch_ahead_of_the_position_is_not_taken(task: Any) -> None:

@@ -1,16 +1,20 @@
 """The batch transport without brokers: positions, back-pressure, message numbers, rewinds."""
 
+import ast
 import asyncio
 import contextlib
 import gc
+import inspect
 import itertools
 import struct
+import textwrap
 from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from aiokafka import TopicPartition
+from aiokafka.consumer import fetcher
 from aiokafka.consumer.fetcher import READ_COMMITTED, READ_UNCOMMITTED, OffsetResetStrategy, PartitionRecords
 from aiokafka.consumer.subscription_state import TopicPartitionState
 from aiokafka.errors import (
@@ -26,7 +30,8 @@ from faust.types import TP
 
 from susurrus.agents.runtime import transport
 from susurrus.agents.runtime.batch import Batch
-from susurrus.agents.runtime.transport import BatchConsumer, BatchConsumerThread, _flat, take_whole_batches
+from susurrus.agents.runtime.record_batches import Fetched, KeptRecords, RecordBatch
+from susurrus.agents.runtime.transport import BatchConsumer, BatchConsumerThread, take_whole_batches
 
 TPS = [TP("raw", 0), TP("raw", 1), TP("by-user", 0)]
 
@@ -380,20 +385,25 @@ LOG = [
 
 @pytest.mark.parametrize("first", range(21))
 @pytest.mark.parametrize("isolation", [READ_COMMITTED, READ_UNCOMMITTED])
-def test_whole_batches_bring_what_aiokafka_would_have_brought_record_by_record(first: int, isolation: int) -> None:
+@pytest.mark.parametrize("kind", [MemoryRecords, KeptRecords])
+def test_whole_batches_bring_what_aiokafka_would_have_brought_record_by_record(
+    first: int, isolation: int, kind: type[Any]
+) -> None:
     """From wherever a fetch starts, also from inside a batch, as compressed ones are sent whole."""
     ends = [4, 7, 9, 10, 15, 16, 20, 21]
     log = b"".join(batch for batch, end in zip(LOG, ends, strict=True) if end > first)
     aborted = [(7, 4)] if first < 7 else []
 
     def fetched() -> PartitionRecords:
-        return PartitionRecords(RAW, MemoryRecords(log), list(aborted), first, None, None, False, isolation)
+        return PartitionRecords(RAW, kind(log), list(aborted), first, None, None, False, isolation)
 
     one_by_one, whole = fetched(), fetched()
     wanted = [(r.offset, r.timestamp, r.timestamp_type, r.key, r.value) for r in one_by_one]
     take_whole_batches(whole)
     take_whole_batches(whole)  # asked again before anything was taken
-    found = _flat(list(whole), first)
+    batches = list(whole)
+    assert all(isinstance(batch, RecordBatch) == (kind is KeptRecords) for batch in batches)
+    found = Fetched(batches, first).records()
     assert [(r.offset, r.timestamp, r.timestamp_type, r.key, r.value) for r in found] == wanted
     assert whole.next_fetch_offset == one_by_one.next_fetch_offset == 21
     offsets = {offset for offset, *_ in wanted}
@@ -402,10 +412,24 @@ def test_whole_batches_bring_what_aiokafka_would_have_brought_record_by_record(f
     )
 
 
-def test_a_damaged_batch_is_no_shorter_fetch() -> None:
+def test_the_fetcher_makes_batches_that_keep_their_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else every stage would go on by parsed records, only slower."""
+    monkeypatch.setattr(fetcher, "MemoryRecords", MemoryRecords)
+    transport.keep_bytes()
+    assert fetcher.MemoryRecords is KeptRecords
+    makes = [
+        node
+        for node in ast.walk(ast.parse(textwrap.dedent(inspect.getsource(fetcher.Fetcher))))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "MemoryRecords"
+    ]
+    assert len(makes) == 1
+
+
+@pytest.mark.parametrize("kind", [MemoryRecords, KeptRecords])
+def test_a_damaged_batch_is_no_shorter_fetch(kind: type[Any]) -> None:
     damaged = bytearray(LOG[0])
     damaged[-1] ^= 1
-    fetched = PartitionRecords(RAW, MemoryRecords(bytes(damaged)), [], 0, None, None, True, READ_COMMITTED)
+    fetched = PartitionRecords(RAW, kind(bytes(damaged)), [], 0, None, None, True, READ_COMMITTED)
     take_whole_batches(fetched)
     with pytest.raises(CorruptRecordException):
         list(fetched)

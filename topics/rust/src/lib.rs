@@ -2,7 +2,16 @@
 
 use pyo3::prelude::*;
 
+mod batch;
+mod by_user;
+mod categories;
+mod json;
+mod numbers;
+mod scanner;
+mod text;
+
 #[pymodule]
-fn _compiled(_module: &Bound<'_, PyModule>) -> PyResult<()> {
-    Ok(())
+fn _compiled(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<scanner::Scanner>()?;
+    module.add_function(wrap_pyfunction!(by_user::pack_by_user, module)?)
 }

@@ -1,0 +1,107 @@
+"""What one fetch brought of a partition, as the record batches that the broker sent: parsed only where somebody asks for records.
+
+The transport makes them once aiokafka has decided which of them are to be read and has checked their checksums. A stage with a
+compiled decoder takes the bytes (`Fetched.sections`), every other one the records (`Fetched.records`), which aiokafka parses.
+"""
+
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, Final
+
+from aiokafka.codec import gzip_decode, lz4_decode, snappy_decode, zstd_decode
+from aiokafka.record.memory_records import MemoryRecords
+
+from susurrus.agents.formats.waiting import UnreadableBatch
+from susurrus.topics.scanning import Section
+
+_HEADER: Final = struct.Struct(">q13xhiqq14xi")
+"""Base offset, attributes, the last record's offset less that, first and largest time stamp, number of records."""
+_MAGIC: Final = 16
+_CODEC, _APPEND_TIME = 0x07, 0x08
+_DECODE: Final[dict[int, Callable[[Any], bytes]]] = {1: gzip_decode, 2: snappy_decode, 3: lz4_decode, 4: zstd_decode}
+
+
+class KeptRecords(MemoryRecords):
+    """aiokafka's record batches of one fetch, and the bytes that they are in, which its own class keeps to itself."""
+
+    def __init__(self, data: bytes) -> None:
+        super().__init__(data)
+        self.data = data
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RecordBatch:
+    """A record batch of message format 2, as it was stored: ``data[first:last]``. Its checksum is right.
+
+    offset: of its last record, or of one behind it that was compacted away; aiokafka takes the batch for a single record.
+    """
+
+    data: bytes
+    first: int
+    last: int
+    offset: int
+
+    def records(self) -> list[Any]:
+        """aiokafka's records. Raises UnreadableBatch."""
+        try:
+            return list(MemoryRecords(self.data[self.first : self.last]).next_batch())
+        except Exception as error:  # parsers and decompressors of damaged bytes may raise anything
+            raise self._unreadable(error) from None
+
+    def section(self) -> Section:
+        """The same for a decoder of its own, decompressed. Raises UnreadableBatch."""
+        base_offset, attributes, _, first, largest, number = _HEADER.unpack_from(self.data, self.first)
+        data, start, end = self.data, self.first + _HEADER.size, self.last
+        if codec := attributes & _CODEC:
+            try:
+                data = _DECODE[codec](memoryview(data)[start:end])
+            except Exception as error:
+                raise self._unreadable(error) from None
+            start, end = 0, len(data)
+        return Section(data, start, end, base_offset, first, largest, bool(attributes & _APPEND_TIME), number)
+
+    def _unreadable(self, error: Exception) -> UnreadableBatch:
+        [base_offset] = struct.unpack_from(">q", self.data, self.first)
+        return UnreadableBatch(base_offset, type(error).__name__)
+
+
+def batch_at(data: bytes, at: int) -> tuple[RecordBatch | None, int]:
+    """The record batch that begins at a place, None where it is of an older message format or empty; and where it ends."""
+    [length] = struct.unpack_from(">i", data, at + 8)
+    end = at + 12 + length
+    if data[at + _MAGIC] < 2 or length < _HEADER.size - 12:
+        return None, end
+    base_offset, _, delta, _, _, number = _HEADER.unpack_from(data, at)
+    return (RecordBatch(data, at, end, base_offset + delta) if number > 0 else None), end
+
+
+class Fetched:
+    """The records from the offset ``start`` on of consecutive batches. batches: of older formats, lists of parsed records."""
+
+    def __init__(self, batches: Sequence[RecordBatch | list[Any]], start: int) -> None:
+        self._batches, self.start = batches, start
+
+    def sections(self) -> list[Section] | None:
+        """All batches for a decoder of its own, which leaves out what is before ``start``; None where some are parsed already.
+
+        Raises UnreadableBatch.
+        """
+        if any(isinstance(batch, list) for batch in self._batches):
+            return None
+        return [batch.section() for batch in self._batches if isinstance(batch, RecordBatch)]
+
+    def records(self) -> list[Any]:
+        """aiokafka's records. Raises UnreadableBatch."""
+        batches = (batch if isinstance(batch, list) else batch.records() for batch in self._batches)
+        records = list(chain.from_iterable(batches))
+        if (
+            records and records[0].offset < self.start
+        ):  # a record batch comes whole, also where its middle was asked for
+            return [record for record in records if record.offset >= self.start]
+        return records
+
+    def since(self, start: int) -> "Fetched":
+        """Those from an offset on."""
+        return Fetched(self._batches, max(start, self.start))

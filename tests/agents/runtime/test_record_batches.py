@@ -1,0 +1,181 @@
+"""Record batches as a fetch keeps them: the same records by either way, and an error with a place where there are none."""
+
+import struct
+from typing import Any
+
+import pytest
+from aiokafka.record.legacy_records import LegacyRecordBatchBuilder
+from aiokafka.record.memory_records import MemoryRecords
+
+from susurrus.agents.formats.json import Json
+from susurrus.agents.formats.waiting import Intake, UnreadableBatch
+from susurrus.agents.runtime.batch import Batch
+from susurrus.agents.runtime.record_batches import Fetched, KeptRecords, RecordBatch, batch_at
+from susurrus.topics.compiled import compiled
+from susurrus.topics.raw import RawDecoder, RawSchema
+from susurrus.topics.raw_batches import RawBatchDecoder
+from susurrus.topics.scanning import MalformedBatch, Scanner
+from tests.record_batches import GZIP, LZ4, SNAPPY, ZSTD, record_batch
+
+VALUES = [b"a", None, b"", b"long " * 200]
+
+
+def kept(data: bytes) -> list[RecordBatch]:
+    found, at = [], 0
+    while at < len(data):
+        batch, at = batch_at(data, at)
+        if batch is not None:
+            found.append(batch)
+    return found
+
+
+def facts(records: list[Any]) -> list[tuple[Any, ...]]:
+    return [(r.offset, r.timestamp, r.timestamp_type, r.key, r.value) for r in records]
+
+
+@pytest.mark.parametrize("append_time", [False, True])
+@pytest.mark.parametrize("codec", [0, GZIP, SNAPPY, LZ4, ZSTD])
+def test_a_section_holds_what_aiokafka_parses(codec: int, append_time: bool) -> None:
+    data = record_batch(VALUES, first=100, offsets=[0, 3, 4, 9], codec=codec, append_time=append_time)
+    [batch] = kept(b"".join([record_batch([], first=90), data]))
+    assert batch.offset == 109
+    parsed = batch.records()
+    assert facts(parsed) == facts(list(MemoryRecords(data).next_batch()))
+    section = batch.section()
+    plain = record_batch(VALUES, first=100, offsets=[0, 3, 4, 9], append_time=append_time)
+    assert section.data[section.first : section.last] == plain[61:]
+    assert (section.base_offset, section.number, section.append_time) == (100, 4, append_time)
+    assert (section.first_timestamp, section.max_timestamp) == (1_100, 1_109)
+
+
+@pytest.mark.parametrize("start", range(99, 112))
+def test_records_before_the_start_are_left_out(start: int) -> None:
+    data = record_batch(VALUES, first=100) + record_batch(VALUES, first=106, codec=LZ4)
+    offsets = [*range(100, 104), *range(106, 110)]
+    fetched = Fetched(kept(data), 100)
+    assert [r.offset for r in fetched.since(start).records()] == [o for o in offsets if o >= start]
+    assert fetched.since(start).since(0).start == max(100, start)
+    batch = Batch(100, 110, fetched, 1)  # type: ignore[arg-type]
+    batch.cut(start)  # type: ignore[arg-type]
+    assert [r.offset for r in batch.records] == [o for o in offsets if o >= start]
+    parsed = Batch(100, 110, Fetched(kept(data), 100).records(), 1)  # type: ignore[arg-type]
+    parsed.cut(start)  # type: ignore[arg-type]
+    assert facts(parsed.records) == facts(batch.records)
+
+
+def test_older_message_formats_are_parsed() -> None:
+    builder = LegacyRecordBatchBuilder(1, 0, 1 << 20)
+    builder.append(0, timestamp=5, key=b"k", value=b"v")
+    data = builder.build() + record_batch([b"w"], first=1)
+    old, at = batch_at(bytes(data), 0)
+    assert old is None
+    new, end = batch_at(bytes(data), at)
+    assert (new is not None and new.offset, end) == (1, len(data))
+    assert Fetched([[object()], new], 0).sections() is None  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize("codec", [0, GZIP, SNAPPY, LZ4, ZSTD])
+def test_what_cannot_be_read_says_where_it_begins(codec: int) -> None:
+    """With a right checksum, as this is asked only behind the check."""
+    data = record_batch(VALUES, first=1_000, codec=codec)
+    broken = bytearray(data)
+    broken[61:] = bytes(255 - byte for byte in data[61:])
+    [batch] = kept(bytes(broken))
+    with pytest.raises(UnreadableBatch) as met:
+        batch.records()
+    assert met.value.offset == 1_000
+    assert met.value.what in {"CorruptRecordException", "BadGzipFile", "DecompressionError"}
+    if codec:
+        with pytest.raises(UnreadableBatch):
+            batch.section()
+    unknown = bytearray(data)
+    unknown[22] = unknown[22] & ~7 | 5
+    for read in (RecordBatch.records, RecordBatch.section):
+        with pytest.raises(UnreadableBatch):
+            read(kept(bytes(unknown))[0])
+
+
+def test_the_kept_bytes_are_those_that_aiokafka_reads() -> None:
+    data = b"".join(record_batch(VALUES[:n], first=10 * n) for n in range(1, 5)) + b"\0" * 11
+    records, at, number = KeptRecords(data), 0, 0
+    while records.has_next():
+        theirs, number = records.next_batch(), number + 1
+        ours, at = batch_at(records.data, at)
+        assert ours is not None
+        assert facts(ours.records()) == facts(list(theirs))
+        assert struct.unpack_from(">q", data, ours.first) == (theirs.base_offset,)
+    assert number == 4
+    assert records.size_in_bytes() == len(data)
+
+
+@pytest.mark.skipif(compiled is None, reason="the extension is not built")
+def test_of_changed_bytes_the_scanner_takes_only_what_aiokafka_reads_in_the_same_way() -> None:
+    """Every bit of a batch changed, and its end cut off: with the right checksum, as it were."""
+    data = record_batch(
+        [b"{}", None, b'{"u":1}', b"x" * 130], first=7, keys=[b"k", None, b"", b"l"], headers=[("h", b"v")]
+    )
+    scanner, agreed, refused = Scanner([("u",)], [], [], None), 0, 0
+    changed = [
+        data[:at] + bytes([data[at] ^ 1 << bit]) + data[at + 1 :] for at in range(57, len(data)) for bit in range(8)
+    ]
+    for stored in [data, *changed, *(data[:at] for at in range(61, len(data)))]:
+        batch = RecordBatch(stored, 0, len(stored), 0)
+        try:
+            scanned = scanner.scan([batch.section()], -(2**63))
+        except MalformedBatch:
+            refused += 1
+            continue
+        assert [tuple(record) for record in scanned] == facts(batch.records())
+        agreed += 1
+    assert agreed > 900
+    assert refused > 200
+
+
+@pytest.mark.skipif(compiled is None, reason="the extension is not built")
+def test_a_batch_that_the_scanner_does_not_take_is_parsed() -> None:
+    """Here one whose offsets do not rise, which no broker writes."""
+    data = bytearray(record_batch([b'{"u":1,"k":"a"}', b'{"u":2,"k":"b"}', b'{"u":1,"k":"c"}'], first=7))
+    at = data.rindex(b'{"u":1,"k":"c"}') - 4
+    assert data[at] == 2 * 2  # the offset, less the first
+    data[at] = 0
+    reads, schema = [True, False], RawSchema(user="u", key=("k",))
+    found = []
+    for whole in reads:
+        decoder = RawDecoder(schema)
+        intake = Intake(
+            Json(decoder.paths, None),
+            lambda chunks, records, decoder=decoder: decoder.decode(chunks),
+            owner="o",
+            place="p",
+            end_of_log=lambda: 0,
+            whole=RawBatchDecoder(schema) if whole else None,
+        )
+        intake.take(Fetched(kept(bytes(data)), 7), 10)
+        assert intake.pending
+        assert intake.position == 7
+        records, columns, beyond = intake.decode(0)
+        assert not intake.pending
+        assert intake.position == 10
+        found.append((facts(list(records)), columns.user.tolist(), columns.users, columns.keys, beyond))
+    assert found[0] == found[1]
+    assert [offset for offset, *_ in found[0][0]] == [7, 8, 7]
+
+
+def test_fetches_that_come_before_the_last_one_is_decoded_are_decoded_with_it() -> None:
+    schema = RawSchema(user="u", key=("k",))
+    decoder = RawDecoder(schema)
+    intake = Intake(
+        Json(decoder.paths, None),
+        lambda chunks, records: decoder.decode(chunks),
+        owner="o",
+        place="p",
+        end_of_log=lambda: 0,
+        whole=RawBatchDecoder(schema) if compiled is not None else None,
+    )
+    for first in (0, 3, 6):
+        intake.take(Fetched(kept(record_batch([b'{"u":%d,"k":1}' % first] * 3, first=first)), first), first + 3)
+        assert intake.position == 0
+    records, columns, _ = intake.decode(0, below=8)
+    assert [record.offset for record in records] == list(range(8))
+    assert columns.users == [b"0", b"3", b"6"]
+    assert not intake.due

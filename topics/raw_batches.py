@@ -1,0 +1,93 @@
+"""Raw events in JSON from record batches to columns at once: the compiled form of payloads.py and raw.py.
+
+`RawDecoder` is the definition. It decodes what the scanner leaves, and these rows are put between those that were taken: columns
+are, in every field, those of `RawDecoder` for all records in order (tests/topics/test_raw_batches.py).
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from susurrus.topics.assembly import spread
+from susurrus.topics.fields import Path
+from susurrus.topics.numbers import integer_times, on_grid
+from susurrus.topics.packing import Int32s
+from susurrus.topics.partitioner import placements
+from susurrus.topics.payloads import JsonReader
+from susurrus.topics.raw import RawColumns, RawDecoder, RawSchema
+from susurrus.topics.scanning import Group, Scanned, Scanner, Section
+
+
+class RawBatchDecoder:
+    """From record batches to columns, for one schema whose scalars are all fields; only where ``compiled`` is there."""
+
+    def __init__(self, schema: RawSchema) -> None:
+        self._schema, self._decoder = schema, RawDecoder(schema)
+        paths = self._decoder.paths
+        if len(paths) < len(self._decoder.scalars):
+            raise ValueError("a scalar is computed: it is no field of the record")
+        self._reader = JsonReader(paths)
+        distinct: list[Path] = list(dict.fromkeys(paths))
+        number = [distinct.index(path) for path in paths]
+        keys, values = len(schema.key), len(schema.values)
+        groups = [
+            (number[:1], schema.null_user == "value", schema.max_key_bytes),
+            (number[1 : 1 + keys], schema.null_key == "value", schema.max_key_bytes),
+        ]
+        time = None if schema.time is None else (number[-1], schema.time_unit)
+        self._scanner = Scanner(distinct, groups, number[1 + keys : 1 + keys + values], time)
+
+    def decode(self, sections: Sequence[Section], start: int, below: int | None = None) -> tuple[Scanned, RawColumns]:
+        """The records with start <= offset < below. Never raises for what a record holds; raises MalformedBatch."""
+        schema, found = self._schema, self._scanner.scan(sections, start, below)
+        left = found.left
+        rest = self._decoder.decode(self._reader.read(found.values(left))) if left.size else None
+        reason = np.zeros(len(found), np.uint8)
+        if rest is not None:
+            reason[left] = rest.reason
+        user, key = found.groups
+        if rest is not None:
+            user = _with_rest(user, left, rest.user, rest.users, reason == 0)
+            key = _with_rest(key, left, rest.key, rest.keys, reason == 0)
+        values = np.zeros((len(found), len(schema.values)), np.int64)
+        for number, field in enumerate(schema.values):
+            values[:, number] = on_grid(found.numbers[number], field.grid, field.lowest, field.highest)
+        if rest is not None:
+            values[left] = rest.values
+        times = None
+        if schema.time is not None:
+            times = found.times if schema.time_unit == "iso" else integer_times(found.times, schema.time_unit)[0]
+            if rest is not None and rest.event_time is not None:
+                times = times.copy()
+                times[left] = rest.event_time
+        columns = RawColumns(
+            reason=reason,
+            user=user.codes,
+            users=user.items,
+            key=key.codes,
+            keys=key.items,
+            values=values,
+            event_time=times,
+            placements=user.placements,
+        )
+        return found, columns
+
+
+def _with_rest(
+    group: Group, left: npt.NDArray[np.int64], codes: Int32s, items: list[bytes], good: npt.NDArray[np.bool_]
+) -> Group:
+    """A group with the rows that were left. codes, items: theirs. good: of all rows, whether it has an item."""
+    if not items:
+        return group
+    known = {item: code for code, item in enumerate(group.items)}
+    merged = np.array([*(known.setdefault(item, len(known)) for item in items), -1], np.int32)
+    whole = group.codes.copy()
+    whole[left] = merged[codes]  # -1 is the last
+    added = list(known)[len(group.items) :]
+    hashes = np.concatenate([group.placements, placements(added)])
+    order = np.flatnonzero(good)
+    ordered, names = spread(whole[order], list(known), good)
+    placed = np.empty(len(names), np.uint32)
+    placed[ordered[order]] = hashes[whole[order]]
+    return Group(codes=ordered, items=names, placements=placed)

@@ -1,0 +1,297 @@
+//! `Scanner`: from record batches to columns, for one schema. topics/scanning.py calls it and says what the answers mean.
+//!
+//! A row is taken if each of its fields is found by `json` and understood by `numbers`. All other rows are listed as left, and the
+//! caller decodes those in Python.
+
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
+use pyo3::types::{PyBytes, PyList};
+
+use crate::batch::{self, Header, Place, Record, ABSENT};
+use crate::categories::{placement, Categories};
+use crate::json::{scan, Token, Tree};
+use crate::numbers::{decimal, instant, integer};
+
+/// The scalars that make one code together: paths by number, or none for the record's own key as a JSON string.
+struct Group {
+    parts: Vec<usize>,
+    nullable: bool,
+    /// Longest canonical text, in bytes.
+    limit: usize,
+}
+
+/// An event time. Integers outside [low, high] are left to the caller.
+struct Time {
+    path: usize,
+    text: bool,
+    low: i64,
+    high: i64,
+}
+
+type GroupOf = (Vec<usize>, bool, usize);
+type TimeOf = (usize, bool, i64, i64);
+/// Data, first and last byte of the records in it, base offset, first and largest time stamp, whether the broker stamped them,
+/// number of records.
+type Section = (PyBackedBytes, usize, usize, i64, i64, i64, bool, usize);
+
+#[pyclass(frozen)]
+pub struct Scanner {
+    tree: Tree,
+    paths: usize,
+    groups: Vec<Group>,
+    numbers: Vec<usize>,
+    time: Option<Time>,
+}
+
+#[pymethods]
+impl Scanner {
+    #[new]
+    fn new(paths: Vec<Vec<String>>, groups: Vec<GroupOf>, numbers: Vec<usize>, time: Option<TimeOf>) -> PyResult<Self> {
+        let mut tree = Tree::default();
+        for (number, path) in paths.iter().enumerate() {
+            tree.add(path, number).ok_or_else(|| PyValueError::new_err("a path is empty, or leads through another"))?;
+        }
+        let used = groups.iter().flat_map(|group| &group.0).chain(&numbers).chain(time.as_ref().map(|time| &time.0));
+        if used.into_iter().any(|&number| number >= paths.len()) {
+            return Err(PyValueError::new_err("there is no path of such a number"));
+        }
+        let groups = groups.into_iter().map(|(parts, nullable, limit)| Group { parts, nullable, limit }).collect();
+        let time = time.map(|(path, text, low, high)| Time { path, text, low, high });
+        Ok(Scanner { tree, paths: paths.len(), groups, numbers, time })
+    }
+
+    /// The records with start <= offset < below. Raises ValueError for a malformed batch.
+    fn scan<'py>(&self, py: Python<'py>, sections: Vec<Section>, start: i64, below: i64) -> PyResult<Scanned<'py>> {
+        let found = py.detach(|| {
+            let mut rows = Rows::new(self);
+            for section in &sections {
+                rows.section(section, start, below)?;
+            }
+            Some(rows)
+        });
+        let rows = found.ok_or_else(|| PyValueError::new_err("a record batch is malformed"))?;
+        let groups: PyResult<Vec<_>> = rows
+            .codes
+            .iter()
+            .zip(&rows.items)
+            .map(|(codes, items)| {
+                let names = PyList::new(py, items.items().map(|item| PyBytes::new(py, item)))?;
+                let placements: Vec<u32> = items.items().map(placement).collect();
+                Ok((column(py, codes, |x| x.to_ne_bytes())?, names, column(py, &placements, |x| x.to_ne_bytes())?))
+            })
+            .collect();
+        Ok((
+            column(py, &rows.offsets, |x| x.to_ne_bytes())?,
+            column(py, &rows.timestamps, |x| x.to_ne_bytes())?,
+            column(py, &rows.places, |x| x.to_ne_bytes())?,
+            rows.counts,
+            column(py, &rows.left, |x| x.to_ne_bytes())?,
+            rows.beyond,
+            groups?,
+            rows.numbers.iter().map(|numbers| column(py, numbers, |x| x.to_ne_bytes())).collect::<PyResult<_>>()?,
+            column(py, &rows.times, |x| x.to_ne_bytes())?,
+        ))
+    }
+}
+
+type GroupFound<'py> = (Bound<'py, PyBytes>, Bound<'py, PyList>, Bound<'py, PyBytes>);
+/// Offsets and time stamps (int64); places of key and value (int32, four a row, -1 = absent); rows of each section; rows that were
+/// left (int64); number of records from `below` on; codes (int32), items and placements (uint32) of each group; numbers (float64);
+/// times (int64).
+type Scanned<'py> = (
+    Bound<'py, PyBytes>,
+    Bound<'py, PyBytes>,
+    Bound<'py, PyBytes>,
+    Vec<usize>,
+    Bound<'py, PyBytes>,
+    usize,
+    Vec<GroupFound<'py>>,
+    Vec<Bound<'py, PyBytes>>,
+    Bound<'py, PyBytes>,
+);
+
+fn column<'py, T: Copy, const N: usize>(
+    py: Python<'py>,
+    numbers: &[T],
+    bytes: fn(T) -> [u8; N],
+) -> PyResult<Bound<'py, PyBytes>> {
+    PyBytes::new_with(py, N * numbers.len(), |text| {
+        for (place, &number) in text.chunks_exact_mut(N).zip(numbers) {
+            place.copy_from_slice(&bytes(number));
+        }
+        Ok(())
+    })
+}
+
+/// The columns as far as they are known.
+struct Rows<'a> {
+    schema: &'a Scanner,
+    slots: Vec<Token>,
+    canonical: Vec<u8>,
+    offsets: Vec<i64>,
+    timestamps: Vec<i64>,
+    places: Vec<i32>,
+    counts: Vec<usize>,
+    left: Vec<i64>,
+    beyond: usize,
+    codes: Vec<Vec<i32>>,
+    items: Vec<Categories>,
+    numbers: Vec<Vec<f64>>,
+    times: Vec<i64>,
+    /// The numbers of the row under way.
+    row: Vec<f64>,
+    /// The canonical texts of the row under way: where each group's ends.
+    ends: Vec<usize>,
+}
+
+impl<'a> Rows<'a> {
+    fn new(schema: &'a Scanner) -> Self {
+        Rows {
+            schema,
+            slots: vec![Token::Absent; schema.paths],
+            canonical: Vec::new(),
+            offsets: Vec::new(),
+            timestamps: Vec::new(),
+            places: Vec::new(),
+            counts: Vec::new(),
+            left: Vec::new(),
+            beyond: 0,
+            codes: vec![Vec::new(); schema.groups.len()],
+            items: schema.groups.iter().map(|_| Categories::default()).collect(),
+            numbers: vec![Vec::new(); schema.numbers.len()],
+            times: Vec::new(),
+            row: Vec::new(),
+            ends: Vec::new(),
+        }
+    }
+
+    fn section(&mut self, section: &Section, start: i64, below: i64) -> Option<()> {
+        let &(ref data, first, last, base_offset, first_timestamp, max_timestamp, append_time, count) = section;
+        let text = data.get(first..last).filter(|_| i32::try_from(last).is_ok())?;
+        let header = Header { base_offset, first_timestamp, max_timestamp, append_time, count };
+        let before = self.offsets.len();
+        // A record takes seven bytes at least, whatever the header says.
+        let most = count.min(text.len() / 7 + 1);
+        self.offsets.reserve(most);
+        self.timestamps.reserve(most);
+        self.places.reserve(4 * most);
+        batch::for_each(text, &header, |record| {
+            if record.offset >= below {
+                self.beyond += 1;
+            } else if record.offset >= start {
+                self.record(text, first, record);
+            }
+        })?;
+        self.counts.push(self.offsets.len() - before);
+        Some(())
+    }
+
+    fn record(&mut self, text: &[u8], shift: usize, record: Record) {
+        let row = self.offsets.len() as i64;
+        self.offsets.push(record.offset);
+        self.timestamps.push(record.timestamp);
+        for place in [record.key, record.value] {
+            let absent = place.start == ABSENT;
+            let at = |position: usize| if absent { -1 } else { (shift + position) as i32 };
+            self.places.extend([at(place.start), at(place.end)]);
+        }
+        if self.fields(text, record.key, record.value).is_none() {
+            self.left.push(row);
+            self.codes.iter_mut().for_each(|codes| codes.push(-1));
+            self.numbers.iter_mut().for_each(|numbers| numbers.push(0.0));
+            if self.schema.time.is_some() {
+                self.times.push(0);
+            }
+        }
+    }
+
+    /// Adds the fields of a record; None, and nothing is added, where one of them is not certain.
+    fn fields(&mut self, text: &[u8], key: Place, value: Place) -> Option<()> {
+        let schema = self.schema;
+        let value = value.of(text)?;
+        scan(value, &schema.tree, &mut self.slots)?;
+        self.canonical.clear();
+        self.ends.clear();
+        self.row.clear();
+        for group in &schema.groups {
+            let start = self.canonical.len();
+            match group.parts[..] {
+                [] => own_key(key.of(text), group, &mut self.canonical)?,
+                [part] => category(self.slots[part], value, group, &mut self.canonical)?,
+                _ => {
+                    let mut open = b'[';
+                    for &part in &group.parts {
+                        self.canonical.push(open);
+                        category(self.slots[part], value, group, &mut self.canonical)?;
+                        open = b',';
+                    }
+                    self.canonical.push(b']');
+                }
+            }
+            if self.canonical.len() - start > group.limit {
+                return None;
+            }
+            self.ends.push(self.canonical.len());
+        }
+        for &path in &schema.numbers {
+            self.row.push(match self.slots[path] {
+                Token::Integer { start, end } => integer(&value[start as usize..end as usize])? as f64,
+                Token::Decimal { start, end } => decimal(&value[start as usize..end as usize])?,
+                _ => return None,
+            });
+        }
+        if let Some(time) = &schema.time {
+            let found = match self.slots[time.path] {
+                Token::Integer { start, end } if !time.text => {
+                    integer(&value[start as usize..end as usize]).filter(|x| (time.low..=time.high).contains(x))?
+                }
+                Token::Text { start, end } if time.text => instant(&value[start as usize + 1..end as usize - 1])?,
+                _ => return None,
+            };
+            self.times.push(found);
+        }
+        let mut start = 0;
+        for ((codes, items), &end) in self.codes.iter_mut().zip(&mut self.items).zip(&self.ends) {
+            codes.push(items.code(&self.canonical[start..end]) as i32);
+            start = end;
+        }
+        for (numbers, &number) in self.numbers.iter_mut().zip(&self.row) {
+            numbers.push(number);
+        }
+        Some(())
+    }
+}
+
+/// Appends the canonical text of a scalar: what is plain is its own.
+fn category(token: Token, value: &[u8], group: &Group, canonical: &mut Vec<u8>) -> Option<()> {
+    let (start, end) = match token {
+        Token::Text { start, end } | Token::Boolean { start, end } => (start, end),
+        Token::Null { start, end } if group.nullable => (start, end),
+        Token::Integer { start, end } => {
+            integer(&value[start as usize..end as usize])?;
+            (start, end)
+        }
+        _ => return None,
+    };
+    canonical.extend_from_slice(&value[start as usize..end as usize]);
+    Some(())
+}
+
+/// Appends the record's own key as a JSON string; no key is null.
+fn own_key(key: Option<&[u8]>, group: &Group, canonical: &mut Vec<u8>) -> Option<()> {
+    match key {
+        None if group.nullable => canonical.extend_from_slice(b"null"),
+        None => return None,
+        Some(key) => {
+            let plain = |&byte: &u8| byte >= 0x20 && byte != b'"' && byte != b'\\';
+            if !key.iter().all(plain) || std::str::from_utf8(key).is_err() {
+                return None;
+            }
+            canonical.push(b'"');
+            canonical.extend_from_slice(key);
+            canonical.push(b'"');
+        }
+    }
+    Some(())
+}

@@ -1,0 +1,172 @@
+"""Record batches to columns in compiled code: what raw events (raw_batches.py) and values have in common.
+
+The scanner (topics/rust) reads record batches as they came from the broker. It takes only rows whose result is beyond doubt that of
+the Python path: plain strings, integers, short decimals. All other rows are left, and the caller decodes these as ever.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from susurrus.topics.compiled import compiled
+from susurrus.topics.fields import Path
+from susurrus.topics.numbers import TimeUnit
+from susurrus.topics.packing import Int32s, Int64s
+from susurrus.topics.timestamps import EARLIEST, LATEST
+
+_INT64 = range(-(2**63), 2**63)
+_STAMPS: Final[dict[TimeUnit, tuple[int, int]]] = {
+    "s": (EARLIEST // 1000, LATEST // 1000),
+    "ms": (EARLIEST, LATEST),
+    "us": (EARLIEST * 1000, LATEST * 1000 + 999),
+    "ns": (_INT64[0], _INT64[-1]),
+    "iso": (0, 0),
+}
+"""The integers that are an event time, by their unit."""
+
+
+class MalformedBatch(ValueError):
+    """A record batch is not as Kafka's message format 2 says."""
+
+
+class Section(NamedTuple):
+    """The records of one record batch of message format 2, decompressed: ``data[first:last]``, and what its header says."""
+
+    data: bytes
+    first: int
+    last: int
+    base_offset: int
+    first_timestamp: int
+    max_timestamp: int
+    append_time: bool
+    number: int
+    """How many there are."""
+
+
+class Record(NamedTuple):
+    """One record, as a stage sees it."""
+
+    offset: int
+    timestamp: int
+    timestamp_type: int
+    key: bytes | None
+    value: bytes | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Group:
+    """Users, keys or streams. codes: int32[n], in order of first occurrence among the rows taken, -1 for rows left.
+
+    items: canonical JSON by code. placements: uint32 each, see `partitioner.placements`.
+    """
+
+    codes: Int32s
+    items: list[bytes]
+    placements: npt.NDArray[np.uint32]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Scanned(Sequence[Record]):
+    """Records of some sections, and what was found in their values. As a sequence it makes objects of single records.
+
+    offset, timestamp: int64[n]. timestamp_type: uint8[n]. left: int64, the rows to be decoded in Python, in order. beyond: how many
+    records came behind the last offset wanted. numbers: float64[n] each, 0 for rows left. times: int64[n], in the unit of the
+    schema or, of texts, in ms; 0 for rows left; empty if there is none.
+    """
+
+    sections: Sequence[Section]
+    starts: Int64s
+    """The first row of each section."""
+    places: Int32s
+    """int32[n, 4]: in the data of its section, where the key and the value of a record begin and end; -1 where there is none."""
+    offset: Int64s
+    timestamp: Int64s
+    timestamp_type: npt.NDArray[np.uint8]
+    left: Int64s
+    beyond: int
+    groups: list[Group]
+    numbers: list[npt.NDArray[np.float64]]
+    times: Int64s
+
+    def __len__(self) -> int:
+        return len(self.offset)
+
+    @overload
+    def __getitem__(self, row: int) -> Record: ...
+    @overload
+    def __getitem__(self, row: slice) -> list[Record]: ...
+    def __getitem__(self, row: int | slice) -> Record | list[Record]:
+        """Copies of single records."""
+        if isinstance(row, slice):
+            return [self[one] for one in range(*row.indices(len(self)))]
+        row = range(len(self))[row]
+        data = self.sections[int(np.searchsorted(self.starts, row, "right")) - 1].data
+        key, key_end, value, value_end = self.places[row].tolist()
+        return Record(
+            int(self.offset[row]),
+            int(self.timestamp[row]),
+            int(self.timestamp_type[row]),
+            None if key < 0 else data[key:key_end],
+            None if value < 0 else data[value:value_end],
+        )
+
+    def values(self, rows: Int64s) -> list[bytes | None]:
+        """The values of some rows."""
+        owners = np.searchsorted(self.starts, rows, "right") - 1
+        places = self.places[rows, 2:].tolist()
+        sections = self.sections
+        return [
+            None if start < 0 else sections[owner].data[start:end]
+            for owner, (start, end) in zip(owners.tolist(), places, strict=True)
+        ]
+
+
+class Scanner:
+    """Finds scalars of JSON objects in record batches; only where ``compiled`` is there.
+
+    paths: of the fields. groups: for each the numbers of its parts among the paths (none: the record's own key as a string),
+    whether null is an item of its own, and the longest canonical text in bytes. numbers: the paths of the measured fields. time:
+    that of the event time, and its unit.
+    """
+
+    def __init__(
+        self,
+        paths: Sequence[Path],
+        groups: Sequence[tuple[Sequence[int], bool, int]],
+        numbers: Sequence[int],
+        time: tuple[int, TimeUnit] | None,
+    ) -> None:
+        times = None if time is None else (time[0], time[1] == "iso", *_STAMPS[time[1]])
+        self._timed = time is not None
+        self._scan: Any = compiled.Scanner(list(map(list, paths)), list(groups), list(numbers), times).scan
+
+    def scan(self, sections: Sequence[Section], start: int, below: int | None = None) -> Scanned:
+        """The records with start <= offset < below. Raises MalformedBatch; the format's own parser then says what is wrong."""
+        try:
+            offset, timestamp, places, counts, left, beyond, groups, numbers, times = self._scan(
+                list(sections), start, _INT64[-1] if below is None else below
+            )
+        except (ValueError, OverflowError) as error:
+            raise MalformedBatch(*error.args) from None
+        kinds = np.array([section.append_time for section in sections], np.uint8)
+        return Scanned(
+            sections=sections,
+            starts=np.cumsum([0, *counts[:-1]], dtype=np.int64)[: len(counts)],
+            places=np.frombuffer(places, np.int32).reshape(-1, 4),
+            offset=np.frombuffer(offset, np.int64),
+            timestamp=np.frombuffer(timestamp, np.int64),
+            timestamp_type=np.repeat(kinds, counts),
+            left=np.frombuffer(left, np.int64),
+            beyond=beyond,
+            groups=[
+                Group(
+                    codes=np.frombuffer(codes, np.int32), items=items, placements=np.frombuffer(placements, np.uint32)
+                )
+                for codes, items, placements in groups
+            ],
+            numbers=[np.frombuffer(column, np.float64) for column in numbers],
+            times=np.frombuffer(times, np.int64),
+        )
