@@ -7,13 +7,14 @@ State keys: ``h`` stream -> the part that changes with every event, ``c`` stream
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from susurrus.agents.formats import decoder_of
+from susurrus.agents.formats.json import Json
 from susurrus.agents.formats.waiting import Intake
 from susurrus.agents.kafka.offset import Offset
 from susurrus.agents.runtime.batch import Batch
@@ -30,8 +31,11 @@ from susurrus.mechanisms.stream.releases import Releases
 from susurrus.mechanisms.stream.table import Step, stream_address
 from susurrus.topics import ledger as ledger_codec
 from susurrus.topics import private_stream as codec
+from susurrus.topics.compiled import compiled
 from susurrus.topics.reason import Reason
+from susurrus.topics.scanning import Scanned
 from susurrus.topics.values import ValuesDecoder, ValuesSchema
+from susurrus.topics.values_batches import ValuesBatchDecoder
 
 _HOT, _COLD = b"h", b"c"
 _MEASURED = ("value", "value_error", "sum", "sum_error", "filtered_sum", "filtered_sum_error")
@@ -41,6 +45,11 @@ _QUIET_RECORDS = 20_000
 _QUIET_SECONDS = 1.0
 
 Ints = npt.NDArray[np.int64]
+
+
+def whole_decoder(settings: StreamSettings, schema: ValuesSchema) -> ValuesBatchDecoder | None:
+    """The compiled decoder, where it is there and records are JSON objects."""
+    return None if compiled is None or settings.input.format != Json.name else ValuesBatchDecoder(schema)
 
 
 class Stream(Stage):
@@ -65,6 +74,7 @@ class Stream(Stage):
             owner=f"{self.name}-{partition}",
             place=f"topic={self._topic} partition={partition}",
             end_of_log=lambda: services.clients.watermarks(self._topic, partition)[1],
+            whole=whole_decoder(services.settings, schema),
         )
         self._mechanism = mechanism_of(settings)
         self._noise: WindowNoise
@@ -142,7 +152,7 @@ class Stream(Stage):
 
     # ---- output ------------------------------------------------------------------------------------------------------
 
-    def _publish(self, step: Step, good: Ints, records: list[Any]) -> None:
+    def _publish(self, step: Step, good: Ints, records: Sequence[Any]) -> None:
         """Add rows of the private stream, in the order and with the Kafka time of the events that completed them.
 
         The order of the rows of different streams is that of the raw log, so it does not depend on the batches.
@@ -152,7 +162,11 @@ class Stream(Stage):
         columns |= {name: columns[name] * self._grid for name in _MEASURED}
         theta = step.theta[in_log_order].astype(np.float64) * self._grid
         names = [self._names[row] for row in step.rows[in_log_order].tolist()]
-        stamps = [records[row].timestamp for row in good[step.events[in_log_order]].tolist()]
+        at = good[step.events[in_log_order]]
+        if isinstance(records, Scanned):
+            stamps = records.timestamp[at].tolist()
+        else:
+            stamps = [records[row].timestamp for row in at.tolist()]
         release = codec.StreamRelease(
             method=self._settings.method, epsilon=self._settings.epsilon, epoch=self.services.ledger.epoch
         )
