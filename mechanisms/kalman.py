@@ -17,7 +17,7 @@ estimate beside them.
 blocks share noise (streams).  The published bits depend on the order of the operations: keep it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -64,37 +64,22 @@ def mixture_weights(log_likelihood: Floats) -> Floats:
     return result
 
 
-class Bank:
-    """What both banks share: the models and their likelihood, forgotten at the rate 1 - ``memory`` a number."""
-
-    memory = 1.0
-
-    def __init__(self, models: Models) -> None:
-        self.models = models
-        self.log_likelihood = np.zeros(models.count)
-
-    def weights(self) -> Floats:
-        """Return float64[models]: posterior probabilities of the models."""
-        return mixture_weights(self.log_likelihood)
-
-    def _weigh(self, innovation: Floats, variance: Floats) -> None:
-        """Take in how far a released number lies from each model's prediction, and the variance of that distance."""
-        self.log_likelihood = self.memory * self.log_likelihood - (np.log(variance) + innovation**2 / variance) / 2
-
-
 _DRIFTS = (0.0, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0, 1e3)
 _WHITES = (0.0, 1e-2, 1e-1, 1.0, 10.0, 1e3)
 # In units of the first interval's noise variance.
 _INTERVAL_MODELS = Models(np.tile(_WHITES, len(_DRIFTS)), np.repeat(_DRIFTS, len(_WHITES)))
 
 
-class IntervalBank(Bank):
+_MEMORY = 0.999
+"""The likelihood of an interval bank's models is forgotten at the rate 1 - this an interval."""
+
+
+class IntervalBank:
     """Filters of interval means; a range of intervals is opened with its first interval and read at any later one."""
 
-    memory = 0.999
-
     def __init__(self) -> None:
-        super().__init__(_INTERVAL_MODELS)
+        self.models = _INTERVAL_MODELS
+        self.log_likelihood = np.zeros(self.models.count)
         self._unit = 0.0
         self._level = np.zeros(self.models.count)
         self._level_variance = np.zeros(self.models.count)
@@ -155,6 +140,14 @@ class IntervalBank(Bank):
         """Return the sum of an open range as of the last interval taken."""
         return self._read(self._ranges[:, opened])
 
+    def weights(self) -> Floats:
+        """Return float64[models]: posterior probabilities of the models."""
+        return mixture_weights(self.log_likelihood)
+
+    def _weigh(self, innovation: Floats, variance: Floats) -> None:
+        """Take in how far a released number lies from each model's prediction, and the variance of that distance."""
+        self.log_likelihood = _MEMORY * self.log_likelihood - (np.log(variance) + innovation**2 / variance) / 2
+
     def _read(self, numbers: Floats) -> Filtered:
         weights, (sums, _, variances) = self.weights(), numbers
         mean = float(weights @ sums)
@@ -178,68 +171,104 @@ def filter_ranges(counts: Floats, means: Floats, variances: Floats, ranges: npt.
     return answers
 
 
-_UPPER = np.triu_indices(3)
+_MEAN, _UPPER, _SCORE = slice(0, 3), slice(3, 9), 9
+"""Rows of a bank's numbers: the mean, the covariance (00, 01, 02, 11, 12, 22), the log-likelihood."""
+_NUMBERS = 10
 
 
-class BlockBank(Bank):
+class BlockBank:
     """Filters of one stream's released block sums; memory does not grow with the stream.
 
-    The state of one model is (level, noise that the open tree's blocks share, running sum of the true blocks):
-    mean float64[models, 3], covariance float64[models, 3, 3].
+    The state of one model is (level, noise that the open tree's blocks share, running sum of the true blocks): its mean and
+    its covariance.  ``numbers`` float64[10, models] holds these and the log-likelihood, a row for each.
     """
 
-    def __init__(self, models: Models) -> None:
-        super().__init__(models)
-        self.mean = np.zeros((models.count, 3))
-        self.mean[:, 0] = models.mean
-        self.covariance = np.zeros((models.count, 3, 3))
-        self.covariance[:, 0, 0] = models.level
+    def __init__(self, models: Models, numbers: Floats | None = None) -> None:
+        self.models = models
+        if numbers is None:
+            numbers = np.zeros((_NUMBERS, models.count))
+            numbers[0], numbers[3] = models.mean, models.level
+        self.numbers = numbers
+
+    def weights(self) -> Floats:
+        """Return float64[models]: posterior probabilities of the models."""
+        return mixture_weights(self.numbers[_SCORE])
 
     def pack(self) -> bytes:
-        """Return the little-endian bytes of the state."""
-        parts = (self.mean, self.covariance[:, *_UPPER], self.log_likelihood)
-        return b"".join(np.ascontiguousarray(part, dtype="<f8").tobytes() for part in parts)
+        """Return the little-endian bytes of the state: the models' means, their covariances, their log-likelihoods."""
+        parts = (self.numbers[_MEAN].T, self.numbers[_UPPER].T, self.numbers[_SCORE])
+        return b"".join(part.astype("<f8", copy=False).tobytes() for part in parts)
 
     @classmethod
     def unpack(cls, data: bytes, models: Models) -> Self:
         """Return the bank packed by ``pack``."""
-        bank, count = cls(models), models.count
-        numbers = np.frombuffer(data, dtype="<f8").astype(np.float64)
-        mean, upper, bank.log_likelihood = np.split(numbers, (3 * count, 9 * count))
-        bank.mean = mean.reshape(count, 3)
-        rows, columns = _UPPER
-        bank.covariance[:, rows, columns] = bank.covariance[:, columns, rows] = upper.reshape(count, 6)
-        return bank
+        count = models.count
+        mean, upper, score = np.split(np.frombuffer(data, dtype="<f8"), (3 * count, 9 * count))
+        numbers = np.empty((_NUMBERS, count))
+        numbers[_MEAN], numbers[_UPPER], numbers[_SCORE] = mean.reshape(count, 3).T, upper.reshape(count, 6).T, score
+        return cls(models, numbers)
 
     def step(self, block: float, *, own: float, new_common: float | None) -> Filtered:
-        """Take in the next released block sum; return the running sum of the true blocks.
+        """Take in the next released block sum; return the running sum of the true blocks, as ``BlockBanks.step`` does."""
+        banks = BlockBanks([self])
+        common = np.array([np.nan if new_common is None else new_common])
+        [running], [error] = banks.step(np.array([block]), own=np.array([own]), new_common=common)
+        banks.give_back()
+        return Filtered(float(running), float(error))
 
-        own: variance of the block's own noise.  new_common: where the block opens a tree, the variance of the noise
-        that the tree's blocks share (usually negative), else None.
+
+class BlockBanks:
+    """The banks of several streams, stepped together: every number is the one that its bank alone would have.
+
+    All operations are element by element, or reductions of one stream's contiguous row, so a stream's bits do not depend on
+    the streams beside it.
+    """
+
+    def __init__(self, banks: Sequence[BlockBank]) -> None:
+        self._banks = banks
+        self._models = banks[0].models
+        # In C order whatever the banks' order is: sums round by the order in memory.
+        self._numbers = np.empty((_NUMBERS, len(banks), self._models.count))
+        np.stack([bank.numbers for bank in banks], axis=1, out=self._numbers)
+
+    def give_back(self) -> None:
+        """Write the numbers back into the banks."""
+        for place, bank in enumerate(self._banks):
+            bank.numbers = self._numbers[:, place].copy()
+
+    def step(self, blocks: Floats, *, own: Floats, new_common: Floats) -> tuple[Floats, Floats]:
+        """Take in the next released block sum of each of the first n streams, float64[n].
+
+        own: variance of the block's own noise.  new_common: where the block opens a tree, the variance of the noise that the
+        tree's blocks share (usually negative), else nan.  Returns the running sums of the true blocks and their standard
+        errors, float64[n] each.
         The state before the block: level m, common noise A, running sum S.  The block is x = m + W and is seen as
         z = x + A + D; S gains x.
         """
-        P, mean, white = self.covariance, self.mean, self.models.white
-        P[:, 0, 0] += self.models.drift
-        if new_common is not None:
-            P[:, 1, :] = P[:, :, 1] = 0.0
-            P[:, 1, 1] = new_common
-            mean[:, 1] = 0.0
-        with_level, with_common = P[:, 0, :].copy(), P[:, 1, :].copy()
-        P[:, 2, 2] += 2 * with_level[:, 2] + with_level[:, 0] + white
-        for other in (0, 1):
-            P[:, 2, other] += with_level[:, other]
-            P[:, other, 2] = P[:, 2, other]
-        mean[:, 2] += mean[:, 0]
-        seen = P[:, 0, :] + P[:, 1, :]
-        seen[:, 2] += white
-        variance = with_level[:, 0] + 2 * with_level[:, 1] + with_common[:, 1] + white + own
-        innovation = block - mean[:, 0] - mean[:, 1]
-        mean += seen / variance[:, None] * innovation[:, None]
-        P -= seen[:, :, None] * seen[:, None, :] / variance[:, None, None]  # symmetric to the last bit
-        self._weigh(innovation, variance)
-        weights = self.weights()
-        running = (weights * mean[:, 2]).sum()
+        level, common, running, P00, P01, P02, P11, P12, P22, score = self._numbers[:, : len(blocks)]
+        white = self._models.white
+        P00 += self._models.drift
+        opens = np.flatnonzero(~np.isnan(new_common))
+        if len(opens):
+            P01[opens] = P12[opens] = common[opens] = 0.0
+            P11[opens] = new_common[opens, None]
+        P22 += 2 * P02 + P00 + white
+        P02 += P00
+        P12 += P01
+        running += level
+        seen = np.stack([P00 + P01, P01 + P11, P02 + P12])
+        seen[2] += white
+        variance = P00 + 2 * P01 + P11 + white + own[:, None]
+        innovation = blocks[:, None] - level - common
+        self._numbers[_MEAN, : len(blocks)] += seen / variance * innovation
+        for upper, (row, column) in zip((P00, P01, P02, P11, P12, P22), _PAIRS, strict=True):
+            upper -= seen[row] * seen[column] / variance
+        score -= (np.log(variance) + innovation**2 / variance) / 2
+        weights = mixture_weights(score)
+        mean = (weights * running).sum(axis=-1)
         # About the mean, not E x^2 - (E x)^2: after many blocks the running sum's square has no digits left for it.
-        spread = (weights * (P[:, 2, 2] + (mean[:, 2] - running) ** 2)).sum()
-        return Filtered(float(running), float(np.sqrt(spread)))
+        spread = (weights * (P22 + (running - mean[:, None]) ** 2)).sum(axis=-1)
+        return mean, np.sqrt(spread)
+
+
+_PAIRS = ((0, 0), (0, 1), (0, 2), (1, 1), (1, 2), (2, 2))

@@ -131,17 +131,33 @@ class WindowNoise:
         return self._draw(labels, first, last, grid_units(sigma, bits), _normal_magnitude, normal_tail)
 
     def laplace(
-        self, labels: npt.NDArray[np.uint8], first: int, last: int, *, scale: float = 1.0, bits: int = 20
+        self,
+        labels: npt.NDArray[np.uint8],
+        first: int,
+        last: int,
+        *,
+        scale: float | npt.NDArray[np.float64] = 1.0,
+        bits: int = 20,
     ) -> npt.NDArray[np.int64]:
-        """Laplace of the given scale rounded to multiples of 2^-bits, in those units; int64[k, last - first + 1]."""
-        return self._draw(labels, first, last, grid_units(scale, bits), _exponential_magnitude, exponential_tail)
+        """Laplace of the given scale rounded to multiples of 2^-bits, in those units; int64[k, last - first + 1].
+
+        scale: of all draws, or float64[k], one for each label.
+        """
+        unit: float | npt.NDArray[np.float64]
+        if isinstance(scale, np.ndarray):
+            for extreme in (scale.min(initial=1.0), scale.max(initial=1.0)):
+                grid_units(float(extreme), bits)
+            unit = scale[:, None] * 2.0**bits
+        else:
+            unit = grid_units(scale, bits)
+        return self._draw(labels, first, last, unit, _exponential_magnitude, exponential_tail)
 
     def _draw(
         self,
         labels: npt.NDArray[np.uint8],
         first: int,
         last: int,
-        unit: float,
+        unit: float | npt.NDArray[np.float64],
         magnitude: Callable[[npt.NDArray[np.float64]], npt.NDArray[np.float64]],
         tail: Callable[[Decimal], Decimal],
     ) -> npt.NDArray[np.int64]:
@@ -150,7 +166,8 @@ class WindowNoise:
         rows = max(1, _CHUNK // max(1, draws))
         for begin in range(0, len(labels), rows):
             words = self.bits(labels[begin : begin + rows], first, last)
-            out[begin : begin + rows] = round_quantile(words[:, :, 0], words[:, :, 1], unit, magnitude, tail)
+            some = unit[begin : begin + rows] if isinstance(unit, np.ndarray) else unit
+            out[begin : begin + rows] = round_quantile(words[:, :, 0], words[:, :, 1], some, magnitude, tail)
         return out
 
 
@@ -211,7 +228,7 @@ class RowMemory:
 def round_quantile(
     high: npt.NDArray[np.uint64],
     low: npt.NDArray[np.uint64],
-    unit: float,
+    unit: float | npt.NDArray[np.float64],
     magnitude: Callable[[npt.NDArray[np.float64]], npt.NDArray[np.float64]],
     tail: Callable[[Decimal], Decimal],
 ) -> npt.NDArray[np.int64]:
@@ -219,6 +236,7 @@ def round_quantile(
 
     Q is the upper quantile function `magnitude` (decreasing in u, on (0, 1/2)), `tail` its inverse in 110 digits. The
     float64 value decides unless it lies within its error bound of a half-integer; then u is compared with the tail.
+    unit: of all draws, or an array that broadcasts to them.
     """
     whole = (high & _MAGNITUDE).view(np.int64).astype(np.float64)
     # Keep 53 bits of relative precision when the leading bits are zero: only then do the lower 64 bits matter.
@@ -237,8 +255,9 @@ def round_quantile(
     if len(ties):
         flat_high, flat_low = high.reshape(-1), low.reshape(-1)
         approximate = value.reshape(-1)[ties] / _RELATIVE_ERROR
-        for index, near in zip(ties.tolist(), approximate.tolist(), strict=True):
-            out.flat[index] = _exactly(int(flat_high[index]), int(flat_low[index]), unit, near, tail)
+        units = np.broadcast_to(unit, out.shape).flat[ties]
+        for index, near, its in zip(ties.tolist(), approximate.tolist(), units.tolist(), strict=True):
+            out.flat[index] = _exactly(int(flat_high[index]), int(flat_low[index]), its, near, tail)
     np.negative(out, out=out, where=(high >> np.uint64(63)).astype(np.bool_))
     return out
 

@@ -48,8 +48,8 @@ class RawBatchDecoder:
             reason[left] = rest.reason
         user, key = found.groups
         if rest is not None:
-            user = _with_rest(user, left, rest.user, rest.users, reason == 0)
-            key = _with_rest(key, left, rest.key, rest.keys, reason == 0)
+            user = with_rest(user, left, rest.user, rest.users, reason == 0)
+            key = with_rest(key, left, rest.key, rest.keys, reason == 0)
         values = np.zeros((len(found), len(schema.values)), np.int64)
         for number, field in enumerate(schema.values):
             values[:, number] = on_grid(found.numbers[number], field.grid, field.lowest, field.highest)
@@ -74,7 +74,7 @@ class RawBatchDecoder:
         return found, columns
 
 
-def _with_rest(
+def with_rest(
     group: Group, left: npt.NDArray[np.int64], codes: Int32s, items: list[bytes], good: npt.NDArray[np.bool_]
 ) -> Group:
     """A group with the rows that were left. codes, items: theirs. good: of all rows, whether it has an item."""

@@ -7,13 +7,14 @@ State keys: ``h`` stream -> the part that changes with every event, ``c`` stream
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from susurrus.agents.formats import decoder_of
+from susurrus.agents.formats.json import Json
 from susurrus.agents.formats.waiting import Intake
 from susurrus.agents.kafka.offset import Offset
 from susurrus.agents.runtime.batch import Batch
@@ -26,12 +27,15 @@ from susurrus.agents.stream.mechanism import grid_of, mechanism_of, promise_of, 
 from susurrus.agents.stream.settings import StreamSettings
 from susurrus.mechanisms.calendar import WindowIndex
 from susurrus.mechanisms.noise import WindowNoise
-from susurrus.mechanisms.stream.releases import Releases, joined
-from susurrus.mechanisms.stream.table import Piece, stream_address
+from susurrus.mechanisms.stream.releases import Releases
+from susurrus.mechanisms.stream.table import Step, stream_address
 from susurrus.topics import ledger as ledger_codec
 from susurrus.topics import private_stream as codec
+from susurrus.topics.compiled import compiled
 from susurrus.topics.reason import Reason
+from susurrus.topics.scanning import Scanned
 from susurrus.topics.values import ValuesDecoder, ValuesSchema
+from susurrus.topics.values_batches import ValuesBatchDecoder
 
 _HOT, _COLD = b"h", b"c"
 _MEASURED = ("value", "value_error", "sum", "sum_error", "filtered_sum", "filtered_sum_error")
@@ -41,6 +45,11 @@ _QUIET_RECORDS = 20_000
 _QUIET_SECONDS = 1.0
 
 Ints = npt.NDArray[np.int64]
+
+
+def whole_decoder(settings: StreamSettings, schema: ValuesSchema) -> ValuesBatchDecoder | None:
+    """The compiled decoder, where it is there and records are JSON objects."""
+    return None if compiled is None or settings.input.format != Json.name else ValuesBatchDecoder(schema)
 
 
 class Stream(Stage):
@@ -65,6 +74,7 @@ class Stream(Stage):
             owner=f"{self.name}-{partition}",
             place=f"topic={self._topic} partition={partition}",
             end_of_log=lambda: services.clients.watermarks(self._topic, partition)[1],
+            whole=whole_decoder(services.settings, schema),
         )
         self._mechanism = mechanism_of(settings)
         self._noise: WindowNoise
@@ -123,12 +133,11 @@ class Stream(Stage):
             return
         row_of = np.array(self._load(columns.streams), dtype=np.int64)
         rows = row_of[columns.stream[good]]
-        pieces, touched, changed = self._table.step(rows, columns.value[good], self._noise)
-        self._touched.update(touched.tolist())
-        self._changed.update(changed)
-        if pieces:
-            stamps = np.fromiter((record.timestamp for record in records), np.int64, len(records))[good]
-            self._publish(pieces, rows, stamps)
+        step = self._table.step(rows, columns.value[good], self._noise)
+        self._touched.update(step.touched.tolist())
+        self._changed.update(step.changed.tolist())
+        if len(step.rows):
+            self._publish(step, good, records)
 
     def _load(self, streams: list[bytes]) -> list[int]:
         """Return the streams' rows in the table; streams that are not there are added from the store, or as new."""
@@ -143,32 +152,28 @@ class Stream(Stage):
 
     # ---- output ------------------------------------------------------------------------------------------------------
 
-    def _publish(self, pieces: list[Piece], rows: Ints, stamps: Ints) -> None:
+    def _publish(self, step: Step, good: Ints, records: Sequence[Any]) -> None:
         """Add rows of the private stream, in the order and with the Kafka time of the events that completed them.
 
         The order of the rows of different streams is that of the raw log, so it does not depend on the batches.
         """
-        sizes = [len(piece.releases) for piece in pieces]
-        released = joined([piece.releases for piece in pieces])
-        order = np.argsort(rows, kind="stable")
-        begins = np.searchsorted(rows[order], np.array([piece.row for piece in pieces]))
-        starts = np.array([piece.start for piece in pieces])
-        events = order[released.last + np.repeat(begins - starts, sizes)]
-        in_log_order = np.argsort(events, kind="stable")
-        owners = [pieces[number] for number in np.repeat(np.arange(len(pieces)), sizes)[in_log_order].tolist()]
-        columns = {name: getattr(released, name)[in_log_order] for name in Releases.__dataclass_fields__}
+        in_log_order = np.argsort(step.events, kind="stable")
+        columns = {name: getattr(step.releases, name)[in_log_order] for name in Releases.__dataclass_fields__}
         columns |= {name: columns[name] * self._grid for name in _MEASURED}
-        theta = np.array([piece.theta for piece in owners]) * self._grid
-        names = [self._names[piece.row] for piece in owners]
+        theta = step.theta[in_log_order].astype(np.float64) * self._grid
+        names = [self._names[row] for row in step.rows[in_log_order].tolist()]
+        at = good[step.events[in_log_order]]
+        if isinstance(records, Scanned):
+            stamps = records.timestamp[at].tolist()
+        else:
+            stamps = [records[row].timestamp for row in at.tolist()]
         release = codec.StreamRelease(
             method=self._settings.method, epsilon=self._settings.epsilon, epoch=self.services.ledger.epoch
         )
         keys, values = codec.encode_rows(release, codec.Released(streams=names, theta=theta, **columns))
-        [messages] = self.services.publisher.messages(
-            [self.services.topic("private-stream")], keys, values, stamps[events[in_log_order]].tolist()
-        )
+        [messages] = self.services.publisher.messages([self.services.topic("private-stream")], keys, values, stamps)
         self._messages += messages
-        self.counters["rows"] += len(events)
+        self.counters["rows"] += len(names)
 
     def commits(self, now: int) -> Iterator[Commit]:
         """One commit for everything taken. Input without output is committed now and then, so that a crash re-reads little."""

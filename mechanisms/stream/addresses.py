@@ -32,8 +32,11 @@ class AddressedNoise(Protocol):
         """Return uint64[k, last-first+1, 2]: 128 pseudorandom bits for each label and index."""
         ...
 
-    def laplace(self, labels: Labels, first: int, last: int, *, scale: float, bits: int) -> Ints:
-        """Return int64[k, last-first+1]: Laplace(scale) rounded to the grid 2^-bits, in its units, at each index."""
+    def laplace(self, labels: Labels, first: int, last: int, *, scale: float | Floats, bits: int) -> Ints:
+        """Return int64[k, last-first+1]: Laplace(scale) rounded to the grid 2^-bits, in its units, at each index.
+
+        scale: of all draws, or float64[k], one for each label.
+        """
         ...
 
 

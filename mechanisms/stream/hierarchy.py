@@ -112,15 +112,17 @@ class Hierarchy:
         return np.array(variances)
 
     def draw(
-        self, noise: AddressedNoise, streams: Sequence[bytes], tree: int, theta: int, epsilon: float
+        self, noise: AddressedNoise, streams: Sequence[bytes], tree: int | Ints, theta: int | Ints, epsilon: float
     ) -> list[Ints]:
-        """Return the raw noise of tree number ``tree`` of streams that share one theta.
+        """Return the raw noise of one tree of each stream, layer by layer: int64[streams, nodes of the layer].
 
+        tree, theta: the same for all streams, or int64[streams].
         Address: ("tops/node", stream, tree, layer), index = node within the layer.
         """
         raw = []
+        trees = np.broadcast_to(tree, len(streams)).tolist()
         for layer, share in enumerate(self.shares):
-            labels = noise.labels("tops/node", [address(stream, tree, layer) for stream in streams])
+            labels = noise.labels("tops/node", [address(*of, layer) for of in zip(streams, trees, strict=True)])
             scale = theta / (epsilon * share)
             raw.append(
                 noise.laplace(labels, 0, self.fanout ** (self.layers - 1 - layer) - 1, scale=scale, bits=GRID_BITS)

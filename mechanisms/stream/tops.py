@@ -20,10 +20,12 @@ from typing import Self
 import numpy as np
 
 from susurrus.mechanisms.errors import ConfigurationError, Refusal
-from susurrus.mechanisms.kalman import BlockBank, mixture_weights
+from susurrus.mechanisms.kalman import BlockBank
 from susurrus.mechanisms.stream.addresses import AddressedNoise, Floats, Ints
-from susurrus.mechanisms.stream.allocation import Allocation, block_layer, block_noise
+from susurrus.mechanisms.stream.allocation import Allocation
 from susurrus.mechanisms.stream.hierarchy import Hierarchy, choose_smoothing
+from susurrus.mechanisms.stream.leaves import closed
+from susurrus.mechanisms.stream.open_trees import TreeNoise, release
 from susurrus.mechanisms.stream.releases import Releases, joined
 from susurrus.mechanisms.stream.smoothers import Smoother
 from susurrus.mechanisms.stream.threshold import NoisyMax
@@ -35,14 +37,14 @@ MOST_HELD = 512
 _NO_INTS = np.zeros(0, dtype=np.int64)
 _NO_FLOATS = np.zeros((0, 0))
 _HEAD = struct.Struct("<BqqqqdBIIIIII")
-_KINDS = ("<u4", "<u4", "<u4", "<i8", "<f8")
-"""Of the arrays behind the head: held, ranks, counts, open leaves, evidence.  The filter's bytes follow."""
+_KINDS = ("<u4", "<u4", "<i8", "<f8")
+"""Of the arrays behind the head and the held ranks: ranks, counts, open leaves, evidence.  The filter's bytes follow."""
 
 
-@dataclass
+@dataclass(slots=True)
 class StreamState:
-    """One stream.  theta = 0: it still collects ``held`` (ranks as they came) and the sparse histogram ``ranks``,
-    ``counts`` for Noisy Max.
+    """One stream.  theta = 0: it still collects ``held`` (ranks as they came, little-endian uint32) and the sparse
+    histogram ``ranks``, ``counts`` for Noisy Max.
 
     position: events seen.  partial: clipped sum of the open leaf.  running: released plain running sum.  variance: of
     the complete trees in it, unit (theta / epsilon)^2.  The open block's released leaves are ``open_leaves``.
@@ -54,7 +56,7 @@ class StreamState:
     running: int = 0
     variance: float = 0.0
     entry: int = 0
-    held: list[Ints] = field(default_factory=list)
+    held: bytes = b""
     ranks: Ints = field(default_factory=lambda: _NO_INTS)
     counts: Ints = field(default_factory=lambda: _NO_INTS)
     open_leaves: Ints = field(default_factory=lambda: _NO_INTS)
@@ -63,27 +65,24 @@ class StreamState:
 
     def fold(self) -> None:
         """Merge the held ranks: up to MOST_HELD as they came, more as a histogram.  The result depends on no batch."""
-        if not self.held:
-            return
-        held = np.concatenate(self.held) if len(self.held) > 1 else self.held[0]
-        self.held = [held]
-        if self.position > MOST_HELD:
-            ranks, counts = np.unique(held, return_counts=True)
+        if self.held and self.position > MOST_HELD:
+            ranks, counts = np.unique(np.frombuffer(self.held, "<u4").astype(np.int64), return_counts=True)
             merged, inverse = np.unique(np.concatenate([self.ranks, ranks]), return_inverse=True)
             total = np.zeros(len(merged), dtype=np.int64)
             np.add.at(total, inverse, np.concatenate([self.counts, counts]))
-            self.held, self.ranks, self.counts = [], merged, total
+            self.held, self.ranks, self.counts = b"", merged, total
 
     def pack(self) -> bytes:
         """Return the little-endian bytes of the state."""
         self.fold()
-        bank = self.filter.pack() if self.filter is not None else b""
-        arrays = (np.concatenate([_NO_INTS, *self.held]), self.ranks, self.counts, self.open_leaves, self.evidence)
-        waiting, ranks, _, leaves, _ = map(len, arrays)
-        sizes = (waiting, ranks, leaves, *self.evidence.shape, len(bank))
         numbers = (self.position, self.theta, self.partial, self.running, self.variance, self.entry)
-        head = _HEAD.pack(STATE_VERSION, *numbers, *sizes)
-        return head + b"".join(array.astype(kind).tobytes() for array, kind in zip(arrays, _KINDS, strict=True)) + bank
+        if not self.theta and not len(self.ranks):  # most streams of most pipelines
+            return _HEAD.pack(STATE_VERSION, *numbers, len(self.held) // 4, 0, 0, *self.evidence.shape, 0) + self.held
+        bank = self.filter.pack() if self.filter is not None else b""
+        sizes = (len(self.held) // 4, len(self.ranks), len(self.open_leaves), *self.evidence.shape, len(bank))
+        arrays = (self.ranks, self.counts, self.open_leaves, self.evidence)
+        parts = [array.astype(kind).tobytes() for array, kind in zip(arrays, _KINDS, strict=True)]
+        return b"".join((_HEAD.pack(STATE_VERSION, *numbers, *sizes), self.held, *parts, bank))
 
     @classmethod
     def unpack(cls, data: bytes, mechanism: "Tops") -> Self:
@@ -94,14 +93,14 @@ class StreamState:
                 "or start a new epoch (susurrus ledger new-epoch)"
             )
         (_, *numbers, waiting, ranks, leaves, rows, columns, bank) = _HEAD.unpack_from(data)
-        state, place = cls(*numbers), _HEAD.size
+        state, place = cls(*numbers), _HEAD.size + 4 * waiting
+        state.held = data[_HEAD.size : place]
         arrays = []
-        for count, kind in zip((waiting, ranks, ranks, leaves, rows * columns), _KINDS, strict=True):
+        for count, kind in zip((ranks, ranks, leaves, rows * columns), _KINDS, strict=True):
             arrays.append(np.frombuffer(data[place : place + count * int(kind[-1])], dtype=kind))
             place += arrays[-1].nbytes
         *integers, evidence = arrays
-        held, state.ranks, state.counts, state.open_leaves = (array.astype(np.int64) for array in integers)
-        state.held = [held] if waiting else []
+        state.ranks, state.counts, state.open_leaves = (array.astype(np.int64) for array in integers)
         state.evidence = evidence.astype(np.float64).reshape(rows, columns)
         if bank:
             state.filter = BlockBank.unpack(data[place:], mechanism.allocation.models)
@@ -161,8 +160,9 @@ class Tops:
         return self.allocation.menu if self.adaptive else (self.base,)
 
     @cached_property
-    def _prefix_variances(self) -> list[Floats]:
-        return [hierarchy.prefix_variances() for hierarchy in self.menu]
+    def prefix_variances(self) -> Floats:
+        """float64[menu, leaves + 1]: of each hierarchy of the menu."""
+        return np.stack([hierarchy.prefix_variances() for hierarchy in self.menu])
 
     # --- phase 1 ------------------------------------------------------------------------------------------------------
 
@@ -174,7 +174,7 @@ class Tops:
         """Take in values until the holdout is complete; return the rest, int64[<= n]."""
         head = values[: max(0, self.holdout - state.position)]
         if len(head):
-            state.held.append(self.threshold.ranks(head))
+            state.held += self.threshold.ranks(head).astype("<u4").tobytes()
             state.position += len(head)
         return values[len(head) :]
 
@@ -182,8 +182,7 @@ class Tops:
         """Return the ``NoisyMax.count`` of the collected values, int64[candidates + 1]."""
         result = np.zeros(len(self.threshold.candidates) + 1, dtype=np.int64)
         result[state.ranks] = state.counts
-        for ranks in state.held:
-            result += np.bincount(ranks, minlength=len(result))
+        result += np.bincount(np.frombuffer(state.held, "<u4").astype(np.int64), minlength=len(result))
         return result
 
     def open(self, states: Sequence[StreamState], noise: AddressedNoise, streams: Sequence[bytes]) -> None:
@@ -192,7 +191,7 @@ class Tops:
         thetas = self.threshold.release(counts, noise, streams)
         for state, theta in zip(states, thetas.tolist(), strict=True):
             state.theta = theta
-            state.held, state.ranks, state.counts = [], _NO_INTS, _NO_INTS
+            state.held, state.ranks, state.counts = b"", _NO_INTS, _NO_INTS
             if self.adaptive:
                 state.entry = self.allocation.first
                 state.filter = BlockBank(self.allocation.models)
@@ -203,88 +202,18 @@ class Tops:
 
     def advance(self, state: StreamState, values: Ints, noise: AddressedNoise, stream: bytes) -> Releases:
         """Take in values after theta; return the leaves that they complete, which do not depend on the batches."""
-        leaf = self.base.leaf
-        clipped = np.clip(values, 0, state.theta)
-        offset = (state.position - self.holdout) % leaf
-        position = state.position
-        state.position += len(clipped)
-        complete = (offset + len(clipped)) // leaf
-        if not complete:
-            state.partial += int(clipped.sum())
-            return joined([])
-        edges = np.arange(complete + 1) * leaf - offset
-        running = np.concatenate(([0], np.cumsum(clipped)))
-        sums = np.diff(running[np.maximum(edges, 0)])
-        sums[0] += state.partial
-        state.partial = int(running[-1] - running[edges[-1]])
-        first = (position - self.holdout) // leaf
-        return self._release(state, first, sums, noise, stream)
-
-    def _release(self, state: StreamState, first: int, sums: Ints, noise: AddressedNoise, stream: bytes) -> Releases:
-        """Add the trees' noise to leaves first.. and run the filter, tree by tree."""
-        size, parts, done = self.base.leaves, [], 0
-        while done < len(sums):
-            tree, inside = divmod(first + done, size)
-            count = min(size - inside, len(sums) - done)
-            hierarchy = self.menu[state.entry]
-            drawn = hierarchy.rounded(hierarchy.draw(noise, [stream], tree, state.theta, self.epsilon))[0]
-            released = sums[done : done + count] + drawn[inside : inside + count]
-            parts.append(self._tree_part(state, hierarchy, first + done, inside, released))
-            done += count
-        return joined(parts)
-
-    def _tree_part(self, state: StreamState, hierarchy: Hierarchy, first: int, inside: int, released: Ints) -> Releases:
-        count, unit = len(released), state.theta / self.epsilon
-        running = state.running + np.cumsum(released)
-        prefix = self._prefix_variances[state.entry]
-        rounding = np.arange(first + 1, first + count + 1) / 12
-        begins = self.holdout + (first + np.arange(count)) * self.base.leaf
-        part = Releases(
-            first=begins,
-            last=begins + self.base.leaf - 1,
-            value=released,
-            value_error=np.full(count, np.sqrt(prefix[1] * unit**2 + 1 / 12)),
-            sum=running,
-            sum_error=np.sqrt((state.variance + prefix[inside + 1 : inside + count + 1]) * unit**2 + rounding),
-            layout=np.full(count, state.entry, dtype=np.int64),
-            filtered_sum=np.full(count, np.nan),
-            filtered_sum_error=np.full(count, np.nan),
+        leaves = closed(
+            np.clip(values, 0, state.theta),
+            begins=np.array([0]),
+            ends=np.array([len(values)]),
+            offsets=np.array([(state.position - self.holdout) % self.base.leaf]),
+            partials=np.array([state.partial]),
+            leaf=self.base.leaf,
         )
-        state.running = int(running[-1])
-        closes = inside + count == self.base.leaves
-        if self.adaptive:
-            self._filter_blocks(state, hierarchy, inside, released, part)
-        if closes:
-            state.variance += float(prefix[-1])
-            if self.adaptive and state.filter is not None:
-                weights = [mixture_weights(row) for row in state.evidence]
-                state.entry = self.allocation.choose(state.filter.weights(), weights)
-        return part
-
-    def _filter_blocks(
-        self, state: StreamState, hierarchy: Hierarchy, inside: int, released: Ints, part: Releases
-    ) -> None:
-        assert state.filter is not None
-        layer = block_layer(hierarchy)
-        size = hierarchy.fanout**layer
-        unit = self.epsilon / state.theta
-        waiting = len(state.open_leaves)
-        leaves = np.concatenate([state.open_leaves, released])
-        complete = len(leaves) // size
-        state.open_leaves = leaves[complete * size :]
-        first_block = (inside - waiting) // size
-        noise, variances = block_noise(hierarchy), hierarchy.subtree_variances()
-        for block in range(complete):
-            nodes = leaves[block * size : (block + 1) * size].astype(np.float64) * unit
-            # Block by block, so that the bits do not depend on the batches.
-            for below, deviations in enumerate(self.allocation.deviations):
-                groups = nodes.reshape(-1, hierarchy.fanout)
-                nodes = groups.sum(axis=1)
-                squares = ((groups - nodes[:, None] / hierarchy.fanout) ** 2).sum()
-                freedom = (hierarchy.fanout - 1) * len(nodes)
-                state.evidence[below] += deviations.evidence(squares, freedom, variances[below])
-            common = noise.common if first_block + block == 0 else None
-            seen = state.filter.step(float(nodes[0]), own=noise.own, new_common=common)
-            place = (block + 1) * size - waiting - 1
-            part.filtered_sum[place] = seen.sum / unit
-            part.filtered_sum_error[place] = seen.standard_error / unit
+        first = (state.position - self.holdout) // self.base.leaf
+        state.position += len(values)
+        [state.partial] = leaves.partials.tolist()
+        if not len(leaves.sums):
+            return joined([])
+        memory = TreeNoise(self)
+        return release(self, [state], [stream], np.array([first]), leaves.counts, leaves.sums, noise, memory)

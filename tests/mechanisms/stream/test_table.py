@@ -30,12 +30,13 @@ def released(make, rows: np.ndarray, values: np.ndarray, cuts: list[int], *, res
     for part_rows, part_values in zip(np.split(rows, cuts), np.split(values, cuts), strict=True):
         if not len(part_rows):
             continue
-        pieces, touched, changed = table.step(part_rows, part_values, noise())
-        assert set(changed) <= set(touched.tolist())
-        for piece in pieces:
-            columns = [getattr(piece.releases, name) for name in piece.releases.__dataclass_fields__]
-            found.setdefault(piece.row, []).extend(zip(*(column.tolist() for column in columns), strict=True))
-        stored.update({row: table.pack_cold(row) for row in changed})
+        step = table.step(part_rows, part_values, noise())
+        assert set(step.changed.tolist()) <= set(step.touched.tolist())
+        columns = [getattr(step.releases, name).tolist() for name in step.releases.__dataclass_fields__]
+        for row, theta, event, *released in zip(step.rows.tolist(), step.theta, step.events, *columns, strict=True):
+            assert part_rows[event] == row
+            found.setdefault(row, []).append((int(theta), *released))
+        stored.update({row: table.pack_cold(row) for row in step.changed.tolist()})
         if restart:
             hot = table.pack_hot(np.arange(5))
             table = make()

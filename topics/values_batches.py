@@ -1,0 +1,57 @@
+"""Values in JSON from record batches to columns at once: the compiled form of payloads.py and values.py.
+
+`ValuesDecoder` is the definition. It decodes what the scanner leaves, and these rows are put between those that were taken: columns
+are, in every field, those of `ValuesDecoder` for all records in order (tests/topics/test_values_batches.py).
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from susurrus.topics.fields import Path
+from susurrus.topics.numbers import integer_times, on_grid
+from susurrus.topics.packing import Int64s
+from susurrus.topics.payloads import JsonReader
+from susurrus.topics.raw_batches import with_rest
+from susurrus.topics.scanning import Scanned, Scanner, Section
+from susurrus.topics.values import ValuesColumns, ValuesDecoder, ValuesSchema
+
+
+class ValuesBatchDecoder:
+    """From record batches to columns, for one schema; only where ``compiled`` is there."""
+
+    def __init__(self, schema: ValuesSchema) -> None:
+        self._schema, self._decoder = schema, ValuesDecoder(schema)
+        self._by_key = schema.stream is None
+        paths = self._decoder.paths
+        self._reader = JsonReader(paths)
+        distinct: list[Path] = list(dict.fromkeys(paths))
+        number = [distinct.index(path) for path in paths]
+        stream = (number[: not self._by_key], self._by_key, schema.max_key_bytes)
+        time = None if schema.time is None else (number[-1], schema.time_unit)
+        self._scanner = Scanner(distinct, [stream], [number[int(not self._by_key)]], time)
+
+    def decode(
+        self, sections: Sequence[Section], start: int, below: int | None = None
+    ) -> tuple[Scanned, ValuesColumns]:
+        """The records with start <= offset < below. Never raises for what a record holds; raises MalformedBatch."""
+        schema, found = self._schema, self._scanner.scan(sections, start, below)
+        left, [stream], [numbers] = found.left, found.groups, found.numbers
+        reason = np.zeros(len(found), np.uint8)
+        value = on_grid(numbers, schema.grid, 0, schema.steps)
+        times = self._times(found)
+        if left.size:
+            keys = [found[row].key for row in left.tolist()] if self._by_key else ()
+            rest = self._decoder.decode(self._reader.read(found.values(left)), keys)
+            reason[left], value[left] = rest.reason, rest.value
+            stream = with_rest(stream, left, rest.stream, rest.streams, reason == 0)
+            if times is not None and rest.event_time is not None:
+                times[left] = rest.event_time
+        columns = ValuesColumns(reason=reason, stream=stream.codes, streams=stream.items, value=value, event_time=times)
+        return found, columns
+
+    def _times(self, found: Scanned) -> Int64s | None:
+        unit = self._schema.time_unit
+        if self._schema.time is None:
+            return None
+        return found.times.copy() if unit == "iso" else integer_times(found.times, unit)[0]
