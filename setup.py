@@ -79,6 +79,8 @@ def compile_all() -> str:
             sys.stderr.write(said[module])
             errors = [line for line in said[module].splitlines() if line.startswith("error")]
             raise NotBuilt(f"{CRATES[module]}: {errors[0] if errors else f'exit code {process.returncode}'}")
+        if not library(module).is_file():
+            raise NotBuilt(f"{library(module)} is not there; is another target configured for cargo?")
     return version
 
 
