@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Sequence
 from decimal import Context, Decimal
 from hashlib import blake2b
+from itertools import repeat
 
 import numpy as np
 import numpy.typing as npt
@@ -196,8 +197,7 @@ class RowMemory:
 
     def find(self, keys: Sequence[bytes]) -> npt.NDArray[np.int64]:
         """Row of each key in `table`, -1 if it is not remembered."""
-        find = self._index.get
-        return np.fromiter((find(key, -1) for key in keys), np.int64, len(keys))
+        return np.fromiter(map(self._index.get, keys, repeat(-1)), np.int64, len(keys))
 
     @property
     def table(self) -> npt.NDArray[np.int32]:

@@ -3,6 +3,7 @@
 The range is that of RFC 3339 and of datetime: 0001-01-01T00:00:00Z to 9999-12-31T23:59:59.999Z.
 """
 
+import functools
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -27,6 +28,12 @@ _FRACTION = re.compile(r"\.([0-9]+)")
 
 def format_time(milliseconds: int) -> str:
     """RFC 3339 in UTC: whole seconds without a fraction, else three digits. Raises ValueError out of range."""
+    return _text(milliseconds)
+
+
+@functools.lru_cache(maxsize=1024)
+def _text(milliseconds: int) -> str:
+    """Of few instants, each of which is in many records."""
     if not EARLIEST <= milliseconds <= LATEST:
         raise ValueError(f"milliseconds={milliseconds} is outside the years 1 to 9999")
     seconds, fraction = divmod(milliseconds, 1000)

@@ -98,7 +98,9 @@ class Intervals(Generic[B]):
 
     def in_memory(self, interval: Interval) -> list[B] | None:
         """Blocks of an interval, in log order; None where some are in the state, which takes reading."""
-        return None if interval in self._spilled else self._waiting[interval].blocks if interval in self._waiting else []
+        return (
+            None if interval in self._spilled else self._waiting[interval].blocks if interval in self._waiting else []
+        )
 
     def blocks(self, interval: Interval) -> list[B]:
         """Blocks in log order of an interval that is about to close. Changes nothing."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Any, Self
 
 import numpy as np
@@ -36,11 +37,13 @@ class Gathered:
 
     def increments(self, keys: list[bytes], unit: Int64 | None) -> Increments:
         """What these keys get, zeros without news. unit: int64[n] of `ListSums`, where the users' lists are measured."""
-        at = np.fromiter((self.index.get(key, -1) for key in keys), np.int64, len(keys))
+        at = np.fromiter(map(self.index.get, keys, repeat(-1)), np.int64, len(keys))
+        has_news = np.flatnonzero(at >= 0)
+        row = at[has_news]
 
         def of_keys(column: Int64) -> Int64:
             found = np.zeros((len(keys), *column.shape[1:]), np.int64)
-            found[at >= 0] = column[at[at >= 0]]
+            found[has_news] = column[row]
             return found
 
         lists = np.empty((0, LIST_COLUMNS), np.int64) if self.lists is None else self.lists
@@ -62,12 +65,12 @@ def gather(blocks: list[BoundedBlock], columns: int) -> dict[WindowStart, Gather
             if len(rows):
                 parts.append(block if len(rows) == len(block) else block.take(rows))
         keys = sorted({key for part in parts for key in part.keys})
-        index = {key: row for row, key in enumerate(keys)}
+        index = dict(zip(keys, range(len(keys)), strict=True))
         users, weight = np.zeros(len(keys), np.int64), np.zeros(len(keys), np.int64)
         sums = np.zeros((len(keys), columns), np.int64)
         lists: Int64 | None = None
         for part in parts:
-            at = np.fromiter((index[key] for key in part.keys), np.int64, len(part))
+            at = np.fromiter(map(index.__getitem__, part.keys), np.int64, len(part))
             np.add.at(users, at, part.users)
             np.add.at(weight, at, part.weight)
             np.add.at(sums, at, part.sums)

@@ -11,6 +11,7 @@ State keys:
 """
 
 from collections.abc import Iterator
+from itertools import compress
 from typing import Generic
 
 import numpy as np
@@ -61,14 +62,15 @@ class WindowKeys(Generic[States]):
         pending = dict.fromkeys(news.keys)
         # Published keys come first: the store has them in key order, so they are read in chunks, with or without news.
         for keys, states in self._read_published():
-            for key in keys:
-                pending.pop(key, None)
+            for key in filter(news.index.__contains__, keys):
+                del pending[key]
             step = self._step(trigger, keys, states, news)
             rows.add(keys, step)
             self._put_published(keys, step, commit)
         if trigger == 1:
             pending |= dict.fromkeys(self._declared)
-        for key, _ in self._store.scan(self._due, self._due_at(Trigger(trigger + 1))):
+        # After a trigger, every key is due later. So nothing is left of earlier ones but deleted places, which a scan would pass.
+        for key, _ in self._store.scan(self._due_at(trigger), self._due_at(Trigger(trigger + 1))):
             pending.setdefault(key[len(self._due) + _TRIGGER_BYTES :])
         for keys, states, due in self._read_unpublished(sorted(pending)):
             step = self._step(trigger, keys, states, news)
@@ -90,7 +92,9 @@ class WindowKeys(Generic[States]):
     def _step(self, trigger: Trigger, keys: list[bytes], states: States, news: Gathered) -> Step[States]:
         measures_lists = trigger == self._triggers and self._strategy.lists is not None
         increments = news.increments(keys, self._read_units(keys) if measures_lists else None)
-        declared = np.fromiter((key in self._declared for key in keys), np.bool_, len(keys))
+        declared = np.zeros(len(keys), np.bool_)
+        if self._declared:
+            declared = np.fromiter(map(self._declared.__contains__, keys), np.bool_, len(keys))
         return self._strategy.step(trigger, keys, states, increments, self._noise, declared)
 
     # ---- tables ------------------------------------------------------------------------------------------------------
@@ -104,17 +108,13 @@ class WindowKeys(Generic[States]):
         """(keys, states, due) in chunks. due: int32[n], the trigger where the index has each key; 0 for keys never seen."""
         for start in range(0, len(keys), _CHUNK):
             chunk = keys[start : start + _CHUNK]
-            known: list[tuple[bytes, bytes]] = []
-            never_seen: list[bytes] = []
-            for key, row in zip(chunk, self._store.get([self._unpublished + key for key in chunk]), strict=True):
-                if row is None:
-                    never_seen.append(key)
-                else:
-                    known.append((key, row))
-            if known:
-                due = np.array([int.from_bytes(row[:_TRIGGER_BYTES], "big") for _, row in known], np.int32)
-                states = self._strategy.unpack([row[_TRIGGER_BYTES:] for _, row in known])
-                yield [key for key, _ in known], states, due
+            found = self._store.get([self._unpublished + key for key in chunk])
+            never_seen = [key for key, row in zip(chunk, found, strict=True) if row is None]
+            rows = [row for row in found if row is not None]
+            if rows:
+                known = [key for key, row in zip(chunk, found, strict=True) if row is not None] if never_seen else chunk
+                due = np.frombuffer(b"".join([row[:_TRIGGER_BYTES] for row in rows]), ">u4").astype(np.int32)
+                yield known, self._strategy.unpack([row[_TRIGGER_BYTES:] for row in rows]), due
             if never_seen:
                 yield never_seen, self._strategy.empty(len(never_seen)), np.zeros(len(never_seen), np.int32)
 
@@ -128,26 +128,34 @@ class WindowKeys(Generic[States]):
         return np.array(unit, np.int64)
 
     def _put_published(self, keys: list[bytes], step: Step[States], commit: Commit) -> None:
-        packed = self._strategy.pack(step.states)
-        commit.puts += [(self._published + keys[i], packed[i]) for i in np.flatnonzero(step.changed).tolist()]
+        changed = np.flatnonzero(step.changed)
+        if len(changed):
+            packed = self._strategy.pack(step.states.take(changed))
+            places = [self._published + keys[i] for i in changed.tolist()]
+            commit.puts += zip(places, packed, strict=True)
 
     def _put_unpublished(self, keys: list[bytes], step: Step[States], due: Int32, commit: Commit) -> None:
         """Store the states, move keys in the index, and move keys that are published now. due: see `_read_unpublished`."""
-        rows = zip(
-            keys, self._strategy.pack(step.states), due.tolist(), step.due.tolist(), step.changed.tolist(), strict=True
-        )
-        for key, packed, before, after, changed in rows:
-            if 0 < before <= self._triggers and before != after:
-                commit.deletes.append(self._due_at(Trigger(before)) + key)
-            if after == 0:
-                commit.puts.append((self._published + key, packed))
-                if before > 0:
-                    commit.deletes.append(self._unpublished + key)
+        written = step.changed | (due != step.due) | (step.due == 0)
+        index = np.flatnonzero(written)
+        if not len(index):
+            return
+        packed_rows = self._strategy.pack(step.states.take(index))
+        places = {trigger: _trigger_bytes(trigger) for trigger in {*due[index].tolist(), *step.due[index].tolist()}}
+        rows = zip(compress(keys, written), packed_rows, due[index].tolist(), step.due[index].tolist(), strict=True)
+        puts, deletes, unpublished = commit.puts, commit.deletes, self._unpublished
+        for key, packed, before, after in rows:
+            if before != after:
+                if 0 < before <= self._triggers:
+                    deletes.append(self._due + places[before] + key)
+                if 0 < after <= self._triggers:
+                    puts.append((self._due + places[after] + key, b""))
+            if after:
+                puts.append((unpublished + key, places[after] + packed))
                 continue
-            if after <= self._triggers and before != after:
-                commit.puts.append((self._due_at(Trigger(after)) + key, b""))
-            if changed or before != after:
-                commit.puts.append((self._unpublished + key, _trigger_bytes(after) + packed))
+            puts.append((self._published + key, packed))
+            if before > 0:
+                deletes.append(unpublished + key)
 
     def _due_at(self, trigger: Trigger) -> bytes:
         """Where the index begins for a trigger."""

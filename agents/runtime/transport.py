@@ -44,8 +44,8 @@ _ROUND_SECONDS = 0.02
 """A batch costs Faust a millisecond, so what arrives within one round is delivered together."""
 _SHORT_ROUND_SECONDS = 0.004
 _FEW_RECORDS = 16
-"""A round is short after one that brought no more than so many records of any partition, and none of the raw topic. Records of other
-topics come by whole commits, so a longer round would gather little, and stages that take turns wait for each of them."""
+"""A round is short after one that brought no more than so many records of any partition, and none of the raw topic. Records of
+other topics come by whole commits. So a longer round would gather little, and stages that take turns wait for each of them."""
 _ASIDE_SECONDS = 5.0
 _BATCHES_UNDER_WAY = 2
 _LOST_SECONDS = 30.0
@@ -355,9 +355,10 @@ class BatchConsumer(driver.Consumer):
 class BatchTransport(driver.Transport):
     """Faust transport with batches.
 
-    raw_topic: what others write. is_reading: whether a partition's task wants to be fed. on_trouble: called from the consumer's thread, every few seconds, with
-    the partition that cannot be read and why. instance: the name of a static member of the group, or None. on_fenced: called from
-    the consumer's thread if another worker has taken that name. leaves: whether a static member that ends leaves the group.
+    raw_topic: what others write. is_reading: whether a partition's task wants to be fed. on_trouble: called from the consumer's
+    thread, every few seconds, with the partition that cannot be read and why. instance: the name of a static member of the group,
+    or None. on_fenced: called from the consumer's thread if another worker has taken that name. leaves: whether a static member
+    that ends leaves the group.
     """
 
     Consumer = BatchConsumer

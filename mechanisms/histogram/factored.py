@@ -8,7 +8,7 @@ A strategy's own file only decides the constants: noise scales, weights, caps, g
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -136,6 +136,10 @@ class Factored(Strategy[FactoredStates]):
         if self.selector is None:
             after = _hidden(states, public, sums)
             changed = public & (~states.selected | (increments.sums != 0).any(axis=1))
+        elif states.selected.all():
+            # Public keys keep their running totals only.
+            after = replace(states, sums=sums)
+            changed = (increments.sums != 0).any(axis=1)
         else:
             history = states.history.plus(trigger, np.where(public, 0, increments.weight))
             users, need = states.users + np.where(public, 0, increments.users), states.need.copy()

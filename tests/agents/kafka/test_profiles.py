@@ -116,7 +116,7 @@ def test_no_client_connects_or_stays() -> None:
 
 
 def test_what_some_clients_do_not_follow_is_said() -> None:
-    found = list(profiles.notes(settings({"queued.min.messages": 5, "compression.codec": "zstd", "linger.ms": 5})))
+    found = list(profiles.notes(settings({"queued.min.messages": 5, "compression.codec": "zstd", "linger.ms": 1})))
     assert found == [
         'kafka.properties."queued.min.messages": the consumer of the raw topic has no such setting; all other clients follow it',
         'kafka.properties."compression.codec": some clients have their own value and do not follow it: lz4 (producers of '
