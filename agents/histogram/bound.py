@@ -16,6 +16,7 @@ State keys: those of user_state.py, intervals.py and user_lists.py.
 """
 
 from collections.abc import Iterator
+from contextlib import suppress
 from hashlib import blake2b
 from typing import Any
 
@@ -105,6 +106,8 @@ class Bound(IntervalStage[ByUserBlock]):
         self._written = Written(
             self.partition, services.topic("bounded"), meta["written"], config_digest=services.config_digest
         )
+        with suppress(AttributeError):
+            del self._users  # memory has room for one
         self._users = UserState(store, self._bounding, self._caps, meta)
         if self._lists is not None:
             self._numbers = KeyNumbers(store, int(meta["numbers"]))
