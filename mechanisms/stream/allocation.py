@@ -5,6 +5,7 @@ entry spends the whole epsilon.  So the composition is that of one adaptively ch
 disjoint values.
 """
 
+import threading
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
@@ -87,7 +88,8 @@ class Allocation:
     @property
     def block_costs(self) -> Floats:
         """float64[menu, models]: mean posterior variance of 48 fixed ranges over four trees."""
-        return _block_costs(self)
+        with _once:
+            return _block_costs(self)
 
     @cached_property
     def deviation_costs(self) -> list[Floats]:
@@ -105,6 +107,9 @@ class Allocation:
         for costs, p in zip(self.deviation_costs, deviation_weights, strict=True):
             cost = cost + costs @ p
         return int(np.argmin(cost))
+
+
+_once = threading.Lock()
 
 
 @lru_cache(maxsize=16)

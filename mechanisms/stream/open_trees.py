@@ -8,21 +8,39 @@ Every number is the one that the stream alone would release: the operations are 
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 
 from susurrus.mechanisms.kalman import BlockBanks, mixture_weights
 from susurrus.mechanisms.stream.addresses import AddressedNoise, Floats, Ints
-from susurrus.mechanisms.stream.allocation import block_layer, block_noise
+from susurrus.mechanisms.stream.allocation import Allocation, block_layer, block_noise
+from susurrus.mechanisms.stream.hierarchy import Hierarchy
 from susurrus.mechanisms.stream.leaves import flat
 from susurrus.mechanisms.stream.releases import Releases
-
-if TYPE_CHECKING:
-    from susurrus.mechanisms.stream.tops import StreamState, Tops
+from susurrus.mechanisms.stream.stream_state import StreamState
 
 _REMEMBERED = 4 << 20
 """Leaves whose noise is remembered at most: 32 MB."""
+
+
+class Constants(Protocol):
+    """What is public of a pipeline's mechanism (``Tops``)."""
+
+    @property
+    def epsilon(self) -> float: ...
+    @property
+    def holdout(self) -> int: ...
+    @property
+    def adaptive(self) -> bool: ...
+    @property
+    def base(self) -> Hierarchy: ...
+    @property
+    def allocation(self) -> Allocation: ...
+    @property
+    def menu(self) -> tuple[Hierarchy, ...]: ...
+    @property
+    def prefix_variances(self) -> Floats: ...
 
 
 class TreeNoise:
@@ -31,12 +49,12 @@ class TreeNoise:
     What is forgotten is drawn again, with the same result: every draw has its address.
     """
 
-    def __init__(self, mechanism: "Tops") -> None:
+    def __init__(self, mechanism: Constants) -> None:
         self._mechanism = mechanism
         self._known: dict[bytes, tuple[int, Ints]] = {}
 
     def of(
-        self, states: Sequence["StreamState"], addresses: Sequence[bytes], trees: list[int], noise: AddressedNoise
+        self, states: Sequence[StreamState], addresses: Sequence[bytes], trees: list[int], noise: AddressedNoise
     ) -> Ints:
         """Return int64[streams, leaves]: the noise of the leaves of each stream's open tree, in whole value units."""
         mechanism, known = self._mechanism, self._known
@@ -62,8 +80,8 @@ class TreeNoise:
 
 
 def release(
-    mechanism: "Tops",
-    states: Sequence["StreamState"],
+    mechanism: Constants,
+    states: Sequence[StreamState],
     addresses: Sequence[bytes],
     first: Ints,
     counts: Ints,
@@ -109,8 +127,8 @@ def release(
 
 
 def _sum_up(
-    mechanism: "Tops",
-    states: Sequence["StreamState"],
+    mechanism: Constants,
+    states: Sequence[StreamState],
     first: Ints,
     inside: Ints,
     taken: Ints,
@@ -139,7 +157,7 @@ def _sum_up(
         state.running = last
 
 
-def _close(mechanism: "Tops", state: "StreamState") -> None:
+def _close(mechanism: Constants, state: StreamState) -> None:
     """A tree is complete: its variance stays in the running sum, and the filter chooses the next tree's split."""
     state.variance += float(mechanism.prefix_variances[state.entry, -1])
     if state.filter is not None:
@@ -148,8 +166,8 @@ def _close(mechanism: "Tops", state: "StreamState") -> None:
 
 
 def _filter(
-    mechanism: "Tops",
-    states: Sequence["StreamState"],
+    mechanism: Constants,
+    states: Sequence[StreamState],
     inside: Ints,
     taken: Ints,
     where: Ints,

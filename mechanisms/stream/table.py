@@ -16,7 +16,8 @@ from susurrus.mechanisms.stream.leaves import closed, flat
 from susurrus.mechanisms.stream.open_trees import TreeNoise, release
 from susurrus.mechanisms.stream.pak import Pak, PakState
 from susurrus.mechanisms.stream.releases import Releases, joined
-from susurrus.mechanisms.stream.tops import StreamState, Tops
+from susurrus.mechanisms.stream.stream_state import MOST_HELD, StreamState, pack_held, unpack_held
+from susurrus.mechanisms.stream.tops import Tops
 
 _HOT = struct.Struct("<qqq")
 _NO_INTS = np.zeros(0, dtype=np.int64)
@@ -49,23 +50,26 @@ class TopsTable:
     mechanism: Tops
     addresses: list[bytes] = field(default_factory=list)
     hot: Ints = field(default_factory=lambda: np.zeros((0, 3), dtype=np.int64))
-    cold: list[StreamState] = field(default_factory=list)
+    held: list[bytes] = field(default_factory=list)
+    """By row the ranks that a stream without a state has collected (`StreamState.held`)."""
+    states: dict[int, StreamState] = field(default_factory=dict)
+    """By row: of streams whose holdout is long or complete."""
 
     def __post_init__(self) -> None:
         self._noise = TreeNoise(self.mechanism)
 
     def add(self, address: bytes, hot: bytes | None, cold: bytes | None) -> int:
-        """Take in a stream, from its stored bytes or as new; return its row."""
-        state = StreamState() if cold is None else StreamState.unpack(cold, self.mechanism)
-        row = len(self.cold)
+        """Take in a stream, from its stored bytes (both parts of them) or as new; return its row."""
+        row = len(self.addresses)
         if row == len(self.hot):
             self.hot = np.concatenate([self.hot, np.zeros((max(64, len(self.hot)), 3), dtype=np.int64)])
+        self.addresses.append(address)
+        held = b"" if cold is None else unpack_held(cold)
+        if held is None and cold is not None:
+            self.states[row] = StreamState.unpack(cold, self.mechanism.allocation.models)
+        self.held.append(held or b"")
         if hot is not None:
             self.hot[row] = _HOT.unpack(hot)
-        elif cold is not None:
-            self.hot[row] = state.position, state.theta, state.partial
-        self.cold.append(state)
-        self.addresses.append(address)
         return row
 
     def pack_hot(self, rows: Ints) -> list[bytes]:
@@ -75,12 +79,15 @@ class TopsTable:
 
     def pack_cold(self, row: int) -> bytes:
         """Return the bytes of the rest."""
-        return self._state(row).pack()
+        position = int(self.hot[row, 0])
+        if row in self.states or position > MOST_HELD:
+            return self._state(row).pack()
+        return pack_held(position, self.held[row])
 
     def step(self, rows: Ints, values: Ints, noise: AddressedNoise) -> Step:
         """Take in values int64[n] of streams int64[n], in order."""
         mechanism = self.mechanism
-        touched, begins, counts, order = _grouped(rows, len(self.cold))
+        touched, begins, counts, order = _grouped(rows, len(self.addresses))
         ordered, ends = values[order], begins + counts
         collecting = self.hot[touched, 1] == 0
         if collecting.any():
@@ -123,8 +130,11 @@ class TopsTable:
         ranks = mechanism.threshold.ranks(ordered[flat(begins, heads)]).astype("<u4").tobytes()
         place = 0
         for row, size in zip(rows.tolist(), (4 * heads).tolist(), strict=True):
-            self.cold[row].held += ranks[place : place + size]
-            place += size
+            some, place = ranks[place : place + size], place + size
+            if row in self.states:
+                self.states[row].held += some
+            else:
+                self.held[row] += some
         self.hot[rows, 0] += heads
         opening = rows[self.hot[rows, 0] == mechanism.holdout].tolist()
         if opening:
@@ -135,7 +145,10 @@ class TopsTable:
         return behind
 
     def _state(self, row: int) -> StreamState:
-        state = self.cold[row]
+        state = self.states.get(row)
+        if state is None:
+            state = self.states[row] = StreamState(held=self.held[row])
+            self.held[row] = b""
         state.position, state.theta, state.partial = self.hot[row].tolist()
         return state
 

@@ -11,15 +11,14 @@ depends on the first m values only and each later value lies in one tree only, s
 is no guarantee for a user with several events.  Within a tree the stream must not react to its own published sums.
 """
 
-import struct
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Self
 
 import numpy as np
 
-from susurrus.mechanisms.errors import ConfigurationError, Refusal
+from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.mechanisms.kalman import BlockBank
 from susurrus.mechanisms.stream.addresses import AddressedNoise, Floats, Ints
 from susurrus.mechanisms.stream.allocation import Allocation
@@ -28,83 +27,10 @@ from susurrus.mechanisms.stream.leaves import closed
 from susurrus.mechanisms.stream.open_trees import TreeNoise, release
 from susurrus.mechanisms.stream.releases import Releases, joined
 from susurrus.mechanisms.stream.smoothers import Smoother
+from susurrus.mechanisms.stream.stream_state import StreamState
 from susurrus.mechanisms.stream.threshold import NoisyMax
 
-STATE_VERSION = 2
-"""1 also held a smoother."""
-MOST_HELD = 512
-"""Held-out values kept as they came; more are kept as a histogram."""
 _NO_INTS = np.zeros(0, dtype=np.int64)
-_NO_FLOATS = np.zeros((0, 0))
-_HEAD = struct.Struct("<BqqqqdBIIIIII")
-_KINDS = ("<u4", "<u4", "<i8", "<f8")
-"""Of the arrays behind the head and the held ranks: ranks, counts, open leaves, evidence.  The filter's bytes follow."""
-
-
-@dataclass(slots=True)
-class StreamState:
-    """One stream.  theta = 0: it still collects ``held`` (ranks as they came, little-endian uint32) and the sparse
-    histogram ``ranks``, ``counts`` for Noisy Max.
-
-    position: events seen.  partial: clipped sum of the open leaf.  running: released plain running sum.  variance: of
-    the complete trees in it, unit (theta / epsilon)^2.  The open block's released leaves are ``open_leaves``.
-    """
-
-    position: int = 0
-    theta: int = 0
-    partial: int = 0
-    running: int = 0
-    variance: float = 0.0
-    entry: int = 0
-    held: bytes = b""
-    ranks: Ints = field(default_factory=lambda: _NO_INTS)
-    counts: Ints = field(default_factory=lambda: _NO_INTS)
-    open_leaves: Ints = field(default_factory=lambda: _NO_INTS)
-    evidence: Floats = field(default_factory=lambda: _NO_FLOATS)
-    filter: BlockBank | None = None
-
-    def fold(self) -> None:
-        """Merge the held ranks: up to MOST_HELD as they came, more as a histogram.  The result depends on no batch."""
-        if self.held and self.position > MOST_HELD:
-            ranks, counts = np.unique(np.frombuffer(self.held, "<u4").astype(np.int64), return_counts=True)
-            merged, inverse = np.unique(np.concatenate([self.ranks, ranks]), return_inverse=True)
-            total = np.zeros(len(merged), dtype=np.int64)
-            np.add.at(total, inverse, np.concatenate([self.counts, counts]))
-            self.held, self.ranks, self.counts = b"", merged, total
-
-    def pack(self) -> bytes:
-        """Return the little-endian bytes of the state."""
-        self.fold()
-        numbers = (self.position, self.theta, self.partial, self.running, self.variance, self.entry)
-        if not self.theta and not len(self.ranks):  # most streams of most pipelines
-            return _HEAD.pack(STATE_VERSION, *numbers, len(self.held) // 4, 0, 0, *self.evidence.shape, 0) + self.held
-        bank = self.filter.pack() if self.filter is not None else b""
-        sizes = (len(self.held) // 4, len(self.ranks), len(self.open_leaves), *self.evidence.shape, len(bank))
-        arrays = (self.ranks, self.counts, self.open_leaves, self.evidence)
-        parts = [array.astype(kind).tobytes() for array, kind in zip(arrays, _KINDS, strict=True)]
-        return b"".join((_HEAD.pack(STATE_VERSION, *numbers, *sizes), self.held, *parts, bank))
-
-    @classmethod
-    def unpack(cls, data: bytes, mechanism: "Tops") -> Self:
-        """Return the state packed by ``pack``.  Raises Refusal for another version."""
-        if data[0] != STATE_VERSION:
-            raise Refusal(
-                f"stored state of a stream has version={data[0]}, not {STATE_VERSION}: run the version of Susurrus that wrote it, "
-                "or start a new epoch (susurrus ledger new-epoch)"
-            )
-        (_, *numbers, waiting, ranks, leaves, rows, columns, bank) = _HEAD.unpack_from(data)
-        state, place = cls(*numbers), _HEAD.size + 4 * waiting
-        state.held = data[_HEAD.size : place]
-        arrays = []
-        for count, kind in zip((ranks, ranks, leaves, rows * columns), _KINDS, strict=True):
-            arrays.append(np.frombuffer(data[place : place + count * int(kind[-1])], dtype=kind))
-            place += arrays[-1].nbytes
-        *integers, evidence = arrays
-        state.ranks, state.counts, state.open_leaves = (array.astype(np.int64) for array in integers)
-        state.evidence = evidence.astype(np.float64).reshape(rows, columns)
-        if bank:
-            state.filter = BlockBank.unpack(data[place:], mechanism.allocation.models)
-        return state
 
 
 @dataclass(frozen=True)

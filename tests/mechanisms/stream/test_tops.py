@@ -9,7 +9,8 @@ from susurrus.mechanisms.noise import NoiseSource, WindowNoise
 from susurrus.mechanisms.stream.range_sums import ReleasedStream
 from susurrus.mechanisms.stream.releases import Releases
 from susurrus.mechanisms.stream.smoothers import Smoother, guess_weights, guesses
-from susurrus.mechanisms.stream.tops import StreamState, Tops
+from susurrus.mechanisms.stream.stream_state import StreamState
+from susurrus.mechanisms.stream.tops import Tops
 from tests.samples import samples
 
 SETTINGS = {"bound": 100, "epsilon": 0.5, "holdout": 64, "range_limit": 4096, "fanout": 4, "smoothing": 1}
@@ -34,7 +35,7 @@ def run(mechanism: Tops, batches: list[np.ndarray], source: WindowNoise, *, repa
             part = mechanism.advance(state, rest, source, b"s")
             parts.append(part)
         if repack:
-            state = StreamState.unpack(state.pack(), mechanism)
+            state = StreamState.unpack(state.pack(), mechanism.allocation.models)
     columns = {name: np.concatenate([getattr(part, name) for part in parts]) for name in Releases.__dataclass_fields__}
     return state, columns
 
@@ -82,7 +83,7 @@ def test_what_is_held_of_a_long_holdout_is_its_histogram(cuts):
     state, values = mechanism.start(), series(2000)
     for batch in np.split(values, sorted(set(cuts))):
         mechanism.collect(state, batch)
-        state = StreamState.unpack(state.pack(), mechanism)
+        state = StreamState.unpack(state.pack(), mechanism.allocation.models)
     np.testing.assert_array_equal(mechanism.histogram(state), mechanism.threshold.count(values))
     assert len(state.pack()) < 1200  # 40 distinct values, not 2000
 
