@@ -39,7 +39,11 @@ impl Ledger {
     /// What `records` more records of a key cost that has spent `earlier` before.
     fn cost(&self, earlier: i64, records: i64, root: i64) -> i64 {
         let later = earlier + records * root;
-        let first = if earlier == 0 && records > 0 { self.counting * root * root } else { 0 };
+        let first = if earlier == 0 && records > 0 {
+            self.counting * root * root
+        } else {
+            0
+        };
         self.measured * (later * later - earlier * earlier) + first
     }
 }
@@ -96,7 +100,11 @@ fn column<T: Element>(py: Python<'_>, value: &Bound<'_, PyAny>) -> PyResult<Vec<
     PyBuffer::<T>::get(value)?.to_vec(py)
 }
 
-fn bytes<'py, T: Copy, const N: usize>(py: Python<'py>, values: &[T], raw: fn(T) -> [u8; N]) -> Bound<'py, PyBytes> {
+fn bytes<'py, T: Copy, const N: usize>(
+    py: Python<'py>,
+    values: &[T],
+    raw: fn(T) -> [u8; N],
+) -> Bound<'py, PyBytes> {
     let mut data = Vec::with_capacity(values.len() * N);
     for &value in values {
         data.extend_from_slice(&raw(value));
@@ -112,7 +120,10 @@ impl UserTable {
     fn enter_one(&mut self, name: &[u8]) -> u32 {
         let hash = self.hasher.hash_one(name);
         let (names, ends) = (&self.names, &self.ends);
-        if let Some(&number) = self.index.find(hash, |&number| name_of(names, ends, number) == name) {
+        if let Some(&number) = self
+            .index
+            .find(hash, |&number| name_of(names, ends, number) == name)
+        {
             return number;
         }
         let number = self.ends.len() as u32;
@@ -123,7 +134,9 @@ impl UserTable {
             self.charged.push(0);
         }
         let (names, ends, hasher) = (&self.names, &self.ends, &self.hasher);
-        self.index.insert_unique(hash, number, |&other| hasher.hash_one(name_of(names, ends, other)));
+        self.index.insert_unique(hash, number, |&other| {
+            hasher.hash_one(name_of(names, ends, other))
+        });
         number
     }
 
@@ -135,14 +148,23 @@ impl UserTable {
         }
         let start = user.start as usize;
         let list = &self.pool[start..start + user.length as usize];
-        list.iter().position(|entry| entry.code == code).map(|place| place as u32)
+        list.iter()
+            .position(|entry| entry.code == code)
+            .map(|place| place as u32)
     }
 
     /// Put a key at the end of a user's list; its place.
     fn append(&mut self, number: u32, entry: Entry) -> u32 {
         let length = self.users[number as usize].length;
         if length == 0 || length.is_power_of_two() {
-            self.make_room(number, if length == 0 { 0 } else { length.ilog2() as usize + 1 });
+            self.make_room(
+                number,
+                if length == 0 {
+                    0
+                } else {
+                    length.ilog2() as usize + 1
+                },
+            );
         }
         let user = &mut self.users[number as usize];
         user.length += 1;
@@ -154,10 +176,16 @@ impl UserTable {
         if length == LONG {
             let start = user.start as usize;
             let list = &self.pool[start..start + length as usize + 1];
-            let places = list.iter().enumerate().map(|(place, entry)| (entry.code, place as u32));
+            let places = list
+                .iter()
+                .enumerate()
+                .map(|(place, entry)| (entry.code, place as u32));
             self.long.insert(number, places.collect());
         } else if length > LONG {
-            self.long.get_mut(&number).expect("a long list has an index").insert(entry.code, length);
+            self.long
+                .get_mut(&number)
+                .expect("a long list has an index")
+                .insert(entry.code, length);
         }
         length
     }
@@ -215,7 +243,9 @@ impl UserTable {
     fn fits(&self, number: u32, earlier: i64, root: i64) -> bool {
         match &self.rule.ledger {
             None => i64::from(self.users[number as usize].kept) < self.rule.max_records,
-            Some(ledger) => self.charged[number as usize] + ledger.cost(earlier, 1, root) <= ledger.limit,
+            Some(ledger) => {
+                self.charged[number as usize] + ledger.cost(earlier, 1, root) <= ledger.limit
+            }
         }
     }
 
@@ -233,7 +263,9 @@ impl UserTable {
                 Some(place) => {
                     let at = (self.users[number as usize].start + place) as usize;
                     let count = self.pool[at].count & !UNRANKED;
-                    if count >= self.rule.max_records_per_key || !self.fits(number, self.spent_at(at), rows.root) {
+                    if count >= self.rule.max_records_per_key
+                        || !self.fits(number, self.spent_at(at), rows.root)
+                    {
                         continue;
                     }
                     if count == 0 {
@@ -243,11 +275,18 @@ impl UserTable {
                 }
                 None => {
                     let kept = self.fits(number, 0, rows.root);
-                    let most = if whole { rows.longest } else { self.rule.max_keys };
+                    let most = if whole {
+                        rows.longest
+                    } else {
+                        self.rule.max_keys
+                    };
                     if (most >= 0 && length >= most) || !(kept || whole) {
                         continue;
                     }
-                    let ranked = rows.public.as_ref().is_none_or(|public| public[key as usize] == 0);
+                    let ranked = rows
+                        .public
+                        .as_ref()
+                        .is_none_or(|public| public[key as usize] == 0);
                     if ranked {
                         let rank = self.users[number as usize].ranked;
                         self.users[number as usize].ranked += 1;
@@ -267,7 +306,12 @@ impl UserTable {
                 flags[row] |= KEPT;
                 self.keep(number, place, 1, rows.root);
             }
-            changes.push(Change { user: number, place, key, added: i64::from(kept) });
+            changes.push(Change {
+                user: number,
+                place,
+                key,
+                added: i64::from(kept),
+            });
         }
         (flags, weight, merged(changes))
     }
@@ -285,8 +329,13 @@ impl UserTable {
     }
 
     fn check_numbers(&self, user: &[i32]) -> PyResult<()> {
-        if user.iter().any(|&number| number < 0 || number as usize >= self.users.len()) {
-            return Err(PyValueError::new_err("user: numbers must be those of the table"));
+        if user
+            .iter()
+            .any(|&number| number < 0 || number as usize >= self.users.len())
+        {
+            return Err(PyValueError::new_err(
+                "user: numbers must be those of the table",
+            ));
         }
         Ok(())
     }
@@ -322,10 +371,18 @@ fn merged(mut changes: Vec<Change>) -> Vec<Change> {
             seen.clear();
         }
         let found = if result.len() - begin <= 32 {
-            result[begin..].iter().position(|other| other.place == change.place).map(|place| begin + place)
+            result[begin..]
+                .iter()
+                .position(|other| other.place == change.place)
+                .map(|place| begin + place)
         } else {
             if seen.is_empty() {
-                seen.extend(result[begin..].iter().enumerate().map(|(at, other)| (other.place, begin + at)));
+                seen.extend(
+                    result[begin..]
+                        .iter()
+                        .enumerate()
+                        .map(|(at, other)| (other.place, begin + at)),
+                );
             }
             seen.get(&change.place).copied()
         };
@@ -353,9 +410,19 @@ impl UserTable {
         ledger: Option<(i64, i64, i64)>,
         spends: bool,
     ) -> Self {
-        let ledger = ledger.map(|(measured, counting, limit)| Ledger { measured, counting, limit });
+        let ledger = ledger.map(|(measured, counting, limit)| Ledger {
+            measured,
+            counting,
+            limit,
+        });
         UserTable {
-            rule: Rule { max_records, max_records_per_key, max_keys, ledger, spends },
+            rule: Rule {
+                max_records,
+                max_records_per_key,
+                max_keys,
+                ledger,
+                spends,
+            },
             hasher: RandomState::new(),
             index: HashTable::new(),
             names: Vec::new(),
@@ -385,9 +452,15 @@ impl UserTable {
             + lists
     }
 
-    fn enter<'py>(&mut self, py: Python<'py>, names: &Bound<'py, PyList>) -> PyResult<Bound<'py, PyBytes>> {
+    fn enter<'py>(
+        &mut self,
+        py: Python<'py>,
+        names: &Bound<'py, PyList>,
+    ) -> PyResult<Bound<'py, PyBytes>> {
         if self.users.len() + names.len() > i32::MAX as usize {
-            return Err(PyOverflowError::new_err("users: more than 2^31 in one window"));
+            return Err(PyOverflowError::new_err(
+                "users: more than 2^31 in one window",
+            ));
         }
         let mut joined = Vec::new();
         let mut ends = Vec::with_capacity(names.len());
@@ -407,7 +480,11 @@ impl UserTable {
         Ok(bytes(py, &numbers, u32::to_ne_bytes))
     }
 
-    fn find<'py>(&self, py: Python<'py>, names: &Bound<'py, PyList>) -> PyResult<Bound<'py, PyBytes>> {
+    fn find<'py>(
+        &self,
+        py: Python<'py>,
+        names: &Bound<'py, PyList>,
+    ) -> PyResult<Bound<'py, PyBytes>> {
         let mut numbers = Vec::with_capacity(names.len());
         for name in names {
             let name = name.cast::<PyBytes>()?.as_bytes();
@@ -419,21 +496,34 @@ impl UserTable {
     }
 
     fn lengths<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
-        let lengths: Vec<i64> = self.users.iter().map(|user| i64::from(user.length)).collect();
+        let lengths: Vec<i64> = self
+            .users
+            .iter()
+            .map(|user| i64::from(user.length))
+            .collect();
         bytes(py, &lengths, i64::to_ne_bytes)
     }
 
     fn names<'py>(&self, py: Python<'py>, start: u32) -> PyResult<Bound<'py, PyList>> {
-        PyList::new(py, (start..self.ends.len() as u32).map(|number| PyBytes::new(py, self.name(number))))
+        PyList::new(
+            py,
+            (start..self.ends.len() as u32).map(|number| PyBytes::new(py, self.name(number))),
+        )
     }
 
     /// (lengths i64, code u32, count u32 with flag, spent u32 or nothing, charged i64 or nothing) of users i64.
     fn lists<'py>(&self, py: Python<'py>, users: &Bound<'py, PyAny>) -> PyResult<Columns<'py>> {
         let users: Vec<i64> = column(py, users)?;
-        if users.iter().any(|&number| number < 0 || number as usize >= self.users.len()) {
-            return Err(PyValueError::new_err("users: numbers must be those of the table"));
+        if users
+            .iter()
+            .any(|&number| number < 0 || number as usize >= self.users.len())
+        {
+            return Err(PyValueError::new_err(
+                "users: numbers must be those of the table",
+            ));
         }
-        let (mut lengths, mut code, mut count) = (Vec::with_capacity(users.len()), Vec::new(), Vec::new());
+        let (mut lengths, mut code, mut count) =
+            (Vec::with_capacity(users.len()), Vec::new(), Vec::new());
         let (mut spent, mut charged) = (Vec::new(), Vec::new());
         for &number in &users {
             let user = self.users[number as usize];
@@ -473,18 +563,34 @@ impl UserTable {
         let (code, count): (Vec<u32>, Vec<u32>) = (column(py, code)?, column(py, count)?);
         let (spent, charged): (Vec<u32>, Vec<i64>) = (column(py, spent)?, column(py, charged)?);
         let entries = usize::try_from(lengths.iter().sum::<i64>()).unwrap_or(usize::MAX);
-        let outside = users.iter().any(|&number| number < 0 || number as usize >= self.users.len());
-        if outside || users.len() != lengths.len() || users.len() != charged.len() || lengths.iter().any(|&n| n < 0) {
-            return Err(PyValueError::new_err("users: numbers must be those of the table, with a list each"));
+        let outside = users
+            .iter()
+            .any(|&number| number < 0 || number as usize >= self.users.len());
+        if outside
+            || users.len() != lengths.len()
+            || users.len() != charged.len()
+            || lengths.iter().any(|&n| n < 0)
+        {
+            return Err(PyValueError::new_err(
+                "users: numbers must be those of the table, with a list each",
+            ));
         }
         if [code.len(), count.len(), spent.len()] != [entries; 3] {
-            return Err(PyValueError::new_err("lists: columns must have one row per entry"));
+            return Err(PyValueError::new_err(
+                "lists: columns must have one row per entry",
+            ));
         }
         let mut at = 0;
         for (index, &number) in users.iter().enumerate() {
             let number = number as u32;
             for _ in 0..lengths[index] {
-                let place = self.append(number, Entry { code: code[at], count: count[at] });
+                let place = self.append(
+                    number,
+                    Entry {
+                        code: code[at],
+                        count: count[at],
+                    },
+                );
                 let user = &mut self.users[number as usize];
                 user.kept += count[at] & !UNRANKED;
                 user.ranked += u32::from(count[at] & UNRANKED == 0);
@@ -514,9 +620,13 @@ impl UserTable {
     ) -> PyResult<()> {
         let (user, code): (Vec<i64>, Vec<u32>) = (column(py, user)?, column(py, code)?);
         let (unranked, added): (Vec<u8>, Vec<i64>) = (column(py, unranked)?, column(py, added)?);
-        let outside = user.iter().any(|&number| number < 0 || number as usize >= self.users.len());
+        let outside = user
+            .iter()
+            .any(|&number| number < 0 || number as usize >= self.users.len());
         if outside || [code.len(), unranked.len(), added.len()] != [user.len(); 3] {
-            return Err(PyValueError::new_err("changes: columns must have one row per change of a user of the table"));
+            return Err(PyValueError::new_err(
+                "changes: columns must have one row per change of a user of the table",
+            ));
         }
         py.detach(|| {
             for (row, &number) in user.iter().enumerate() {
@@ -524,7 +634,13 @@ impl UserTable {
                 let place = self.place_of(number, code[row]).unwrap_or_else(|| {
                     let flag = if unranked[row] == 0 { 0 } else { UNRANKED };
                     self.users[number as usize].ranked += u32::from(unranked[row] == 0);
-                    self.append(number, Entry { code: code[row], count: flag })
+                    self.append(
+                        number,
+                        Entry {
+                            code: code[row],
+                            count: flag,
+                        },
+                    )
                 });
                 self.keep(number, place, added[row], root);
             }
@@ -560,17 +676,28 @@ impl UserTable {
         };
         self.check_numbers(&rows.user)?;
         let keys = rows.codes.len();
-        if rows.key.len() != rows.user.len() || rows.key.iter().any(|&key| key < 0 || key as usize >= keys) {
-            return Err(PyValueError::new_err("key: must be places in codes, one per row"));
+        if rows.key.len() != rows.user.len()
+            || rows.key.iter().any(|&key| key < 0 || key as usize >= keys)
+        {
+            return Err(PyValueError::new_err(
+                "key: must be places in codes, one per row",
+            ));
         }
-        if rows.public.as_ref().is_some_and(|public| public.len() != keys) {
+        if rows
+            .public
+            .as_ref()
+            .is_some_and(|public| public.len() != keys)
+        {
             return Err(PyValueError::new_err("public: must have one row per key"));
         }
         if self.rule.ledger.is_some() && self.crowded(&rows.user, longest) {
             return Ok(None);
         }
         let (flags, weight, changes) = py.detach(|| self.close_rows(&rows));
-        let user: Vec<i64> = changes.iter().map(|change| i64::from(change.user)).collect();
+        let user: Vec<i64> = changes
+            .iter()
+            .map(|change| i64::from(change.user))
+            .collect();
         let key: Vec<i32> = changes.iter().map(|change| change.key).collect();
         let added: Vec<i64> = changes.iter().map(|change| change.added).collect();
         Ok(Some((
