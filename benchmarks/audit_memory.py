@@ -58,7 +58,7 @@ class Memory:
 
     def restart(self) -> None:
         if self.defect == "cap lost":
-            self.rows = {key: value for key, value in self.rows.items() if not key.startswith(b"u")}
+            self.rows = {key: value for key, value in self.rows.items() if key[:1] not in (b"v", b"g")}
 
 
 class MemoryLedger(Ledger):

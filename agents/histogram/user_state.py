@@ -7,7 +7,7 @@
 A user that comes again after its window was gathered enters the new table with the list of its row. Rows of users change in a
 gathering only, which takes all rows of changes with it. So changes are always applied to the lists that they were found on.
 
-State keys: ``d`` window interval -> changes; ``g`` window user -> row; ``u`` window user -> row of the version before, which counts
+State keys: ``v`` window interval -> changes; ``g`` window user -> row; ``u`` window user -> row of the version before, which counts
 where there is none in ``g``. They are dropped with their window.
 """
 
@@ -27,7 +27,7 @@ from susurrus.mechanisms.histogram.bounding import Bounding
 from susurrus.mechanisms.histogram.compiled_user_table import user_table
 from susurrus.mechanisms.histogram.user_table import Bools, Closed, Codes, Int32, Lists, UserTable
 
-CHANGES, GATHERED, BEFORE = b"d", b"g", b"u"
+CHANGES, GATHERED, BEFORE = b"v", b"g", b"u"
 
 _MEMORY_BYTES = 128 << 20
 """Of a partition's tables, with what it takes to write them down."""

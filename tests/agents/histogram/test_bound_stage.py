@@ -588,7 +588,7 @@ def test_state_of_a_window_is_dropped_when_its_last_trigger_has_closed(
             for key in runner.state():
                 if key[:1] != b"o":
                     tables[key[:1]].add(WINDOW + number_of(key[1:]) * INTERVALS * HOUR)
-            assert set(tables) <= ({b"d", b"k", b"i"} if strategy == "closing" else {b"d"})
+            assert set(tables) <= ({b"v", b"k", b"i"} if strategy == "closing" else {b"v"})
             for starts in tables.values():
                 assert starts <= open_windows
                 most = max(most, len(starts))
@@ -991,7 +991,7 @@ def numbered(runner: Runner) -> dict[int, tuple[int, bytes]]:
     }
     assert by_number == by_key
     users: Any = runner.stage
-    windows = {number_of(name[1:]) for name in state if name[:1] == b"d"}
+    windows = {number_of(name[1:]) for name in state if name[:1] == b"v"}
     used = {(code, w) for w in windows for lists in users._users.lists(w) for code in lists.code.tolist()}
     assert used == {(number, window) for number, (window, _) in by_number.items()}
     return by_number

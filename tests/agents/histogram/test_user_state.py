@@ -64,7 +64,7 @@ def test_with_hardly_any_memory_the_same_bytes_are_published(
     assert block_bytes(runner) == block_bytes(wanted)
     assert released(runner) == slow(ours, events)
     assert gatherings(runner) > 3
-    assert any(name[:1] == b"d" for commit in runner.commits for name, _ in commit.puts)
+    assert any(name[:1] == b"v" for commit in runner.commits for name, _ in commit.puts)
 
 
 def test_memory_is_measured_and_shared_by_the_partitions_of_a_worker(
@@ -99,7 +99,7 @@ def test_a_gathering_takes_all_changes_with_it(tmp_path: Path, monkeypatch: pyte
                 patched.setattr(user_state, "_MEMORY_BYTES", 0)
             assert runner.commit(2 if at == 2 else 1) > 0
         tables.append({name[:1] for name in runner.state()})
-    assert tables == [{b"d"}, {b"d"}, {b"g"}, {b"d", b"g"}]
+    assert tables == [{b"v"}, {b"v"}, {b"g"}, {b"v", b"g"}]
     assert runner.commits[-1].meta["gathered"] == [0]
     # Who came last has its list from both.
     window = WindowIndex(0)
@@ -169,8 +169,8 @@ def as_before(runner: Runner, events: list[Event], directory: Path) -> tuple[Sto
     hashes = {int.from_bytes(digest[:4], "little"): int.from_bytes(digest, "little") for digest in digests}
     store = Store(directory)
     state = runner.state()
-    puts = [(name, value) for name, value in state.items() if name[:1] not in (b"d", b"g")]
-    for window in {number_of(name[1:]) for name in state if name[:1] in (b"d", b"g")}:
+    puts = [(name, value) for name, value in state.items() if name[:1] not in (b"v", b"g")]
+    for window in {number_of(name[1:]) for name in state if name[:1] in (b"v", b"g")}:
         table = UserTable(bounding)
         for lists in users_of(runner).lists(WindowIndex(window)):
             names = users_of(runner)._table(WindowIndex(window)).names(0)
