@@ -61,6 +61,17 @@ class TestGolden:
             }[distribution](index)
             assert drawn[:, 0].tolist() == [row[distribution][column] for row in GOLDEN["rows"]]
 
+    def test_a_scale_for_each_label_draws_what_each_scale_does_alone(self) -> None:
+        noise, scales = window(), np.array([0.3, 2.5, 1e6, 17.0])
+        labels = noise.labels("m", [b"a", b"b", b"c", b"d"])
+        alone = [
+            noise.laplace(labels[row : row + 1], 3, 40_002, scale=scale, bits=8)[0] for row, scale in enumerate(scales)
+        ]
+        np.testing.assert_array_equal(noise.laplace(labels, 3, 40_002, scale=scales, bits=8), alone)
+        for bad in (0.0, -1.0, 1e30):
+            with pytest.raises(ConfigurationError, match="must be positive"):
+                noise.laplace(labels, 0, 0, scale=np.array([1.0, bad, 1.0, 1.0]), bits=8)
+
     def test_normal_tail_to_forty_digits(self) -> None:
         for x, digits in GOLDEN["normal_tail"].items():
             assert abs(normal_tail(Decimal(x)) / Decimal(digits) - 1) < Decimal("1e-40")

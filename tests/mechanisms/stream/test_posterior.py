@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from susurrus.mechanisms.kalman import BlockBank, Filtered, mixture_weights
+from susurrus.mechanisms.kalman import BlockBank, BlockBanks, Filtered, mixture_weights
 from susurrus.mechanisms.stream.posterior import BlockNoise, Deviations, block_models, posterior
 
 MODELS = block_models(256, 0.1)
@@ -74,6 +74,26 @@ def test_state_survives_packing():
     again = BlockBank.unpack(state.pack(), MODELS)
     np.testing.assert_array_equal(again.numbers, state.numbers)
     assert again.pack() == state.pack()
+
+
+def test_banks_stepped_together_are_to_the_last_bit_what_each_is_alone():
+    """Also where some come back from the store, whose numbers lie in another order in memory."""
+    rng = np.random.default_rng(3)
+    alone, together = [BlockBank(MODELS) for _ in range(9)], [BlockBank(MODELS) for _ in range(9)]
+    for _ in range(40):
+        some = int(rng.integers(1, 10))
+        blocks, own = rng.normal(MODELS.mean, 9, some), rng.uniform(1, 40, some)
+        common = np.where(rng.random(some) < 0.3, -rng.uniform(0, 0.05, some), np.nan)
+        banks = BlockBanks(together)
+        sums, errors = banks.step(blocks, own=own, new_common=common)
+        banks.give_back()
+        for place in range(some):
+            new_common = None if np.isnan(common[place]) else float(common[place])
+            seen = alone[place].step(float(blocks[place]), own=float(own[place]), new_common=new_common)
+            assert (seen.sum, seen.standard_error) == (sums[place], errors[place])
+        assert [bank.pack() for bank in together] == [bank.pack() for bank in alone]
+        chosen = int(rng.integers(9))
+        together[chosen] = BlockBank.unpack(together[chosen].pack(), MODELS)
 
 
 @pytest.mark.statistical

@@ -58,6 +58,38 @@ def test_batches_restarts_and_neighbours_change_nothing(make, cuts, seed):
     assert str(alone[3]) == str(whole[3])
 
 
+@pytest.mark.parametrize("remembered", [0, 64, 300])
+def test_noise_that_is_forgotten_is_drawn_again(remembered, monkeypatch):
+    rng = np.random.default_rng(7)
+    rows, values = rng.integers(0, 5, 900), rng.integers(0, 130, 900)
+    whole = released(TABLES["tops"], rows, values, [], restart=False)
+    monkeypatch.setattr("susurrus.mechanisms.stream.open_trees._REMEMBERED", remembered)
+    assert str(released(TABLES["tops"], rows, values, list(range(9, 900, 9)), restart=False)) == str(whole)
+
+
+def test_a_tree_is_drawn_once_and_each_draw_has_an_address_of_its_own():
+    """As many streams are drawn by one call, the address of every label is recorded."""
+    drawn: list[tuple[str, bytes]] = []
+
+    class Watched:
+        def __init__(self) -> None:
+            self._real = noise()
+
+        def labels(self, mechanism, keys):
+            drawn.extend((mechanism, key) for key in keys)
+            return self._real.labels(mechanism, keys)
+
+        def __getattr__(self, name):
+            return getattr(self._real, name)
+
+    table, source, rng = TopsTable(TOPS), Watched(), np.random.default_rng(1)
+    for row in range(5):
+        table.add(b"stream-%d" % row, None, None)
+    for _ in range(60):
+        table.step(rng.integers(0, 5, 100), rng.integers(0, 100, 100), source)
+    assert len(drawn) == len(set(drawn)) > 5 * (1 + 3 * TOPS.base.layers)
+
+
 @pytest.mark.parametrize("make", TABLES.values(), ids=TABLES)
 def test_the_state_of_another_version_is_refused(make):
     table = make()
