@@ -25,7 +25,7 @@ take = FIRST.take
 
 def timed_take(self: Any, batch: Batch) -> None:
     """The first batch with records is the beginning; from then on the original method is back."""
-    if batch.records:
+    if not isinstance(batch.fetched, list) or batch.fetched:  # asking for records would parse them
         FIRST.take = take  # type: ignore[method-assign]
         FIRST_READ.write_text(str(time.time()))
     take(self, batch)
