@@ -35,6 +35,7 @@ from susurrus.agents.pipelines import settings_from
 from susurrus.mechanisms.histogram.plan import Plan
 from susurrus.mechanisms.histogram.registry import STRATEGIES
 from susurrus.mechanisms.histogram.strategy import Need
+from susurrus.mechanisms.histogram.user_table import UserTable
 from susurrus.mechanisms.noise import NoiseSource, WindowNoise
 from susurrus.topics import histogram
 from susurrus.topics import ledger as ledger_codec
@@ -199,11 +200,15 @@ def _services(
 
 @contextmanager
 def _planted(defect: str) -> Iterator[None]:
-    """Plants the defects of the stages."""
+    """Plants the defects of the stages. Those of mechanisms are in the definition, which takes the compiled table's place."""
     with ExitStack() as stack:
+        if defect != REAL:
+            stack.enter_context(patch("susurrus.agents.histogram.user_state.user_table", UserTable))
         if defect == "by-user order":
             stack.enter_context(
-                patch("susurrus.agents.histogram.bound.sorted", lambda blocks, key: list(blocks), create=True)
+                patch(
+                    "susurrus.agents.histogram.interval_records.sorted", lambda blocks, key: list(blocks), create=True
+                )
             )
         if defect == "noise scale":
             real = NoiseSource.window

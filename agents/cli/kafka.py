@@ -178,12 +178,29 @@ def _show(cluster: "KafkaCluster") -> None:
 
 def _run(command: list[str], bootstrap_servers: str) -> int:
     """The exit code of the command, as a shell gives it. Ctrl-C in a terminal reaches the command itself."""
-    with subprocess.Popen(command, env={**os.environ, BOOTSTRAP_SERVERS: bootstrap_servers}) as child:
-        try:
-            code = child.wait()
-        except KeyboardInterrupt:
+    started: list[subprocess.Popen[bytes]] = []
+    asked = False
+
+    def terminate(number: int, frame: object) -> None:
+        nonlocal asked
+        asked = True
+        for child in started:
             child.terminate()
-            code = child.wait()
+
+    # An exception could come when the command runs and is not known here yet.
+    previous = signal.signal(signal.SIGTERM, terminate)
+    try:
+        with subprocess.Popen(command, env={**os.environ, BOOTSTRAP_SERVERS: bootstrap_servers}) as child:
+            started.append(child)
+            if asked:
+                child.terminate()
+            try:
+                code = child.wait()
+            except KeyboardInterrupt:
+                child.terminate()
+                code = child.wait()
+    finally:
+        signal.signal(signal.SIGTERM, previous)
     return 128 - code if code < 0 else code
 
 

@@ -214,12 +214,9 @@ class UserTable:
         ledger = self.bounding.ledger
         if ledger is not None:
             earlier = self._spent[at] if self._spends else self._count[at].astype(np.int64)
-            later = earlier + added * root
-            cost = ledger.measured * (later * later - earlier * earlier)
-            cost += np.where((earlier == 0) & (added > 0), ledger.counting * root * root, 0)
-            self._charged[users] += segment_sums(cost, np.append(begins, len(user)))
+            self._charged[users] += segment_sums(ledger.price(earlier, added, root), np.append(begins, len(user)))
             if self._spends:
-                self._spent[at] = later
+                self._spent[at] = earlier + added * root
         self._count[at] += added.astype(np.int32)
 
     def close(self, user: Int32, key: Int32, codes: Codes, trigger: int, public: Bools | None = None) -> Closed:

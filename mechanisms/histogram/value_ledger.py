@@ -55,6 +55,13 @@ class ValueLedger:
         self.most_records = self.limit // cheapest
         """The most records that add to any value, and the most keys, of one user."""
 
+    def price(self, spent: Int64, added: Int64, root: int) -> Int64:
+        """int64[n]: what keys cost more for ``added`` kept records of one trigger. spent, added: int64[n]; spent is A before."""
+        later = spent + added * root
+        first = np.where((spent == 0) & (added > 0), self.counting * root * root, 0)
+        cost: Int64 = self.measured * (later * later - spent * spent) + first
+        return cost
+
     def admit(
         self,
         user: npt.NDArray[np.int32],

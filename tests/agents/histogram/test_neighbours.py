@@ -46,6 +46,11 @@ Event = tuple[int, int, str | float | bool, dict[str, Any]]
 class Transcript:
     """What was published, the same for both neighbours: one key in three, each from an interval of its own on."""
 
+    version = 0
+
+    def wakes(self, stage: Any) -> None:
+        """Nothing comes later."""
+
     def complete(self, interval: int) -> bool:
         return True
 

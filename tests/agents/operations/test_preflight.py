@@ -187,7 +187,7 @@ def test_a_small_limit_of_open_files(
 def test_no_broker_and_no_cluster(kafka: Broker, tmp_path: Path) -> None:
     setting = Setting(kafka, tmp_path)
     found = setting.look(kafka={"bootstrap_servers": "127.0.0.1:1"})
-    assert [(f.subject, f.state) for f in found] == [
+    assert [(f.subject, f.state) for f in found if f.subject != "compiled loops"] == [
         ("promise", "warning"), ("noise secret", "ok"), ("disk", "ok"), ("kafka.properties", "ok"), ("brokers", "failure"),
     ]  # fmt: skip
     assert "nothing listens at 127.0.0.1:1" in found[-1].text
