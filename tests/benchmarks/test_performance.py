@@ -97,11 +97,13 @@ class TestOnABroker:
         left = AdminClient({"bootstrap.servers": servers}).list_topics(timeout=30).topics
         assert not [name for name in left if name.startswith("benchmark.")]
 
+    @pytest.mark.campaign
     def test_latency_also_while_a_worker_is_killed(self, cluster: KafkaCluster) -> None:
         row = latency.measure(cluster, "broker", 200, 4, faults=True, every_ms=2_000)
         assert (row["triggers"], row["killed"]) == (4, True)
         assert 0 < row["p50_ms"] <= row["p99_ms"] <= row["worst_ms"]
 
+    @pytest.mark.campaign
     def test_recovery(self, cluster: KafkaCluster) -> None:
         found = list(recovery.measure(cluster, 300, 2, 1))
         assert [row["case"] for row in found] == list(recovery.CASES)
@@ -109,11 +111,13 @@ class TestOnABroker:
         assert all(row["changelog_bytes"] > 0 for row in found)
         assert all(0 < row["recovering_seconds"] < row["seconds"] for row in found)
 
+    @pytest.mark.campaign
     def test_replay(self, cluster: KafkaCluster) -> None:
         (row,) = replay.measure(cluster, ["adaptive"], [4], 500, 1)
         assert (row["strategy"], row["triggers"]) == ("adaptive", 4)
         assert row["intervals_per_second"] > 0
 
+    @pytest.mark.campaign
     @pytest.mark.parametrize("stage", ["release", "bound"])
     def test_trigger(self, cluster: KafkaCluster, stage: str, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("SUSURRUS_SECRET", "5a" * 32)
