@@ -43,8 +43,8 @@ _POLL_SECONDS = 0.1
 _ROUND_SECONDS = 0.02
 """A batch costs Faust a millisecond, so what arrives within one round is delivered together."""
 _SHORT_ROUND_SECONDS = 0.004
-_FEW_RECORDS = 16
-"""A round is short after one that brought no more than so many records of any partition, and none of the raw topic. Records of
+_FEW_OFFSETS = 32
+"""A round is short after one that brought no more than so many offsets of any partition, and none of the raw topic. Records of
 other topics come by whole commits. So a longer round would gather little, and stages that take turns wait for each of them."""
 _ASIDE_SECONDS = 5.0
 _BATCHES_UNDER_WAY = 2
@@ -312,7 +312,9 @@ class BatchConsumer(driver.Consumer):
         began = time.monotonic()
         batches = await super()._getmany(active_partitions=wanted, timeout=min(timeout, _POLL_SECONDS))
         raw = self.transport.raw_topic
-        short = all(tp.topic != raw and len(batch.records) <= _FEW_RECORDS for tp, batch in batches.items())
+        # By offsets: counting records would parse them, and what cannot be parsed is the task's to refuse.
+        offsets = {tp: batch.end - batch.start for tp, batch in batches.items()}
+        short = all(tp.topic != raw and offsets[tp] <= _FEW_OFFSETS for tp in batches)
         self._next_round = began + (_SHORT_ROUND_SECONDS if short else _ROUND_SECONDS)
         messages = {}
         for tp, batch in batches.items():

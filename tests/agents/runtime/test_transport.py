@@ -29,6 +29,7 @@ from aiokafka.record.memory_records import MemoryRecords
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP
 
+from susurrus.agents.kafka.offset import Offset
 from susurrus.agents.runtime import transport
 from susurrus.agents.runtime.batch import Batch
 from susurrus.agents.runtime.record_batches import Fetched, KeptRecords, RecordBatch
@@ -108,8 +109,27 @@ def test_a_round_is_short_after_a_few_records_of_topics_of_our_own(
 
     assert not waits_after(TP("by-user", 0))
     assert waits_after(*TPS)
-    monkeypatch.setattr(transport, "_FEW_RECORDS", 0)
+    monkeypatch.setattr(transport, "_FEW_OFFSETS", 0)
     assert waits_after(TP("by-user", 0))
+
+
+def test_a_batch_that_cannot_be_parsed_is_left_to_its_task(fetches: Fetches) -> None:
+    """An error here would end the worker."""
+
+    class Unreadable:
+        start = 0
+
+        def records(self) -> list[Any]:
+            raise AssertionError("nobody has asked for records")
+
+    ours = TP("by-user", 0)
+    found = Batch(Offset(0), Offset(1), Unreadable(), 1)  # type: ignore[arg-type]
+
+    async def getmany(consumer: Any, active: set[TP], timeout: float) -> Mapping[TP, Batch]:
+        return {ours: found}
+
+    fetches.getmany = getmany  # type: ignore[method-assign]
+    assert get(consumer_of({ours}), {ours}) == {ours: found}
 
 
 def test_a_batch_that_faust_dropped_frees_its_place(fetches: Fetches) -> None:
