@@ -80,8 +80,9 @@ class FlatLedger(ValueLedger):
     ) -> Any:
         return super().admit(user, root, pair, np.zeros_like(repeat), np.zeros_like(spent), charged, candidate)
 
-    def price(self, spent: Int64, added: Int64, root: int) -> Int64:
-        return (self.measured + self.counting) * added * root * root
+    def price(self, spent: Int64, added: Int64 | int, root: Int64 | int) -> Int64:
+        cost: Int64 = (self.measured + self.counting) * added * root * root + np.zeros_like(spent)
+        return cost
 
 
 def _as(kind: type, given: Any) -> Any:

@@ -55,10 +55,10 @@ class ValueLedger:
         self.most_records = self.limit // cheapest
         """The most records that add to any value, and the most keys, of one user."""
 
-    def price(self, spent: Int64, added: Int64, root: int) -> Int64:
-        """int64[n]: what keys cost more for ``added`` kept records of one trigger. spent, added: int64[n]; spent is A before."""
+    def price(self, spent: Int64, added: Int64 | int, root: Int64 | int) -> Int64:
+        """int64[n]: what keys cost more for ``added`` kept records of one trigger. spent: A before. root: of the trigger."""
         later = spent + added * root
-        first = np.where((spent == 0) & (added > 0), self.counting * root * root, 0)
+        first = np.where((spent == 0) & (np.asarray(added) > 0), self.counting * root * root, 0)
         cost: Int64 = self.measured * (later * later - spent * spent) + first
         return cost
 
@@ -80,8 +80,7 @@ class ValueLedger:
         """
         # As if all earlier records of the pair were kept: if one is not, this one is at least as dear, and is not kept either.
         before = spent[pair] + repeat * root
-        first = (self.measured + self.counting) * root * root
-        cost = np.where(before == 0, first, self.measured * (2 * before + root) * root)
+        cost = self.price(before, 1, root)
         # Nothing where users alone are counted, and the key has a kept record; whether it has is known at the end.
         free = candidate & (cost == 0)
         start = np.searchsorted(user, user, side="left")
