@@ -47,6 +47,13 @@ from susurrus.topics.scanning import Scanned
 
 Rows = npt.NDArray[np.intp]
 
+_FEW_ROWS = 5_000
+_REST_SECONDS = 0.25
+"""After a batch of so few rows, a source waits so long for more, but never over a boundary. Each batch costs a transaction. So a
+source that keeps up with a live topic would otherwise spend more on transactions than on records."""
+_AFTER_BOUNDARY_SECONDS = 0.015
+"""A source is read again so long after a boundary, when its first records from beyond it have come."""
+
 _OFFSET, _TIMESTAMP, _TIMESTAMP_TYPE = map(attrgetter, ("offset", "timestamp", "timestamp_type"))
 
 
@@ -180,7 +187,10 @@ class Route(Stage):
         waited = self._intake.pending
         self._intake.take(batch.fetched, batch.end)
         if not waited:
-            self._go_on(int(time.time() * 1000))
+            now = int(time.time() * 1000)
+            self._go_on(now)
+            if batch.end - batch.start <= _FEW_ROWS:
+                self.rests_until = time.monotonic() + self._rest(now)
 
     def _go_on(self, now: int) -> None:
         """Take what is held, up to the first record that waits."""
@@ -196,6 +206,15 @@ class Route(Stage):
         self.counters["in"] += beyond
         self.counters["late"] += beyond
         self._taken, self.full = Offset(intake.position), intake.pending
+
+    def _rest(self, now: int) -> float:
+        """How long this source wants no batch, in s: not at all while an interval is over that it has not closed."""
+        clock, calendar = self._clock, self._calendar
+        current = calendar.interval_at(now - clock.margin)
+        if not self._live or clock.closed < current - 1:
+            return 0.0
+        left = (calendar.boundary(current) + clock.margin - now) / 1000
+        return min(_REST_SECONDS, left + _AFTER_BOUNDARY_SECONDS)
 
     def _ask_for_cut(self, now: int) -> None:
         wanted = self._clock.wants_cut(now)

@@ -34,6 +34,8 @@ class Stage(ABC):
         """Operator-only totals of this partition's life; part of the meta record."""
         self.full = False
         """No more batches for now: what is held waits for something that no further input brings."""
+        self.rests_until = 0.0
+        """Monotonic time before which no batch is wanted, because what has come by then is better taken at once."""
         self.wake: Callable[[], None] = lambda: None
         """Asks for `commits` soon. Any thread may call it: what a stage waits for does not always come with its input."""
 

@@ -9,6 +9,7 @@ generation still assigns the partition to this worker.
 import asyncio
 import fcntl
 import logging
+import math
 import os
 import socket
 import threading
@@ -74,10 +75,10 @@ class Supervisor:
 
     # ---- called by the transport and the agents ----------------------------------------------------------------------
 
-    def is_reading(self, tp: TP) -> bool:
-        """Whether the partition's task wants batches."""
+    def wanted_at(self, tp: TP) -> float:
+        """Monotonic time from which on the partition's task wants batches, infinite while that is unknown."""
         task = self._tasks.get(tp)
-        return task is not None and task.accepts_input
+        return math.inf if task is None else task.accepts_input_at
 
     def on_trouble(self, tp: TP, reason: str) -> None:
         """The partition cannot be read at the moment."""

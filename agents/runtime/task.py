@@ -7,6 +7,7 @@ follows from a failure.
 
 import contextlib
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -128,9 +129,9 @@ class PartitionTask(threading.Thread):
         return self.recovery.disk_trouble
 
     @property
-    def accepts_input(self) -> bool:
-        """Whether batches are wanted."""
-        return self.reading and not self._stage.full
+    def accepts_input_at(self) -> float:
+        """Monotonic time from which on batches are wanted, infinite while that is unknown."""
+        return self._stage.rests_until if self.reading and not self._stage.full else math.inf
 
     def assigned(self, generation: int) -> None:
         """The group gave us the partition in this generation; batches of others are dropped."""

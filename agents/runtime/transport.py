@@ -8,7 +8,7 @@ This subclass of its aiokafka consumer delivers what one fetch brought of a part
   batch without records, because the clocks must see the new position.
 - Faust does not track offsets, acknowledgements and lag: acks are off. Messages are numbered by a counter far above any real
   offset, so Faust's check for old messages never drops a batch after a rewind.
-- Back-pressure is per partition: only partitions whose task has room are asked for. If there are none, the consumer sleeps,
+- Back-pressure is per partition: only partitions whose task has room, and does not rest, are asked for. If there are none, the consumer sleeps,
   because aiokafka reads an empty set as "all". Batches under way are counted as long as they are alive. A batch that Faust drops
   in a rebalance is not counted any more, and the task sees the gap.
 """
@@ -16,6 +16,7 @@ This subclass of its aiokafka consumer delivers what one fetch brought of a part
 import asyncio
 import itertools
 import logging
+import math
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Set
@@ -46,6 +47,11 @@ _SHORT_ROUND_SECONDS = 0.004
 _FEW_OFFSETS = 32
 """A round is short after one that brought no more than so many offsets of any partition, and none of the raw topic. Records of
 other topics come by whole commits. So a longer round would gather little, and stages that take turns wait for each of them."""
+_SMALL_FETCH = 5_000
+"""Offsets of a raw partition; more are a backlog, which aiokafka reads ahead."""
+_UNREAD_SECONDS = 0.03
+"""aiokafka sends a broker no fetch before all records of its last one are read, or this time is over: a bit more than a round. With
+its own 0.1 s, a partition whose task has no room would hold back the others for so long."""
 _ASIDE_SECONDS = 5.0
 _BATCHES_UNDER_WAY = 2
 _LOST_SECONDS = 30.0
@@ -133,6 +139,8 @@ class BatchConsumerThread(driver.AIOKafkaConsumerThread):
         if not starts:
             await asyncio.sleep(_IDLE_SLEEP_SECONDS)
             return {}
+        consumer._fetcher._prefetch_backoff = _UNREAD_SECONDS
+        consumer.resume(*starts)
         lives = {tp: life(tp) for tp in starts}
         sought = {tp: self.sought.get(TP(tp.topic, tp.partition)) for tp in starts}
         fetched = await self._fetched(consumer._fetcher, starts, position, timeout or 0.0)
@@ -148,6 +156,9 @@ class BatchConsumerThread(driver.AIOKafkaConsumerThread):
             # After a reset, start and end belong to different lives. The next batch shows the gap to the task.
             if end is not None and end > start and life(tp) is lives[tp]:
                 batches[place] = Batch(Offset(start), Offset(end), Fetched(fetched.get(tp, []), start), generation)
+                if tp.topic == self.consumer.transport.raw_topic and end - start <= _SMALL_FETCH:
+                    # Otherwise aiokafka would fetch the little that comes at once, and hold it back until it is asked for.
+                    consumer.pause(tp)
         return batches
 
     async def _fetched(
@@ -303,14 +314,18 @@ class BatchConsumer(driver.Consumer):
         return len(under_way) < _BATCHES_UNDER_WAY
 
     async def _getmany(self, active_partitions: Set[TP] | None, timeout: float) -> Mapping[TP, list[Any]]:
-        is_reading: Callable[[TP], bool] = self.transport.is_reading
-        wanted = {tp for tp in active_partitions or () if is_reading(tp) and self._has_room(tp)}
-        if not wanted:
-            await asyncio.sleep(_IDLE_SLEEP_SECONDS)
-            return {}
         await asyncio.sleep(self._next_round - time.monotonic())
         began = time.monotonic()
-        batches = await super()._getmany(active_partitions=wanted, timeout=min(timeout, _POLL_SECONDS))
+        wanted_at: Callable[[TP], float] = self.transport.wanted_at
+        waits = {tp: wanted_at(tp) - began for tp in active_partitions or () if self._has_room(tp)}
+        wanted = {tp for tp, seconds in waits.items() if seconds <= 0}
+        next_wanted = min((seconds for seconds in waits.values() if seconds > 0), default=math.inf)
+        if not wanted:
+            await asyncio.sleep(min(_IDLE_SLEEP_SECONDS, next_wanted))
+            return {}
+        # A fetch that waits for some partitions does not notice that others are wanted again.
+        timeout = min(timeout, _POLL_SECONDS, next_wanted)
+        batches = await super()._getmany(active_partitions=wanted, timeout=timeout)
         raw = self.transport.raw_topic
         # By offsets: counting records would parse them, and what cannot be parsed is the task's to refuse.
         offsets = {tp: batch.end - batch.start for tp, batch in batches.items()}
@@ -357,8 +372,8 @@ class BatchConsumer(driver.Consumer):
 class BatchTransport(driver.Transport):
     """Faust transport with batches.
 
-    raw_topic: what others write. is_reading: whether a partition's task wants to be fed. on_trouble: called from the consumer's
-    thread, every few seconds, with the partition that cannot be read and why. instance: the name of a static member of the group,
+    raw_topic: what others write. wanted_at: monotonic time from which on a partition's task wants to be fed. on_trouble: called from
+    the consumer's thread, every few seconds, with the partition that cannot be read and why. instance: the name of a static member of the group,
     or None. on_fenced: called from the consumer's thread if another worker has taken that name. leaves: whether a static member
     that ends leaves the group.
     """
@@ -370,7 +385,7 @@ class BatchTransport(driver.Transport):
         *args: Any,
         client_options: Mapping[str, Any],
         raw_topic: str,
-        is_reading: Callable[[TP], bool],
+        wanted_at: Callable[[TP], float],
         on_trouble: Callable[[TP, str], None],
         instance: str | None,
         on_fenced: Callable[[], None],
@@ -380,7 +395,7 @@ class BatchTransport(driver.Transport):
         super().__init__(*args, **kwargs)
         self.client_options = dict(client_options)
         self.raw_topic = raw_topic
-        self.is_reading = is_reading
+        self.wanted_at = wanted_at
         self.on_trouble = on_trouble
         self.instance = instance
         self.on_fenced = on_fenced

@@ -79,7 +79,7 @@ def build_app(pipeline: Pipeline[Any]) -> tuple[faust.App, Supervisor]:
         app,
         client_options=kafka_properties.aiokafka(settings.kafka),
         raw_topic=stages[0].input_topic,
-        is_reading=supervisor.is_reading,
+        wanted_at=supervisor.wanted_at,
         on_trouble=supervisor.on_trouble,
         instance=settings.worker.instance,
         on_fenced=supervisor.on_fenced,

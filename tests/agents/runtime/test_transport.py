@@ -6,6 +6,7 @@ import contextlib
 import gc
 import inspect
 import itertools
+import math
 import struct
 import textwrap
 import time
@@ -70,7 +71,7 @@ def fetches(monkeypatch: pytest.MonkeyPatch) -> Fetches:
 
 def consumer_of(reading: set[TP]) -> BatchConsumer:
     consumer = BatchConsumer.__new__(BatchConsumer)
-    consumer.transport = SimpleNamespace(is_reading=reading.__contains__, raw_topic="raw")
+    consumer.transport = SimpleNamespace(wanted_at=lambda tp: 0.0 if tp in reading else math.inf, raw_topic="raw")
     consumer._message_numbers = itertools.count(1 << 62)
     consumer._under_way, consumer._next_round = {}, 0.0
     return consumer
