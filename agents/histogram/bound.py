@@ -25,7 +25,7 @@ import numpy.typing as npt
 
 from susurrus.agents.histogram.columns import Kept
 from susurrus.agents.histogram.feedback import PublishedKeys
-from susurrus.agents.histogram.interval_records import Records, concatenated
+from susurrus.agents.histogram.interval_records import Records, concatenated, distinct
 from susurrus.agents.histogram.interval_stage import IntervalStage
 from susurrus.agents.histogram.intervals import ordered
 from susurrus.agents.histogram.services import HistogramServices
@@ -122,8 +122,8 @@ class Bound(IntervalStage[ByUserBlock]):
         """Split a block by interval."""
         raw = (int(block.offset.min()), int(block.offset.max())) if len(block) else None
         self._incoming.record(block.source, offset, raw)
-        intervals = np.unique(block.interval)
-        for interval in map(Interval, intervals.tolist()):
+        intervals = distinct(block.interval)
+        for interval in map(Interval, intervals):
             part = block if len(intervals) == 1 else block.take(np.flatnonzero(block.interval == interval))
             self._intervals.add(interval, part, len(part), offset, size * len(part) // len(block))
 
@@ -186,7 +186,7 @@ class Bound(IntervalStage[ByUserBlock]):
         blocks = self._intervals.in_memory(interval)
         if blocks is None or self._next_last_interval(interval) == interval:
             return False
-        windows = {WindowStart(start) for block in blocks for start in np.unique(block.window).tolist()}
+        windows = {WindowStart(start) for block in blocks for start in distinct(block.window)}
         looking_back = [w for w in windows if self._feedback(self._calendar.window_at(w), interval) is not None]
         if not looking_back:
             return True

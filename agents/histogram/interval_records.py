@@ -52,8 +52,8 @@ class Records:
 
     def by_window(self) -> Iterator[tuple[WindowStart, WindowRecords]]:
         """The windows in order of time."""
-        windows = [np.unique(block.window) for block in self.blocks]
-        for start in np.unique(np.concatenate(windows)).tolist():
+        windows = [distinct(block.window) for block in self.blocks]
+        for start in sorted(set(chain.from_iterable(windows))):
             users, key, values = [], [], []
             for block, code, starts in zip(self.blocks, self.code, windows, strict=True):
                 if start not in starts:
@@ -69,6 +69,14 @@ class Records:
                 key.append(code[block.key[rows]])
                 values.append(block.values[rows])
             yield WindowStart(start), WindowRecords(users=users, key=np.concatenate(key), values=np.concatenate(values))
+
+
+def distinct(column: Int64s) -> list[int]:
+    """The values of a column, ascending. Small blocks are many, and most have one."""
+    if len(column) and column.min() == column.max():
+        return [int(column[0])]
+    values: list[int] = np.unique(column).tolist()
+    return values
 
 
 def concatenated(blocks: Sequence[BoundedBlock]) -> BoundedBlock:

@@ -7,7 +7,10 @@ from typing import Any
 
 import pytest
 
+from susurrus.agents.histogram import route
 from susurrus.agents.histogram.route import Route
+from susurrus.agents.kafka.offset import Offset
+from susurrus.agents.runtime.batch import Batch
 from susurrus.agents.runtime.stage import NotYet
 from susurrus.agents.runtime.store import Store
 from susurrus.mechanisms.histogram import bounding
@@ -111,3 +114,32 @@ def test_with_whole_lists_what_comes_behind_the_longest_list_is_dropped_where_it
     monkeypatch.setattr(Bounding, "arriving", shorter)
     left = routed(tmp_path, keys, [], "closing", max_records_per_key=2)
     assert left == ["a", "b", "a", "c"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "live_ms", "rows", "rest"),
+    [
+        ("broker", 10_000, 5, 0.25),
+        ("broker", 10_000, 6_000, 0.0),  # a backlog
+        ("broker", -100, 5, 0.115),  # 100 ms before the boundary
+        ("broker", 300, 5, 0.0),  # behind a boundary that no record has passed
+        ("replay", 10_000, 5, 0.0),
+    ],
+)
+def test_a_source_that_keeps_up_rests_but_not_over_a_boundary(
+    kind: str, live_ms: int, rows: int, rest: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """live_ms: the wall clock after the window's first boundary; the last record was stamped just before, but not beyond it."""
+    end = {"until": WINDOW + 86_400_000} if kind == "replay" else {"grace": "0s"}
+    chosen = settings(start={"from": "earliest", "first_window": WINDOW}, clock={"kind": kind, **end})
+    services = services_of(chosen)
+    boundary = services.calendar.boundary(services.calendar.interval_at(WINDOW))
+    now = boundary + live_ms
+    stamp = now if live_ms > 1_000 else boundary - 1_000
+    value = json.dumps({"user": "u", "key": "k"}).encode()
+    record = SimpleNamespace(offset=0, timestamp=stamp, timestamp_type=1, key=None, value=value)
+    runner = Runner(Route, services, tmp_path)
+    monkeypatch.setattr(route, "time", SimpleNamespace(time=lambda: now / 1000, monotonic=lambda: 500.0))
+    runner.stage.take(Batch(Offset(0), Offset(rows), [record], 0))  # type: ignore[arg-type]
+    assert max(runner.stage.rests_until, 500.0) == pytest.approx(500.0 + rest)
+    runner.close()

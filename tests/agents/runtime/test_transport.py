@@ -174,6 +174,29 @@ def test_only_partitions_whose_task_reads_are_asked_for(fetches: Fetches) -> Non
     assert fetches.asked == [{TPS[2]}]
 
 
+def test_a_partition_whose_task_rests_is_asked_for_as_soon_as_it_wants_more() -> None:
+    """Also while a fetch waits for other partitions."""
+    consumer = consumer_of(set())
+    rests, asked = dict.fromkeys(TPS, 0.0) | {TPS[1]: time.monotonic() + 1_000}, []
+    consumer.transport.wanted_at = rests.__getitem__
+
+    async def getmany(self: Any, active_partitions: set[TP], timeout: float) -> Mapping[TP, Batch]:
+        asked.append((active_partitions, timeout))
+        return {}
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(driver.Consumer, "_getmany", getmany)
+        asyncio.run(consumer._getmany(set(TPS), 0.05))
+        rests[TPS[1]] = time.monotonic() + 0.04
+        asyncio.run(consumer._getmany(set(TPS), 0.05))
+        rests[TPS[1]] = time.monotonic()
+        asyncio.run(consumer._getmany(set(TPS), 0.05))
+    assert [partitions for partitions, _ in asked] == [set(TPS) - {TPS[1]}, set(TPS) - {TPS[1]}, set(TPS)]
+    full, until_it_is_due, again = (timeout for _, timeout in asked)
+    assert full == again == 0.05
+    assert until_it_is_due <= 0.04
+
+
 def test_message_numbers_only_rise_and_are_far_above_any_offset(fetches: Fetches) -> None:
     """Faust drops a message whose offset is not above the last one it saw, as after a rewind."""
     consumer = consumer_of(set(TPS))
@@ -219,9 +242,18 @@ class Aiokafka:
         self.asked = 0
         self.reported: list[tuple[TP, str]] = []
         self.aside: dict[TP, tuple[str, float]] = {}
+        self.paused: set[TopicPartition] = set()
+        self._prefetch_backoff = 0.1
+
+    def pause(self, *partitions: TopicPartition) -> None:
+        self.paused |= set(partitions)
+
+    def resume(self, *partitions: TopicPartition) -> None:
+        self.paused -= set(partitions)
 
     async def fetched_records(self, partitions: set[Any], **_: Any) -> dict[Any, list[list[Any]]]:
         assert partitions == {self.tp}
+        assert self.tp not in self.paused
         self.asked += 1
         if self.fails is not None:
             self.state.position += self.steps_over
@@ -241,7 +273,7 @@ class Aiokafka:
 
 def fetch(consumer: Aiokafka, active: set[TP]) -> dict[TP, Batch]:
     thread = BatchConsumerThread.__new__(BatchConsumerThread)
-    transport = SimpleNamespace(on_trouble=lambda tp, reason: consumer.reported.append((tp, reason)))
+    transport = SimpleNamespace(on_trouble=lambda tp, reason: consumer.reported.append((tp, reason)), raw_topic="raw")
     thread.consumer, thread.sought = SimpleNamespace(flow_active=True, transport=transport), {}
     thread._aside = consumer.aside
     consumer.thread = thread
@@ -272,6 +304,23 @@ def test_a_fetch_of_nothing_but_holes_is_a_batch_for_the_clock_must_see_the_posi
 
 def test_a_fetch_that_moved_nothing_is_no_batch() -> None:
     assert fetch(Aiokafka(RAW, 100), {TPS[0]}) == {}
+
+
+def test_raw_records_that_trickle_in_are_fetched_when_they_are_asked_for_and_a_backlog_is_read_ahead() -> None:
+    """Otherwise a source that rests gets, first of all, the little that came just after its last batch."""
+    consumer = Aiokafka(RAW, 100)
+    consumer.brings = ([read(100)], 101)
+    for end in (101, 102):
+        consumer.brings = ([read(end - 1)], end)
+        assert fetch(consumer, {TPS[0]})[TPS[0]].end == end
+        assert consumer.paused == {RAW}
+    consumer.brings = ([read(102)], 102 + transport._SMALL_FETCH + 1)
+    fetch(consumer, {TPS[0]})
+    assert consumer.paused == set()
+    ours = Aiokafka(TopicPartition("by-user", 0), 100)
+    ours.brings = ([read(100)], 101)
+    fetch(ours, {TP("by-user", 0)})
+    assert ours.paused == set()
 
 
 def test_a_partition_without_a_position_is_not_fetched() -> None:
