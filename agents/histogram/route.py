@@ -47,10 +47,9 @@ from susurrus.topics.scanning import Scanned
 
 Rows = npt.NDArray[np.intp]
 
-_FEW_ROWS = 5_000
-_REST_SECONDS = 0.25
-"""After a batch of so few rows, a source waits so long for more, but never over a boundary. Each batch costs a transaction. So a
-source that keeps up with a live topic would otherwise spend more on transactions than on records."""
+_REST_SECONDS = 0.5
+"""A source that has read all there is waits so long for more, but never over a boundary. Each batch costs a transaction. So who
+keeps up with a live topic would otherwise spend more on transactions than on records."""
 _AFTER_BOUNDARY_SECONDS = 0.015
 """A source is read again so long after a boundary, when its first records from beyond it have come."""
 
@@ -189,7 +188,7 @@ class Route(Stage):
         if not waited:
             now = int(time.time() * 1000)
             self._go_on(now)
-            if batch.end - batch.start <= _FEW_ROWS:
+            if batch.at_end:
                 self.rests_until = time.monotonic() + self._rest(now)
 
     def _go_on(self, now: int) -> None:

@@ -19,6 +19,8 @@ class Batch:
     end: Offset
     fetched: Fetch | list[Any] = field(repr=False)  # raw data: a log message must never show it
     generation: int
+    at_end: bool = False
+    """Whether the fetch brought all that could be read when it was answered."""
     finished: bool = False
     offered: bool = False
     """Whether an agent has handed it to a task. The task then always finishes it."""

@@ -8,9 +8,9 @@ This subclass of its aiokafka consumer delivers what one fetch brought of a part
   batch without records, because the clocks must see the new position.
 - Faust does not track offsets, acknowledgements and lag: acks are off. Messages are numbered by a counter far above any real
   offset, so Faust's check for old messages never drops a batch after a rewind.
-- Back-pressure is per partition: only partitions whose task has room, and does not rest, are asked for. If there are none, the consumer sleeps,
-  because aiokafka reads an empty set as "all". Batches under way are counted as long as they are alive. A batch that Faust drops
-  in a rebalance is not counted any more, and the task sees the gap.
+- Back-pressure is per partition: only partitions whose task has room, and does not rest, are asked for. If there are none, the
+  consumer sleeps, because aiokafka reads an empty set as "all". Batches under way are counted as long as they are alive. A batch
+  that Faust drops in a rebalance is not counted any more, and the task sees the gap.
 """
 
 import asyncio
@@ -47,8 +47,6 @@ _SHORT_ROUND_SECONDS = 0.004
 _FEW_OFFSETS = 32
 """A round is short after one that brought no more than so many offsets of any partition, and none of the raw topic. Records of
 other topics come by whole commits. So a longer round would gather little, and stages that take turns wait for each of them."""
-_SMALL_FETCH = 5_000
-"""Offsets of a raw partition; more are a backlog, which aiokafka reads ahead."""
 _UNREAD_SECONDS = 0.03
 """aiokafka sends a broker no fetch before all records of its last one are read, or this time is over: a bit more than a round. With
 its own 0.1 s, a partition whose task has no room would hold back the others for so long."""
@@ -155,8 +153,11 @@ class BatchConsumerThread(driver.AIOKafkaConsumerThread):
                 [start] = last
             # After a reset, start and end belong to different lives. The next batch shows the gap to the task.
             if end is not None and end > start and life(tp) is lives[tp]:
-                batches[place] = Batch(Offset(start), Offset(end), Fetched(fetched.get(tp, []), start), generation)
-                if tp.topic == self.consumer.transport.raw_topic and end - start <= _SMALL_FETCH:
+                records = Fetched(fetched.get(tp, []), start)
+                stable = assignment.state_value(tp).lso
+                at_end = stable is not None and end >= stable
+                batches[place] = Batch(Offset(start), Offset(end), records, generation, at_end)
+                if at_end and tp.topic == self.consumer.transport.raw_topic:
                     # Otherwise aiokafka would fetch the little that comes at once, and hold it back until it is asked for.
                     consumer.pause(tp)
         return batches
@@ -372,10 +373,10 @@ class BatchConsumer(driver.Consumer):
 class BatchTransport(driver.Transport):
     """Faust transport with batches.
 
-    raw_topic: what others write. wanted_at: monotonic time from which on a partition's task wants to be fed. on_trouble: called from
-    the consumer's thread, every few seconds, with the partition that cannot be read and why. instance: the name of a static member of the group,
-    or None. on_fenced: called from the consumer's thread if another worker has taken that name. leaves: whether a static member
-    that ends leaves the group.
+    raw_topic: what others write. wanted_at: monotonic time from which on a partition's task wants to be fed. on_trouble: called
+    from the consumer's thread, every few seconds, with the partition that cannot be read and why. instance: the name of a static
+    member of the group, or None. on_fenced: called from the consumer's thread if another worker has taken that name. leaves:
+    whether a static member that ends leaves the group.
     """
 
     Consumer = BatchConsumer

@@ -117,17 +117,17 @@ def test_with_whole_lists_what_comes_behind_the_longest_list_is_dropped_where_it
 
 
 @pytest.mark.parametrize(
-    ("kind", "live_ms", "rows", "rest"),
+    ("kind", "live_ms", "at_end", "rest"),
     [
-        ("broker", 10_000, 5, 0.25),
-        ("broker", 10_000, 6_000, 0.0),  # a backlog
-        ("broker", -100, 5, 0.115),  # 100 ms before the boundary
-        ("broker", 300, 5, 0.0),  # behind a boundary that no record has passed
-        ("replay", 10_000, 5, 0.0),
+        ("broker", 10_000, True, 0.5),
+        ("broker", 10_000, False, 0.0),
+        ("broker", -100, True, 0.115),  # 100 ms before the boundary
+        ("broker", 300, True, 0.0),  # behind a boundary that no record has passed
+        ("replay", 10_000, True, 0.0),
     ],
 )
 def test_a_source_that_keeps_up_rests_but_not_over_a_boundary(
-    kind: str, live_ms: int, rows: int, rest: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kind: str, live_ms: int, at_end: bool, rest: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """live_ms: the wall clock after the window's first boundary; the last record was stamped just before, but not beyond it."""
     end = {"until": WINDOW + 86_400_000} if kind == "replay" else {"grace": "0s"}
@@ -140,6 +140,6 @@ def test_a_source_that_keeps_up_rests_but_not_over_a_boundary(
     record = SimpleNamespace(offset=0, timestamp=stamp, timestamp_type=1, key=None, value=value)
     runner = Runner(Route, services, tmp_path)
     monkeypatch.setattr(route, "time", SimpleNamespace(time=lambda: now / 1000, monotonic=lambda: 500.0))
-    runner.stage.take(Batch(Offset(0), Offset(rows), [record], 0))  # type: ignore[arg-type]
+    runner.stage.take(Batch(Offset(0), Offset(1), [record], 0, at_end))  # type: ignore[arg-type]
     assert max(runner.stage.rests_until, 500.0) == pytest.approx(500.0 + rest)
     runner.close()

@@ -78,7 +78,7 @@ RELIED_ON = {
     f"{STATE}:SubscriptionState": ["subscription", "reassignment_in_progress", "fetch_context"],
     f"{STATE}:Subscription": ["assignment"],
     f"{STATE}:Assignment": ["active", "tps", "state_value"],
-    f"{STATE}:TopicPartitionState": ["position", "has_valid_position", "_position_fut"],
+    f"{STATE}:TopicPartitionState": ["position", "has_valid_position", "_position_fut", "lso"],
     f"{FETCHER}:Fetcher": [
         "_closed",
         "_records",

@@ -225,7 +225,7 @@ class Aiokafka:
 
     def __init__(self, tp: TopicPartition, position: int) -> None:
         self.tp = tp
-        self.state = SimpleNamespace(position=position, has_valid_position=True, _position_fut=object())
+        self.state = SimpleNamespace(position=position, has_valid_position=True, _position_fut=object(), lso=10**6)
         self.assignment = SimpleNamespace(active=True, tps={tp}, state_value=lambda tp: self.state)
         self._subscription = SimpleNamespace(subscription=SimpleNamespace(assignment=self.assignment))
         self._coordinator = SimpleNamespace(generation=7)
@@ -309,17 +309,13 @@ def test_a_fetch_that_moved_nothing_is_no_batch() -> None:
 def test_raw_records_that_trickle_in_are_fetched_when_they_are_asked_for_and_a_backlog_is_read_ahead() -> None:
     """Otherwise a source that rests gets, first of all, the little that came just after its last batch."""
     consumer = Aiokafka(RAW, 100)
-    consumer.brings = ([read(100)], 101)
-    for end in (101, 102):
-        consumer.brings = ([read(end - 1)], end)
-        assert fetch(consumer, {TPS[0]})[TPS[0]].end == end
-        assert consumer.paused == {RAW}
-    consumer.brings = ([read(102)], 102 + transport._SMALL_FETCH + 1)
-    fetch(consumer, {TPS[0]})
-    assert consumer.paused == set()
+    for end, stable in ((101, 101), (102, 102), (103, 104), (105, 105)):
+        consumer.brings, consumer.state.lso = ([read(end - 1)], end), stable
+        assert fetch(consumer, {TPS[0]})[TPS[0]].at_end == (end == stable)
+        assert consumer.paused == ({RAW} if end == stable else set())
     ours = Aiokafka(TopicPartition("by-user", 0), 100)
-    ours.brings = ([read(100)], 101)
-    fetch(ours, {TP("by-user", 0)})
+    ours.brings, ours.state.lso = ([read(100)], 101), 101
+    assert fetch(ours, {TP("by-user", 0)})[TP("by-user", 0)].at_end
     assert ours.paused == set()
 
 
