@@ -47,6 +47,9 @@ _SHORT_ROUND_SECONDS = 0.004
 _FEW_OFFSETS = 32
 """A round is short after one that brought no more than so many offsets of any partition, and none of the raw topic. Records of
 other topics come by whole commits. So a longer round would gather little, and stages that take turns wait for each of them."""
+_BACKLOG_SECONDS = 0.5
+"""But none is short for so long after a batch of raw records that others were waiting behind: then what counts is how much is done
+at once."""
 _UNREAD_SECONDS = 0.03
 """aiokafka sends a broker no fetch before all records of its last one are read, or this time is over: a bit more than a round. With
 its own 0.1 s, a partition whose task has no room would hold back the others for so long."""
@@ -80,7 +83,7 @@ class BatchConsumerThread(driver.AIOKafkaConsumerThread):
         options: dict[str, Any] = {
             "max_partition_fetch_bytes": conf.consumer_max_fetch_size,
             "fetch_max_bytes": max(50 << 20, conf.consumer_max_fetch_size),
-            "fetch_max_wait_ms": 100,
+            "fetch_max_wait_ms": 30,
             "request_timeout_ms": int(conf.broker_request_timeout * 1000),
             "session_timeout_ms": int(conf.broker_session_timeout * 1000),
             "rebalance_timeout_ms": int(conf.broker_rebalance_timeout * 1000),
@@ -304,7 +307,7 @@ class BatchConsumer(driver.Consumer):
         super().__init__(*args, **kwargs)
         self._message_numbers = itertools.count(1 << 62)
         self._under_way: dict[TP, weakref.WeakSet[Batch]] = {}
-        self._next_round = 0.0
+        self._next_round = self._backlog_seen = 0.0
 
     def _new_consumer_thread(self) -> BatchConsumerThread:
         return BatchConsumerThread(self, loop=self.loop, beacon=self.beacon)
@@ -330,7 +333,11 @@ class BatchConsumer(driver.Consumer):
         raw = self.transport.raw_topic
         # By offsets: counting records would parse them, and what cannot be parsed is the task's to refuse.
         offsets = {tp: batch.end - batch.start for tp, batch in batches.items()}
-        short = all(tp.topic != raw and offsets[tp] <= _FEW_OFFSETS for tp in batches)
+        if any(tp.topic == raw and not batch.at_end for tp, batch in batches.items()):
+            self._backlog_seen = began
+        short = began > self._backlog_seen + _BACKLOG_SECONDS and all(
+            tp.topic != raw and offsets[tp] <= _FEW_OFFSETS for tp in batches
+        )
         self._next_round = began + (_SHORT_ROUND_SECONDS if short else _ROUND_SECONDS)
         messages = {}
         for tp, batch in batches.items():

@@ -73,7 +73,7 @@ def consumer_of(reading: set[TP]) -> BatchConsumer:
     consumer = BatchConsumer.__new__(BatchConsumer)
     consumer.transport = SimpleNamespace(wanted_at=lambda tp: 0.0 if tp in reading else math.inf, raw_topic="raw")
     consumer._message_numbers = itertools.count(1 << 62)
-    consumer._under_way, consumer._next_round = {}, 0.0
+    consumer._under_way, consumer._next_round, consumer._backlog_seen = {}, 0.0, 0.0
     return consumer
 
 
