@@ -114,6 +114,25 @@ def test_a_round_is_short_after_a_few_records_of_topics_of_our_own(
     assert waits_after(TP("by-user", 0))
 
 
+def test_no_round_is_short_while_raw_records_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A backlog would come in small batches, and each costs the same whatever is in it."""
+    monkeypatch.setattr(transport, "_ROUND_SECONDS", 0.0)
+    monkeypatch.setattr(transport, "_SHORT_ROUND_SECONDS", 1_000.0)  # so that it shows
+    ours, brings = TP("by-user", 0), {}
+
+    async def getmany(self: Any, active_partitions: set[TP], timeout: float) -> Mapping[TP, Batch]:
+        return brings
+
+    monkeypatch.setattr(driver.Consumer, "_getmany", getmany)
+    for at_end in (False, True):
+        consumer = consumer_of({ours, TPS[0]})
+        brings = {TPS[0]: Batch(Offset(0), Offset(9), [], 1, at_end)}
+        get(consumer, {ours, TPS[0]})
+        brings = {ours: Batch(Offset(0), Offset(1), [], 1)}
+        get(consumer, {ours, TPS[0]})
+        assert (consumer._next_round > time.monotonic()) == at_end
+
+
 def test_a_batch_that_cannot_be_parsed_is_left_to_its_task(fetches: Fetches) -> None:
     """An error here would end the worker."""
 
