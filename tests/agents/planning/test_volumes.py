@@ -57,6 +57,7 @@ def test_more_records_take_more_of_everything():
 
 
 def test_a_busy_window_needs_more_workers(monkeypatch):
+    monkeypatch.setattr(volumes, "WORKER_RATE", 95_000)  # less than a sample of reasonable size brings
     given = settings(window={"length": "12s", "trigger_every": "1s"})
     found = forecast(given, [Law(users=150_000, keys=50)], seeds=[0]).outcome.volumes
     rate = found.busiest
