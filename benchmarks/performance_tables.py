@@ -7,7 +7,7 @@ from typing import Any
 from tables import load, table
 
 PEERS = {
-    "bare consumer": "bare confluent-kafka consumer, same decoding (the ceiling)",
+    "bare consumer": "bare confluent-kafka consumer, msgspec, no state",
     "faust": "Faust agent with a RocksDB table, count",
     "quix": "Quix Streams, stateful count",
     "kafka-streams (1)": "Kafka Streams, quick start, 1 thread",

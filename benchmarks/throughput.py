@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Events per second, raw topic to counts, beside other stream processors: the same records and one broker for all.
 
-    bare                confluent-kafka, msgspec, a dict: no state, no output; the ceiling for Python
+    bare                confluent-kafka, msgspec, a dict: no state, no output; the ceiling for uncompiled Python
     faust               a plain Faust agent with a RocksDB table; at least once, no re-keying
     quix                Quix Streams, stateful count in RocksDB; at least once, no re-keying
     kafka-streams-N     Java, N threads: exactly once, re-keyed through a repartition topic, count in RocksDB

@@ -22,12 +22,13 @@ from susurrus.agents.planning.workload import Records
 from susurrus.mechanisms.histogram.strategy import Need, Strategy
 from susurrus.topics import bounded, by_user, changelog, histogram, progress, published_keys, tick
 
-ROUTE_SECONDS, BOUND_SECONDS = 1.9e-6, 3.7e-6
-"""Of a core per raw record, in the stages route and bound: docs/scale.md, "one core per stage"."""
+ROUTE_SECONDS, BOUND_SECONDS = 0.5e-6, 0.9e-6
+"""Of a core per raw record, in the stages route and bound with compiled loops: docs/performance.md, one process."""
 ROW_SECONDS = 6e-6
 """Of a core per touched or published key in the stage release, beside the mechanism: decoding, packing, RocksDB."""
-WORKER_RATE = 95_000
-"""Raw records a second of one worker process with its broker on the same two cores: docs/scale.md, "worker processes"."""
+WORKER_RATE = 300_000
+"""Raw records a second of one worker process with its broker on the same two cores: half of what docs/performance.md measured, where
+records are short and simple."""
 HEADROOM: Final = 2.0
 """A worker is planned for this part of its rate, so that it can catch up."""
 USER_BYTES: Final = 16
