@@ -229,8 +229,8 @@ def _volumes(name: str, volumes: Volumes, plan: Plan) -> Iterator[RenderableType
         f"{volumes.workers} worker process{'' if volumes.workers == 1 else 'es'} would do."
     )
     yield _note(
-        "About: the mechanism was timed here, the rest is the cost per record and row of docs/scale.md, without Kafka's "
-        "client and broker."
+        "About: the mechanism was timed here, the rest is the cost per record and row of docs/scale.md and "
+        "docs/performance.md, without Kafka's client and broker."
     )
     if volumes.open_records > plan.settings.worker.max_open_records:
         yield Text(

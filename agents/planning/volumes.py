@@ -27,8 +27,8 @@ ROUTE_SECONDS, BOUND_SECONDS = 0.5e-6, 0.9e-6
 ROW_SECONDS = 6e-6
 """Of a core per touched or published key in the stage release, beside the mechanism: decoding, packing, RocksDB."""
 WORKER_RATE = 300_000
-"""Raw records a second of one worker process with its broker on the same two cores: half of what docs/performance.md measured, where
-records are short and simple."""
+"""Raw records a second of one worker process with its broker on the same two cores: half of what docs/performance.md measured,
+where records are short and simple."""
 HEADROOM: Final = 2.0
 """A worker is planned for this part of its rate, so that it can catch up."""
 USER_BYTES: Final = 16
