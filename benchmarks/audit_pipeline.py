@@ -7,7 +7,7 @@ scenarios are archives (clock `replay`); those with `live` run moment by moment 
 
 import json
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from hashlib import blake2b
 from io import BytesIO
@@ -206,9 +206,7 @@ def _planted(defect: str) -> Iterator[None]:
             stack.enter_context(patch("susurrus.agents.histogram.user_state.user_table", UserTable))
         if defect == "by-user order":
             stack.enter_context(
-                patch(
-                    "susurrus.agents.histogram.interval_records.sorted", lambda blocks, key: list(blocks), create=True
-                )
+                patch("susurrus.agents.histogram.interval_records.sorted", _sorts_no_blocks, create=True)
             )
         if defect == "noise scale":
             real = NoiseSource.window
@@ -220,6 +218,11 @@ def _planted(defect: str) -> Iterator[None]:
         if defect == "growth at a tick":
             stack.enter_context(patch.object(Route, "_look_for_growth", _looks_when_it_ticks))
         yield
+
+
+def _sorts_no_blocks(items: Iterable[Any], *, key: Callable[[Any], Any] | None = None) -> list[Any]:
+    """The planted defect: blocks stay in log order. They are what the module sorts by a key; windows are sorted as ever."""
+    return sorted(items) if key is None else list(items)
 
 
 def _looks_when_it_ticks(route: Route, now: int) -> None:

@@ -141,8 +141,8 @@ class Broker:
 
     def leader(self, topic: str, partition: int = 0) -> int:
         """Id of the broker that leads a partition, as ``kill``, ``pause`` and ``restart`` name it; -1 for none."""
-        leader: int = self._admin.list_topics(topic, timeout=SECONDS).topics[topic].partitions[partition].leader
-        return leader
+        found = self._admin.list_topics(topic, timeout=SECONDS).topics[topic].partitions.get(partition)
+        return -1 if found is None else found.leader  # a broker that has not heard of the topic yet has no partitions
 
     def kill(self, broker: int) -> None:
         """SIGKILL one broker."""

@@ -51,8 +51,14 @@ def test_aborted_and_open_transactions_are_not_read(kafka: Broker) -> None:
 
 def test_a_cluster_survives_the_death_of_a_leader(kafka_cluster: Broker) -> None:
     topic = kafka_cluster.create_topic(kafka_cluster.new_prefix(), 1)
-    (partition,) = kafka_cluster.admin().list_topics(topic, timeout=30).topics[topic].partitions.values()
-    assert len(partition.replicas) == 3
+    admin, found = kafka_cluster.admin(), {}
+
+    def known() -> bool:  # any broker may be asked, and one may not have heard of the topic yet
+        found.update(admin.list_topics(topic, timeout=30).topics[topic].partitions)
+        return bool(found)
+
+    wait_for(known, "the asked broker knows the topic")
+    assert [len(partition.replicas) for partition in found.values()] == [3]
     producer = kafka_cluster.producer(acks="all")
     producer.produce(topic, b"before")
     assert producer.flush(60) == 0
@@ -60,7 +66,7 @@ def test_a_cluster_survives_the_death_of_a_leader(kafka_cluster: Broker) -> None
     kafka_cluster.kill(leader)
     producer.produce(topic, b"after")
     assert producer.flush(60) == 0
-    assert kafka_cluster.leader(topic) not in (leader, -1)
+    wait_for(lambda: kafka_cluster.leader(topic) not in (leader, -1), "another broker leads")
     assert [message.value() for message in kafka_cluster.read_all(topic)] == [b"before", b"after"]
     kafka_cluster.restart(leader)
     assert kafka_cluster.cluster is not None
