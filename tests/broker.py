@@ -13,7 +13,7 @@ from functools import cached_property
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, NewTopic, PartitionMetadata
 
 from susurrus.agents.broker.artefacts import KafkaUnavailableError
 from susurrus.agents.broker.cluster import KafkaCluster
@@ -59,14 +59,22 @@ class Broker:
         """Create a topic with the broker's default replication; returns when every partition has a leader."""
         topic = NewTopic(name, num_partitions=partitions, replication_factor=-1, config=dict(config or {}))
         self._admin.create_topics([topic])[name].result(SECONDS)
-        deadline = time.monotonic() + SECONDS
-        while True:  # the controller answers before every broker has heard of the topic
-            found = self._admin.list_topics(name, timeout=SECONDS).topics[name].partitions
-            if len(found) == partitions and all(partition.leader >= 0 for partition in found.values()):
-                return name
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"topic {name} has no leader for each of its {partitions} partitions: {found}")
-            time.sleep(0.05)
+        wait_for(
+            lambda: [partition.leader >= 0 for partition in self.partitions(name).values()] == [True] * partitions,
+            f"topic {name} has a leader for each of its {partitions} partitions",
+        )
+        return name
+
+    def partitions(self, topic: str) -> dict[int, PartitionMetadata]:
+        """The metadata of an existing topic's partitions. A broker that has not heard of the topic is asked again."""
+        found: dict[int, PartitionMetadata] = {}
+
+        def known() -> bool:
+            found.update(self._admin.list_topics(topic, timeout=SECONDS).topics[topic].partitions)
+            return bool(found)
+
+        wait_for(known, f"the asked broker knows topic {topic}")
+        return found
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic and wait until the metadata no longer has it."""
@@ -141,8 +149,8 @@ class Broker:
 
     def leader(self, topic: str, partition: int = 0) -> int:
         """Id of the broker that leads a partition, as ``kill``, ``pause`` and ``restart`` name it; -1 for none."""
-        found = self._admin.list_topics(topic, timeout=SECONDS).topics[topic].partitions.get(partition)
-        return -1 if found is None else found.leader  # a broker that has not heard of the topic yet has no partitions
+        leader: int = self.partitions(topic)[partition].leader
+        return leader
 
     def kill(self, broker: int) -> None:
         """SIGKILL one broker."""

@@ -51,14 +51,8 @@ def test_aborted_and_open_transactions_are_not_read(kafka: Broker) -> None:
 
 def test_a_cluster_survives_the_death_of_a_leader(kafka_cluster: Broker) -> None:
     topic = kafka_cluster.create_topic(kafka_cluster.new_prefix(), 1)
-    admin, found = kafka_cluster.admin(), {}
-
-    def known() -> bool:  # any broker may be asked, and one may not have heard of the topic yet
-        found.update(admin.list_topics(topic, timeout=30).topics[topic].partitions)
-        return bool(found)
-
-    wait_for(known, "the asked broker knows the topic")
-    assert [len(partition.replicas) for partition in found.values()] == [3]
+    (partition,) = kafka_cluster.partitions(topic).values()
+    assert len(partition.replicas) == 3
     producer = kafka_cluster.producer(acks="all")
     producer.produce(topic, b"before")
     assert producer.flush(60) == 0
