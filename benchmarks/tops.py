@@ -40,11 +40,13 @@ from susurrus.mechanisms.stream.tops import Tops
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
-Answer = Callable[[Ints, Ints], Floats]
+Answer = Callable[[Ints, Ints], tuple[Floats, Floats]]
 METHODS = ("tops", "tops-paper", "nm-binary", "ss-hierarchy", "pak")
 REFERENCE = {0.02: 7.4e8, 0.05: 2.0e8, 0.1: 1.4e8}
 """ToPS on pos by the authors' own program in these settings."""
 QUERIES = 200
+NOMINAL = 1.959964
+"""Standard errors of a nominal 95 %."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,8 @@ class Result:
     mse_standard_error: float
     theta_mean: float
     rounds: int
+    coverage: float
+    square: float
     seconds: float
     leaf: int
 
@@ -70,6 +74,14 @@ def reflected(values: Ints, length: int) -> Ints:
     while len(values) < length:
         values = np.append(values, values[length - len(values) : 0 : -1])
     return values[:length]
+
+
+@dataclass(frozen=True)
+class Released:
+    """A round's answers (estimates and standard errors), and the running sums of the clipped values, which errors are of."""
+
+    answer: Answer
+    clipped: Ints | None = None
 
 
 class Runner:
@@ -102,40 +114,37 @@ class Runner:
                 beta_tail=0.3 * 0.02,
             )
 
-    def theta(self, values: Ints, noise: WindowNoise) -> int:
-        """Release theta."""
-        if self.method in ("ss-hierarchy", "pak"):
-            return int(self.quantile.release(values[None, : self.holdout], noise, [b"s"])[0])
-        return int(
-            self.mechanism.threshold.release(
-                self.mechanism.threshold.count(values[: self.holdout])[None], noise, [b"s"]
-            )[0]
-        )
-
-    def release(self, values: Ints, noise: WindowNoise) -> tuple[int, Answer]:
-        """Release one round: theta and an answerer of ranges [first, last) after the holdout."""
-        theta = self.theta(values, noise)
+    def release(self, values: Ints, noise: WindowNoise) -> tuple[float, "Released"]:
+        """Release one round: the mean theta, and what answers ranges [first, last) after the holdout."""
         if self.method in ("nm-binary", "pak"):
+            theta = self._one_theta(values, noise)
             clipped = np.minimum(values[self.holdout :], theta)
             levels = self.range_limit.bit_length()
             drawn = tree_noise(noise, b"s", 0, 1, self.range_limit, levels, theta * levels / self.epsilon) / 256
             running = np.concatenate(([0.0], np.cumsum(clipped) + drawn))
-            return theta, lambda first, last: running[last] - running[first]
+            return theta, Released(lambda first, last: (running[last] - running[first], np.full(len(first), np.nan)))
         state = self.mechanism.start()
-        state.position = self.holdout
-        state.theta = theta
-        fresh = self.mechanism.start()
-        if self.method != "ss-hierarchy":
-            self.mechanism.collect(fresh, values)
-            self.mechanism.open([fresh], noise, [b"s"])
-            state = fresh
+        if self.method == "ss-hierarchy":
+            state.position = self.holdout
+            state.theta = state.first_theta = self._one_theta(values, noise)
+        else:
+            self.mechanism.collect(state, values)
+            self.mechanism.open([state], noise, [b"s"])
         leaves = self.mechanism.advance(state, values[self.holdout :], noise, b"s")
-        trees: list[Hierarchy] = [
-            self.mechanism.menu[entry] for entry in leaves.layout[:: self.mechanism.base.leaves].tolist()
-        ]
-        released = ReleasedStream(theta, self.epsilon, leaves.value, trees, self.mechanism.smoother)
+        size = self.mechanism.base.leaves
+        trees = [self.mechanism.menu[entry] for entry in leaves.layout[::size].tolist()]
+        ranges = leaves.theta[::size], leaves.lower[::size]
+        released = ReleasedStream(self.epsilon, leaves.value, trees, *ranges, self.mechanism.smoother)
         answer = released.filtered if self.method == "tops" else released.plain
-        return theta, lambda first, last: answer(first, last)[0]
+        whole = np.repeat(np.arange(len(trees)), self.mechanism.base.values)[: len(values) - self.holdout]
+        clipped = np.clip(values[self.holdout :], ranges[1][whole], ranges[0][whole])
+        return float(leaves.theta.mean()), Released(answer, np.concatenate(([0], np.cumsum(clipped))))
+
+    def _one_theta(self, values: Ints, noise: WindowNoise) -> int:
+        if self.method in ("ss-hierarchy", "pak"):
+            return int(self.quantile.release(values[None, : self.holdout], noise, [b"s"])[0])
+        counts = self.mechanism.threshold.count(values[: self.holdout])[None]
+        return int(self.mechanism.threshold.release(counts, noise, [b"s"])[0])
 
 
 def evaluate(
@@ -153,14 +162,17 @@ def evaluate(
     """Return the errors of ``rounds`` rounds; queries and noise are seeded by the round."""
     runner = Runner(method, epsilon, bound=bound, holdout=holdout, range_limit=range_limit, smoothing=smoothing)
     prefix = np.concatenate(([0], np.cumsum(values[holdout:])))
-    errors, thetas, started = [], [], time.perf_counter()
+    errors, thetas, scores, started = [], [], [], time.perf_counter()
     for number in range(rounds):
         noise = NoiseSource(b"benchmark" * 4, epoch=b"%d" % number, config=method.encode(), pipeline=name).window(0)
-        theta, answer = runner.release(values, noise)
+        theta, released = runner.release(values, noise)
         ranges = np.sort(np.random.default_rng(number).integers(0, range_limit + 1, (QUERIES, 2)), axis=1)
         ranges = ranges[ranges[:, 0] < ranges[:, 1]]
         first, last = ranges.T
-        error = answer(first, last) - (prefix[last] - prefix[first])
+        estimate, claimed = released.answer(first, last)
+        error = estimate - (prefix[last] - prefix[first])
+        if released.clipped is not None:
+            scores.append((estimate - (released.clipped[last] - released.clipped[first])) / claimed)
         mean_error = error / (last - first)
         errors.append([(error**2).mean(), np.abs(error).mean(), (mean_error**2).mean(), np.abs(mean_error).mean()])
         thetas.append(theta)
@@ -168,6 +180,7 @@ def evaluate(
     mse, mae, mmse, mmae = table.mean(axis=0).tolist()
     spread = float(table[:, 0].std(ddof=1) / math.sqrt(rounds)) if rounds > 1 else math.nan
     seconds = (time.perf_counter() - started) / rounds
+    score = np.concatenate(scores) if scores else np.full(1, np.nan)
     return Result(
         method,
         name,
@@ -179,6 +192,8 @@ def evaluate(
         spread,
         float(np.mean(thetas)),
         rounds,
+        float((np.abs(score) < NOMINAL).mean()) if scores else math.nan,
+        float((score**2).mean()),
         seconds,
         runner.mechanism.base.leaf,
     )
@@ -195,6 +210,7 @@ def report(result: Result, as_json: bool) -> None:
         f"{result.series:18} {result.method:13} eps {result.epsilon:<5} MSE {result.mse:9.3g}"
         f" +- {result.mse_standard_error:7.2g}"
         f"  MAE {result.mae:9.3g}  MMSE {result.mmse:9.3g}  MMAE {result.mmae:9.3g}  theta {result.theta_mean:7.1f}"
+        f"  covered {result.coverage:5.3f} z2 {result.square:5.2f}"
         f"  {result.seconds:5.2f} s{note}",
         flush=True,
     )

@@ -208,11 +208,17 @@ class BlockBank:
         numbers[_MEAN], numbers[_UPPER], numbers[_SCORE] = mean.reshape(count, 3).T, upper.reshape(count, 6).T, score
         return cls(models, numbers)
 
-    def step(self, block: float, *, own: float, new_common: float | None) -> Filtered:
+    def level(self) -> tuple[float, float]:
+        """Return posterior mean and standard deviation of the level."""
+        weights, (level, variance) = self.weights(), self.numbers[[0, 3]]
+        mean = float((weights * level).sum())
+        return mean, float((weights * (variance + (level - mean) ** 2)).sum()) ** 0.5
+
+    def step(self, block: float, *, own: float, new_common: float | None, jump: float = 0.0) -> Filtered:
         """Take in the next released block sum; return the running sum of the true blocks, as ``BlockBanks.step`` does."""
         banks = BlockBanks([self])
         common = np.array([np.nan if new_common is None else new_common])
-        [running], [error] = banks.step(np.array([block]), own=np.array([own]), new_common=common)
+        [running], [error] = banks.step(np.array([block]), own=np.array([own]), new_common=common, jump=np.array([jump]))
         banks.give_back()
         return Filtered(float(running), float(error))
 
@@ -236,11 +242,12 @@ class BlockBanks:
         for place, bank in enumerate(self._banks):
             bank.numbers = self._numbers[:, place].copy()
 
-    def step(self, blocks: Floats, *, own: Floats, new_common: Floats) -> tuple[Floats, Floats]:
+    def step(self, blocks: Floats, *, own: Floats, new_common: Floats, jump: Floats) -> tuple[Floats, Floats]:
         """Take in the next released block sum of each of the first n streams, float64[n].
 
         own: variance of the block's own noise.  new_common: where the block opens a tree, the variance of the noise that the
-        tree's blocks share (usually negative), else nan.  Returns the running sums of the true blocks and their standard
+        tree's blocks share (usually negative), else nan.  jump: variance of a jump of the level before the block, beside its
+        drift.  Returns the running sums of the true blocks and their standard
         errors, float64[n] each.
         The state before the block: level m, common noise A, running sum S.  The block is x = m + W and is seen as
         z = x + A + D; S gains x.
@@ -248,6 +255,7 @@ class BlockBanks:
         level, common, running, P00, P01, P02, P11, P12, P22, score = self._numbers[:, : len(blocks)]
         white = self._models.white
         P00 += self._models.drift
+        P00 += jump[:, None]
         opens = np.flatnonzero(~np.isnan(new_common))
         if len(opens):
             P01[opens] = P12[opens] = common[opens] = 0.0

@@ -26,14 +26,15 @@ def released_stream(rows: Sequence[StreamRow], stream: StreamSection) -> Release
         raise _rows_missing()
     first, layouts = (np.array(each, np.int64) for each in zip(*((row.first, row.layout) for row in rows), strict=True))
     values = np.array([row.value.estimate for row in rows], np.float64)
-    return released_columns(first, values, layouts, theta=rows[0].theta, stream=stream)
+    theta, lower = (np.array(each, np.float64) for each in zip(*((row.theta, row.lower) for row in rows), strict=True))
+    return released_columns(first, values, layouts, theta=theta, lower=lower, stream=stream)
 
 
 def released_columns(
-    first: Ints, values: Floats, layouts: Ints, *, theta: float, stream: StreamSection
+    first: Ints, values: Floats, layouts: Ints, *, theta: Floats, lower: Floats, stream: StreamSection
 ) -> ReleasedStream:
-    """The same from columns of all rows: first and layout int64[n], the estimates of `value` float64[n]. Raises as
-    `released_stream`."""
+    """The same from columns of all rows: first and layout int64[n], the estimates of `value`, theta and lower float64[n]. Raises
+    as `released_stream`."""
     mechanism = mechanism_of(stream)
     if not isinstance(mechanism, Tops):
         raise ConfigurationError("stream.method=pak: a range is the difference of two running sums; subtract those")
@@ -42,7 +43,8 @@ def released_columns(
         raise _rows_missing()
     sums = np.rint(values / grid).astype(np.int64)
     trees = [mechanism.menu[layout] for layout in layouts[::per_tree].tolist()]
-    return ReleasedStream(round(theta / grid), mechanism.epsilon, sums, trees, mechanism.smoother)
+    thetas, lowers = (np.rint(each[::per_tree] / grid).astype(np.int64) for each in (theta, lower))
+    return ReleasedStream(mechanism.epsilon, sums, trees, thetas, lowers, mechanism.smoother)
 
 
 def _rows_missing() -> ConfigurationError:

@@ -89,6 +89,11 @@ class Hierarchy:
         layers = height - smoothing
         return cls(fanout=fanout, layers=layers, leaf=fanout**smoothing, shares=(1 / layers,) * layers)
 
+    def reduced(self, share: float) -> "Hierarchy":
+        """Return the hierarchy that leaves this share of epsilon unspent; exact for multiples of 2^-10 of `Allocation.menu`."""
+        shares = tuple(each * (1 - share) for each in self.shares)
+        return Hierarchy(fanout=self.fanout, layers=self.layers, leaf=self.leaf, shares=shares)
+
     @property
     def leaves(self) -> int:
         """Leaves per tree."""

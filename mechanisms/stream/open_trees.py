@@ -1,10 +1,11 @@
 """The open trees of many streams at once: leaves that a batch completes get their trees' noise and go through the filters.
 
     leaf sums of all streams, flat ──noise of the open trees──▶ released leaves ──blocks──▶ filters ──▶ ``Releases``
+    trees that are complete ──released count, levels──▶ next range (growth.py) and next split (allocation.py)
 
-``TopsTable`` finds the leaves.  Here the work goes in rounds: in each, every stream that has leaves left takes them up to
-the end of its open tree, all in one pass; a tree that closes decides on the split of the next, so that comes a round later.
-Every number is the one that the stream alone would release: the operations are element by element, or along one stream.
+``TopsTable`` finds the leaves, those of one tree of each stream at a time: the next tree's clipping range is known only when the
+tree before it is complete.  Every number is the one that the stream alone would release: the operations are element by element,
+or along one stream.
 """
 
 from collections.abc import Sequence
@@ -15,10 +16,12 @@ import numpy as np
 from susurrus.mechanisms.kalman import BlockBanks, mixture_weights
 from susurrus.mechanisms.stream.addresses import AddressedNoise, Floats, Ints
 from susurrus.mechanisms.stream.allocation import Allocation, block_layer, block_noise
+from susurrus.mechanisms.stream.growth import Growth, Seen, count_noise
 from susurrus.mechanisms.stream.hierarchy import Hierarchy
 from susurrus.mechanisms.stream.leaves import flat
+from susurrus.mechanisms.stream.posterior import MOVE
 from susurrus.mechanisms.stream.releases import Releases
-from susurrus.mechanisms.stream.stream_state import StreamState
+from susurrus.mechanisms.stream.stream_state import UNCOUNTED, StreamState
 
 _REMEMBERED = 4 << 20
 """Leaves whose noise is remembered at most: 32 MB."""
@@ -30,9 +33,15 @@ class Constants(Protocol):
     @property
     def epsilon(self) -> float: ...
     @property
+    def bound(self) -> int: ...
+    @property
     def holdout(self) -> int: ...
     @property
     def adaptive(self) -> bool: ...
+    @property
+    def growth(self) -> Growth: ...
+    @property
+    def count_epsilon(self) -> float: ...
     @property
     def base(self) -> Hierarchy: ...
     @property
@@ -69,8 +78,8 @@ class TreeNoise:
         for entry, places in missing.items():
             hierarchy = mechanism.menu[entry]
             number = np.array([trees[place] for place in places])
-            theta = np.array([states[place].theta for place in places])
-            raw = hierarchy.draw(noise, [addresses[p] for p in places], number, theta, mechanism.epsilon)
+            width = np.array([states[place].theta - states[place].lower for place in places])
+            raw = hierarchy.draw(noise, [addresses[p] for p in places], number, width, mechanism.epsilon)
             found[places] = hierarchy.rounded(raw)
             if (len(known) + len(places)) * mechanism.base.leaves > _REMEMBERED:
                 known.clear()
@@ -91,98 +100,132 @@ def release(
 ) -> Releases:
     """Add the trees' noise to complete leaves of distinct streams and run the filters; the states move on.
 
-    first: int64[streams], the number of each stream's first leaf.  counts: int64[streams], its leaves (at least 1).
-    sums: int64[all leaves], clipped sums, stream by stream.
+    first: int64[streams], the number of each stream's first leaf.  counts: int64[streams], its leaves, at least 1 and all of one
+    tree.  sums: int64[all leaves], clipped sums, stream by stream.
     """
     size, leaf, total = mechanism.base.leaves, mechanism.base.leaf, len(sums)
-    starts = np.cumsum(counts) - counts
+    trees, inside = np.divmod(first, size)
     begins = mechanism.holdout + flat(first, counts) * leaf
-    released = Releases(
-        first=begins,
-        last=begins + leaf - 1,
-        value=np.empty(total, dtype=np.int64),
-        value_error=np.empty(total),
-        sum=np.empty(total, dtype=np.int64),
-        sum_error=np.empty(total),
-        layout=np.empty(total, dtype=np.int64),
-        filtered_sum=np.full(total, np.nan),
-        filtered_sum_error=np.full(total, np.nan),
-    )
-    done, open_ = np.zeros(len(states), dtype=np.int64), np.arange(len(states))
-    while len(open_):
-        some = [states[place] for place in open_.tolist()]
-        trees, inside = np.divmod(first[open_] + done[open_], size)
-        taken = np.minimum(size - inside, counts[open_] - done[open_])
-        drawn = memory.of(some, [addresses[place] for place in open_.tolist()], trees.tolist(), noise)
-        where = flat(starts[open_] + done[open_], taken)
-        values = sums[where] + drawn.reshape(-1)[flat(np.arange(len(some)) * size + inside, taken)]
-        _sum_up(mechanism, some, first[open_] + done[open_], inside, taken, where, values, released)
-        if mechanism.adaptive:
-            _filter(mechanism, some, inside, taken, where, values, released)
-        for place in np.flatnonzero(inside + taken == size).tolist():
-            _close(mechanism, some[place])
-        done[open_] += taken
-        open_ = open_[done[open_] < counts[open_]]
+    drawn = memory.of(states, addresses, trees.tolist(), noise)
+    values = sums + drawn.reshape(-1)[flat(np.arange(len(states)) * size + inside, counts)]
+    released = _plain(mechanism, states, first, inside, counts, values, begins)
+    if mechanism.adaptive:
+        _filter(mechanism, states, inside, counts, values, released)
+    closing = np.flatnonzero(inside + counts == size)
+    if len(closing):
+        some = [states[place] for place in closing.tolist()]
+        of = [addresses[place] for place in closing.tolist()]
+        _close(mechanism, some, of, trees[closing], np.cumsum(counts)[closing] - 1, released, noise)
     return released
 
 
-def _sum_up(
+def _plain(
     mechanism: Constants,
     states: Sequence[StreamState],
     first: Ints,
     inside: Ints,
-    taken: Ints,
-    where: Ints,
+    counts: Ints,
     values: Ints,
-    released: Releases,
-) -> None:
-    """Write the plain columns of the rows ``where``, and move the running sums on."""
+    begins: Ints,
+) -> Releases:
+    """Return the rows with their plain columns, and move the running sums on."""
     prefix = mechanism.prefix_variances
-    entry = np.array([state.entry for state in states])
-    square = np.array([(state.theta / mechanism.epsilon) ** 2 for state in states])
-    before = np.array([state.running for state in states], dtype=np.int64)
-    variance = np.array([state.variance for state in states])
-    ends = np.cumsum(taken)
+    entry, theta, lower, before = np.array([(s.entry, s.theta, s.lower, s.running) for s in states], dtype=np.int64).T
+    unit = np.array([(state.width / mechanism.epsilon) ** 2 for state in states])
+    square = ((theta - lower) / mechanism.epsilon) ** 2
+    complete = np.array([state.variance for state in states]) * unit
+    ends = np.cumsum(counts)
     running = np.concatenate(([0], np.cumsum(values)))
-    sums = running[1:] + np.repeat(before - running[ends - taken], taken)
-    of_entry, of_square = np.repeat(entry, taken), np.repeat(square, taken)
-    within = prefix[of_entry, flat(inside + 1, taken)]
-    released.value[where] = values
-    released.value_error[where] = np.repeat(np.sqrt(prefix[entry, 1] * square + 1 / 12), taken)
-    released.sum[where] = sums
-    rounding = flat(first + 1, taken) / 12
-    released.sum_error[where] = np.sqrt((np.repeat(variance, taken) + within) * of_square + rounding)
-    released.layout[where] = of_entry
+    sums = running[1:] + np.repeat(before - running[ends - counts], counts)
+    of_entry = np.repeat(entry, counts)
+    within = prefix[of_entry, flat(inside + 1, counts)] * np.repeat(square, counts)
+    rounding = flat(first + 1, counts) / 12
     for state, last in zip(states, sums[ends - 1].tolist(), strict=True):
         state.running = last
+    return Releases(
+        first=begins,
+        last=begins + mechanism.base.leaf - 1,
+        value=values,
+        value_error=np.repeat(np.sqrt(prefix[entry, 1] * square + 1 / 12), counts),
+        sum=sums,
+        sum_error=np.sqrt(np.repeat(complete, counts) + within + rounding),
+        layout=of_entry,
+        theta=np.repeat(theta, counts),
+        lower=np.repeat(lower, counts),
+        filtered_sum=np.full(len(values), np.nan),
+        filtered_sum_error=np.full(len(values), np.nan),
+        clipped=np.full(len(values), np.nan),
+        clipped_error=np.full(len(values), np.nan),
+    )
 
 
-def _close(mechanism: Constants, state: StreamState) -> None:
-    """A tree is complete: its variance stays in the running sum, and the filter chooses the next tree's split."""
-    state.variance += float(mechanism.prefix_variances[state.entry, -1])
-    if state.filter is not None:
-        weights = [mixture_weights(row) for row in state.evidence]
+def _close(
+    mechanism: Constants,
+    states: Sequence[StreamState],
+    addresses: Sequence[bytes],
+    trees: Ints,
+    last: Ints,
+    released: Releases,
+    noise: AddressedNoise,
+) -> None:
+    """Trees are complete: their variance stays in the running sums, and what they released chooses the next split and range.
+
+    last: int64[streams], their last rows.
+    """
+    for state in states:
+        state.variance += float(mechanism.prefix_variances[state.entry, -1]) * state.ratio**2
+    if not mechanism.adaptive:
+        return
+    counting = np.array([state.clipped != UNCOUNTED for state in states])
+    if counting.any():
+        some = np.flatnonzero(counting)
+        drawn = count_noise(noise, [addresses[p] for p in some.tolist()], trees[some], mechanism.count_epsilon)
+        exact = np.array([states[place].clipped for place in some.tolist()])
+        released.clipped[last[some]] = exact + drawn
+        released.clipped_error[last[some]] = (2 / mechanism.count_epsilon**2 + 1 / 12) ** 0.5
+    for state, row, first in zip(states, last.tolist(), (trees == 0).tolist(), strict=True):
+        assert state.filter is not None
+        seen = seen_of(mechanism, state, released.clipped[row], released.clipped_error[row])
+        weights = [mixture_weights(each) for each in state.evidence]
         state.entry = mechanism.allocation.choose(state.filter.weights(), weights)
+        if mechanism.growth.share and mechanism.growth.follow(state.followed, seen, first=first):
+            state.entry, state.clipped = state.entry + len(mechanism.allocation.menu), 0
+        else:
+            state.clipped = UNCOUNTED
+        lower = 0 if state.followed.fallen else state.first_lower
+        theta = min(mechanism.bound, state.first_lower + round(state.width * state.followed.factor))
+        state.moved = (theta, lower) != (state.theta, state.lower)
+        state.theta, state.lower = theta, lower
+        state.open_blocks = np.zeros(0)
+
+
+def seen_of(mechanism: Constants, state: StreamState, clipped: float, clipped_error: float) -> Seen:
+    """Return what the rules of growth see of a complete tree."""
+    assert state.filter is not None
+    blocks, values = state.open_blocks, mechanism.base.values
+    span = values / len(blocks) * mechanism.epsilon  # of a block whose values all lie at theta
+    level, error = state.filter.level()
+    half = max(1, len(blocks) // 2)
+    halves = float(blocks[:half].mean()), float(blocks[-half:].mean())
+    leaves = mechanism.base.leaves * half // len(blocks)
+    noise = float(mechanism.prefix_variances[state.entry, leaves]) ** 0.5 / half * state.ratio
+    levels = tuple(each / span for each in (level, *halves))
+    counted = not np.isnan(clipped)
+    return Seen(levels, max(error, noise) / span, clipped / values if counted else None, clipped_error / values)
 
 
 def _filter(
-    mechanism: Constants,
-    states: Sequence[StreamState],
-    inside: Ints,
-    taken: Ints,
-    where: Ints,
-    values: Ints,
-    released: Releases,
+    mechanism: Constants, states: Sequence[StreamState], inside: Ints, counts: Ints, values: Ints, released: Releases
 ) -> None:
     """Give complete blocks to the filters; keep the leaves of blocks that are open."""
     fanout = mechanism.base.fanout
     size = fanout ** block_layer(mechanism.base)
     waiting = np.array([len(state.open_leaves) for state in states])
-    complete = (waiting + taken) // size
-    ends = np.cumsum(taken)
+    complete = (waiting + counts) // size
+    ends = np.cumsum(counts)
     whole: list[Ints] = []
     for state, begin, end, blocks in zip(
-        states, (ends - taken).tolist(), ends.tolist(), complete.tolist(), strict=True
+        states, (ends - counts).tolist(), ends.tolist(), complete.tolist(), strict=True
     ):
         leaves = np.concatenate([state.open_leaves, values[begin:end]])
         if blocks:
@@ -198,9 +241,12 @@ def _filter(
     place_of = np.cumsum(blocks) - blocks
     base = np.empty(len(states), dtype=np.int64)
     base[some] = place_of
-    entry = np.repeat([states[place].entry for place in some.tolist()], blocks)
-    unit = np.array([mechanism.epsilon / states[place].theta for place in some.tolist()])
-    nodes = np.concatenate(whole).reshape(-1, size).astype(np.float64) * np.repeat(unit, blocks)[:, None]
+    having = [states[place] for place in some.tolist()]
+    entry = np.repeat([state.entry for state in having], blocks)
+    unit = np.repeat([mechanism.epsilon / state.width for state in having], blocks)
+    shift = np.repeat([state.first_lower * mechanism.base.leaf for state in having], blocks)
+    square = np.repeat([state.ratio**2 for state in having], blocks)
+    nodes = (np.concatenate(whole).reshape(-1, size) - shift[:, None]).astype(np.float64) * unit[:, None]
     evidence: list[Floats] = []
     subtrees = np.stack([hierarchy.subtree_variances() for hierarchy in mechanism.menu])
     for below, deviations in enumerate(mechanism.allocation.deviations):
@@ -208,28 +254,37 @@ def _filter(
         nodes = groups.sum(axis=-1)
         squares = ((groups - nodes[..., None] / fanout) ** 2).reshape(len(nodes), -1).sum(axis=-1)
         freedom = (fanout - 1) * nodes.shape[1]
-        evidence.append(deviations.evidence(squares, freedom, subtrees[entry, below]))
+        evidence.append(deviations.evidence(squares, freedom, subtrees[entry, below] * square))
     own, common = (
-        np.array(of)[entry] for of in zip(*[(b.own, b.common) for b in map(block_noise, mechanism.menu)], strict=True)
+        np.array(of)[entry] * square
+        for of in zip(*[(b.own, b.common) for b in map(block_noise, mechanism.menu)], strict=True)
     )
     first_block = (inside - waiting) // size
+    moved = np.repeat([state.moved for state in having], blocks) * (MOVE * mechanism.allocation.models.level)
     order = [states[place] for place in by_blocks.tolist()]
     banks = BlockBanks([state.filter for state in order if state.filter is not None])
     gathered = np.stack([state.evidence for state in order])
-    starts, numbers, counts = base[by_blocks], first_block[by_blocks], complete[by_blocks]
+    starts, numbers, most = base[by_blocks], first_block[by_blocks], complete[by_blocks]
     sums, errors = np.empty(len(nodes)), np.empty(len(nodes))
-    for block in range(int(counts[0])):
-        active = int(np.searchsorted(-counts, -block))
+    for block in range(int(most[0])):
+        active = int(np.searchsorted(-most, -block))
         rows = starts[:active] + block
         for below, found in enumerate(evidence):
             gathered[:active, below] += found[rows]
-        opens = np.where(numbers[:active] + block == 0, common[rows], np.nan)
-        sums[rows], errors[rows] = banks.step(nodes[rows, 0], own=own[rows], new_common=opens)
+        opens = numbers[:active] + block == 0
+        sums[rows], errors[rows] = banks.step(
+            nodes[rows, 0],
+            own=own[rows],
+            new_common=np.where(opens, common[rows], np.nan),
+            jump=np.where(opens, moved[rows], 0.0),
+        )
     banks.give_back()
     for state, its in zip(order, gathered, strict=True):
         state.evidence = its.copy()
+    for state, part in zip(having, np.split(nodes[:, 0], np.cumsum(blocks)[:-1]), strict=True):
+        state.open_blocks = np.concatenate([state.open_blocks, part])
     lasts = flat(np.zeros(len(some), dtype=np.int64), blocks) * size + np.repeat(size - 1 - waiting[some], blocks)
-    at = where[np.repeat((ends - taken)[some], blocks) + lasts]
-    unit = np.repeat(unit, blocks)
-    released.filtered_sum[at] = sums / unit
+    at = np.repeat((ends - counts)[some], blocks) + lasts
+    leaves_so_far = (released.last[at] + 1 - mechanism.holdout) // mechanism.base.leaf
+    released.filtered_sum[at] = sums / unit + shift * leaves_so_far
     released.filtered_sum_error[at] = errors / unit

@@ -196,5 +196,8 @@ def _rows(first: Ints, last: Ints, running: Ints, variances: Sequence[_Floating]
     variances: float64[n] each, of the noise in a row's step and in its running sum, unit theta^2.
     """
     value_error, sum_error = (np.sqrt(variance * theta**2 + 1 / 12) for variance in variances)
-    missing, layout = np.full(len(first), np.nan), np.zeros(len(first), dtype=np.int64)
-    return Releases(first, last, np.diff(running), value_error, running[1:], sum_error, layout, missing, missing)
+    missing, none = np.full(len(first), np.nan), np.zeros(len(first), dtype=np.int64)
+    return Releases(
+        *(first, last, np.diff(running), value_error, running[1:], sum_error, none, np.full(len(first), theta), none),
+        *(missing, missing, missing, missing),
+    )

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+import numpy.typing as npt
 from scipy.linalg import solve_triangular
 
 from susurrus.mechanisms.kalman import Models, mixture_weights
@@ -22,6 +23,8 @@ from susurrus.mechanisms.stream.addresses import Floats
 
 WHITE_STEPS = 9
 DRIFT_STEPS = 9
+MOVE = 0.01
+"""Where the clipping range changes, the level jumps: variance over that of the first level's prior."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +44,10 @@ class BlockNoise:
     def common(self) -> float:
         """Covariance of two blocks of a tree, usually negative."""
         return self.total / self.blocks**2 - self.within / self.blocks if self.blocks > 1 else 0.0
+
+    def scaled(self, by: float) -> "BlockNoise":
+        """Return the noise with so many times the variance."""
+        return BlockNoise(self.blocks, self.within * by, self.total * by)
 
     def matrix(self) -> Floats:
         """Return float64[b, b]."""
@@ -65,12 +72,18 @@ def _scale(top: float, bottom: float, steps: int) -> Floats:
 
 
 def posterior(
-    models: Models, blocks: Floats, noise: list[BlockNoise], weights: Floats, known: np.ndarray
+    models: Models,
+    blocks: Floats,
+    noise: list[BlockNoise],
+    weights: Floats,
+    known: np.ndarray,
+    *,
+    jumps: npt.NDArray[np.bool_] | None = None,
 ) -> tuple[Floats, Floats]:
     """Return mean and standard deviation float64[q] of weighted sums of blocks, unit theta / epsilon.
 
     blocks float64[n]: released sums; noise: one entry per tree, in order; weights float64[q, n]; known int64[q]: how
-    many blocks each answer may use (>= 1).  Dense form: S = prior covariance, L = chol(S + C), A = S L^-T, y = L^-1 z;
+    many blocks each answer may use (>= 1); jumps bool[n]: where the level jumps before the block (``MOVE``).  Dense form: S = prior covariance, L = chol(S + C), A = S L^-T, y = L^-1 z;
     the posterior after k blocks is sum_{j<k} A_j y_j and the variance w'Sw - sum_{j<k} (w'A_j)^2.
     """
     n = len(blocks)
@@ -80,11 +93,16 @@ def posterior(
         size = min(tree.blocks, n - place)
         C[place : place + size, place : place + size] = tree.matrix()[:size, :size]
         place += size
+    if jumps is not None and jumps.any():
+        behind = np.cumsum(jumps)
+        jumped = models.level * MOVE * np.minimum(behind[:, None], behind[None, :])
+    else:
+        jumped = np.zeros((1, 1))
     last = np.asarray(known) - 1
     rows = np.arange(len(weights))
     means, variances, evidence = [], [], []
     for model in range(models.count):
-        S = models.covariance(model, n)
+        S = models.covariance(model, n) + jumped
         L = np.linalg.cholesky(S + C)
         y = solve_triangular(L, blocks - models.mean, lower=True, check_finite=False)
         projected = solve_triangular(L, S @ weights.T, lower=True, check_finite=False).T

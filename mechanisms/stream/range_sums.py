@@ -22,16 +22,17 @@ from susurrus.mechanisms.stream.smoothers import MEMORY, Smoother, guess_weights
 
 @dataclass(frozen=True)
 class ReleasedStream:
-    """What ToPS published of one stream after theta.
+    """What ToPS published of one stream after its holdout.
 
-    leaf_sums int64[n]: complete leaves in order, value grid.  trees: the hierarchy of every tree begun.  Positions
-    count from the first value after the holdout.
+    leaf_sums int64[n]: complete leaves in order, value grid.  trees: the hierarchy of every tree begun; theta, lower:
+    int64[trees], its values are clipped to [lower, theta].  Positions count from the first value after the holdout.
     """
 
-    theta: int
     epsilon: float
     leaf_sums: Ints
     trees: Sequence[Hierarchy]
+    theta: Ints
+    lower: Ints
     smoother: Smoother = Smoother.MEAN
 
     @property
@@ -42,7 +43,7 @@ class ReleasedStream:
     @cached_property
     def _guesses(self) -> Floats:
         memory = MEMORY if self.smoother is Smoother.MOVING_AVERAGE else len(self.leaf_sums)
-        return guesses(self.smoother, self.leaf * self.theta / 2, self.leaf_sums, memory=memory)
+        return guesses(self.smoother, self.leaf * float(self.theta[0] + self.lower[0]) / 2, self.leaf_sums, memory=memory)
 
     def plain(self, first: Ints, last: Ints) -> tuple[Floats, Floats]:
         """Return estimates and standard errors float64[q] of the sums over positions [first, last), value grid."""
@@ -61,14 +62,14 @@ class ReleasedStream:
 
     def _plain_error(self, weights: Floats) -> Floats:
         size = self.trees[0].leaves
-        variance = (weights**2).sum(axis=1) / 12 / (self.theta / self.epsilon) ** 2
-        for number, hierarchy in enumerate(self.trees):
+        variance = (weights**2).sum(axis=1) / 12
+        for number, (hierarchy, width) in enumerate(zip(self.trees, self.theta - self.lower, strict=True)):
             part = weights[:, number * size : (number + 1) * size]
             if part.shape[1] and np.any(part):
                 padded = np.zeros((len(part), size))
                 padded[:, : part.shape[1]] = part
-                variance += hierarchy.variances(padded)
-        error: Floats = np.sqrt(variance) * self.theta / self.epsilon
+                variance += hierarchy.variances(padded) * (width / self.epsilon) ** 2
+        error: Floats = np.sqrt(variance)
         return error
 
     # --- filtered ---------------------------------------------------------------------------------------------------
@@ -89,8 +90,8 @@ class ReleasedStream:
         for start in np.unique(start_tree):
             rows = np.flatnonzero(start_tree == start)
             estimate[rows], variance[rows] = self._from(int(start), first[rows], last[rows], known[rows])
-        unit = self.theta / self.epsilon
-        return estimate * unit, np.sqrt(variance) * unit
+        unit = float(self.theta[0] - self.lower[0]) / self.epsilon
+        return estimate * unit + float(self.lower[0]) * (last - first), np.sqrt(variance) * unit
 
     @cached_property
     def _allocation(self) -> Allocation:
@@ -101,22 +102,29 @@ class ReleasedStream:
         size, per_tree = block_values(hierarchy), block_noise(hierarchy).blocks
         start, count = start_tree * per_tree, int(known.max())
         leaves = self.leaf_sums[start * size // self.leaf : count * size // self.leaf].astype(np.float64)
-        nodes = [leaves * (self.epsilon / self.theta)]
+        width, lower = float(self.theta[0] - self.lower[0]), float(self.lower[0])
+        nodes = [(leaves - lower * self.leaf) * (self.epsilon / width)]
         for _ in range(block_layer(hierarchy)):
             nodes.append(nodes[-1].reshape(-1, hierarchy.fanout).sum(axis=1))
         blocks = nodes[-1]
         left, right = (first - start * size) / size, (last - start * size) / size
         index = np.arange(len(blocks))
         weights = np.clip(right[:, None] - index, 0, 1) - np.clip(left[:, None] - index, 0, 1)
-        trees = self.trees[start_tree : -(-count // per_tree)]
-        noise = [block_noise(tree) for tree in trees]
+        used = slice(start_tree, -(-count // per_tree))
+        trees, theta, lowers = self.trees[used], self.theta[used], self.lower[used]
+        squares = ((theta - lowers) / width) ** 2
+        noise = [block_noise(tree).scaled(square) for tree, square in zip(trees, squares.tolist(), strict=True)]
         local = known - start
-        mean, std = posterior(self._allocation.models, blocks, noise, weights, local)
+        moved = (np.diff(theta, prepend=theta[0]) != 0) | (np.diff(lowers, prepend=lowers[0]) != 0)
+        jumps = np.zeros(len(trees) * per_tree, dtype=bool)
+        jumps[::per_tree] = moved
+        mean, std = posterior(self._allocation.models, blocks, noise, weights, local, jumps=jumps[: len(blocks)])
         variance = std**2
         for layer, deviations in enumerate(self._allocation.deviations):
             parents = nodes[layer + 1]
             deviation = nodes[layer].reshape(-1, hierarchy.fanout) - parents[:, None] / hierarchy.fanout
-            own = np.repeat([tree.subtree_variances()[layer] for tree in trees], len(parents) // len(blocks) * per_tree)
+            within = squares * [tree.subtree_variances()[layer] for tree in trees]
+            own = np.repeat(within, len(parents) // len(blocks) * per_tree)
             own = own[: len(parents)]
             evidence = deviations.evidence((deviation**2).sum(axis=1), hierarchy.fanout - 1, own)
             per_block = evidence.reshape(len(blocks), -1, evidence.shape[-1]).sum(axis=1)

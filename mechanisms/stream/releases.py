@@ -15,8 +15,10 @@ class Releases:
 
     first, last: int64[n], the positions that a row covers.  value: int64[n], the released sum of these values.  sum:
     int64[n], the released sum from the first released position on.  value_error, sum_error: float64[n], standard errors
-    of the noise in them.  layout: int64[n], menu entry of the tree; 0 for PAK.  filtered_sum, filtered_sum_error:
-    float64[n], posterior of the running sum where a leaf completes a block, else nan.
+    of the noise in them.  layout: int64[n], menu entry of the tree; 0 for PAK.  theta, lower: int64[n], values are clipped to
+    [lower, theta].  filtered_sum, filtered_sum_error: float64[n], posterior of the running sum where a leaf completes a block,
+    else nan.  clipped, clipped_error: float64[n], how many values of a tree lay above theta, in the last row of a tree that
+    counted them, else nan.
     """
 
     first: Ints
@@ -26,16 +28,27 @@ class Releases:
     sum: Ints
     sum_error: Floats
     layout: Ints
+    theta: Ints
+    lower: Ints
     filtered_sum: Floats
     filtered_sum_error: Floats
+    clipped: Floats
+    clipped_error: Floats
 
     def __len__(self) -> int:
         return len(self.last)
 
+    def taken(self, places: Ints) -> "Releases":
+        """Return the rows at these places."""
+        return Releases(*(column[places] for column in _COLUMNS(self)))
+
 
 _COLUMNS = attrgetter(*Releases.__dataclass_fields__)
 _NO_INTS, _NO_FLOATS = np.zeros(0, dtype=np.int64), np.zeros(0)
-_NOTHING = Releases(_NO_INTS, _NO_INTS, _NO_INTS, _NO_FLOATS, _NO_INTS, _NO_FLOATS, _NO_INTS, _NO_FLOATS, _NO_FLOATS)
+_NOTHING = Releases(
+    *(_NO_INTS, _NO_INTS, _NO_INTS, _NO_FLOATS, _NO_INTS, _NO_FLOATS),
+    *(_NO_INTS, _NO_INTS, _NO_INTS, _NO_FLOATS, _NO_FLOATS, _NO_FLOATS, _NO_FLOATS),
+)
 
 
 def joined(parts: Sequence[Releases]) -> Releases:

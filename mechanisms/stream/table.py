@@ -16,10 +16,13 @@ from susurrus.mechanisms.stream.leaves import closed, flat
 from susurrus.mechanisms.stream.open_trees import TreeNoise, release
 from susurrus.mechanisms.stream.pak import Pak, PakState
 from susurrus.mechanisms.stream.releases import Releases, joined
-from susurrus.mechanisms.stream.stream_state import MOST_HELD, StreamState, pack_held, unpack_held
+from susurrus.mechanisms.stream.stream_state import MOST_HELD, UNCOUNTED, StreamState, pack_held, unpack_held
 from susurrus.mechanisms.stream.tops import Tops
 
-_HOT = struct.Struct("<qqq")
+_HOT = struct.Struct("<qqqqq")
+_COLUMNS = _HOT.size // 8
+_THETA = 1
+"""Column of the hot numbers."""
 _NO_INTS = np.zeros(0, dtype=np.int64)
 
 
@@ -27,13 +30,12 @@ _NO_INTS = np.zeros(0, dtype=np.int64)
 class Step:
     """What a step over a batch did.
 
-    releases: n rows, stream by stream.  rows, theta: int64[n], their rows in the table and thresholds.  events: int64[n], the
-    places in the batch of the values that completed them.  touched, changed: rows whose hot part, and whose cold part, is new.
+    releases: n rows, stream by stream.  rows: int64[n], their rows in the table.  events: int64[n], the places in the batch of
+    the values that completed them.  touched, changed: rows whose hot part, and whose cold part, is new.
     """
 
     releases: Releases
     rows: Ints
-    theta: Ints
     events: Ints
     touched: Ints
     changed: Ints
@@ -43,13 +45,13 @@ class Step:
 class TopsTable:
     """Open streams of one partition under ToPS.
 
-    hot int64[rows, 3]: position, theta, partial sum, stored on every commit; cold: the rest, stored when it has
-    changed. ``addresses`` are the streams' noise addresses; how streams are batched changes no released bit.
+    hot int64[rows, 5]: position, theta, lower, partial sum, clipped values, stored on every commit; cold: the rest, stored
+    when it has changed. ``addresses`` are the streams' noise addresses; how streams are batched changes no released bit.
     """
 
     mechanism: Tops
     addresses: list[bytes] = field(default_factory=list)
-    hot: Ints = field(default_factory=lambda: np.zeros((0, 3), dtype=np.int64))
+    hot: Ints = field(default_factory=lambda: np.zeros((0, _COLUMNS), dtype=np.int64))
     held: list[bytes] = field(default_factory=list)
     """By row the ranks that a stream without a state has collected (`StreamState.held`)."""
     states: dict[int, StreamState] = field(default_factory=dict)
@@ -62,7 +64,9 @@ class TopsTable:
         """Take in a stream, from its stored bytes (both parts of them) or as new; return its row."""
         row = len(self.addresses)
         if row == len(self.hot):
-            self.hot = np.concatenate([self.hot, np.zeros((max(64, len(self.hot)), 3), dtype=np.int64)])
+            more = np.zeros((max(64, len(self.hot)), _COLUMNS), dtype=np.int64)
+            more[:, -1] = UNCOUNTED
+            self.hot = np.concatenate([self.hot, more])
         self.addresses.append(address)
         held = b"" if cold is None else unpack_held(cold)
         if held is None and cold is not None:
@@ -89,39 +93,67 @@ class TopsTable:
         mechanism = self.mechanism
         touched, begins, counts, order = _grouped(rows, len(self.addresses))
         ordered, ends = values[order], begins + counts
-        collecting = self.hot[touched, 1] == 0
+        collecting = self.hot[touched, _THETA] == 0
         if collecting.any():
             begins[collecting] = self._collect(
                 touched[collecting], begins[collecting], ends[collecting], ordered, noise
             )
-        position, theta, partial = self.hot[touched].T
+        parts = []
+        # A pass takes every stream's values up to the end of its open tree: the next tree's range is not known before.
+        open_ = np.flatnonzero(begins < ends)
+        while len(open_):
+            parts.append(self._pass(touched[open_], begins, ends, open_, ordered, noise))
+            open_ = open_[begins[open_] < ends[open_]]
+        releases = joined([part[0] for part in parts])
+        owners, places = (np.concatenate([_NO_INTS, *(part[at] for part in parts)]) for at in (1, 2))
+        changed = np.union1d(touched[collecting], owners)
+        if len(parts) > 1:
+            by_stream = np.argsort(owners, kind="stable")
+            releases, owners, places = releases.taken(by_stream), owners[by_stream], places[by_stream]
+        return Step(releases, owners, order[places - 1], touched, changed)
+
+    def _pass(
+        self, rows: Ints, begins: Ints, ends: Ints, at: Ints, ordered: Ints, noise: AddressedNoise
+    ) -> tuple[Releases, Ints, Ints]:
+        """Take values of distinct streams up to the ends of their open trees; ``begins[at]`` moves behind them.
+
+        Return the releases, their rows in the table, and the places behind the values that completed them.
+        """
+        mechanism, base = self.mechanism, self.mechanism.base
+        position, theta, lower, partial, clipped = self.hot[rows].T
+        since = np.where(theta, position - mechanism.holdout, 0)
+        taken = np.minimum(ends[at] - begins[at], base.values - since % base.values)
+        where = flat(begins[at], taken)
+        values = ordered if len(where) == len(ordered) else ordered[where]
+        own_ends = np.cumsum(taken)
         leaves = closed(
-            np.clip(ordered, 0, np.repeat(theta, counts)),
-            begins=begins,
-            ends=ends,
-            offsets=np.where(theta, (position - mechanism.holdout) % mechanism.base.leaf, 0),
+            np.clip(values, np.repeat(lower, taken), np.repeat(theta, taken)),
+            begins=own_ends - taken,
+            ends=own_ends,
+            offsets=since % base.leaf,
             partials=partial,
-            leaf=mechanism.base.leaf,
+            leaf=base.leaf,
         )
-        self.hot[touched, 0] += ends - begins
-        self.hot[touched, 2] = leaves.partials
+        self.hot[rows, 0] += taken
+        self.hot[rows, 3] = leaves.partials
+        counting = np.flatnonzero(clipped != UNCOUNTED)
+        if len(counting):
+            above = np.concatenate(([0], np.cumsum(np.minimum(values, mechanism.bound) > np.repeat(theta, taken))))
+            found = above[own_ends[counting]] - above[(own_ends - taken)[counting]]
+            self.hot[rows[counting], 4] += found
+        begins[at] += taken
         closing = np.flatnonzero(leaves.counts)
-        changed = touched[collecting | (leaves.counts > 0)]
-        if not len(closing):
-            return Step(joined([]), _NO_INTS, _NO_INTS, _NO_INTS, touched, changed)
-        its, number = touched[closing], leaves.counts[closing]
-        released = release(
-            mechanism,
-            [self._state(row) for row in its.tolist()],
-            [self.addresses[row] for row in its.tolist()],
-            (position[closing] - mechanism.holdout) // mechanism.base.leaf,
-            number,
-            leaves.sums,
-            noise,
-            self._noise,
-        )
-        owners, thetas = np.repeat(its, number), np.repeat(theta[closing], number)
-        return Step(released, owners, thetas, order[leaves.ends - 1], touched, changed)
+        its, number = rows[closing], leaves.counts[closing]
+        if not len(its):
+            return joined([]), _NO_INTS, _NO_INTS
+        states = [self._state(row) for row in its.tolist()]
+        addresses = [self.addresses[row] for row in its.tolist()]
+        first = since[closing] // base.leaf
+        released = release(mechanism, states, addresses, first, number, leaves.sums, noise, self._noise)
+        complete = np.flatnonzero((first + number) % base.leaves == 0)
+        for row, state in zip(its[complete].tolist(), [states[place] for place in complete.tolist()], strict=True):
+            self.hot[row, _THETA:] = state.theta, state.lower, state.partial, state.clipped
+        return released, np.repeat(its, number), where[leaves.ends - 1] + 1
 
     def _collect(self, rows: Ints, begins: Ints, ends: Ints, ordered: Ints, noise: AddressedNoise) -> Ints:
         """Take the values of holdouts; return where the values behind them begin.  Complete holdouts release theta."""
@@ -140,7 +172,7 @@ class TopsTable:
         if opening:
             states = [self._state(row) for row in opening]
             mechanism.open(states, noise, [self.addresses[row] for row in opening])
-            self.hot[opening, 1] = [state.theta for state in states]
+            self.hot[opening, _THETA:] = [(s.theta, s.lower, s.partial, s.clipped) for s in states]
         behind: Ints = begins + heads
         return behind
 
@@ -149,7 +181,7 @@ class TopsTable:
         if state is None:
             state = self.states[row] = StreamState(held=self.held[row])
             self.held[row] = b""
-        state.position, state.theta, state.partial = self.hot[row].tolist()
+        state.position, state.theta, state.lower, state.partial, state.clipped = self.hot[row].tolist()
         return state
 
 
@@ -179,7 +211,7 @@ class PakTable:
         """As ``TopsTable.step``."""
         touched, starts, counts, order = _grouped(rows, len(self.states))
         ordered = values[order]
-        parts: list[tuple[int, int, int, Releases]] = []
+        parts: list[tuple[int, int, Releases]] = []
         changed = []
         for row, start, count in zip(touched.tolist(), starts.tolist(), counts.tolist(), strict=True):
             state, mine = self.states[row], ordered[start : start + count]
@@ -189,15 +221,15 @@ class PakTable:
                 mine = self.mechanism.collect(state, mine)
                 if state.position == self.mechanism.holdout:
                     block = self.mechanism.open(state, noise, self.addresses[row])
-                    parts.append((row, state.theta, before, block))
+                    parts.append((row, before, block))
             if state.theta and len(mine):
                 released = self.mechanism.advance(state, mine, noise, self.addresses[row])
-                parts.append((row, state.theta, before, released))
-        of_part = np.array([part[:3] for part in parts], dtype=np.int64).reshape(-1, 3)
-        sizes = np.array([len(part[3]) for part in parts], dtype=np.int64)
-        owners, theta, shift = np.repeat(of_part, sizes, axis=0).T
-        releases = joined([part[3] for part in parts])
-        return Step(releases, owners, theta, order[releases.last + shift], touched, np.array(changed, dtype=np.int64))
+                parts.append((row, before, released))
+        of_part = np.array([part[:2] for part in parts], dtype=np.int64).reshape(-1, 2)
+        sizes = np.array([len(part[2]) for part in parts], dtype=np.int64)
+        owners, shift = np.repeat(of_part, sizes, axis=0).T
+        releases = joined([part[2] for part in parts])
+        return Step(releases, owners, order[releases.last + shift], touched, np.array(changed, dtype=np.int64))
 
 
 Table = TopsTable | PakTable

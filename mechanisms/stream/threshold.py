@@ -9,6 +9,10 @@ candidate is
 The paper prints the second term as minus the number of values *at most* theta, whose maximum is always theta = 1; the
 sign here is the one its argument and its authors' program use.  20 r is (r / 3) * 60: a third of the range limit is the
 mean length of a range, and 60 is the paper's tuned constant.
+
+The cost slope * theta is in grid units: the same values in cents and in euros get thresholds of different quantiles.  The
+default charges log_slope * ln(theta) instead, which does not depend on the unit.  Both costs are equal at the margin where
+theta = log_slope / slope.
 """
 
 import math
@@ -21,9 +25,12 @@ import numpy as np
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.mechanisms.stream.addresses import GRID, GRID_BITS, AddressedNoise, Ints, address
 
-FILTER_TIGHTNESS = 0.4
-"""Part of the paper's slope that suits the causal filter: its answers have less noise, so a larger theta costs less."""
-GEOMETRIC_CANDIDATES = 256
+LOG_COST = 42.0
+"""The logarithmic cost is the paper's slope times this many grid units.  Chosen on synthetic series (`benchmarks/series.py`)."""
+LEAST_LOG_SLOPE = 4.0
+"""In units of 1 / epsilon, the scale of the noise: with a smaller cost, noise alone would choose theta."""
+CANDIDATE_RATIO = 1.1
+"""Between neighbouring candidates of the geometric grid."""
 
 
 def squared_error_slope(*, holdout: int, range_limit: int, epsilon: float, fanout: int) -> float:
@@ -48,38 +55,55 @@ class NoisyMax:
     slope: float
     candidates: tuple[int, ...]
     one_sided: bool = False
+    log_slope: float = 0.0
 
     def __post_init__(self) -> None:
         if self.bound < 1:
             raise ConfigurationError(f"bound={self.bound}: a public upper bound of at least 1 grid unit is needed")
         if not (self.epsilon > 0 and math.isfinite(self.epsilon)):
             raise ConfigurationError(f"epsilon={self.epsilon}: give a positive finite privacy parameter")
-        if not (self.slope >= 0 and math.isfinite(self.slope)):
-            raise ConfigurationError(
-                f"slope={self.slope}: must be finite and not negative; check holdout and range_limit"
-            )
+        for name in ("slope", "log_slope"):
+            cost = getattr(self, name)
+            if not (cost >= 0 and math.isfinite(cost)):
+                raise ConfigurationError(f"{name}={cost}: must be finite and not negative; check holdout and range_limit")
         grid = np.asarray(self.candidates, dtype=np.int64)
         if not len(grid) or grid[0] < 1 or grid[-1] > self.bound or np.any(np.diff(grid) <= 0):
             raise ConfigurationError(f"candidates={len(grid)}: must increase within 1..bound={self.bound}")
-        if self.bound * max(self.slope, 1.0) * GRID >= 2**62:
+        if self.bound * max(self.slope, 1.0) * GRID + self.log_slope * 64 * GRID >= 2**62:
             raise ConfigurationError(f"bound={self.bound}: scores would overflow; use a coarser grid for the values")
 
     @classmethod
     def of(
-        cls, *, bound: int, epsilon: float, holdout: int, range_limit: int, fanout: int, adaptive: bool = True
+        cls,
+        *,
+        bound: int,
+        epsilon: float,
+        share: float = 1.0,
+        holdout: int,
+        range_limit: int,
+        fanout: int,
+        adaptive: bool = True,
     ) -> Self:
-        """Return ToPS's threshold.
+        """Return ToPS's threshold.  epsilon: of the stream; share: how much of it the threshold spends.
 
-        Not adaptive, as published: every integer 1..bound, Laplace noise, the paper's slope.  Adaptive, for the causal
-        filter: a geometric grid of candidates, exponential noise, a part of the slope.  Fewer candidates and one-sided
-        noise both lower the largest noise among the losers.  All of these are public choices.
+        Not adaptive, as published: every integer 1..bound, Laplace noise, the paper's slope.  Adaptive: a geometric grid of
+        candidates, exponential noise, the logarithmic cost.  Fewer candidates and one-sided noise both lower the largest
+        noise among the losers.  All of these are public choices.
         """
         slope = squared_error_slope(holdout=holdout, range_limit=range_limit, epsilon=epsilon, fanout=fanout)
         if not adaptive:
-            return cls(bound=bound, epsilon=epsilon, slope=slope, candidates=tuple(range(1, bound + 1)))
-        grid = np.unique(np.rint(np.geomspace(1, bound, GEOMETRIC_CANDIDATES)).astype(np.int64))
-        slope, candidates = FILTER_TIGHTNESS * slope, tuple(grid.tolist())
-        return cls(bound=bound, epsilon=epsilon, slope=slope, candidates=candidates, one_sided=True)
+            return cls(bound=bound, epsilon=epsilon * share, slope=slope, candidates=tuple(range(1, bound + 1)))
+        steps = math.ceil(math.log(bound) / math.log(CANDIDATE_RATIO)) + 1
+        grid = np.unique(np.rint(np.geomspace(1, bound, steps)).astype(np.int64))
+        log_slope = max(LOG_COST * slope, LEAST_LOG_SLOPE / (epsilon * share))
+        return cls(
+            bound=bound,
+            epsilon=epsilon * share,
+            slope=0.0,
+            candidates=tuple(grid.tolist()),
+            one_sided=True,
+            log_slope=log_slope,
+        )
 
     def ranks(self, values: Ints) -> Ints:
         """Return int64[n]: how many candidates lie below each value.  Nothing else is kept of a value."""
@@ -93,7 +117,8 @@ class NoisyMax:
     def scores(self, counts: Ints) -> Ints:
         """Return int64[..., len(candidates)]: scores in 2^-8 units from ``count``.  Not private: internal."""
         above = np.cumsum(counts[..., ::-1], axis=-1)[..., ::-1][..., 1:]
-        cost = np.rint(np.asarray(self.candidates, dtype=np.float64) * (self.slope * GRID)).astype(np.int64)
+        thetas = np.asarray(self.candidates, dtype=np.float64)
+        cost = np.rint((thetas * self.slope + np.log(thetas) * self.log_slope) * GRID).astype(np.int64)
         scores: Ints = -(above << GRID_BITS) - cost
         return scores
 
