@@ -31,6 +31,7 @@ import plots
 import series as shapes
 
 from susurrus.mechanisms.noise import NoiseSource, WindowNoise
+from susurrus.mechanisms.stream.allocation import block_values
 from susurrus.mechanisms.stream.hierarchy import Hierarchy, choose_smoothing
 from susurrus.mechanisms.stream.pak import tree_noise
 from susurrus.mechanisms.stream.quantile import SmoothQuantile
@@ -134,7 +135,10 @@ class Runner:
         size = self.mechanism.base.leaves
         trees = [self.mechanism.menu[entry] for entry in leaves.layout[::size].tolist()]
         ranges = leaves.theta[::size], leaves.lower[::size]
-        released = ReleasedStream(self.epsilon, leaves.value, trees, *ranges, self.mechanism.smoother)
+        complete = ~np.isnan(leaves.filtered_sum)
+        jumps = np.stack([leaves.jump_first, leaves.jump_last], axis=1)[complete]
+        jumps = np.where(jumps < 0, jumps, (jumps - self.holdout) // block_values(self.mechanism.base))
+        released = ReleasedStream(self.epsilon, leaves.value, trees, *ranges, jumps, self.mechanism.smoother)
         answer = released.filtered if self.method == "tops" else released.plain
         whole = np.repeat(np.arange(len(trees)), self.mechanism.base.values)[: len(values) - self.holdout]
         clipped = np.clip(values[self.holdout :], ranges[1][whole], ranges[0][whole])

@@ -64,6 +64,13 @@ def mixture_weights(log_likelihood: Floats) -> Floats:
     return result
 
 
+def _log_sum(log_likelihood: Floats) -> Floats:
+    """Return the logarithm of the sum over the last axis."""
+    top = log_likelihood.max(axis=-1)
+    result: Floats = top + np.log(np.exp(log_likelihood - top[..., None]).sum(axis=-1))
+    return result
+
+
 _DRIFTS = (0.0, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0, 1e3)
 _WHITES = (0.0, 1e-2, 1e-1, 1.0, 10.0, 1e3)
 # In units of the first interval's noise variance.
@@ -194,6 +201,10 @@ class BlockBank:
         """Return float64[models]: posterior probabilities of the models."""
         return mixture_weights(self.numbers[_SCORE])
 
+    def evidence(self) -> float:
+        """Return the logarithm of the models' mean likelihood, up to a constant."""
+        return float(_log_sum(self.numbers[_SCORE]))
+
     def pack(self) -> bytes:
         """Return the little-endian bytes of the state: the models' means, their covariances, their log-likelihoods."""
         parts = (self.numbers[_MEAN].T, self.numbers[_UPPER].T, self.numbers[_SCORE])
@@ -236,6 +247,14 @@ class BlockBanks:
         # In C order whatever the banks' order is: sums round by the order in memory.
         self._numbers = np.empty((_NUMBERS, len(banks), self._models.count))
         np.stack([bank.numbers for bank in banks], axis=1, out=self._numbers)
+
+    def evidence(self) -> Floats:
+        """Return `BlockBank.evidence` of each, float64[banks]."""
+        return np.asarray(_log_sum(self._numbers[_SCORE]))
+
+    def bank(self, place: int) -> BlockBank:
+        """Return a copy of one bank as it is now."""
+        return BlockBank(self._models, self._numbers[:, place].copy())
 
     def give_back(self) -> None:
         """Write the numbers back into the banks."""

@@ -8,17 +8,18 @@ tree before it is complete.  Every number is the one that the stream alone would
 or along one stream.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 import numpy as np
 
-from susurrus.mechanisms.kalman import BlockBanks, mixture_weights
+from susurrus.mechanisms.kalman import BlockBank, BlockBanks, Filtered, mixture_weights
 from susurrus.mechanisms.stream.addresses import AddressedNoise, Floats, Ints
 from susurrus.mechanisms.stream.allocation import Allocation, block_layer, block_noise
 from susurrus.mechanisms.stream.growth import Growth, Seen, count_noise
 from susurrus.mechanisms.stream.hierarchy import Hierarchy
 from susurrus.mechanisms.stream.leaves import flat
+from susurrus.mechanisms.stream.level_jumps import NONE, OpenTree, suspected
 from susurrus.mechanisms.stream.posterior import MOVE
 from susurrus.mechanisms.stream.releases import Releases
 from susurrus.mechanisms.stream.stream_state import UNCOUNTED, StreamState
@@ -110,7 +111,7 @@ def release(
     values = sums + drawn.reshape(-1)[flat(np.arange(len(states)) * size + inside, counts)]
     released = _plain(mechanism, states, first, inside, counts, values, begins)
     if mechanism.adaptive:
-        _filter(mechanism, states, inside, counts, values, released)
+        _filter(mechanism, states, trees, inside, counts, values, released)
     closing = np.flatnonzero(inside + counts == size)
     if len(closing):
         some = [states[place] for place in closing.tolist()]
@@ -154,6 +155,8 @@ def _plain(
         lower=np.repeat(lower, counts),
         filtered_sum=np.full(len(values), np.nan),
         filtered_sum_error=np.full(len(values), np.nan),
+        jump_first=np.full(len(values), NONE),
+        jump_last=np.full(len(values), NONE),
         clipped=np.full(len(values), np.nan),
         clipped_error=np.full(len(values), np.nan),
     )
@@ -196,7 +199,7 @@ def _close(
         theta = min(mechanism.bound, state.first_lower + round(state.width * state.followed.factor))
         state.moved = (theta, lower) != (state.theta, state.lower)
         state.theta, state.lower = theta, lower
-        state.open_blocks = np.zeros(0)
+        state.open_blocks, state.before = np.zeros(0), BlockBank(state.filter.models, state.filter.numbers.copy())
 
 
 def seen_of(mechanism: Constants, state: StreamState, clipped: float, clipped_error: float) -> Seen:
@@ -215,7 +218,13 @@ def seen_of(mechanism: Constants, state: StreamState, clipped: float, clipped_er
 
 
 def _filter(
-    mechanism: Constants, states: Sequence[StreamState], inside: Ints, counts: Ints, values: Ints, released: Releases
+    mechanism: Constants,
+    states: Sequence[StreamState],
+    trees: Ints,
+    inside: Ints,
+    counts: Ints,
+    values: Ints,
+    released: Releases,
 ) -> None:
     """Give complete blocks to the filters; keep the leaves of blocks that are open."""
     fanout = mechanism.base.fanout
@@ -261,11 +270,15 @@ def _filter(
     )
     first_block = (inside - waiting) // size
     moved = np.repeat([state.moved for state in having], blocks) * (MOVE * mechanism.allocation.models.level)
+    for state, part in zip(having, np.split(nodes[:, 0], np.cumsum(blocks)[:-1]), strict=True):
+        state.open_blocks = np.concatenate([state.open_blocks, part])
     order = [states[place] for place in by_blocks.tolist()]
     banks = BlockBanks([state.filter for state in order if state.filter is not None])
     gathered = np.stack([state.evidence for state in order])
     starts, numbers, most = base[by_blocks], first_block[by_blocks], complete[by_blocks]
     sums, errors = np.empty(len(nodes)), np.empty(len(nodes))
+    jumps = np.full((2, len(nodes)), NONE)
+    jumping = _Jumps(mechanism, order, trees[by_blocks])
     for block in range(int(most[0])):
         active = int(np.searchsorted(-most, -block))
         rows = starts[:active] + block
@@ -278,13 +291,64 @@ def _filter(
             new_common=np.where(opens, common[rows], np.nan),
             jump=np.where(opens, moved[rows], 0.0),
         )
+        for found_at, its_first, its_last, filtered in jumping.found(banks, numbers[:active] + block + 1):
+            row = starts[found_at] + block
+            jumps[:, row], sums[row], errors[row] = (its_first, its_last), filtered.sum, filtered.standard_error
     banks.give_back()
+    jumping.settle()
     for state, its in zip(order, gathered, strict=True):
         state.evidence = its.copy()
-    for state, part in zip(having, np.split(nodes[:, 0], np.cumsum(blocks)[:-1]), strict=True):
-        state.open_blocks = np.concatenate([state.open_blocks, part])
     lasts = flat(np.zeros(len(some), dtype=np.int64), blocks) * size + np.repeat(size - 1 - waiting[some], blocks)
     at = np.repeat((ends - counts)[some], blocks) + lasts
     leaves_so_far = (released.last[at] + 1 - mechanism.holdout) // mechanism.base.leaf
     released.filtered_sum[at] = sums / unit + shift * leaves_so_far
     released.filtered_sum_error[at] = errors / unit
+    tree_begins = mechanism.holdout + np.repeat(trees[some], blocks) * mechanism.base.values
+    released.jump_first[at], released.jump_last[at] = np.where(
+        jumps == NONE, NONE, tree_begins + jumps * (size * mechanism.base.leaf)
+    )
+
+
+def open_tree(mechanism: Constants, state: StreamState, blocks: int | None = None) -> OpenTree:
+    """Return what the filter knows of a stream's open tree, up to so many blocks."""
+    assert state.before is not None
+    noise = block_noise(mechanism.menu[state.entry]).scaled(state.ratio**2)
+    moved = MOVE * state.before.models.level * state.moved
+    return OpenTree(state.before, state.open_blocks[:blocks], noise.own, noise.common, moved)
+
+
+class _Jumps:
+    """Seeks jumps of the levels of several streams, in the trees behind their first ones."""
+
+    def __init__(self, mechanism: Constants, states: Sequence[StreamState], trees: Ints) -> None:
+        self._mechanism, self._states, self._later = mechanism, states, trees > 0
+        self._size = block_noise(mechanism.base).blocks
+        self._settled: dict[int, BlockBank] = {}
+        if not self._later.any():
+            return
+        self._blocks = np.zeros((len(states), self._size))
+        for row, state in zip(self._blocks, states, strict=True):
+            row[: len(state.open_blocks)] = state.open_blocks
+        known = [open_tree(mechanism, state) for state in states]
+        self._level, self._own, self._common = np.array([(k.before.level()[0], k.own, k.common) for k in known]).T
+
+    def found(self, banks: BlockBanks, counts: Ints) -> Iterator[tuple[int, int, int, Filtered]]:
+        """Yield (stream, first and last likely block of the jump, running sum) of the first streams, whose trees have so many blocks, that jump."""
+        n = len(counts)
+        if not self._later[:n].any():
+            return
+        doubtful = suspected(self._blocks[:n], counts, self._level[:n], self._own[:n], self._common[:n]) & self._later[:n]
+        for at in np.flatnonzero(doubtful).tolist():
+            known = open_tree(self._mechanism, self._states[at], int(counts[at]))
+            best = known.jumped(banks.bank(at))
+            if best is None:
+                continue
+            first, last, bank, filtered = best
+            if counts[at] == self._size:
+                self._settled[at] = bank
+            yield at, first, last, filtered
+
+    def settle(self) -> None:
+        """Where a tree is complete and its level has jumped, the filter goes on from the jump."""
+        for at, bank in self._settled.items():
+            self._states[at].filter = bank

@@ -199,5 +199,5 @@ def _rows(first: Ints, last: Ints, running: Ints, variances: Sequence[_Floating]
     missing, none = np.full(len(first), np.nan), np.zeros(len(first), dtype=np.int64)
     return Releases(
         *(first, last, np.diff(running), value_error, running[1:], sum_error, none, np.full(len(first), theta), none),
-        *(missing, missing, missing, missing),
+        *(missing, missing, none - 1, none - 1, missing, missing),
     )

@@ -78,12 +78,12 @@ def posterior(
     weights: Floats,
     known: np.ndarray,
     *,
-    jumps: npt.NDArray[np.bool_] | None = None,
+    jumps: Floats | None = None,
 ) -> tuple[Floats, Floats]:
     """Return mean and standard deviation float64[q] of weighted sums of blocks, unit theta / epsilon.
 
     blocks float64[n]: released sums; noise: one entry per tree, in order; weights float64[q, n]; known int64[q]: how
-    many blocks each answer may use (>= 1); jumps bool[n]: where the level jumps before the block (``MOVE``).  Dense form: S = prior covariance, L = chol(S + C), A = S L^-T, y = L^-1 z;
+    many blocks each answer may use (>= 1); jumps float64[n]: variance of the level's jump before each block.  Dense form: S = prior covariance, L = chol(S + C), A = S L^-T, y = L^-1 z;
     the posterior after k blocks is sum_{j<k} A_j y_j and the variance w'Sw - sum_{j<k} (w'A_j)^2.
     """
     n = len(blocks)
@@ -93,11 +93,10 @@ def posterior(
         size = min(tree.blocks, n - place)
         C[place : place + size, place : place + size] = tree.matrix()[:size, :size]
         place += size
+    jumped = np.zeros((1, 1))
     if jumps is not None and jumps.any():
         behind = np.cumsum(jumps)
-        jumped = models.level * MOVE * np.minimum(behind[:, None], behind[None, :])
-    else:
-        jumped = np.zeros((1, 1))
+        jumped = np.minimum(behind[:, None], behind[None, :])
     last = np.asarray(known) - 1
     rows = np.arange(len(weights))
     means, variances, evidence = [], [], []

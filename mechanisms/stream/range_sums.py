@@ -16,7 +16,8 @@ import numpy.typing as npt
 from susurrus.mechanisms.stream.addresses import Floats, Ints
 from susurrus.mechanisms.stream.allocation import Allocation, block_layer, block_noise, block_values
 from susurrus.mechanisms.stream.hierarchy import Hierarchy
-from susurrus.mechanisms.stream.posterior import posterior
+from susurrus.mechanisms.stream.level_jumps import NONE, jump_variances
+from susurrus.mechanisms.stream.posterior import MOVE, posterior
 from susurrus.mechanisms.stream.smoothers import MEMORY, Smoother, guess_weights, guesses
 
 
@@ -33,6 +34,7 @@ class ReleasedStream:
     trees: Sequence[Hierarchy]
     theta: Ints
     lower: Ints
+    jumps: Ints
     smoother: Smoother = Smoother.MEAN
 
     @property
@@ -85,11 +87,17 @@ class ReleasedStream:
         per_tree = block_noise(self.trees[0]).blocks
         released = len(self.leaf_sums) * self.leaf // size
         known = np.clip(-(-last // size), 1, released)
-        start_tree = np.maximum(0, (known - 1) // per_tree - self.trees[0].fanout)
+        open_tree = (known - 1) // per_tree
+        start_tree = np.maximum(0, open_tree - self.trees[0].fanout)
         estimate, variance = np.zeros(len(first)), np.zeros(len(first))
-        for start in np.unique(start_tree):
-            rows = np.flatnonzero(start_tree == start)
-            estimate[rows], variance[rows] = self._from(int(start), first[rows], last[rows], known[rows])
+        settled = self.jumps[per_tree - 1 :: per_tree]
+        known_jumps = [
+            tuple(sorted({*map(tuple, settled[begin:tree].tolist()), tuple(self.jumps[block - 1].tolist())} - {(NONE, NONE)}))
+            for begin, tree, block in zip(start_tree.tolist(), open_tree.tolist(), known.tolist(), strict=True)
+        ]
+        for start, jumps in sorted(set(zip(start_tree.tolist(), known_jumps, strict=True))):
+            rows = np.flatnonzero([each == (start, jumps) for each in zip(start_tree.tolist(), known_jumps, strict=True)])
+            estimate[rows], variance[rows] = self._from(start, jumps, first[rows], last[rows], known[rows])
         unit = float(self.theta[0] - self.lower[0]) / self.epsilon
         return estimate * unit + float(self.lower[0]) * (last - first), np.sqrt(variance) * unit
 
@@ -97,7 +105,7 @@ class ReleasedStream:
     def _allocation(self) -> Allocation:
         return Allocation(self.trees[0], self.epsilon)
 
-    def _from(self, start_tree: int, first: Ints, last: Ints, known: Ints) -> tuple[Floats, Floats]:
+    def _from(self, start_tree: int, jumped: tuple[tuple[int, int], ...], first: Ints, last: Ints, known: Ints) -> tuple[Floats, Floats]:
         hierarchy = self.trees[0]
         size, per_tree = block_values(hierarchy), block_noise(hierarchy).blocks
         start, count = start_tree * per_tree, int(known.max())
@@ -116,8 +124,11 @@ class ReleasedStream:
         noise = [block_noise(tree).scaled(square) for tree, square in zip(trees, squares.tolist(), strict=True)]
         local = known - start
         moved = (np.diff(theta, prepend=theta[0]) != 0) | (np.diff(lowers, prepend=lowers[0]) != 0)
-        jumps = np.zeros(len(trees) * per_tree, dtype=bool)
-        jumps[::per_tree] = moved
+        level = self._allocation.models.level
+        jumps = np.zeros(len(trees) * per_tree)
+        jumps[::per_tree] = moved * (MOVE * level)
+        for begin, end in jumped:
+            jumps += jump_variances(len(jumps), begin - start, end - start, level)
         mean, std = posterior(self._allocation.models, blocks, noise, weights, local, jumps=jumps[: len(blocks)])
         variance = std**2
         for layer, deviations in enumerate(self._allocation.deviations):

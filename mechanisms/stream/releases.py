@@ -17,7 +17,8 @@ class Releases:
     int64[n], the released sum from the first released position on.  value_error, sum_error: float64[n], standard errors
     of the noise in them.  layout: int64[n], menu entry of the tree; 0 for PAK.  theta, lower: int64[n], values are clipped to
     [lower, theta].  filtered_sum, filtered_sum_error: float64[n], posterior of the running sum where a leaf completes a block,
-    else nan.  clipped, clipped_error: float64[n], how many values of a tree lay above theta, in the last row of a tree that
+    else nan.  jump_first, jump_last: int64[n], there the positions between which the level has jumped in the open tree (the
+    first position behind the jump), else -1.  clipped, clipped_error: float64[n], how many values of a tree lay above theta, in the last row of a tree that
     counted them, else nan.
     """
 
@@ -32,6 +33,8 @@ class Releases:
     lower: Ints
     filtered_sum: Floats
     filtered_sum_error: Floats
+    jump_first: Ints
+    jump_last: Ints
     clipped: Floats
     clipped_error: Floats
 
@@ -47,7 +50,7 @@ _COLUMNS = attrgetter(*Releases.__dataclass_fields__)
 _NO_INTS, _NO_FLOATS = np.zeros(0, dtype=np.int64), np.zeros(0)
 _NOTHING = Releases(
     *(_NO_INTS, _NO_INTS, _NO_INTS, _NO_FLOATS, _NO_INTS, _NO_FLOATS),
-    *(_NO_INTS, _NO_INTS, _NO_INTS, _NO_FLOATS, _NO_FLOATS, _NO_FLOATS, _NO_FLOATS),
+    *(_NO_INTS, _NO_INTS, _NO_INTS, _NO_FLOATS, _NO_FLOATS, _NO_INTS, _NO_INTS, _NO_FLOATS, _NO_FLOATS),
 )
 
 

@@ -50,7 +50,8 @@ class StreamState:
     position: events seen.  partial: clipped sum of the open leaf.  clipped: values of the open tree above theta, UNCOUNTED
     where they are not counted.  running: released plain running sum.  variance: of the complete trees in it, unit
     (width / epsilon)^2, width = first_theta - first_lower.  The open block's released leaves are ``open_leaves``; the open
-    tree's released blocks, shifted to first_lower and in units of width / epsilon, are ``open_blocks``.
+    tree's released blocks, shifted to first_lower and in units of width / epsilon, are ``open_blocks``.  before: the filter
+    before the open tree; ``filter`` behind its last block, without a jump, which follows from it and is not stored.
     """
 
     position: int = 0
@@ -71,6 +72,7 @@ class StreamState:
     open_leaves: Ints = field(default_factory=lambda: _NO_INTS)
     open_blocks: Floats = field(default_factory=lambda: _NO_FLOATS)
     evidence: Floats = field(default_factory=lambda: np.zeros((0, 0)))
+    before: BlockBank | None = None
     filter: BlockBank | None = None
 
     @property
@@ -95,7 +97,7 @@ class StreamState:
     def pack(self) -> bytes:
         """Return the little-endian bytes of the state."""
         self.fold()
-        bank = self.filter.pack() if self.filter is not None else b""
+        bank = self.before.pack() if self.before is not None else b""
         arrays = (self.ranks, self.counts, self.open_leaves, self.open_blocks, self.evidence)
         counts = (len(self.ranks), len(self.open_leaves), len(self.open_blocks), *self.evidence.shape)
         sizes = _SIZES.pack(len(self.held) // 4, *counts, len(bank))
@@ -109,7 +111,7 @@ class StreamState:
 
     @classmethod
     def unpack(cls, data: bytes, models: Models) -> Self:
-        """Return the state packed by ``pack``; models: of its filter.  Raises Refusal for another version."""
+        """Return the state packed by ``pack``, without ``filter``; models: of its filter.  Raises Refusal for another version."""
         if data[0] != STATE_VERSION:
             raise Refusal(
                 f"stored state of a stream has version={data[0]}, not {STATE_VERSION}: run the version of Susurrus that wrote it, "
@@ -130,7 +132,7 @@ class StreamState:
         state.ranks, state.counts, state.open_leaves = (array.astype(np.int64) for array in integers)
         state.evidence = evidence.astype(np.float64).reshape(rows, columns)
         if bank:
-            state.filter = BlockBank.unpack(data[place:], models)
+            state.before = BlockBank.unpack(data[place:], models)
         return state
 
 

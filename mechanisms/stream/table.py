@@ -70,7 +70,7 @@ class TopsTable:
         self.addresses.append(address)
         held = b"" if cold is None else unpack_held(cold)
         if held is None and cold is not None:
-            self.states[row] = StreamState.unpack(cold, self.mechanism.allocation.models)
+            self.states[row] = self.mechanism.unpack(cold)
         self.held.append(held or b"")
         if hot is not None:
             self.hot[row] = _HOT.unpack(hot)

@@ -31,7 +31,7 @@ from susurrus.mechanisms.stream.growth import Growth
 from susurrus.mechanisms.stream.hierarchy import Hierarchy, choose_smoothing
 from susurrus.mechanisms.stream.leaves import closed
 from susurrus.mechanisms.stream.lower_clip import LowerClip
-from susurrus.mechanisms.stream.open_trees import TreeNoise, release
+from susurrus.mechanisms.stream.open_trees import TreeNoise, open_tree, release
 from susurrus.mechanisms.stream.releases import Releases, joined
 from susurrus.mechanisms.stream.smoothers import Smoother
 from susurrus.mechanisms.stream.stream_state import UNCOUNTED, StreamState
@@ -138,6 +138,13 @@ class Tops:
         """Return the state of a stream never seen."""
         return StreamState()
 
+    def unpack(self, data: bytes) -> StreamState:
+        """Return the state that ``StreamState.pack`` has written.  Raises Refusal for another version."""
+        state = StreamState.unpack(data, self.allocation.models)
+        if state.before is not None:
+            state.filter = open_tree(self, state).current()
+        return state
+
     def collect(self, state: StreamState, values: Ints) -> Ints:
         """Take in values until the holdout is complete; return the rest, int64[<= n]."""
         head = values[: max(0, self.holdout - state.position)]
@@ -165,6 +172,7 @@ class Tops:
             state.held, state.ranks, state.counts = b"", _NO_INTS, _NO_INTS
             if self.adaptive:
                 state.entry = self.allocation.first
+                state.before = BlockBank(self.allocation.models)
                 state.filter = BlockBank(self.allocation.models)
                 layers = self.allocation.deviations
                 state.evidence = np.zeros((len(layers), len(layers[0].scale) if layers else 0))
