@@ -31,8 +31,7 @@ import plots
 import series as shapes
 
 from susurrus.mechanisms.noise import NoiseSource, WindowNoise
-from susurrus.mechanisms.stream.allocation import block_values
-from susurrus.mechanisms.stream.hierarchy import Hierarchy, choose_smoothing
+from susurrus.mechanisms.stream.hierarchy import choose_smoothing
 from susurrus.mechanisms.stream.pak import tree_noise
 from susurrus.mechanisms.stream.quantile import SmoothQuantile
 from susurrus.mechanisms.stream.range_sums import ReleasedStream
@@ -132,16 +131,10 @@ class Runner:
             self.mechanism.collect(state, values)
             self.mechanism.open([state], noise, [b"s"])
         leaves = self.mechanism.advance(state, values[self.holdout :], noise, b"s")
-        size = self.mechanism.base.leaves
-        trees = [self.mechanism.menu[entry] for entry in leaves.layout[::size].tolist()]
-        ranges = leaves.theta[::size], leaves.lower[::size]
-        complete = ~np.isnan(leaves.filtered_sum)
-        jumps = np.stack([leaves.jump_first, leaves.jump_last], axis=1)[complete]
-        jumps = np.where(jumps < 0, jumps, (jumps - self.holdout) // block_values(self.mechanism.base))
-        released = ReleasedStream(self.epsilon, leaves.value, trees, *ranges, jumps, self.mechanism.smoother)
+        released = ReleasedStream.of(self.mechanism, **leaves.for_ranges())
         answer = released.filtered if self.method == "tops" else released.plain
-        whole = np.repeat(np.arange(len(trees)), self.mechanism.base.values)[: len(values) - self.holdout]
-        clipped = np.clip(values[self.holdout :], ranges[1][whole], ranges[0][whole])
+        whole = np.repeat(np.arange(len(released.trees)), self.mechanism.base.values)[: len(values) - self.holdout]
+        clipped = np.clip(values[self.holdout :], released.lower[whole], released.theta[whole])
         return float(leaves.theta.mean()), Released(answer, np.concatenate(([0], np.cumsum(clipped))))
 
     def _one_theta(self, values: Ints, noise: WindowNoise) -> int:

@@ -229,7 +229,9 @@ class BlockBank:
         """Take in the next released block sum; return the running sum of the true blocks, as ``BlockBanks.step`` does."""
         banks = BlockBanks([self])
         common = np.array([np.nan if new_common is None else new_common])
-        [running], [error] = banks.step(np.array([block]), own=np.array([own]), new_common=common, jump=np.array([jump]))
+        [running], [error], _ = banks.step(
+            np.array([block]), own=np.array([own]), new_common=common, jump=np.array([jump])
+        )
         banks.give_back()
         return Filtered(float(running), float(error))
 
@@ -261,13 +263,13 @@ class BlockBanks:
         for place, bank in enumerate(self._banks):
             bank.numbers = self._numbers[:, place].copy()
 
-    def step(self, blocks: Floats, *, own: Floats, new_common: Floats, jump: Floats) -> tuple[Floats, Floats]:
+    def step(self, blocks: Floats, *, own: Floats, new_common: Floats, jump: Floats) -> tuple[Floats, Floats, Floats]:
         """Take in the next released block sum of each of the first n streams, float64[n].
 
         own: variance of the block's own noise.  new_common: where the block opens a tree, the variance of the noise that the
         tree's blocks share (usually negative), else nan.  jump: variance of a jump of the level before the block, beside its
-        drift.  Returns the running sums of the true blocks and their standard
-        errors, float64[n] each.
+        drift.  Returns the running sums of the true blocks, their standard errors, and the squared distance of each block from what
+        was expected of it, over its variance (about 1 while a model fits), float64[n] each.
         The state before the block: level m, common noise A, running sum S.  The block is x = m + W and is seen as
         z = x + A + D; S gains x.
         """
@@ -290,12 +292,15 @@ class BlockBanks:
         self._numbers[_MEAN, : len(blocks)] += seen / variance * innovation
         for upper, (row, column) in zip((P00, P01, P02, P11, P12, P22), _PAIRS, strict=True):
             upper -= seen[row] * seen[column] / variance
+        expected = mixture_weights(score)
+        off = (expected * innovation).sum(axis=-1)
+        surprise = off**2 / (expected * (variance + (innovation - off[:, None]) ** 2)).sum(axis=-1)
         score -= (np.log(variance) + innovation**2 / variance) / 2
         weights = mixture_weights(score)
         mean = (weights * running).sum(axis=-1)
         # About the mean, not E x^2 - (E x)^2: after many blocks the running sum's square has no digits left for it.
         spread = (weights * (P22 + (running - mean[:, None]) ** 2)).sum(axis=-1)
-        return mean, np.sqrt(spread)
+        return mean, np.sqrt(spread), surprise
 
 
 _PAIRS = ((0, 0), (0, 1), (0, 2), (1, 1), (1, 2), (2, 2))

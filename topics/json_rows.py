@@ -36,7 +36,7 @@ def rows(n: int, members: Members) -> list[bytes]:
         shape = value.shape if isinstance(value, np.ndarray) else (len(value),)
         if shape != (n,):
             raise ValueError(f"{name[1:]} has shape {shape} and does not fit {n} rows")
-        columns.append(_texts(value) if isinstance(value, np.ndarray) else value)
+        columns.append(texts(value) if isinstance(value, np.ndarray) else value)
         return b"%b"
 
     pattern = template(members, "")
@@ -48,7 +48,8 @@ def _literal(constant: str) -> bytes:
     return msgspec.json.encode(constant).replace(b"%", b"%%")
 
 
-def _texts(column: Numbers) -> list[bytes]:
+def texts(column: Numbers) -> list[bytes]:
+    """The JSON of each number."""
     return msgspec.json.encode(column.tolist())[1:-1].split(b",") if len(column) else []
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from susurrus.agents.stream.mechanism import grid_of
-from susurrus.agents.stream.reader import released_columns
+from susurrus.agents.stream.reader import Columns
 from susurrus.agents.stream.sections import StreamSection
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.mechanisms.stream.allocation import block_values
@@ -37,11 +37,11 @@ class Pieces:
 
     def _start(self) -> None:
         self.theta = 0.0
-        self._first, self._last, self._layout = array("q"), array("q"), array("q")
-        self._value, self._sum, self._sum_error = array("d"), array("d"), array("d")
+        self._columns = Columns()
+        self._last, self._sum, self._sum_error = array("q"), array("d"), array("d")
 
     def __len__(self) -> int:
-        return len(self._first)
+        return len(self._last)
 
     def add(self, row: StreamRow) -> None:
         """Take in the next row. A new epoch starts over, for it has noise of its own."""
@@ -51,10 +51,8 @@ class Pieces:
         if len(self) and row.first <= self._last[-1]:
             return  # known
         self.theta = row.theta
-        self._first.append(row.first)
+        self._columns.add(row)
         self._last.append(row.last)
-        self._layout.append(row.layout)
-        self._value.append(row.value.estimate)
         self._sum.append(row.sum.estimate)
         self._sum_error.append(row.sum.std_error)
         self.__dict__.pop("_released", None)
@@ -62,7 +60,7 @@ class Pieces:
     @property
     def begin(self) -> int:
         """The first released position."""
-        return self._first[0] if len(self) else 0
+        return self._columns.first[0] if len(self) else 0
 
     @property
     def end(self) -> int:
@@ -79,12 +77,11 @@ class Pieces:
         """For ToPS; None for PAK."""
         if self._stream.method == "pak":
             return None
-        columns = np.array(self._first), np.array(self._value), np.array(self._layout)
-        return released_columns(*columns, theta=self.theta, stream=self._stream)
+        return self._columns.released(self._stream)
 
     def edges(self, first: int, last: int, most: int) -> Ints:
         """The ends of at most so many ranges of whole pieces from about first to about last, one behind the other."""
-        begins, ends = np.array(self._first), np.array(self._last) + 1
+        begins, ends = np.array(self._columns.first), np.array(self._last) + 1
         low = int(np.searchsorted(ends, first, side="right"))
         high = max(low + 1, int(np.searchsorted(begins, last, side="left")))
         places = np.unique(np.linspace(low, min(high, len(self)), min(most, high - low) + 1).astype(np.int64))

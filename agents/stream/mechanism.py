@@ -4,10 +4,11 @@ from dataclasses import dataclass
 
 from susurrus.agents.stream.sections import StreamSection
 from susurrus.mechanisms.errors import ConfigurationError
+from susurrus.mechanisms.stream.growth import Growth
 from susurrus.mechanisms.stream.pak import Pak
 from susurrus.mechanisms.stream.smoothers import Smoother
 from susurrus.mechanisms.stream.table import PakTable, Table, TopsTable
-from susurrus.mechanisms.stream.tops import Tops
+from susurrus.mechanisms.stream.tops import LOWER_SHARE, Tops
 from susurrus.topics.numbers import steps_within
 
 GRID_STEPS = 4096
@@ -74,6 +75,8 @@ def mechanism_of(stream: StreamSection) -> Tops | Pak:
         smoothing=stream.smoothing,
         smoother=Smoother(stream.smoother),
         adaptive=stream.method == "tops",
+        growth=Growth() if stream.growth else Growth(share=0.0),
+        lower_share=None if stream.lower_clip is None else LOWER_SHARE * stream.lower_clip,
     )
 
 

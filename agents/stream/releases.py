@@ -37,7 +37,9 @@ class StreamRelease(Tabular):
         columns |= measured_columns("value", [row.value for row in self.rows], confidence)
         columns |= measured_columns("sum", [row.sum for row in self.rows], confidence)
         columns |= measured_columns("filtered_sum", [row.filtered_sum for row in self.rows], confidence)
-        for name in ("theta", "layout", "method", "epsilon", "epoch"):
+        for name in ("clipped", "truncated"):
+            columns |= measured_columns(name, [getattr(row, name) for row in self.rows], confidence)
+        for name in ("fit", "jump_first", "jump_last", "theta", "lower", "layout", "method", "epsilon", "epoch"):
             columns[name] = [getattr(row, name) for row in self.rows]
         return Frame(columns)
 

@@ -35,6 +35,10 @@ class StreamSection(Section):
     """`tops`: released pieces hold fanout^smoothing values; by default chosen from epsilon and range_limit."""
     smoother: Literal["recent", "mean", "median", "moving-average", "exponential"] = "mean"
     """`tops`: how a value is guessed before its piece is released."""
+    growth: bool = True
+    """`tops`: let the clipping range of the next released tree follow the level of the trees before."""
+    lower_clip: bool | None = None
+    """`tops`: clip values from below, too, if they lie far from 0; by default if holdout * epsilon is at least 4096."""
     horizon: Annotated[int, Field(ge=2, le=2**40)] | None = None
     """`pak`: n, values per stream for which the noise is planned; longer streams begin a new tree."""
     tail_start: Annotated[float, Field(gt=0, lt=0.5)] = 0.005

@@ -15,7 +15,8 @@ from susurrus.topics import private_stream
 from susurrus.topics.row_schema import RowSchema
 from susurrus.topics.spec import PRIVATE_STREAM, STREAM_TOPICS, TopicSpec
 
-_TOPS: Final = ("range_limit", "fanout", "smoothing", "smoother")
+_FOLLOWING: Final = ("growth", "lower_clip")
+_TOPS: Final = ("range_limit", "fanout", "smoothing", "smoother", *_FOLLOWING)
 _PAK: Final = ("delta", "horizon", "tail_start")
 """Parameters of one method only."""
 
@@ -54,6 +55,8 @@ class StreamSettings(Settings):
         yield from fields("input", INPUT, under, instead)
         yield from fields("topics", TOPICS, under, instead)
         methods = ("tops", "tops-paper") if self.stream.method == "pak" else ("pak",)
+        if self.stream.method == "tops-paper":
+            yield from fields("stream", _FOLLOWING, 'stream.method = "tops-paper"', 'stream.method = "tops"')
         own = _TOPS if self.stream.method == "pak" else _PAK
         yield from fields("stream", own, f'stream.method = "{self.stream.method}"', f'stream.method = "{methods[0]}"')
 

@@ -38,7 +38,10 @@ from susurrus.topics.values import ValuesDecoder, ValuesSchema
 from susurrus.topics.values_batches import ValuesBatchDecoder
 
 _HOT, _COLD = b"h", b"c"
-_MEASURED = ("value", "value_error", "sum", "sum_error", "filtered_sum", "filtered_sum_error")
+_MEASURED = (
+    *("value", "value_error", "sum", "sum_error", "filtered_sum", "filtered_sum_error"),
+    *("theta", "lower", "truncated", "truncated_error"),
+)
 """Columns that the mechanism counts in steps of the grid."""
 _STREAMS_IN_MEMORY = 50_000
 _QUIET_RECORDS = 20_000
@@ -160,7 +163,6 @@ class Stream(Stage):
         in_log_order = np.argsort(step.events, kind="stable")
         columns = {name: getattr(step.releases, name)[in_log_order] for name in Releases.__dataclass_fields__}
         columns |= {name: columns[name] * self._grid for name in _MEASURED}
-        theta = step.theta[in_log_order].astype(np.float64) * self._grid
         names = [self._names[row] for row in step.rows[in_log_order].tolist()]
         at = good[step.events[in_log_order]]
         if isinstance(records, Scanned):
@@ -170,7 +172,7 @@ class Stream(Stage):
         release = codec.StreamRelease(
             method=self._settings.method, epsilon=self._settings.epsilon, epoch=self.services.ledger.epoch
         )
-        keys, values = codec.encode_rows(release, codec.Released(streams=names, theta=theta, **columns))
+        keys, values = codec.encode_rows(release, codec.Released(streams=names, **columns))
         [messages] = self.services.publisher.messages([self.services.topic("private-stream")], keys, values, stamps)
         self._messages += messages
         self.counters["rows"] += len(names)

@@ -53,11 +53,15 @@ class Followed:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """One complete tree, released.  levels: the filter's level and those of the tree's two halves; error: the largest of their
-    standard errors.  clipped, clipped_error: the released share of its values above theta, None where nothing was counted."""
+    """One complete tree, released.
+
+    levels: the filter's level and those of the tree's two halves; error: the largest of their standard errors.  mean: the
+    tree's released mean.  clipped, clipped_error: the released share of its values above theta, None where nothing was counted.
+    """
 
     levels: tuple[float, ...]
     error: float
+    mean: float
     clipped: float | None = None
     clipped_error: float = 0.0
 

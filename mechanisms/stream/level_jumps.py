@@ -44,7 +44,7 @@ class OpenTree:
         banks = BlockBanks([self.before] * len(jumps))
         sums, errors = np.zeros(len(jumps)), np.zeros(len(jumps))
         for place, block in enumerate(self.blocks.tolist()):
-            sums, errors = banks.step(
+            sums, errors, _ = banks.step(
                 np.full(len(jumps), block),
                 own=np.full(len(jumps), self.own),
                 new_common=np.full(len(jumps), np.nan if place else self.common),
@@ -79,7 +79,9 @@ def jump_variances(count: int, first: int, last: int, level: float) -> Floats:
     return result
 
 
-def suspected(blocks: Floats, counts: npt.NDArray[np.int64], level: Floats, own: Floats, common: Floats) -> npt.NDArray[np.bool_]:
+def suspected(
+    blocks: Floats, counts: npt.NDArray[np.int64], level: Floats, own: Floats, common: Floats
+) -> npt.NDArray[np.bool_]:
     """Return bool[n]: whether a jump could gain enough, by a bound that is cheap.
 
     blocks float64[n, b], of which the first counts[n] are released.  level: before the tree.  The mean of the blocks from any

@@ -198,6 +198,22 @@ def _rows(first: Ints, last: Ints, running: Ints, variances: Sequence[_Floating]
     value_error, sum_error = (np.sqrt(variance * theta**2 + 1 / 12) for variance in variances)
     missing, none = np.full(len(first), np.nan), np.zeros(len(first), dtype=np.int64)
     return Releases(
-        *(first, last, np.diff(running), value_error, running[1:], sum_error, none, np.full(len(first), theta), none),
-        *(missing, missing, none - 1, none - 1, missing, missing),
+        first=first,
+        last=last,
+        value=np.diff(running),
+        value_error=value_error,
+        sum=running[1:],
+        sum_error=sum_error,
+        layout=none,
+        theta=none + theta,
+        lower=none,
+        filtered_sum=missing,
+        filtered_sum_error=missing,
+        fit=missing,
+        jump_first=none - 1,
+        jump_last=none - 1,
+        clipped=missing,
+        clipped_error=missing,
+        truncated=missing,
+        truncated_error=missing,
     )

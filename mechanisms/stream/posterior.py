@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 from scipy.linalg import solve_triangular
 
 from susurrus.mechanisms.kalman import Models, mixture_weights
@@ -83,8 +82,10 @@ def posterior(
     """Return mean and standard deviation float64[q] of weighted sums of blocks, unit theta / epsilon.
 
     blocks float64[n]: released sums; noise: one entry per tree, in order; weights float64[q, n]; known int64[q]: how
-    many blocks each answer may use (>= 1); jumps float64[n]: variance of the level's jump before each block.  Dense form: S = prior covariance, L = chol(S + C), A = S L^-T, y = L^-1 z;
-    the posterior after k blocks is sum_{j<k} A_j y_j and the variance w'Sw - sum_{j<k} (w'A_j)^2.
+    many blocks each answer may use (>= 1); jumps float64[n]: variance of the level's jump before each block.
+
+    Dense form: S = prior covariance, L = chol(S + C), A = S L^-T, y = L^-1 z; the posterior after k blocks is
+    sum_{j<k} A_j y_j and the variance w'Sw - sum_{j<k} (w'A_j)^2.
     """
     n = len(blocks)
     C = np.zeros((n, n))

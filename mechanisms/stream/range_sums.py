@@ -9,16 +9,21 @@ error is the posterior's.  Neither error includes what clipping at theta has cut
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
 
 from susurrus.mechanisms.stream.addresses import Floats, Ints
 from susurrus.mechanisms.stream.allocation import Allocation, block_layer, block_noise, block_values
+from susurrus.mechanisms.stream.constants import Constants
 from susurrus.mechanisms.stream.hierarchy import Hierarchy
 from susurrus.mechanisms.stream.level_jumps import NONE, jump_variances
 from susurrus.mechanisms.stream.posterior import MOVE, posterior
 from susurrus.mechanisms.stream.smoothers import MEMORY, Smoother, guess_weights, guesses
+
+FIT_LIMIT = 2.0
+"""With a larger mean of squared innovations, which is about 1 if a model fits, the filter's error bars do not hold."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +40,35 @@ class ReleasedStream:
     theta: Ints
     lower: Ints
     jumps: Ints
+    fit: Floats
     smoother: Smoother = Smoother.MEAN
+
+    @classmethod
+    def of(
+        cls,
+        mechanism: Constants,
+        *,
+        value: Ints,
+        layout: Ints,
+        theta: Ints,
+        lower: Ints,
+        fit: Floats,
+        jump_first: Ints,
+        jump_last: Ints,
+    ) -> Self:
+        """Return the stream of all its rows from the first on: columns of ``Releases``, int64[n] and float64[n]."""
+        base, blocks = mechanism.base, ~np.isnan(fit)
+        jumps = np.stack([jump_first, jump_last], axis=1)[blocks]
+        return cls(
+            epsilon=mechanism.epsilon,
+            leaf_sums=value,
+            trees=[mechanism.menu[entry] for entry in layout[:: base.leaves].tolist()],
+            theta=theta[:: base.leaves],
+            lower=lower[:: base.leaves],
+            jumps=np.where(jumps == NONE, NONE, (jumps - mechanism.holdout) // block_values(base)),
+            fit=fit[blocks],
+            smoother=mechanism.smoother,
+        )
 
     @property
     def leaf(self) -> int:
@@ -45,7 +78,9 @@ class ReleasedStream:
     @cached_property
     def _guesses(self) -> Floats:
         memory = MEMORY if self.smoother is Smoother.MOVING_AVERAGE else len(self.leaf_sums)
-        return guesses(self.smoother, self.leaf * float(self.theta[0] + self.lower[0]) / 2, self.leaf_sums, memory=memory)
+        return guesses(
+            self.smoother, self.leaf * float(self.theta[0] + self.lower[0]) / 2, self.leaf_sums, memory=memory
+        )
 
     def plain(self, first: Ints, last: Ints) -> tuple[Floats, Floats]:
         """Return estimates and standard errors float64[q] of the sums over positions [first, last), value grid."""
@@ -92,20 +127,39 @@ class ReleasedStream:
         estimate, variance = np.zeros(len(first)), np.zeros(len(first))
         settled = self.jumps[per_tree - 1 :: per_tree]
         known_jumps = [
-            tuple(sorted({*map(tuple, settled[begin:tree].tolist()), tuple(self.jumps[block - 1].tolist())} - {(NONE, NONE)}))
+            tuple(
+                sorted(
+                    {*map(tuple, settled[begin:tree].tolist()), tuple(self.jumps[block - 1].tolist())} - {(NONE, NONE)}
+                )
+            )
             for begin, tree, block in zip(start_tree.tolist(), open_tree.tolist(), known.tolist(), strict=True)
         ]
         for start, jumps in sorted(set(zip(start_tree.tolist(), known_jumps, strict=True))):
-            rows = np.flatnonzero([each == (start, jumps) for each in zip(start_tree.tolist(), known_jumps, strict=True)])
+            rows = np.flatnonzero(
+                [each == (start, jumps) for each in zip(start_tree.tolist(), known_jumps, strict=True)]
+            )
             estimate[rows], variance[rows] = self._from(start, jumps, first[rows], last[rows], known[rows])
         unit = float(self.theta[0] - self.lower[0]) / self.epsilon
         return estimate * unit + float(self.lower[0]) * (last - first), np.sqrt(variance) * unit
+
+    def fits(self, first: Ints, last: Ints) -> npt.NDArray[np.bool_]:
+        """Return bool[q]: whether the filter's models fit in the blocks of each range [first, last).
+
+        Where they do not, the standard error of the filtered answer may be too small: use the plain one.
+        """
+        size = block_values(self.trees[0])
+        bad = np.concatenate(([0], np.cumsum(self.fit > FIT_LIMIT)))
+        begin, end = np.asarray(first) // size, np.minimum(-(-np.asarray(last) // size), len(self.fit))
+        result: npt.NDArray[np.bool_] = bad[end] == bad[np.minimum(begin, end)]
+        return result
 
     @cached_property
     def _allocation(self) -> Allocation:
         return Allocation(self.trees[0], self.epsilon)
 
-    def _from(self, start_tree: int, jumped: tuple[tuple[int, int], ...], first: Ints, last: Ints, known: Ints) -> tuple[Floats, Floats]:
+    def _from(
+        self, start_tree: int, jumped: tuple[tuple[int, int], ...], first: Ints, last: Ints, known: Ints
+    ) -> tuple[Floats, Floats]:
         hierarchy = self.trees[0]
         size, per_tree = block_values(hierarchy), block_noise(hierarchy).blocks
         start, count = start_tree * per_tree, int(known.max())

@@ -19,7 +19,7 @@ MOST_HELD = 512
 """Held-out values kept as they came; more are kept as a histogram."""
 _NO_INTS = np.zeros(0, dtype=np.int64)
 _NO_FLOATS = np.zeros(0)
-_HEAD = struct.Struct("<BqqqqqqdBqqBdddddB")
+_HEAD = struct.Struct("<BqqqqqqdBqqBddddddB")
 _SIZES = struct.Struct("<IIIIIII")
 _KINDS = ("<u4", "<u4", "<i8", "<f8", "<f8")
 """Of the arrays behind the head and the held ranks: ranks, counts, open leaves, open blocks, evidence.  The filter's follow."""
@@ -27,7 +27,9 @@ _KINDS = ("<u4", "<u4", "<i8", "<f8", "<f8")
 
 def pack_held(position: int, held: bytes) -> bytes:
     """Return the bytes of a stream that has nothing but held ranks, as `StreamState.pack` does: most streams, mostly."""
-    return _START[:1] + position.to_bytes(8, "little") + _START[9:] + _SIZES.pack(len(held) // 4, 0, 0, 0, 0, 0, 0) + held
+    return (
+        _START[:1] + position.to_bytes(8, "little") + _START[9:] + _SIZES.pack(len(held) // 4, 0, 0, 0, 0, 0, 0) + held
+    )
 
 
 def unpack_held(data: bytes) -> bytes | None:
@@ -46,7 +48,7 @@ class StreamState:
     histogram ``ranks``, ``counts`` for Noisy Max.
 
     theta, lower: values of the open tree are clipped to [lower, theta]; first_theta, first_lower: those of the first tree;
-    moved: they differ from those of the tree before.
+    moved: they differ from those of the tree before.  fit: of the filter's models, as released.
     position: events seen.  partial: clipped sum of the open leaf.  clipped: values of the open tree above theta, UNCOUNTED
     where they are not counted.  running: released plain running sum.  variance: of the complete trees in it, unit
     (width / epsilon)^2, width = first_theta - first_lower.  The open block's released leaves are ``open_leaves``; the open
@@ -65,6 +67,7 @@ class StreamState:
     first_theta: int = 0
     first_lower: int = 0
     moved: bool = False
+    fit: float = 1.0
     followed: Followed = field(default_factory=Followed)
     held: bytes = b""
     ranks: Ints = field(default_factory=lambda: _NO_INTS)
@@ -105,8 +108,17 @@ class StreamState:
         return b"".join((self._head(), sizes, self.held, *parts, bank))
 
     def _head(self) -> bytes:
-        numbers = (self.position, self.theta, self.lower, self.partial, self.clipped, self.running, self.variance, self.entry)
-        firsts = (self.first_theta, self.first_lower, self.moved)
+        numbers = (
+            self.position,
+            self.theta,
+            self.lower,
+            self.partial,
+            self.clipped,
+            self.running,
+            self.variance,
+            self.entry,
+        )
+        firsts = (self.first_theta, self.first_lower, self.moved, self.fit)
         return _HEAD.pack(STATE_VERSION, *numbers, *firsts, *astuple(self.followed))
 
     @classmethod
@@ -118,7 +130,10 @@ class StreamState:
                 "or start a new epoch (susurrus ledger new-epoch)"
             )
         _, *numbers = _HEAD.unpack_from(data)
-        state = cls(*numbers[:10], bool(numbers[10]), Followed(*numbers[11:-1], fallen=bool(numbers[-1])))
+        state = cls(*numbers[:10])
+        state.moved, state.fit = bool(numbers[10]), numbers[11]
+        state.followed = Followed(*numbers[12:-1])
+        state.followed.fallen = bool(numbers[-1])
         held, ranks, leaves, blocks, rows, columns, bank = _SIZES.unpack_from(data, _HEAD.size)
         begin = _HEAD.size + _SIZES.size
         place = begin + 4 * held

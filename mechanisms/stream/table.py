@@ -90,7 +90,6 @@ class TopsTable:
 
     def step(self, rows: Ints, values: Ints, noise: AddressedNoise) -> Step:
         """Take in values int64[n] of streams int64[n], in order."""
-        mechanism = self.mechanism
         touched, begins, counts, order = _grouped(rows, len(self.addresses))
         ordered, ends = values[order], begins + counts
         collecting = self.hot[touched, _THETA] == 0

@@ -65,7 +65,9 @@ class NoisyMax:
         for name in ("slope", "log_slope"):
             cost = getattr(self, name)
             if not (cost >= 0 and math.isfinite(cost)):
-                raise ConfigurationError(f"{name}={cost}: must be finite and not negative; check holdout and range_limit")
+                raise ConfigurationError(
+                    f"{name}={cost}: must be finite and not negative; check holdout and range_limit"
+                )
         grid = np.asarray(self.candidates, dtype=np.int64)
         if not len(grid) or grid[0] < 1 or grid[-1] > self.bound or np.any(np.diff(grid) <= 0):
             raise ConfigurationError(f"candidates={len(grid)}: must increase within 1..bound={self.bound}")

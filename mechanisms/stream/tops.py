@@ -27,11 +27,12 @@ from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.mechanisms.kalman import BlockBank
 from susurrus.mechanisms.stream.addresses import AddressedNoise, Floats, Ints
 from susurrus.mechanisms.stream.allocation import Allocation
+from susurrus.mechanisms.stream.block_filters import open_tree
 from susurrus.mechanisms.stream.growth import Growth
 from susurrus.mechanisms.stream.hierarchy import Hierarchy, choose_smoothing
 from susurrus.mechanisms.stream.leaves import closed
 from susurrus.mechanisms.stream.lower_clip import LowerClip
-from susurrus.mechanisms.stream.open_trees import TreeNoise, open_tree, release
+from susurrus.mechanisms.stream.open_trees import TreeNoise, release
 from susurrus.mechanisms.stream.releases import Releases, joined
 from susurrus.mechanisms.stream.smoothers import Smoother
 from susurrus.mechanisms.stream.stream_state import UNCOUNTED, StreamState

@@ -85,7 +85,8 @@ def test_banks_stepped_together_are_to_the_last_bit_what_each_is_alone():
         blocks, own = rng.normal(MODELS.mean, 9, some), rng.uniform(1, 40, some)
         common = np.where(rng.random(some) < 0.3, -rng.uniform(0, 0.05, some), np.nan)
         banks = BlockBanks(together)
-        sums, errors = banks.step(blocks, own=own, new_common=common)
+        jump = rng.choice([0.0, 50.0], some)
+        sums, errors, surprises = banks.step(blocks, own=own, new_common=common, jump=jump)
         banks.give_back()
         for place in range(some):
             new_common = None if np.isnan(common[place]) else float(common[place])

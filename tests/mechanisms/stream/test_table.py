@@ -33,9 +33,9 @@ def released(make, rows: np.ndarray, values: np.ndarray, cuts: list[int], *, res
         step = table.step(part_rows, part_values, noise())
         assert set(step.changed.tolist()) <= set(step.touched.tolist())
         columns = [getattr(step.releases, name).tolist() for name in step.releases.__dataclass_fields__]
-        for row, theta, event, *released in zip(step.rows.tolist(), step.theta, step.events, *columns, strict=True):
+        for row, event, *released in zip(step.rows.tolist(), step.events, *columns, strict=True):
             assert part_rows[event] == row
-            found.setdefault(row, []).append((int(theta), *released))
+            found.setdefault(row, []).append(released)
         stored.update({row: table.pack_cold(row) for row in step.changed.tolist()})
         if restart:
             hot = table.pack_hot(np.arange(5))
@@ -107,4 +107,4 @@ def test_addresses_of_partitions_and_streams_differ():
     assert len(TopsTable(TOPS).pack_hot(np.arange(0))) == 0
     table = TopsTable(TOPS)
     table.add(b"s", None, None)
-    assert len(table.pack_hot(np.array([0]))[0]) == 24
+    assert len(table.pack_hot(np.array([0]))[0]) == 40

@@ -1,0 +1,36 @@
+"""What is public of a pipeline's mechanism, for the files that step its trees: ``Tops`` has these."""
+
+from typing import Protocol
+
+from susurrus.mechanisms.stream.addresses import Floats
+from susurrus.mechanisms.stream.allocation import Allocation
+from susurrus.mechanisms.stream.growth import Growth
+from susurrus.mechanisms.stream.hierarchy import Hierarchy
+from susurrus.mechanisms.stream.smoothers import Smoother
+
+
+class Constants(Protocol):
+    """See ``Tops``."""
+
+    @property
+    def epsilon(self) -> float: ...
+    @property
+    def bound(self) -> int: ...
+    @property
+    def holdout(self) -> int: ...
+    @property
+    def smoother(self) -> Smoother: ...
+    @property
+    def adaptive(self) -> bool: ...
+    @property
+    def growth(self) -> Growth: ...
+    @property
+    def count_epsilon(self) -> float: ...
+    @property
+    def base(self) -> Hierarchy: ...
+    @property
+    def allocation(self) -> Allocation: ...
+    @property
+    def menu(self) -> tuple[Hierarchy, ...]: ...
+    @property
+    def prefix_variances(self) -> Floats: ...
