@@ -163,6 +163,7 @@ class Stream(Stage):
         The order of the rows of different streams is that of the raw log, so it does not depend on the batches. Rows of the first
         ``known`` records are public already.
         """
+        self.counters["rows"] += len(step.rows)
         in_log_order = np.argsort(step.events, kind="stable")
         in_log_order = in_log_order[good[step.events[in_log_order]] >= known]
         if not len(in_log_order):
@@ -182,7 +183,6 @@ class Stream(Stage):
         keys, values = codec.encode_rows(release, codec.Released(streams=names, theta=theta, **columns))
         [messages] = self.services.publisher.messages([self.services.topic("private-stream")], keys, values, stamps)
         self._messages += messages
-        self.counters["rows"] += len(names)
 
     def commits(self, now: int) -> Iterator[Commit]:
         """One commit for everything taken. Input without output is committed now and then, so that a crash re-reads little."""
