@@ -42,4 +42,6 @@ if __name__ == "__main__":
         for streams, batch in ((10, 500), (10, BATCH), (1_000, BATCH)):
             open_bytes = (block - 1) * replay._EVENT_BYTES
             cost = nanoseconds(block, streams, batch)
-            print(f"block={block:4} open<={open_bytes:5} B streams={streams:5} batch={batch:5}: {cost:6.0f} ns per event")
+            print(
+                f"block={block:4} open<={open_bytes:5} B streams={streams:5} batch={batch:5}: {cost:6.0f} ns per event"
+            )

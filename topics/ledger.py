@@ -1,9 +1,9 @@
 """ledger: what a pipeline is, what it has charged, what it refuses. Compacted, one partition, internal.
 
 Keys: "epoch", "config", "start", "sources", "started/<stage>/<partition>", "digest/<partition>/<window>/<trigger>",
-"event-level/<partition>", "published/<partition>", "refusal/<stage>/<partition>", "status/<stage>/<partition>". Windows in keys
-are RFC 3339. Values are JSON with a schema number. A tombstone withdraws a record (a refusal that was solved). Written by the fenced
-task release-0; event-level, published, refusals and status by the partition they name.
+"event-level/<partition>", "published/<partition>", "refusal/<stage>/<partition>", "status/<stage>/<partition>". Windows in
+keys are RFC 3339. Values are JSON with a schema number. A tombstone withdraws a record (a refusal that was solved). Written by the
+fenced task release-0; event-level, published, refusals and status by the partition they name.
 """
 
 from collections.abc import Mapping

@@ -251,7 +251,8 @@ class Clients:
         Raises KafkaException as `read_to_end` does.
         """
         low, end = self.watermarks(topic, partition)
-        start, width = end, _TAIL
+        start: int = end
+        width = _TAIL
         while start > low:
             # The end may hold nothing but the marks of transactions, and records of aborted ones.
             start, width = max(low, end - width), width * 8

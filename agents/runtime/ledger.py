@@ -169,7 +169,7 @@ class Ledger:
             }
 
     def published(self, partition: int) -> codec.Published | None:
-        """How far this partition of streams has published; None where it has not. Every commit before the caller's fence is seen."""
+        """How far this partition of streams has published; None where it has not. All commits before the caller's fence count."""
         # Commits of other partitions that are still open hide what lies behind them, so it is read to the very end.
         self.refresh(complete=True)
         record = self._get(f"published/{partition}")

@@ -4,8 +4,9 @@
 
 Streams have no triggers, and a commit ends where a fetch happened to end. So the chain can be read off behind any event: it is a
 digest over whole blocks of events and the bytes of the open block. The record in the ledger says up to which raw offset everything
-is public, and the chain there. A worker that comes from an older state steps its streams through the same records, publishes nothing
-of what lies below that offset, and compares the chain there. A difference before it is a difference there, so one record is enough.
+is public, and the chain there. A worker that comes from an older state steps its streams through the same records. It publishes
+nothing of what lies below that offset, and compares the chain there. A difference before it is a difference there, too, so one
+record is enough, and the ledger does not grow.
 
 Not in the chain: dead letters, which are no input of any noise, and offsets and times, which are public.
 """
@@ -165,8 +166,8 @@ class Replay:
             raise NotYet("more is public than the ledger knows; the ledger is read again")
         raise Refusal(
             f"topic={self._topic} partition={self._partition} ends with a row that topic={ledger.topic} does not know, so internal "
-            "topics are an older copy, and the same noise would be published over other data: restore them as they were at the last "
-            f"commit, or {ledger.way_out}"
+            "topics are an older copy, and the same noise would be published over other data: restore them as they were at the "
+            f"last commit, or {ledger.way_out}"
         )
 
     # ---- records -----------------------------------------------------------------------------------------------------

@@ -230,8 +230,8 @@ def test_other_values_are_refused_before_anything_is_published(
     assert [vars(one) for one in other] != [vars(one) for one in log]
     pattern = (
         rf"stage=stream partition=0 position={position}: what is public up to here was published from different values, and the "
-        r"same noise must never cover two inputs: restore the raw topic and the internal topics as they were at the last commit, or "
-        r"(run|give)"
+        r"same noise must never cover two inputs: restore the raw topic and the internal topics as they were at the last commit, "
+        r"or run"
     )
     for _ in range(2):  # a worker that is started again refuses again
         with pytest.raises(ReplayMismatch, match=pattern):
@@ -295,7 +295,9 @@ def test_a_ledger_that_does_not_know_the_last_public_row_is_an_older_copy(
     # Another owner may have published since the ledger was read, so the first time the task starts again.
     with pytest.raises(NotYet, match="more is public than the ledger knows"):
         stage.restore(runner.store, runner.meta, runner.position)
-    with pytest.raises(Refusal, match=r"does not know, so internal topics are an older copy.*: restore them as they were"):
+    with pytest.raises(
+        Refusal, match=r"does not know, so internal topics are an older copy.*: restore them as they were"
+    ):
         stage.restore(runner.store, runner.meta, runner.position)
     assert runner.to(*PUBLIC) == before
     earlier.close()
@@ -361,9 +363,7 @@ def test_no_batch_and_no_restart_changes_a_byte_of_the_chain(method: str, tmp_pa
         assert chain(seed) == whole
 
 
-def test_a_chain_that_depends_on_the_batches_would_be_caught(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_chain_that_depends_on_the_batches_would_be_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The open block is hashed with every batch, as a running hash that cannot be stored would do."""
     whole = Chain.add
 
@@ -430,7 +430,14 @@ def test_whoever_reads_the_ledger_cannot_confirm_a_guess_of_the_values(tmp_path:
     assert found["again"] == found["ours"]
     assert found["another"] != found["ours"]
     epoch = bytes.fromhex(EPOCH)
-    strangers = (b"", b"\0" * 32, epoch, ours.config_digest, chain_key(b"\x5b" * 32, epoch), chain_key(SECRET, b"\0" * 16))
+    strangers = (
+        b"",
+        b"\0" * 32,
+        epoch,
+        ours.config_digest,
+        chain_key(b"\x5b" * 32, epoch),
+        chain_key(SECRET, b"\0" * 16),
+    )
     for key in (*strangers, stream_key(ours, 0), chain_key(SECRET, epoch)):
         assert guessed(log, key) != found["ours"]
     ours = meters("tops")
