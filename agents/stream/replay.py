@@ -67,6 +67,8 @@ class Chain:
 
     def add(self, streams: list[bytes], codes: Int32s, values: Int64s) -> None:
         """Add n events in order. streams: names by code. codes: int32[n]. values: int64[n], in steps of the grid."""
+        if not len(codes):
+            return
         events = np.empty((len(codes), _EVENT_BYTES), np.uint8)
         events[:, :_NAME_BYTES] = self._digests_of(streams)[codes]
         events[:, _NAME_BYTES:] = np.ascontiguousarray(values, "<i8").view(np.uint8).reshape(-1, 8)

@@ -1,5 +1,6 @@
 """A stream that comes again to what is public publishes nothing twice, and nothing from other values under the same noise."""
 
+import contextlib
 import json
 import random
 from collections.abc import Callable, Iterator
@@ -16,6 +17,7 @@ import pytest
 from susurrus.agents.kafka.offset import Offset
 from susurrus.agents.runtime.batch import Batch
 from susurrus.agents.runtime.chain import chain_key
+from susurrus.agents.runtime.record_batches import Fetched, batch_at
 from susurrus.agents.runtime.stage import NotYet
 from susurrus.agents.stream import replay as module
 from susurrus.agents.stream import stage as stage_module
@@ -24,8 +26,10 @@ from susurrus.agents.stream.replay import BLOCK, Chain, stream_key
 from susurrus.agents.stream.stage import Stream
 from susurrus.mechanisms.errors import Refusal, ReplayMismatch
 from susurrus.topics import ledger as codec
+from susurrus.topics.compiled import compiled
 from tests.agents.stages import EPOCH, SECRET, Runner, Written
 from tests.agents.stream.test_order import METHODS, services
+from tests.record_batches import record_batch
 
 COUNT = 1_900
 PUBLIC = ("private-stream", "dead-letter")
@@ -164,6 +168,25 @@ def test_dead_letters_below_are_not_written_twice_and_their_fate_alone_refuses_n
 
 def batch(records: Log, end: int) -> Any:
     return Batch(Offset(0), Offset(end), records, 0)
+
+
+@pytest.mark.skipif(compiled is None, reason="the extension is not built")
+@pytest.mark.parametrize("changed", [False, True])
+def test_a_replay_as_record_batches_is_compared_in_the_same_way(
+    life: tuple[Runner, Log, Written], *, changed: bool
+) -> None:
+    runner, log, before = life
+    values = [one.value for one in (changed_last(log, known(runner).position) if changed else log)]
+    refusal = pytest.raises(ReplayMismatch, match="from different values") if changed else contextlib.nullcontext()
+    with refusal:
+        for start in range(0, COUNT, 500):
+            end = min(COUNT, start + 500)
+            found, _ = batch_at(record_batch(values[start:end], first=start), 0)
+            assert found is not None
+            fetched: Any = Fetched([found], Offset(start))
+            runner.stage.take(Batch(Offset(start), Offset(end), fetched, 0))
+            runner.commit()
+    assert runner.to(*PUBLIC) == before
 
 
 # ---- other values -------------------------------------------------------------------------------------------------------
