@@ -5,7 +5,7 @@
     │   └── RegistryAway       ... or the schema registry that it names does not answer (agents/formats/)
     ├── PrivacyError           going on would break the guarantee
     │   ├── BudgetExhausted    the total (epsilon, delta) is spent
-    │   └── ReplayMismatch     an already published trigger would be published differently
+    │   └── ReplayMismatch     what is already published would be published differently
     ├── Refusal                a partition must not go on                (agents/)
     │   └── RetryableRefusal   ... until an operator fixes what is outside of it: topics, rights
     ├── KafkaUnavailableError  no broker runs on this machine            (agents/broker/artefacts.py)
@@ -50,7 +50,7 @@ class BudgetExhausted(PrivacyError):
 
 
 class ReplayMismatch(PrivacyError):
-    """An already published trigger would come out differently. Operator action: restore the raw log or start a new epoch."""
+    """What is already published would come out differently. Operator action: restore the raw log or start a new epoch."""
 
 
 class Refusal(SusurrusError):

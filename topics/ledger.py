@@ -1,9 +1,9 @@
 """ledger: what a pipeline is, what it has charged, what it refuses. Compacted, one partition, internal.
 
 Keys: "epoch", "config", "start", "sources", "started/<stage>/<partition>", "digest/<partition>/<window>/<trigger>",
-"event-level/<partition>", "refusal/<stage>/<partition>", "status/<stage>/<partition>". Windows in keys are RFC 3339.
-Values are JSON with a schema number. A tombstone withdraws a record (a refusal that was solved). Written by the fenced
-task release-0; event-level, refusals and status by the partition they name.
+"event-level/<partition>", "published/<partition>", "refusal/<stage>/<partition>", "status/<stage>/<partition>". Windows in
+keys are RFC 3339. Values are JSON with a schema number. A tombstone withdraws a record (a refusal that was solved). Written by the
+fenced task release-0; event-level, published, refusals and status by the partition they name.
 """
 
 from collections.abc import Mapping
@@ -106,6 +106,22 @@ class EventLevel(_Record, frozen=True, kw_only=True):
     unit: str = "event"
 
 
+class Published(_Record, frozen=True, kw_only=True):
+    """How far a partition of streams has published, and from what. Written in the transaction of every commit that writes rows.
+
+    begins: the raw offset at which its chain begins. position: the raw offset below which every record has had its effect. digest:
+    the chain up to there, over the exact values, 32 bytes, hex; keyed with the noise secret, so a reader cannot try a guess on it.
+    row: the fingerprint of the last public row, 16 bytes, hex, keyed likewise; empty before there is one.
+    """
+
+    name: ClassVar[str] = "published/{partition}"
+    partition: int
+    begins: int
+    position: int
+    digest: str
+    row: str = ""
+
+
 class Refusal(_Record, frozen=True, kw_only=True):
     """Why a partition does not go on, and the way out. No user, no key."""
 
@@ -134,11 +150,11 @@ class Status(_Record, frozen=True, kw_only=True):
     counters: dict[str, int] = {}
 
 
-LedgerRecord = Epoch | Config | Start | Sources | Started | Digest | EventLevel | Refusal | Status
+LedgerRecord = Epoch | Config | Start | Sources | Started | Digest | EventLevel | Published | Refusal | Status
 
 _KINDS: dict[str, type[LedgerRecord]] = {
     kind.name.partition("/")[0]: kind
-    for kind in (Epoch, Config, Start, Sources, Started, Digest, EventLevel, Refusal, Status)
+    for kind in (Epoch, Config, Start, Sources, Started, Digest, EventLevel, Published, Refusal, Status)
 }
 _DECODERS = {kind: decoder(kind, "ledger record", VERSION) for kind in _KINDS.values()}
 

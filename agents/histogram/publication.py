@@ -17,6 +17,7 @@ import numpy as np
 from susurrus.agents.histogram.intervals import ordered
 from susurrus.agents.histogram.services import HistogramServices
 from susurrus.agents.histogram.table import Gathered, Rows
+from susurrus.agents.runtime.chain import chain_key
 from susurrus.agents.runtime.commit import Commit, Output
 from susurrus.agents.runtime.store import Store
 from susurrus.mechanisms.calendar import Trigger, WindowIndex
@@ -137,12 +138,6 @@ class Publication:
             names = [ledger_codec.digest_key(self._partition, old_start, t) for t in range(1, last + 1)]
             outputs.append(self._ledger.withdrawn(names))
         return outputs
-
-
-def chain_key(secret: bytes, epoch: bytes) -> bytes:
-    """32 bytes that key the digest chain of an epoch: without the secret, no one can try a guess of an exact input on it."""
-    derived = blake2b(secret, person=b"susurrus-chain", digest_size=32).digest()
-    return blake2b(epoch, key=derived, person=b"susurrus-chain", digest_size=32).digest()
 
 
 def input_digest(news: Gathered, key: bytes) -> bytes:

@@ -30,6 +30,9 @@ _STALE_SECONDS = 5.0
 _LEADERS_SECONDS = 600.0
 """Less than the 15 minutes for which librdkafka keeps the leaders of a topic (metadata.max.age.ms)."""
 
+_TAIL = 64
+"""How many offsets are read at first to find the last record."""
+
 
 class Record(NamedTuple):
     """A record of a topic of ours; without a value it is a tombstone."""
@@ -241,6 +244,25 @@ class Clients:
         with contextlib.closing(self.reader(group)) as consumer:
             messages = read_to_end(consumer, (topic, 0), start, until=end if complete else 0)
             return [Record(message.key() or b"", message.value(), message.offset()) for message in messages]
+
+    def newest(self, topic: str, partition: int) -> Record | None:
+        """The last committed record of a partition, read to the end that the leader knows; None where it holds none.
+
+        Raises KafkaException as `read_to_end` does.
+        """
+        low, end = self.watermarks(topic, partition)
+        start: int = end
+        width = _TAIL
+        while start > low:
+            # The end may hold nothing but the marks of transactions, and records of aborted ones.
+            start, width = max(low, end - width), width * 8
+            found = None
+            with contextlib.closing(self.reader("newest")) as consumer:
+                for message in read_to_end(consumer, (topic, partition), start, until=end):
+                    found = Record(message.key() or b"", message.value(), message.offset())
+            if found is not None:
+                return found
+        return None
 
     def offset_at(self, topic: str, partition: int, stamp: int) -> int:
         """The first offset whose time stamp (ms) is at least ``stamp``; the end of the log if there is none."""

@@ -27,9 +27,11 @@ from susurrus.agents.config.settings import Settings
 from susurrus.agents.kafka.requests import REQUEST_SECONDS, answer_of, no_raw_topic
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.topics import charges
-from susurrus.topics.spec import TopicSpec
+from susurrus.topics.spec import LEDGER, TopicSpec
 
 _MAX_RECORD_BYTES = 1_048_588
+_SEGMENT_BYTES: Final = 16 << 20
+"""Of the ledger. The newest segment is never compacted, and every worker reads it when it starts."""
 _AT_LEAST: Final = ("min.insync.replicas", "max.message.bytes")
 """Settings of which more is fine."""
 _CREATE: Final = "run `susurrus topics create`"
@@ -125,7 +127,10 @@ def create_topics(settings: Settings, admin: AdminClient) -> list[str]:
         existing = metadata.topics.get(name)
         partitions = _partitions(settings, spec, raw)
         if existing is None:
-            missing.append(NewTopic(name, partitions, replication, config=_config(settings, spec, replication)))
+            config = _config(settings, spec, replication)
+            if spec is LEDGER:
+                config["segment.bytes"] = str(_SEGMENT_BYTES)  # for speed only, so it is not checked
+            missing.append(NewTopic(name, partitions, replication, config=config))
         elif len(existing.partitions) < partitions and spec.partitions == "raw":
             _wait(admin.create_partitions([NewPartitions(name, partitions)]))
             lines.append(f"grown    {name} to {partitions} partitions")

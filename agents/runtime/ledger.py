@@ -168,6 +168,13 @@ class Ledger:
                 if isinstance(record, codec.Digest) and record.partition == partition
             }
 
+    def published(self, partition: int) -> codec.Published | None:
+        """How far this partition of streams has published; None where it has not. All commits before the caller's fence count."""
+        # Commits of other partitions that are still open hide what lies behind them, so it is read to the very end.
+        self.refresh(complete=True)
+        record = self._get(f"published/{partition}")
+        return record if isinstance(record, codec.Published) else None
+
     def records(self) -> Mapping[str, codec.LedgerRecord]:
         """Everything, for status."""
         with self._lock:

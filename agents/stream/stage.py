@@ -24,6 +24,7 @@ from susurrus.agents.runtime.services import Services
 from susurrus.agents.runtime.stage import Stage, pinned_start
 from susurrus.agents.runtime.store import Store
 from susurrus.agents.stream.mechanism import grid_of, mechanism_of, promise_of, table_of
+from susurrus.agents.stream.replay import Replay
 from susurrus.agents.stream.settings import StreamSettings
 from susurrus.mechanisms.calendar import WindowIndex
 from susurrus.mechanisms.noise import WindowNoise
@@ -80,6 +81,7 @@ class Stream(Stage):
             whole=whole_decoder(services.settings, schema),
         )
         self._mechanism = mechanism_of(settings)
+        self._replay = Replay(services, partition)
         self._noise: WindowNoise
         self._store: Store
         self._taken = self._committed = Offset(-1)
@@ -104,12 +106,13 @@ class Stream(Stage):
 
     def begin(self, start: Offset) -> tuple[dict[str, Any], Offset]:
         """Reading starts where the ledger says, and at the first record of a partition that the raw topic gained later."""
-        return {"announced": False}, pinned_start(self.services, self.partition)
+        return {"announced": False, "replay": {}}, pinned_start(self.services, self.partition)
 
     def resume(self, store: Store, meta: dict[str, Any], position: Offset) -> None:
-        """A stream is loaded from the store when one of its events comes."""
+        """A stream is loaded from the store when one of its events comes. Raises as `Replay.resume` does."""
         self._store = store
         self._forget()
+        self._replay.resume(meta, position)
         # Streams have no windows: the address of every draw names its tree.
         self._noise = self.services.noise_source().window(WindowIndex(0))
         self._announced = bool(meta["announced"])
@@ -130,8 +133,10 @@ class Stream(Stage):
         records, columns, _ = self._intake.decode(now)
         self._taken, self.full = Offset(self._intake.position), self._intake.pending
         self.counters["in"] += len(records)
-        self.counters["dead_letter"] += self._letters.refuse(records, columns.reason)
         good = np.flatnonzero(columns.reason == Reason.OK)
+        self.counters["dead_letter"] += len(records) - len(good)
+        known = self._replay.take(records, good, columns.streams, columns.stream, columns.value, self._taken)
+        self._letters.refuse(records[known:] if known else records, columns.reason[known:])
         if not len(good):
             return
         row_of = np.array(self._load(columns.streams), dtype=np.int64)
@@ -140,7 +145,7 @@ class Stream(Stage):
         self._touched.update(step.touched.tolist())
         self._changed.update(step.changed.tolist())
         if len(step.rows):
-            self._publish(step, good, records)
+            self._publish(step, good, records, known)
 
     def _load(self, streams: list[bytes]) -> list[int]:
         """Return the streams' rows in the table; streams that are not there are added from the store, or as new."""
@@ -155,12 +160,17 @@ class Stream(Stage):
 
     # ---- output ------------------------------------------------------------------------------------------------------
 
-    def _publish(self, step: Step, good: Ints, records: Sequence[Any]) -> None:
+    def _publish(self, step: Step, good: Ints, records: Sequence[Any], known: int) -> None:
         """Add rows of the private stream, in the order and with the Kafka time of the events that completed them.
 
-        The order of the rows of different streams is that of the raw log, so it does not depend on the batches.
+        The order of the rows of different streams is that of the raw log, so it does not depend on the batches. Rows of the first
+        ``known`` records are public already.
         """
+        self.counters["rows"] += len(step.rows)
         in_log_order = np.argsort(step.events, kind="stable")
+        in_log_order = in_log_order[good[step.events[in_log_order]] >= known]
+        if not len(in_log_order):
+            return
         columns = {name: getattr(step.releases, name)[in_log_order] for name in Releases.__dataclass_fields__}
         columns |= {name: columns[name] * self._grid for name in _MEASURED}
         names = [self._names[row] for row in step.rows[in_log_order].tolist()]
@@ -175,7 +185,6 @@ class Stream(Stage):
         keys, values = codec.encode_rows(release, codec.Released(streams=names, **columns))
         [messages] = self.services.publisher.messages([self.services.topic("private-stream")], keys, values, stamps)
         self._messages += messages
-        self.counters["rows"] += len(names)
 
     def commits(self, now: int) -> Iterator[Commit]:
         """One commit for everything taken. Input without output is committed now and then, so that a crash re-reads little."""
@@ -199,11 +208,14 @@ class Stream(Stage):
                 outputs.append(self.services.ledger.output(record))
                 self._announced = True
         outputs += self._letters.outputs()
+        if outputs:
+            outputs.append(self._replay.published(self._taken, self._messages))
         touched, changed = sorted(self._touched), sorted(self._changed)
         hot = self._table.pack_hot(np.array(touched, dtype=np.int64))
         puts = [(_HOT + self._names[row], data) for row, data in zip(touched, hot, strict=True)]
         puts += [(_COLD + self._names[row], self._table.pack_cold(row)) for row in changed]
-        meta, publishes = {"announced": self._announced}, bool(self._messages)
+        meta = {"announced": self._announced, "replay": self._replay.state()}
+        publishes = bool(self._messages)
         commit = Commit(position=self._taken, meta=meta, outputs=outputs, puts=puts, publishes=publishes)
         if publishes:
             commit.released.append(Released(what="sums", rows=len(self._messages)))

@@ -10,6 +10,7 @@ from susurrus.agents.config.settings import Settings
 from susurrus.agents.histogram.feedback import NEW_EPOCH, PublishedKeys
 from susurrus.agents.histogram.services import HistogramServices
 from susurrus.agents.histogram.settings import HistogramSettings
+from susurrus.agents.kafka.clients import Record
 from susurrus.agents.runtime.batch import Batch
 from susurrus.agents.runtime.commit import Commit, Output
 from susurrus.agents.runtime.ledger import Ledger
@@ -43,6 +44,11 @@ class MemoryLedger:
         self.began: dict[tuple[str, int], int] = {}
 
     def refresh(self) -> None: ...
+
+    def published(self, partition: int) -> ledger_codec.Published | None:
+        key = f"published/{partition}".encode()
+        record = ledger_codec.decode(key, self.records.get(key))
+        return record if isinstance(record, ledger_codec.Published) else None
 
     def begins(self, topic: str, partition: int) -> int:
         return self.began.get((topic, partition), 0)
@@ -93,11 +99,17 @@ class WallClock:
 
 
 class MemoryClients:
-    """Where the raw logs end."""
+    """Where the raw logs end, and the last record of every other topic's partitions."""
+
+    embedded = False
 
     def __init__(self, ends: dict[int, int] | None = None) -> None:
         self.ends = ends or {}
         self.topic_id_ = "raw-1"
+        self.last: dict[tuple[str, int], Record] = {}
+
+    def newest(self, topic: str, partition: int) -> Record | None:
+        return self.last.get((topic, partition))
 
     def topic_id(self, topic: str) -> str:
         return self.topic_id_
@@ -214,6 +226,9 @@ class Runner:
             for message in output.messages:
                 self.written.append(
                     (output.topic, output.partition, message.get("key"), message["value"], message.get("timestamp"))
+                )
+                self.services.clients.last[output.topic, output.partition] = Record(  # type: ignore[attr-defined]
+                    message.get("key") or b"", message["value"], len(self.written)
                 )
                 if output.topic == self.services.ledger.topic:
                     self.services.ledger.records[message["key"]] = message["value"]  # type: ignore[attr-defined]

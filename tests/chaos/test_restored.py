@@ -24,6 +24,7 @@ from susurrus.topics.timestamps import format_time
 from tests.broker import Broker, wait_for
 from tests.chaos.test_refusals import command_line, one_line, wait_until_refused
 from tests.pipeline import SECRET, Pipeline, Worker, archive_topic, produce
+from tests.stream_pipeline import TOPS, stream_pipeline
 
 pytestmark = pytest.mark.chaos
 
@@ -32,7 +33,7 @@ LENGTH = 600_000
 WINDOW = 807_235_200_000  # 1995-08-01T00:00:00Z
 Place = tuple[str, str, int]
 """(epoch, window start, trigger)"""
-PUBLIC = ("histogram", "latest", "progress", "dead-letter")
+PUBLIC = ("histogram", "latest", "progress", "private-stream", "dead-letter")
 
 
 def visits(first: int, number: int, stamp: int) -> list[tuple[int, bytes, int]]:
@@ -71,10 +72,10 @@ class Copy:
         broker.kill(1)
         for path in partitions_of(pipeline, broker):
             shutil.copytree(path, directory / path.name)
-        assert len(list(directory.iterdir())) > 8
+        assert len(list(directory.iterdir())) > 3
         self._restart()
 
-    def put_back(self, only: str) -> None:
+    def put_back(self, only: str = "") -> None:
         """only: a part of the topics' names."""
         self._broker.kill(1)
         for path in partitions_of(self._pipeline, self._broker):
@@ -86,7 +87,8 @@ class Copy:
 
     def _restart(self) -> None:
         self._broker.restart(1)
-        wait_for(lambda: self._pipeline.progress() is not None, "the topics are there again", seconds=60)
+        output = self._pipeline.settings.topic(pipeline_of(self._pipeline.settings).output.name)
+        wait_for(lambda: self._broker.read_all(output) is not None, "the topics are there again", seconds=60)
 
 
 def live_pipeline(broker: Broker, directory: Path) -> Pipeline:
@@ -265,6 +267,48 @@ def test_an_older_copy_of_routes_changelog_alone_counts_no_user_twice(life: Life
         assert "run `susurrus ledger new-epoch`" in row.action
     assert estimates(pipeline) == before
     pipeline.wait_for_total(45, "kept")
+
+
+def readings(broker: Broker, raw: str, first: int, end: int) -> None:
+    """Of one meter on each of two partitions."""
+    events = [(at % 2, {"meter": f"m{at % 2}", "reading": {"watts": at * 7 % 90}}, at) for at in range(first, end)]
+    produce(broker, raw, [(partition, json.dumps(event).encode(), 1_000_000 + at) for partition, event, at in events])
+
+
+def test_older_copies_of_a_streams_topics_publish_no_row_twice(lone_broker: Broker, tmp_path: Path) -> None:
+    """Of the changelog alone, it goes on; of all internal topics, only the public one shows what they lack."""
+    raw = lone_broker.create_topic(f"raw-{lone_broker.new_prefix()}", 2, {"retention.ms": "-1"})
+    with stream_pipeline(lone_broker, tmp_path, raw, TOPS) as pipeline:
+
+        def live(number: int, rows: int) -> list[tuple[bytes, bytes]]:
+            """A worker with an empty disk, until so many rows are public."""
+            worker = pipeline.start(SUSURRUS__WORKER__DATA_DIRECTORY=str(tmp_path / f"life-{number}"))
+            topic = pipeline.settings.topic("private-stream")
+            wait_for(lambda: len(lone_broker.read_all(topic)) >= rows, f"{rows} rows", seconds=60)
+            assert worker.stop() == 0, worker.tail()
+            return [(message.key(), message.value()) for message in lone_broker.read_all(topic)]
+
+        readings(lone_broker, raw, 0, 1400)
+        live(1, 200)
+        copy = Copy(pipeline, lone_broker, tmp_path / "copy")
+        readings(lone_broker, raw, 1400, 1800)
+        before = live(2, 300)
+        copy.put_back("stream-changelog")
+        readings(lone_broker, raw, 1800, 1880)
+        after = live(3, 320)
+        assert len(after) == len(set(after)) == 320
+        assert set(before) <= set(after)
+        copy.put_back()
+        readings(lone_broker, raw, 1880, 1960)
+        pipeline.start(SUSURRUS__WORKER__DATA_DIRECTORY=str(tmp_path / "life-4"))
+        for row in wait_until_refused(pipeline, ("stream", 0), ("stream", 1)):
+            assert "does not know, so internal topics are an older copy" in row.reason
+        assert live_rows(pipeline) == sorted(after)
+
+
+def live_rows(pipeline: Pipeline) -> list[tuple[bytes, bytes]]:
+    messages = pipeline.broker.read_all(pipeline.settings.topic("private-stream"))
+    return sorted((message.key(), message.value()) for message in messages)
 
 
 @pytest.mark.parametrize("point", ["before-fence", "after-fence", "after-ledger", "after-second-fence", "after-commit"])

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.kafka.clients import clients_of
@@ -58,6 +58,8 @@ def test_what_is_missing_is_named_and_what_was_created_is_in_order(
     after = [line.split() for line in pipeline_of(settings).check_topics(admin)]
     assert {word for word, *_ in after} == {"ok"}
     assert {name for _, name, *_ in after} >= names - {topic_name(settings.pipeline.prefix)}
+    ledger = ConfigResource(ResourceType.TOPIC, settings.topic("ledger"))
+    assert admin.describe_configs([ledger])[ledger].result()["segment.bytes"].value == str(16 << 20)
 
 
 @pytest.mark.parametrize("form", ["json", "avro"])

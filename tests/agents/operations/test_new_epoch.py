@@ -227,6 +227,36 @@ def test_what_cannot_be_is_refused_with_the_reason(work: Any) -> None:
         work([], kafka={"bootstrap_servers": "localhost:1", "embedded": True})
 
 
+def test_every_mark_and_digest_of_the_old_epoch_is_withdrawn(work: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also those of streams: a key of the old epoch says nothing about values under the new one."""
+    made = work([])
+    old = [
+        ledger.Epoch(epoch=EPOCHS[1], created=0),
+        ledger.Started(stage="release", partition=0),
+        ledger.Digest(partition=0, window=WINDOW, trigger=1, digest="ab" * 32),
+        ledger.Published(partition=0, begins=0, position=9, digest="cd" * 32),
+    ]
+    records = {ledger.key_of(record): record for record in old}
+    of_ledger = SimpleNamespace(
+        refresh=lambda **_: None,
+        records=lambda: records,
+        topic="ledger",
+        charges=SimpleNamespace(topic="c", read=lambda **_: []),
+        configuration=ledger.Config(digest="00", fields={}),
+    )
+    written: list[tuple[str, bytes, bytes | None]] = []
+    monkeypatch.setattr(made, "_services", replace(made._services, ledger=of_ledger))
+    monkeypatch.setattr(made, "_fence", lambda tasks: SimpleNamespace())
+    monkeypatch.setattr(made, "_tasks", list)
+    monkeypatch.setattr(made, "_ends", dict)
+    monkeypatch.setattr(made, "_commit", lambda initializer, rows, ends: written.extend(rows))
+    monkeypatch.setattr(made._clients, "topic_id", lambda topic: "raw-1", raising=False)
+    monkeypatch.setattr(module, "raw_offsets", lambda *of: {})
+    made.begin(made.plan(NOW), NOW)
+    withdrawn = {key.decode() for topic, key, value in written if topic == "ledger" and value is None}
+    assert withdrawn == {"started/release/0", "digest/0/1995-08-01T00:00:00Z/1", "published/0"}
+
+
 @pytest.mark.parametrize("option", ["--first-window", "--from"])
 def test_an_instant_that_is_none_is_told_with_its_option(option: str, tmp_path: Path) -> None:
     config = tmp_path / "pipeline.toml"
