@@ -167,8 +167,9 @@ def runs(
     if "stream" in through:
         for method in audit_streams.METHODS:
             for name, scenario in audit_streams.SCENARIOS.items():
-                for defect in (REAL, *scenario.exposes):
-                    yield name, partial(audit_stream, method, name, defect, trials=part(STREAM_TRIALS), seed=seed)
+                for defect in (REAL, *scenario.exposes) if method in scenario.methods else ():
+                    size = part(scenario.trials or STREAM_TRIALS)
+                    yield name, partial(audit_stream, method, name, defect, trials=size, seed=seed)
     if "report" in through:
         for name, report in audit_local.CASES.items():
             for defect in (REAL, *report.exposes):

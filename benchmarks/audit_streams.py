@@ -23,7 +23,9 @@ from susurrus.agents.runtime.services import Services
 from susurrus.agents.stream.mechanism import mechanism_of
 from susurrus.agents.stream.stage import Stream
 from susurrus.mechanisms.stream.addresses import AddressedNoise, Ints, address
+from susurrus.mechanisms.stream.growth import SHARE, Growth
 from susurrus.mechanisms.stream.hierarchy import Hierarchy
+from susurrus.mechanisms.stream.table import TopsTable
 from susurrus.topics import private_stream
 
 REAL = "none"
@@ -32,6 +34,8 @@ DEFECTS = {
     "tree noise reused": "every tree of a stream has the first one's noise",
     "leaves without noise": "the lowest layer of a tree is not measured but known",
     "layer at full epsilon": "every layer has the noise of a tree with one layer",
+    "count not charged": "the sums of a tree whose clipped values are counted have the whole epsilon",
+    "theta follows within a tree": "theta rises as soon as a value of the open tree lies above it",
 }
 EPSILON = 1.0
 BOUND = 32
@@ -53,6 +57,11 @@ class StreamScenario:
     by: int
     partitions: int
     exposes: tuple[str, ...]
+    methods: tuple[str, ...] = METHODS
+    trials: int | None = None
+    """Where more or fewer than the usual ones are needed."""
+    count_share: float = SHARE
+    """Of a tree's epsilon, where its clipped values are counted: a count that is not charged shows with a large one."""
 
 
 SCENARIOS = {
@@ -72,20 +81,33 @@ SCENARIOS = {
         partitions=1,
         exposes=("tree noise reused", "leaves without noise", "layer at full epsilon"),
     ),
+    "a counted value": StreamScenario(
+        what="one of the values of the first tree, whose values above theta are counted",
+        values=(0,) * (HOLDOUT + TREE),
+        at=HOLDOUT + 1,
+        by=BOUND,
+        partitions=1,
+        exposes=("count not charged", "theta follows within a tree"),
+        methods=("tops",),
+        trials=40_000,
+        count_share=15 / 16,
+    ),
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Streams:
-    """What readers see in N trials: theta int64[N, partitions], sums float64[N, partitions * leaves], in units of theta."""
+    """What readers see in N trials: theta int64[N, partitions], sums float64[N, partitions * leaves], in units of theta, counts
+    float64[N, partitions] of clipped values, 0 where nothing was counted."""
 
     theta: Ints
     sums: npt.NDArray[np.float64]
+    counts: npt.NDArray[np.float64]
     candidates: tuple[int, ...]
 
     def features(self) -> npt.NDArray[np.float64]:
-        """float64[N, partitions * (leaves + 1)]."""
-        return np.concatenate([self.sums, self.theta / BOUND], axis=1)
+        """float64[N, partitions * (leaves + 2)]."""
+        return np.concatenate([self.sums, self.theta / BOUND, self.counts], axis=1)
 
     def flags(self) -> npt.NDArray[np.bool_]:
         """bool[N, candidates + 1]: the last theta is at least that candidate; all thetas are 1."""
@@ -106,8 +128,9 @@ def play_streams(name: str, method: str, *, replaced: bool, trials: int, seed: i
     assert (mechanism.base.leaf, mechanism.base.leaves) == (1, TREE)
     leaves = len(scenario.values) - HOLDOUT
     theta = np.zeros((trials, scenario.partitions), np.int64)
-    sums = np.zeros((trials, scenario.partitions, leaves))
-    with planted(defect):
+    sums, counts = np.zeros((trials, scenario.partitions, leaves)), np.zeros((trials, scenario.partitions))
+    growth = patch("susurrus.agents.stream.mechanism.Growth", lambda: Growth(share=scenario.count_share))
+    with planted(defect), growth:
         for partition in range(scenario.partitions):
             values = list(scenario.values)
             if replaced and partition == scenario.partitions - 1:
@@ -117,7 +140,9 @@ def play_streams(name: str, method: str, *, replaced: bool, trials: int, seed: i
                 row = private_stream.decode_row(value)
                 theta[int(row.stream), partition] = row.theta
                 sums[int(row.stream), partition, row.first - HOLDOUT] = row.value.estimate / row.theta
-    return Streams(theta, sums.reshape(trials, -1), mechanism.threshold.candidates)
+                if row.clipped is not None:
+                    counts[int(row.stream), partition] += row.clipped.estimate
+    return Streams(theta, sums.reshape(trials, -1), counts, mechanism.threshold.candidates)
 
 
 def _published(services: Services, partition: int, values: list[int], trials: int) -> Iterator[bytes]:
@@ -152,6 +177,14 @@ def planted(defect: str) -> Iterator[None]:
     ) -> list[Ints]:
         return draw(tree, noise, streams, number, theta, epsilon * tree.layers)
 
+    through = TopsTable._pass
+
+    def following(table: TopsTable, rows: Ints, begins: Ints, ends: Ints, at: Ints, ordered: Ints, *given: Any) -> Any:
+        for row, begin, end in zip(rows.tolist(), begins[at].tolist(), ends[at].tolist(), strict=True):
+            if ordered[begin:end].max() > table.hot[row, 1]:
+                table.hot[row, 1] = BOUND
+        return through(table, rows, begins, ends, at, ordered, *given)
+
     with ExitStack() as stack:
         if defect == "threshold noise reused":
             # In front of the id stands the partition.
@@ -169,6 +202,10 @@ def planted(defect: str) -> Iterator[None]:
             stack.enter_context(patch.object(Hierarchy, "draw", known_leaves))
         if defect == "layer at full epsilon":
             stack.enter_context(patch.object(Hierarchy, "draw", one_layers))
+        if defect == "count not charged":
+            stack.enter_context(patch.object(Hierarchy, "reduced", lambda tree, share: tree))
+        if defect == "theta follows within a tree":
+            stack.enter_context(patch.object(TopsTable, "_pass", following))
         yield
 
 

@@ -169,6 +169,8 @@ def _measured(estimate: npt.NDArray[np.float64], error: npt.NDArray[np.float64],
 
 
 def _nullable(some: npt.NDArray[np.bool_], numbers: Numbers) -> list[bytes]:
-    """A number or null in each row."""
+    """A number or null in each row. Raises ValueError for a number that is not finite."""
+    if not np.isfinite(numbers[some]).all():
+        raise ValueError("a number is not finite, which is never published")
     found = iter(json_rows.texts(numbers[some]))
     return [next(found) if there else b"null" for there in some.tolist()]

@@ -21,6 +21,7 @@ from susurrus.topics.timestamps import format_time
 from tests.broker import Broker
 from tests.chaos.conftest import archive
 from tests.pipeline import CRASHING, Pipeline, merged
+from tests.stream_rows import unsaid
 
 DAY = "1995-08-01"
 CONFIGURATION: dict[str, Any] = {
@@ -171,6 +172,7 @@ class TestStreams:
                 filtered_sum_error=np.array([np.nan, 1.0, np.nan]),
                 theta=np.full(n, 50.0),
                 layout=np.zeros(n, np.int64),
+                **unsaid(n),
             ),
         )
         stream = {"stream": "meter", "value": "watts", "bound": 100.0, "holdout": 300, "epsilon": 1.0}

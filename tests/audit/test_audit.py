@@ -142,6 +142,9 @@ def test_the_pipeline_stands_and_falls_like_the_mechanism(strategy, scenario, de
         ("tops", "a value of the holdout", REAL),
         ("tops", "a value of the holdout", "threshold noise reused"),
         ("tops", "a value of a tree", REAL),
+        ("tops", "a counted value", REAL),
+        ("tops", "a counted value", "count not charged"),
+        ("tops", "a counted value", "theta follows within a tree"),
         ("tops-paper", "a value of a tree", REAL),
         ("tops-paper", "a value of a tree", "tree noise reused"),
         ("tops-paper", "a value of a tree", "leaves without noise"),
@@ -149,7 +152,7 @@ def test_the_pipeline_stands_and_falls_like_the_mechanism(strategy, scenario, de
     ],
 )
 def test_streams_stand_and_fall(method, scenario, defect):
-    trials = 2_000 if defect == "layer at full epsilon" else 600
+    trials = audit_streams.SCENARIOS[scenario].trials or (2_000 if defect == "layer at full epsilon" else 600)
     row = audit.audit_stream(method, scenario, defect, trials=trials, seed=0)
     assert row["refuted"] is (defect != REAL), row
 

@@ -29,7 +29,15 @@ def released(**changes):
         "sum_error": np.array([3.0, 4.0]),
         "filtered_sum": np.array([np.nan, 199.5]),
         "filtered_sum_error": np.array([np.nan, 2.5]),
+        "fit": np.array([np.nan, 0.75]),
+        "jump_first": np.array([-1, 12]),
+        "jump_last": np.array([-1, 13]),
         "theta": np.array([96, 96]),
+        "lower": np.array([0, 8]),
+        "clipped": np.array([np.nan, 5.0]),
+        "clipped_error": np.array([np.nan, 1.5]),
+        "truncated": np.array([np.nan, 30.0]),
+        "truncated_error": np.array([np.nan, 9.0]),
         "layout": np.array([0, 2]),
     }
     return private_stream.Released(**(columns | changes))
@@ -42,10 +50,14 @@ def test_a_released_piece_survives():
     assert (first.stream, first.first, first.last, first.layout) == ("meter%b", 10, 11, 0)
     assert (first.value, first.sum, first.filtered_sum) == (Measured(1.5, 0.25), Measured(100, 3.0), None)
     assert (second.filtered_sum, second.theta, second.epsilon) == (Measured(199.5, 2.5), 96, 0.1)
+    assert (first.fit, first.jump_first, first.jump_last, first.clipped, first.truncated) == (None,) * 5
+    assert (second.fit, second.jump_first, second.jump_last, second.lower) == (0.75, 12, 13, 8)
+    assert (second.clipped, second.truncated) == (Measured(5.0, 1.5), Measured(30.0, 9.0))
     assert values[0] == (
         b'{"stream":"meter%b","first":10,"last":11,"value":{"estimate":1.5,"std_error":0.25},'
-        b'"sum":{"estimate":100,"std_error":3.0},"filtered_sum":null,"theta":96,"layout":0,"method":"tops",'
-        b'"epsilon":0.1,"epoch":"6f0c","schema":1}'
+        b'"sum":{"estimate":100,"std_error":3.0},"filtered_sum":null,"fit":null,"jump_first":null,'
+        b'"jump_last":null,"theta":96,"lower":0,"clipped":null,"truncated":null,"layout":0,"method":"tops",'
+        b'"epsilon":0.1,"epoch":"6f0c","schema":2}'
     )
 
 
@@ -56,6 +68,8 @@ def test_a_released_piece_survives():
         {"sum_error": np.array([np.inf, 1.0])},
         {"filtered_sum": np.array([np.inf, 1.0])},
         {"filtered_sum": np.array([1.0, 1.0])},
+        {"clipped_error": np.array([1.0, 1.0])},
+        {"fit": np.array([np.nan, np.inf])},
         {"last": np.array([1])},
     ],
     ids=lambda c: next(iter(c)),

@@ -27,6 +27,7 @@ from susurrus.topics import estimate, private_stream, threshold
 from susurrus.topics.histogram import Measured
 from susurrus.topics.timestamps import format_time, parse_time
 from tests.agents.released import WINDOW, publish, rows, said, settings
+from tests.stream_rows import unsaid
 
 EPOCH = "ab" * 16
 MINUTE = 60_000
@@ -90,6 +91,7 @@ def stream_rows(
         filtered_sum_error=np.where(np.isnan(filtered), np.nan, 15.0),
         theta=50.0,
         layout=np.zeros(n, np.int64),
+        **unsaid(n),
     )
     release = private_stream.StreamRelease(method="tops", epsilon=1.0, epoch=epoch)
     return list(zip(*private_stream.encode_rows(release, released), strict=True))

@@ -23,6 +23,7 @@ from susurrus.topics.histogram import Measured
 from susurrus.topics.private_stream import StreamRow
 from susurrus.topics.timestamps import format_time
 from tests.agents.released import EPOCHS, settings
+from tests.stream_rows import UNSAID
 
 TOPS = {"bound": 100.0, "grid": 0.5, "epsilon": 1.0, "holdout": 300, "range_limit": 1024, "fanout": 4, "smoothing": 1}
 START = 1_767_225_600_000
@@ -51,7 +52,8 @@ def tops_rows(of: StreamSettings, count: int, name: Any = "meter-1") -> Iterator
         first = mechanism.holdout + number * leaf
         yield StreamRow(
             stream=name, first=first, last=first + leaf - 1, value=Measured(value, 12.0), sum=Measured(total, 20.0),
-            filtered_sum=None, theta=60.0, layout=0, method="tops", epsilon=1.0, epoch=EPOCHS[1], schema=1,
+            filtered_sum=None, theta=60.0, layout=0, method="tops", epsilon=1.0, epoch=EPOCHS[1], schema=2,
+            **(UNSAID | {"fit": 1.0 if (number + 1) % 16 == 0 else None}),
         )  # fmt: skip
 
 
@@ -109,7 +111,8 @@ def test_a_range_of_pak_is_the_difference_of_two_running_sums() -> None:
         pieces.add(
             StreamRow(
                 stream="m", first=first, last=199 + number, value=Measured(1.0, 1.0), sum=Measured(total, 3.0 + number),
-                filtered_sum=None, theta=60.0, layout=0, method="pak", epsilon=1.0, epoch=EPOCHS[1], schema=1,
+                filtered_sum=None, theta=60.0, layout=0, method="pak", epsilon=1.0, epoch=EPOCHS[1], schema=2,
+                **UNSAID,
             )
         )  # fmt: skip
     estimate, error = pieces.plain(np.array([0, 200, 201]), np.array([203, 203, 202]))

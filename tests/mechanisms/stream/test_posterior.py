@@ -86,11 +86,13 @@ def test_banks_stepped_together_are_to_the_last_bit_what_each_is_alone():
         common = np.where(rng.random(some) < 0.3, -rng.uniform(0, 0.05, some), np.nan)
         banks = BlockBanks(together)
         jump = rng.choice([0.0, 50.0], some)
-        sums, errors, surprises = banks.step(blocks, own=own, new_common=common, jump=jump)
+        sums, errors, _ = banks.step(blocks, own=own, new_common=common, jump=jump)
         banks.give_back()
         for place in range(some):
             new_common = None if np.isnan(common[place]) else float(common[place])
-            seen = alone[place].step(float(blocks[place]), own=float(own[place]), new_common=new_common)
+            seen = alone[place].step(
+                float(blocks[place]), own=float(own[place]), new_common=new_common, jump=float(jump[place])
+            )
             assert (seen.sum, seen.standard_error) == (sums[place], errors[place])
         assert [bank.pack() for bank in together] == [bank.pack() for bank in alone]
         chosen = int(rng.integers(9))
