@@ -4,7 +4,14 @@ from typing import Any
 
 import numpy as np
 
-UNSAID: dict[str, Any] = {"fit": None, "jump_first": None, "jump_last": None, "lower": 0.0, "clipped": None, "truncated": None}
+UNSAID: dict[str, Any] = {
+    "fit": None,
+    "jump_first": None,
+    "jump_last": None,
+    "lower": 0.0,
+    "clipped": None,
+    "truncated": None,
+}
 """Members of one row."""
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from susurrus.mechanisms.stream.addresses import GRID, GRID_BITS, AddressedNoise, Ints, address
 from susurrus.mechanisms.stream.threshold import NoisyMax
 
-FRACTIONS = (1 / 2, 3 / 4, 7 / 8)
+FRACTIONS = (1 / 2, 5 / 8, 3 / 4, 7 / 8)
 """The candidates beside 0: the largest candidates of theta that are at most these fractions of the chosen one."""
 
 
@@ -34,14 +34,14 @@ class LowerClip:
     epsilon: float
 
     def candidates(self, theta: Ints) -> Ints:
-        """Return int64[k, 4]: the values that are tried for each theta, from 0 upwards; some may be equal."""
+        """Return int64[k, 5]: the values that are tried for each theta, from 0 upwards; some may be equal."""
         grid = np.concatenate(([0], np.asarray(self.threshold.candidates, dtype=np.int64)))
         limits = np.outer(theta, (0, *FRACTIONS))
         found: Ints = grid[np.searchsorted(grid, limits, side="right") - 1]
         return found
 
     def scores(self, counts: Ints, theta: Ints) -> Ints:
-        """Return int64[k, 4]: scores in 2^-8 units.  Not private: internal."""
+        """Return int64[k, 5]: scores in 2^-8 units.  Not private: internal."""
         tried = self.candidates(theta)
         # A value above exactly i candidates is at most candidate i, and above all before it.
         at_most = np.cumsum(counts, axis=-1)

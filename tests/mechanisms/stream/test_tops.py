@@ -45,7 +45,9 @@ def vars_of(releases: Releases) -> dict[str, np.ndarray]:
 
 
 def released_of(mechanism: Tops, columns: dict[str, np.ndarray], leaves: int | None = None) -> ReleasedStream:
-    return ReleasedStream.of(mechanism, **Releases(**{name: column[:leaves] for name, column in columns.items()}).for_ranges())
+    return ReleasedStream.of(
+        mechanism, **Releases(**{name: column[:leaves] for name, column in columns.items()}).for_ranges()
+    )
 
 
 def clipped(mechanism: Tops, columns: dict[str, np.ndarray], values: np.ndarray) -> np.ndarray:
