@@ -1,7 +1,7 @@
 """The configuration of private real-valued streams: the common sections and `[stream]`."""
 
 from collections.abc import Iterator
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 from pydantic import Field
 
@@ -59,6 +59,17 @@ class StreamSettings(Settings):
             yield from fields("stream", _FOLLOWING, 'stream.method = "tops-paper"', 'stream.method = "tops"')
         own = _TOPS if self.stream.method == "pak" else _PAK
         yield from fields("stream", own, f'stream.method = "{self.stream.method}"', f'stream.method = "{methods[0]}"')
+
+    def in_digest(self, path: str) -> bool:
+        """As for every kind. How the range follows a stream counts for `tops` only: the other methods have none."""
+        section, _, name = path.partition(".")
+        return super().in_digest(path) and (section != "stream" or name not in _FOLLOWING or self.stream.method == "tops")
+
+    def published_fields(self) -> dict[str, Any]:
+        """As for every kind, of what the digest covers."""
+        fields = super().published_fields()
+        fields["stream"] = {name: value for name, value in fields["stream"].items() if self.in_digest(f"stream.{name}")}
+        return fields
 
     def problems(self) -> list[str]:
         """Those of every kind, and what the mechanism refuses."""
