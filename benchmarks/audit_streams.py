@@ -67,7 +67,7 @@ class StreamScenario:
 SCENARIOS = {
     "a value of the holdout": StreamScenario(
         what="one of the values that choose the threshold",
-        values=(0,) * (HOLDOUT + 1),
+        values=(0,) * 3 + (2,) * (HOLDOUT - 3) + (0,),  # thetas of 1 and 2 are about as likely
         at=HOLDOUT - 1,
         by=BOUND // 2,
         partitions=2,
@@ -79,6 +79,7 @@ SCENARIOS = {
         at=HOLDOUT + TREE + 1,
         by=BOUND,
         partitions=1,
+        trials=8_000,
         exposes=("tree noise reused", "leaves without noise", "layer at full epsilon"),
     ),
     "a counted value": StreamScenario(

@@ -5,12 +5,17 @@ structure.
 shifts, bursts and alternation of the level, on which a method that averages too hard would fail.
 """
 
+import gzip
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 BOUND = 1638
+WEB_LOG = Path(__file__).parent.parent / "agents" / "data" / "nasa-http-1995-08-01.tsv.gz"
+WEB_COLUMNS = {"web-urls": ("url", len, 2048), "web-kilobytes": ("bytes", lambda text: int(text or 0) // 1024, 4096)}
+"""Series of the shipped web log: column, value of a field, public bound."""
 Floats = npt.NDArray[np.float64]
 Level = Callable[[npt.NDArray[np.float64], np.random.Generator], Floats]
 
@@ -25,6 +30,27 @@ def shaped(length: int, *, seed: int = 0, level: Floats | None = None) -> npt.ND
     if level is not None:
         sizes = sizes * level
     return np.clip(np.rint(sizes), 1, BOUND).astype(np.int64)
+
+
+def web(name: str) -> tuple[npt.NDArray[np.int64], int]:
+    """Return one of ``WEB_COLUMNS`` and its bound: a value for each request, in order."""
+    column, value, bound = WEB_COLUMNS[name]
+    with gzip.open(WEB_LOG, "rt", errors="replace") as lines:
+        at = next(lines).rstrip("\n").split("\t").index(column)
+        return np.array([value(line.rstrip("\n").split("\t")[at]) for line in lines], dtype=np.int64), bound
+
+
+def baskets(path: Path) -> npt.NDArray[np.int64]:
+    """Return the items of each basket of a file with a basket a line."""
+    with gzip.open(path, "rt") as lines:
+        return np.array([len(line.split()) for line in lines], dtype=np.int64)
+
+
+def reflected(values: npt.NDArray[np.int64], length: int) -> npt.NDArray[np.int64]:
+    """Return the series continued backwards and forwards until it is ``length`` long."""
+    while len(values) < length:
+        values = np.append(values, values[length - len(values) : 0 : -1])
+    return values[:length]
 
 
 def _alternating(period: int) -> Level:

@@ -1,17 +1,19 @@
-"""ToPS: mean squared error of random range sums, beside the paper's variants.
+"""ToPS: mean squared error of random range sums, beside the paper's variants, and the coverage of the error bars.
 
     python benchmarks/tops.py                                       a synthetic series shaped like basket sizes
     python benchmarks/tops.py --data pos.npz --bound 1638 --json    one JSON object a line
-    python benchmarks/tops.py --structured                          trends, shifts, bursts, alternation: `tops` over plain ToPS
+    python benchmarks/tops.py --structured                          trends, shifts, bursts, alternation: over plain ToPS
+    python benchmarks/tops.py --web --baskets retail.dat.gz         the shipped web log, and a file with a basket a line
     python benchmarks/tops.py --plot tops.png                       the errors over epsilon, as a plot
 
 The setting of the paper's section 5: the first m values give theta, the next r are released, and 200 random ranges are
 asked. A short series is reflected as the authors' program does it. Errors are against sums of the raw (unclipped)
-values.
+values; coverage is of the sums of clipped values, which error bars are of.
 
-    tops            filter, adaptive split, sharper threshold (the default of pipelines)
+    tops            filter, adaptive split, a range that follows (the default of pipelines)
     tops-paper      as published; mean smoother and the leaf that the smoother deserves (``choose_smoothing``)
-    tops-recent     as published; smoother "recent" and the paper's rule for s: the reference of the structured series
+    tops-recent     as published; smoother "recent" and the paper's rule for s: "plain" in the structured table
+    tops-authors    the same with the s of the authors' program, which searches real numbers and rounds
     nm-binary       Noisy Max threshold, binary tree
     ss-hierarchy    smooth-sensitivity threshold, hierarchy
     pak             PAK's shifted threshold (clipped to B), binary tree
@@ -41,6 +43,7 @@ from susurrus.mechanisms.stream.tops import Tops
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Answer = Callable[[Ints, Ints], tuple[Floats, Floats]]
+COMPARED = ("tops-recent", "tops-authors", "tops")
 METHODS = ("tops", "tops-paper", "nm-binary", "ss-hierarchy", "pak")
 REFERENCE = {0.02: 7.4e8, 0.05: 2.0e8, 0.1: 1.4e8}
 """ToPS on pos by the authors' own program in these settings."""
@@ -65,15 +68,17 @@ class Result:
     rounds: int
     coverage: float
     square: float
+    fitting: float
+    coverage_fitting: float
     seconds: float
     leaf: int
 
 
-def reflected(values: Ints, length: int) -> Ints:
-    """Return the series continued backwards and forwards until it is ``length`` long."""
-    while len(values) < length:
-        values = np.append(values, values[length - len(values) : 0 : -1])
-    return values[:length]
+def authors_smoothing(range_limit: int, epsilon: float, fanout: int = 16) -> int:
+    """Return s as the authors' program finds it: the minimum over real numbers, rounded."""
+    s = np.linspace(0, math.log(range_limit, fanout) - 1, 10_001)
+    cost = (fanout - 1) * (math.log(range_limit, fanout) - s) ** 3 * 2 / epsilon**2 + fanout ** (2 * s) / 36
+    return round(float(s[np.argmin(cost)]))
 
 
 @dataclass(frozen=True)
@@ -82,6 +87,7 @@ class Released:
 
     answer: Answer
     clipped: Ints | None = None
+    fits: Callable[[Ints, Ints], npt.NDArray[np.bool_]] | None = None
 
 
 class Runner:
@@ -102,6 +108,8 @@ class Runner:
             )
             self.mechanism = Tops.of(**common, smoothing=s, smoother=Smoother.MEAN, adaptive=False)
         else:
+            if method == "tops-authors":
+                smoothing = authors_smoothing(range_limit, epsilon)
             self.mechanism = Tops.of(**common, smoothing=smoothing, smoother=Smoother.RECENT, adaptive=False)
         if method in ("ss-hierarchy", "pak"):
             # The constants of the authors' comparison: p = 0.5 %, lambda = 0.85, beta_tail = 0.3 * 0.02, delta = n^-2.
@@ -135,7 +143,9 @@ class Runner:
         answer = released.filtered if self.method == "tops" else released.plain
         whole = np.repeat(np.arange(len(released.trees)), self.mechanism.base.values)[: len(values) - self.holdout]
         clipped = np.clip(values[self.holdout :], released.lower[whole], released.theta[whole])
-        return float(leaves.theta.mean()), Released(answer, np.concatenate(([0], np.cumsum(clipped))))
+        return float(leaves.theta.mean()), Released(
+            answer, np.concatenate(([0], np.cumsum(clipped))), released.fits if self.method == "tops" else None
+        )
 
     def _one_theta(self, values: Ints, noise: WindowNoise) -> int:
         if self.method in ("ss-hierarchy", "pak"):
@@ -159,7 +169,7 @@ def evaluate(
     """Return the errors of ``rounds`` rounds; queries and noise are seeded by the round."""
     runner = Runner(method, epsilon, bound=bound, holdout=holdout, range_limit=range_limit, smoothing=smoothing)
     prefix = np.concatenate(([0], np.cumsum(values[holdout:])))
-    errors, thetas, scores, started = [], [], [], time.perf_counter()
+    errors, thetas, scores, fits, started = [], [], [], [], time.perf_counter()
     for number in range(rounds):
         noise = NoiseSource(b"benchmark" * 4, epoch=b"%d" % number, config=method.encode(), pipeline=name).window(0)
         theta, released = runner.release(values, noise)
@@ -170,6 +180,7 @@ def evaluate(
         error = estimate - (prefix[last] - prefix[first])
         if released.clipped is not None:
             scores.append((estimate - (released.clipped[last] - released.clipped[first])) / claimed)
+            fits.append(released.fits(first, last) if released.fits else np.ones(len(first), dtype=bool))
         mean_error = error / (last - first)
         errors.append([(error**2).mean(), np.abs(error).mean(), (mean_error**2).mean(), np.abs(mean_error).mean()])
         thetas.append(theta)
@@ -178,6 +189,8 @@ def evaluate(
     spread = float(table[:, 0].std(ddof=1) / math.sqrt(rounds)) if rounds > 1 else math.nan
     seconds = (time.perf_counter() - started) / rounds
     score = np.concatenate(scores) if scores else np.full(1, np.nan)
+    fit = np.concatenate(fits) if fits else np.ones(1, dtype=bool)
+    covered = np.where(np.isnan(score), np.nan, np.abs(score) < NOMINAL)
     return Result(
         method,
         name,
@@ -189,8 +202,10 @@ def evaluate(
         spread,
         float(np.mean(thetas)),
         rounds,
-        float((np.abs(score) < NOMINAL).mean()) if scores else math.nan,
+        float(covered.mean()),
         float((score**2).mean()),
+        float(fit.mean()),
+        float(covered[fit].mean()) if fit.any() else math.nan,
         seconds,
         runner.mechanism.base.leaf,
     )
@@ -208,6 +223,7 @@ def report(result: Result, as_json: bool) -> None:
         f" +- {result.mse_standard_error:7.2g}"
         f"  MAE {result.mae:9.3g}  MMSE {result.mmse:9.3g}  MMAE {result.mmae:9.3g}  theta {result.theta_mean:7.1f}"
         f"  covered {result.coverage:5.3f} z2 {result.square:5.2f}"
+        f"  fits {result.fitting:4.2f} {result.coverage_fitting:5.3f}"
         f"  {result.seconds:5.2f} s{note}",
         flush=True,
     )
@@ -239,32 +255,31 @@ def plot(results: list[Result], path: Path) -> None:
     pyplot.close(figure)
 
 
-def structured(arguments: argparse.Namespace) -> list[Result]:
-    """`tops` over plain ToPS on every structured series."""
-    length = arguments.holdout + arguments.range_limit
+def compared(series: dict[str, tuple[Ints, int]], arguments: argparse.Namespace) -> list[Result]:
+    """`tops`, plain ToPS and the authors' s on every series (values and bound by name)."""
     results = []
-    for name in arguments.structured or shapes.STRUCTURES:
-        values = shapes.structured(name, length)
+    for name, (values, bound) in series.items():
         for epsilon in arguments.epsilon:
-            pair = [
+            found = [
                 evaluate(
                     method,
                     name,
                     values,
                     epsilon,
-                    bound=shapes.BOUND,
+                    bound=bound,
                     holdout=arguments.holdout,
                     range_limit=arguments.range_limit,
                     rounds=arguments.rounds,
                     smoothing=arguments.smoothing,
                 )
-                for method in ("tops-recent", "tops")
+                for method in COMPARED
             ]
-            results += pair
-            for result in pair:
+            results += found
+            for result in found:
                 report(result, arguments.json)
             if not arguments.json:
-                print(f"{name:18} tops / plain      {pair[1].mse / pair[0].mse:.2f}", flush=True)
+                plain, authors, ours = (result.mse for result in found)
+                print(f"{name:18} tops / plain {ours / plain:.2f}   tops / authors {ours / authors:.2f}", flush=True)
     return results
 
 
@@ -274,7 +289,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, help="npz file with `values`; without it a synthetic series")
     parser.add_argument("--bound", type=int, default=shapes.BOUND, help="public upper bound B of a value")
     parser.add_argument("--epsilon", type=float, nargs="+", default=[0.02, 0.05, 0.1])
-    parser.add_argument("--method", nargs="+", choices=[*METHODS, "tops-recent"], default=list(METHODS))
+    parser.add_argument("--method", nargs="+", choices=[*METHODS, "tops-recent", "tops-authors"], default=list(METHODS))
     parser.add_argument("--holdout", type=int, default=65_536, help="m")
     parser.add_argument("--range-limit", type=int, default=2**20, help="r, and how many values are released")
     parser.add_argument("--rounds", type=int, default=40)
@@ -283,20 +298,35 @@ def main() -> None:
         "--structured",
         nargs="*",
         metavar="NAME",
-        help=f"compare with plain ToPS on structured series instead; all, or of: {', '.join(shapes.STRUCTURES)}",
+        help=f"compare on structured series instead; all, or of: {', '.join(shapes.STRUCTURES)}",
+    )
+    parser.add_argument("--web", action="store_true", help="compare on series of the shipped web log instead")
+    parser.add_argument(
+        "--baskets", type=Path, help="compare on the sizes of the baskets of a gzipped file, one a line"
     )
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--plot", type=Path, help="write a PNG")
     arguments = plots.parse(parser)
-    if arguments.structured is not None:
-        structured(arguments)
-        return
     length = arguments.holdout + arguments.range_limit
+    chosen: dict[str, tuple[Ints, int]] = {}
+    if arguments.structured is not None:
+        names = arguments.structured or shapes.STRUCTURES
+        chosen |= {name: (shapes.structured(name, length), shapes.BOUND) for name in names}
+    if arguments.web:
+        for name in shapes.WEB_COLUMNS:
+            values, bound = shapes.web(name)
+            chosen[name] = shapes.reflected(values, length), bound
+    if arguments.baskets is not None:
+        name = arguments.baskets.name.split(".")[0]
+        chosen[name] = shapes.reflected(shapes.baskets(arguments.baskets), length), arguments.bound
+    if chosen:
+        compared(chosen, arguments)
+        return
     if arguments.data is None:
         name, values = "synthetic", shapes.shaped(length)
     else:
         name = arguments.data.stem
-        values = reflected(np.load(arguments.data)["values"].astype(np.int64), length)
+        values = shapes.reflected(np.load(arguments.data)["values"].astype(np.int64), length)
     results = []
     for method in arguments.method:
         for epsilon in arguments.epsilon:

@@ -12,7 +12,8 @@
   the clipped values.
 - `filtered_sum` is null where there is none. It is biased towards smooth streams; its std_error covers that under the
   filter's model. Like `sum`, it does not say what clipping cut off.
-- `fit` stands beside `filtered_sum`: about 1 while the filter's models fit; above 2 its std_error does not hold, so use `sum`.
+- `fit` stands beside `filtered_sum`: about 1 while the filter's models fit; above 2 its std_error is widened,
+  and rests on a model that is wrong: prefer `sum`.
 - `jump_first` and `jump_last` stand there, too, where the level is taken to have jumped: its first position lies between them.
 - `layout` names the public noise layout of the row, which a reader needs for the exact error of a range.
 - `clipped` is in the last row of a tree whose values above theta were counted: their number. `truncated` is the sum that theta
@@ -47,7 +48,7 @@ SCHEMA = RowSchema(
             Field("sum", MEASURED, "sum from the first released position to this piece's last"),
             Field("filtered_sum", MEASURED, "the same, smoothed: biased towards smooth streams", "nullable"),
             Field(
-                "fit", Leaf.NUMBER, "of the filter's models: about 1; above 2 its std_error does not hold", "nullable"
+                "fit", Leaf.NUMBER, "of the filter's models: about 1; above 2 they do not fit, prefer `sum`", "nullable"
             ),
             Field("jump_first", Leaf.INTEGER, "the level jumped at this position at the earliest", "nullable"),
             Field("jump_last", Leaf.INTEGER, "and at this one at the latest", "nullable"),

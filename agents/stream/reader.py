@@ -43,7 +43,9 @@ class Columns:
         grid, first = grid_of(stream), np.array(self.first)
         if not len(self) or not np.array_equal(first, mechanism.holdout + mechanism.base.leaf * np.arange(len(self))):
             raise _rows_missing()
-        value, theta, lower = (np.rint(np.array(each) / grid).astype(np.int64) for each in (self.value, self.theta, self.lower))
+        value, theta, lower = (
+            np.rint(np.array(each) / grid).astype(np.int64) for each in (self.value, self.theta, self.lower)
+        )
         return ReleasedStream.of(
             mechanism,
             value=value,

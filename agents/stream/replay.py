@@ -125,7 +125,7 @@ class Replay:
         Raises ReplayMismatch where the ledger's chain is another one, Refusal where the ledger is older than the public topic, and
         NotYet where that may have another reason.
         """
-        key, state = stream_key(self._services, self._partition), meta.get("replay")
+        key, state = stream_key(self._services, self._partition), meta.get("chain")
         self._chain = Chain.restored(key, state) if state else Chain(key, position)
         self._public = public = self._services.ledger.published(self._partition)
         self._compare_with_public(public, state)

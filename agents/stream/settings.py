@@ -63,7 +63,9 @@ class StreamSettings(Settings):
     def in_digest(self, path: str) -> bool:
         """As for every kind. How the range follows a stream counts for `tops` only: the other methods have none."""
         section, _, name = path.partition(".")
-        return super().in_digest(path) and (section != "stream" or name not in _FOLLOWING or self.stream.method == "tops")
+        return super().in_digest(path) and (
+            section != "stream" or name not in _FOLLOWING or self.stream.method == "tops"
+        )
 
     def published_fields(self) -> dict[str, Any]:
         """As for every kind, of what the digest covers."""

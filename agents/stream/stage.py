@@ -106,7 +106,7 @@ class Stream(Stage):
 
     def begin(self, start: Offset) -> tuple[dict[str, Any], Offset]:
         """Reading starts where the ledger says, and at the first record of a partition that the raw topic gained later."""
-        return {"announced": False, "replay": {}}, pinned_start(self.services, self.partition)
+        return {"announced": False, "chain": {}}, pinned_start(self.services, self.partition)
 
     def resume(self, store: Store, meta: dict[str, Any], position: Offset) -> None:
         """A stream is loaded from the store when one of its events comes. Raises as `Replay.resume` does."""
@@ -214,7 +214,7 @@ class Stream(Stage):
         hot = self._table.pack_hot(np.array(touched, dtype=np.int64))
         puts = [(_HOT + self._names[row], data) for row, data in zip(touched, hot, strict=True)]
         puts += [(_COLD + self._names[row], self._table.pack_cold(row)) for row in changed]
-        meta = {"announced": self._announced, "replay": self._replay.state()}
+        meta = {"announced": self._announced, "chain": self._replay.state()}
         publishes = bool(self._messages)
         commit = Commit(position=self._taken, meta=meta, outputs=outputs, puts=puts, publishes=publishes)
         if publishes:

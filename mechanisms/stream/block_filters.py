@@ -16,7 +16,7 @@ from susurrus.mechanisms.stream.allocation import block_layer, block_noise
 from susurrus.mechanisms.stream.constants import Constants
 from susurrus.mechanisms.stream.leaves import flat
 from susurrus.mechanisms.stream.level_jumps import NONE, OpenTree, suspected
-from susurrus.mechanisms.stream.posterior import MOVE
+from susurrus.mechanisms.stream.posterior import MOVE, widened
 from susurrus.mechanisms.stream.releases import Releases
 from susurrus.mechanisms.stream.stream_state import StreamState
 
@@ -111,7 +111,7 @@ def filter_blocks(
     at = np.repeat((ends - counts)[some], blocks) + lasts
     leaves_so_far = (released.last[at] + 1 - mechanism.holdout) // mechanism.base.leaf
     released.filtered_sum[at] = sums / unit + shift * leaves_so_far
-    released.filtered_sum_error[at] = errors / unit
+    released.filtered_sum_error[at] = widened(errors, fits) / unit
     released.fit[at] = fits
     tree_begins = mechanism.holdout + np.repeat(trees[some], blocks) * mechanism.base.values
     released.jump_first[at], released.jump_last[at] = np.where(

@@ -22,6 +22,11 @@ from susurrus.mechanisms.stream.addresses import Floats
 
 WHITE_STEPS = 9
 DRIFT_STEPS = 9
+WIDENING = 1.15
+"""Published standard errors of filtered sums are so many times the posterior's: noise is Laplace, and levels move otherwise than
+any model says.  With it, nominal 95 % covers at least 93 % of the ranges of nearly all synthetic series, on which it was chosen."""
+FIT_LIMIT = 2.0
+"""With a larger mean of squared innovations, which is about 1 if a model fits, errors are widened in proportion to its root."""
 MOVE = 0.01
 """Where the clipping range changes, the level jumps: variance over that of the first level's prior."""
 
@@ -114,6 +119,12 @@ def posterior(
     mean = (p * np.array(means).T).sum(axis=1)
     second = (p * (np.array(variances).T + np.array(means).T ** 2)).sum(axis=1)
     return mean, np.sqrt(np.maximum(second - mean**2, 0.0))
+
+
+def widened(errors: Floats, fit: Floats) -> Floats:
+    """Return the standard errors to publish for posterior ones float64[n], given the worst fit of the models in each sum."""
+    result: Floats = errors * WIDENING * np.sqrt(np.maximum(1.0, fit / FIT_LIMIT))
+    return result
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 ``plain`` is unbiased for the clipped values where a range ends with a leaf; for a part of a leaf it uses the smoother's
 guess.  Its standard error is the noise's.  ``filtered`` is the posterior mean under the averaged models of ``posterior``.
 A range that ends in block k uses the blocks up to k only.  It is biased towards what the models expect, and its standard
-error is the posterior's.  Neither error includes what clipping at theta has cut off.
+error is the posterior's, widened.  Neither error includes what clipping at theta has cut off.
 """
 
 from collections.abc import Sequence
@@ -19,11 +19,8 @@ from susurrus.mechanisms.stream.allocation import Allocation, block_layer, block
 from susurrus.mechanisms.stream.constants import Constants
 from susurrus.mechanisms.stream.hierarchy import Hierarchy
 from susurrus.mechanisms.stream.level_jumps import NONE, jump_variances
-from susurrus.mechanisms.stream.posterior import MOVE, posterior
+from susurrus.mechanisms.stream.posterior import FIT_LIMIT, MOVE, posterior, widened
 from susurrus.mechanisms.stream.smoothers import MEMORY, Smoother, guess_weights, guesses
-
-FIT_LIMIT = 2.0
-"""With a larger mean of squared innovations, which is about 1 if a model fits, the filter's error bars do not hold."""
 
 
 @dataclass(frozen=True)
@@ -140,18 +137,24 @@ class ReleasedStream:
             )
             estimate[rows], variance[rows] = self._from(start, jumps, first[rows], last[rows], known[rows])
         unit = float(self.theta[0] - self.lower[0]) / self.epsilon
-        return estimate * unit + float(self.lower[0]) * (last - first), np.sqrt(variance) * unit
+        errors = widened(np.sqrt(variance) * unit, self._worst_fit(first, last))
+        return estimate * unit + float(self.lower[0]) * (last - first), errors
 
     def fits(self, first: Ints, last: Ints) -> npt.NDArray[np.bool_]:
-        """Return bool[q]: whether the filter's models fit in the blocks of each range [first, last).
+        """Return bool[q]: whether the filter's models fit in all blocks of each range [first, last).
 
-        Where they do not, the standard error of the filtered answer may be too small: use the plain one.
+        Where they do not, the filtered standard errors have been widened, and still rest on a model that is wrong.
         """
-        size = block_values(self.trees[0])
-        bad = np.concatenate(([0], np.cumsum(self.fit > FIT_LIMIT)))
-        begin, end = np.asarray(first) // size, np.minimum(-(-np.asarray(last) // size), len(self.fit))
-        result: npt.NDArray[np.bool_] = bad[end] == bad[np.minimum(begin, end)]
-        return result
+        return self._worst_fit(np.asarray(first), np.asarray(last)) <= FIT_LIMIT
+
+    def _worst_fit(self, first: Ints, last: Ints) -> Floats:
+        size, most = block_values(self.trees[0]), len(self.fit)
+        begin = np.minimum(first // size, most - 1)
+        end = np.clip(-(-last // size), begin + 1, most)
+        pairs = np.stack([begin, end], axis=1).reshape(-1)
+        # A reduction from each begin to its end; those from an end to the next begin are left out.
+        worst: Floats = np.maximum.reduceat(np.append(self.fit, 0.0), pairs)[::2]
+        return worst
 
     @cached_property
     def _allocation(self) -> Allocation:

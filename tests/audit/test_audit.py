@@ -152,7 +152,7 @@ def test_the_pipeline_stands_and_falls_like_the_mechanism(strategy, scenario, de
     ],
 )
 def test_streams_stand_and_fall(method, scenario, defect):
-    trials = audit_streams.SCENARIOS[scenario].trials or (2_000 if defect == "layer at full epsilon" else 600)
+    trials = audit_streams.SCENARIOS[scenario].trials or 600
     row = audit.audit_stream(method, scenario, defect, trials=trials, seed=0)
     assert row["refuted"] is (defect != REAL), row
 

@@ -347,12 +347,12 @@ def test_a_state_of_a_version_that_kept_no_chain_is_taken_over(tmp_path: Path) -
     feed(runner, log, 300)
     runner.services.ledger.records.clear()  # type: ignore[attr-defined]
     assert runner.meta is not None
-    del runner.meta["replay"]
+    del runner.meta["chain"]
     runner.restart()
     runner.feed(log, 301)
     runner.stage._committed_at = 0.0
     runner.commit()
-    assert "replay" in (runner.meta or {})
+    assert "chain" in (runner.meta or {})
     runner.restart()
     feed(runner, log, 900, 3)
     assert known(runner).begins == 300
@@ -419,7 +419,7 @@ def test_the_ledger_has_one_record_for_a_partition_and_writes_it_with_every_row(
             found = codec.decode(messages[0]["key"], messages[0]["value"])
             assert isinstance(found, codec.Published)
             assert found.position == commit.position
-        assert len(commit.meta["replay"]["open"]) < BLOCK * module._EVENT_BYTES
+        assert len(commit.meta["chain"]["open"]) < BLOCK * module._EVENT_BYTES
     runner.close()
 
 

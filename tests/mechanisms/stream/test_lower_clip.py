@@ -63,7 +63,10 @@ def test_no_pair_of_neighbours_loses_more_than_epsilon():
 
 
 def test_noise_for_half_the_sensitivity_would_be_caught():
-    assert loss(np.array([0.0, -20.0, -20.0, -20.0, -1.0]), np.array([0.0, -20.0, -20.0, -20.0, 1.0]), CLIP.epsilon) > CLIP.epsilon
+    assert (
+        loss(np.array([0.0, -20.0, -20.0, -20.0, -1.0]), np.array([0.0, -20.0, -20.0, -20.0, 1.0]), CLIP.epsilon)
+        > CLIP.epsilon
+    )
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 0.37])
