@@ -17,6 +17,7 @@ from typing import Any
 
 import performance_tables
 import scenario_tables
+import stream_tables
 from tables import DOCS, large, load, spread, table
 
 ORDER = ["baseline1", "baseline2", "dp-sqlp", "toeplitz", "weighted", "adaptive", "closing"]
@@ -264,6 +265,7 @@ TABLES: dict[str, Callable[[], Iterator[str]]] = {
     "scale-release": scale_release,
     "scale-workers": scale_workers,
     **performance_tables.TABLES,
+    **stream_tables.TABLES,
 }
 
 
@@ -283,7 +285,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--check", action="store_true")
     options = parser.parse_args(argv)
     stale = False
-    for path in (DOCS / name for name in ("results.md", "performance.md", "scale.md", "plan.md")):
+    for path in (DOCS / name for name in ("results.md", "results-streams.md", "performance.md", "scale.md", "plan.md")):
         before = path.read_text()
         after = render(before)
         stale = stale or before != after

@@ -104,6 +104,11 @@ class Pieces:
             estimate[answered], error[answered] = found
         return estimate, error
 
+    def fits(self, first: int, last: int) -> bool:
+        """Whether the filter's models fit in the range; True where there is no filter."""
+        released = self._released
+        return released is None or bool(released.fits(np.array([first - self.begin]), np.array([last - self.begin]))[0])
+
     @property
     def _blocks_end(self) -> int:
         released = self._released

@@ -155,7 +155,13 @@ class StreamsBoard(Board):
             )
         except ConfigurationError as error:
             raise BadQuestion(str(error)) from None
-        return {"from": first, "to": last, "plain": [plain, plain_error], "filtered": [filtered, filtered_error]}
+        return {
+            "from": first,
+            "to": last,
+            "plain": [plain, plain_error],
+            "filtered": [filtered, filtered_error],
+            "fits": bool(np.isnan(filtered)) or pieces.fits(first, last),
+        }
 
 
 def _answers(pieces: Pieces, first: Any, last: Any) -> tuple[Any, Any, Any, Any]:

@@ -82,7 +82,7 @@ export class RangeCard {
       const one = (title, [estimate, error], words) => el("div", { id: `answer-${title.toLowerCase()}` }, el("h3", {}, title), el("p", { class: "large" }, number(estimate), el("small", {}, ` ± ${margin(estimate, error)}`)), el("p", { class: "note" }, words));
       fill(
         this.answer,
-        el("div", { class: "answers" }, one("Plain", said.plain, "unbiased for the clipped values"), said.filtered[0] === null ? null : one("Filtered", said.filtered, "usually closer; biased towards slow change")),
+        el("div", { class: "answers" }, one("Plain", said.plain, "unbiased for the clipped values"), said.filtered[0] === null ? null : one("Filtered", said.filtered, said.fits === false ? "its model does not fit here: prefer the plain sum" : "usually closer; biased towards slow change")),
         said.reports === undefined ? null : el("p", { class: "note" }, `over ${number(said.reports)} reports`),
       );
     } catch (error) {

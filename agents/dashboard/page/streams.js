@@ -67,7 +67,7 @@ export class StreamsBoard {
     say(this.series.note, "Each point is the mean of consecutive values. Bands are 95 % intervals of the noise; they do not cover what clipping cuts off.");
     this.facts.show("released", number(said.end - said.begin), `of this stream, from position ${number(said.begin)} on`);
     this.facts.show("total", number(said.total[0]), `± ${margin(said.total[0], said.total[1])}`);
-    this.facts.show("theta", number(said.theta), "the public threshold of this stream");
+    this.facts.show("theta", number(said.theta), "the public threshold of its newest values");
     this.range.preset(String(said.begin), String(said.end));
   }
 }
