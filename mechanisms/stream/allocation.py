@@ -17,10 +17,9 @@ from susurrus.mechanisms.stream.addresses import Floats
 from susurrus.mechanisms.stream.hierarchy import Hierarchy
 from susurrus.mechanisms.stream.posterior import BlockNoise, Deviations, block_models
 
-RATIOS = (1.0, 1.5, 2.4, 4.0, 10.0)
-"""Each menu entry gives a layer this many times the share of the layer below; 1.0 is ToPS's equal split."""
-LEAST_LEAF_SHARE = 0.03
-"""Of the leaves in the second half of the menu, whose ratios hold among the layers above the leaves."""
+RATIOS = (1.0, 1.5, 2.4, 4.0)
+"""Each menu entry gives a layer this many times the share of the layer below; 1.0 is ToPS's equal split.  Steeper
+entries, or entries with few shares for leaves, gain little for long ranges, and short ones lose much."""
 FIRST = 2
 """Menu entry of the first tree, before anything is known."""
 SURPRISE = 0.02
@@ -31,20 +30,15 @@ _QUERIES = 48
 
 
 def menu(base: Hierarchy) -> tuple[Hierarchy, ...]:
-    """Return the hierarchies to choose from: geometric shares; with three layers or more, each with few shares of leaves, too."""
+    """Return the hierarchies to choose from: geometric shares, leaves smallest."""
     if base.layers == 1:
         return (base,)
-    splits = [ratio ** np.arange(base.layers) for ratio in RATIOS]
-    if base.layers > 2:
-        above = [ratio ** np.arange(base.layers - 1) for ratio in RATIOS]
-        splits += [np.append(LEAST_LEAF_SHARE, (1 - LEAST_LEAF_SHARE) * s / s.sum()) for s in above]
-    return tuple(_hierarchy(base, shares / shares.sum()) for shares in splits)
-
-
-def _hierarchy(base: Hierarchy, shares: Floats) -> Hierarchy:
-    """Of exact shares, which together are at most those asked for."""
-    exact = tuple(float(share) for share in np.floor(shares * 2**40) / 2**40)
-    return Hierarchy(fanout=base.fanout, layers=base.layers, leaf=base.leaf, shares=exact)
+    result = []
+    for ratio in RATIOS:
+        shares = ratio ** np.arange(base.layers)
+        exact = tuple(float(share) for share in np.floor(shares / shares.sum() * 2**40) / 2**40)
+        result.append(Hierarchy(fanout=base.fanout, layers=base.layers, leaf=base.leaf, shares=exact))
+    return tuple(result)
 
 
 def block_layer(hierarchy: Hierarchy) -> int:
