@@ -10,10 +10,10 @@ The setting of the paper's evaluation: the first m values are phase 1 reports (S
 reports; 200 random range queries over the n positions; a series too short for m + n is reflected as the authors' code
 does it. The error of a query is against the sum of the raw (unclipped) values. `topl` is our default: theta follows
 the level, and the filter's answers pass Hausman's test. `topl-plain` is the same with plain sums, `topl-filter` without
-the test, `topl-fixed` with the theta of phase 1 throughout. `topl-hm`, `topl-pm` and `topl-sr` are the paper's: linear Square Wave, EM, trailing
-zeros removed, the authors' objective (which overweights noise 16 times) and the hybrid, piecewise or stochastic
-rounding perturber. `-ems` smooths, `-untrimmed` keeps the tail, `-corrected` weighs noise and truncation as
-docs/guarantees/topl.md derives.
+the test, `topl-fixed` with the theta of phase 1 throughout. `topl-hm`, `topl-pm` and `topl-sr` are the paper's: linear
+Square Wave, EM, trailing zeros removed, the authors' objective (which overweights noise 16 times) and the hybrid,
+piecewise or stochastic rounding perturber. `-ems` smooths, `-untrimmed` keeps the tail, `-corrected` weighs noise and
+truncation as docs/guarantees/topl.md derives.
 """
 
 import argparse
@@ -247,7 +247,12 @@ def one_round(names: list[str], setting: Setting, epsilon: float, words: Words) 
     [name, *_] = names
     if name in OURS:
         ours = our_round(setting, epsilon, words, follow=name != "topl-fixed")
-        chosen = {"topl": ours.tested, "topl-plain": ours.plain, "topl-filter": ours.filtered, "topl-fixed": ours.tested}
+        chosen = {
+            "topl": ours.tested,
+            "topl-plain": ours.plain,
+            "topl-filter": ours.filtered,
+            "topl-fixed": ours.tested,
+        }
         return {name: (chosen[name], float(ours.thetas.mean())) for name in names}
     theta, perturber = paper_threshold(name, setting, epsilon, words)
     codes = perturber.randomise(setting.two / theta, words)
@@ -290,7 +295,10 @@ def measure(series: Floats, bound: float, epsilon: float, args: argparse.Namespa
     """All rounds of one epsilon; every round draws its own queries and noise, the same for every method."""
     found = {name: Measured() for name in args.methods}
     for number in range(args.rounds):
-        for names in ([name for name in OURS[:3] if name in found], *([name] for name in args.methods if name not in OURS[:3])):
+        for names in (
+            [name for name in OURS[:3] if name in found],
+            *([name] for name in args.methods if name not in OURS[:3]),
+        ):
             rng = np.random.default_rng((args.seed, number, round(epsilon * 1e6)))
             queries = np.sort(rng.integers(0, args.values, (args.queries, 2)), axis=1)
             setting = Setting(series[: args.m], series[args.m :], bound, queries, args.interval)
@@ -328,7 +336,9 @@ def main() -> None:
         kinds = SYNTHETIC if args.synthetic == "all" else (args.synthetic,)
         chosen = {kind: synthetic(kind, length, args.m) for kind in kinds}
     if not args.json:
-        print(f"{'series':12s} {'method':24s} {'eps':>4s} {'mse':>9s} {'median':>9s} {'s.e.':>9s} {'ratio':>14s} {'theta':>8s}")
+        print(
+            f"{'series':12s} {'method':24s} {'eps':>4s} {'mse':>9s} {'median':>9s} {'s.e.':>9s} {'ratio':>14s} {'theta':>8s}"
+        )
     for (kind, (series, bound)), epsilon in itertools.product(chosen.items(), args.epsilon):
         found = measure(series, bound, epsilon, args)
         for name, measured in found.items():

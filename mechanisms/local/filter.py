@@ -9,7 +9,7 @@ Source of the test: Hausman, "Specification tests in econometrics", Econometrica
 right, its answer F is efficient and the plain sum P is not, so that Var(P - F) = Var(P) - Var(F). If they are wrong, P is
 still unbiased for the clipped values. So the filter's answer is refused where
 
-    (P - F)^2 > 4 (Var(P) - Var(F)).
+    (P - F)^2 > 9 (Var(P) - Var(F)).
 
 All of it is post-processing of reports: no privacy cost.
 """
@@ -23,8 +23,8 @@ from susurrus.mechanisms.kalman import Filtered, IntervalBank
 from susurrus.mechanisms.local.estimate import Estimate, Totals, combine, estimate
 from susurrus.mechanisms.local.hybrid import Hybrid
 
-DEVIATIONS = 2.0
-"""The test's bound on |P - F|, in standard deviations: right models are refused once in 22 times."""
+DEVIATIONS = 3.0
+"""The test's bound on |P - F|, in standard deviations: right models are refused once in 370 times."""
 
 Part = tuple[Totals, float, Hybrid]
 """Reports of one interval under one threshold: their totals, theta, and the perturber."""

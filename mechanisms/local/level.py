@@ -48,11 +48,18 @@ class Follower:
     """
 
     def __init__(
-        self, distribution: Distribution, perturber: Hybrid, values: int, *, level: float = 1.0, weights: Floats | None = None
+        self,
+        distribution: Distribution,
+        perturber: Hybrid,
+        values: int,
+        *,
+        level: float = 1.0,
+        weights: Floats | None = None,
     ) -> None:
         self._distribution, self._perturber, self._values = distribution, perturber, values
         self._level = level
         self._weights = _spread(level) if weights is None else weights
+        self._clipped: tuple[float, Floats] = 0.0, LEVELS
         self._thetas = candidates(float(distribution.edges[-1]))
         scaled, shape = (self._thetas / LEVELS[:, None]).ravel(), (LEVELS.size, self._thetas.size)
         first, second = (moment.reshape(shape) for moment in distribution.clipped_moments(scaled))
@@ -73,14 +80,17 @@ class Follower:
     @classmethod
     def restored(cls, state: Mapping[str, Any], perturber: Hybrid, values: int) -> Self:
         """Return the follower as `state` left it, bit for bit."""
-        edges, frequencies, weights = (np.array(state[name], np.float64) for name in ("edges", "frequencies", "weights"))
+        edges, frequencies, weights = (
+            np.array(state[name], np.float64) for name in ("edges", "frequencies", "weights")
+        )
         distribution = Distribution(edges, frequencies)
         return cls(distribution, perturber, values, level=float(state["level"]), weights=weights)
 
     def means(self, theta: float) -> Floats:
         """The mean of the values clipped at theta, at each level: float64[levels], not decreasing."""
-        first, _ = self._distribution.clipped_moments(theta / LEVELS)
-        return LEVELS * first
+        if theta != self._clipped[0]:
+            self._clipped = theta, LEVELS * self._distribution.clipped_moments(theta / LEVELS)[0]
+        return self._clipped[1]
 
     def level(self, theta: float, mean: float, error: float) -> float:
         """The level at which values clipped at theta have this mean, which is known up to the standard error `error`."""
@@ -120,4 +130,5 @@ class Follower:
 def _spread(level: float) -> Floats:
     """A level as weights on the grid, shared by its two neighbours: float64[levels]."""
     place = min(max(math.log2(level) * 8 + _START, 0.0), LEVELS.size - 1.0)
-    return np.maximum(0.0, 1.0 - np.abs(np.arange(LEVELS.size) - place))
+    weights: Floats = np.maximum(0.0, 1.0 - np.abs(np.arange(LEVELS.size) - place))
+    return weights

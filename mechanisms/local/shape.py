@@ -11,8 +11,8 @@ the wave's own (log) scale, and g maximises
 
 by Fisher scoring. The constraint is a stiff one-sided penalty, so that scoring is an active-set method. Fits over a grid
 of smoothness and both log-deviations are averaged by their evidence (Laplace's approximation, to the power 0.3, since the
-model is not the truth). The lowest bucket is free, because many series are often exactly 0. All of it is post-processing of the reports:
-the constants affect the quality of the threshold, not privacy.
+model is not the truth). The lowest bucket is free, because many series are often exactly 0. All of it is post-processing
+of the reports: the constants affect the quality of the threshold, not privacy.
 """
 
 import math
