@@ -109,13 +109,13 @@ class Follower:
 
     def proposal(self, theta: float) -> Threshold | None:
         """The threshold that should replace theta, None while theta is good enough."""
-        present = _spread(self._level)
-        best = max((self._best(weights) for weights in (present, self._weights)), key=lambda one: one.theta)
+        choices = [(self._best(weights), weights) for weights in (_spread(self._level), self._weights)]
+        best, weights = max(choices, key=lambda choice: choice[0].theta)
         if FALL * theta <= best.theta <= RISE * theta:
             return None
         if best.theta <= STEP * theta:
             return best
-        return self._at(int(np.searchsorted(self._thetas, STEP * theta, side="right")) - 1, present)
+        return self._at(int(np.searchsorted(self._thetas, STEP * theta, side="right")) - 1, weights)
 
     def _best(self, weights: Floats) -> Threshold:
         errors = self._values / 3 * (weights @ self._noise) + self._values**2 / 6 * (weights @ self._excess) ** 2
