@@ -6,7 +6,7 @@ the wave's own (log) scale, and g maximises
 
     log-likelihood of the reports
     - smoothness / 2 * sum (third differences of g)^2      a log-normal distribution has none
-    - 100 / 2 * sum (second differences of g + k0)^2       weakly: as curved as a log-normal of log-deviation 0.9 or 0.25
+    - 100 / 2 * sum (second differences of g + k0)^2       weakly: as curved as a log-normal of log-deviation 0.8 or 0.25
     subject to g concave above the median                  a tail falls faster and faster, and does not rise again
 
 by Fisher scoring. The constraint is a stiff one-sided penalty, so that scoring is an active-set method. Fits over a grid
@@ -32,7 +32,7 @@ Floats = npt.NDArray[np.float64]
 BUCKETS = 64
 SMOOTHNESS = tuple(10.0**k for k in range(6, -1, -1))
 CURVATURE_WEIGHT = 100.0
-LOG_DEVIATIONS = (0.9, 0.25)  # many sizes and durations; measurements about one value
+LOG_DEVIATIONS = (0.8, 0.25)  # many sizes and durations; measurements about one value
 TEMPER = 0.3
 STIFFNESS = 1e4
 RIDGE = 1e-4
