@@ -6,16 +6,16 @@ theta the mean of the clipped values is then
     m(L) = E[min(L x, theta)] = L * E[min(x, theta / L)],
 
 which increases in L. So the level of the released means (the filter's, with its standard error) gives L. A difference from
-m(1) that is within one standard error counts as none, and a larger one is shrunk (James and Stein's positive part):
+m(1) that is within half a standard error counts as none, and a larger one is shrunk (as by James and Stein's positive part):
 
-    d -> d * max(0, 1 - (error / d)^2).
+    d -> d * max(0, 1 - (error / 2 d)^2).
 
-Levels are remembered as weights on a public grid, which are forgotten at the rate 1/64 an interval. The expected squared
+Levels are remembered as weights on a public grid, which are forgotten at the rate 1/32 an interval. The expected squared
 error of threshold.py scales with them: under the weights w the excess is sum_L w_L L e(theta / L), and the clipped moments
 likewise. Two thetas are best: that for the present level, and that for the levels of late. The larger one is wanted, because
 truncation adds up over a range and noise averages out: theta rises at once and falls when a high level is forgotten. It moves
-only if it is off by a fifth upwards or by three tenths downwards, and at most doubles in one
-step. The level rises at most fourfold in one interval: where theta clips nearly all values, the mean hardly tells the level.
+only if it is off by a fifth, and at most doubles in one step. The level rises at most fourfold in one interval: where theta
+clips nearly all values, the mean hardly tells the level.
 
 Privacy: post-processing. Reports of phase 2 are locally private for every theta, also for one that was chosen from earlier
 reports (docs/guarantees/topl.md). The constants were chosen on the synthetic series of benchmarks/topl.py.
@@ -36,8 +36,9 @@ Floats = npt.NDArray[np.float64]
 LEVELS: Floats = np.exp2(np.arange(-48, 49) / 8)
 """Levels in eighths of octaves, from 1/64 to 64."""
 _START = 48  # the place of level 1
-FORGET = 1 / 64
-RISE, FALL, STEP, LEAP = 1.2, 0.7, 2.0, 4.0
+FORGET = 1 / 32
+SHRINK = 0.5  # standard errors
+RISE, FALL, STEP, LEAP = 1.2, 0.8, 2.0, 4.0
 
 
 class Follower:
@@ -97,9 +98,10 @@ class Follower:
         means = self.means(theta)
         expected = float(means[_START])
         distance = mean - expected
-        if abs(distance) <= error:
+        doubt = SHRINK * error
+        if abs(distance) <= doubt:
             return 1.0
-        found = expected + distance * (1 - (error / distance) ** 2)
+        found = expected + distance * (1 - (doubt / distance) ** 2)
         return float(np.exp(np.interp(found, means, np.log(LEVELS))))
 
     def take(self, theta: float, mean: float, error: float) -> None:
