@@ -147,6 +147,13 @@ class IntervalBank:
         """Return the sum of an open range as of the last interval taken."""
         return self._read(self._ranges[:, opened])
 
+    def level(self) -> tuple[float, float]:
+        """Return the posterior mean of the level after the last interval taken, and its standard deviation."""
+        weights = self.weights()
+        mean = float(weights @ self._level)
+        variance = float(weights @ (self._level_variance + (self._level - mean) ** 2))
+        return mean, max(variance, 0.0) ** 0.5
+
     def weights(self) -> Floats:
         """Return float64[models]: posterior probabilities of the models."""
         return mixture_weights(self.log_likelihood)

@@ -57,5 +57,5 @@ def findings(settings: LocalSettings, facts: Facts) -> Iterator[Finding]:
             number=expired,
             share=facts.share(expired),
             why="Reports count under the two newest thresholds.",
-            action="let the clients read the threshold more often than every local.refresh",
+            action="let the clients read the topic of thresholds all the time, and send what they report at once",
         )

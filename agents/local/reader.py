@@ -2,19 +2,21 @@
 
 rows = read_estimates(settings)
 range_sum(rows, start, end)        plain: unbiased for the clipped values
-filtered_sum(rows, start, end)     the causal filter as of the range's last interval; biased towards slow change
+filtered_sum(rows, start, end)     the causal filter as of the range's last interval; biased towards slow change. Where it does
+                                   not fit the plain sums, it is the plain sum
 """
 
-import math
 from collections.abc import Iterable, Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.formats.outputs import reader_of
 from susurrus.agents.kafka.clients import clients_of
 from susurrus.mechanisms.kalman import Filtered, filter_ranges
 from susurrus.mechanisms.local.estimate import Estimate, combine
+from susurrus.mechanisms.local.filter import hausman
 from susurrus.topics import estimate as estimate_codec
 
 Rows = Sequence[estimate_codec.Estimate]
@@ -47,26 +49,31 @@ def range_sum(rows: Rows, start: int, end: int) -> Estimate:
 
 
 def filtered_sum(rows: Rows, start: int, end: int) -> Filtered:
-    """The filter's answer for the same range, from all intervals up to its end.
+    """The filter's answer for the same range, from all intervals up to its end; the plain sum if Hausman's test refuses it.
 
-    Intervals under another threshold than the last one's clip differently. The filter does not use them, and they count by
-    their plain sums.
+    Intervals under different thresholds clip differently; the filter takes that for changes of the level.
     """
-    chosen = _inside(rows, start, end)
+    chosen = [row for row in _inside(rows, start, end) if row.count]
     if not chosen:
         return Filtered(0.0, 0.0)
-    version = chosen[-1].threshold_version
-    known = [
-        row for row in rows if row.interval <= chosen[-1].interval and row.threshold_version == version and row.count
-    ]
-    before = _combined(row for row in chosen if row.threshold_version != version)
-    first = next((index for index, row in enumerate(known) if row.interval >= start), len(known))
-    if first == len(known):
-        return Filtered(before.sum, before.standard_error)
+    known = [row for row in rows if row.interval <= chosen[-1].interval and row.count]
+    first = known.index(chosen[0])
     counts = np.array([row.count for row in known], dtype=np.float64)
     means = np.array([row.sum.estimate for row in known], dtype=np.float64) / counts
-    # The noise per report, pooled: an interval's own error depends on its own estimate and would bias the averages.
-    pooled = np.cumsum([row.sum.std_error**2 for row in known]) / np.cumsum(counts)
+    noise = _noise(known, counts)
     ranges = np.array([[first, len(known)]], dtype=np.int64)
-    [answer] = filter_ranges(counts, means, pooled / counts, ranges)
-    return Filtered(before.sum + answer.sum, math.hypot(before.standard_error, answer.standard_error))
+    [answer] = filter_ranges(counts, means, noise / counts**2, ranges)
+    return hausman(_combined(chosen), float(noise[first:].sum()), answer)
+
+
+def _noise(known: Rows, counts: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """The variance of the noise of each interval's sum, float64[intervals].
+
+    The noise of a report is theta^2 v, v pooled over all intervals: an interval's own error depends on its own estimate and
+    would bias the averages. An interval in which theta changed has reports under both thetas, so its own error is used.
+    """
+    thetas = np.array([row.theta for row in known])
+    own = np.array([row.sum.std_error for row in known]) ** 2
+    pooled = thetas**2 * counts * np.cumsum(own / thetas**2) / np.cumsum(counts)
+    changed = np.concatenate(([False], np.diff([row.threshold_version for row in known]) != 0))
+    return np.where(changed, own, pooled)

@@ -1,19 +1,19 @@
 """server: report-totals -> threshold, estimate.  Key: interval.
 
-State: totals of open intervals, phase 1 counts, thresholds, filter.
+State: totals of open intervals, phase 1 counts, thresholds, filter, levels.
 
 Phase 1: when `holdout` phase 1 reports are in, server fits their distribution, chooses theta and the perturber, and
 publishes them with their provenance. Clients switch by themselves. Phase 2: when every reports partition has closed an
 interval, server publishes its sum, mean, count and standard errors, the filtered sum, and the running sum. Any range of
-intervals is the difference of two running sums. With `refresh` a new threshold follows from the share of reports that
-stays phase 1.
+intervals is the difference of two running sums. With `follow` a new theta is published when the level of the means asks for
+it. With `refresh` a new threshold is chosen from the share of reports that stays phase 1.
 
 The state is small, so all of it is in the meta record: one commit carries what was taken and what was published.
 """
 
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import asdict, astuple
+from dataclasses import asdict, astuple, replace
 from functools import lru_cache
 from typing import Any
 
@@ -28,9 +28,10 @@ from susurrus.agents.runtime.services import Services
 from susurrus.agents.runtime.store import Store
 from susurrus.agents.runtime.ticks import Incoming
 from susurrus.mechanisms.calendar import Interval
-from susurrus.mechanisms.kalman import Filtered, IntervalBank
-from susurrus.mechanisms.local.estimate import Estimate, Totals, combine, estimate
+from susurrus.mechanisms.local.estimate import Estimate, Totals, combine
+from susurrus.mechanisms.local.filter import MeanFilter, hausman
 from susurrus.mechanisms.local.hybrid import Hybrid
+from susurrus.mechanisms.local.level import Follower
 from susurrus.mechanisms.local.shape import fit_distribution
 from susurrus.mechanisms.local.threshold import choose_threshold, round_up
 from susurrus.topics import estimate as estimate_codec
@@ -44,7 +45,9 @@ from susurrus.topics.report_totals import BUCKETS
 from susurrus.topics.threshold import Threshold
 from susurrus.topics.timestamps import format_time
 
-METHOD = "log-wave-shape-1"
+METHOD = "log-wave-shape-2"
+FOLLOWED = "level-1"
+"""Methods of thresholds: fitted to phase 1, or moved from there with the level."""
 _STATE_MILLISECONDS = 500
 _perturber = lru_cache(maxsize=16)(Hybrid)
 
@@ -71,8 +74,9 @@ class Server(LocalStage):
         self._open: dict[Interval, defaultdict[int, Totals]] = {}
         self._thresholds: dict[int, Threshold] = {}
         self._running = Estimate(0, 0.0, 0.0)
-        self._pooled = (0, Totals())
-        self._bank = IntervalBank()
+        self._filter = MeanFilter()
+        self._fitted = 0
+        self._follower: Follower | None = None
 
     def _state(self) -> dict[str, Any]:
         return {
@@ -84,8 +88,9 @@ class Server(LocalStage):
             },
             "thresholds": {version: asdict(threshold) for version, threshold in self._thresholds.items()},
             "running": astuple(self._running),
-            "pooled": [self._pooled[0], astuple(self._pooled[1])],
-            "bank": self._bank.state(),
+            "filter": self._filter.state(),
+            "fitted": self._fitted,
+            "follower": None if self._follower is None else self._follower.state(),
         }
 
     def begin(self, start: Offset) -> tuple[dict[str, Any], Offset]:
@@ -112,9 +117,22 @@ class Server(LocalStage):
         }
         self._thresholds = {int(version): Threshold(**fields) for version, fields in meta["thresholds"].items()}
         self._running = Estimate(*meta["running"])
-        version, numbers = meta["pooled"]
-        self._pooled = (int(version), Totals(*numbers))
-        self._bank = IntervalBank.restored(meta["bank"])
+        if "filter" not in meta:  # as written before theta followed the level: it follows from the next fit on
+            meta = {**meta, **self._earlier(meta["pooled"][0], meta["pooled"][1], meta["bank"])}
+        self._filter = MeanFilter.restored(meta["filter"])
+        self._fitted = int(meta["fitted"])
+        self._follower = None
+        if meta["follower"] is not None:
+            newest = self._thresholds[max(self._thresholds)]
+            self._follower = Follower.restored(
+                meta["follower"], _perturber(newest.epsilon, newest.alpha), newest.horizon
+            )
+
+    def _earlier(self, version: int, numbers: list[int], bank: dict[str, Any]) -> dict[str, Any]:
+        """What an earlier release's state says in this one's words."""
+        pooled = [[self._thresholds[version].alpha, *numbers]] if version in self._thresholds else []
+        fitted = max((threshold.published for threshold in self._thresholds.values()), default=0)
+        return {"filter": {"bank": bank, "pooled": pooled}, "fitted": fitted, "follower": None}
 
     # ---- input -------------------------------------------------------------------------------------------------------
 
@@ -142,7 +160,8 @@ class Server(LocalStage):
 
     def commits(self, now: int) -> Iterator[Commit]:
         """Commit a new threshold, the intervals that all partitions have closed, and now and then the state alone."""
-        threshold, estimates = self._new_threshold(now), self._close_intervals()
+        estimates = self._close_intervals()
+        threshold = self._new_threshold(now) or (self._followed(now) if estimates else [])
         outputs = [*threshold, *estimates]
         waited = now - self._committed_at >= _STATE_MILLISECONDS
         if outputs or (self._taken > self._committed and waited):
@@ -158,14 +177,16 @@ class Server(LocalStage):
             yield commit
 
     def _new_threshold(self, now: int) -> list[Output]:
+        """The threshold that phase 1 asks for: the first one, and with `refresh` the later ones."""
         local = self._local
         version = max(self._thresholds, default=0)
-        if version and (local.refresh is None or now < self._thresholds[version].published + local.refresh):
+        if version and (local.refresh is None or now < self._fitted + local.refresh or not self._settled(now)):
             return []
         collected = int(self._first_phase.sum())
         if collected < local.holdout:
             return []
-        chosen = choose_threshold(fit_distribution(self._wave, self._first_phase), local.epsilon, local.horizon)
+        distribution = fit_distribution(self._wave, self._first_phase)
+        chosen = choose_threshold(distribution, local.epsilon, local.horizon)
         threshold = Threshold(
             version=version + 1,
             theta=min(local.bound, round_up(chosen.theta)),
@@ -182,20 +203,51 @@ class Server(LocalStage):
             horizon=local.horizon,
             expected_truncation=chosen.expected_truncation,
         )
-        self._thresholds[threshold.version] = threshold
-        needed = {number for versions in self._open.values() for number in versions} | {version, threshold.version}
-        for old in self._thresholds.keys() - needed:
-            del self._thresholds[old]
         self._first_phase = np.zeros(BUCKETS, np.int64)
-        self.counters["thresholds"] += 1
-        messages = [{"key": key, "value": value} for key, value in threshold_codec.encode(threshold)]
-        outputs = [Output(self.services.topic("threshold"), 0, messages)]
+        self._fitted = now
+        if local.follow:
+            self._follower = Follower(distribution, _perturber(threshold.epsilon, threshold.alpha), threshold.horizon)
+        outputs = self._publish(threshold)
         if threshold.version == 1:
             promise = ledger_codec.EventLevel(
                 partition=0, method="topl", epsilon=local.epsilon, delta=0.0, unit="report"
             )
             outputs.append(self.services.ledger.output(promise))
         return outputs
+
+    def _followed(self, now: int) -> list[Output]:
+        """The threshold that the level asks for, with `follow`."""
+        if self._follower is None or not self._settled(now):
+            return []
+        newest = self._thresholds[max(self._thresholds)]
+        chosen = self._follower.proposal(newest.theta)
+        theta = newest.theta if chosen is None else min(newest.bound, round_up(chosen.theta))
+        if chosen is None or theta == newest.theta:
+            return []
+        return self._publish(
+            replace(
+                newest,
+                version=newest.version + 1,
+                theta=theta,
+                method=FOLLOWED,
+                published=now,
+                expected_truncation=chosen.expected_truncation,
+            )
+        )
+
+    def _settled(self, now: int) -> bool:
+        """Whether no report under the version before the newest can still be in time: a third one would refuse it."""
+        newest = self._thresholds[max(self._thresholds)]
+        return now >= newest.published + self._local.interval + self._local.lateness
+
+    def _publish(self, threshold: Threshold) -> list[Output]:
+        self._thresholds[threshold.version] = threshold
+        needed = {number for versions in self._open.values() for number in versions}
+        for old in self._thresholds.keys() - needed - {threshold.version - 1, threshold.version}:
+            del self._thresholds[old]
+        self.counters["thresholds"] += 1
+        messages = [{"key": key, "value": value} for key, value in threshold_codec.encode(threshold)]
+        return [Output(self.services.topic("threshold"), 0, messages)]
 
     def _close_intervals(self) -> list[Output]:
         ready = self._incoming.now.ready(self._closed)
@@ -212,12 +264,18 @@ class Server(LocalStage):
         return [Output(topic, 0, messages)]
 
     def _estimate(self, interval: Interval, versions: dict[int, Totals]) -> estimate_codec.Estimate:
-        parts = {version: self._plain(version, totals) for version, totals in versions.items()}
-        found = combine(parts.values())
+        newest = max(versions)
+        theta = self._thresholds[newest].theta
+        found, noise, filtered = self._filter.take(
+            (totals, threshold.theta, _perturber(threshold.epsilon, threshold.alpha))
+            for totals, threshold in ((versions[version], self._thresholds[version]) for version in sorted(versions))
+        )
+        if filtered is not None:
+            filtered = hausman(found, noise, filtered)
+            if self._follower is not None:
+                self._follower.take(theta, *self._filter.level())
         self._running = combine((self._running, found))
         self.counters["intervals"] += 1
-        newest = max(parts)
-        filtered = self._filter(newest, versions[newest], parts[newest]) if len(parts) == 1 else None
         return estimate_codec.Estimate(
             interval_start=format_time(self._intervals.start(interval)),
             interval_end=format_time(self._intervals.end(interval)),
@@ -227,26 +285,10 @@ class Server(LocalStage):
             running_sum=Measured(self._running.sum, self._running.standard_error),
             filtered_sum=None if filtered is None else Measured(filtered.sum, filtered.standard_error),
             threshold_version=newest,
-            theta=self._thresholds[newest].theta,
+            theta=theta,
             epsilon=self._local.epsilon,
             epoch=self.services.ledger.epoch,
         )
-
-    def _plain(self, version: int, totals: Totals) -> Estimate:
-        threshold = self._thresholds[version]
-        return estimate(totals, threshold.theta, _perturber(threshold.epsilon, threshold.alpha))
-
-    def _filter(self, version: int, totals: Totals, plain: Estimate) -> Filtered | None:
-        """The interval's filtered sum. A new threshold clips differently, so it starts a new filter."""
-        if version != self._pooled[0]:
-            self._pooled, self._bank = (version, Totals()), IntervalBank()
-        pooled = self._pooled[1] + totals
-        self._pooled = (version, pooled)
-        # The noise's variance per report from all intervals so far: from this interval alone it would depend on the estimate.
-        per_report = self._plain(version, pooled).variance / pooled.count
-        if not per_report > 0:
-            return None
-        return self._bank.step(float(plain.count), plain.mean, per_report / plain.count)
 
     def stall(self, now: int) -> str | None:
         """Which partition holds the next interval back."""

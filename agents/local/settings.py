@@ -33,9 +33,11 @@ class LocalSection(Section):
     """Domain of the phase 1 reports; `log` also resolves values far below the bound. The clients' must be the same."""
     horizon: Positive = 1 << 20
     """Reports expected under one threshold: more of them make truncation matter more than noise."""
+    follow: bool = True
+    """Let theta follow the level of phase 2's means. Off, it stays as phase 1 chose it."""
     refresh: Annotated[Duration, Field(ge=1)] | None = None
-    """Choose a new threshold this often, from fresh phase 1 reports; needs `phase1_share`. By default the first one
-    stays."""
+    """Choose a new threshold this often, from fresh phase 1 reports; needs `phase1_share`. By default the first choice
+    stays, and only follows the level."""
     phase1_share: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Share of the reports that stay phase 1 once there is a threshold; they are missing from the sums' count."""
 
@@ -53,6 +55,11 @@ class LocalSettings(Settings):
 
     local: LocalSection = Field(examples=[{"bound": 100.0, "epsilon": 1.0}])
     """Values, intervals and promise."""
+
+    def published_fields(self) -> dict[str, Any]:
+        """`local.follow` only where it is off: its default must not change the digest of pipelines that ran before it was."""
+        fields = super().published_fields()
+        return {**fields, "local": {n: v for n, v in fields["local"].items() if n != "follow" or not v}}
 
     @property
     def topic_specs(self) -> tuple[TopicSpec, ...]:

@@ -21,7 +21,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -161,6 +161,11 @@ class Hybrid:
 
     def variance_coefficients(self) -> tuple[float, float, float]:
         """(c0, c1, c2): the variance at fraction f is c0 + c1 f + c2 f^2, exactly a quadratic for every alpha."""
-        start, middle, end = (float(v) for v in self.variance(np.array([0.0, 0.5, 1.0])))
-        square = 2 * (start + end - 2 * middle)
-        return start, end - start - square, square
+        return _variance_coefficients(self)
+
+
+@lru_cache(maxsize=64)  # the server asks for it in every interval, and exact fractions take time
+def _variance_coefficients(hybrid: Hybrid) -> tuple[float, float, float]:
+    start, middle, end = (float(v) for v in hybrid.variance(np.array([0.0, 0.5, 1.0])))
+    square = 2 * (start + end - 2 * middle)
+    return start, end - start - square, square

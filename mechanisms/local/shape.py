@@ -6,13 +6,13 @@ the wave's own (log) scale, and g maximises
 
     log-likelihood of the reports
     - smoothness / 2 * sum (third differences of g)^2      a log-normal distribution has none
-    - 100 / 2 * sum (second differences of g + k0)^2       weakly: as curved as a log-normal of log-deviation 0.9
+    - 100 / 2 * sum (second differences of g + k0)^2       weakly: as curved as a log-normal of log-deviation 0.8 or 0.25
     subject to g concave above the median                  a tail falls faster and faster, and does not rise again
 
 by Fisher scoring. The constraint is a stiff one-sided penalty, so that scoring is an active-set method. Fits over a grid
-of smoothness are averaged by their evidence (Laplace's approximation, to the power 0.3, since the model is not the
-truth). The lowest bucket is free, because many series are often exactly 0. All of it is post-processing of the reports:
-the constants affect the quality of the threshold, not privacy.
+of smoothness and both log-deviations are averaged by their evidence (Laplace's approximation, to the power 0.3, since the
+model is not the truth). The lowest bucket is free, because many series are often exactly 0. All of it is post-processing
+of the reports: the constants affect the quality of the threshold, not privacy.
 """
 
 import math
@@ -32,7 +32,7 @@ Floats = npt.NDArray[np.float64]
 BUCKETS = 64
 SMOOTHNESS = tuple(10.0**k for k in range(6, -1, -1))
 CURVATURE_WEIGHT = 100.0
-LOG_DEVIATION = 0.9
+LOG_DEVIATIONS = (0.8, 0.25)  # many sizes and durations; measurements about one value
 TEMPER = 0.3
 STIFFNESS = 1e4
 RIDGE = 1e-4
@@ -47,9 +47,9 @@ class _Fit:
 
 
 class _Problem:
-    """The penalised likelihood of one set of counts."""
+    """The penalised likelihood of one set of counts, and the log-deviation that its shape is pulled to."""
 
-    def __init__(self, matrix: Floats, counts: Floats) -> None:
+    def __init__(self, matrix: Floats, counts: Floats, log_deviation: float) -> None:
         d = matrix.shape[1]
         self.matrix, self.counts, self.d = matrix, counts, d
         third = np.diff(np.eye(d), 3, axis=0)[_FREE:]
@@ -58,7 +58,7 @@ class _Problem:
         step = math.log1p(LOG_STEPS) / d  # a bucket's width in log x, far from 0
         self.smooth = third.T @ third
         self.base = CURVATURE_WEIGHT * curved.T @ curved + RIDGE * np.eye(d)
-        self.pull = -CURVATURE_WEIGHT * (step / LOG_DEVIATION) ** 2 * curved.sum(axis=0)
+        self.pull = -CURVATURE_WEIGHT * (step / log_deviation) ** 2 * curved.sum(axis=0)
 
     def fit(self, smoothness: float, start: Floats, concave_from: int) -> _Fit:
         """Fisher scoring with backtracking from `start`; second differences centred at or above `concave_from` are
@@ -112,15 +112,17 @@ def fit_distribution(wave: SquareWave, counts: npt.NDArray[np.int64], *, buckets
     if counts.sum() <= 0:
         raise ConfigurationError("counts=0: no reports to fit a distribution to; wait for reports")
     edges = np.linspace(0.0, 1.0, buckets + 1)
-    problem = _Problem(Transition(wave, edges, counts.size).dense(), counts.astype(np.float64))
+    matrix = Transition(wave, edges, counts.size).dense()
     fits = []
-    start = np.zeros(buckets)
-    for smoothness in SMOOTHNESS:
-        free = problem.fit(smoothness, start, buckets)
-        start = free.log_density
-        body = np.cumsum(free.frequencies[_FREE:])
-        median = int(np.searchsorted(body, body[-1] / 2)) + _FREE
-        fits.append(problem.fit(smoothness, start, median))
+    for log_deviation in LOG_DEVIATIONS:
+        problem = _Problem(matrix, counts.astype(np.float64), log_deviation)
+        start = np.zeros(buckets)
+        for smoothness in SMOOTHNESS:
+            free = problem.fit(smoothness, start, buckets)
+            start = free.log_density
+            body = np.cumsum(free.frequencies[_FREE:])
+            median = int(np.searchsorted(body, body[-1] / 2)) + _FREE
+            fits.append(problem.fit(smoothness, start, median))
     evidence = np.array([fit.evidence for fit in fits])
     weights = np.exp(TEMPER * (evidence - evidence.max()))
     frequencies = weights @ np.stack([fit.frequencies for fit in fits]) / weights.sum()

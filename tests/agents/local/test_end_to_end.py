@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from susurrus.agents.local.server import FOLLOWED
 from susurrus.mechanisms.local.hybrid import Hybrid
 from susurrus.topics import threshold as threshold_codec
 from susurrus.topics.dead_letter import decode_headers
@@ -87,7 +88,7 @@ def test_bad_reports_go_to_the_dead_letter_topic_by_reference(kafka: Broker, tmp
 
 
 def test_a_threshold_is_renewed_from_the_share_that_stays_phase_one(kafka: Broker, tmp_path: Path) -> None:
-    renewed = {"refresh": "1s", "phase1_share": 0.5, "holdout": 2_000}
+    renewed = {"refresh": "1s", "phase1_share": 0.5, "holdout": 2_000, "follow": False}
     with local_pipeline(kafka, tmp_path, **renewed) as pipeline, client_of(pipeline) as client:
         client.report_batch(values(2_500, 1))
         pipeline.start()
@@ -108,6 +109,30 @@ def test_a_threshold_is_renewed_from_the_share_that_stays_phase_one(kafka: Broke
         assert counters["phase_1"] > 0
         keys = {message.key() for message in kafka.read_all(topic)}
         assert {b"version/1", b"version/2", b"current"} <= keys
+
+
+def test_theta_follows_the_level_and_clients_take_it_up(kafka: Broker, tmp_path: Path) -> None:
+    with local_pipeline(kafka, tmp_path, holdout=2_000) as pipeline, client_of(pipeline) as client:
+        client.report_batch(values(2_500, 1))
+        pipeline.start()
+        until(lambda: client.phase == 2, pipeline)
+        sent = 0
+
+        def report_more() -> bool:
+            nonlocal sent
+            sent += client.report_batch(values(1_000, int(time.monotonic() * 1e3)) * 4)
+            return client.threshold_version >= 2
+
+        until(report_more, pipeline)
+        assert client.flush(30) == 0
+        found = {
+            m.key(): threshold_codec.decode(m.value()) for m in kafka.read_all(pipeline.settings.topic("threshold"))
+        }
+        assert found[b"version/2"].theta > 1.2 * found[b"version/1"].theta
+        assert found[b"version/2"].method == FOLLOWED
+        until(lambda: sum(row.count for row in estimates(kafka, pipeline)) >= sent, pipeline)
+        assert sum(row.count for row in estimates(kafka, pipeline)) == sent
+        assert kafka.read_all(pipeline.settings.topic("dead-letter")) == []
 
 
 def test_rows_are_what_the_topic_document_says(kafka: Broker, tmp_path: Path) -> None:

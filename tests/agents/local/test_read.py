@@ -1,9 +1,10 @@
 """Range queries from published rows."""
 
+import msgspec
 import numpy as np
 import pytest
 
-from susurrus.agents.local.reader import filtered_sum, range_sum
+from susurrus.agents.local.reader import _noise, filtered_sum, range_sum
 from susurrus.topics.estimate import Estimate
 from susurrus.topics.histogram import Measured
 from susurrus.topics.timestamps import format_time
@@ -53,10 +54,45 @@ def test_a_steady_level_is_averaged_and_its_error_is_smaller() -> None:
     assert abs(filtered.sum - 5.0 * 50 * 100) < 4 * filtered.standard_error
 
 
-def test_intervals_of_an_older_threshold_enter_by_their_plain_sums() -> None:
+def test_the_filter_goes_on_across_thresholds() -> None:
+    """The level stays, theta doubles: 150 intervals before the change count for the 50 after it."""
+    rng = np.random.default_rng(0)
+    published = rows(5.0 + rng.normal(0, 1.0, 200), 1.0, [1] * 150 + [2] * 50)
+    start, end = START + 150 * INTERVAL, START + 200 * INTERVAL
+    plain, filtered = range_sum(published, start, end), filtered_sum(published, start, end)
+    assert filtered.standard_error < 0.8 * plain.standard_error
+    assert filtered_sum(published[150:], start, end).standard_error > filtered.standard_error
+
+
+def test_a_level_that_jumps_with_the_threshold_is_not_smoothed() -> None:
     published = rows(np.array([100.0, 100.0, 7.0, 7.0]), 0.001, [1, 1, 2, 2])
     found = filtered_sum(published, START, START + 4 * INTERVAL)
     assert found.sum == pytest.approx(21_400, rel=1e-3)
+
+
+def test_the_noise_scales_with_theta() -> None:
+    """Twice the theta has twice the error; errors of single intervals are pooled, except where theta changed."""
+    spread = np.random.default_rng(0).uniform(0.9, 1.1, 80)
+    errors = np.where(np.arange(80) < 40, 1.0, 2.0) * spread
+    published = [
+        msgspec.structs.replace(row, sum=Measured(500.0, 100 * error), theta=40.0 if index < 40 else 80.0)
+        for index, (row, error) in enumerate(
+            zip(rows(np.full(80, 5.0), 1.0, [1] * 40 + [2] * 40), errors.tolist(), strict=True)
+        )
+    ]
+    found = _noise(published, np.full(80, 100.0)) / 1e4
+    np.testing.assert_allclose(found[20:40], 1.0, rtol=0.05)
+    np.testing.assert_allclose(found[41:], 4.0, rtol=0.05)
+    assert found[40] == pytest.approx(errors[40] ** 2)
+
+
+def test_where_the_filter_does_not_fit_the_answer_is_the_plain_sum() -> None:
+    """One interval far off after a hundred steady ones."""
+    rng = np.random.default_rng(0)
+    means = np.append(5.0 + rng.normal(0, 1.0, 100), 12.0)
+    published, last = rows(means, 1.0), START + 100 * INTERVAL
+    plain, found = range_sum(published, last, last + INTERVAL), filtered_sum(published, last, last + INTERVAL)
+    assert (found.sum, found.standard_error) == (plain.sum, plain.standard_error)
 
 
 def test_an_empty_range_is_nothing() -> None:
