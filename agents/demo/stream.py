@@ -81,9 +81,12 @@ def picture(rows: list[StreamRow], series: Series, stream: StreamSection, *, wid
     """The chart of the stream's end, what all of the stream says, and the promise."""
     found = Pieces.of(rows, series, stream, points=room(width))
     shown = min(len(found.true), room(width))
-    theta, total = rows[0].theta, rows[-1].sum
+    theta, total = np.array([row.theta for row in rows]), rows[-1].sum
+    low, high = (f"{each:,.0f}" for each in (theta.min(), theta.max()))
+    thresholds = low if low == high else f"{low} to {high}"
     inside = int((np.abs(found.private - found.true) <= Z95 * found.error).sum())
-    cut = np.maximum(found.readings - theta, 0).sum() / max(found.readings.sum(), 1e-9)
+    of_reading = np.repeat(theta, _tops(stream).base.leaf)
+    cut = np.maximum(found.readings - of_reading, 0).sum() / max(found.readings.sum(), 1e-9)
     most = f"the last {shown:,} of {len(found.true):,}" if shown < len(found.true) else f"all {shown:,}"
     chart = Chart(
         title=f"Mean of {series.span(found.length)} each, {most}",
@@ -102,7 +105,7 @@ def picture(rows: list[StreamRow], series: Series, stream: StreamSection, *, wid
             filter=f"the causal filter brings that to {_off(found.filtered, found.true):.1%}; its error bars rest on a model of "
             "the series.",
             total=f"private {total.estimate:,.0f} ± {Z95 * total.std_error:,.0f}, true {found.readings.sum():,.0f} {series.unit}",
-            threshold=f"{theta:,.0f} {series.unit} of a public bound of {series.bound:,.0f}: clipping leaves out {cut:.2%}.",
+            threshold=f"{thresholds} {series.unit} of a public bound of {series.bound:,.0f}: clipping leaves out {cut:.2%}.",
         ),
         *promise(promise_of(stream).sentence()),
     )

@@ -19,7 +19,9 @@ from susurrus.mechanisms.stream.posterior import BlockNoise, Deviations, block_m
 
 RATIOS = (1.0, 1.5, 2.4, 4.0)
 """Each menu entry gives a layer this many times the share of the layer below; 1.0 is ToPS's equal split.  Steeper
-entries, or entries with few shares for leaves, gain little for long ranges, and short ones lose much."""
+entries gain little for long ranges, and short ones lose much."""
+LEAF_SHARE = 0.2
+"""Of the leaves in further entries, one for each ratio that gives them more: for streams that move, but not within a block."""
 FIRST = 2
 """Menu entry of the first tree, before anything is known."""
 SURPRISE = 0.02
@@ -30,15 +32,21 @@ _QUERIES = 48
 
 
 def menu(base: Hierarchy) -> tuple[Hierarchy, ...]:
-    """Return the hierarchies to choose from: geometric shares, leaves smallest."""
+    """Return the hierarchies to choose from: geometric shares, leaves smallest, and the same with fewer shares for leaves."""
     if base.layers == 1:
         return (base,)
-    result = []
-    for ratio in RATIOS:
-        shares = ratio ** np.arange(base.layers)
-        exact = tuple(float(share) for share in np.floor(shares / shares.sum() * 2**40) / 2**40)
-        result.append(Hierarchy(fanout=base.fanout, layers=base.layers, leaf=base.leaf, shares=exact))
-    return tuple(result)
+    splits: list[Floats] = [ratio ** np.arange(base.layers, dtype=np.float64) for ratio in RATIOS]
+    splits = [shares / shares.sum() for shares in splits]
+    if base.layers > 2:
+        much = [shares for shares in splits if shares[0] > LEAF_SHARE]
+        splits += [np.append(LEAF_SHARE, (1 - LEAF_SHARE) * s[1:] / s[1:].sum()) for s in much]
+    return tuple(_hierarchy(base, shares) for shares in splits)
+
+
+def _hierarchy(base: Hierarchy, shares: Floats) -> Hierarchy:
+    """Of exact shares, which together are at most 1."""
+    exact = tuple(float(share) for share in np.floor(shares * 2**40) / 2**40)
+    return Hierarchy(fanout=base.fanout, layers=base.layers, leaf=base.leaf, shares=exact)
 
 
 def block_layer(hierarchy: Hierarchy) -> int:
