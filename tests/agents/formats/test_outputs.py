@@ -78,7 +78,7 @@ ROWS: dict[str, tuple[RowSchema, Any, dict[str, Any]]] = {
             "method": "tops",
             "epsilon": 0.1,
             "epoch": "6f0c",
-            "schema": 1,
+            "schema": 2,
         },
     ),
     "estimate": (
@@ -128,7 +128,7 @@ def test_a_row_reads_back(schema_registry: str, tmp_path: Path, form: str, kind:
     own = target(form, schema_registry if OUTPUT_FORMATS[form].registered else None)
     text, topic = json.dumps(row).encode(), topic_of(tmp_path)
     [value] = writers_of(own, {topic: schema}, NAMESPACE)[topic].encode([text])
-    read, decode = reader_of(own, schema, NAMESPACE), decoder(record, "row")
+    read, decode = reader_of(own, schema, NAMESPACE), decoder(record, "row", schema.version)
     assert (value == text) == (form == "json")
     assert decode(read(value)) == decode(text)
     assert decode(read(text)) == decode(text)  # a row from before the format was configured
