@@ -8,7 +8,7 @@ UNSAID: dict[str, Any] = {
     "fit": None,
     "jump_first": None,
     "jump_last": None,
-    "lower": 0.0,
+    "lower": None,
     "clipped": None,
     "truncated": None,
 }

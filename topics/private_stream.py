@@ -3,11 +3,11 @@
     key    {"stream":"meter-7"}
     value  {"stream":"meter-7","first":65536,"last":65551,"value":{"estimate":812.5,"std_error":40.1},
             "sum":{"estimate":9120.0,"std_error":88.0},"filtered_sum":{"estimate":9077.2,"std_error":31.4},
-            "theta":120.0,"lower":0.0,"layout":0,"fit":0.9,"jump_first":null,"jump_last":null,"clipped":null,"truncated":null,
-            "method":"tops","epsilon":0.1,"epoch":"…","schema":2}
+            "theta":120.0,"layout":0,"method":"tops","epsilon":0.1,"epoch":"…","schema":2,
+            "fit":0.9,"jump_first":null,"jump_last":null,"lower":null,"clipped":null,"truncated":null}
 
 - `first` to `last` are positions in the stream, counted from 0.
-- `value` is the sum of their values, clipped to [lower, theta]; both may differ from tree to tree.
+- `value` is the sum of their values, clipped to [lower, theta]; both may differ from tree to tree. `lower` is null where it is 0.
 - `sum` runs from the first released position to `last`. Any range sum is the difference of two rows, and is unbiased for
   the clipped values.
 - `filtered_sum` is null where there is none. It is biased towards smooth streams; its std_error covers that under the
@@ -47,20 +47,20 @@ SCHEMA = RowSchema(
             Field("value", MEASURED, "sum of the piece's values, clipped to [lower, theta]"),
             Field("sum", MEASURED, "sum from the first released position to this piece's last"),
             Field("filtered_sum", MEASURED, "the same, smoothed: biased towards smooth streams", "nullable"),
-            Field(
-                "fit", Leaf.NUMBER, "of the filter's models: about 1; above 2 they do not fit, prefer `sum`", "nullable"
-            ),
-            Field("jump_first", Leaf.INTEGER, "the level jumped at this position at the earliest", "nullable"),
-            Field("jump_last", Leaf.INTEGER, "and at this one at the latest", "nullable"),
             Field("theta", Leaf.NUMBER, "the public threshold that clips the values"),
-            Field("lower", Leaf.NUMBER, "the public threshold that clips them from below"),
-            Field("clipped", MEASURED, "in the last row of a tree that counted: its values above theta", "nullable"),
-            Field("truncated", MEASURED, "there: the sum that theta has cut off, estimated", "nullable"),
             Field("layout", Leaf.INTEGER, "the public noise layout of the row"),
             Field("method", Leaf.TEXT, "the mechanism that released the row"),
             Field("epsilon", Leaf.NUMBER, "what the value of one event costs"),
             Field("epoch", Leaf.TEXT, "rows of two epochs have other noise: never combine them"),
             Field("schema", Leaf.INTEGER, "increases when a known member changes its meaning"),
+            Field(
+                "fit", Leaf.NUMBER, "of the filter's models: about 1; above 2 they do not fit, prefer `sum`", "nullable"
+            ),
+            Field("jump_first", Leaf.INTEGER, "the level jumped at this position at the earliest", "nullable"),
+            Field("jump_last", Leaf.INTEGER, "and at this one at the latest", "nullable"),
+            Field("lower", Leaf.NUMBER, "the public threshold that clips them from below, if there is one", "nullable"),
+            Field("clipped", MEASURED, "in the last row of a tree that counted: its values above theta", "nullable"),
+            Field("truncated", MEASURED, "there: the sum that theta has cut off, estimated", "nullable"),
         ),
     ),
     "A released piece of a private stream.",
@@ -117,18 +117,18 @@ class StreamRow(msgspec.Struct, frozen=True, kw_only=True):
     value: Measured
     sum: Measured
     filtered_sum: Measured | None
-    fit: float | None
-    jump_first: int | None
-    jump_last: int | None
     theta: int | float
-    lower: int | float
-    clipped: Measured | None
-    truncated: Measured | None
     layout: int
     method: str
     epsilon: float
     epoch: str
     schema: int
+    fit: float | None
+    jump_first: int | None
+    jump_last: int | None
+    lower: int | float | None
+    clipped: Measured | None
+    truncated: Measured | None
 
 
 decode_row = decoder(StreamRow, "private-stream row", VERSION)
@@ -144,18 +144,18 @@ def encode_rows(release: StreamRelease, released: Released) -> tuple[list[bytes]
         "value": {"estimate": released.value, "std_error": released.value_error},
         "sum": {"estimate": released.sum, "std_error": released.sum_error},
         "filtered_sum": _measured(released.filtered_sum, released.filtered_sum_error, "filtered_sum"),
-        "fit": _nullable(~np.isnan(released.fit), released.fit),
-        "jump_first": _nullable(released.jump_first >= 0, released.jump_first),
-        "jump_last": _nullable(released.jump_last >= 0, released.jump_last),
         "theta": released.theta,
-        "lower": released.lower,
-        "clipped": _measured(released.clipped, released.clipped_error, "clipped"),
-        "truncated": _measured(released.truncated, released.truncated_error, "truncated"),
         "layout": released.layout,
         "method": release.method,
         "epsilon": release.epsilon,
         "epoch": release.epoch,
         "schema": VERSION,
+        "fit": _nullable(~np.isnan(released.fit), released.fit),
+        "jump_first": _nullable(released.jump_first >= 0, released.jump_first),
+        "jump_last": _nullable(released.jump_last >= 0, released.jump_last),
+        "lower": _nullable(released.lower != 0, released.lower),
+        "clipped": _measured(released.clipped, released.clipped_error, "clipped"),
+        "truncated": _measured(released.truncated, released.truncated_error, "truncated"),
     }
     return rows(n, {"stream": released.streams}), rows(n, members)
 

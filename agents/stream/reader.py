@@ -30,7 +30,7 @@ class Columns:
         self.layout.append(row.layout)
         self.value.append(row.value.estimate)
         self.theta.append(row.theta)
-        self.lower.append(row.lower)
+        self.lower.append(row.lower or 0.0)
         self.fit.append(np.nan if row.fit is None else row.fit)
         self.jump_first.append(NONE if row.jump_first is None else row.jump_first)
         self.jump_last.append(NONE if row.jump_last is None else row.jump_last)

@@ -51,14 +51,14 @@ def test_a_released_piece_survives():
     assert (first.stream, first.first, first.last, first.layout) == ("meter%b", 10, 11, 0)
     assert (first.value, first.sum, first.filtered_sum) == (Measured(1.5, 0.25), Measured(100, 3.0), None)
     assert (second.filtered_sum, second.theta, second.epsilon) == (Measured(199.5, 2.5), 96, 0.1)
-    assert (first.fit, first.jump_first, first.jump_last, first.clipped, first.truncated) == (None,) * 5
+    assert (first.fit, first.jump_first, first.jump_last, first.lower, first.clipped, first.truncated) == (None,) * 6
     assert (second.fit, second.jump_first, second.jump_last, second.lower) == (0.75, 12, 13, 8)
     assert (second.clipped, second.truncated) == (Measured(5.0, 1.5), Measured(30.0, 9.0))
     assert values[0] == (
         b'{"stream":"meter%b","first":10,"last":11,"value":{"estimate":1.5,"std_error":0.25},'
-        b'"sum":{"estimate":100,"std_error":3.0},"filtered_sum":null,"fit":null,"jump_first":null,'
-        b'"jump_last":null,"theta":96,"lower":0,"clipped":null,"truncated":null,"layout":0,"method":"tops",'
-        b'"epsilon":0.1,"epoch":"6f0c","schema":2}'
+        b'"sum":{"estimate":100,"std_error":3.0},"filtered_sum":null,"theta":96,"layout":0,"method":"tops",'
+        b'"epsilon":0.1,"epoch":"6f0c","schema":2,"fit":null,"jump_first":null,"jump_last":null,"lower":null,'
+        b'"clipped":null,"truncated":null}'
     )
 
 

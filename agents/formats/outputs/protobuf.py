@@ -57,7 +57,9 @@ class ProtobufRows(RegisteredRows):
                 members = [f"    {kind} {label} = {at};" for at, (label, kind) in enumerate(fields, start=1)]
                 lines += ["  // None of them is set for null.", "  oneof kind {", *members, "  }"]
             else:
-                lines += [f"  {kind} {label} = {at};" for at, (label, kind) in enumerate(fields, start=1)]
+                absent = _may_be_absent(schema, name)
+                for at, (label, kind) in enumerate(fields, start=1):
+                    lines.append(f"  {'optional ' if label in absent else ''}{kind} {label} = {at};")
             lines.append("}")
         return "\n".join(lines)
 
@@ -137,7 +139,24 @@ def _file(schema: RowSchema, namespace: str) -> Any:
                 field.type_name = f".{kind if kind == _TIMESTAMP else f'{namespace}.{kind}'}"
             if name == _SCALAR:
                 field.oneof_index = 0
+            elif label in _may_be_absent(schema, name):
+                field.proto3_optional, field.oneof_index = True, len(message.oneof_decl)
+                message.oneof_decl.add(name=f"_{label}")
     return file
+
+
+def _may_be_absent(schema: RowSchema, name: str) -> set[str]:
+    """Labels of a message's numbers and texts that may lack: without a mark of presence, Protobuf reads 0 for none."""
+    pending: list[Type] = [schema.members]
+    while pending:
+        kind = pending.pop()
+        if isinstance(kind, Leaf):
+            continue
+        if kind.name == name:
+            marked = (Leaf.TEXT, Leaf.INTEGER, Leaf.NUMBER)
+            return {field.label for field in kind.fields if field.type in marked and field.presence != "always"}
+        pending += [field.type for field in kind.fields]
+    return set()
 
 
 def _class(schema: RowSchema, namespace: str) -> Any:
