@@ -59,7 +59,9 @@ class LocalSettings(Settings):
     def published_fields(self) -> dict[str, Any]:
         """`local.follow` only where it is off: its default must not change the digest of pipelines that ran before it was."""
         fields = super().published_fields()
-        return {**fields, "local": {n: v for n, v in fields["local"].items() if n != "follow" or not v}}
+        if self.local.follow:
+            fields["local"] = {name: value for name, value in fields["local"].items() if name != "follow"}
+        return fields
 
     @property
     def topic_specs(self) -> tuple[TopicSpec, ...]:

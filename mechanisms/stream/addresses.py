@@ -40,6 +40,12 @@ class AddressedNoise(Protocol):
         ...
 
 
+def whole(drawn: Ints) -> Ints:
+    """Return noise in units of the grid as whole value units, halves up."""
+    result: Ints = (drawn + (1 << (GRID_BITS - 1))) >> GRID_BITS
+    return result
+
+
 def address(stream: bytes, *numbers: int) -> bytes:
     """Return the key bytes of a draw: the numbers at fixed width after the whole stream id.
 

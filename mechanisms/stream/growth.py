@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from scipy.special import ndtr, ndtri
 
-from susurrus.mechanisms.stream.addresses import GRID_BITS, AddressedNoise, Ints, address
+from susurrus.mechanisms.stream.addresses import GRID_BITS, AddressedNoise, Ints, address, whole
 
 SHARE = 3 / 32
 """Of a tree's epsilon, for the count of its clipped values, if they are counted.  Exact in binary."""
@@ -102,9 +102,7 @@ def count_noise(noise: AddressedNoise, streams: Sequence[bytes], trees: Ints, ep
     The address is ("tops/clipped", stream, tree).
     """
     labels = noise.labels("tops/clipped", [address(*of) for of in zip(streams, trees.tolist(), strict=True)])
-    drawn = noise.laplace(labels, 0, 0, scale=1 / epsilon, bits=GRID_BITS)[:, 0]
-    rounded: Ints = (drawn + (1 << (GRID_BITS - 1))) >> GRID_BITS
-    return rounded
+    return whole(noise.laplace(labels, 0, 0, scale=1 / epsilon, bits=GRID_BITS)[:, 0])
 
 
 def truncation(mean: float, theta: float, share: float) -> float:

@@ -90,7 +90,7 @@ class Hierarchy:
         return cls(fanout=fanout, layers=layers, leaf=fanout**smoothing, shares=(1 / layers,) * layers)
 
     def reduced(self, share: float) -> "Hierarchy":
-        """Return the hierarchy that leaves this share of epsilon unspent; exact for multiples of 2^-10 of `Allocation.menu`."""
+        """Return the hierarchy that leaves this share of epsilon unspent: exactly, for short binary fractions."""
         shares = tuple(each * (1 - share) for each in self.shares)
         return Hierarchy(fanout=self.fanout, layers=self.layers, leaf=self.leaf, shares=shares)
 

@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from susurrus.mechanisms.errors import ConfigurationError, Refusal
-from susurrus.mechanisms.stream.addresses import GRID_BITS, AddressedNoise, Ints, address
+from susurrus.mechanisms.stream.addresses import GRID_BITS, AddressedNoise, Ints, address, whole
 from susurrus.mechanisms.stream.quantile import SmoothQuantile
 from susurrus.mechanisms.stream.releases import Releases, joined
 
@@ -146,7 +146,7 @@ class Pak:
         theta = int(self.threshold.release(state.values[None], noise, [stream])[0])
         scale = theta / (self.epsilon - self.threshold.epsilon)
         drawn = noise.laplace(noise.labels("pak/block", [address(stream)]), 0, 0, scale=scale, bits=GRID_BITS)
-        state.base = int(np.minimum(state.values, theta).sum()) + int(_whole(drawn[0, 0]))
+        state.base = int(np.minimum(state.values, theta).sum()) + int(whole(drawn[0, 0]))
         state.base_variance = 2 * (scale / theta) ** 2
         state.theta = theta
         state.values = np.zeros(0, dtype=np.int64)
@@ -168,7 +168,7 @@ class Pak:
             drawn = tree_noise(noise, stream, tree, max(inside, 1), inside + count, self.levels, scale)
             if not inside:
                 drawn = np.concatenate(([0], drawn))
-            running = state.base + exact + _whole(drawn)
+            running = state.base + exact + whole(drawn)
             variances = state.base_variance + set_bits(prefix) * node
             # The next prefix has one node more, and lacks the nodes of its trailing zeros.
             changed = 1 + np.log2(prefix[1:] & -prefix[1:]).astype(np.int64)
@@ -182,12 +182,6 @@ class Pak:
             state.position += count
             done += count
         return joined(parts)
-
-
-def _whole(drawn: Ints) -> Ints:
-    """Round grid units to whole value units, halves up."""
-    result: Ints = (drawn + (1 << (GRID_BITS - 1))) >> GRID_BITS
-    return result
 
 
 def _rows(first: Ints, last: Ints, running: Ints, variances: Sequence[_Floating], theta: int) -> Releases:

@@ -23,6 +23,10 @@ _LEAVES = {
 }
 
 
+_Field = tuple[str, str, bool]
+"""Name, type, and whether presence is marked: a number or text that may lack, which Protobuf would read as 0 or empty."""
+
+
 def _scalar(part: Any) -> dict[str, Any]:
     if part is None:
         return {}
@@ -54,12 +58,11 @@ class ProtobufRows(RegisteredRows):
         for number, (name, fields) in enumerate(_messages(schema)):
             lines += ["", *([f"// {schema.meaning}"] if number == 0 else []), f"message {name} {{"]
             if name == _SCALAR:
-                members = [f"    {kind} {label} = {at};" for at, (label, kind) in enumerate(fields, start=1)]
+                members = [f"    {kind} {label} = {at};" for at, (label, kind, _) in enumerate(fields, start=1)]
                 lines += ["  // None of them is set for null.", "  oneof kind {", *members, "  }"]
             else:
-                absent = _may_be_absent(schema, name)
-                for at, (label, kind) in enumerate(fields, start=1):
-                    lines.append(f"  {'optional ' if label in absent else ''}{kind} {label} = {at};")
+                for at, (label, kind, marked) in enumerate(fields, start=1):
+                    lines.append(f"  {'optional ' if marked else ''}{kind} {label} = {at};")
             lines.append("}")
         return "\n".join(lines)
 
@@ -91,23 +94,24 @@ class ProtobufRows(RegisteredRows):
         return lambda schema_id, data: message_fields(message.FromString(data[end_of_indexes(data) :]))
 
 
-def _messages(schema: RowSchema) -> Iterator[tuple[str, list[tuple[str, str]]]]:
-    """(name, fields) of each message, the row's first; a field is its name and type. Numbers follow the order."""
-    seen: dict[str, list[tuple[str, str]]] = {}
+def _messages(schema: RowSchema) -> Iterator[tuple[str, list[_Field]]]:
+    """(name, fields) of each message, the row's first. Numbers follow the order."""
+    seen: dict[str, list[_Field]] = {}
 
     def add(kind: Members | Parts) -> None:
         if kind.name in seen:
             return
         seen[kind.name] = fields = []
         for field in kind.fields:
-            fields.append((field.label, _type(field.type)))
+            kind_name = _type(field.type)
+            fields.append((field.label, kind_name, kind_name in _MEMBERS.values() and field.presence != "always"))
         for field in kind.fields:
             if not isinstance(field.type, Leaf):
                 add(field.type)
 
     add(schema.members)
-    if any(kind == _SCALAR for fields in seen.values() for _, kind in fields):
-        seen[_SCALAR] = list(_MEMBERS.items())
+    if any(kind == _SCALAR for fields in seen.values() for _, kind, _ in fields):
+        seen[_SCALAR] = [(label, kind, False) for label, kind in _MEMBERS.items()]
     yield from seen.items()
 
 
@@ -130,7 +134,7 @@ def _file(schema: RowSchema, namespace: str) -> Any:
         message = file.message_type.add(name=name)
         if name == _SCALAR:
             message.oneof_decl.add(name="kind")
-        for at, (label, kind) in enumerate(fields, start=1):
+        for at, (label, kind, marked) in enumerate(fields, start=1):
             field = message.field.add(name=label, number=at, label=FieldDescriptorProto.LABEL_OPTIONAL)
             if kind in numbers:
                 field.type = numbers[kind]
@@ -139,24 +143,10 @@ def _file(schema: RowSchema, namespace: str) -> Any:
                 field.type_name = f".{kind if kind == _TIMESTAMP else f'{namespace}.{kind}'}"
             if name == _SCALAR:
                 field.oneof_index = 0
-            elif label in _may_be_absent(schema, name):
+            elif marked:
                 field.proto3_optional, field.oneof_index = True, len(message.oneof_decl)
                 message.oneof_decl.add(name=f"_{label}")
     return file
-
-
-def _may_be_absent(schema: RowSchema, name: str) -> set[str]:
-    """Labels of a message's numbers and texts that may lack: without a mark of presence, Protobuf reads 0 for none."""
-    pending: list[Type] = [schema.members]
-    while pending:
-        kind = pending.pop()
-        if isinstance(kind, Leaf):
-            continue
-        if kind.name == name:
-            marked = (Leaf.TEXT, Leaf.INTEGER, Leaf.NUMBER)
-            return {field.label for field in kind.fields if field.type in marked and field.presence != "always"}
-        pending += [field.type for field in kind.fields]
-    return set()
 
 
 def _class(schema: RowSchema, namespace: str) -> Any:
