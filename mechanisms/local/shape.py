@@ -10,8 +10,9 @@ the wave's own (log) scale, and g maximises
     subject to g concave above the median                  a tail falls faster and faster, and does not rise again
 
 by Fisher scoring. The constraint is a stiff one-sided penalty, so that scoring is an active-set method. Fits over a grid
-of smoothness and both log-deviations are averaged by their evidence (Laplace's approximation, to the power 0.3, since the
-model is not the truth). The lowest bucket is free, because many series are often exactly 0. All of it is post-processing
+of smoothness and both log-deviations are averaged by their evidence (Laplace's approximation) and prior probability. Narrow
+shapes are rarer: where most values are 0, the reports hardly tell a narrow shape from a wide one, and a theta for a narrow one
+cuts the wide one's tail. The lowest bucket is free, because many series are often exactly 0. All of it is post-processing
 of the reports: the constants affect the quality of the threshold, not privacy.
 """
 
@@ -32,8 +33,7 @@ Floats = npt.NDArray[np.float64]
 BUCKETS = 64
 SMOOTHNESS = tuple(10.0**k for k in range(6, -1, -1))
 CURVATURE_WEIGHT = 100.0
-LOG_DEVIATIONS = (0.8, 0.25)  # many sizes and durations; measurements about one value
-TEMPER = 0.3
+LOG_DEVIATIONS = {0.8: 1.0, 0.25: 0.1}  # and their prior odds: many sizes and durations; measurements about one value
 STIFFNESS = 1e4
 RIDGE = 1e-4
 _FREE = 1  # buckets at the low end without a shape
@@ -113,8 +113,8 @@ def fit_distribution(wave: SquareWave, counts: npt.NDArray[np.int64], *, buckets
         raise ConfigurationError("counts=0: no reports to fit a distribution to; wait for reports")
     edges = np.linspace(0.0, 1.0, buckets + 1)
     matrix = Transition(wave, edges, counts.size).dense()
-    fits = []
-    for log_deviation in LOG_DEVIATIONS:
+    fits, prior = [], []
+    for log_deviation, odds in LOG_DEVIATIONS.items():
         problem = _Problem(matrix, counts.astype(np.float64), log_deviation)
         start = np.zeros(buckets)
         for smoothness in SMOOTHNESS:
@@ -123,7 +123,8 @@ def fit_distribution(wave: SquareWave, counts: npt.NDArray[np.int64], *, buckets
             body = np.cumsum(free.frequencies[_FREE:])
             median = int(np.searchsorted(body, body[-1] / 2)) + _FREE
             fits.append(problem.fit(smoothness, start, median))
+            prior.append(odds)
     evidence = np.array([fit.evidence for fit in fits])
-    weights = np.exp(TEMPER * (evidence - evidence.max()))
+    weights = np.exp(evidence - evidence.max()) * prior
     frequencies = weights @ np.stack([fit.frequencies for fit in fits]) / weights.sum()
     return Distribution(unplace(edges, wave.bound, wave.scale), frequencies)

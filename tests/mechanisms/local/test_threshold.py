@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 from susurrus.mechanisms.errors import ConfigurationError
+from susurrus.mechanisms.local import shape
 from susurrus.mechanisms.local.hybrid import Hybrid, hybrid_alpha
+from susurrus.mechanisms.local.reconstruction import Transition
 from susurrus.mechanisms.local.shape import fit_distribution
 from susurrus.mechanisms.local.threshold import (
     Distribution,
@@ -14,7 +16,7 @@ from susurrus.mechanisms.local.threshold import (
     expected_squared_error,
     round_up,
 )
-from susurrus.mechanisms.local.wave import SquareWave
+from susurrus.mechanisms.local.wave import SquareWave, place
 from tests.samples import samples, seeded
 
 
@@ -117,6 +119,25 @@ class TestFit:
         best = choose_threshold(truth, epsilon, 2**20).expected_squared_error
         got = expected_squared_error(truth, np.array([chosen.theta]), Hybrid(epsilon, chosen.alpha), 2**20)[0]
         assert got < factor * best
+
+    @pytest.mark.parametrize(("case", "epsilon", "matters"), [("zeros", 0.2, True), ("normal", 2.0, False)])
+    def test_narrow_shapes_are_rare_where_reports_do_not_tell(
+        self, case: str, epsilon: float, matters: bool, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Most values are 0: reports fit a spike at the others' mean as well, and a theta for it cuts their tail off."""
+        values, bound = self.sample(case, 10**6)
+        wave = SquareWave(epsilon, bound, "log")
+        edges = np.linspace(0.0, 1.0, 513)
+        shares = np.histogram(place(values, bound, wave.scale), edges)[0] / len(values)
+        expected = np.rint(Transition(wave, edges, 256).dense() @ shares * 65_536).astype(np.int64)
+        best = choose_threshold(histogram(values, bound, 5000), epsilon, 2**20).theta
+        theta = choose_threshold(fit_distribution(wave, expected), epsilon, 2**20).theta
+        monkeypatch.setattr(shape, "LOG_DEVIATIONS", dict.fromkeys(shape.LOG_DEVIATIONS, 1.0))
+        as_likely = choose_threshold(fit_distribution(wave, expected), epsilon, 2**20).theta
+        if matters:
+            assert as_likely < 0.75 * best < 0.9 * best < theta < 1.2 * best
+        else:
+            assert theta == pytest.approx(as_likely, rel=0.02)
 
     def test_the_fit_is_a_distribution(self) -> None:
         wave = SquareWave(1.0, 10.0, "log")
