@@ -27,7 +27,7 @@ def errors(name: str, other: str) -> Iterator[str]:
 
 
 def coverage(name: str) -> Iterator[str]:
-    """Of `tops`: nominal 95 %, of all ranges, and in brackets of those whose models fit, with their share."""
+    """Of `tops`: nominal 95 %, with its standard error; in brackets of those ranges whose models fit, with their share."""
     rows = [[series, *(_covered(of["tops"]) for of in found.values())] for series, found in _found(name)]
     return table(["series", *_columns(name)], rows)
 
@@ -45,7 +45,7 @@ def _ratio(row: Row, other: Row) -> str:
 
 
 def _covered(row: Row) -> str:
-    text = f"{row['coverage']:.1%}"
+    text = f"{row['coverage']:.1%} ± {100 * row['coverage_standard_error']:.1f}"
     return text if row["fitting"] == 1 else f"{text} ({row['coverage_fitting']:.1%} of {row['fitting']:.0%})"
 
 

@@ -67,6 +67,7 @@ class Result:
     theta_mean: float
     rounds: int
     coverage: float
+    coverage_standard_error: float
     square: float
     fitting: float
     coverage_fitting: float
@@ -169,7 +170,7 @@ def evaluate(
     """Return the errors of ``rounds`` rounds; queries and noise are seeded by the round."""
     runner = Runner(method, epsilon, bound=bound, holdout=holdout, range_limit=range_limit, smoothing=smoothing)
     prefix = np.concatenate(([0], np.cumsum(values[holdout:])))
-    errors, thetas, scores, fits, started = [], [], [], [], time.perf_counter()
+    errors, thetas, scores, fits, covers, started = [], [], [], [], [], time.perf_counter()
     for number in range(rounds):
         noise = NoiseSource(b"benchmark" * 4, epoch=b"%d" % number, config=method.encode(), pipeline=name).window(0)
         theta, released = runner.release(values, noise)
@@ -181,6 +182,7 @@ def evaluate(
         if released.clipped is not None:
             scores.append((estimate - (released.clipped[last] - released.clipped[first])) / claimed)
             fits.append(released.fits(first, last) if released.fits else np.ones(len(first), dtype=bool))
+            covers.append((np.abs(scores[-1]) < NOMINAL).mean())
         mean_error = error / (last - first)
         errors.append([(error**2).mean(), np.abs(error).mean(), (mean_error**2).mean(), np.abs(mean_error).mean()])
         thetas.append(theta)
@@ -203,6 +205,8 @@ def evaluate(
         float(np.mean(thetas)),
         rounds,
         float(covered.mean()),
+        # The ranges of a round share its noise: a round is one observation.
+        float(np.std(covers, ddof=1) / math.sqrt(rounds)) if rounds > 1 and covers else math.nan,
         float((score**2).mean()),
         float(fit.mean()),
         float(covered[fit].mean()) if fit.any() else math.nan,
@@ -222,7 +226,7 @@ def report(result: Result, as_json: bool) -> None:
         f"{result.series:18} {result.method:13} eps {result.epsilon:<5} MSE {result.mse:9.3g}"
         f" +- {result.mse_standard_error:7.2g}"
         f"  MAE {result.mae:9.3g}  MMSE {result.mmse:9.3g}  MMAE {result.mmae:9.3g}  theta {result.theta_mean:7.1f}"
-        f"  covered {result.coverage:5.3f} z2 {result.square:5.2f}"
+        f"  covered {result.coverage:5.3f} +- {result.coverage_standard_error:5.3f} z2 {result.square:5.2f}"
         f"  fits {result.fitting:4.2f} {result.coverage_fitting:5.3f}"
         f"  {result.seconds:5.2f} s{note}",
         flush=True,

@@ -24,7 +24,7 @@ LEAF_SHARE = 0.2
 """Of the leaves in further entries, one for each ratio that gives them more: for streams that move, but not within a block."""
 FIRST = 2
 """Menu entry of the first tree, before anything is known."""
-SURPRISE = 0.02
+SURPRISE = 0.01
 """Probability that the next tree's level moves as much as any model allows, whatever the posterior says.  A split that measures
 the blocks of steady data hardly at all would find a jump only when the tree is complete.  Chosen on synthetic series."""
 _TREES = 4
@@ -110,7 +110,11 @@ class Allocation:
 
     @cached_property
     def deviation_costs(self) -> list[Floats]:
-        """Per layer below the blocks float64[menu, variances]: two ends, b / 6 of a parent's contrast each."""
+        """Per layer below the blocks float64[menu, variances]: two ends, b / 6 of a parent's contrast each.
+
+        Deviations count as independent here, although the filter takes them for a walk: the splits that a walk asks for
+        measure leaves better, and cost long ranges more than they give short ones.
+        """
         result = []
         for layer, deviations in enumerate(self.deviations):
             noise = np.array([hierarchy.subtree_variances()[layer] for hierarchy in self.menu])[:, None]

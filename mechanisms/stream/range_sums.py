@@ -19,7 +19,7 @@ from susurrus.mechanisms.stream.allocation import Allocation, block_layer, block
 from susurrus.mechanisms.stream.constants import Constants
 from susurrus.mechanisms.stream.hierarchy import Hierarchy
 from susurrus.mechanisms.stream.level_jumps import NONE, jump_variances
-from susurrus.mechanisms.stream.posterior import FIT_LIMIT, MOVE, posterior, widened
+from susurrus.mechanisms.stream.posterior import FIT_LIMIT, MOVE, posterior, spreads, widened
 from susurrus.mechanisms.stream.smoothers import MEMORY, Smoother, guess_weights, guesses
 
 
@@ -199,16 +199,16 @@ class ReleasedStream:
             gathered = np.cumsum(per_block, axis=0)[local - 1]
             for sign, ends in ((1.0, last), (-1.0, first)):
                 place = (ends - start * size) / (self.leaf * hierarchy.fanout**layer)
-                part, spread = _within_parent(deviation, place)
+                part, independent, walk = _within_parent(deviation, place)
                 parent = np.minimum((place // hierarchy.fanout).astype(np.int64), len(parents) - 1)
-                factor, left_over = deviations.shrinkage(gathered, own[parent])
+                factor, left_over = deviations.shrinkage(gathered, own[parent] * independent, walk)
                 mean = mean + sign * factor * part
-                variance = variance + left_over * spread
+                variance = variance + left_over
         return mean, variance
 
 
-def _within_parent(deviation: Floats, place: Floats) -> tuple[Floats, Floats]:
-    """Return (sum of deviations from the parent's start up to ``place`` nodes, its contrast norm sum w^2 - (sum w)^2 / b)."""
+def _within_parent(deviation: Floats, place: Floats) -> tuple[Floats, Floats, Floats]:
+    """Return the sum of deviations from the parent's start up to ``place`` nodes, and its two ``spreads``."""
     fanout = deviation.shape[1]
     node = np.minimum(np.floor(place).astype(np.int64), deviation.size)
     fraction = place - node
@@ -216,5 +216,4 @@ def _within_parent(deviation: Floats, place: Floats) -> tuple[Floats, Floats]:
     inside = node % fanout
     running = np.concatenate([np.zeros((len(deviation), 1)), np.cumsum(deviation, axis=1)[:, :-1]], axis=1).reshape(-1)
     before = np.concatenate([running, [0.0]])[node]
-    spread: npt.NDArray[np.float64] = inside + fraction**2 - (inside + fraction) ** 2 / fanout
-    return before + fraction * padded[node], spread
+    return before + fraction * padded[node], *spreads(fanout, inside + fraction)

@@ -1,10 +1,22 @@
 """The Kalman and the dense form are one posterior; the mixture is the weighted posterior; state survives packing."""
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 
 from susurrus.mechanisms.kalman import BlockBank, BlockBanks, Filtered, mixture_weights
-from susurrus.mechanisms.stream.posterior import BlockNoise, Deviations, block_models, posterior
+from susurrus.mechanisms.stream.posterior import (
+    FIT_LIMIT,
+    MOST,
+    WIDENING,
+    BlockNoise,
+    Deviations,
+    block_models,
+    posterior,
+    spreads,
+    widened,
+)
 
 MODELS = block_models(256, 0.1)
 TREES = [BlockNoise(4, 18.0, 30.0), BlockNoise(4, 9.0, 60.0), BlockNoise(1, 1.0, 5.0), BlockNoise(4, 18.0, 30.0)]
@@ -121,8 +133,53 @@ def test_shrinkage_follows_the_data():
     deviations = Deviations.for_node(256, 0.1)
     quiet = deviations.evidence(np.array(100 * 20.0), 100, 20.0)
     loud = deviations.evidence(np.array(100 * 120.0), 100, 20.0)
-    assert deviations.shrinkage(quiet, 20.0)[0] < 0.3
-    assert 0.7 < deviations.shrinkage(loud, 20.0)[0] < 0.95
+    assert deviations.shrinkage(quiet, 20.0, 1.0)[0] < 0.3
+    assert 0.7 < deviations.shrinkage(loud, 20.0, 1.0)[0] < 0.95
+    # Twice the sum: the same factor, four times the variance.  And nothing of nothing.
+    factor, variance = deviations.shrinkage(loud, 20.0, 1.0)
+    assert deviations.shrinkage(loud, 80.0, 4.0) == (pytest.approx(factor), pytest.approx(4 * variance))
+    assert deviations.shrinkage(loud, 0.0, 0.0)[1] == pytest.approx(0.0)
+
+
+def test_the_spreads_are_those_of_the_sums():
+    """Against the covariances of centred independent and walking deviations, written out in fractions."""
+    nodes, place = 4, Fraction(5, 2)
+    weights = [Fraction(1), Fraction(1), place - 2, Fraction(0)]
+    centred = [weight - sum(weights) / nodes for weight in weights]
+    independent = sum(weight**2 for weight in centred)
+    # The walk's steps are independent: node i has the steps up to i.
+    of_walk = sum(sum(centred[step:]) ** 2 for step in range(nodes))
+    all_nodes = sum(
+        sum((Fraction(int(node >= step)) - Fraction(nodes - step, nodes)) ** 2 for node in range(nodes))
+        for step in range(nodes)
+    )
+    found = spreads(nodes, np.array([float(place), 0.0, float(nodes)]))
+    assert found[0].tolist() == pytest.approx([float(independent), 0.0, 0.0])
+    assert found[1].tolist() == pytest.approx([float(of_walk * (nodes - 1) / all_nodes), 0.0, 0.0])
+
+
+@pytest.mark.statistical
+def test_errors_of_partial_blocks_hold_where_levels_move_in_runs():
+    """Half a block lies above its mean and half below.  For independent deviations, as tried last, the error is too small."""
+    rng = np.random.default_rng(1)
+    deviations, noise, blocks = Deviations.for_node(256, 0.1), 50.0, 256
+    runs = np.repeat([3.0, -3.0], 8)
+    drawn = runs + (noise**0.5 * rng.normal(size=(blocks, 16))) @ (np.eye(16) - 1 / 16)
+    evidence = deviations.evidence(np.array((drawn**2).sum()), 15 * blocks, noise)
+    independent, walk = (each[0] for each in spreads(16, np.array([8.0])))
+    part = drawn[:, :8].sum(axis=1)
+
+    def covered(spread: float) -> float:
+        factor, variance = deviations.shrinkage(evidence, noise * independent, spread)
+        return float((np.abs(factor * part - 24.0) < 1.96 * variance**0.5).mean())
+
+    assert covered(walk) > 0.8
+    assert covered(independent) < 0.3
+
+
+def test_errors_are_widened_by_the_fit_and_not_without_end():
+    widths = widened(np.full(4, 10.0), np.array([0.0, FIT_LIMIT, 2 * FIT_LIMIT, 100 * FIT_LIMIT]))
+    assert widths.tolist() == pytest.approx([10 * WIDENING] * 2 + [10 * WIDENING * 2**0.5, 10 * WIDENING * MOST])
 
 
 def test_the_error_of_a_long_running_sum_keeps_its_digits():
