@@ -44,7 +44,7 @@ _MEASURED = (
     *("theta", "lower", "truncated", "truncated_error"),
 )
 """Columns that the mechanism counts in steps of the grid."""
-_STREAMS_IN_MEMORY = 50_000
+_STREAMS_IN_MEMORY = 25_000
 _QUIET_RECORDS = 20_000
 _QUIET_SECONDS = 1.0
 
