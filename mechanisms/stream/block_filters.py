@@ -10,18 +10,15 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from susurrus.mechanisms.kalman import BlockBank, BlockBanks, Filtered
+from susurrus.mechanisms.kalman import BlockBanks
 from susurrus.mechanisms.stream.addresses import Floats, Ints
 from susurrus.mechanisms.stream.allocation import block_layer, block_noise
 from susurrus.mechanisms.stream.constants import Constants
 from susurrus.mechanisms.stream.leaves import flat
-from susurrus.mechanisms.stream.level_jumps import NONE, OpenTree, suspected
-from susurrus.mechanisms.stream.posterior import MOVE, widened
+from susurrus.mechanisms.stream.level_jumps import NONE, Jump, OpenTree, suspected
+from susurrus.mechanisms.stream.posterior import FIT_MEMORY, MOVE, widened
 from susurrus.mechanisms.stream.releases import Releases
 from susurrus.mechanisms.stream.stream_state import StreamState
-
-FIT_MEMORY = 16
-"""Blocks over which the fit of the filter's models is averaged, exponentially."""
 
 
 def filter_blocks(
@@ -100,11 +97,14 @@ def filter_blocks(
             jump=np.where(opens, moved[rows], 0.0),
         )
         fits[rows] = fit[:active] = fit[:active] + (surprises - fit[:active]) / FIT_MEMORY
-        for found_at, its_first, its_last, filtered in jumping.found(banks, numbers[:active] + block + 1):
+        for found_at, jump in jumping.found(banks, numbers[:active] + block + 1):
             row = starts[found_at] + block
-            jumps[:, row], sums[row], errors[row] = (its_first, its_last), filtered.sum, filtered.standard_error
+            jumps[:, row], fits[row] = (jump.first, jump.last), jump.fit
+            sums[row], errors[row] = jump.filtered.sum, jump.filtered.standard_error
     banks.give_back()
-    jumping.settle()
+    for settled, jump in jumping.settled.items():
+        # The tree is complete: the filter goes on from the jump.
+        order[settled].filter, fit[settled] = jump.bank, jump.fit
     for state, its, fitting in zip(order, gathered, fit.tolist(), strict=True):
         state.evidence, state.fit = its.copy(), fitting
     lasts = flat(np.zeros(len(some), dtype=np.int64), blocks) * size + np.repeat(size - 1 - waiting[some], blocks)
@@ -133,7 +133,7 @@ class _Jumps:
     def __init__(self, mechanism: Constants, states: Sequence[StreamState], trees: Ints) -> None:
         self._mechanism, self._states, self._later = mechanism, states, trees > 0
         self._size = block_noise(mechanism.base).blocks
-        self._settled: dict[int, BlockBank] = {}
+        self.settled: dict[int, Jump] = {}
         if not self._later.any():
             return
         self._blocks = np.zeros((len(states), self._size))
@@ -142,8 +142,8 @@ class _Jumps:
         known = [open_tree(mechanism, state) for state in states]
         self._level, self._own, self._common = np.array([(k.before.level()[0], k.own, k.common) for k in known]).T
 
-    def found(self, banks: BlockBanks, counts: Ints) -> Iterator[tuple[int, int, int, Filtered]]:
-        """Yield (stream, first and last likely block of the jump, running sum) where the level has jumped.
+    def found(self, banks: BlockBanks, counts: Ints) -> Iterator[tuple[int, Jump]]:
+        """Yield the streams whose level has jumped; those whose tree is complete are in ``settled``, too.
 
         counts: int64[n], the blocks of the first n streams' open trees.
         """
@@ -155,15 +155,9 @@ class _Jumps:
         )
         for at in np.flatnonzero(doubtful).tolist():
             known = open_tree(self._mechanism, self._states[at], int(counts[at]))
-            best = known.jumped(banks.bank(at))
-            if best is None:
+            jump = known.jumped(banks.bank(at))
+            if jump is None:
                 continue
-            first, last, bank, filtered = best
             if counts[at] == self._size:
-                self._settled[at] = bank
-            yield at, first, last, filtered
-
-    def settle(self) -> None:
-        """Where a tree is complete and its level has jumped, the filter goes on from the jump."""
-        for at, bank in self._settled.items():
-            self._states[at].filter = bank
+                self.settled[at] = jump
+            yield at, jump

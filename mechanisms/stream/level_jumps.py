@@ -9,6 +9,8 @@ Where the jump was is uncertain.  The blocks whose evidence is within ``DOUBT`` 
 A jump of variance V at one of k places has the prior covariance of k independent jumps of variance V / k.  The filter uses
 these: the Gaussian prior with the same second moments.
 
+A jump that is known is no misfit: the fit from then on is that of the models with the jump, begun anew with the tree.
+
 Privacy: post-processing of released block sums, as the filter itself.
 """
 
@@ -19,6 +21,7 @@ import numpy.typing as npt
 
 from susurrus.mechanisms.kalman import BlockBank, BlockBanks, Filtered
 from susurrus.mechanisms.stream.addresses import Floats
+from susurrus.mechanisms.stream.posterior import FIT_MEMORY
 
 GAIN = 8.0
 """Least logarithm of the evidence's ratio.  Chosen on synthetic series (`benchmarks/series.py`)."""
@@ -26,6 +29,18 @@ DOUBT = 3.0
 """How far the logarithm of a place's evidence may lie below that of the best one.  Chosen on the same series."""
 NONE = -1
 """Stands for the block of a jump where there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Jump:
+    """A level that jumps before one of the open tree's blocks first..last; with it: the bank behind the last block, the running
+    sum, and how the models fit."""
+
+    first: int
+    last: int
+    bank: BlockBank
+    filtered: Filtered
+    fit: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,28 +54,29 @@ class OpenTree:
     common: float
     moved: float
 
-    def replay(self, jumps: Floats) -> tuple[BlockBanks, Floats, Floats]:
-        """Return the banks behind the last block, the running sums and their errors; jumps: float64[n, blocks], variances."""
+    def replay(self, jumps: Floats) -> tuple[BlockBanks, Floats, Floats, Floats]:
+        """Return the banks behind the last block, the running sums, their errors and the fits.
+
+        jumps: float64[n, blocks], variances.
+        """
         banks = BlockBanks([self.before] * len(jumps))
-        sums, errors = np.zeros(len(jumps)), np.zeros(len(jumps))
+        sums, errors, fits = np.zeros(len(jumps)), np.zeros(len(jumps)), np.ones(len(jumps))
         for place, block in enumerate(self.blocks.tolist()):
-            sums, errors, _ = banks.step(
+            sums, errors, surprises = banks.step(
                 np.full(len(jumps), block),
                 own=np.full(len(jumps), self.own),
                 new_common=np.full(len(jumps), np.nan if place else self.common),
                 jump=jumps[:, place] + (0.0 if place else self.moved),
             )
-        return banks, sums, errors
+            fits = fits + (surprises - fits) / FIT_MEMORY
+        return banks, sums, errors, fits
 
     def current(self) -> BlockBank:
         """Return the bank behind the last block, without a jump."""
         return self.replay(np.zeros((1, len(self.blocks))))[0].bank(0)
 
-    def jumped(self, without: BlockBank) -> tuple[int, int, BlockBank, Filtered] | None:
-        """Return the first and the last likely block of a jump, the bank behind the last block and its running sum.
-
-        None if no jump gains enough.  without: the bank behind the last block without a jump.
-        """
+    def jumped(self, without: BlockBank) -> Jump | None:
+        """Return the likely jump, None if none gains enough.  without: the bank behind the last block without a jump."""
         count, level = len(self.blocks), self.before.models.level
         evidence = self.replay(np.eye(count) * level)[0].evidence()
         best = evidence.max()
@@ -68,8 +84,8 @@ class OpenTree:
             return None
         likely = np.flatnonzero(evidence > best - DOUBT)
         first, last = int(likely[0]), int(likely[-1])
-        banks, sums, errors = self.replay(jump_variances(count, first, last, level)[None])
-        return first, last, banks.bank(0), Filtered(float(sums[0]), float(errors[0]))
+        banks, sums, errors, fits = self.replay(jump_variances(count, first, last, level)[None])
+        return Jump(first, last, banks.bank(0), Filtered(float(sums[0]), float(errors[0])), float(fits[0]))
 
 
 def jump_variances(count: int, first: int, last: int, level: float) -> Floats:

@@ -26,6 +26,8 @@ WIDENING = 1.03
 """Published standard errors of filtered sums are so many times the posterior's.  Chosen on synthetic series."""
 FIT_LIMIT = 2.0
 """With a larger mean of squared innovations, which is about 1 if a model fits, errors are widened by its root over this limit."""
+FIT_MEMORY = 16
+"""Blocks over which that mean is taken, exponentially."""
 MOST = 1.5
 """But not more: a single jump, which the filter finds, has innovations of any size.  Chosen on synthetic series."""
 MOVE = 0.01

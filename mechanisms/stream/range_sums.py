@@ -143,18 +143,33 @@ class ReleasedStream:
     def fits(self, first: Ints, last: Ints) -> npt.NDArray[np.bool_]:
         """Return bool[q]: whether the filter's models fit in all blocks of each range [first, last).
 
-        Where they do not, the filtered standard errors have been widened, and still rest on a model that is wrong.
+        Where they do not, the filtered standard errors have been widened, and still rest on a model that is wrong.  Blocks
+        between a jump and the row that first knew of it do not count, as far as it is known where the range ends.
         """
         return self._worst_fit(np.asarray(first), np.asarray(last)) <= FIT_LIMIT
 
     def _worst_fit(self, first: Ints, last: Ints) -> Floats:
-        size, most = block_values(self.trees[0]), len(self.fit)
+        size, most, per_tree = block_values(self.trees[0]), len(self.fit), block_noise(self.trees[0]).blocks
         begin = np.minimum(first // size, most - 1)
         end = np.clip(-(-last // size), begin + 1, most)
-        pairs = np.stack([begin, end], axis=1).reshape(-1)
-        # A reduction from each begin to its end; those from an end to the next begin are left out.
-        worst: Floats = np.maximum.reduceat(np.append(self.fit, 0.0), pairs)[::2]
+        worst = np.empty(len(begin))
+        settled = self.fit.copy()
+        for tree in range(0, most - per_tree + 1, per_tree):
+            self._explain(settled, tree + per_tree)
+        for known in np.unique(end).tolist():
+            fit, open_tree = settled[:known].copy(), (known - 1) // per_tree * per_tree
+            fit[open_tree:] = self.fit[open_tree:known]
+            self._explain(fit, known)
+            rows = np.flatnonzero(end == known)
+            worst[rows] = np.maximum.accumulate(fit[::-1])[::-1][begin[rows]]
         return worst
+
+    def _explain(self, fit: Floats, end: int) -> None:
+        """Take out the blocks of a tree, released up to ``end``, that a jump known there explains."""
+        first = int(self.jumps[end - 1, 0])
+        if first != NONE:
+            unknown = self.jumps[first:end, 0] == NONE
+            fit[first:end][unknown] = 0.0
 
     @cached_property
     def _allocation(self) -> Allocation:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from susurrus.mechanisms.kalman import BlockBank
 from susurrus.mechanisms.stream.level_jumps import GAIN, OpenTree, jump_variances, suspected
-from susurrus.mechanisms.stream.posterior import BlockNoise, block_models, posterior
+from susurrus.mechanisms.stream.posterior import FIT_LIMIT, BlockNoise, block_models, posterior
 from tests.samples import samples
 
 MODELS = block_models(256, 1.0)
@@ -39,9 +39,10 @@ def test_a_jump_is_found_where_it_was(at):
         tree = opened(after(4, rng)[0], np.where(np.arange(16) < at, 60.0, 120.0), rng)
         jumped = tree.jumped(tree.current())
         assert jumped is not None
-        first, last, bank, _ = jumped
-        found.append(first <= at <= last)
-        assert abs(bank.level()[0] - 120) < 4 * bank.level()[1] + 1e-9
+        found.append(jumped.first <= at <= jumped.last)
+        level, error = jumped.bank.level()
+        assert abs(level - 120) < 4 * error + 1e-9
+        assert jumped.fit < FIT_LIMIT
     assert np.mean(found) >= 0.9
 
 
@@ -76,7 +77,7 @@ def test_the_filter_with_a_jump_is_the_dense_posterior():
     tree = opened(before, np.where(np.arange(16) < 6, 60.0, 130.0), rng)
     jumped = tree.jumped(tree.current())
     assert jumped is not None
-    first, last, _, filtered = jumped
+    first, last, filtered = jumped.first, jumped.last, jumped.filtered
     jumps = np.concatenate([np.zeros(32), jump_variances(16, first, last, MODELS.level)])
     z = np.concatenate([earlier, tree.blocks])
     mean, std = posterior(MODELS, z, [TREE] * 3, np.ones((1, 48)), np.array([48]), jumps=jumps)
@@ -102,4 +103,4 @@ def test_a_jump_needs_the_evidence_that_is_asked_for():
     without = tree.current()
     jumped = tree.jumped(without)
     assert jumped is not None
-    assert jumped[2].evidence() > without.evidence() + GAIN - 4  # the window's evidence is an average of its places'
+    assert jumped.bank.evidence() > without.evidence() + GAIN - 4  # the window's evidence is an average of its places'
