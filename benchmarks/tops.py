@@ -170,7 +170,7 @@ def evaluate(
     """Return the errors of ``rounds`` rounds; queries and noise are seeded by the round."""
     runner = Runner(method, epsilon, bound=bound, holdout=holdout, range_limit=range_limit, smoothing=smoothing)
     prefix = np.concatenate(([0], np.cumsum(values[holdout:])))
-    errors, thetas, scores, fits, covers, started = [], [], [], [], [], time.perf_counter()
+    errors, thetas, scores, fits, started = [], [], [], [], time.perf_counter()
     for number in range(rounds):
         noise = NoiseSource(b"benchmark" * 4, epoch=b"%d" % number, config=method.encode(), pipeline=name).window(0)
         theta, released = runner.release(values, noise)
@@ -182,7 +182,6 @@ def evaluate(
         if released.clipped is not None:
             scores.append((estimate - (released.clipped[last] - released.clipped[first])) / claimed)
             fits.append(released.fits(first, last) if released.fits else np.ones(len(first), dtype=bool))
-            covers.append((np.abs(scores[-1]) < NOMINAL).mean())
         mean_error = error / (last - first)
         errors.append([(error**2).mean(), np.abs(error).mean(), (mean_error**2).mean(), np.abs(mean_error).mean()])
         thetas.append(theta)
@@ -192,6 +191,8 @@ def evaluate(
     seconds = (time.perf_counter() - started) / rounds
     score = np.concatenate(scores) if scores else np.full(1, np.nan)
     fit = np.concatenate(fits) if fits else np.ones(1, dtype=bool)
+    # The ranges of a round share its noise: a round is one observation.
+    by_round = [float((np.abs(each) < NOMINAL).mean()) for each in scores]
     covered = np.where(np.isnan(score), np.nan, np.abs(score) < NOMINAL)
     return Result(
         method,
@@ -205,8 +206,7 @@ def evaluate(
         float(np.mean(thetas)),
         rounds,
         float(covered.mean()),
-        # The ranges of a round share its noise: a round is one observation.
-        float(np.std(covers, ddof=1) / math.sqrt(rounds)) if rounds > 1 and covers else math.nan,
+        float(np.std(by_round, ddof=1) / math.sqrt(rounds)) if rounds > 1 and by_round else math.nan,
         float((score**2).mean()),
         float(fit.mean()),
         float(covered[fit].mean()) if fit.any() else math.nan,

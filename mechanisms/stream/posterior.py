@@ -29,7 +29,7 @@ FIT_LIMIT = 2.0
 FIT_MEMORY = 16
 """Blocks over which that mean is taken, exponentially."""
 MOST = 1.5
-"""But not more: a single jump, which the filter finds, has innovations of any size.  Chosen on synthetic series."""
+"""But not more: right behind a jump, innovations are of any size.  Chosen on synthetic series."""
 MOVE = 0.01
 """Where the clipping range changes, the level jumps: variance over that of the first level's prior."""
 

@@ -153,23 +153,26 @@ class ReleasedStream:
         begin = np.minimum(first // size, most - 1)
         end = np.clip(-(-last // size), begin + 1, most)
         worst = np.empty(len(begin))
-        settled = self.fit.copy()
-        for tree in range(0, most - per_tree + 1, per_tree):
-            self._explain(settled, tree + per_tree)
         for known in np.unique(end).tolist():
-            fit, open_tree = settled[:known].copy(), (known - 1) // per_tree * per_tree
-            fit[open_tree:] = self.fit[open_tree:known]
-            self._explain(fit, known)
-            rows = np.flatnonzero(end == known)
-            worst[rows] = np.maximum.accumulate(fit[::-1])[::-1][begin[rows]]
+            rows, open_tree = np.flatnonzero(end == known), (known - 1) // per_tree * per_tree
+            low = min(int(begin[rows].min()), open_tree)
+            fit = np.concatenate([self._settled_fit[low:open_tree], self._explained_fit(open_tree, known)])
+            worst[rows] = np.maximum.accumulate(fit[::-1])[::-1][begin[rows] - low]
         return worst
 
-    def _explain(self, fit: Floats, end: int) -> None:
-        """Take out the blocks of a tree, released up to ``end``, that a jump known there explains."""
-        first = int(self.jumps[end - 1, 0])
+    @cached_property
+    def _settled_fit(self) -> Floats:
+        """Of the blocks of complete trees."""
+        per_tree = block_noise(self.trees[0]).blocks
+        trees = range(0, len(self.fit) - per_tree + 1, per_tree)
+        return np.concatenate([np.empty(0), *(self._explained_fit(tree, tree + per_tree) for tree in trees)])
+
+    def _explained_fit(self, begin: int, end: int) -> Floats:
+        """Of the blocks of one tree: 0 between a jump that is known at the last of them and the row that first knew of it."""
+        fit, first = self.fit[begin:end].copy(), int(self.jumps[end - 1, 0])
         if first != NONE:
-            unknown = self.jumps[first:end, 0] == NONE
-            fit[first:end][unknown] = 0.0
+            fit[first - begin :][self.jumps[first:end, 0] == NONE] = 0.0
+        return fit
 
     @cached_property
     def _allocation(self) -> Allocation:
