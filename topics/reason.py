@@ -80,6 +80,11 @@ class Reason(IntEnum):
         "the value does not follow its registered schema",
         "check that the producer registers its schemas, and that input.format and input.message fit what it writes",
     )
+    OTHER_TYPE = (  # Protobuf: other message indexes than those of input.message, or none
+        24,
+        "the value is a message of another type than input.message, or does not say of which",
+        "nothing, if other types share the topic; else correct input.message, or let the producer write Confluent's indexes",
+    )
     # Set by route:
     BEFORE_FIRST_WINDOW = (
         16,

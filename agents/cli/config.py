@@ -44,6 +44,8 @@ def check(
 
     pipeline = pipeline_of(settings)
     remarks = _clients(settings, elsewhere)
+    if unknown := pipeline.unknown_fields():
+        raise ConfigurationError("\n".join(unknown))
     if lacks := pipeline.missing():  # a package or a class may be on the workers only
         elsewhere.append(lacks)
     console = out()

@@ -43,8 +43,8 @@ class InputSettings(Section):
         "Susurrus' own clients did not pack.",
     )
     message: MessageClass | None = None
-    """`protobuf`: the class that protoc generated, as `package.module:Message`, on PYTHONPATH. Fields are resolved by
-    it, without a registry."""
+    """`protobuf`: the class that protoc generated, as `package.module:Message` or `package.module:Outer.Message`, on
+    PYTHONPATH. Fields are resolved by it, without a registry. A record whose message indexes name another message is bad input."""
     registry: RegistrySettings | None = None
     """`avro`: where schemas are found."""
     user: str = ""

@@ -68,6 +68,13 @@ class Computation:
         )
 
 
+def paths_of(scalars: Sequence[Path | Computed], where: str | None) -> list[Path]:
+    """The fields that `Computation` reads, without an engine; each once."""
+    texts = [*([] if where is None else [where]), *(one.expression for one in scalars if isinstance(one, Computed))]
+    plain = [scalar for scalar in scalars if not isinstance(scalar, Computed)]
+    return list(dict.fromkeys([*plain, *(path for text in texts for path in parse(text).fields)]))
+
+
 def _evaluated(evaluation: Evaluation, columns: _Columns, rows: int) -> tuple[list[Any], Reasons]:
     return evaluation.evaluate([columns[path] for path in evaluation.expression.fields], rows)
 

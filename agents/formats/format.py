@@ -30,6 +30,14 @@ class Unanswered(NoSchema):
     """The registry did not answer or was not asked, which says nothing about the schema."""
 
 
+class Refused(Exception):
+    """A payload that a parser refuses for a reason of its own."""
+
+    def __init__(self, reason: Reason) -> None:
+        super().__init__(reason.name)
+        self.reason = reason
+
+
 class Format(ABC):
     """Reads the fields at ``paths`` of raw events in one format.
 
@@ -60,6 +68,10 @@ class Format(ABC):
         overdue: asked with rows of the batch. ``waits`` is valid once the last chunk has been taken.
         """
 
+    def unknown_fields(self) -> Iterator[str]:
+        """Which of ``paths`` no record can have, one sentence each; nothing where only the records can tell."""
+        return iter(())
+
     def close(self) -> None:
         """Close connections."""
 
@@ -69,9 +81,9 @@ class ObjectFormat(Format):
 
     @abstractmethod
     def parse(self, payload: bytes) -> Any:
-        """The object of a payload that is not empty. Raises NoSchema.
+        """The object of a payload that is not empty. Raises NoSchema, and Refused with a reason.
 
-        The payload is refused where this raises anything else, or returns what is no Mapping.
+        The payload is refused where this raises anything else, too, or returns what is no Mapping.
         """
 
     def read(self, payloads: Sequence[bytes | None], overdue: Overdue) -> Iterator[Chunk]:
@@ -101,6 +113,8 @@ class ObjectFormat(Format):
             found = self.parse(payload)
         except NoSchema:
             raise
+        except Refused as refused:
+            return refused.reason
         except Exception:  # a parser of hostile bytes may raise anything, and nothing else is involved
             return Reason.UNDECODABLE
         return found if isinstance(found, Mapping) else Reason.WRONG_TYPE

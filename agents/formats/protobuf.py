@@ -1,7 +1,7 @@
 """Raw events in Protobuf, by a generated class."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC
 from importlib import import_module
 from typing import Annotated, Any
@@ -9,14 +9,15 @@ from typing import Annotated, Any
 from pydantic import AfterValidator
 
 from susurrus.agents.formats.confluent import MEANING, ConfluentFormat
+from susurrus.agents.formats.format import Refused
+from susurrus.agents.formats.message_types import class_of, indexes_of, is_scalar, read_indexes, unknown_fields
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.topics.fields import Path
-
-_NESTED_MESSAGES = 100  # protobuf's own limit of nesting
+from susurrus.topics.reason import Reason
 
 
 def _class(value: str) -> str:
-    if not re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", value):
+    if not re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", value):
         raise ValueError("write package.module:Message")
     return value
 
@@ -41,39 +42,24 @@ class Protobuf(ConfluentFormat):
         super().__init__(paths, setting)
         module, _, name = setting.partition(":")
         try:
-            self._message: Any = getattr(import_module(module), name)
+            self._message: Any = class_of(import_module(module), name)
         except (ImportError, AttributeError, ValueError) as error:
             raise ConfigurationError(
-                f'input.message = "{setting}": cannot be imported; write package.module:Message, and put the module that '
-                "protoc generated on PYTHONPATH"
+                f'input.message = "{setting}": cannot be imported; write package.module:Message (or Outer.Message), and put the '
+                "module that protoc generated on PYTHONPATH"
             ) from error
+        self._indexes = indexes_of(self._message.DESCRIPTOR)
 
     def record(self, schema_id: int, data: bytes) -> Any:
-        """As `ConfluentFormat.record`; the same for every id."""
-        return message_fields(self._message.FromString(data[end_of_indexes(data) :]))
+        """As `ConfluentFormat.record`; of every id, a message with the class's place in its file."""
+        indexes, start = read_indexes(data)
+        if indexes != self._indexes:
+            raise Refused(Reason.OTHER_TYPE)
+        return message_fields(self._message.FromString(data[start:]))
 
-
-def end_of_indexes(data: bytes) -> int:
-    """Where the message starts: behind the zigzag varints that say which message of its file it is. Raises IndexError."""
-    count, at = _varint(data, 0)
-    if count > _NESTED_MESSAGES:
-        raise ValueError("message indexes nest too deep")
-    for _ in range(count):
-        _, at = _varint(data, at)
-    return at
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        shift += 7
-        if byte < 0x80:
-            return (value >> 1) ^ -(value & 1), at
-        if shift > 63:
-            raise ValueError("a varint is too long")
+    def unknown_fields(self) -> Iterator[str]:
+        """As `Format.unknown_fields`, by the class."""
+        return unknown_fields(self._message.DESCRIPTOR, self.paths)
 
 
 def message_fields(message: Any) -> dict[str, Any]:
@@ -97,8 +83,6 @@ def message_fields(message: Any) -> dict[str, Any]:
 
 
 def _known_message(name: str, message: Any) -> Any:
-    if name == "google.protobuf.Timestamp":
-        return message.ToDatetime(UTC)
-    if name.startswith("google.protobuf.") and name.endswith("Value") and "value" in message.DESCRIPTOR.fields_by_name:
-        return message.value
-    return message_fields(message)
+    if not is_scalar(message.DESCRIPTOR):
+        return message_fields(message)
+    return message.ToDatetime(UTC) if name == "google.protobuf.Timestamp" else message.value

@@ -4,7 +4,7 @@ raw ──route──▶ by-user ──bound──▶ bounded ──release─�
 """
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -12,6 +12,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from susurrus.agents.config import warnings
 from susurrus.agents.config.input import ComputedKey
+from susurrus.agents.expressions.computation import paths_of
 from susurrus.agents.histogram.bound import Bound
 from susurrus.agents.histogram.column_settings import ColumnSettings
 from susurrus.agents.histogram.explanation import findings
@@ -34,6 +35,7 @@ from susurrus.mechanisms.guarantee import Guarantee
 from susurrus.mechanisms.histogram.registry import better_for, build_strategy
 from susurrus.mechanisms.histogram.strategy import Need, Strategy
 from susurrus.topics import receipt
+from susurrus.topics.fields import Path
 from susurrus.topics.spec import HISTOGRAM
 from susurrus.topics.timestamps import format_time
 
@@ -70,6 +72,11 @@ class Histogram(Pipeline[HistogramSettings]):
     def strategy(self) -> Strategy[Any]:
         """The mechanism. Its accounting is solved once. Raises ConfigurationError where it refuses its numbers."""
         return build_strategy(self.settings.plan())
+
+    @property
+    def fields(self) -> Sequence[Path]:
+        """Of user, key, values and time, and those of expressions."""
+        return paths_of(self.settings.raw_schema().scalars, self.settings.input.where)
 
     def digest(self) -> bytes:
         """The configuration's and the plan's digest together."""

@@ -5,7 +5,8 @@ a Pipeline and never which kind it is.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Generic
@@ -27,6 +28,7 @@ from susurrus.agents.runtime.stage import Stage
 from susurrus.mechanisms.calendar import WindowStart
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.mechanisms.guarantee import Guarantee
+from susurrus.topics.fields import Path
 from susurrus.topics.receipt import Receipt
 from susurrus.topics.spec import TopicSpec
 
@@ -95,6 +97,8 @@ class Pipeline(ABC, Generic[S]):
         """What the tasks share. Raises ConfigurationError, also where a noise secret is needed and there is none."""
         settings = self.settings
         decoder_of(settings.input, ()).close()  # a missing package is reported here, not by every task
+        if unknown := self.unknown_fields():
+            raise ConfigurationError("\n".join(unknown))
         digest, secret = self.digest(), settings.secret()
         clients = clients_of(settings)
         ledger = Ledger(
@@ -158,6 +162,20 @@ class Pipeline(ABC, Generic[S]):
         except ConfigurationError as error:
             return f"output: {error}"
         return None
+
+    @property
+    def fields(self) -> Sequence[Path]:
+        """The fields that are read of raw records, as far as every record's type must have them."""
+        return ()
+
+    def unknown_fields(self) -> list[str]:
+        """Which fields no record can have, by the class of the records, one sentence each; nothing where the class is not here."""
+        try:
+            form = decoder_of(self.settings.input, self.fields)
+        except ConfigurationError:
+            return []
+        with closing(form):
+            return [f"input: {said}" for said in form.unknown_fields()]
 
     def progress(self, first_window: int | None, charged: int, charged_all: int) -> str:
         """What `susurrus status` says after the epoch. first_window: its start in ms; charged, charged_all: windows charged by

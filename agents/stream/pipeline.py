@@ -1,6 +1,6 @@
 """The kind `stream`: private real-valued streams. One stage, from the raw values to the private stream."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from susurrus.agents.config import warnings
 from susurrus.agents.kafka.clients import Clients
@@ -14,6 +14,7 @@ from susurrus.agents.stream.settings import StreamSettings
 from susurrus.agents.stream.stage import Stream as Stage
 from susurrus.mechanisms.calendar import WindowStart
 from susurrus.topics import receipt
+from susurrus.topics.fields import Path, parse_paths
 from susurrus.topics.spec import PRIVATE_STREAM
 
 
@@ -34,6 +35,12 @@ class Stream(Pipeline[StreamSettings]):
     def stages(self) -> tuple[StageSpec, ...]:
         """One, on every raw partition."""
         return (StageSpec("stream", self.settings.input.topic, "stream-changelog", Stage, purge=False),)
+
+    @property
+    def fields(self) -> Sequence[Path]:
+        """Those of the stream and of its values."""
+        stream = self.settings.stream
+        return parse_paths([stream.value] if stream.stream is None else [stream.stream, stream.value])
 
     def published_before(self, clients: Clients) -> str:
         """Whether the output holds anything. The embedded broker keeps nothing from an earlier life."""

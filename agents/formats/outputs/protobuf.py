@@ -88,10 +88,11 @@ class ProtobufRows(RegisteredRows):
 
     def parser(self, schema: RowSchema, namespace: str) -> Callable[[int, bytes], Any]:
         """By the configuration's own schema, without the registry: Protobuf's fields are numbered."""
-        from susurrus.agents.formats.protobuf import end_of_indexes, message_fields
+        from susurrus.agents.formats.message_types import read_indexes
+        from susurrus.agents.formats.protobuf import message_fields
 
         message = _class(schema, namespace)
-        return lambda schema_id, data: message_fields(message.FromString(data[end_of_indexes(data) :]))
+        return lambda schema_id, data: message_fields(message.FromString(data[read_indexes(data)[1] :]))
 
 
 def _messages(schema: RowSchema) -> Iterator[tuple[str, list[_Field]]]:

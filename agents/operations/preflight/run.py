@@ -27,6 +27,8 @@ def preflight(pipeline: Pipeline[Any]) -> Iterator[Finding]:
     settings = pipeline.settings
     if lacks := pipeline.missing():
         yield Finding("packages", "failure", lacks)
+    for unknown in pipeline.unknown_fields():
+        yield Finding("fields", "failure", unknown)
     for warning in pipeline.warnings():
         yield Finding("promise", "warning", warning)
     yield from check_secret(pipeline)

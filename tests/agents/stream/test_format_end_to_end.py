@@ -43,7 +43,7 @@ def serializer(form: str, registry: Any, topic: str) -> Callable[[str, float], b
 
     def message(name: str, number: float) -> bytes:
         # No schema of this message can be registered, and none is asked for.
-        return b"\0\0\0\0\1\0" + FieldDescriptorProto(name=name, number=int(number)).SerializeToString()
+        return b"\0\0\0\0\1\x02\x08" + FieldDescriptorProto(name=name, number=int(number)).SerializeToString()
 
     return message
 
