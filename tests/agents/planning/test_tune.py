@@ -1,6 +1,7 @@
 """From a sample to recommendations: what one user can move, what is charged, and what is said."""
 
 import math
+from collections import Counter
 from fractions import Fraction
 from random import Random
 from typing import Any
@@ -9,6 +10,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.stats import beta as beta_law
+from scipy.stats import chisquare
 
 from susurrus.agents.planning import tune
 from susurrus.agents.planning.needs import needs_of
@@ -16,9 +19,11 @@ from susurrus.agents.planning.sample import WIDE_STEPS, Sample
 from susurrus.agents.planning.tune import Answer, choices, questions_of, toml_lines
 from susurrus.mechanisms.accounting import mu_of_bounded_range, mu_of_pure
 from susurrus.mechanisms.errors import ConfigurationError
+from susurrus.mechanisms.exact import discrete_laplace
 from susurrus.mechanisms.histogram.registry import build_strategy
 from tests.agents.planning.test_needs import sample_of
 from tests.agents.planning.test_sample import settings_with
+from tests.samples import samples
 
 COLUMNS = [
     {"name": "n", "kind": "users"},
@@ -87,6 +92,47 @@ def test_what_is_asked_is_drawn_with_the_given_randomness_and_nothing_else() -> 
     exact = questions.answer(sample, settings, None)
     assert (exact.users, exact.users_margin) == (500, 0)
     assert all(answer.misses == 0 and not answer.too_few for answer in exact.answers)
+
+
+def lower_bound(one: Counter[int], other: Counter[int], runs: int) -> float:
+    """Of epsilon, from how often the answers came: Clopper-Pearson over all events "at least k", 99.99 % each."""
+    bounds = [0.0]
+    for cut in range(min(one), max(other) + 1):
+        here, there = (sum(count for value, count in law.items() if value >= cut) for law in (one, other))
+        if here and there < runs:
+            low, high = beta_law.ppf(5e-5, here, runs - here + 1), beta_law.ppf(1 - 5e-5, there + 1, runs - there)
+            bounds.append(math.log(low / high))
+    return float(max(bounds))
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize(("quieter", "holds"), [(1, True), (2, False)])
+def test_the_number_of_users_has_the_noise_that_its_part_of_epsilon_asks_for(
+    quieter: int, holds: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One user more, against what is charged for this answer; and the whole law of the noise."""
+    monkeypatch.setattr(tune, "discrete_laplace", lambda epsilon, below: discrete_laplace(quieter * epsilon, below))
+    settings = settings_with(columns=[COLUMNS[0]], bounds={"max_records_per_user": 16})
+    strategy = build_strategy(settings.plan())
+    monkeypatch.setattr(tune, "build_strategy", lambda plan: strategy)  # it takes longer than all the rest
+    questions = questions_of(settings, epsilon=Fraction(10), quantile=Fraction(19, 20))
+    promised, size = float(questions.users_epsilon), samples(3_000)
+    assert promised == 1.0
+    below = Random(11).randrange
+    laws = []
+    for users in (41, 40):
+        sample = joined([[(0, 1, 5)]] * users)
+        laws.append(Counter(questions.answer(sample, settings, below).users for _ in range(size)))
+    assert (lower_bound(*laws, size) <= promised) is holds
+    noise = {value - 40: count for value, count in laws[1].items()}
+    cells = range(-5, 6)
+    ratio = math.exp(-promised)
+    found = [noise.get(z, 0) for z in cells]
+    wanted = [size * (1 - ratio) / (1 + ratio) * ratio ** abs(z) for z in cells]
+    outside = size - sum(found), size - sum(wanted)
+    p_value = float(chisquare([*found, outside[0]], [*wanted, outside[1]]).pvalue)
+    assert (p_value > 1e-4) is holds
+    assert holds or p_value < 1e-12
 
 
 def answer(place: int, value: int | None, misses: float = 0.01, settings: Any = None) -> Answer:
