@@ -27,12 +27,14 @@ _EXACT = 2.0**53
 class Categories:
     """Collects the distinct scalars of one column; codes count up in order of first occurrence.
 
-    missing: the reason for an absent scalar, and for null unless nullable. limit: of canonical bytes.
+    missing: the reason for an absent scalar, and for null unless nullable. limit: of canonical bytes. empty: the reason for the
+    empty text, OK where it is a scalar like others.
     """
 
-    def __init__(self, missing: Reason, *, nullable: bool, limit: int) -> None:
+    def __init__(self, missing: Reason, *, nullable: bool, limit: int, empty: Reason = Reason.OK) -> None:
         self._missing = missing
         self._nullable = nullable
+        self._empty = empty
         self.limit = limit
         self._codes: defaultdict[Any, int] = defaultdict(count().__next__)
 
@@ -70,6 +72,8 @@ class Categories:
                     reasons[code], scalars[code] = Reason.INTEGER_TOO_LARGE, None
         canonical = _ENCODER.encode_lines(scalars).split(b"\n")[:-1]
         mark_too_large(canonical, self.limit, reasons)
+        if self._empty and "" in self._codes:
+            reasons[self._codes[""]] = self._empty
         return canonical, reasons
 
 

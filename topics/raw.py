@@ -63,7 +63,7 @@ class RawSchema:
 
     Paths: names joined by dots, `\.` for a dot in a name. key: one path or computed scalar, or several for a composite key.
     time: path of the event time, None for the Kafka timestamp. null_user, null_key: what a JSON null is, "value" = a user or key of
-    its own. An absent field is always bad input. max_key_bytes: of a canonical user or key.
+    its own; empty_user: the same of the empty text. An absent field is always bad input. max_key_bytes: of a canonical user or key.
     """
 
     user: str
@@ -73,6 +73,7 @@ class RawSchema:
     time_unit: TimeUnit = "ms"
     null_user: Literal["dead-letter", "value"] = "dead-letter"
     null_key: Literal["dead-letter", "value"] = "dead-letter"
+    empty_user: Literal["dead-letter", "value"] = "dead-letter"
     max_key_bytes: int = 4096
 
     @property
@@ -127,7 +128,8 @@ class RawDecoder:
     def decode(self, chunks: Iterable[Chunk]) -> RawColumns:
         """Columns of a batch, from chunks with a column for each of ``scalars``. Never raises for what a record holds."""
         schema, limit, values = self._schema, self._schema.max_key_bytes, len(self._schema.values)
-        user = Categories(Reason.MISSING_USER, nullable=schema.null_user == "value", limit=limit)
+        empty = Reason.OK if schema.empty_user == "value" else Reason.EMPTY_USER
+        user = Categories(Reason.MISSING_USER, nullable=schema.null_user == "value", limit=limit, empty=empty)
         nullable = schema.null_key == "value"
         key = [Categories(Reason.MISSING_KEY, nullable=nullable, limit=limit) for _ in schema.key]
         batch = Assembly([[user], key], self._measures)

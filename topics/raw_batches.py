@@ -32,8 +32,8 @@ class RawBatchDecoder:
         number = [distinct.index(path) for path in paths]
         keys, values = len(schema.key), len(schema.values)
         groups = [
-            (number[:1], schema.null_user == "value", schema.max_key_bytes),
-            (number[1 : 1 + keys], schema.null_key == "value", schema.max_key_bytes),
+            (number[:1], schema.null_user == "value", schema.empty_user == "value", schema.max_key_bytes),
+            (number[1 : 1 + keys], schema.null_key == "value", True, schema.max_key_bytes),
         ]
         time = None if schema.time is None else (number[-1], schema.time_unit)
         self._scanner = Scanner(distinct, groups, number[1 + keys : 1 + keys + values], time)

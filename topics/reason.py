@@ -85,6 +85,11 @@ class Reason(IntEnum):
         "the value is a message of another type than input.message, or does not say of which",
         "nothing, if other types share the topic; else correct input.message, or let the producer write Confluent's indexes",
     )
+    EMPTY_USER = (  # only where empty_user = "dead-letter"
+        25,
+        "the user is the empty text",
+        'let the producer write who it is; if the empty text is a user, set input.empty_user = "value"',
+    )
     # Set by route:
     BEFORE_FIRST_WINDOW = (
         16,

@@ -128,14 +128,14 @@ class Scanner:
     """Finds scalars of JSON objects in record batches; only where ``compiled`` is there.
 
     paths: of the fields. groups: for each the numbers of its parts among the paths (none: the record's own key as a string),
-    whether null is an item of its own, and the longest canonical text in bytes. numbers: the paths of the measured fields. time:
-    that of the event time, and its unit.
+    whether null is an item of its own, whether the empty text is one, and the longest canonical text in bytes. numbers: the paths
+    of the measured fields. time: that of the event time, and its unit.
     """
 
     def __init__(
         self,
         paths: Sequence[Path],
-        groups: Sequence[tuple[Sequence[int], bool, int]],
+        groups: Sequence[tuple[Sequence[int], bool, bool, int]],
         numbers: Sequence[int],
         time: tuple[int, TimeUnit] | None,
     ) -> None:

@@ -27,7 +27,7 @@ class ValuesBatchDecoder:
         self._reader = JsonReader(paths)
         distinct: list[Path] = list(dict.fromkeys(paths))
         number = [distinct.index(path) for path in paths]
-        stream = (number[: not self._by_key], self._by_key, schema.max_key_bytes)
+        stream = (number[: not self._by_key], self._by_key, True, schema.max_key_bytes)
         time = None if schema.time is None else (number[-1], schema.time_unit)
         self._scanner = Scanner(distinct, [stream], [number[int(not self._by_key)]], time)
 

@@ -64,8 +64,8 @@ class Settings(Section):
     """
     not_published: ClassVar[tuple[str, ...]] = ("input.registry",)
     """Fields inside ``published`` that do not change published data. A schema id means the same schema in every registry."""
-    published_if_set: ClassVar[tuple[str, ...]] = ("input.where",)
-    """Fields inside ``published`` that enter only where they are set: without them all is as before there were any."""
+    published_if_set: ClassVar[tuple[str, ...]] = ("input.where", "input.empty_user")
+    """Fields inside ``published`` that enter only where they have not their default: otherwise all is as before there were any."""
     secret_field: ClassVar[str | None] = None
     """The field that names the file with the noise secret; None where the pipeline draws no noise."""
     computes: ClassVar[bool] = False
@@ -194,7 +194,7 @@ class Settings(Section):
             del everything[section][field]
         for path in self.published_if_set:
             section, field = path.split(".")
-            if everything[section][field] is None:
+            if everything[section][field] == type(getattr(self, section)).model_fields[field].default:
                 del everything[section][field]
         fields = {}
         for path in self.published:

@@ -153,6 +153,7 @@ class HistogramSettings(Settings):
             time_unit=self.input.time_unit,
             null_user=self.input.null_user,
             null_key=self.input.null_key,
+            empty_user=self.input.empty_user,
             max_key_bytes=self.input.max_key_bytes,
         )
 

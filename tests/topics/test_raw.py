@@ -14,6 +14,7 @@ from susurrus.topics.raw import RawDecoder, RawSchema, Reason, ValueField
 from susurrus.topics.refusal import MAX_DEPTH
 
 SIMPLE = RawDecoder(RawSchema(user="u", key=("k",)))
+ANY_TEXT = RawDecoder(RawSchema(user="u", key=("k",), empty_user="value"))
 FULL = RawDecoder(
     RawSchema(
         user="who.id",
@@ -196,17 +197,40 @@ class TestCanonical:
         ],
     )
     def test_spellings_of_one_scalar_share_their_bytes(self, spellings, canonical):
-        columns = from_json(SIMPLE, [f'{{"u":{s},"k":{s}}}'.encode() for s in spellings])
+        columns = from_json(ANY_TEXT, [f'{{"u":{s},"k":{s}}}'.encode() for s in spellings])
         assert (columns.users, columns.keys) == ([canonical], [canonical])
 
     def test_scalars_that_differ_stay_apart(self):
         scalars = [b"1", b"true", b'"1"', b"0", b"false", b'"true"', b'""', b'"null"', b"1.5", b'"1.5"', b"-1"]
-        columns = from_json(SIMPLE, [b'{"u":%b,"k":%b}' % (s, s) for s in scalars])
+        columns = from_json(ANY_TEXT, [b'{"u":%b,"k":%b}' % (s, s) for s in scalars])
         assert columns.users == columns.keys == scalars
 
     def test_null_as_a_value_is_a_user_and_key_of_its_own(self):
         found = one(full(who={"id": None}, k=None), FULL)
         assert found[:3] == (Reason.OK, b"null", b"[null,1]")
+
+    def test_the_empty_text_is_no_user_unless_it_may_be_one(self):
+        """Also written as an escape can be; beside good records, which it leaves alone. A key may be empty."""
+        payloads = [
+            b'{"u":"ann","k":""}',
+            b'{"u":"","k":"a"}',
+            b'{"u":"\\u0020","k":"b"}',
+            b'{"u":"","k":"c"}',
+            b'{"u":0,"k":"a"}',
+        ]
+        columns = from_json(SIMPLE, payloads)
+        assert columns.reason.tolist() == [Reason.OK, Reason.EMPTY_USER, Reason.OK, Reason.EMPTY_USER, Reason.OK]
+        assert (columns.users, columns.keys) == ([b'"ann"', b'" "', b"0"], [b'""', b'"b"', b'"a"'])
+        assert (columns.user.tolist(), columns.key.tolist()) == ([0, -1, 1, -1, 2], [0, -1, 1, -1, 2])
+        columns = from_json(ANY_TEXT, payloads)
+        assert not columns.reason.any()
+        assert columns.users == [b'"ann"', b'""', b'" "', b"0"]
+        assert columns.user.tolist() == [0, 1, 2, 1, 3]
+
+    def test_an_empty_user_goes_before_what_else_is_wrong_with_the_record(self):
+        tight = RawDecoder(RawSchema(user="u", key=("k",), max_key_bytes=1))
+        assert one(b'{"u":"","k":null}')[0] is one(b'{"u":"","k":"longer"}', tight)[0] is Reason.EMPTY_USER
+        assert one(b'{"u":"","k":1', tight)[0] is Reason.NOT_JSON
 
     def test_composite_keys_do_not_run_together(self):
         decoder = RawDecoder(RawSchema(user="u", key=("a", "b")))
@@ -341,6 +365,8 @@ def expected_scalar(record, name, missing):
                 else Reason.INTEGER_TOO_LARGE
             )
         return "number"
+    if x == "" and name == "u":
+        return Reason.EMPTY_USER
     return x if isinstance(x, str) else Reason.WRONG_TYPE
 
 

@@ -32,6 +32,7 @@ SCHEMAS = {
     "nested": RawSchema(user="who.id", key=("who.x",), values=VALUES[:1], time="t", time_unit="ms", null_key="value"),
     "micro": RawSchema(user="u", key=("u",), values=(ValueField("u", 5, 0.1), *VALUES), time="u", time_unit="us"),
     "nano": RawSchema(user="ü", key=("a\\.b", "U"), time="t", time_unit="ns", max_key_bytes=5),
+    "empty": RawSchema(user="u", key=("u", "k"), empty_user="value"),
     "tiny": RawSchema(user="k", key=("z",), values=(ValueField("v", 1e-3, 1e-9),), time="t", time_unit="s"),
 }
 
@@ -70,6 +71,25 @@ def compare(schema, payloads, *, batches=3):
     assert records.timestamp.tolist() == [1_000 + row for row in range(len(payloads))]
     assert records.values(np.arange(len(payloads))) == payloads
     return records, columns
+
+
+@pytest.mark.parametrize("empty_user", ["dead-letter", "value"])
+def test_an_empty_user_is_what_it_is_in_python_also_where_it_comes_first_or_alone(empty_user: str) -> None:
+    schema = RawSchema(user="u", key=("k",), empty_user=empty_user)
+    empty, other = b'{"u":"","k":"a"}', b'{"u":"ann","k":"b"}'
+    lists = [
+        [empty],
+        [empty, other],
+        [other, empty, other],
+        [empty] * 5,
+        [other, b'{"u":"","k":""}', empty, b'{"u":"a","k":""}'],
+    ]
+    for payloads in lists:
+        records, columns = compare(schema, payloads, batches=2)
+        wanted = Reason.OK if empty_user == "value" else Reason.EMPTY_USER
+        assert set(columns.reason[[b'"u":""' in payload for payload in payloads]].tolist()) == {wanted}
+        # Only what may not be decided there is left to Python.
+        assert len(records.left) == (0 if empty_user == "value" else sum(b'"u":""' in payload for payload in payloads))
 
 
 @pytest.mark.parametrize("name", SCHEMAS)

@@ -338,6 +338,7 @@ class TestDigest:
         {"input": {"topic": "other"}},
         {"input": {"key": ["url", "method"]}},
         {"input": {"null_user": "value"}},
+        {"input": {"empty_user": "value"}},
         {"input": {"format": "avro", "registry": {"url": "http://registry:8081"}}},
         {"input": {"format": "protobuf", "message": "events_pb2:Visit"}},
         {"clock": {"kind": "producer"}},
@@ -365,6 +366,7 @@ class TestDigest:
         {"topics": {"bounded_partitions": 4}},
     )
     ROLLING = (
+        {"input": {"empty_user": "dead-letter"}},  # the default: a digest of before it is the same
         {"pipeline": {"prefix": "other"}},
         {"kafka": {"bootstrap_servers": "b:1", "properties": {"linger.ms": 5}}},
         {"start": {"from": "earliest", "first_window": "1995-08-01T00:00:00Z"}},

@@ -309,6 +309,40 @@ def test_protobuf_messages_are_read_by_field_name():
     assert (columns.users, columns.keys) == ([b'"ann"'], [b'["LABEL_REPEATED","CORD"]'])
 
 
+def test_an_empty_user_is_bad_input_in_every_format(avro):
+    form, decoder = by_label("label")
+    unset, empty = protobuf(label="LABEL_OPTIONAL"), protobuf(name="", label="LABEL_OPTIONAL")
+    good = protobuf(name="ann", label="LABEL_OPTIONAL")
+    found = decoded(form, [unset, good, empty, good], decoder)  # of a field with presence, which unset is absent
+    assert reasons(found) == [Reason.MISSING_USER, Reason.OK, Reason.EMPTY_USER, Reason.OK]
+    found = decoded(avro, [framed(event(u="")), GOOD, framed(event(u=" ")), framed(event(u=0))])
+    assert reasons(found) == [Reason.EMPTY_USER, Reason.OK, Reason.OK, Reason.OK]
+    assert found.users == [b'"ann"', b'" "', b"0"]
+    may = RawDecoder(RawSchema(user="u", key=("k.url",), empty_user="value"))
+    form = Avro(may.paths, RegistrySettings(url="http://localhost:1"))
+    form._schemas = avro._schemas
+    with contextlib.closing(form):
+        assert decoded(form, [framed(event(u="")), GOOD, framed(event(u=""))], may).user.tolist() == [0, 1, 0]
+
+
+def test_a_user_that_proto3_leaves_out_is_empty():
+    """A scalar without presence has its default where nothing was written."""
+    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+    file = descriptor_pb2.FileDescriptorProto(name="susurrus_empty.proto", package="susurrus_empty", syntax="proto3")
+    message = file.message_type.add(name="Event")
+    for number, name in enumerate(("u", "k"), 1):
+        message.field.add(name=name, number=number, label=1, type=9)
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    event_class = message_factory.GetMessageClass(pool.FindMessageTypeByName("susurrus_empty.Event"))
+    decoder = RawDecoder(RawSchema(user="u", key=("k",)))
+    objects = [message_fields(event_class(**fields)) for fields in ({"k": "a"}, {"u": "ann"}, {"u": "", "k": "a"})]
+    found = decoder.decode([chunk_of_objects(objects, decoder.paths)])
+    assert reasons(found) == [Reason.EMPTY_USER, Reason.OK, Reason.EMPTY_USER]
+    assert found.keys == [b'""']
+
+
 def test_protobuf_timestamps_and_wrappers_are_scalars():
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, timestamp_pb2, wrappers_pb2  # noqa: F401  (they register the types used below)
 

@@ -60,6 +60,7 @@ def bad_records(at: int) -> list[tuple[Reason, bytes | None]]:
         (Reason.WRONG_TYPE, event(amount=True, **good)),
         (Reason.MISSING_USER, text.replace('"host"', '"hots"').encode()),
         (Reason.MISSING_USER, event(host=None, **good)),
+        (Reason.EMPTY_USER, event(host="", **good)),
         (Reason.MISSING_KEY, text.replace('"url"', '"uri"').encode()),
         (Reason.MISSING_VALUE, text.replace('"amount"', '"sum"').encode()),
         (Reason.MISSING_VALUE, event(amount=None, **good)),

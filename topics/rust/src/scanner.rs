@@ -17,6 +17,8 @@ use crate::numbers::{decimal, instant, integer};
 struct Group {
     parts: Vec<usize>,
     nullable: bool,
+    /// Whether the empty text is a scalar like others.
+    empty: bool,
     /// Longest canonical text, in bytes.
     limit: usize,
 }
@@ -29,7 +31,7 @@ struct Time {
     high: i64,
 }
 
-type GroupOf = (Vec<usize>, bool, usize);
+type GroupOf = (Vec<usize>, bool, bool, usize);
 type TimeOf = (usize, bool, i64, i64);
 /// Data, first and last byte of the records in it, base offset, first and largest time stamp, whether the broker stamped them,
 /// number of records.
@@ -56,7 +58,8 @@ impl Scanner {
         if used.into_iter().any(|&number| number >= paths.len()) {
             return Err(PyValueError::new_err("there is no path of such a number"));
         }
-        let groups = groups.into_iter().map(|(parts, nullable, limit)| Group { parts, nullable, limit }).collect();
+        let group = |(parts, nullable, empty, limit)| Group { parts, nullable, empty, limit };
+        let groups = groups.into_iter().map(group).collect();
         let time = time.map(|(path, text, low, high)| Time { path, text, low, high });
         Ok(Scanner { tree, paths: paths.len(), groups, numbers, time })
     }
@@ -266,6 +269,7 @@ impl<'a> Rows<'a> {
 /// Appends the canonical text of a scalar: what is plain is its own.
 fn category(token: Token, value: &[u8], group: &Group, canonical: &mut Vec<u8>) -> Option<()> {
     let (start, end) = match token {
+        Token::Text { start, end } if end - start == 2 && !group.empty => return None,
         Token::Text { start, end } | Token::Boolean { start, end } => (start, end),
         Token::Null { start, end } if group.nullable => (start, end),
         Token::Integer { start, end } => {
