@@ -8,34 +8,13 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import KafkaException, Producer, libversion
 
-from susurrus.agents.config.kafka_names import CHOICES, CONSUMERS, EVERY_CLIENT, KNOWN
-from susurrus.agents.config.kafka_properties import INTEGERS, TRANSLATED, mechanism_of, protocol_of, whole
+from susurrus.agents.config.kafka_names import CHOICES, CONSUMERS, EVERY_CLIENT, KNOWN, SORTED
+from susurrus.agents.config.kafka_owned import JAVA, OWNED, PROGRAMS, WITHOUT_EFFECT
+from susurrus.agents.config.kafka_properties import INTEGERS, TRANSLATED, is_true, mechanism_of, protocol_of, whole
 from susurrus.agents.logs import SILENT
 from susurrus.agents.types.one_of import nearest
-
-OWNED: Final = {
-    "bootstrap.servers": "set kafka.bootstrap_servers instead",
-    "metadata.broker.list": "set kafka.bootstrap_servers instead",
-    "group.id": "Susurrus names its own groups",
-    "group.instance.id": "set worker.instance instead, in the environment of each worker",
-    "transactional.id": "each partition task has its own, which fences zombies",
-    "transaction.timeout.ms": "set worker.transaction_timeout instead",
-    "isolation.level": "internal reads are read_committed, or duplicates would reach the outputs",
-    "enable.idempotence": "transactions need it on",
-    "enable.auto.commit": "offsets are committed inside the transactions only",
-    "auto.commit.enable": "offsets are committed inside the transactions only",
-    "enable.auto.offset.store": "offsets are committed inside the transactions only",
-    "auto.offset.reset": "set start.from instead; a lost position must refuse, never skip",
-    "acks": "transactions need all replicas",
-    "request.required.acks": "transactions need all replicas",
-    "delivery.report.only.error": "every delivery is counted",
-    "logger": "clients write to the worker's log",
-    "partitioner": "partitioning is part of the published data; it is fixed by the pipeline",
-    "partition.assignment.strategy": "the group's assignor is fixed",
-}
-"""Properties that the pipeline itself sets, with the reason: another value could break exactly-once, so each is an error."""
 
 _MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI")
 _PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
@@ -66,6 +45,12 @@ def _refused(properties: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for name in properties:
         if name in OWNED:
             yield name, f": leave it out; {OWNED[name]}"
+        elif name in PROGRAMS:
+            yield name, f": {_NOT_HERE}"
+        elif name in JAVA:
+            yield name, f": {JAVA[name]}"
+    if not is_true(properties.get("api.version.request", True)):
+        yield "api.version.request", ": leave it out; without the brokers' versions there are no transactions"
     for name in INTEGERS:
         if properties.get(name, "") != "" and whole(properties[name]) is None:
             yield name, ": write a whole number"
@@ -112,6 +97,18 @@ def librdkafka_refuses(name: str, value: Any) -> str | None:
             use = f"use one of {CHOICES[name]}" if name in CHOICES else "correct it"
             return f"librdkafka does not take this value; {use}"
     return None
+
+
+def without_effect(properties: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Properties that change nothing, and what to say about each; also those that librdkafka takes and Susurrus does not know."""
+    for name in properties:
+        if name in WITHOUT_EFFECT:
+            yield name, f"has no effect; {WITHOUT_EFFECT[name]}; leave it out"
+        elif name not in SORTED:
+            yield (
+                name,
+                f"is passed on to librdkafka {libversion()[0]}, but Susurrus does not know what it does there; try it first",
+            )
 
 
 def not_translated(properties: Mapping[str, Any]) -> list[str]:

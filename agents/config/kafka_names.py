@@ -1,10 +1,13 @@
-"""The names of librdkafka's properties, to suggest the right one for a misspelt one, and to say who follows a property.
+"""The names of librdkafka's properties that are passed on, to suggest the right one for a misspelt one, and to say who follows it.
 
-librdkafka prints this list, but confluent-kafka does not offer it. A test compares both, so that a new version of librdkafka
-shows here. Whether a name or a value is accepted is always librdkafka's own answer (agents/kafka/profiles.py), never this list's.
+The other names are in kafka_owned.py. librdkafka prints its list, but confluent-kafka does not offer it. A test compares both, so
+that a property of a new librdkafka must be sorted. Whether a name or a value is accepted is always librdkafka's own answer
+(kafka_checks.py, agents/kafka/profiles.py), never this list's.
 """
 
 from typing import Final
+
+from susurrus.agents.config.kafka_owned import OWNED, PROGRAMS, WITHOUT_EFFECT
 
 
 def _names(text: str) -> frozenset[str]:
@@ -13,64 +16,59 @@ def _names(text: str) -> frozenset[str]:
 
 EVERY_CLIENT: Final = _names(
     """
-    allow.auto.create.topics api.version.fallback.ms api.version.request api.version.request.timeout.ms
-    bootstrap.servers broker.address.family broker.address.ttl broker.version.fallback client.dns.lookup client.id
-    client.rack connections.max.idle.ms debug enable.metrics.push enable.random.seed
+    allow.auto.create.topics api.version.request.timeout.ms broker.address.family broker.address.ttl
+    client.dns.lookup client.id client.rack connections.max.idle.ms debug enable.metrics.push
     enable.sasl.oauthbearer.unsecure.jwt enable.ssl.certificate.verification https.ca.location https.ca.pem
-    internal.termination.signal log.connection.close log.queue log.thread.name log_level max.in.flight
-    max.in.flight.requests.per.connection message.copy.max.bytes message.max.bytes metadata.broker.list
-    metadata.max.age.ms metadata.recovery.rebootstrap.trigger.ms metadata.recovery.strategy plugin.library.paths
-    receive.message.max.bytes reconnect.backoff.jitter.ms reconnect.backoff.max.ms reconnect.backoff.ms
-    retry.backoff.max.ms retry.backoff.ms sasl.kerberos.keytab sasl.kerberos.kinit.cmd
-    sasl.kerberos.min.time.before.relogin sasl.kerberos.principal sasl.kerberos.service.name sasl.mechanism
-    sasl.mechanisms sasl.oauthbearer.assertion.algorithm sasl.oauthbearer.assertion.claim.aud
-    sasl.oauthbearer.assertion.claim.exp.seconds sasl.oauthbearer.assertion.claim.iss
-    sasl.oauthbearer.assertion.claim.jti.include sasl.oauthbearer.assertion.claim.nbf.seconds
-    sasl.oauthbearer.assertion.claim.sub sasl.oauthbearer.assertion.file sasl.oauthbearer.assertion.jwt.template.file
+    log.connection.close log.thread.name log_level max.in.flight
+    max.in.flight.requests.per.connection message.copy.max.bytes message.max.bytes metadata.max.age.ms
+    metadata.recovery.rebootstrap.trigger.ms metadata.recovery.strategy plugin.library.paths
+    receive.message.max.bytes reconnect.backoff.max.ms reconnect.backoff.ms retry.backoff.max.ms retry.backoff.ms
+    sasl.kerberos.keytab sasl.kerberos.kinit.cmd sasl.kerberos.min.time.before.relogin sasl.kerberos.principal
+    sasl.kerberos.service.name sasl.mechanism sasl.mechanisms sasl.oauthbearer.assertion.algorithm
+    sasl.oauthbearer.assertion.claim.aud sasl.oauthbearer.assertion.claim.exp.seconds
+    sasl.oauthbearer.assertion.claim.iss sasl.oauthbearer.assertion.claim.jti.include
+    sasl.oauthbearer.assertion.claim.nbf.seconds sasl.oauthbearer.assertion.claim.sub
+    sasl.oauthbearer.assertion.file sasl.oauthbearer.assertion.jwt.template.file
     sasl.oauthbearer.assertion.private.key.file sasl.oauthbearer.assertion.private.key.passphrase
     sasl.oauthbearer.assertion.private.key.pem sasl.oauthbearer.client.credentials.client.id
     sasl.oauthbearer.client.credentials.client.secret sasl.oauthbearer.client.id sasl.oauthbearer.client.secret
     sasl.oauthbearer.config sasl.oauthbearer.extensions sasl.oauthbearer.grant.type
     sasl.oauthbearer.metadata.authentication.type sasl.oauthbearer.method sasl.oauthbearer.scope
-    sasl.oauthbearer.sub.claim.name sasl.oauthbearer.token.endpoint.url sasl.password sasl.username security.protocol
-    socket.blocking.max.ms socket.connection.setup.timeout.ms socket.keepalive.enable socket.max.fails
+    sasl.oauthbearer.sub.claim.name sasl.oauthbearer.token.endpoint.url sasl.password sasl.username
+    security.protocol socket.connection.setup.timeout.ms socket.keepalive.enable socket.max.fails
     socket.nagle.disable socket.receive.buffer.bytes socket.send.buffer.bytes socket.timeout.ms
     ssl.ca.certificate.stores ssl.ca.location ssl.ca.pem ssl.certificate.location ssl.certificate.pem
     ssl.cipher.suites ssl.crl.location ssl.curves.list ssl.endpoint.identification.algorithm ssl.engine.id
     ssl.engine.location ssl.key.location ssl.key.password ssl.key.pem ssl.keystore.location ssl.keystore.password
-    ssl.providers ssl.sigalgs.list statistics.interval.ms topic.blacklist topic.metadata.propagation.max.ms
-    topic.metadata.refresh.fast.cnt topic.metadata.refresh.fast.interval.ms topic.metadata.refresh.interval.ms
-    topic.metadata.refresh.sparse
+    ssl.providers ssl.sigalgs.list topic.metadata.propagation.max.ms topic.metadata.refresh.fast.interval.ms
+    topic.metadata.refresh.interval.ms topic.metadata.refresh.sparse
     """
 )
-"""Properties of all clients."""
+"""Properties of all clients that are passed on."""
 
 CONSUMERS: Final = _names(
     """
-    auto.commit.enable auto.commit.interval.ms auto.offset.reset check.crcs consume.callback.max.messages
-    coordinator.query.interval.ms enable.auto.commit enable.auto.offset.store enable.partition.eof
-    fetch.error.backoff.ms fetch.max.bytes fetch.message.max.bytes fetch.min.bytes fetch.queue.backoff.ms
-    fetch.wait.max.ms group.id group.instance.id group.protocol group.protocol.type group.remote.assignor
-    heartbeat.interval.ms isolation.level max.partition.fetch.bytes max.poll.interval.ms max.poll.records
-    offset.store.method offset.store.path offset.store.sync.interval.ms partition.assignment.strategy
-    queued.max.messages.kbytes queued.min.messages session.timeout.ms share.acknowledgement.mode
+    check.crcs coordinator.query.interval.ms fetch.error.backoff.ms fetch.max.bytes fetch.message.max.bytes
+    fetch.min.bytes fetch.queue.backoff.ms fetch.wait.max.ms heartbeat.interval.ms max.partition.fetch.bytes
+    max.poll.interval.ms queued.max.messages.kbytes queued.min.messages session.timeout.ms
     """
 )
-"""Properties of consumers only."""
+"""The same of consumers only."""
 
 PRODUCERS: Final = _names(
     """
-    acks batch.num.messages batch.size compression.codec compression.level compression.type delivery.report.only.error
-    delivery.timeout.ms enable.gapless.guarantee enable.idempotence linger.ms message.send.max.retries
-    message.timeout.ms partitioner produce.offset.report queue.buffering.backpressure.threshold
-    queue.buffering.max.kbytes queue.buffering.max.messages queue.buffering.max.ms queuing.strategy
-    request.required.acks request.timeout.ms retries sticky.partitioning.linger.ms transaction.timeout.ms
-    transactional.id
+    batch.num.messages batch.size compression.codec compression.level compression.type delivery.timeout.ms
+    linger.ms message.send.max.retries message.timeout.ms queue.buffering.backpressure.threshold
+    queue.buffering.max.kbytes queue.buffering.max.messages queue.buffering.max.ms request.timeout.ms retries
     """
 )
-"""Properties of producers only."""
+"""The same of producers only."""
 
-KNOWN: Final = EVERY_CLIENT | CONSUMERS | PRODUCERS
+PASSED: Final = EVERY_CLIENT | CONSUMERS | PRODUCERS
+KNOWN: Final = PASSED | OWNED.keys() | WITHOUT_EFFECT.keys()
+"""What an operator may have meant."""
+SORTED: Final = KNOWN | PROGRAMS
+"""Every name that librdkafka knows."""
 
 CHOICES: Final = {
     "auto.offset.reset": "smallest, earliest, beginning, largest, latest, end, error",

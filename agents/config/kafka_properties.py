@@ -110,7 +110,7 @@ def ssl_context(properties: Mapping[str, Any]) -> ssl.SSLContext:
             f"kafka.properties: TLS files cannot be loaded ({error.strerror or type(error).__name__}); "
             "check ssl.ca.location, ssl.certificate.location, ssl.key.location and ssl.key.password"
         ) from None
-    if not _true(properties.get("enable.ssl.certificate.verification", True)):
+    if not is_true(properties.get("enable.ssl.certificate.verification", True)):
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     elif str(properties.get("ssl.endpoint.identification.algorithm", "https")).lower() == "none":
@@ -137,5 +137,6 @@ def whole(value: Any) -> int | None:
         return None
 
 
-def _true(value: Any) -> bool:
+def is_true(value: Any) -> bool:
+    """Whether a property is on, as librdkafka reads it."""
     return str(value).lower() not in ("false", "0", "no", "off")

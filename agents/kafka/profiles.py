@@ -13,7 +13,7 @@ from typing import Any, Final
 from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
-from susurrus.agents.config.kafka_checks import not_translated, place
+from susurrus.agents.config.kafka_checks import not_translated, place, without_effect
 from susurrus.agents.config.kafka_names import ALIASES
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.logs import SILENT
@@ -120,8 +120,10 @@ def check(settings: Settings) -> None:
 
 
 def notes(settings: Settings) -> Iterator[str]:
-    """Properties that some clients do not follow, where an operator may expect that all do. One sentence each."""
+    """Properties without effect, or that some clients do not follow where an operator may expect that all do. One sentence each."""
     properties = settings.kafka.properties
+    for name, remark in without_effect(properties):
+        yield f"{place(name)}: {remark}"
     for name in not_translated(properties):
         yield f"{place(name)}: the consumer of the raw topic has no such setting; all other clients follow it"
     given = {ALIASES.get(name, name): name for name in properties}

@@ -10,7 +10,7 @@ from typing import Any
 import confluent_kafka.cimpl
 import pytest
 
-from susurrus.agents.config import kafka_names
+from susurrus.agents.config import kafka_checks, kafka_names, kafka_owned
 from susurrus.agents.kafka import profiles
 from susurrus.agents.operations.brokers import admin_of
 from susurrus.agents.pipelines import settings_from
@@ -131,32 +131,109 @@ def test_a_command_says_the_same() -> None:
         admin_of(settings({"security.protocol": "SSL", "ssl.ca.location": "/nowhere"}), [])
 
 
-def test_the_names_are_librdkafkas(tmp_path: Path) -> None:
-    """The library prints its own list, in C."""
-    library, c = ctypes.CDLL(confluent_kafka.cimpl.__file__), ctypes.CDLL(None)
-    c.fopen.restype = ctypes.c_void_p
-    c.fclose.argtypes = library.rd_kafka_conf_properties_show.argtypes = [ctypes.c_void_p]
-    file = c.fopen(str(tmp_path / "list").encode(), b"w")
-    library.rd_kafka_conf_properties_show(file)
-    c.fclose(file)
+@pytest.mark.parametrize("name", ["group.protocol", "group.protocol.type", "group.remote.assignor"])
+def test_another_protocol_of_groups_is_refused(name: str) -> None:
+    line = refused({name: "consumer"})
+    assert line.startswith(f'kafka.properties."{name}": leave it out; all members of a group need the same')
+
+
+@pytest.mark.parametrize(
+    ("properties", "says"),
+    [
+        ({"test.mock.num.brokers": 3}, "belongs to programs"),
+        ({"enabled_events": 4}, "belongs to programs"),
+        ({"ssl_key": "x"}, "belongs to programs"),
+        ({"internal.termination.signal": 29}, "belongs to programs"),
+        ({"sasl.jaas.config": SECRET}, "is for Java; write sasl.username and sasl.password"),
+        ({"ssl.truststore.location": "/t.jks"}, "is for Java; write the authority's certificate as PEM"),
+        ({"api.version.request": "false"}, "without the brokers' versions there are no transactions"),
+        ({"offset.store.method": "file"}, "leave it out; offsets are committed inside the transactions only"),
+        ({"queuing.strategy": "lifo"}, "leave it out; transactions need the order"),
+        ({"topic.blacklist": "^p"}, "leave it out; a topic that it hides"),
+    ],
+    ids=str,
+)
+def test_what_librdkafka_would_take_and_no_pipeline_survives_is_refused(properties: dict[str, Any], says: str) -> None:
+    [name] = properties
+    line = refused(properties)
+    assert line.startswith(f'kafka.properties."{name}": ')
+    assert says in line
+
+
+def test_every_owned_property_is_refused_and_every_one_without_effect_is_remarked_upon() -> None:
+    for name in kafka_owned.OWNED:
+        assert refused({name: "1"}).startswith(f'kafka.properties."{name}": leave it out; '), name
+    for name in kafka_owned.PROGRAMS | kafka_owned.JAVA.keys():
+        assert refused({name: "1"}).startswith(f'kafka.properties."{name}": '), name
+    value = {
+        "api.version.request": "true", "broker.version.fallback": "0.10.0", "builtin.features": "ssl",
+        "produce.offset.report": "true", "enable.random.seed": "true", "share.acknowledgement.mode": "implicit",
+    }  # fmt: skip
+    for name in kafka_owned.WITHOUT_EFFECT:
+        [line] = profiles.notes(settings({name: value.get(name, 10)}))
+        assert line.startswith(f'kafka.properties."{name}": has no effect; '), name
+
+
+def test_a_property_that_only_a_newer_librdkafka_knows_is_remarked_upon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kafka_checks, "SORTED", kafka_names.SORTED - {"debug"})
+    lines = list(profiles.notes(settings({"debug": "conf"})))
+    assert any("Susurrus does not know what it does there" in line for line in lines)
+
+
+class Library:
+    """librdkafka's own lists, which confluent-kafka does not offer."""
+
+    def __init__(self) -> None:
+        self.library, self.c = ctypes.CDLL(confluent_kafka.cimpl.__file__), ctypes.CDLL(None)
+
+    def shown(self, path: Path) -> list[str]:
+        """The lines of its documentation."""
+        self.c.fopen.restype = ctypes.c_void_p
+        self.c.fclose.argtypes = self.library.rd_kafka_conf_properties_show.argtypes = [ctypes.c_void_p]
+        file = self.c.fopen(str(path).encode(), b"w")
+        self.library.rd_kafka_conf_properties_show(file)
+        self.c.fclose(file)
+        return path.read_text().splitlines()
+
+    def dumped(self) -> set[str]:
+        """The names of a new configuration's values, hidden ones, too."""
+        found: set[str] = set()
+        for kind in ("conf", "topic_conf"):
+            new, dump = (getattr(self.library, f"rd_kafka_{kind}_{what}") for what in ("new", "dump"))
+            new.restype, dump.restype = ctypes.c_void_p, ctypes.POINTER(ctypes.c_char_p)
+            dump.argtypes = [ctypes.c_void_p, ctypes.POINTER(ctypes.c_size_t)]
+            count = ctypes.c_size_t()
+            pairs = dump(new(), ctypes.byref(count))
+            found |= {(pairs[i] or b"").decode() for i in range(0, count.value, 2)}
+        return found
+
+
+def test_every_name_of_librdkafka_is_sorted(tmp_path: Path) -> None:
     scopes: dict[str, set[str]] = {"*": set(), "C": set(), "P": set()}
-    aliases, choices = {}, {}
-    for line in (tmp_path / "list").read_text().splitlines():
+    aliases: dict[str, str] = {}
+    choices: dict[str, str] = {}
+    library = Library()
+    for line in library.shown(tmp_path / "list"):
         name, scope, values, *_ = [part.strip() for part in line.split("|")] + [""] * 2
         scope = scope.replace("C/P", "*")
-        inner = ("_" in name and name != "log_level") or name in (
-            "Property",
-            "opaque",
-            "interceptors",
-            "builtin.features",
-        )
-        if scope not in scopes or inner:
+        if scope not in scopes or name == "Property":
             continue
         scopes[scope].add(name)
         if (alias := re.search(r"Alias for `([^`]+)`", line)) is not None:
             aliases[name] = alias[1]
-        if "," in values and values != "true, false" and name != "debug":
+        if "," in values and values != "true, false" and name not in ("debug", "builtin.features"):
             choices.setdefault(name, values)
-    assert scopes == {"*": kafka_names.EVERY_CLIENT, "C": kafka_names.CONSUMERS, "P": kafka_names.PRODUCERS}
+    every = set().union(*scopes.values())
+    hidden = library.dumped() - every
+    assert "test.mock.num.brokers" in hidden
+    sets = [kafka_names.PASSED, set(kafka_owned.OWNED), set(kafka_owned.WITHOUT_EFFECT), set(kafka_owned.PROGRAMS)]
+    unsorted = (every | hidden) - set().union(*sets)
+    assert not unsorted, f"sort {sorted(unsorted)} into kafka_names.py (passed on) or kafka_owned.py"
+    # Three have no value in a new configuration, or are confluent-kafka's.
+    gone = set().union(*sets) - every - hidden - {"logger", "client.software.version", "ut_handle_ProduceResponse"}
+    assert not gone
+    assert sum(map(len, sets)) == len(set().union(*sets))
+    passed = {scope: names & kafka_names.PASSED for scope, names in scopes.items()}
+    assert passed == {"*": kafka_names.EVERY_CLIENT, "C": kafka_names.CONSUMERS, "P": kafka_names.PRODUCERS}
     assert aliases == kafka_names.ALIASES
     assert choices == kafka_names.CHOICES
