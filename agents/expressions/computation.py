@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from susurrus.agents.expressions.connection import connect
-from susurrus.agents.expressions.evaluation import Evaluation, Reasons
+from susurrus.agents.expressions.connection import Engine
+from susurrus.agents.expressions.evaluation import Evaluation
+from susurrus.agents.expressions.kinds import Reasons
 from susurrus.agents.expressions.language import parse
 from susurrus.topics.fields import Path, check_paths
 from susurrus.topics.payloads import Chunk
@@ -28,9 +29,9 @@ class Computation:
         self._scalars = scalars
         named = {scalar: parse(scalar.expression) for scalar in scalars if isinstance(scalar, Computed)}
         # One engine for all: they are evaluated one after the other, and the limit of memory is theirs alone.
-        engine = connect() if named or where is not None else None
-        self._where = None if where is None else Evaluation(parse(where), boolean=True, connection=engine)
-        self._computed = {scalar: Evaluation(one, connection=engine) for scalar, one in named.items()}
+        engine = Engine() if named or where is not None else None
+        self._where = None if where is None else Evaluation(parse(where), boolean=True, engine=engine)
+        self._computed = {scalar: Evaluation(one, engine=engine) for scalar, one in named.items()}
         evaluations = [*([] if self._where is None else [self._where]), *self._computed.values()]
         plain = [scalar for scalar in scalars if not isinstance(scalar, Computed)]
         # Without expressions the columns are the scalars, one for each, as a format reads them.

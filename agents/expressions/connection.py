@@ -1,4 +1,4 @@
-"""Connections to the engine that reads and evaluates expressions."""
+"""The engine that reads and evaluates expressions, and connections to it."""
 
 from typing import Any, Final
 
@@ -12,6 +12,9 @@ _SETTINGS: Final[dict[str, str | bool | int | float | list[str]]] = {
     "temp_directory": "",  # nothing spills to a disk, which may be read-only
     "pandas_analyze_sample": "0",  # no guess of a type from some rows: columns of objects are texts
 }
+_OPTIMIZERS: Final = frozenset(("expression_rewriter",))
+"""Those of the engine's optimizers that run: it looks at one expression. Others look at the number of records or at their values,
+or move a part of an expression out of the TRY around it, so that one record's failure would be the batch's."""
 
 
 def connect() -> Any:
@@ -20,5 +23,36 @@ def connect() -> Any:
 
     connection = duckdb.connect(":memory:", config=_SETTINGS)
     connection.execute("SET TimeZone = 'UTC'")
+    known = {name for (name,) in connection.execute("SELECT name FROM duckdb_optimizers()").fetchall()}
+    connection.execute(f"SET disabled_optimizers = '{','.join(sorted(known - _OPTIMIZERS))}'")
     connection.execute("SET lock_configuration = true")
     return connection
+
+
+class Engine:
+    """A connection that evaluates queries over the records of one batch; a new one where an error has made it unusable."""
+
+    def __init__(self) -> None:
+        import duckdb
+
+        self.refused: type[Exception] = duckdb.Error
+        """What a query raises that cannot be evaluated."""
+        self.connection = connect()
+
+    def fetch(self, query: str, arrays: dict[str, Any]) -> Any:
+        """The column ``v`` of a query over the table ``batch`` of these arrays."""
+        self.connection.register("batch", arrays)
+        return self.connection.execute(query).fetchnumpy()["v"]
+
+    def kind(self, query: str, arrays: dict[str, Any]) -> str:
+        """The type of the query's first column."""
+        self.connection.register("batch", arrays)
+        return str(self.connection.execute(query).description[0][1])
+
+    def recover(self) -> None:
+        """After an error: an error that ended the engine must not be every later record's."""
+        try:
+            self.connection.abort()  # of a result that broke off, nobody fetches the rest
+            self.connection.execute("SELECT 1").fetchall()
+        except self.refused:
+            self.connection = connect()
