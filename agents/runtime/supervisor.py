@@ -64,6 +64,8 @@ class Supervisor:
         self._closing = False
         self._gave_up = ""
         """Why this worker ends without a signal."""
+        self.left_behind: list[str] = []
+        """Tasks that did not end in time when the worker stopped; their threads still run."""
         self._directory, self._directory_lock = _take_directory(services.settings.worker.data_directory)
         self.worker = f"{socket.gethostname()}-{os.getpid()}"
         self.waits_for = ""
@@ -361,9 +363,13 @@ class Supervisor:
         self.report({})
         self._services.ledger.close()
         self._directory_lock.close()
-        left = sorted(task.name for task in tasks if task.is_alive())
-        if left:
-            log.warning("stopped without waiting for %s: the broker does not answer; nothing is lost", ", ".join(left))
+        self.left_behind = sorted(task.name for task in tasks if task.is_alive())
+        if self.left_behind:
+            names = ", ".join(self.left_behind)
+            log.warning(
+                "stopped without waiting for %s: they have not come back from the broker or a library; nothing is lost",
+                names,
+            )
         else:
             log.info("stopped")
 

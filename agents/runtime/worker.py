@@ -150,4 +150,10 @@ def run(app: faust.App, supervisor: Supervisor, level: str) -> None:
     try:
         worker.execute_from_commandline()
     except SystemExit as end:
-        raise SystemExit(ENDING.exit_code or end.code) from None
+        code = ENDING.exit_code or end.code
+        if supervisor.left_behind:
+            ENDING.cut(code)
+        raise SystemExit(code) from None
+    finally:
+        # The interpreter's end takes apart only what the collector sees; DuckDB's library prints a page about what is left.
+        gc.unfreeze()
