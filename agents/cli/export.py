@@ -1,5 +1,4 @@
-"""Released results as files: JSON lines and CSV with the standard library, Parquet with pyarrow where it is
-installed.
+"""Released results as files: JSON lines, CSV that spreadsheets can open (csv_rows.py), Parquet with pyarrow where it is installed.
 
 Of a histogram, one row per key at the newest complete trigger. ``key`` is canonical JSON, which is lossless; the fields it is made
 of follow under their own names. Of the other kinds, one row per published row (watching/stream.py,
@@ -7,8 +6,6 @@ watching/local.py). Every estimate is followed by its standard error, and by its
 rows have them: at a window's last trigger. Instants are RFC 3339 texts, and real timestamps in Parquet.
 """
 
-import csv
-import io
 import json
 import os
 import sys
@@ -17,7 +14,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from susurrus.agents.frames import arrow_array, json_of, text_of
+from susurrus.agents.cli.csv_rows import csv_rows
+from susurrus.agents.frames import arrow_array, json_of
 from susurrus.agents.histogram.reader import Snapshot
 from susurrus.mechanisms.errors import SusurrusError
 from susurrus.topics.histogram import Row
@@ -72,7 +70,7 @@ def export(rows: list[Record], form: Format, output: Path, *, instants: Sequence
     if form == "parquet":
         data = _parquet(rows, instants)
     else:
-        data = _csv(rows) if form == "csv" else _jsonl(rows)
+        data = csv_rows(rows) if form == "csv" else _jsonl(rows)
     if str(output) == "-":
         if form == "parquet":
             raise SusurrusError("--output -: Parquet is binary; name a file, or choose --export csv")
@@ -101,14 +99,6 @@ def _nested(row: Record) -> Record:
     return {**row, "key": json.loads(row["key"])} if "key" in row else row
 
 
-def _csv(rows: list[Record]) -> bytes:
-    text = io.StringIO(newline="")
-    writer = csv.DictWriter(text, list(rows[0]) if rows else ["key"], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows({name: _cell(value, row) for name, value in row.items()} for row in rows)
-    return text.getvalue().encode()
-
-
 def _parquet(rows: list[Record], instants: Sequence[str]) -> bytes:
     try:
         import pyarrow as arrow  # optional
@@ -128,8 +118,3 @@ def _parquet(rows: list[Record], instants: Sequence[str]) -> bytes:
     parquet.write_table(arrow.table(arrays), sink)
     data: bytes = sink.getvalue().to_pybytes()
     return data
-
-
-def _cell(value: Any, row: Record) -> str:
-    """Of CSV. A part of a key may be null, which is a value; a number that is missing is an empty cell."""
-    return "" if value is None and "key" not in row else text_of(value)
