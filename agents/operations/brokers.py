@@ -20,6 +20,7 @@ from susurrus.agents.config.sections import KafkaSettings
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.kafka import profiles
 from susurrus.agents.logs import SILENT
+from susurrus.agents.operations import tls
 from susurrus.agents.operations.trouble import Trouble, refusal, wait
 from susurrus.agents.runtime.lacks import NO_ANSWER
 from susurrus.mechanisms.errors import ConfigurationError
@@ -103,11 +104,10 @@ def _said(settings: HasKafka, errors: list[KafkaError]) -> Iterator[Trouble]:
 def _meaning(settings: HasKafka, error: KafkaError, where: str, text: str) -> Trouble:
     servers, security = _named(settings)
     code, reason = error.code(), text.rpartition(": ")[2].strip()
+    if (trouble := tls.alert(settings.kafka, where, text)) is not None:
+        return trouble
     if "certificate verify failed" in text:
-        return refusal(
-            f'kafka.properties."ssl.ca.location": does not vouch for the certificate of {where}, or that is for another host '
-            "name; give the authority that signed it, and use the name that it was made for in kafka.bootstrap_servers"
-        )
+        return tls.unverified(settings.kafka, where.partition(" ")[0], where)
     if "PLAINTEXT broker listener" in text or ("closed by peer" in text and "SSL" in text):
         return wait(
             f"{security}: {where} does not speak TLS; use a protocol without SSL, or the port of a TLS listener"

@@ -19,6 +19,7 @@ from typing import Any, Final
 from confluent_kafka import KafkaError, KafkaException
 
 from susurrus.agents.formats.outputs import looks_of
+from susurrus.agents.operations import tls
 from susurrus.agents.operations.brokers import admin_of, reach_brokers, unanswered
 from susurrus.agents.operations.rights import rights, topics
 from susurrus.agents.operations.trouble import Trouble, refusal
@@ -91,6 +92,8 @@ def look(pipeline: Pipeline[Any]) -> Trouble | Fit:
         brokers = reach_brokers(settings, admin, errors)
         if isinstance(brokers, Trouble):
             return brokers
+        if settings.reads_raw and (trouble := tls.for_the_raw_consumer(settings.kafka)) is not None:
+            return trouble
         partitions = topics(pipeline, admin)
         if isinstance(partitions, Trouble):
             return partitions if partitions.waits else refusal(partitions.text, *rights(settings, admin))

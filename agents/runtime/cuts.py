@@ -42,7 +42,8 @@ class Cuts:
         """What holds the source back."""
         for cut in self.ahead[:1]:  # a copy: the task's thread goes on meanwhile
             return (
-                f"read up to offset={position}; interval={cut.interval} closes at offset={cut.offset}: a producer's transaction is "
-                "open there, or there is much to read; if it stays, end it (kafka-transactions.sh find-hanging, then abort)"
+                f"read up to offset={position}; interval={cut.interval} closes at offset={cut.offset}; a producer's transaction is "
+                "open there, or there is much to read: if it stays, end the transaction (kafka-transactions.sh find-hanging, then "
+                "abort)"
             )
         return None

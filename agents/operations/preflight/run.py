@@ -6,6 +6,7 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
+from susurrus.agents.operations import tls
 from susurrus.agents.operations.brokers import admin_of, reach_brokers
 from susurrus.agents.operations.preflight.brokers import check_brokers, check_coordinators
 from susurrus.agents.operations.preflight.clock import check_brokers_clock, check_stamps
@@ -46,6 +47,8 @@ def preflight(pipeline: Pipeline[Any]) -> Iterator[Finding]:
     if isinstance(brokers, Trouble):
         yield Finding("brokers", "failure", brokers.text)
         return  # all other answers would come from them
+    if settings.reads_raw and (trouble := tls.for_the_raw_consumer(settings.kafka)) is not None:
+        yield Finding("brokers", "failure", trouble.text)
     yield from _guarded("brokers", lambda: check_brokers(pipeline, brokers=brokers))
     partitions = _partitions(pipeline, admin)
     if isinstance(partitions, Finding):

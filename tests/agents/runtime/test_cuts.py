@@ -13,8 +13,8 @@ def test_an_interval_closes_when_its_cut_is_reached_and_is_asked_for_once() -> N
     cuts.asked(7, 250)
     assert cuts.passed(99, 4) == 4
     assert cuts.stall(99) == (
-        "read up to offset=99; interval=5 closes at offset=100: a producer's transaction is open there, or there is much to read; "
-        "if it stays, end it (kafka-transactions.sh find-hanging, then abort)"
+        "read up to offset=99; interval=5 closes at offset=100; a producer's transaction is open there, or there is much to read: "
+        "if it stays, end the transaction (kafka-transactions.sh find-hanging, then abort)"
     )
     assert cuts.passed(100, 4) == 5
     assert cuts.passed(250, 5) == 7
