@@ -36,10 +36,10 @@ PYTEST_ARGS ?=
 TEST_PROCESSES ?= 4
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-pure check format format-check lint types imports bench campaign docs lock install clean
+.PHONY: help demo test test-pure check format format-check lint types imports bench campaign docs lock audit-dependencies install clean
 
 help:  ## show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(INSTALLED)  ## private histogram of a day of web requests, beside the truth; needs no Kafka
 	$(BIN)/susurrus demo
@@ -92,12 +92,15 @@ lock: $(INSTALLED)  ## fit the lock files to pyproject.toml (LOCK_ARGS=--upgrade
 	$(BIN)/$(COMPILE) --group image -c $(LOCK) -o deploy/requirements-build.lock; \
 	$(BIN)/$(COMPILE) --no-deps --group charts -c $(LOCK) -o deploy/requirements-dashboard.lock
 
+audit-dependencies: $(INSTALLED)  ## known security advisories of what the lock files name, where PyPI or OSV can be asked
+	$(BIN)/python deploy/audit.py
+
 install: $(INSTALLED)  ## the virtual environment in .venv, with the development tools
 
 $(INSTALLED):
 	@test -n "$(PYTHON)" || { echo "make: no Python 3.11 or later found; install one, or run make PYTHON=/path/to/python"; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $(LOCK)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r $(LOCK)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation \
 		--config-settings editable_mode=strict -e .
 	@cat $(OUTCOME)

@@ -15,13 +15,13 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, PartitionMetadata
 
-from susurrus.agents.broker.artefacts import KafkaUnavailableError
+from susurrus.agents.broker.artefacts import KafkaUnavailableError, kafka_version
 from susurrus.agents.broker.cluster import KafkaCluster
 from susurrus.agents.broker.network import free_ports, known_brokers
 from susurrus.agents.broker.properties import common_properties
 from susurrus.agents.kafka.embedded import EmbeddedBroker
 
-KAFKA_IMAGE = "apache/kafka:4.1.0"
+KAFKA_IMAGE = f"apache/kafka:{kafka_version()}"
 SECONDS = 30.0
 
 # Why tests that need a broker could not run, for the summary: reason -> how many.

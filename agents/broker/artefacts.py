@@ -14,6 +14,7 @@ from typing import Final
 from susurrus.mechanisms.errors import SusurrusError
 
 MINIMUM_JAVA: Final = 17
+_VERSION: Final = re.compile(rb"(<kafka\.version>)([^<]+)(</kafka\.version>)")
 _LAST_LINES: Final = 15
 """How much of what Maven wrote an error shows."""
 
@@ -44,20 +45,33 @@ def find_java() -> str:
     return java
 
 
-def jars_directory() -> Path:
-    """Where the JARs of this Kafka are or will be."""
-    return cache_directory() / "kafka" / f"libs-{hashlib.sha256(_pom()).hexdigest()[:12]}"
+def kafka_version() -> str:
+    """Which Kafka runs where none is named: ``$SUSURRUS_KAFKA_VERSION``, else the one that Susurrus is tested on."""
+    if asked := os.environ.get("SUSURRUS_KAFKA_VERSION"):
+        return asked
+    (found,) = _VERSION.findall(_pom_as_it_is())
+    return str(found[1].decode())
 
 
-def fetch_jars() -> Path:
-    """The directory of Kafka's JARs, fetched unless they were fetched for this POM before; raises KafkaUnavailableError."""
-    return fetch_with_maven(jars_directory(), "Kafka's JARs", "dependency:copy-dependencies", "-DincludeScope=runtime")
+def jars_directory(version: str | None = None) -> Path:
+    """Where the JARs of this Kafka are or will be: a folder for each version."""
+    return cache_directory() / "kafka" / f"libs-{hashlib.sha256(_pom(version)).hexdigest()[:12]}"
 
 
-def fetch_with_maven(home: Path, what: str, *goal: str) -> Path:
+def fetch_jars(version: str | None = None) -> Path:
+    """The directory of Kafka's JARs, fetched unless they were fetched for this POM before; raises KafkaUnavailableError.
+
+    ``version``: as Maven names it, "3.6.2"; :func:`kafka_version` by default.
+    """
+    version = version or kafka_version()
+    goal = ("dependency:copy-dependencies", "-DincludeScope=runtime")
+    return fetch_with_maven(jars_directory(version), f"the JARs of Kafka {version}", *goal, version=version)
+
+
+def fetch_with_maven(home: Path, what: str, *goal: str, version: str | None = None) -> Path:
     """The directory ``home``, as a goal of the dependency plugin has filled it the first time.
 
-    ``what`` is for messages. Raises KafkaUnavailableError without Maven, or where it fails.
+    ``what`` is for messages, ``version`` is Kafka's. Raises KafkaUnavailableError without Maven, or where it fails.
     """
     if home.is_dir():
         return home
@@ -76,7 +90,7 @@ def fetch_with_maven(home: Path, what: str, *goal: str) -> Path:
         # Maven leaves markers beside the POM, and would take an emptied cache for a full one by them.
         with tempfile.TemporaryDirectory() as project:
             pom = Path(project) / "pom.xml"
-            pom.write_bytes(_pom())
+            pom.write_bytes(_pom(version))
             fetched = subprocess.run(
                 [maven, "-B", "-q", "-f", str(pom), *goal, f"-DoutputDirectory={partial}"],
                 capture_output=True,
@@ -93,6 +107,16 @@ def fetch_with_maven(home: Path, what: str, *goal: str) -> Path:
     return home
 
 
-def _pom() -> bytes:
-    """Which Kafka, as Maven reads it: package data, so that an installed wheel has it."""
+def _pom(version: str | None) -> bytes:
+    """What Maven fetches for this version of Kafka. Raises KafkaUnavailableError for one that no Kafka has."""
+    version = version or kafka_version()
+    if not re.fullmatch(r"\d+(\.\d+){1,3}[\w.-]*", version):
+        raise KafkaUnavailableError(
+            f"SUSURRUS_KAFKA_VERSION={version!r}: give one of Apache Kafka's releases, as in 3.9.2"
+        )
+    return _VERSION.sub(lambda found: found[1] + version.encode() + found[3], _pom_as_it_is())
+
+
+def _pom_as_it_is() -> bytes:
+    """Package data, so that an installed wheel has it."""
     return resources.files(__package__).joinpath("pom.xml").read_bytes()

@@ -37,7 +37,8 @@ class KafkaCluster:
     override the brokers' settings. ``port``: of broker 1, the next ones for the others; free ones by default. ``short_lived``:
     the JVM starts in half the processor time, and never becomes fast, which is right for a few minutes of small tests. A cluster
     without ``directory`` is a throw-away: its files and processes go with :meth:`stop`, at exit, and, by a guard process, when
-    this process is killed. Brokers are named by id: 1, 2, ...
+    this process is killed. ``version``: of Kafka; a named one is kept with the cluster, and without one every start takes what
+    ``artefacts.kafka_version`` says then. Brokers are named by id: 1, 2, ...
 
     Raises KafkaUnavailableError when Java, Maven or the JARs are missing or a broker does not come up.
     """
@@ -51,6 +52,7 @@ class KafkaCluster:
         port: int | None = None,
         heap: str = "512m",
         short_lived: bool = False,
+        version: str | None = None,
     ) -> None:
         if brokers < 1:
             raise ValueError(f"brokers={brokers}: need at least 1")
@@ -59,6 +61,7 @@ class KafkaCluster:
         self.properties = dict(properties or {})
         self.heap = heap
         self.short_lived = short_lived
+        self.version = version
         self.nodes: list[Node] = []
         self._brokers = brokers
         self._port = port
@@ -80,6 +83,7 @@ class KafkaCluster:
             properties=state["properties"],
             heap=state["heap"],
             short_lived=state["short_lived"],
+            version=state.get("version"),
         )
         cluster.nodes = [Node(**node) for node in state["nodes"]]
         return cluster
@@ -97,7 +101,7 @@ class KafkaCluster:
 
     def start(self) -> None:
         """Format what is new, start every broker that is not running, and wait until all know each other."""
-        java, libs = find_java(), fetch_jars()
+        java, libs = find_java(), fetch_jars(self.version)
         if not self.nodes:
             self._create(java, libs)
         if self.throw_away and self._guard is None:
@@ -157,7 +161,7 @@ class KafkaCluster:
     def restart(self, broker: int) -> None:
         """Start one stopped broker on its own port and data, killing it first when it runs; wait until it is back."""
         self.kill(broker)
-        self._launch(find_java(), fetch_jars(), broker)
+        self._launch(find_java(), fetch_jars(self.version), broker)
         self.wait_until_ready(broker)
 
     def running(self) -> list[int]:
@@ -208,7 +212,7 @@ class KafkaCluster:
                         f"status={status}: the storage was not formatted; mend what it names:\n{last}"
                     )
             state: dict[str, Any] = {"nodes": [asdict(node) for node in self.nodes], "properties": self.properties}
-            state |= {"heap": self.heap, "short_lived": self.short_lived}
+            state |= {"heap": self.heap, "short_lived": self.short_lived, "version": self.version}
             (self.directory / "cluster.json").write_text(json.dumps(state, indent=1))
         except BaseException:
             self.purge()

@@ -1,6 +1,7 @@
 """The files of docker-compose.yml fit the program they are for."""
 
 import importlib.util
+import re
 from pathlib import Path
 from types import ModuleType
 
@@ -16,6 +17,7 @@ from susurrus.agents.pipelines import load_settings
 from susurrus.topics.payloads import JsonReader
 from susurrus.topics.raw import RawDecoder
 from susurrus.topics.reason import Reason
+from tests.broker import KAFKA_IMAGE
 from tests.registry import APICURIO
 
 COMPOSE = Path(__file__).parents[2] / "deploy" / "compose"
@@ -87,3 +89,20 @@ def test_the_dashboard_is_on_loopback_alone_and_its_command_is_one() -> None:
     assert isinstance(command, TyperGroup)
     parsed = command.commands[name].make_context(name, options)
     assert (parsed.params["host"], parsed.params["port"]) == ("0.0.0.0", PORT)
+
+
+def test_images_of_others_are_named_by_tag_and_digest() -> None:
+    """A tag can be moved. Of the registry's image no digest is known here, and it is in a profile."""
+    services = yaml.safe_load((COMPOSE.parents[1] / "docker-compose.yml").read_text())["services"]
+    others = {name: each["image"] for name, each in services.items() if not each["image"].startswith("susurrus")}
+    assert set(others) == {"kafka", "registry", "prometheus", "grafana"}
+    assert others["kafka"].startswith(f"{KAFKA_IMAGE}@")
+    for name, image in others.items():
+        form = r"[a-z/-]+:[\w.]+" if name == "registry" else r"[a-z/-]+:v?\d+\.\d+\.\d+@sha256:[0-9a-f]{64}"
+        assert re.fullmatch(form, image), image
+
+
+def test_grafana_fetches_nothing() -> None:
+    """Its root file system is read-only, and an update of the data source in place would take it away."""
+    services = yaml.safe_load((COMPOSE.parents[1] / "docker-compose.yml").read_text())["services"]
+    assert services["grafana"]["environment"]["GF_PLUGINS_PREINSTALL_DISABLED"] == "true"

@@ -207,7 +207,7 @@ def test_the_monitoring_profile_is_confined_and_finds_its_files() -> None:
     ours = {name: each for name, each in compose["services"].items() if each.get("profiles") == ["monitoring"]}
     assert set(ours) == {"prometheus", "grafana"}
     for name, service in ours.items():
-        assert re.fullmatch(rf"\w+/{name}:v?\d+\.\d+\.\d+", service["image"])
+        assert re.fullmatch(rf"\w+/{name}:v?\d+\.\d+\.\d+@sha256:[0-9a-f]{{64}}", service["image"])
         assert all(port.startswith("127.0.0.1:") for port in service["ports"])
         assert service["read_only"] is True
         assert service["cap_drop"] == ["ALL"]
