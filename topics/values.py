@@ -23,8 +23,9 @@ from susurrus.topics.reason import Reason
 class ValuesSchema:
     """Where stream id, value and time are.
 
-    value: path of the number; it becomes clamp(rint(v / grid), 0, steps) with steps = floor(bound / grid). A number of any
-    size is clamped, because a refusal would move all later events of the stream by a position. stream: path of the stream
+    value: path of the number; it becomes clamp(rint(v / grid), 0, steps) with steps = floor(bound / grid). A finite number of
+    any size is clamped, because a refusal would move all later events of the stream by a position. What is infinite as a float,
+    as 1e309 is, is no number: that a record has none is public. stream: path of the stream
     id, None for the record's Kafka key (UTF-8; no key is the stream null). time: path, None for the Kafka timestamp.
     """
 

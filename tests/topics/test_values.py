@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from susurrus.topics.payloads import JsonReader
+from susurrus.topics.payloads import JsonReader, chunk_of_objects
 from susurrus.topics.raw import Reason
 from susurrus.topics.values import ValuesDecoder, ValuesSchema
 
@@ -51,6 +51,32 @@ def rows(columns):
 )
 def test_values_are_clamped_to_zero_and_the_bound(value, steps):
     assert rows(from_json(BY_FIELD, [record(v=value)])) == [(Reason.OK, b'"a"', steps, 5)]
+
+
+@pytest.mark.parametrize(
+    ("text", "reason", "steps"),
+    [
+        ("1.7976931348623157e308", Reason.OK, 20),  # the largest float
+        ("-1.7976931348623157e308", Reason.OK, 0),
+        ("1.7976931348623159e308", Reason.NOT_FINITE, 0),
+        ("1e309", Reason.NOT_FINITE, 0),
+        ("-1e309", Reason.NOT_FINITE, 0),
+        ("1" + "0" * 309, Reason.OK, 20),  # the same number as an integer
+        ("Infinity", Reason.NOT_FINITE, 0),
+    ],
+)
+def test_numbers_are_clamped_up_to_the_largest_float_and_integers_of_any_length(text, reason, steps):
+    """As docs/streams.md says. What is no number is no event; in a field that is not read only `Infinity` matters."""
+    here, elsewhere = (b'{"v":%s,"id":"a","t":5}', b'{"v":1,"id":"a","t":5,"x":[%s]}')
+    good = reason == Reason.OK
+    wanted = (reason, b'"a"' if good else None, steps, 5 if good else 0)
+    assert rows(from_json(BY_FIELD, [here % text.encode()])) == [wanted]
+    harmless = text != "Infinity"
+    unread = (Reason.OK, b'"a"', 2, 5) if harmless else (Reason.NOT_FINITE, None, 0, 0)
+    assert rows(from_json(BY_FIELD, [elsewhere % text.encode()])) == [unread]
+    objects = chunk_of_objects([{"v": float(text), "id": "a", "t": 5}], BY_FIELD.paths)  # Avro, Protobuf
+    floats = wanted if not text.endswith("0" * 9) else (Reason.NOT_FINITE, None, 0, 0)
+    assert rows(BY_FIELD.decode([objects])) == [floats]
 
 
 @pytest.mark.parametrize(
