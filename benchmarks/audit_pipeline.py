@@ -248,7 +248,7 @@ class Registry:
         return Schema(json.dumps(SCHEMA), "AVRO")
 
 
-class Grudges(set[int]):
+class Grudges(dict[int, Any]):
     """The planted defect: an id that was unknown once stays unknown."""
 
     def clear(self) -> None: ...
@@ -261,9 +261,9 @@ def _registry(clock: WallClock, registered_at: int, defect: str) -> Iterator[Non
     def decoder_of(source: InputSettings, paths: list[Path]) -> Avro:
         assert source.registry is not None
         decoder = Avro(paths, source.registry)
-        decoder._client = Registry(clock, registered_at)
+        decoder._schemas._client = Registry(clock, registered_at)
         if defect == "unknown id kept":
-            decoder._unknown = grudges
+            decoder._schemas._waiting = grudges
         return decoder
 
     with patch.object(route_module, "decoder_of", decoder_of):

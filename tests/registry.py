@@ -123,10 +123,14 @@ def served(port: int, handler: type[http.server.BaseHTTPRequestHandler]) -> Iter
 
 
 class LateRegistry:
-    """Takes the place of confluent-kafka's client: an id is known from an instant (ms) on, and asked of ``now``."""
+    """Takes the place of confluent-kafka's client: an id is known from an instant (ms) on, and asked of ``now``.
+
+    withheld: ids that it refuses to show, for ever.
+    """
 
     def __init__(self, schema: Any, since: Mapping[int, float], now: Callable[[], float]) -> None:
         self.schema, self.since, self.now = schema, since, now
+        self.withheld: set[int] = set()
         self.asked: list[int] = []
         self.broken: Exception | None = None
 
@@ -136,13 +140,19 @@ class LateRegistry:
     def __exit__(self, *exception: object) -> None:
         """Nothing to close."""
 
-    def get_schema(self, schema_id: int) -> Any:
+    def get_subjects(self, **query: Any) -> list[str]:
+        """As the client has it."""
+        return ["some-value"]
+
+    def get_schema(self, schema_id: int, **query: Any) -> Any:
         """As the client has it."""
         from confluent_kafka.schema_registry import SchemaRegistryError
 
         self.asked.append(schema_id)
         if self.broken is not None:
             raise self.broken
+        if schema_id in self.withheld:
+            raise SchemaRegistryError(403, 40301, "User is denied operation Read")
         if self.since.get(schema_id, float("inf")) > self.now():
             raise SchemaRegistryError(404, 40403, f"Schema {schema_id} not found")
         return self.schema

@@ -7,9 +7,9 @@ from pydantic import Discriminator, Field, Tag
 
 from susurrus.agents.expressions.section import ExpressionText
 from susurrus.agents.formats import FORMATS
-from susurrus.agents.formats.avro import RegistrySettings
 from susurrus.agents.formats.json import Json
 from susurrus.agents.formats.protobuf import MessageClass
+from susurrus.agents.formats.schemas import RegistrySettings
 from susurrus.agents.types.one_of import OneOf, meanings
 from susurrus.agents.types.section import Name, Section, TopicName
 

@@ -57,9 +57,9 @@ class Protobuf(ConfluentFormat):
             raise Refused(Reason.OTHER_TYPE)
         return message_fields(self._message.FromString(data[start:]))
 
-    def unknown_fields(self) -> Iterator[str]:
+    def unknown_fields(self, paths: Sequence[Path]) -> Iterator[str]:
         """As `Format.unknown_fields`, by the class."""
-        return unknown_fields(self._message.DESCRIPTOR, self.paths)
+        return unknown_fields(self._message.DESCRIPTOR, paths)
 
 
 def message_fields(message: Any) -> dict[str, Any]:

@@ -171,11 +171,11 @@ class Pipeline(ABC, Generic[S]):
     def unknown_fields(self) -> list[str]:
         """Which fields no record can have, by the class of the records, one sentence each; nothing where the class is not here."""
         try:
-            form = decoder_of(self.settings.input, self.fields)
+            form = decoder_of(self.settings.input, ())
         except ConfigurationError:
             return []
         with closing(form):
-            return [f"input: {said}" for said in form.unknown_fields()]
+            return [f"input: {said}" for said in form.unknown_fields(self.fields)]
 
     def progress(self, first_window: int | None, charged: int, charged_all: int) -> str:
         """What `susurrus status` says after the epoch. first_window: its start in ms; charged, charged_all: windows charged by

@@ -15,10 +15,11 @@ from uuid import UUID
 import pytest
 
 from susurrus.agents.broker.network import free_ports
-from susurrus.agents.formats import avro as avro_module
-from susurrus.agents.formats.avro import Avro, RegistrySettings
+from susurrus.agents.formats import schemas as schemas_module
+from susurrus.agents.formats.avro import Avro
 from susurrus.agents.formats.format import Format, Overdue
 from susurrus.agents.formats.protobuf import Protobuf, message_fields
+from susurrus.agents.formats.schemas import RegistrySettings
 from susurrus.agents.pipelines import pipeline_of, settings_from
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.topics.payloads import chunk_of_objects
@@ -218,7 +219,7 @@ def test_a_number_that_is_no_schema_id_is_bad_input_without_a_question(avro, sch
 
 def test_a_batch_does_not_ask_for_longer_than_a_task_may_be_silent(avro, monkeypatch):
     seconds = iter(range(0, 1000, 2))
-    monkeypatch.setattr(avro_module, "time", SimpleNamespace(monotonic=lambda: next(seconds)))
+    monkeypatch.setattr(schemas_module, "time", SimpleNamespace(monotonic=lambda: next(seconds)))
     payloads = [b"\0" + number.to_bytes(4, "big") + GOOD[5:] for number in range(100, 120)]
     rest = payloads
     rounds = 0

@@ -155,8 +155,8 @@ def test_what_is_no_message_is_a_configuration_error(message: str) -> None:
     ],
 )
 def test_a_field_that_the_class_does_not_have_is_named_with_the_nearest_one(path: str, says: str | None) -> None:
-    form = Protobuf(parse_paths([path]), f"{MODULE}:FieldDescriptorProto")
-    found = list(form.unknown_fields())
+    form = Protobuf([], f"{MODULE}:FieldDescriptorProto")
+    found = list(form.unknown_fields(parse_paths([path])))
     assert len(found) == (says is not None)
     assert says is None or says in found[0]
 

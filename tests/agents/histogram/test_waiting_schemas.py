@@ -37,7 +37,7 @@ VISIT = {
     "name": "Visit",
     "fields": [{"name": "host", "type": "string"}, {"name": "url", "type": "string"}],
 }
-KNOWN, LATE, LATER, NEVER, NO_ID = 1, 2, 3, 4, 2**31 + 1
+KNOWN, LATE, LATER, NEVER, WITHHELD, NO_ID = 1, 2, 3, 4, 5, 2**31 + 1
 ALWAYS = 0.0
 
 
@@ -86,6 +86,7 @@ class Played:
         self.registry = LateRegistry(
             SimpleNamespace(references=[], schema_str=json.dumps(VISIT)), since, lambda: self.clock.now
         )
+        self.registry.withheld.add(WITHHELD)
         monkeypatch.setattr(schema_registry, "SchemaRegistryClient", self.registry)
         for module in (route_module, waiting):
             monkeypatch.setattr(module, "time", self.clock)
@@ -203,7 +204,7 @@ def traffic(seed: int, kind: str) -> tuple[list[Event], dict[int, float]]:
         if kind == "replay":
             archived += dice.randrange(0, MINUTE)
             stamp = archived
-        schema = dice.choice([KNOWN, KNOWN, KNOWN, KNOWN, LATE, LATER, NEVER, NO_ID])
+        schema = dice.choice([KNOWN, KNOWN, KNOWN, KNOWN, LATE, LATER, NEVER, WITHHELD, NO_ID])
         events.append(Event(number, arrived, stamp, dice.choice("ab"), schema))
     since = {KNOWN: ALWAYS, LATE: WINDOW + 7 * SECOND, LATER: WINDOW + 70 * SECOND}
     return events, since
@@ -228,7 +229,7 @@ def test_a_schema_registered_in_time_is_found_and_one_that_never_comes_makes_bad
         if in_time(event, since):
             assert not undecodable, event
             certain += event.schema in (LATE, LATER)
-        elif event.schema in (NEVER, NO_ID):
+        elif event.schema in (NEVER, WITHHELD, NO_ID):
             assert undecodable, event
     assert certain > (0 if kind == "replay" else 20)
 

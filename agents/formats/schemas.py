@@ -1,0 +1,176 @@
+"""The schemas that records name by an id, as a registry knows them, and what its answers mean for a record.
+
+What was found is kept: an id never means another schema. Everything else is forgotten with the batch. Otherwise one user's record
+would decide about all later ones of that id. The answers are of three sorts:
+- *found*: the schema decides, also one that cannot be used.
+- *about the id*: unknown, refused (HTTP 4xx) or malformed, while the registry serves these credentials otherwise. The record waits,
+  and is bad input when its patience is over: a record that names such an id must not hold up its partition for ever.
+- *about nothing*: no answer, an error of the server, an answer that is none of a registry's, or credentials that it refuses.
+  Records wait however long that takes, because good records would be lost else.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, Final, Generic, TypeVar
+
+from susurrus.agents.formats.format import Unanswered, UnknownSchema
+from susurrus.agents.formats.registry import NOT_FOUND, Registry
+from susurrus.agents.types.durations import Duration
+
+IDS: Final = 1 << 31
+"""Registries number schemas with Java's int. Their answer to a larger number is not about schemas."""
+_ASKING_SECONDS: Final = 5.0  # for one batch: otherwise thousands of unknown ids would look like a task that hangs
+_NOT_ABOUT_AN_ID: Final = frozenset((401, 404, 407, 408, 425, 429))
+"""Of the statuses 4xx: about the caller, the moment, or (404 without a code of the registry) a wrong path."""
+_REFERENCES: Final = 1_000
+"""Schemas that one may refer to, together; more is a circle or a mistake."""
+
+T = TypeVar("T")
+
+
+class RegistrySettings(Registry):
+    """The schema registry that knows the schemas of records. Where it is may change; what it knows may not."""
+
+    patience: Duration = 10_000
+    """How long after a record was written its schema may be registered: a record whose schema is unknown holds up its
+    partition until then, and is bad input after that. More than the clocks of workers, brokers and registry differ."""
+
+
+class _Malformed(Exception):
+    """An answer of status 200 that is no schema."""
+
+
+class Schemas(Generic[T]):
+    """Asks a registry for schemas by their ids. parse: what is kept of a schema, None where that is not usable.
+
+    parse gets the schema and those that it refers to, each before what refers to it; it is called once for an id that was found.
+    text_format: what the registry is asked to write schemas in. follow: whether references are asked for. Raises ConfigurationError
+    where the client refuses a property.
+    """
+
+    def __init__(
+        self,
+        setting: RegistrySettings,
+        parse: Callable[[Any, list[Any]], T | None],
+        *,
+        text_format: str | None = None,
+        follow: bool = True,
+    ) -> None:
+        from confluent_kafka.schema_registry import SchemaRegistryError  # optional
+
+        self._refused = SchemaRegistryError
+        self._client = setting.client("input.registry")
+        self._parse, self._format, self._follow = parse, text_format, follow
+        self._found: dict[int, T | None] = {}
+        self._waiting: dict[int, UnknownSchema] = {}
+        """Ids that this batch has asked for in vain."""
+        self._serves: bool | None = None
+        """Whether the registry serves these credentials otherwise, as far as this batch has asked."""
+        self._ask_until = 0.0
+
+    def begin(self) -> None:
+        """A new batch: ask again for what was not found."""
+        self._waiting.clear()
+        self._serves = None
+        self._ask_until = time.monotonic() + _ASKING_SECONDS
+
+    def get(self, schema_id: int) -> T | None:
+        """What `parse` made of a schema. Raises UnknownSchema, Unanswered; and ValueError for a number that is no id."""
+        if schema_id not in self._found:
+            if schema_id >= IDS:
+                raise ValueError("no schema id")
+            self._found[schema_id] = self._ask(schema_id)
+        return self._found[schema_id]
+
+    def close(self) -> None:
+        """Close the connections to the registry."""
+        self._client.__exit__(None, None, None)
+
+    def _ask(self, schema_id: int) -> T | None:
+        if schema_id in self._waiting:
+            raise self._waiting[schema_id]
+        if time.monotonic() > self._ask_until:
+            raise Unanswered
+        try:
+            schema = _checked(self._client.get_schema(schema_id, **self._query))
+            others = list(self._references(schema, set())) if self._follow else []
+        except self._refused as error:
+            raise self._of_status(schema_id, error.http_status_code, error.error_code) from error
+        except (_Malformed, ValueError, TypeError, AttributeError, KeyError) as error:  # no JSON, or not a schema's
+            self._client.clear_caches()  # the client may have kept the answer
+            raise self._of_the_id(schema_id, "something that is no schema") from error
+        except Exception as error:  # the HTTP client, TLS and proxies raise many types; no payload is involved
+            raise Unanswered(
+                f"the schema registry does not answer ({type(error).__name__}): start it, or correct input.registry.url; "
+                "records wait meanwhile"
+            ) from error
+        try:
+            return self._parse(schema, others)
+        except MemoryError:
+            raise
+        except Exception:  # a schema is text that others wrote; what it is does not change by asking again
+            return None
+
+    @property
+    def _query(self) -> dict[str, Any]:
+        return {} if self._format is None else {"fmt": self._format}
+
+    def _references(self, schema: Any, seen: set[tuple[str, int]]) -> Iterator[Any]:
+        """The schemas that one refers to, directly or not, each once and before what refers to it."""
+        for reference in schema.references or ():
+            place = (reference.subject, reference.version)
+            if place in seen:
+                continue
+            if len(seen) >= _REFERENCES:
+                raise _Malformed
+            seen.add(place)
+            other = _checked(self._client.get_version(*place, deleted=True, **self._query).schema)
+            yield from self._references(other, seen)
+            yield other
+
+    def _of_status(self, schema_id: int, status: int, code: Any) -> Exception:
+        if status == 404 and code in NOT_FOUND:
+            return self._waits(
+                schema_id,
+                f"the schema registry does not know schema id={schema_id}: register that schema, or stop the producer of such "
+                "records",
+            )
+        if 400 <= status < 500 and status not in _NOT_ABOUT_AN_ID:
+            return self._of_the_id(schema_id, f"HTTP {status} (code {code})")
+        return _unanswered(schema_id, f"HTTP {status} (code {code})")
+
+    def _of_the_id(self, schema_id: int, said: str) -> Exception:
+        """An answer that is about the id if the registry serves these credentials otherwise."""
+        if self._serves is None:
+            try:
+                subjects = self._client.get_subjects(limit=1)
+            except Exception:  # as above
+                subjects = None
+            # Credentials that may see nothing get an empty list: that is an operator's mistake, and no record's.
+            self._serves = isinstance(subjects, list) and bool(subjects)
+        if not self._serves:
+            return _unanswered(schema_id, said)
+        return self._waits(
+            schema_id,
+            f"the schema registry has subjects, but answers {said} to schema id={schema_id}: let the credentials of input.registry "
+            "read it, or stop the producer of such records",
+        )
+
+    def _waits(self, schema_id: int, said: str) -> UnknownSchema:
+        said = f"{said}; this one becomes bad input if it stays so for input.registry.patience"
+        self._waiting[schema_id] = UnknownSchema(said)
+        return self._waiting[schema_id]
+
+
+def _checked(schema: Any) -> Any:
+    """Raises _Malformed."""
+    if not isinstance(schema.schema_str, str):
+        raise _Malformed
+    return schema
+
+
+def _unanswered(schema_id: int, said: str) -> Unanswered:
+    return Unanswered(
+        f"the schema registry answers {said} instead of schema id={schema_id}: check it, input.registry.url and the credentials; "
+        "records wait meanwhile"
+    )
