@@ -56,7 +56,7 @@ class Categories:
                 return -Reason.NOT_FINITE
             if abs(scalar) >= _EXACT:
                 # What was written is lost: 9007199254740993.0 reads as ...992, and one user would become two.
-                return -Reason.INTEGER_TOO_LARGE
+                return -Reason.INEXACT_NUMBER
             return codes[int(scalar) if scalar.is_integer() else scalar]
         if scalar is None and self._nullable:
             return codes[None]

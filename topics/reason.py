@@ -90,6 +90,11 @@ class Reason(IntEnum):
         "the user is the empty text",
         'let the producer write who it is; if the empty text is a user, set input.empty_user = "value"',
     )
+    INEXACT_NUMBER = (  # 9007199254740993.0 reads as ...992: one user would be two, or two one
+        26,
+        "the user or key is a number of 2^53 or more with a fraction or an exponent, whose last digits may be lost",
+        "let the producer write such identifiers as integers or texts",
+    )
     # Set by route:
     BEFORE_FIRST_WINDOW = (
         16,

@@ -104,9 +104,10 @@ class TestReasons:
             (b'{"u":1,"k":-1e999}', Reason.NOT_FINITE),
             (b'{"u":18446744073709551616,"k":1}', Reason.INTEGER_TOO_LARGE),
             (b'{"u":-9223372036854775809,"k":1}', Reason.INTEGER_TOO_LARGE),
-            (b'{"u":1e20,"k":1}', Reason.INTEGER_TOO_LARGE),
-            (b'{"u":9007199254740993.0,"k":1}', Reason.INTEGER_TOO_LARGE),  # as a float it is user ...992
-            (b'{"u":1,"k":-9007199254740992.0}', Reason.INTEGER_TOO_LARGE),
+            (b'{"u":1e20,"k":1}', Reason.INEXACT_NUMBER),
+            (b'{"u":1e300,"k":1}', Reason.INEXACT_NUMBER),
+            (b'{"u":9007199254740993.0,"k":1}', Reason.INEXACT_NUMBER),  # as a float it is user ...992
+            (b'{"u":1,"k":-9007199254740992.0}', Reason.INEXACT_NUMBER),
             (b'{"u":' + b"9" * 10_000 + b',"k":1}', Reason.INTEGER_TOO_LARGE),
             (b'{"u":1,"k":"' + b"x" * 4095 + b'"}', Reason.TOO_LARGE),
             (b'{"u":"' + b"x" * 1_000_000 + b'","k":1}', Reason.TOO_LARGE),
@@ -363,6 +364,8 @@ def expected_scalar(record, name, missing):
                 b"%d" % int(x)
                 if -(2**63) <= x < 2**64 and (type(x) is int or abs(x) < 2**53)
                 else Reason.INTEGER_TOO_LARGE
+                if type(x) is int
+                else Reason.INEXACT_NUMBER
             )
         return "number"
     if x == "" and name == "u":

@@ -1,9 +1,11 @@
 """Chunks filtered and computed: which records go on, with which scalars, and why the others do not."""
 
+import json
+
 import pytest
 
 from susurrus.agents.expressions.computation import Computation
-from susurrus.topics.payloads import JsonReader
+from susurrus.topics.payloads import JsonReader, chunk_of_objects
 from susurrus.topics.raw import Computed, RawColumns, RawDecoder, RawSchema, Reason, ValueField
 
 LINES = [
@@ -52,6 +54,39 @@ def test_filtered_records_leave_nothing() -> None:
     rest = found.reason != Reason.FILTERED
     for name in ("reason", "user", "key", "values"):
         assert getattr(again, name).tolist() == getattr(found, name)[rest].tolist()
+
+
+UNREADABLE: dict[bytes | None, Reason] = {
+    None: Reason.TOMBSTONE, b"": Reason.EMPTY, b" ": Reason.EMPTY, b"null": Reason.WRONG_TYPE, b"[]": Reason.WRONG_TYPE,
+    b"{": Reason.NOT_JSON, b"\xff": Reason.INVALID_UTF8, b"[" * 5_000: Reason.TOO_DEEP,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "where", [None, "true", "false", "s IS NULL", "u IS NULL", "s = 200", "CAST(u AS INTEGER) = 1"]
+)
+@pytest.mark.parametrize("form", ["json", "objects"])
+def test_a_tombstone_and_what_cannot_be_read_are_what_they_are_whatever_the_condition_says(
+    form: str, where: str | None
+) -> None:
+    """There are no fields to compare: a condition that absent fields meet, fail or make fail must not decide about it."""
+    good, other = b'{"u":"1","url":"/x","s":200}', b'{"u":"1","url":"/x","s":404}'
+    computation = Computation(SCHEMA_OF_TEXTS.scalars, where)
+    fates = []
+    for neighbours in ((), (good,), (other, good)):
+        lines = [*neighbours, *(UNREADABLE if form == "json" else [None]), *neighbours]
+        if form == "json":
+            chunks = JsonReader(computation.paths).read(lines)
+        else:
+            objects = [None if line is None else json.loads(line) for line in lines]
+            chunks = iter([chunk_of_objects(objects, computation.paths)])
+        found = RawDecoder(SCHEMA_OF_TEXTS).decode(computation.applied(chunks)).reason
+        at = len(neighbours)
+        fates.append([Reason(reason) for reason in found[at : len(lines) - at]])
+    assert fates == [list(UNREADABLE.values()) if form == "json" else [Reason.TOMBSTONE]] * 3
+
+
+SCHEMA_OF_TEXTS = RawSchema(user="u", key=("url",))
 
 
 def test_without_expressions_nothing_changes() -> None:

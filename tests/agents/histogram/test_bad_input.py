@@ -70,6 +70,7 @@ def bad_records(at: int) -> list[tuple[Reason, bytes | None]]:
         (Reason.NOT_FINITE, text.replace('"amount": 1', '"amount": 1e999').encode()),
         (Reason.INTEGER_TOO_LARGE, event(amount=10**30, **good)),
         (Reason.INTEGER_TOO_LARGE, event(host=2**64, **good)),
+        (Reason.INEXACT_NUMBER, event(host=2.0**60, **good)),
         (Reason.BAD_TIME, event(at=2**62)),
         (Reason.BAD_TIME, event(at=-(2**62))),
         (Reason.BEFORE_FIRST_WINDOW, event(at=-1)),
