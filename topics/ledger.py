@@ -167,13 +167,18 @@ def key_of(record: LedgerRecord) -> str:
     )
 
 
-def changed_fields(config: Config | None, fields: Mapping[str, Any]) -> list[str]:
+def changed_fields(
+    config: Config | None, fields: Mapping[str, Any], defaults: Mapping[str, Any] | None = None
+) -> list[str]:
     """The settings in which a pipeline's configuration and a worker's published fields differ, sorted: their names, and what the
-    pipeline has, where that is a text or a number."""
+    pipeline has, where that is a text or a number. defaults: values that stand for the default, by name."""
     fields = msgspec.json.decode(msgspec.json.encode(fields))  # as the ledger reads them: JSON has no tuples
     theirs = {} if config is None else {name: value for name, value in config.fields.items() if name != FINGERPRINT}
     changed = sorted(name for name in fields.keys() | theirs.keys() if fields.get(name) != theirs.get(name))
-    return [name + _had(theirs.get(name)) for name in changed]
+    by_default = {name for name, value in (defaults or {}).items() if name in theirs and theirs[name] == value}
+    return [
+        name + (" (the pipeline has the default)" if name in by_default else _had(theirs.get(name))) for name in changed
+    ]
 
 
 def _had(value: Any) -> str:

@@ -91,7 +91,8 @@ def _value_reason(value: Any) -> Reason:
 def event_times(column: Sequence[Any], unit: TimeUnit) -> tuple[Int64s, Reasons]:
     """Milliseconds since the Unix epoch as int64[n], and a Reason per row (0: good; the time of a bad row is 0).
 
-    Finer than milliseconds is cut off (floor), but seconds with a fraction are rounded: 0.001 s is not exactly a float.
+    Finer than milliseconds is cut off (floor), also before 1970, as Kafka's stamps are. A float is the last millisecond that is not
+    after it, where a millisecond counts as the float nearest to it: 0.001 s is none, and 1790834400.123 shall keep its digits.
     """
     n = len(column)
     types = set(map(type, column))
@@ -151,12 +152,11 @@ def integer_times(stamps: Int64s, unit: TimeUnit) -> tuple[Int64s, Reasons]:
 
 
 def _float_times(stamps: npt.NDArray[np.float64], unit: TimeUnit) -> tuple[Int64s, Reasons]:
-    if unit == "s":
-        with np.errstate(over="ignore"):  # 1e308 s is infinite, and no instant
-            stamps = np.rint(stamps * 1000.0)
     inside = (stamps >= -(2.0**63)) & (stamps < 2.0**63)  # false for NaN
-    whole = np.where(inside, np.floor(stamps), 0).astype(np.int64)
-    times, reasons = integer_times(whole, "ms" if unit == "s" else unit)
-    times[~inside] = 0
-    reasons[~inside] = Reason.BAD_TIME
-    return times, reasons
+    stamps = np.where(inside, stamps, 0.0)
+    # The nearest millisecond or the one before it. The way back says which: it rounds once, as a reader of digits does.
+    times = np.rint(stamps * 1000.0 if unit == "s" else stamps / _PER_MILLISECOND[unit])
+    after = (times / 1000.0 if unit == "s" else times * _PER_MILLISECOND[unit]) > stamps
+    times -= after
+    inside &= (times >= EARLIEST) & (times <= LATEST)
+    return np.where(inside, times, 0.0).astype(np.int64), np.where(inside, Reason.OK, Reason.BAD_TIME).astype(np.uint8)

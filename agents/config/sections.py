@@ -77,8 +77,9 @@ class ClockSettings(Section):
     until: Instant | None = None
     """Clock `replay`, required: the instant at which the archive ends, from public knowledge. The archive's end closes
     every trigger before it; records behind it are bad input."""
-    max_future: Duration = 0
-    """An event time further beyond the record's stamp than this is bad input."""
+    max_future: Duration = 300_000
+    """An event time further beyond the record's stamp than this is bad input. Clocks of two hosts differ: below a second, honest
+    records are lost. Each record is judged by its own two numbers, so a larger limit costs no privacy."""
 
 
 class WindowSettings(Section):

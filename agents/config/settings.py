@@ -66,6 +66,9 @@ class Settings(Section):
     """Fields inside ``published`` that do not change published data. A schema id means the same schema in every registry."""
     published_if_set: ClassVar[tuple[str, ...]] = ("input.where", "input.empty_user")
     """Fields inside ``published`` that enter only where they have not their default: otherwise all is as before there were any."""
+    digest_of_default: ClassVar[Mapping[str, Any]] = {"clock.max_future": 0}
+    """What stands in the digest for the default of a field whose default was another one before: what pipelines have that began
+    with the old default. They go on with the new one. Who sets the old value explicitly has it there as a text."""
     secret_field: ClassVar[str | None] = None
     """The field that names the file with the noise secret; None where the pipeline draws no noise."""
     computes: ClassVar[bool] = False
@@ -202,6 +205,12 @@ class Settings(Section):
             for part in path.split("."):
                 value = value[part]
             fields[path] = value
+        for path, stored in self.digest_of_default.items():
+            section, field = path.split(".")
+            if fields[path] == type(getattr(self, section)).model_fields[field].default:
+                fields[path] = stored
+            elif fields[path] == stored:
+                fields[path] = str(stored)
         return fields
 
     def published_json(self) -> str:

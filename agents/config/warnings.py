@@ -18,6 +18,8 @@ LARGE_EPSILON: Final = 10.0
 LARGE_DELTA: Final = 1e-5
 MANY: Final = 30
 """Windows, reports or values of one user, for an example of what they cost together."""
+ONE_CLOCK: Final = 1_000
+"""Clocks that agree better than this, in ms, are one clock."""
 _READABLE: Final = 30.0
 _ENDLESS: Final = 10**9
 """What `Budget.windows_left` says at most."""
@@ -77,6 +79,17 @@ def of_windows(settings: Settings, promise: Guarantee) -> Iterator[str]:
         f"more.{until} A user who is active in all of them is protected by this total, not by epsilon = {promise.epsilon:g}. "
         "`susurrus ledger show` says what is left."
     )
+
+
+def of_event_time(settings: Settings) -> Iterator[str]:
+    """Whether a clock that is a little ahead of another one loses records."""
+    time, ahead = settings.input.time, settings.clock.max_future
+    if time != "kafka" and ahead < ONE_CLOCK:
+        yield (
+            f'clock.max_future = "{format_duration(ahead)}", input.time = "{time}": an event whose time is more than that beyond '
+            "Kafka's stamp of its record is a dead letter (IN_FUTURE), and the clocks of two hosts differ by more every day. "
+            'Use minutes; the default is "5m". It costs no privacy.'
+        )
 
 
 def of_units(section: str, unit: str, epsilon: float) -> Iterator[str]:

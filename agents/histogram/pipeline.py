@@ -136,6 +136,7 @@ class Histogram(Pipeline[HistogramSettings]):
             *warnings.of_epsilon("privacy.epsilon", privacy.epsilon),
             *warnings.of_delta("privacy.delta", privacy.delta, users),
             *warnings.of_windows(self.settings, self.per_window()),
+            *warnings.of_event_time(self.settings),
         ]
 
     def receipt(self) -> receipt.Receipt:

@@ -100,7 +100,7 @@ class Route(Stage):
             whole=whole_decoder(services.settings),
         )
         self._partitions = services.settings.topics.by_user_partitions
-        self._max_future = services.settings.clock.max_future
+        self._max_future = services.settings.max_future
         self._live = services.settings.clock.chosen.live
         self._until = services.settings.clock.until
         self._limits = services.strategy.bounding

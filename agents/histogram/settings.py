@@ -75,6 +75,11 @@ class HistogramSettings(Settings):
         return stamped if clock.live else {**stamped, "retention.ms": "-1"}
 
     @property
+    def max_future(self) -> int:
+        """How far, in ms, an event may lie beyond its stamp; 0 where the stamp is the event time."""
+        return 0 if self.input.time == "kafka" else self.clock.max_future
+
+    @property
     def layout(self) -> Layout:
         """Which fields are decoded, which columns are measured, which are published."""
         return layout(self.columns)

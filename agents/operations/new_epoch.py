@@ -231,7 +231,7 @@ class NewEpoch:
         if first > now:
             return first, "latest"
         # The stamp of one producer must not decide where the records of all begin.
-        return first, "earliest" if clock.chosen.forgeable else first - clock.max_future
+        return first, "earliest" if clock.chosen.forgeable else first - self._settings.max_future
 
     def _published(self) -> dict[int, dict[int, Progress]]:
         """Window start in ms -> number of the epoch -> the newest trigger that any partition has published."""

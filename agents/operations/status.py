@@ -168,7 +168,9 @@ def collect(pipeline: Pipeline[Any]) -> PipelineStatus:
         charged=sum(charge.pipeline == settings.pipeline.name for charge in charged),
         charged_all=sum(map(charges.pays_for_window, charged)),
         account=None if promise is None else account_of(charged, settings, now, guarantee=promise),
-        changed=() if config is None else tuple(ledger.changed_fields(config, settings.published_fields())),
+        changed=()
+        if config is None
+        else tuple(ledger.changed_fields(config, settings.published_fields(), settings.digest_of_default)),
     )
 
 

@@ -209,7 +209,7 @@ class _Gathering:
         if time is None:
             time = stamps
         elif stamps is not None:  # as route does
-            ahead = time > stamps + self._settings.clock.max_future
+            ahead = time > stamps + self._settings.max_future
             columns.reason[ahead & (columns.reason == Reason.OK)] = Reason.IN_FUTURE
         self.read += len(columns)
         good = np.flatnonzero(columns.reason == Reason.OK)

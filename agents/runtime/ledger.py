@@ -237,7 +237,7 @@ class Ledger:
         found = self._get("config")
         config = found if isinstance(found, codec.Config) else None
         if config is None or config.digest != self._digest:
-            changed = codec.changed_fields(config, self._settings.published_fields())
+            changed = codec.changed_fields(config, self._settings.published_fields(), self._settings.digest_of_default)
             raise Refusal(
                 f"configuration changed under the same epoch (fields: {', '.join(changed) or 'unknown'}): {CHANGE_BACK}"
             )

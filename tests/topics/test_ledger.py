@@ -83,6 +83,15 @@ def test_what_differs_is_named_with_what_the_pipeline_has():
     ]
 
 
+def test_a_value_that_stands_for_the_default_is_not_shown_as_one():
+    theirs = ledger.Config(digest="00", fields={"clock.max_future": 0, "window.origin": 0})
+    ours = {"clock.max_future": "0", "window.origin": 1}
+    assert ledger.changed_fields(theirs, ours, {"clock.max_future": 0}) == [
+        "clock.max_future (the pipeline has the default)",
+        "window.origin (the pipeline has 0)",
+    ]
+
+
 def test_what_was_read_back_does_not_differ():
     fields = {"privacy.closing": {"prior": (1.0, 0.7), "constants": (1, "-1/3")}}
     config = ledger.Config(digest="00", fields=fields)

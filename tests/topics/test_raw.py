@@ -3,15 +3,18 @@
 import json
 import math
 from datetime import UTC, datetime
+from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import example, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
+from susurrus.topics.numbers import event_times
 from susurrus.topics.payloads import JsonReader, chunk_of_objects
 from susurrus.topics.raw import RawDecoder, RawSchema, Reason, ValueField
 from susurrus.topics.refusal import MAX_DEPTH
+from susurrus.topics.timestamps import EARLIEST, LATEST
 
 SIMPLE = RawDecoder(RawSchema(user="u", key=("k",)))
 ANY_TEXT = RawDecoder(RawSchema(user="u", key=("k",), empty_user="value"))
@@ -27,6 +30,7 @@ FULL = RawDecoder(
     )
 )
 GOOD = b'{"u":"ann","k":"/"}'
+PER_MILLISECOND = {"s": Fraction(1, 1000), "ms": Fraction(1), "us": Fraction(1000), "ns": Fraction(1_000_000)}
 
 
 def from_json(decoder, payloads):
@@ -281,7 +285,19 @@ class TestNumbers:
         [
             ("s", 1_700_000_000, 1_700_000_000_000),
             ("s", 1_700_000_000.123, 1_700_000_000_123),
+            ("s", 1_790_834_400.1237, 1_790_834_400_123),  # Kafka's stamp of that moment is cut, too
+            ("s", 1_790_899_199.9996, 1_790_899_199_999),  # not the next day
+            ("s", 1_790_834_400.0, 1_790_834_400_000),
             ("s", -1.5, -1500),
+            ("s", -0.0001, -1),
+            ("s", -1.001, -1001),
+            ("s", -1.0011, -1002),
+            ("s", 253402300799.9996, 253402300799999),
+            ("ms", -0.5, -1),
+            ("us", -0.5, -1),
+            ("us", -1000.0, -1),
+            ("ns", 1790834400.123e9, 1_790_834_400_123),
+            ("ns", -1.0, -1),
             ("s", 253402300799, 253402300799000),
             ("ms", 1_700_000_000_123, 1_700_000_000_123),
             ("ms", 1.9, 1),
@@ -293,6 +309,7 @@ class TestNumbers:
             ("iso", "2023-11-14T22:13:20.123Z", 1_700_000_000_123),
             ("iso", "2023-11-14t23:13:20.1239+01:00", 1_700_000_000_123),
             ("iso", "1969-12-31 23:59:59.9999z", -1),
+            ("iso", "2026-10-01T23:59:59.9996Z", 1_790_899_199_999),
             ("iso", "0001-01-01T00:00:00Z", -62_135_596_800_000),
         ],
     )
@@ -312,12 +329,51 @@ class TestNumbers:
         decoder = RawDecoder(RawSchema(user="u", key=("k",), time="t", time_unit="iso"))
         assert one(json.dumps({"u": 1, "k": 1, "t": stamp}).encode(), decoder)[0] is Reason.BAD_TIME
 
-    @given(st.integers(-(2**63), 2**63 - 1), st.sampled_from(["s", "ms", "us", "ns"]))
+    @given(st.integers(-(2**53), 2**53), st.sampled_from(["s", "ms", "us", "ns"]))
     def test_an_integer_and_the_same_number_as_float_are_one_time(self, stamp, unit):
         decoder = RawDecoder(RawSchema(user="u", key=("k",), time="t", time_unit=unit))
-        whole = int(float(stamp))  # exact as a float
-        found = [one(b'{"u":1,"k":1,"t":%b}' % t, decoder) for t in (b"%d" % whole, b"%d.0" % whole)]
+        found = [one(b'{"u":1,"k":1,"t":%b}' % t, decoder) for t in (b"%d" % stamp, b"%d.0" % stamp)]
         assert found[0] == found[1]
+
+    @given(st.integers(EARLIEST, LATEST), st.sampled_from(["s", "ms", "us", "ns"]))
+    def test_a_float_that_is_nearest_to_a_millisecond_is_that_one(self, milliseconds, unit):
+        stamp = float(Fraction(milliseconds) * PER_MILLISECOND[unit])
+        assume(abs(stamp) < 2.0**63)
+        assert event_times([stamp], unit)[0].tolist() == [milliseconds]
+
+    @given(st.floats(-(2.0**63), 2.0**63), st.sampled_from(["s", "ms", "us", "ns"]))
+    @example(1_790_834_400.1237, "s")
+    @example(1_790_834_400.123, "s")
+    @example(1_790_834_400.1229999, "s")
+    @example(-5e-324, "s")
+    @example(5e-324, "ns")
+    @example(1.790834400123e18, "ns")
+    def test_a_float_is_the_last_millisecond_that_is_not_after_it(self, stamp, unit):
+        """By exact fractions: the definition, which no rounding of a product can blur."""
+        times, reasons = event_times([stamp], unit)
+        wanted = math.floor(Fraction(stamp) / PER_MILLISECOND[unit])
+        if float((wanted + 1) * PER_MILLISECOND[unit]) == stamp:  # the digits of the next one, which is no float
+            wanted += 1
+        inside = EARLIEST <= wanted <= LATEST
+        assert (times.tolist(), reasons.tolist()) == (([wanted], [Reason.OK]) if inside else ([0], [Reason.BAD_TIME]))
+
+    @given(
+        st.lists(st.floats(allow_nan=True, allow_infinity=True), max_size=20), st.sampled_from(["s", "ms", "us", "ns"])
+    )
+    def test_a_float_is_the_same_time_alone_and_among_others(self, stamps, unit):
+        together = event_times(stamps, unit)
+        alone = [event_times([stamp], unit) for stamp in stamps]
+        assert together[0].tolist() == [int(times[0]) for times, _ in alone]
+        assert together[1].tolist() == [int(reasons[0]) for _, reasons in alone]
+
+    def test_no_live_float_is_after_the_stamp_that_kafka_cuts(self):
+        """What time.time() says, and the same instant in whole milliseconds, at 100,000 instants of a day."""
+        nanoseconds = 1_790_834_400_000_000_000 + np.random.default_rng(7).integers(0, 86_400 * 10**9, 100_000)
+        seconds = nanoseconds / 1e9
+        later = event_times(seconds.tolist(), "s")[0] - nanoseconds // 10**6
+        assert (later <= 0).mean() > 0.9995  # a float resolves 240 ns: it can be the next millisecond's own
+        near = nanoseconds % 10**6 > 10**6 - 240
+        assert (later[~near] == 0).all()
 
 
 class TestSchema:
@@ -503,9 +559,13 @@ class TestObjects:
         records = [
             {"u": 1, "k": 1, "t": datetime(2023, 11, 14, 22, 13, 20, 123_456, UTC)},
             {"u": 1, "k": 1, "t": datetime(2023, 1, 1)},
+            {"u": 1, "k": 1, "t": datetime(2026, 10, 1, 23, 59, 59, 999_600, UTC)},
+            {"u": 1, "k": 1, "t": datetime(1969, 12, 31, 23, 59, 59, 999_999, UTC)},
         ]
         found = rows(from_objects(decoder, records))
-        assert [(r[0], r[4]) for r in found] == [(Reason.OK, 1_700_000_000_123), (Reason.BAD_TIME, 0)]
+        assert [(r[0], r[4]) for r in found] == [
+            (Reason.OK, 1_700_000_000_123), (Reason.BAD_TIME, 0), (Reason.OK, 1_790_899_199_999), (Reason.OK, -1),
+        ]  # fmt: skip
 
     @given(st.lists(RECORDS, max_size=6))
     def test_agree_with_the_json_decoder(self, records):

@@ -343,6 +343,7 @@ class TestDigest:
         {"input": {"format": "protobuf", "message": "events_pb2:Visit"}},
         {"clock": {"kind": "producer"}},
         {"clock": {"max_future": "1s"}},
+        {"clock": {"max_future": "0s"}},
         {
             "clock": {"kind": "replay", "until": "1995-08-02T00:00:00Z"},
             "start": {"first_window": "1995-08-01T00:00:00Z"},
@@ -385,6 +386,19 @@ class TestDigest:
     @pytest.mark.parametrize("change", ROLLING, ids=str)
     def test_what_may_roll_does_not(self, change: dict[str, Any]) -> None:
         assert changed(**change).config_digest() == changed().config_digest()
+
+    def test_the_default_of_max_future_has_the_digest_of_the_default_before_it_and_no_two_values_share_one(
+        self,
+    ) -> None:
+        """It was 0: pipelines that began with it go on, with the new default."""
+        default = changed().clock.max_future
+        assert changed().published_fields()["clock.max_future"] == 0
+        assert changed(clock={"max_future": default}).config_digest() == changed().config_digest()
+        fields = [
+            changed(input={"time": "at"}, clock={"max_future": value}).published_fields()["clock.max_future"]
+            for value in ("0s", default, "1ms", "1s", "1d")
+        ]
+        assert fields == ["0", 0, 1, 1_000, 86_400_000]
 
     @pytest.mark.parametrize("field", [{"lag": 2}, {"ranked_keys": 4}, {"gamma": 0.5}, {"prior": [2.0, 1.0]}])
     def test_what_shapes_the_adaptive_strategy_changes_the_digest(self, field: dict[str, Any]) -> None:

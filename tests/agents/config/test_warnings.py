@@ -16,6 +16,7 @@ from susurrus.agents.config.settings import Settings
 from susurrus.agents.config.warnings import cost, factor
 from susurrus.agents.operations import worker
 from susurrus.agents.pipelines import load_settings, pipeline_of, settings_from
+from susurrus.agents.types.durations import format_duration
 from susurrus.mechanisms.spend import Spend
 from tests.agents.cli.test_main import CONFIG, one_line
 from tests.agents.config.test_settings import changed
@@ -183,6 +184,21 @@ def test_a_worker_says_it_once_when_it_starts(
     said = [record for record in caplog.records if record.name == worker.__name__]
     assert [record.getMessage() for record in said] == pipeline.warnings()
     assert {record.levelno for record in said} == {logging.WARNING}
+
+
+@pytest.mark.parametrize("ahead", ["0s", "1ms", "999ms"])
+def test_an_event_time_that_may_not_be_ahead_of_the_stamp_loses_records(ahead: str) -> None:
+    [_, text] = of(changed(input={"time": "at"}, clock={"max_future": ahead}))
+    assert text.startswith(f'clock.max_future = "{ahead}", input.time = "at": ')
+    assert text.endswith('Use minutes; the default is "5m". It costs no privacy.')
+    default = changed().clock.max_future
+    assert format_duration(default) == "5m"
+
+
+def test_of_the_clock_of_events_nothing_is_said_by_default_or_where_the_stamp_is_the_time() -> None:
+    assert len(of(changed(input={"time": "at"}))) == 1
+    assert len(of(changed(input={"time": "at"}, clock={"max_future": "1s"}))) == 1
+    assert len(of(changed(clock={"max_future": "1ms"}))) == 1  # a remark says that it has no effect
 
 
 def test_the_commands_show_the_same(tmp_path: Path) -> None:

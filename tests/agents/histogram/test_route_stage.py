@@ -16,8 +16,10 @@ from susurrus.agents.runtime.store import Store
 from susurrus.mechanisms.histogram import bounding
 from susurrus.mechanisms.histogram.bounding import Bounding
 from susurrus.topics import by_user
+from susurrus.topics.dead_letter import decode_headers
 from susurrus.topics.ledger import Sources, encode
 from susurrus.topics.packing import Kind, kind_of
+from susurrus.topics.reason import Reason
 from tests.agents.released import settings
 from tests.agents.stages import WINDOW, Runner, services_of
 
@@ -39,6 +41,13 @@ def test_a_raw_partition_that_joined_later_begins_with_its_first_record(tmp_path
     assert joined.restore(store, None, LOG_START) == 0
     assert joined.report()["interval"] == 8
     store.close()
+
+
+def letters(runner: Runner) -> list[tuple[int, Reason]]:
+    """Offset and reason of every dead letter committed."""
+    outputs = [output for commit in runner.commits for output in commit.outputs]
+    found = [decode_headers(headers) for output in outputs for headers in output.headers or ()]
+    return [(letter.offset, letter.reason) for letter in found]
 
 
 def routed(
@@ -76,6 +85,40 @@ def routed(
     assert runner.stage.counters["capped"] == len(keys) - len(left)
     runner.close()
     return left
+
+
+@pytest.mark.parametrize("kind", ["broker", "producer", "replay"])
+def test_an_event_may_be_minutes_ahead_of_its_stamp_and_a_float_is_cut_as_the_stamp_was(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The default, with every clock: another host's clock is no reason to lose a record. What is further ahead is bad input."""
+    limits = {"until": WINDOW + 86_400_000} if kind == "replay" else {}
+    chosen = settings(
+        input={"topic": "raw", "user": "user", "key": ["key"], "time": "at", "time_unit": "s", "null_key": "value"},
+        start={"from": "earliest", "first_window": WINDOW},
+        clock={"kind": kind, **limits},
+    )
+    stamp = WINDOW + 3_600_123
+    monkeypatch.setattr(route, "time", SimpleNamespace(time=lambda: (stamp + 1) / 1000, monotonic=lambda: 500.0))
+    ahead = [0.0007, -3_600.0, 0.005, 300.0, 300.0009, 300.001, 301.0]
+    records = [
+        SimpleNamespace(
+            offset=n,
+            timestamp=stamp,
+            timestamp_type=int(kind == "broker"),
+            key=None,
+            value=json.dumps({"user": f"u{n}", "key": n, "at": stamp / 1000 + seconds}).encode(),
+        )
+        for n, seconds in enumerate(ahead)
+    ]
+    services = services_of(chosen)
+    services.clients.ends = {0: len(records)}  # type: ignore[attr-defined]
+    runner = Runner(Route, services, tmp_path, 0)
+    runner.feed(records, len(records))
+    runner.commit(now=stamp)
+    assert letters(runner) == [(5, Reason.IN_FUTURE), (6, Reason.IN_FUTURE)]
+    assert runner.stage.counters["routed"] == 5
+    runner.close()
 
 
 @pytest.mark.parametrize("max_keys", [None, 1])

@@ -130,8 +130,10 @@ def test_by_default_it_begins_behind_everything_published_and_costs_nothing_twic
 def test_the_current_window_is_read_again_from_its_beginning_and_charged_again(
     work: Any, kind: str, origin: Any
 ) -> None:
+    """From where its first events may be, by their stamps. Without a time of its own an event is no earlier than its stamp."""
     clock = {"kind": kind, "max_future": "1m"}
-    made = work([said(TODAY - DAY), said(TODAY, 3)], first_window="current", clock=clock)
+    timed = {"topic": "raw", "user": "host", "key": ["url"], "time": "at"}
+    made = work([said(TODAY - DAY), said(TODAY, 3)], first_window="current", clock=clock, input=timed)
     plan = made.plan(NOW)
     assert begins(plan) == (TODAY, origin)
     [again] = plan.again
@@ -144,6 +146,12 @@ def test_the_current_window_is_read_again_from_its_beginning_and_charged_again(
     lines = " ".join(plan_lines(plan, "page-views"))
     assert "Published a second time, and charged epsilon=6, delta=1e-09" in lines
     assert f"in 2 epochs: epsilon={epsilon:.4g} at delta=2e-09" in lines
+
+
+def test_where_the_stamp_is_the_time_nothing_before_the_window_is_read_again(work: Any) -> None:
+    """By default an event may be minutes ahead of its stamp. Where it has none of its own, records before would be bad input."""
+    plan = work([said(TODAY - DAY), said(TODAY, 3)], first_window="current", clock={"kind": "broker"}).plan(NOW)
+    assert begins(plan) == (TODAY, TODAY)
 
 
 def test_every_window_from_the_first_on_is_listed_and_counted_with_all_its_epochs(work: Any) -> None:
