@@ -22,6 +22,7 @@ from typing import Final
 import msgspec
 from aiohttp import web
 
+from susurrus.agents.connections import Connections
 from susurrus.agents.dashboard.assets import NO_PLOTLY, PLOTLY, Asset, own_assets, plotly_asset
 from susurrus.agents.dashboard.board import BadQuestion
 from susurrus.agents.dashboard.feed import Feed
@@ -30,6 +31,13 @@ from susurrus.mechanisms.errors import ConfigurationError
 
 log = logging.getLogger(__name__)
 
+CONNECTIONS: Final = 128
+"""At a time. A browser opens six for a page, and then one that asks every two seconds."""
+CONNECTION_SECONDS: Final = 60.0
+"""From its beginning, and again from each whole request on. The largest answer has 5 MB (plotly, to a client without gzip)."""
+IDLE_SECONDS: Final = 15.0
+"""How long a connection may rest after an answer."""
+_BACKLOG: Final = 64
 _ANSWERS_AT_A_TIME: Final = 2
 _STOP_SECONDS: Final = 1.0
 _POLICY: Final = "; ".join(
@@ -73,7 +81,7 @@ class DashboardServer:
         self._assets[PLOTLY] = plotly or NO_PLOTLY
         try:
             family = socket.AF_INET6 if ":" in host else socket.AF_INET
-            self._socket = socket.create_server((host, port), family=family)
+            self._socket = socket.create_server((host, port), family=family, backlog=_BACKLOG)
         except OSError as error:
             raise ConfigurationError(
                 f'--port {port}: cannot listen on "{host}" ({error.strerror}); give another --port or --host'
@@ -81,6 +89,7 @@ class DashboardServer:
         self.port: int = self._socket.getsockname()[1]
         shown = "127.0.0.1" if host in ("0.0.0.0", "::") else f"[{host}]" if ":" in host else host
         self.url = f"http://{shown}:{self.port}/"
+        self._connections = Connections(most=CONNECTIONS, seconds=lambda: CONNECTION_SECONDS)
         self._answering = ThreadPoolExecutor(_ANSWERS_AT_A_TIME, "dashboard-answer")
         self._ready = threading.Event()
         self._thread = threading.Thread(target=self._run, name="dashboard-web", daemon=True)
@@ -115,11 +124,26 @@ class DashboardServer:
     async def _serve(self) -> None:
         self._loop, self._closed = asyncio.get_running_loop(), asyncio.Event()
         self._ready.set()
-        runner = web.AppRunner(self.application(), access_log=None, handle_signals=False)
+        runner = web.AppRunner(
+            self.application(),
+            access_log=None,
+            handle_signals=False,
+            # What a visitor who has gone would have got is not computed: questions must not pile up before the threads.
+            handler_cancellation=True,
+            keepalive_timeout=IDLE_SECONDS,
+            lingering_time=0.0,  # a body is not waited for: nothing that is answered has one
+            shutdown_timeout=_STOP_SECONDS,
+        )
         await runner.setup()
-        await web.SockSite(runner, self._socket, shutdown_timeout=_STOP_SECONDS).start()
+        http = runner.server
+        assert http is not None  # after its set-up
+        server = await self._loop.create_server(
+            lambda: self._connections.watched(http()), sock=self._socket, backlog=_BACKLOG
+        )
         await self._closed.wait()
+        server.close()
         await runner.cleanup()
+        self._connections.close()
 
     # ---- requests ----------------------------------------------------------------------------------------------------
 
@@ -130,7 +154,8 @@ class DashboardServer:
                 status=421, text="This dashboard does not go by that host name; start it with --allow-host.\n"
             )
         try:
-            return await handler(request)
+            with self._connections.answering(request.transport):
+                return await handler(request)
         except web.HTTPException as known:
             return web.Response(status=known.status, text=f"{known.status} {known.reason}\n", headers=_allow(known))
         except Exception as error:

@@ -13,13 +13,14 @@ import asyncio
 import logging
 import socket
 import threading
-from typing import Any, Final
+from typing import Final
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
 from susurrus.agents.config.settings import Settings
+from susurrus.agents.connections import Connections
 from susurrus.agents.logs import SILENT, describe
 from susurrus.agents.operations.health import html, policy
 from susurrus.agents.operations.metrics import state_of
@@ -31,7 +32,7 @@ from susurrus.mechanisms.errors import ConfigurationError
 log = logging.getLogger(__name__)
 
 CONNECTION_SECONDS: Final = 5.0
-"""How long a connection may last, also where the client writes or reads slowly."""
+"""How long a request may take, and then its answer, also where the client writes or reads slowly."""
 _BACKLOG: Final = 16
 _LINE_BYTES: Final = 2048
 _HEADERS: Final = 64
@@ -102,6 +103,7 @@ class WebServer:
     def __init__(self, pages: Pages, *, host: str, port: int) -> None:
         self._pages = pages
         self._loopback = host in LOOPBACK
+        self._connections = Connections(most=CONNECTIONS, seconds=lambda: CONNECTION_SECONDS)
         self._under_way: dict[tuple[str, str], asyncio.Future[tuple[int, str, str]]] = {}
         try:
             family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -137,14 +139,12 @@ class WebServer:
             max_field_size=_LINE_BYTES,
             max_headers=_HEADERS,
         )
-        connections: dict[asyncio.Transport, asyncio.TimerHandle] = {}
         server = await self._loop.create_server(
-            lambda: _Connection(http(), connections), sock=self._socket, backlog=_BACKLOG
+            lambda: self._connections.watched(http()), sock=self._socket, backlog=_BACKLOG
         )
         await self._closed.wait()
         server.close()
-        for transport in list(connections):
-            transport.abort()
+        self._connections.close()
         await server.wait_closed()
         await http.shutdown(0.0)
 
@@ -154,7 +154,8 @@ class WebServer:
             # A page of another site, open in an operator's browser, could have its name point here and read what this answers.
             status, kind, text = 421, _TEXT_TYPE, "ask for localhost, 127.0.0.1 or [::1]\n"
         elif request.method in ("GET", "HEAD"):
-            status, kind, text = await self._page(request.path, _style(request))
+            with self._connections.answering(request.transport):
+                status, kind, text = await self._page(request.path, _style(request))
             if kind == _HTML_TYPE:
                 headers |= {"Content-Security-Policy": policy(), "X-Content-Type-Options": "nosniff"}
         else:
@@ -180,45 +181,3 @@ class WebServer:
         except Exception as error:
             log.warning("page: %s", describe(error))
             return 500, _TEXT_TYPE, "see the worker's log\n"
-
-
-class _Connection(asyncio.Protocol):
-    """One connection of aiohttp's, among those that are open: counted, and cut off when its time is over.
-
-    aiohttp limits neither (its time-outs are about keep-alive only); both belong to the transport, so its own protocol is
-    left as it is and only watched.
-    """
-
-    def __init__(self, http: asyncio.Protocol, connections: dict[asyncio.Transport, asyncio.TimerHandle]) -> None:
-        self._http = http
-        self._connections = connections
-        self._transport: asyncio.Transport | None = None
-
-    def connection_made(self, transport: Any) -> None:
-        while len(self._connections) >= CONNECTIONS:
-            self._close(next(iter(self._connections)))
-        self._transport = transport
-        self._connections[transport] = asyncio.get_running_loop().call_later(CONNECTION_SECONDS, self._close, transport)
-        self._http.connection_made(transport)
-
-    def connection_lost(self, error: Exception | None) -> None:
-        if self._transport in self._connections:
-            self._connections.pop(self._transport).cancel()
-        self._http.connection_lost(error)
-
-    def data_received(self, data: bytes) -> None:
-        self._http.data_received(data)
-
-    def eof_received(self) -> bool | None:
-        return self._http.eof_received()
-
-    def pause_writing(self) -> None:
-        self._http.pause_writing()
-
-    def resume_writing(self) -> None:
-        self._http.resume_writing()
-
-    def _close(self, transport: asyncio.Transport) -> None:
-        if transport in self._connections:
-            self._connections.pop(transport).cancel()
-            transport.abort()
