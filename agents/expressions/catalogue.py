@@ -1,7 +1,7 @@
 """Which functions an expression may use: those of the engine's catalogue whose result follows from their arguments alone.
 
 A function is allowed if the catalogue says that it is scalar and deterministic, and some variant of it takes and returns plain
-scalars only. ``_SETTING``, ``_PLATFORM`` and ``_LARGE`` are exceptions that the catalogue does not show;
+scalars only. ``_SETTING``, ``_PLATFORM``, ``_LARGE`` and ``_COSTLY`` are exceptions that the catalogue does not show;
 tests/agents/expressions/test_catalogue.py pins the result, so that a new version of the engine cannot add one unseen.
 """
 
@@ -36,23 +36,43 @@ _PLATFORM: Final = frozenset(
 """Their last digit is the C library's, their separator the system's: two workers could differ."""
 _LARGE: Final = frozenset(("bar", "format", "lpad", "printf", "repeat", "rpad"))
 """Their result may be far larger than their arguments, so one record could take a worker's memory."""
+_COSTLY: Final = frozenset(
+    ("damerau_levenshtein", "editdist3", "jaro_similarity", "jaro_winkler_similarity", "levenshtein")
+)
+"""Their work, and the memory of some of them outside the engine's limit, is the product of two lengths."""
+LISTS: Final = frozenset(
+    (
+        "regexp_extract_all", "regexp_split_to_array", "split", "str_split", "str_split_regex", "string_split", "string_to_array",
+        "string_split_regex", "->>", "json_extract_path_text", "json_extract_string", "json_keys", "json_type", "json_value",
+    )
+)  # fmt: skip
+"""Their result may be a list of texts."""
 _INTERNAL: Final = ("__", "icu_", "collate_")
 """What such names begin with is the engine's own."""
 
 
 @cache
 def functions() -> frozenset[str]:
-    """The names of all functions that an expression may use."""
+    """The names of all functions that an expression may use, in lower case, as the engine writes them."""
     rows: list[tuple[str, list[str], str]] = connect().execute(
         "SELECT function_name, parameter_types, return_type FROM duckdb_functions() "
         "WHERE function_type = 'scalar' AND stability = 'CONSISTENT'"
     ).fetchall()  # fmt: skip
     plain = {name for name, arguments, result in rows if all(_plain(kind) for kind in (*arguments, result))}
     known = {name for name, _, _ in rows}
-    refused = _SETTING | _PLATFORM | _LARGE
-    return frozenset(
-        name for name in plain | (_GENERIC & known) | _MACROS if name not in refused and not name.startswith(_INTERNAL)
-    )
+    refused = _SETTING | _PLATFORM | _LARGE | _COSTLY
+    allowed = plain | (_GENERIC & known) | _MACROS
+    return frozenset(name.lower() for name in allowed if name not in refused and not name.startswith(_INTERNAL))
+
+
+@cache
+def textual() -> frozenset[str]:
+    """Those of the functions whose result may be a text or a list of texts, in lower case: it can grow with their arguments."""
+    rows: list[tuple[str]] = connect().execute(
+        "SELECT function_name FROM duckdb_functions() WHERE function_type = 'scalar' AND return_type IN "
+        "('VARCHAR', 'VARCHAR[]', 'VARCHAR[][]', 'ANY', 'T', 'T[]')"
+    ).fetchall()  # fmt: skip
+    return (frozenset(name.lower() for (name,) in rows) | _MACROS) & functions()
 
 
 @cache

@@ -37,6 +37,8 @@ class Engine:
 
         self.refused: type[Exception] = duckdb.Error
         """What a query raises that cannot be evaluated."""
+        self.short: tuple[type[Exception], ...] = (duckdb.OutOfMemoryException, MemoryError)
+        """Among them and beside them, what is raised where memory ends."""
         self.connection = connect()
 
     def fetch(self, query: str, arrays: dict[str, Any]) -> Any:

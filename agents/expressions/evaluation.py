@@ -14,8 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from susurrus.agents.expressions.connection import Engine
-from susurrus.agents.expressions.kinds import NULL, Kinds, Reasons, array, groups, written
+from susurrus.agents.expressions.growth import MAX_BYTES, MAX_RESULT, MAX_TEXT_BYTES
+from susurrus.agents.expressions.kinds import NULL, TEXT, Kinds, Reasons, array, groups, written
 from susurrus.agents.expressions.language import Expression
+from susurrus.mechanisms.errors import RetryableRefusal
 from susurrus.topics.reason import Reason
 
 _AS_IT_IS: Final = frozenset(
@@ -48,6 +50,9 @@ class Evaluation:
         self._boolean = boolean
         self.engine = Engine() if engine is None else engine
         self._text = expression.renamed({path: f"f{index}" for index, path in enumerate(expression.fields)})
+        # The bound grows with the texts as a straight line does, or slower.
+        self._fixed = expression.bytes_of(0)
+        self._by_text = -(-(expression.bytes_of(MAX_TEXT_BYTES) - self._fixed) // MAX_TEXT_BYTES)
         self._queries: OrderedDict[Kinds, _Query | None] = OrderedDict()
 
     def evaluate(self, columns: Sequence[Sequence[Any]], rows: int) -> tuple[list[Any], Reasons]:
@@ -78,7 +83,22 @@ class Evaluation:
             return [None] * rows, np.ones(rows, np.bool_)
         arrays = {f"c{index}": array(kind, columns[index]) for index, kind in enumerate(kinds) if kind != NULL}
         arrays["row"] = np.arange(rows)
-        return self._run(query, arrays)
+        step = self._at_once(kinds, columns)
+        if step >= rows:
+            return self._run(query, arrays)
+        values: list[Any] = []
+        failed = np.zeros(rows, np.bool_)
+        for start in range(0, rows, step):
+            piece = {name: array[start : start + step] for name, array in arrays.items()}
+            found, failed[start : start + step] = self._run(query, piece)
+            values += found
+        return values, failed
+
+    def _at_once(self, kinds: Kinds, columns: Sequence[Sequence[Any]]) -> int:
+        """How many of these records one query may evaluate. Long texts make it fewer, which changes no result."""
+        texts = [column for kind, column in zip(kinds, columns, strict=True) if kind == TEXT]
+        longest = min(MAX_TEXT_BYTES, 4 * max((max(map(len, column)) for column in texts), default=0))
+        return max(1, MAX_BYTES // (self._fixed + self._by_text * longest))
 
     def _run(self, query: _Query, arrays: dict[str, Any]) -> tuple[list[Any], npt.NDArray[np.bool_]]:
         rows = len(arrays["row"])
@@ -90,16 +110,22 @@ class Evaluation:
             if len(nulls):
                 known = self.engine.fetch(query.known, {name: array[nulls] for name, array in arrays.items()})
                 failed[nulls] = ~np.ma.filled(known, False).astype(np.bool_)
-        except Exception:
+        except Exception as error:
             # What TRY does not catch, such as the limit of memory or a text that is no Unicode. Whatever it is, the records that
             # are not to blame must not suffer, neither now nor later.
             self.engine.recover()
             if rows == 1:
+                if isinstance(error, self.engine.short):
+                    raise _short() from None
                 return [None], np.ones(1, np.bool_)
             half = rows // 2
             first = self._run(query, {name: array[:half] for name, array in arrays.items()})
             second = self._run(query, {name: array[half:] for name, array in arrays.items()})
             return first[0] + second[0], np.concatenate((first[1], second[1]))
+        if any(type(value) is str and len(value) > MAX_RESULT for value in values):
+            for row, value in enumerate(values):
+                if type(value) is str and len(value) > MAX_RESULT:
+                    values[row], failed[row] = None, True
         if query.convert is not None:
             values = [None if value is None else query.convert(value) for value in values]
         return values, failed
@@ -121,6 +147,9 @@ class Evaluation:
         source = f"FROM (SELECT {names or 'NULL'} FROM batch)"
         try:
             kind = self.engine.kind(f"SELECT TRY({self._text}) AS v {source}", arrays)
+        except self.engine.short:
+            self.engine.recover()
+            raise _short() from None
         except self.engine.refused:
             self.engine.recover()
             return None
@@ -130,6 +159,14 @@ class Evaluation:
         return _Query(
             f"SELECT TRY({value}) AS v {source}", f"SELECT TRY(({self._text}) IS NULL) AS v {source}", convert
         )
+
+
+def _short() -> RetryableRefusal:
+    """One record needs far less than the engine may take (growth.py). So it is the machine that is short, and decides nothing."""
+    return RetryableRefusal(
+        "there is not enough memory to evaluate an expression for one record: give the worker more memory; the record waits "
+        "meanwhile"
+    )
 
 
 def _readable(kind: str, text: str) -> tuple[str | None, Callable[[Any], Any] | None]:

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import UNSET
 
+from susurrus.agents.expressions.growth import MAX_TEXT_BYTES
 from susurrus.topics.reason import Reason
 
 Rows = npt.NDArray[np.intp]
@@ -83,6 +84,8 @@ def _usable(kind: int, column: Sequence[Any]) -> bool:
         return bool(min(column) >= -(2**63) and max(column) < 2**63)
     if kind == DOUBLE:
         return bool(np.isfinite(np.array(column, np.float64)).all())
+    if kind == TEXT:
+        return max(map(len, column)) <= MAX_TEXT_BYTES // 4
     return kind != TIMESTAMP
 
 
@@ -100,6 +103,9 @@ def _kind(value: Any) -> int:
             _iso(value)
         except OverflowError:  # in UTC it is in no year that there is
             return -Reason.EXPRESSION_FAILED
+    # A lone surrogate has no bytes in UTF-8; the engine refuses it.
+    if kind == TEXT and len(value) > MAX_TEXT_BYTES // 4 and len(value.encode(errors="replace")) > MAX_TEXT_BYTES:
+        return -Reason.EXPRESSION_FAILED
     return kind
 
 

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from susurrus.agents.expressions.catalogue import functions, types
 from susurrus.agents.expressions.connection import connect
+from susurrus.agents.expressions.growth import MAX_BYTES, MAX_TEXT_BYTES, problem_of, size_of
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.topics.fields import Path
 
@@ -43,6 +44,10 @@ class Expression:
     text: str
     fields: tuple[Path, ...]
 
+    def bytes_of(self, longest: int) -> int:
+        """What all parts together take for a record whose fields have texts of at most so many bytes."""
+        return size_of(_tree(self.text)["statements"][0]["node"]["select_list"][0], longest).total
+
     def renamed(self, names: Mapping[Path, str]) -> str:
         """The expression with other names for its fields."""
         tree = _tree(self.text)
@@ -54,6 +59,13 @@ class Expression:
 
 def parse(text: str) -> Expression:
     """Read and check an expression. Raises ConfigurationError, whose last lines show the place."""
+    try:
+        return _parsed(text)
+    except RecursionError:
+        raise _error(text, None, "the expression is nested too deep; join fewer parts") from None
+
+
+def _parsed(text: str) -> Expression:
     tree = _tree(text)
     if tree["error"]:
         raise _error(text, _place(tree), f"{tree['error_message']}; write one SQL expression over the record's fields")
@@ -71,6 +83,14 @@ def parse(text: str) -> Expression:
             raise _error(text, node.get("query_location"), problem)
         if node["class"] == "COLUMN_REF":
             fields[tuple(node["column_names"])] = None
+    grown = size_of(selected[0]).total
+    if grown > MAX_BYTES:
+        raise _error(
+            text,
+            None,
+            f"one record's texts, of up to {MAX_TEXT_BYTES:,} bytes each, could become {grown:,} bytes in the expression, "
+            f"and at most {MAX_BYTES:,} are possible; join fewer texts, or shorten what replaces them",
+        )
     return Expression(_written(tree), tuple(fields))
 
 
@@ -103,9 +123,9 @@ def _function_problem(node: Mapping[str, Any]) -> str | None:
     if name.lower() not in functions():
         return (
             f"the function {name} is not available: unknown, or it is not decided by one record alone, or not on every machine "
-            "alike; docs/expressions.md lists the functions"
+            "alike, or not in bounded memory; docs/expressions.md lists the functions"
         )
-    return None
+    return problem_of(node)
 
 
 def _nodes(part: Any) -> Iterator[dict[str, Any]]:

@@ -73,16 +73,16 @@ def test_a_condition_is_a_boolean_or_null() -> None:
 
 
 def test_what_try_does_not_catch_fails_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Such as the limit of memory, which the records of a batch share."""
+    """It fails the query of all its records."""
     evaluation = Evaluation(parse("upper(a)"))
     fetch = evaluation.engine.fetch
 
-    def short_of_memory(query: str, arrays: dict[str, Any]) -> Any:
+    def failing(query: str, arrays: dict[str, Any]) -> Any:
         if "large" in arrays["c0"]:
-            raise duckdb.OutOfMemoryException("no")
+            raise duckdb.InvalidInputException("no")
         return fetch(query, arrays)
 
-    monkeypatch.setattr(evaluation.engine, "fetch", short_of_memory)
+    monkeypatch.setattr(evaluation.engine, "fetch", failing)
     values, reasons = evaluation.evaluate([["a", "large", "b", "c", "d", "large"]], 6)
     assert values == ["A", None, "B", "C", "D", None]
     assert np.flatnonzero(reasons == FAILED).tolist() == [1, 5]

@@ -1,0 +1,143 @@
+"""What one record's texts can grow to in an expression: decided by public numbers, before a record is read, not by the machine.
+
+A text of a field that an expression names has at most ``MAX_TEXT_BYTES`` bytes; a longer one makes the expression fail for its
+record (kinds.py). From that follows how large each part of an expression can become. All parts together stay within ``MAX_BYTES``;
+an expression that could need more is refused where the configuration is read. A batch is evaluated in pieces that stay within it,
+too. So whether a record is good does not depend on how much memory there is, nor on what stands beside it.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from susurrus.agents.expressions.catalogue import LISTS, textual
+
+MAX_TEXT_BYTES: Final = 32_768
+"""Of one field's text, in UTF-8."""
+MAX_BYTES: Final = 1 << 28
+"""Of all parts of one expression for the records that one query evaluates. The engine's own limit does not count all texts."""
+MAX_RESULT: Final = 65_536
+"""Characters of a text that an expression results in; no key may be longer."""
+
+_SMALL: Final = 128
+"""A number, an instant, an interval, a hash: as a value and as a text."""
+_FACTORS: Final = {
+    "upper": 3, "ucase": 3, "lower": 3, "lcase": 3, "nfc_normalize": 3, "strip_accents": 3, "url_encode": 3, "hex": 2, "to_hex": 2,
+    "bin": 8, "to_binary": 8, "regexp_escape": 4, "translate": 4, "overlay": 2, "strftime": 16,
+}  # fmt: skip
+"""How many bytes of the result one byte of the arguments can become, where it is not one."""
+_JSON_RESULT, _JSON_TREE = 8, 24
+"""1e20 becomes 100000000000000000000.0; a tree of values takes 16 bytes and more for each of them."""
+_ITEM: Final = 16
+"""A list takes so much for each of its items, which may be empty."""
+_LIST_AS_TEXT: Final = 8
+_SINGLE: Final = frozenset(("CASE", "OPERATOR_COALESCE", "OPERATOR_TRY", "ARRAY_EXTRACT"))
+"""They choose one of their parts."""
+_PATTERNS: Final = frozenset(
+    (
+        "regexp_extract", "regexp_extract_all", "regexp_full_match", "regexp_matches", "regexp_replace", "regexp_split_to_array",
+        "replace", "str_split_regex", "string_split_regex",
+    )
+)  # fmt: skip
+"""Their arguments behind the first are written out, because work or result also grows with these."""
+_JSON: Final = "json_"
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """Bounds in bytes. result: of the value. total: of it and of everything it is made of. listed: it may be a list of texts."""
+
+    result: int
+    total: int
+    listed: bool = False
+
+
+def size_of(node: Mapping[str, Any], text: int = MAX_TEXT_BYTES) -> Size:
+    """The size of a part of the engine's tree where no field has a text of more than so many bytes."""
+    kind = node["class"]
+    if kind == "COLUMN_REF":
+        return Size(max(text, _SMALL), max(text, _SMALL))
+    if kind == "CONSTANT":
+        length = len(_literal(node).encode()) + _SMALL
+        return Size(length, length)
+    parts = [size_of(child, text) for child in _children(node)]
+    below = sum(part.total for part in parts)
+    if kind == "CAST":
+        name = str(node["type_expr"].get("type_name", "")).lower()
+        result = parts[0].result * (_LIST_AS_TEXT if parts[0].listed else 1) + _SMALL if name in _TEXTS else _SMALL
+        return Size(result, below + result)
+    if kind in _SINGLE or node["type"] in _SINGLE:
+        result = max((part.result for part in parts), default=_SMALL)
+        return Size(result, below + result, any(part.listed for part in parts) and node["type"] != "ARRAY_EXTRACT")
+    if kind != "FUNCTION" or node["function_name"].lower() not in textual():
+        return Size(_SMALL, below + _SMALL + _worked(node, parts))
+    result = _function(node, parts)
+    listed = node["function_name"].lower() in LISTS or any(part.listed for part in parts)
+    return Size(result, below + result * (1 + _ITEM * listed) + _worked(node, parts), listed)
+
+
+_TEXTS: Final = frozenset(("varchar", "text", "string", "char", "bpchar", "nvarchar"))
+
+
+def problem_of(node: Mapping[str, Any]) -> str | None:
+    """What is wrong with the arguments of a function, whose work or result would not be bounded by its texts' lengths alone."""
+    name, arguments = str(node["function_name"]).lower(), _children(node)
+    if name not in _PATTERNS and not name.startswith(_JSON) and name != "->>":
+        return None
+    for number, argument in enumerate(arguments[1:], 2):
+        if argument["class"] != "CONSTANT" and not _negative(argument):
+            return f"argument {number} of {name} must be written out, in single quotes if it is a text, and come from no field"
+    if name == "replace" and len(arguments) == 3 and not _literal(arguments[1]):
+        return "replace has no text to look for; write one"
+    if (name.startswith(_JSON) or name == "->>") and any(
+        mark in _literal(argument) for argument in arguments[1:] for mark in ("**", "..")
+    ):
+        return f"{name} would return all levels of a text, each with those inside it; write a path without ** and .."
+    return None
+
+
+def _function(node: Mapping[str, Any], parts: Sequence[Size]) -> int:
+    """The size of a text, or of all texts of a list."""
+    name, arguments = str(node["function_name"]).lower(), _children(node)
+    whole = sum(part.result for part in parts)
+    if name.startswith(_JSON) or name == "->>":
+        return parts[0].result * _JSON_RESULT + _SMALL
+    if name == "replace" and len(arguments) == 3:
+        old, new = (len(_literal(argument).encode()) for argument in arguments[1:])
+        return parts[0].result * max(1, -(-new // max(old, 1))) + _SMALL
+    if name == "regexp_replace" and len(arguments) > 2:
+        # Each of at most n + 1 matches becomes the replacement; the groups that it names are parts of the matches.
+        replacement = _literal(arguments[2])
+        return (parts[0].result + 1) * (1 + len(replacement.encode()) + replacement.count("\\")) + _SMALL
+    if name == "concat_ws":
+        return whole + len(parts) * parts[0].result
+    return whole * _FACTORS.get(name, 1) + _SMALL
+
+
+def _worked(node: Mapping[str, Any], parts: Sequence[Size]) -> int:
+    name = str(node.get("function_name", "")).lower()
+    return parts[0].result * _JSON_TREE if parts and (name.startswith(_JSON) or name == "->>") else 0
+
+
+def _children(node: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The parts that an expression is made of."""
+    kind = node["class"]
+    if kind == "FUNCTION":
+        return [argument["expression"] for argument in node["arguments"]]
+    if kind == "CASE":
+        checks = [check[name] for check in node["case_checks"] for name in ("when_expr", "then_expr")]
+        return [*checks, node["else_expr"]]
+    named = [node[name] for name in ("child", "left", "right", "input", "lower", "upper") if name in node]
+    return [*named, *node.get("children", ())]
+
+
+def _literal(node: Mapping[str, Any]) -> str:
+    return str(node["literal"].get("text", "")) if node["class"] == "CONSTANT" else ""
+
+
+def _negative(node: Mapping[str, Any]) -> bool:
+    return (
+        node["class"] == "FUNCTION"
+        and node["function_name"] == "-"
+        and all(x["class"] == "CONSTANT" for x in _children(node))
+    )
