@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from susurrus.agents.formats.avro import Avro
+from susurrus.agents.formats.schemas import Schemas
 from susurrus.agents.histogram.route import Route
 from susurrus.topics import by_user
 from susurrus.topics.dead_letter import decode_headers
@@ -120,7 +120,7 @@ FORMATS: dict[
 @pytest.fixture
 def formats(monkeypatch: pytest.MonkeyPatch) -> None:
     """A registry that knows one schema, and a module that protoc could have generated."""
-    monkeypatch.setattr(Avro, "_ask", lambda self, schema_id: SCHEMA)
+    monkeypatch.setattr(Schemas, "get", lambda self, schema_id: SCHEMA)
     module = ModuleType("alone_pb2")
     module.Event = of_protobuf()  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "alone_pb2", module)
@@ -177,7 +177,7 @@ def test_a_record_has_the_fate_that_it_has_alone(name: str, tmp_path_factory: py
     usual = {"u": "ann", **(USUAL if name != "protobuf" else {"a0": "x0"})}
     changes = st.integers(0, FIELDS - 1).flatmap(lambda index: st.tuples(st.just(f"a{index}"), value(index)))
 
-    @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
     @given(drawn=st.lists(st.lists(changes, max_size=3).map(dict), min_size=2, max_size=6), data=st.data())
     def holds(drawn: list[dict[str, Any]], data: st.DataObject) -> None:
         values = [write({**usual, **change}) for change in [{}, *drawn, {}]]
