@@ -32,6 +32,7 @@ from workers import wait_for_trigger
 
 from benchmarks.inputs import DAY_MS
 from susurrus.agents.broker.cluster import KafkaCluster
+from susurrus.agents.broker.leash import ends_with_us
 from susurrus.agents.pipelines import load_settings, pipeline_of
 from susurrus.agents.planning.offline import run
 from susurrus.agents.planning.spool import spool
@@ -197,6 +198,7 @@ def compare(options: argparse.Namespace, bootstrap: str, directory: Path) -> dic
                 workers.append(
                     subprocess.Popen([*command, "worker", "--config", config], env=environ, stdout=log, stderr=log)
                 )
+            ends_with_us(workers[-1].pid)
 
         def check() -> None:
             for number, worker in enumerate(workers):

@@ -35,6 +35,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from susurrus.agents.broker.cluster import KafkaCluster
+from susurrus.agents.broker.leash import ends_with_us
 from susurrus.agents.demo.weblog import WebLog
 from susurrus.agents.histogram.reader import HistogramReader
 from susurrus.agents.pipelines import load_settings, tables_of
@@ -185,6 +186,7 @@ def outcome(case: Case, config: Path, directory: Path) -> dict[Any, float]:
     settings = load_settings(config, environ)
     with open(directory / "worker.log", "wb") as log:
         worker = subprocess.Popen([*command, "worker", "-c", config], env=environ, stdout=log, stderr=log)
+    ends_with_us(worker.pid)
     try:
         ends = time.monotonic() + PATIENCE_SECONDS
         with HistogramReader(settings) as reader:

@@ -16,6 +16,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 from benchmarks.inputs import DAY_MS, PARTITIONS, Feed
 from benchmarks.rates import Part, Run
 from benchmarks.usage import Meter, peak_memory_mb
+from susurrus.agents.broker.leash import ends_with_us
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.pipelines import load_settings
 from susurrus.topics import progress
@@ -74,6 +75,7 @@ class Fleet:
         command = [sys.executable, str(WORKER), str(self.config), str(home / "first-read"), self._loglevel]
         with open(home / "log", "wb") as log:
             self._processes[number] = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+        ends_with_us(self._processes[number].pid)
 
     def kill(self, number: int) -> None:
         """kill -9, and wait until it is gone."""

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import NoReturn
 
 import susurrus.agents.runtime.worker  # noqa: F401  (for the children)
+from susurrus.agents.broker.leash import ends_with_us
 from susurrus.agents.cli.main import app
 from susurrus.agents.runtime import crash_points
 
@@ -73,12 +74,16 @@ def serve(address: str) -> None:
                     own.close()
                     _become_worker(request)
                 children[pid] = connection
+                ends_with_us(
+                    pid
+                )  # a signal to the group of the tests ends this process, too, and it could kill nothing any more
                 connection.sendall(pid.to_bytes(8, "big"))
             if ended in sources:
                 ended.recv(4096)
             while children and (gone := os.waitpid(-1, os.WNOHANG))[0]:
-                with children.pop(gone[0]) as connection, contextlib.suppress(OSError):
-                    connection.sendall(gone[1].to_bytes(8, "big"))
+                if gone[0] in children:  # else it is the process that holds the leash
+                    with children.pop(gone[0]) as connection, contextlib.suppress(OSError):
+                        connection.sendall(gone[1].to_bytes(8, "big"))
         for pid in children:
             os.kill(pid, signal.SIGKILL)
 

@@ -5,7 +5,8 @@ A worker started from the command line spends more than a second with imports, a
 event loop. For every connection it forks a child with an environment, a log and a process group of its own, tells its process
 id, and later its exit status. A child is a process as any other: it can be killed, frozen and limited by its id.
 
-The server ends with the process that started it, however that ends, and kills what is left of its children.
+The server ends with the process that started it, however that ends, and kills what is left of its children. Where it is killed
+itself, its leash ends them (agents/broker/leash.py).
 """
 
 import atexit

@@ -16,6 +16,7 @@ from typing import Any, Self
 import tomli_w
 from confluent_kafka import KafkaException
 
+from susurrus.agents.broker.leash import ends_with_us
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.kafka.topics import create_topics
 from susurrus.agents.operations.status import collect
@@ -101,6 +102,7 @@ class Worker:
                 stdout=log,
                 stderr=subprocess.STDOUT,
             )
+            ends_with_us(self.process.pid)
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal."""

@@ -3,12 +3,15 @@
 import os
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from susurrus.agents.broker.leash import birth
 from tests.broker import wait_for
 from tests.forked import fork_server
+from tests.left_behind import ROOT, gone
 
 
 def test_the_exit_code_comes_back_and_both_streams_are_in_the_log(tmp_path: Path) -> None:
@@ -43,3 +46,38 @@ def test_it_can_be_frozen_and_killed(tmp_path: Path) -> None:
     assert child.poll() is None
     child.kill()
     assert child.wait(60) == -9 == child.poll()
+
+
+@pytest.mark.parametrize("death", [signal.SIGTERM, signal.SIGKILL], ids=str)
+@pytest.mark.parametrize("everybody", [False, True], ids=["the run", "the run and its fork server"])
+def test_children_end_with_the_run(death: signal.Signals, everybody: bool, tmp_path: Path) -> None:
+    """Whether a signal is for the process that runs the tests, or for its group, as `timeout` and a CI's runner send it."""
+    code = """
+import os, sys, time
+from pathlib import Path
+from tests.forked import fork_server
+worker = fork_server().spawn(["kafka", "run", "--", "sleep", "900"], dict(os.environ), Path(sys.argv[1]))
+print(worker.pid, flush=True)
+sys.stdin.read()
+"""
+    environ = {**os.environ, "JAVA_HOME": str(tmp_path), "SUSURRUS_CACHE": str(tmp_path)}
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text(f"#!{sys.executable}\nimport time\nopen({str(tmp_path / 'runs')!r}, 'w')\ntime.sleep(900)\n")
+    java.chmod(0o755)
+    with subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path / "log")],
+        env=environ,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        start_new_session=True,
+    ) as run:
+        assert run.stdout is not None
+        pid = int(run.stdout.readline())
+        born = birth(pid)
+        assert born is not None
+        wait_for((tmp_path / "runs").exists, "the child is at work")
+        (os.killpg if everybody else os.kill)(run.pid, death)
+    wait_for(lambda: gone(pid, born), "the child is gone")

@@ -178,6 +178,8 @@ def _show(cluster: "KafkaCluster") -> None:
 
 def _run(command: list[str], bootstrap_servers: str) -> int:
     """The exit code of the command, as a shell gives it. Ctrl-C in a terminal reaches the command itself."""
+    from susurrus.agents.broker.leash import ends_with_us
+
     started: list[subprocess.Popen[bytes]] = []
     asked = False
 
@@ -192,6 +194,7 @@ def _run(command: list[str], bootstrap_servers: str) -> int:
     try:
         with subprocess.Popen(command, env={**os.environ, BOOTSTRAP_SERVERS: bootstrap_servers}) as child:
             started.append(child)
+            ends_with_us(child.pid)
             if asked:
                 child.terminate()
             try:

@@ -22,6 +22,7 @@ from confluent_kafka import Producer
 from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
 
+from susurrus.agents.broker.leash import ends_with_us
 from susurrus.agents.config import secrets
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.kafka.clients import clients_of
@@ -161,6 +162,7 @@ class Run:
             self._worker = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, env=environment, cwd=place
             )
+        ends_with_us(self._worker.pid)  # a killed demonstration runs no callback
         self.stack.callback(_stop, self._worker)
 
     def rows(self, name: str, decode: Callable[[bytes], T]) -> Callable[[], list[T]]:

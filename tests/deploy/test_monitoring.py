@@ -19,6 +19,7 @@ import pytest
 import yaml
 
 from deploy.monitoring import dashboard
+from susurrus.agents.broker.leash import ends_with_us
 from susurrus.agents.broker.network import free_ports
 from susurrus.agents.operations.metrics import STATES
 from susurrus.agents.runtime.metrics import OUTCOMES
@@ -276,6 +277,7 @@ def test_prometheus_scrapes_a_worker_and_evaluates_everything(kafka: Broker, tmp
     ]
     with (tmp_path / "prometheus.log").open("w") as log, Pipeline(kafka, tmp_path, raw, changes) as pipeline:
         prometheus = subprocess.Popen(command, stdout=log, stderr=log)
+        ends_with_us(prometheus.pid)
         try:
             worker = pipeline.start()
             pipeline.wait()

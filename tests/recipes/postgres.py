@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from susurrus.agents.broker.leash import ends_with_us
 from susurrus.agents.broker.network import free_ports
 from tests import broker
 from tests.broker import wait_for
@@ -48,6 +49,7 @@ def postgres() -> Iterator[int]:
             server = subprocess.Popen(
                 command, user=user, cwd=directory, stdin=subprocess.DEVNULL, stdout=log, stderr=log
             )
+            ends_with_us(server.pid)
         try:
             wait_for(lambda: query(port, "SELECT 1") is not None, "a PostgreSQL that answers")
             yield port

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from pyarrow import parquet
 
+from susurrus.agents.broker.leash import ends_with_us
 from susurrus.agents.broker.network import free_ports
 from tests.broker import wait_for
 from tests.recipes.conftest import RECIPES, Published, check_shown
@@ -39,6 +40,7 @@ def test_connect_upserts_the_newest_rows(published: Published, tmp_path: Path) -
         log = tmp_path / "log"
         with log.open("wb") as file:
             connect = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=file, stderr=file)
+            ends_with_us(connect.pid)
         try:
             wait_for(
                 lambda: f" {wanted}\n" in (query(port, FINAL) or ""), f"{wanted} rows of the last trigger", seconds=120

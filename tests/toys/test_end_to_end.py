@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from confluent_kafka import Producer
 
+from susurrus.agents.broker.leash import ends_with_us
 from susurrus.agents.config import secrets
 from susurrus.agents.formats import FORMATS
 from susurrus.agents.histogram.columns import COLUMNS
@@ -102,6 +103,7 @@ def test_a_worker_publishes_with_three_toys(settings: HistogramSettings, tmp_pat
     command = [sys.executable, "-m", "tests.toys.plugged", "worker", "--config", str(tmp_path / "toys.toml")]
     with (tmp_path / "log").open("wb") as log:
         worker = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT)
+    ends_with_us(worker.pid)
     try:
         snapshot = final(settings, worker, tmp_path / "log")
     finally:

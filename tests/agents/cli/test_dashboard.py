@@ -15,6 +15,7 @@ from typing import Any
 
 import tomli_w
 
+from susurrus.agents.broker.leash import ends_with_us
 from tests.agents.dashboard.published import create, write
 from tests.agents.released import rows, said, settings
 from tests.broker import Broker, wait_for
@@ -38,6 +39,7 @@ def started(arguments: Sequence[str], log: Path) -> Iterator[tuple["subprocess.P
             stderr=subprocess.STDOUT,
             env={**os.environ, "COLUMNS": "100"},
         )
+        ends_with_us(process.pid)
     try:
         found: list[str] = []
 

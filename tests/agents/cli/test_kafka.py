@@ -16,6 +16,7 @@ from susurrus.agents.broker.network import free_ports
 from susurrus.agents.broker.process import command_line
 from susurrus.agents.cli.main import app
 from tests.broker import give_up, wait_for
+from tests.left_behind import children
 
 
 def kafka(*arguments: str | Path) -> Result:
@@ -107,6 +108,24 @@ def test_a_terminated_run_ends_its_command_and_its_brokers(cache: Path, tmp_path
     assert not command_line(pid)
     wait_for(lambda: not command_line(broker), "the broker is gone")
     assert not home.exists()
+
+
+@pytest.mark.broker
+def test_a_killed_run_ends_its_command_and_its_brokers(cache: Path) -> None:
+    """Nothing of it runs any more that could."""
+    command = ["sh", "-c", "echo $$; exec sleep 600"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "susurrus.agents.cli", "kafka", "run", "--", *command], stdout=subprocess.PIPE, text=True
+    ) as run:
+        assert run.stdout is not None
+        pid = int(run.stdout.readline())
+        (home,) = (cache / "kafka" / "clusters").iterdir()
+        broker = int((home / "broker-1" / "pid").read_text())
+        wait_for(lambda: children(run.pid, "susurrus.agents.broker.leash"), "the command is on the leash")
+        run.kill()
+    wait_for(lambda: not command_line(pid), "the command is gone")
+    wait_for(lambda: not command_line(broker), "the broker is gone")
+    wait_for(lambda: not home.exists(), "its files are gone")
 
 
 def test_a_program_that_is_not_there_starts_no_broker() -> None:

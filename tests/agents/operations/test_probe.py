@@ -19,6 +19,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from susurrus.agents.broker.leash import ends_with_us
 from susurrus.agents.broker.network import free_ports
 from susurrus.agents.cli.status import _found as what_runs
 from susurrus.agents.config.settings import Settings
@@ -279,6 +280,7 @@ def test_a_worker_that_waits_says_for_what_and_ends_at_sigterm(tmp_path: Path) -
             stdout=log,
             stderr=log,
         )
+        ends_with_us(worker.pid)
     try:
         wait_for(
             lambda: "nothing listens at" in (tmp_path / "log").read_text(), "it says what it waits for", seconds=60

@@ -15,6 +15,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from susurrus.agents.broker.cluster import KafkaCluster
+from susurrus.agents.broker.leash import ends_with_us
 from susurrus.agents.broker.network import free_ports
 from susurrus.agents.broker.properties import Node
 from susurrus.agents.config import secrets
@@ -175,6 +176,7 @@ def test_a_worker_runs_behind_tls_and_a_password(secure: tuple[str, Path], tmp_p
     with (tmp_path / "worker.log").open("wb") as log:
         command = [sys.executable, "-m", "susurrus.agents.cli", "worker", "--config", str(tmp_path / "p.toml")]
         worker = subprocess.Popen(command, stdout=log, stderr=log, cwd=tmp_path)
+    ends_with_us(worker.pid)
     try:
         with HistogramReader(settings) as reader:
             deadline = time.monotonic() + 90
