@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
 """Audit from outside: a lower bound on ε from the output for neighbouring inputs, for the real code and for broken code.
 
-    python benchmarks/audit.py                     everything: strategies, pipeline, streams, reports; three quarters of an hour
-    python benchmarks/audit.py --through pipeline  one of them: mechanism, pipeline, stream, report (repeatable)
+    python benchmarks/audit.py                     everything; three quarters of an hour
+    python benchmarks/audit.py --through pipeline  one of them: mechanism, pipeline, stream, report, tune (repeatable)
     python benchmarks/audit.py --short             one strategy, fewer trials, mechanism only: some ten seconds
     python benchmarks/audit.py --json              one object a line
 
 Flow: audit_scenarios.play (real bounding and strategy code, thousands of independent trials with and without one user),
 audit_pipeline.play_pipeline (the same inputs as JSON or Avro through route, bound and release, fewer trials) or
 audit_streams.play_streams (values through the stream stage, with one of them replaced)
-→ audit_statistics.lower_bound (Clopper-Pearson, at the claimed δ). audit_local measures what one locally private report reveals.
+→ audit_statistics.lower_bound (Clopper-Pearson, at the claimed δ). audit_local measures what one locally private report reveals,
+audit_tune what an answer of `susurrus tune` does.
 The exit status is 0 if no bound of the real code exceeds its claim and every planted defect exceeds it. A bound below the
 claim proves nothing; one above refutes it.
 """
@@ -25,6 +26,7 @@ from typing import Any
 
 import audit_local
 import audit_streams
+import audit_tune
 from audit_pipeline import play_pipeline
 from audit_scenarios import DEFECTS, MECHANISM_ONLY, PIPELINE_ONLY, REAL, SCENARIOS, plan_of, play
 from audit_statistics import CONFIDENCE, Verdict, lower_bound
@@ -36,8 +38,9 @@ PIPELINE_STRATEGIES = ("toeplitz", "adaptive", "closing")
 PIPELINE_TRIALS = 8_000
 STREAM_TRIALS = 2_000
 REPORT_TRIALS = 200_000
-THROUGH = ("mechanism", "pipeline", "stream", "report")
-EVERY_DEFECT = DEFECTS | audit_streams.DEFECTS | audit_local.DEFECTS
+TUNE_TRIALS = 20_000
+THROUGH = ("mechanism", "pipeline", "stream", "report", "tune")
+EVERY_DEFECT = DEFECTS | audit_streams.DEFECTS | audit_local.DEFECTS | audit_tune.DEFECTS
 
 
 def cases(strategies: tuple[str, ...], *, pipeline: bool = False) -> Iterator[tuple[str, str, str]]:
@@ -119,6 +122,28 @@ def audit_report(name: str, defect: str, *, trials: int, seed: int) -> dict[str,
     }
 
 
+def audit_answer(name: str, defect: str, *, trials: int, seed: int) -> dict[str, Any]:
+    """Like `audit`, for one answer of `susurrus tune`, whose claim is its part of epsilon, without δ."""
+    begin = time.perf_counter()
+    one, other = (
+        audit_tune.play_tune(name, replaced=replaced, trials=trials, seed=seed, defect=defect)
+        for replaced in (False, True)
+    )
+    claim = audit_tune.SCENARIOS[name].claim
+    return {
+        "through": "tune",
+        "strategy": "tune",
+        "scenario": name,
+        "defect": defect,
+        "claimed_epsilon": claim,
+        "delta": 0.0,
+        **_outcome(lower_bound(one, other, 0.0), claim, defect),
+        "trials": trials,
+        "confidence": CONFIDENCE,
+        "seconds": round(time.perf_counter() - begin, 1),
+    }
+
+
 def _outcome(verdict: Verdict, claim: float, defect: str, *, refuted: bool | None = None) -> dict[str, Any]:
     refuted = verdict.epsilon > claim if refuted is None else refuted
     return {
@@ -174,6 +199,10 @@ def runs(
         for name, report in audit_local.CASES.items():
             for defect in (REAL, *report.exposes):
                 yield name, partial(audit_report, name, defect, trials=part(REPORT_TRIALS), seed=seed)
+    if "tune" in through:
+        for name, answer in audit_tune.SCENARIOS.items():
+            for defect in (REAL, *answer.exposes):
+                yield name, partial(audit_answer, name, defect, trials=part(TUNE_TRIALS), seed=seed)
 
 
 def main(argv: list[str] | None = None) -> int:
