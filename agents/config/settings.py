@@ -130,6 +130,10 @@ class Settings(Section):
         """Settings of Kafka that the raw topic must have; its producers create it."""
         return {}
 
+    def raw_topic_problems(self, found: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+        """Why no epoch may begin on a raw topic with these settings in Kafka: what does not fit, and what to do."""
+        yield from ()
+
     @property
     def application(self) -> str:
         """Consumer group, and what transactional ids begin with: prefix and pipeline, so that one prefix ACL covers them."""

@@ -106,6 +106,17 @@ class Clock:
         return _STAMPED[cls.accepts[0]] if len(cls.accepts) == 1 else None
 
     @classmethod
+    def misfit(cls, stamped: str) -> tuple[str, str]:
+        """What is wrong with a raw topic of another message.timestamp.type, and the two ways out."""
+        needed = cls.topic_type()
+        fits = next((kind for kind, clock in CLOCKS.items() if clock.topic_type() == stamped), Replay.kind)
+        return (
+            f'message.timestamp.type={stamped}, but clock.kind="{cls.kind}" needs {needed}',
+            f'set clock.kind = "{fits}" in the file, or let the topic\'s owner set message.timestamp.type={needed} on it '
+            "(kafka-configs.sh --alter --entity-type topics --add-config), which changes no record that is there already",
+        )
+
+    @classmethod
     def closes(cls, clock: sections.ClockSettings) -> str:
         """What closes a trigger interval, as a sentence for operators."""
         return f"A partition closes an interval {format_duration(clock.idle_grace)} (clock.idle_grace) after its end."

@@ -238,7 +238,6 @@ def _raw_topic(settings: HistogramSettings, admin: AdminClient) -> Iterator[Topi
     topic = settings.input.topic
     resource = ConfigResource(ResourceType.TOPIC, topic)
     config = answer_of(admin.describe_configs([resource], request_timeout=REQUEST_SECONDS)[resource])
-    stamped = config["message.timestamp.type"].value
     if "compact" in config["cleanup.policy"].value.split(","):
         yield TopicCheck(
             topic,
@@ -246,20 +245,14 @@ def _raw_topic(settings: HistogramSettings, admin: AdminClient) -> Iterator[Topi
             f"cleanup.policy={config['cleanup.policy'].value}, and one user's record could remove another's, which no noise hides",
             "feed the pipeline from a topic with cleanup.policy=delete",
         )
-    clock = settings.clock.chosen
-    if not clock.live and config["retention.ms"].value != "-1":
+    if not settings.clock.chosen.live and config["retention.ms"].value != "-1":
         yield TopicCheck(
             topic,
             "wrong",
             f"retention.ms={config['retention.ms'].value}, and an archive's old records would be deleted on arrival",
             "set it to -1",
         )
-    if clock.topic_type() not in (stamped, None):
-        yield TopicCheck(
-            topic,
-            "wrong",
-            f'message.timestamp.type={stamped}, but clock.kind="{clock.kind}" needs {clock.topic_type()}',
-            "change the topic or clock.kind",
-        )
-    else:
-        yield TopicCheck(topic, "ok", note=f" (raw, {stamped})")
+    wrong = list(settings.raw_topic_problems({name: entry.value for name, entry in config.items()}))
+    yield from (TopicCheck(topic, "wrong", what, advice) for what, advice in wrong)
+    if not wrong:
+        yield TopicCheck(topic, "ok", note=f" (raw, {config['message.timestamp.type'].value})")

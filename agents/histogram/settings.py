@@ -1,6 +1,6 @@
 """The configuration of a histogram: the common sections, and bounds, columns, keys and privacy."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -73,6 +73,12 @@ class HistogramSettings(Settings):
         clock = self.clock.chosen
         stamped = {} if (kind := clock.topic_type()) is None else {"message.timestamp.type": kind}
         return stamped if clock.live else {**stamped, "retention.ms": "-1"}
+
+    def raw_topic_problems(self, found: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+        """A clock that does not fit the stamps would make every record a dead letter."""
+        stamped = found.get("message.timestamp.type")
+        if stamped is not None and self.clock.chosen.topic_type() not in (stamped, None):
+            yield self.clock.chosen.misfit(stamped)
 
     @property
     def max_future(self) -> int:

@@ -137,18 +137,18 @@ class Clients:
         """The refusal for a topic that does not exist: who has to create it."""
         return RetryableRefusal(self._raw[topic]) if topic in self._raw else no_topic(topic)
 
-    def cleanup_policy(self, topic: str) -> str:
-        """The topic's cleanup.policy; empty for an embedded broker, or without the right to ask."""
+    def settings_of(self, topic: str) -> dict[str, str]:
+        """The topic's settings in Kafka; none for an embedded broker, or without the right to ask."""
         if self.embedded:
-            return ""
+            return {}
         resource = ConfigResource(ResourceType.TOPIC, topic)
         future = self.admin().describe_configs([resource], request_timeout=REQUEST_SECONDS)[resource]
         try:
-            return str(answer_of(future)["cleanup.policy"].value)
+            return {name: str(entry.value) for name, entry in answer_of(future).items()}
         except KafkaException as error:
             # Reading configurations is a permission of its own; `susurrus topics check` asks again, as an operator.
-            log.info("cleanup.policy of the raw topic is not known (%s)", error.args[0].name())
-            return ""
+            log.info("the settings of topic %s are not known (%s)", topic, error.args[0].name())
+            return {}
 
     def partitions(self, topic: str) -> int:
         """How many partitions a topic has; 0 if it does not exist. Raises KafkaException without the right to ask."""

@@ -113,14 +113,28 @@ def few_brokers(settings: Settings, brokers: int) -> Iterator[str]:
         )
 
 
+def _raw_misfits(settings: Settings, admin: AdminClient) -> Iterator[str]:
+    """Warnings about a raw topic on which no worker would begin; none without the right to ask."""
+    topic = settings.input.topic
+    resource = ConfigResource(ResourceType.TOPIC, topic)
+    try:
+        found = answer_of(admin.describe_configs([resource], request_timeout=REQUEST_SECONDS)[resource])
+    except KafkaException:
+        return  # the worker asks again
+    for what, advice in settings.raw_topic_problems({name: entry.value for name, entry in found.items()}):
+        yield f"warning: {topic} has {what}, and no worker begins on it: {advice}"
+
+
 def create_topics(settings: Settings, admin: AdminClient) -> list[str]:
-    """Create what is missing; one line per topic for the operator. Raises ConfigurationError where the raw topic is
+    """Create what is missing; one line per topic for the operator, and warnings. Raises ConfigurationError where the raw topic is
     missing.
     """
     metadata = admin.list_topics(timeout=REQUEST_SECONDS)
     raw = _raw_partitions(settings, metadata.topics)
     replication = _replicas(settings, len(metadata.brokers))
     lines = list(few_brokers(settings, len(metadata.brokers)))
+    if settings.reads_raw:
+        lines += _raw_misfits(settings, admin)
     wanted = {settings.topic(spec.name): spec for spec in settings.topic_specs}
     missing = []
     for name, spec in wanted.items():

@@ -182,7 +182,7 @@ class NewEpoch:
 
     def _check_topics(self) -> None:
         settings, clients = self._settings, self._clients
-        check_raw(clients, settings.input.topic)
+        check_raw(settings, clients)
         wanted = {"by-user": settings.topics.by_user_partitions, "bounded": settings.topics.bounded_partitions}
         names = ["ledger", "progress", "by-user", "bounded", *(stage.changelog for stage in self._stages)]
         if self._services.published_keys is not None:

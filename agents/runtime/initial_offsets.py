@@ -18,7 +18,7 @@ def first_start(settings: Settings, clients: Clients, calendar: Calendar) -> Sta
     """The start of a new pipeline, as ``[start]`` says. Raises Refusal as `check_raw` does."""
     raw, origin, first = settings.input.topic, settings.start.from_, settings.start.first_window
     topic_id = clients.topic_id(raw)
-    check_raw(clients, raw)
+    check_raw(settings, clients)
     if first is None:
         first = int(time.time() * 1000) if isinstance(origin, str) else origin
     return Start(
@@ -29,13 +29,17 @@ def first_start(settings: Settings, clients: Clients, calendar: Calendar) -> Sta
     )
 
 
-def check_raw(clients: Clients, topic: str) -> None:
-    """Raise Refusal where the raw topic cannot carry any guarantee."""
-    if "compact" in clients.cleanup_policy(topic):
+def check_raw(settings: Settings, clients: Clients) -> None:
+    """Raise Refusal where the raw topic can carry no guarantee, or all would be lost: before anything is charged."""
+    topic = settings.input.topic
+    found = clients.settings_of(topic)
+    if "compact" in found.get("cleanup.policy", ""):
         raise Refusal(
             f"topic={topic} has cleanup.policy=compact, so one user's record can delete another's, and no bound on one user's "
             "influence holds: feed the pipeline from a topic with cleanup.policy=delete"
         )
+    for what, advice in settings.raw_topic_problems(found):
+        raise Refusal(f"topic={topic} has {what}, so no epoch has begun and nothing is charged: {advice}")
 
 
 def raw_offsets(clients: Clients, topic: str, origin: Origin) -> dict[int, int]:

@@ -21,7 +21,7 @@ from susurrus.agents.kafka.offset import Offset
 from susurrus.agents.kafka.transactional import TransactionalProducer
 from susurrus.agents.runtime.budget import Charges
 from susurrus.agents.runtime.commit import Output
-from susurrus.agents.runtime.initial_offsets import first_start
+from susurrus.agents.runtime.initial_offsets import check_raw, first_start
 from susurrus.mechanisms.calendar import Calendar, Trigger, WindowIndex, WindowStart
 from susurrus.mechanisms.errors import Refusal, RetryableRefusal
 from susurrus.mechanisms.guarantee import Guarantee
@@ -183,13 +183,16 @@ class Ledger:
     # ---- joining -----------------------------------------------------------------------------------------------------
 
     def admit(self) -> None:
-        """Raise Refusal if the pipeline, where it exists already, has another configuration or secret than this worker.
+        """Raise Refusal if the pipeline, where it exists already, has another configuration or secret than this worker; and where
+        it does not exist, if it must not begin.
 
         Called before the worker joins the group, because a member takes partitions from workers that could run them. If there is
         no ledger yet, or no broker answers, the tasks ask again (``join``).
         """
         try:
             self.refresh()
+            if self._get("epoch") is None:
+                check_raw(self._settings, self._clients)
         except KafkaException as error:
             log.info("the ledger cannot be read yet (%s)", error.args[0].name())
             return

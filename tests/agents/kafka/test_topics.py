@@ -110,8 +110,21 @@ def test_published_keys_have_a_topic_where_bound_is_told_about_them(kafka: Broke
 def test_only_a_histogram_cares_who_stamps_the_raw_topic(kafka: Broker, admin: AdminClient) -> None:
     raw = kafka.create_topic(f"raw-{kafka.new_prefix()}", 1, {"message.timestamp.type": "CreateTime"})
     lines = {kind: pipeline_of(pipeline(kafka, kind, raw)).check_topics(admin) for kind in ("histogram", "stream")}
-    assert sum("clock.kind" in line for line in lines["histogram"]) == 1
+    [line] = [line for line in lines["histogram"] if "clock.kind" in line]
+    assert line.startswith(
+        f'wrong    {raw}: message.timestamp.type=CreateTime, but clock.kind="broker" needs LogAppendTime: '
+    )
+    ways_out = (
+        'set clock.kind = "producer" in the file, or let the topic\'s owner set message.timestamp.type=LogAppendTime'
+    )
+    assert ways_out in line
     assert not any("clock.kind" in line for line in lines["stream"])
+    created = {kind: create_topics(pipeline(kafka, kind, raw), admin) for kind in ("histogram", "stream")}
+    [warning] = [line for line in created["histogram"] if line.startswith("warning: ") and "clock.kind" in line]
+    assert raw in warning
+    assert "no worker begins on it" in warning
+    assert ways_out in warning
+    assert not any("clock.kind" in line for line in created["stream"])
 
 
 @pytest.mark.parametrize("kind", ["histogram", "stream"])

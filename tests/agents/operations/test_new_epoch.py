@@ -46,8 +46,8 @@ class Clients:
         future = SimpleNamespace(result=lambda seconds: SimpleNamespace(members=self._members))
         return SimpleNamespace(describe_consumer_groups=lambda groups, **_: dict.fromkeys(groups, future))
 
-    def cleanup_policy(self, topic: str) -> str:
-        return "delete"
+    def settings_of(self, topic: str) -> dict[str, str]:
+        return {"cleanup.policy": "delete"}
 
     def partitions(self, topic: str) -> int:
         return self._partitions.get(topic.rpartition(".")[2], 4)

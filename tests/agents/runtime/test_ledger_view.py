@@ -24,15 +24,15 @@ Row = tuple[bytes, bytes | None]
 class Clients:
     """One raw topic of two partitions, and a ledger. shown: how much of that a hasty look sees."""
 
-    policy = "delete"
+    policy, stamped = "delete", "LogAppendTime"
     embedded = False
     ends: ClassVar[dict[str, int]] = {}
 
     def __init__(self, log: list[Row], shown: int | None) -> None:
         self.log, self.shown = log, shown
 
-    def cleanup_policy(self, topic: str) -> str:
-        return self.policy
+    def settings_of(self, topic: str) -> dict[str, str]:
+        return {"cleanup.policy": self.policy, "message.timestamp.type": self.stamped}
 
     def topic_id(self, topic: str) -> str:
         return "raw-1"
@@ -274,6 +274,23 @@ def test_a_compacted_raw_topic_is_refused_before_anything_is_begun(
     monkeypatch.setattr(Clients, "policy", "compact,delete")
     with pytest.raises(Refusal, match=r"cleanup\.policy=delete"):
         join()
+
+
+@pytest.mark.parametrize("only_ask", [True, False])
+def test_a_raw_topic_that_is_stamped_otherwise_than_the_clock_says_is_refused_before_anything_is_begun(
+    join: Callable[..., Listed], monkeypatch: pytest.MonkeyPatch, only_ask: bool
+) -> None:
+    """By the worker before it joins, and by the initializer: Kafka's default and ours do not meet."""
+    live = {"start": {"first_window": WINDOW, "from": "latest"}}
+    monkeypatch.setattr(Clients, "stamped", "CreateTime")
+    with pytest.raises(
+        Refusal, match=r'nothing is charged: set clock\.kind = "producer" in the file, or .*=LogAppendTime'
+    ):
+        join(only_ask=only_ask, **live)
+    assert join(only_ask=True, clock={"kind": "producer"}, **live).log == []
+    assert join(clock={"kind": "producer"}, **live).log
+    monkeypatch.setattr(Clients, "stamped", "LogAppendTime")
+    join(clock={"kind": "producer"}, only_ask=only_ask, **live)  # it has begun: its records have a fate
 
 
 def test_a_raw_partition_joins_where_it_was_first_announced_however_often_the_topic_grew(
