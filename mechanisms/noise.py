@@ -83,8 +83,7 @@ class WindowNoise:
     """
 
     def __init__(self, *, label_key: bytes, cipher_key: bytes, context: bytes, memory_bytes: int = 1 << 26) -> None:
-        self.memory_bytes = memory_bytes
-        self.lock = threading.Lock()
+        self._room = _Room(memory_bytes)
         self._memory: dict[str, RowMemory] = {}
         self._label_key = label_key
         self._context = context
@@ -94,10 +93,19 @@ class WindowNoise:
     def __repr__(self) -> str:
         return "WindowNoise(...)"
 
+    @property
+    def memory_bytes(self) -> int:
+        """What may still be remembered, shared by the mechanisms of the window."""
+        return self._room.left
+
+    @memory_bytes.setter
+    def memory_bytes(self, left: int) -> None:
+        self._room.left = left
+
     def memory(self, mechanism: str, width: int) -> "RowMemory":
-        """The rows remembered for a mechanism; the limit is shared by the mechanisms of the window."""
-        with self.lock:
-            return self._memory.setdefault(mechanism, RowMemory(self, width))
+        """The rows remembered for a mechanism."""
+        with self._room.lock:
+            return self._memory.setdefault(mechanism, RowMemory(self._room, width))
 
     def labels(self, mechanism: str, keys: Sequence[bytes]) -> npt.NDArray[np.uint8]:
         """uint8[k, 16]: keyed blake2b-128 of every field of the address, the full key included."""
@@ -187,11 +195,25 @@ def grid_units(scale: float, bits: int) -> float:
     return unit
 
 
+class _Room:
+    """How many bytes the memories of a window may still take.
+
+    They share it instead of the window's noise: objects that refer to each other would wait for the garbage collector, which a
+    worker hardly ever runs (agents/runtime/worker.py), and keep the tables of many windows until then.
+    """
+
+    __slots__ = ("left", "lock")
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+        self.lock = threading.Lock()
+
+
 class RowMemory:
     """Rows of int32 by key, added until the window's memory is used up; then callers recompute."""
 
-    def __init__(self, noise: WindowNoise, width: int) -> None:
-        self._noise = noise
+    def __init__(self, room: _Room, width: int) -> None:
+        self._room = room
         self._index: dict[bytes, int] = {}
         self._table = np.empty((0, width), np.int32)
 
@@ -206,13 +228,13 @@ class RowMemory:
 
     def room(self) -> int:
         """How many more rows fit; the bytes of a key and its dictionary entry are counted as 200."""
-        return max(0, self._noise.memory_bytes) // (4 * self._table.shape[1] + 200)
+        return max(0, self._room.left) // (4 * self._table.shape[1] + 200)
 
     def add(self, keys: Sequence[bytes], rows: npt.NDArray[np.int64]) -> None:
         """Remember rows; not if a value leaves int32 or there is no room. Threads may find while one adds."""
         if np.abs(rows).max(initial=0) >= 1 << 31:
             return
-        with self._noise.lock:
+        with self._room.lock:
             if len(keys) > self.room():
                 return
             used = len(self._index)
@@ -222,7 +244,7 @@ class RowMemory:
                 self._table = grown
             self._table[used : used + len(keys)] = rows
             self._index.update(zip(keys, range(used, used + len(keys)), strict=True))
-            self._noise.memory_bytes -= len(keys) * (4 * rows.shape[1] + 200)
+            self._room.left -= len(keys) * (4 * rows.shape[1] + 200)
 
 
 def round_quantile(

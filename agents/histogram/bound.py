@@ -222,14 +222,15 @@ class Bound(IntervalStage[ByUserBlock]):
         self._written.count(outputs)
         outputs += self._written.ticks(interval)
         drops = self._intervals.close(interval)
-        oldest = self._calendar.oldest_open(Interval(interval + 1))
+        oldest_before, oldest = (self._calendar.oldest_open(Interval(at + 1)) for at in (closed_before, interval))
         gone: tuple[bytes, ...] = ()
-        if oldest > self._calendar.oldest_open(Interval(closed_before + 1)):
+        if oldest > oldest_before:
             self._users.drop(oldest)
             gone = (CHANGES, GATHERED, BEFORE, NUMBERS, KEYS)
         commit = Commit(*self._claim(), outputs=outputs, puts=puts, drops=drops)
         for table in gone:
-            commit.drop(table, table + ordered(oldest))
+            # Older windows went before. Their deleted places are left out: finding nothing there would take ever longer.
+            commit.drop(table + ordered(oldest_before), table + ordered(oldest))
         return commit
 
     def _gather(self) -> Commit:

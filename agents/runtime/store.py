@@ -16,6 +16,7 @@ import os
 import re
 import shutil
 import time
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
@@ -76,6 +77,10 @@ _ENTRY_BYTES = 150
 """What an entry of a dictionary of byte strings costs beside the bytes."""
 _REPLAYED = 4
 """A flush is due at the latest after so many times the memory was written, which bounds the replay after a crash."""
+_MANY_ROWS = 10_000
+"""Of a range with more rows than this on the disk, RocksDB deletes the range; of others, the rows. For the first read after each
+deleted range it sorts all that its memory holds. With a few rows in each, that soon takes a second and hundreds of megabytes.
+Ranges with many rows are few, because the rows fill that memory."""
 _WIPES = 3
 """The disk fails if a new store is corrupt at once so many times in a row."""
 
@@ -187,10 +192,13 @@ class Store:
     ) -> None:
         """Ranges ``drops`` are deleted first, then ``deletes``, then ``puts`` and the meta record, all or nothing."""
         if drops:
-            self.flush()
-            self._clean = {}
-            self._write_through(puts, deletes, drops, meta)
-            return
+            stored = self._stored_keys(drops)
+            if stored is None:
+                self.flush()
+                self._clean = {}
+                self._write_through(puts, deletes, drops, meta)
+                return
+            self._drop(drops, stored)
         if deletes:
             self._deleted.update(deletes)
             for key in deletes:
@@ -205,6 +213,30 @@ class Store:
         self._dirty_meta = meta
         if self._dirty_bytes > self._memory_limit:
             self._make_room()
+
+    def _stored_keys(self, drops: Sequence[tuple[bytes, bytes]]) -> list[bytes] | None:
+        """Keys that RocksDB has in these ranges; None where they are too many to be deleted one by one."""
+        keys: list[bytes] = []
+        for start, end in drops:
+            if start < end:
+                options = ReadOptions()
+                options.set_iterate_upper_bound(end)
+                with usable(self.directory):
+                    keys += islice(self._db.keys(from_key=start, read_opt=options), _MANY_ROWS + 1 - len(keys))
+            if len(keys) > _MANY_ROWS:
+                return None
+        return keys
+
+    def _drop(self, drops: Sequence[tuple[bytes, bytes]], stored: list[bytes]) -> None:
+        """Delete ranges in memory, and note that RocksDB still has the keys ``stored`` there."""
+        unwritten = sorted(self._dirty)
+        for start, end in drops:
+            for key in unwritten[bisect_left(unwritten, start) : bisect_left(unwritten, end)]:
+                self._dirty.pop(key, None)  # ranges may overlap
+        for key in stored:
+            self._clean.pop(key, None)
+        self._deleted.update(stored)
+        self._dirty_bytes += _ENTRY_BYTES * len(stored)
 
     def _make_room(self) -> None:
         """Flush, unless the same rows were written again and again, as those of a window's users are."""

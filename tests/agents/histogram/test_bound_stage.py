@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from hashlib import blake2b
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -594,6 +595,10 @@ def test_state_of_a_window_is_dropped_when_its_last_trigger_has_closed(
                 most = max(most, len(starts))
     assert most == 2
     assert [key for key in runner.state() if key[:1] == b"o"] == []
+    # A range that reaches back over windows that are gone would cost more with each of them.
+    drops = sorted(drop for commit in runner.commits for drop in commit.drops)
+    assert len(drops) >= 5
+    assert all(end <= start for (_, end), (start, _) in pairwise(drops))
     runner.close()
 
 

@@ -1,9 +1,11 @@
 """release against a step over every key at every trigger; what is published once is never published again."""
 
 import functools
+import gc
 import json
 import math
 import random
+import weakref
 from collections import defaultdict
 from dataclasses import replace
 from hashlib import blake2b
@@ -18,11 +20,12 @@ from susurrus.agents.histogram.intervals import ordered
 from susurrus.agents.histogram.publication import chain_key
 from susurrus.agents.histogram.release import Release
 from susurrus.agents.runtime.services import Services
+from susurrus.mechanisms.calendar import WindowIndex
 from susurrus.mechanisms.errors import Refusal, ReplayMismatch
 from susurrus.mechanisms.histogram.calibration import LEAST_ROWS
 from susurrus.mechanisms.histogram.strategy import Increments
 from susurrus.mechanisms.histogram.user_lists import ListSums
-from susurrus.mechanisms.noise import NoiseSource
+from susurrus.mechanisms.noise import NoiseSource, WindowNoise
 from susurrus.topics import bounded, histogram, progress, published_keys
 from susurrus.topics import ledger as ledger_codec
 from susurrus.topics.bounded import BoundedBlock
@@ -317,6 +320,33 @@ def test_the_skip_index_publishes_what_a_step_over_every_key_publishes(
     assert {name[:2] for name in said(runner)} == ALL_TRIGGERS
     for window, trigger, number in said(runner):
         assert number == sum(name[:2] == (window, trigger) for name in wanted)
+
+
+@pytest.mark.parametrize("strategy", ["toeplitz", "weighted", "dp-sqlp", "closing"])
+def test_what_a_window_keeps_in_memory_goes_with_its_last_trigger_and_does_not_wait_for_the_collector(
+    strategy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker runs Python's garbage collector so rarely that cycles would keep the remembered noise of hundreds of windows."""
+    of_windows: list[weakref.ref[WindowNoise]] = []
+    window_of = NoiseSource.window
+
+    def noted(source: NoiseSource, window: WindowIndex) -> WindowNoise:
+        noise = window_of(source, window)
+        of_windows.append(weakref.ref(noise))
+        return noise
+
+    monkeypatch.setattr(NoiseSource, "window", noted)
+    ours = services(privacy={"strategy": strategy})
+    gc.collect()
+    gc.disable()
+    try:
+        runner = run(ours, log_of(random_rows(3), ours.config_digest, lists=lists_of(ours, 3)), tmp_path / "s")
+        kept = [noise() for noise in of_windows if noise() is not None]
+    finally:
+        gc.enable()
+    assert len(published(runner)) > 10
+    assert len(of_windows) == WINDOWS + 1
+    assert len(kept) == 1, "only the last window is still open"
 
 
 @pytest.mark.parametrize("strategy", ["toeplitz", "closing"])

@@ -57,10 +57,14 @@ def everything(store: Store) -> dict[bytes, bytes]:
     return dict(store.scan(FIRST_STATE_KEY, b"\xff"))
 
 
-@settings(max_examples=60)
-@given(ACTIONS, st.sampled_from([0, 400, 1 << 20]))
-def test_the_store_is_a_sorted_dictionary_and_a_crash_leaves_it_after_some_commit(actions: Any, memory: int) -> None:
-    with TemporaryDirectory() as name:
+@settings(max_examples=100)
+@given(ACTIONS, st.sampled_from([0, 400, 1 << 20]), st.sampled_from([0, 2, 10_000]))
+def test_the_store_is_a_sorted_dictionary_and_a_crash_leaves_it_after_some_commit(
+    actions: Any, memory: int, many: int
+) -> None:
+    """many: rows on the disk above which RocksDB deletes a range as a whole."""
+    with TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(store_module, "_MANY_ROWS", many)
         place = Path(name) / "0"
         store = Store(place, memory_bytes=memory)
         model = Model()
@@ -98,6 +102,66 @@ def test_a_scan_shows_the_store_as_of_its_first_item_while_commits_go_on(tmp_pat
     store.write([(b"a3", b"new")], [b"a4"], meta=b"2")
     store.flush()
     assert [first, *scan] == [(b"a%d" % i, b"old") for i in range(5)]
+    store.close()
+
+
+@pytest.fixture
+def ranges(monkeypatch: pytest.MonkeyPatch) -> list[tuple[bytes, bytes]]:
+    """What RocksDB is told to delete as a range."""
+    found: list[tuple[bytes, bytes]] = []
+    write_through = Store._write_through
+
+    def counted(store: Store, puts: Any, deletes: Any, drops: Any, meta: bytes) -> None:
+        found.extend(drops)
+        write_through(store, puts, deletes, drops, meta)
+
+    monkeypatch.setattr(Store, "_write_through", counted)
+    return found
+
+
+@pytest.mark.parametrize("scanned", [False, True], ids=["in memory", "on the disk"])
+def test_the_ends_of_many_small_windows_leave_no_deleted_ranges_behind(
+    scanned: bool, ranges: list[tuple[bytes, bytes]], tmp_path: Path
+) -> None:
+    """RocksDB's memory and time grow with the square of their number."""
+    store = Store(tmp_path / "s")
+    for window in range(500):
+        prefix = b"w%04d" % window
+        store.write([(prefix + b"%d" % row, b"x") for row in range(5)], meta=b"open")
+        if scanned:
+            assert len(list(store.scan(prefix, prefix_end(prefix)))) == 5
+        store.write([(b"other", b"%d" % window)], drops=[(prefix, prefix_end(prefix))], meta=b"closed")
+    assert ranges == []
+    assert everything(store) == {b"other": b"499"}
+    store.close()
+    store = Store(tmp_path / "s")
+    assert everything(store) == {b"other": b"499"}
+    store.close()
+
+
+def test_the_end_of_a_large_window_deletes_its_range(
+    ranges: list[tuple[bytes, bytes]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_module, "_MANY_ROWS", 100)
+    store = Store(tmp_path / "s")
+    for first, rows in ((b"a", 100), (b"b", 101)):
+        store.write([(first + b"%d" % row, b"x") for row in range(rows)], meta=b"open")
+        store.flush()
+    store.write([], drops=[(b"a", b"b")], meta=b"m")
+    assert ranges == []
+    store.write([], drops=[(b"b", b"c")], meta=b"m")
+    assert ranges == [(b"b", b"c")]
+    assert everything(store) == {}
+    store.close()
+
+
+def test_rows_deleted_one_by_one_count_as_memory(tmp_path: Path) -> None:
+    store = Store(tmp_path / "s", memory_bytes=200_000)
+    store.write([(b"a%d" % row, b"x") for row in range(5_000)], meta=b"1")
+    store.flush()
+    store.write([], drops=[(b"a", b"b")], meta=b"2")
+    assert not store._deleted, "what is to be deleted on the disk was more than memory should hold"
+    assert (everything(store), store.meta()) == ({}, b"2")
     store.close()
 
 
