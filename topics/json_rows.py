@@ -22,25 +22,32 @@ def rows(n: int, members: Members) -> list[bytes]:
     Raises ValueError where a number is not finite, which is never published, or a column has another length.
     """
     columns: list[Sequence[bytes]] = []
-
-    def template(value: str | float | Numbers | Sequence[bytes] | Members, name: str) -> bytes:
-        if isinstance(value, Mapping):
-            parts = [_literal(member) + b":" + template(of, f"{name}.{member}") for member, of in value.items()]
-            return b"{" + b",".join(parts) + b"}"
-        if isinstance(value, str):
-            return _literal(value)
-        if isinstance(value, int | float | np.ndarray) and not np.isfinite(value).all():
-            raise ValueError(f"a number of {name[1:]} is not finite, which is never published")
-        if isinstance(value, int | float):
-            return msgspec.json.encode(value)
-        shape = value.shape if isinstance(value, np.ndarray) else (len(value),)
-        if shape != (n,):
-            raise ValueError(f"{name[1:]} has shape {shape} and does not fit {n} rows")
-        columns.append(texts(value) if isinstance(value, np.ndarray) else value)
-        return b"%b"
-
-    pattern = template(members, "")
+    pattern = _template(members, "", n, columns)
     return [pattern % fields for fields in zip(*columns, strict=True)]
+
+
+def _template(
+    value: str | float | Numbers | Sequence[bytes] | Members, name: str, n: int, columns: list[Sequence[bytes]]
+) -> bytes:
+    """The template of a value, whose columns are added to ``columns``.
+
+    Not a function inside `rows`: one that calls itself is a cycle, and would keep the columns of every release until Python's
+    collector runs.
+    """
+    if isinstance(value, Mapping):
+        parts = [_literal(inner) + b":" + _template(of, f"{name}.{inner}", n, columns) for inner, of in value.items()]
+        return b"{" + b",".join(parts) + b"}"
+    if isinstance(value, str):
+        return _literal(value)
+    if isinstance(value, int | float | np.ndarray) and not np.isfinite(value).all():
+        raise ValueError(f"a number of {name[1:]} is not finite, which is never published")
+    if isinstance(value, int | float):
+        return msgspec.json.encode(value)
+    shape = value.shape if isinstance(value, np.ndarray) else (len(value),)
+    if shape != (n,):
+        raise ValueError(f"{name[1:]} has shape {shape} and does not fit {n} rows")
+    columns.append(texts(value) if isinstance(value, np.ndarray) else value)
+    return b"%b"
 
 
 def _literal(constant: str) -> bytes:

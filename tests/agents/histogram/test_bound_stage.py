@@ -25,6 +25,7 @@ from susurrus.topics import bounded, by_user, published_keys, tick
 from susurrus.topics.by_user import ByUserBlock
 from susurrus.topics.packing import Kind, kind_of
 from susurrus.topics.partitioner import partition as partition_of
+from tests.agents.cycles import no_cycles
 from tests.agents.released import settings
 from tests.agents.stages import EPOCH, WINDOW, Runner, number_of, services_of, tick_behind
 
@@ -600,6 +601,15 @@ def test_state_of_a_window_is_dropped_when_its_last_trigger_has_closed(
     assert len(drops) >= 5
     assert all(end <= start for (_, end), (start, _) in pairwise(drops))
     runner.close()
+
+
+@pytest.mark.parametrize("strategy", ["toeplitz", "closing"])
+def test_nothing_of_a_window_waits_for_the_collector(strategy: str, tmp_path: Path) -> None:
+    ours = services(strategy, max_records_per_user=20)
+    log, _ = random_log(1, ours.config_digest)
+    with no_cycles():
+        runner = run(ours, log, tmp_path / "s")
+    assert len(runner.commits) > 10
 
 
 def test_every_bounded_partition_gets_every_tick_also_of_intervals_without_records(tmp_path: Path) -> None:

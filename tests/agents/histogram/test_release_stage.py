@@ -1,7 +1,6 @@
 """release against a step over every key at every trigger; what is published once is never published again."""
 
 import functools
-import gc
 import json
 import math
 import random
@@ -31,6 +30,7 @@ from susurrus.topics import ledger as ledger_codec
 from susurrus.topics.bounded import BoundedBlock
 from susurrus.topics.packing import Kind, kind_of
 from susurrus.topics.partitioner import partition as partition_of
+from tests.agents.cycles import no_cycles
 from tests.agents.released import settings
 from tests.agents.stages import EPOCH, SECRET, WINDOW, Runner, Written, number_of, services_of, tick_behind
 
@@ -337,13 +337,10 @@ def test_what_a_window_keeps_in_memory_goes_with_its_last_trigger_and_does_not_w
 
     monkeypatch.setattr(NoiseSource, "window", noted)
     ours = services(privacy={"strategy": strategy})
-    gc.collect()
-    gc.disable()
-    try:
-        runner = run(ours, log_of(random_rows(3), ours.config_digest, lists=lists_of(ours, 3)), tmp_path / "s")
+    log = log_of(random_rows(3), ours.config_digest, lists=lists_of(ours, 3))
+    with no_cycles():
+        runner = run(ours, log, tmp_path / "s")
         kept = [noise() for noise in of_windows if noise() is not None]
-    finally:
-        gc.enable()
     assert len(published(runner)) > 10
     assert len(of_windows) == WINDOWS + 1
     assert len(kept) == 1, "only the last window is still open"

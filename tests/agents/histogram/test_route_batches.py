@@ -12,6 +12,7 @@ from susurrus.agents.runtime.batch import Batch
 from susurrus.agents.runtime.record_batches import Fetched, batch_at
 from susurrus.mechanisms.errors import Refusal
 from susurrus.topics.compiled import compiled
+from tests.agents.cycles import no_cycles
 from tests.agents.released import settings
 from tests.agents.stages import WINDOW, Runner, services_of
 from tests.record_batches import LZ4, record_batch
@@ -72,10 +73,14 @@ def batches(values: list[bytes | None], first: int, each: int, append_time: bool
     return b"".join(found)
 
 
-def routed(directory: Path, *, whole: bool, each: int, ends: list[int], **changes: Any) -> tuple[Any, ...]:
+def routed(
+    directory: Path, *, whole: bool, each: int, ends: list[int], kept: list[Runner] | None = None, **changes: Any
+) -> tuple[Any, ...]:
     services = services_of(chosen(**changes))
     services.clients.ends = {0: NUMBER - 111}  # type: ignore[attr-defined]
     runner = Runner(Route, services, directory)
+    if kept is not None:
+        kept.append(runner)
     values, start = payloads(), 0
     append_time = services.settings.clock.kind == "broker"
     for end in [*ends, NUMBER]:
@@ -128,6 +133,16 @@ def test_the_bytes_are_the_same(
     assert counters["routed"] > 300
     assert counters["capped"] > 100
     assert counters["dead_letter"] > 300
+
+
+@pytest.mark.parametrize("where", [None, "v > 1 and z <> 'ü'"])
+def test_nothing_of_a_fetch_waits_for_the_collector(where: str | None, tmp_path: Path) -> None:
+    changes = {} if where is None else {"input": {"topic": "raw", "user": "u", "key": ["k"], "where": where}}
+    kept: list[Runner] = []  # a stage lasts as long as its task
+    with no_cycles():
+        _, _, counters = routed(tmp_path, whole=True, each=500, ends=[450, 1_111, 1_701], kept=kept, **changes)
+    assert counters["in"] == NUMBER
+    assert (counters.get("filtered", 0) > 100) == (where is not None)
 
 
 def test_who_stamped_the_records_is_looked_at(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from susurrus.topics import tick as tick_codec
 from susurrus.topics.estimate import Estimate
 from susurrus.topics.report_totals import BUCKETS, ReportTotals
 from susurrus.topics.threshold import Threshold
+from tests.agents.cycles import no_cycles
 from tests.agents.stages import SECRET, WINDOW, MemoryClients, MemoryLedger, Runner
 from tests.golden.make_digests import other
 from tests.samples import seeded
@@ -114,6 +115,14 @@ def test_a_level_that_stays_keeps_the_first_theta(server: LocalServer) -> None:
         server.minute()
     [threshold] = server.thresholds()
     assert (threshold.method, threshold.version) == (METHOD, 1)
+
+
+def test_nothing_of_an_interval_waits_for_the_collector(server: LocalServer) -> None:
+    with no_cycles():
+        server.phase_one()
+        for _ in range(40):
+            server.minute()
+    assert len(server.rows()) > 30
 
 
 def test_theta_follows_the_level_up_and_down(server: LocalServer) -> None:

@@ -13,6 +13,7 @@ from susurrus.agents.runtime.record_batches import Fetched, batch_at
 from susurrus.agents.stream.stage import Stream, whole_decoder
 from susurrus.topics.compiled import compiled
 from susurrus.topics.values import ValuesSchema
+from tests.agents.cycles import no_cycles
 from tests.agents.stages import Runner
 from tests.agents.stream.test_order import services
 from tests.record_batches import LZ4, record_batch
@@ -34,8 +35,12 @@ def payloads() -> list[bytes | None]:
     return found
 
 
-def published(method: str, directory: Path, *, whole: bool, seed: int) -> tuple[list[Any], dict[bytes, bytes]]:
+def published(
+    method: str, directory: Path, *, whole: bool, seed: int, kept: list[Runner] | None = None
+) -> tuple[list[Any], dict[bytes, bytes]]:
     runner, values, dice, start = Runner(Stream, services(method), directory), payloads(), random.Random(seed), 0
+    if kept is not None:
+        kept.append(runner)
     while start < NUMBER:
         end = min(NUMBER, start + dice.randrange(1, 500))
         # A fetch may begin inside a record batch.
@@ -48,7 +53,8 @@ def published(method: str, directory: Path, *, whole: bool, seed: int) -> tuple[
         runner.next = start = end
         if dice.random() < 0.5:
             runner.commit()
-            runner.restart()
+            if kept is None:
+                runner.restart()
     runner.commit()
     state = runner.state()
     runner.close()
@@ -60,6 +66,14 @@ def test_record_batches_and_records_publish_the_same_bytes(method: str, tmp_path
     compiled_rows = published(method, tmp_path / "whole", whole=True, seed=3)
     assert len(compiled_rows[0]) > 300
     assert published(method, tmp_path / "parsed", whole=False, seed=3) == compiled_rows
+
+
+@pytest.mark.parametrize("method", ["tops", "pak"])
+def test_nothing_of_a_fetch_waits_for_the_collector(method: str, tmp_path: Path) -> None:
+    kept: list[Runner] = []  # a stage lasts as long as its task, here without restarts
+    with no_cycles():
+        written, _ = published(method, tmp_path, whole=True, seed=3, kept=kept)
+    assert len(written) > 300
 
 
 def test_only_json_is_decoded_compiled() -> None:
