@@ -3,7 +3,8 @@
 States: starting -> running -> (refused | fenced | stopped).
 - A refusal that an operator can fix from outside is retried with growing pauses. It stays visible until the task really runs: the
   task has committed, or it has not refused for the length of the trial. Every other refusal is final.
-- A disk that cannot be used is tried for some seconds. Then the worker gives up, so that others take over (supervisor.py).
+- A disk that cannot be used is tried for some seconds. Then the worker gives up, so that others take over (supervisor.py). If the
+  disk as a whole is unusable, all tasks wait for it together (disk.py); otherwise it is this task's store alone.
 - A missing topic or right is found by `lack`, and is a refusal that is retried.
 - After any other error the task starts again from the changelog, which shows what was committed.
 """
@@ -19,6 +20,7 @@ from typing import Literal
 from confluent_kafka import KafkaError, KafkaException
 
 from susurrus.agents.logs import describe
+from susurrus.agents.runtime.disk import PATIENCE_SECONDS, Disk
 from susurrus.agents.runtime.lacks import lack
 from susurrus.agents.runtime.services import Services
 from susurrus.agents.runtime.stage import NotYet
@@ -33,8 +35,7 @@ _FIRST_PAUSE_SECONDS = 5.0
 _LONGEST_PAUSE_SECONDS = 300.0
 _TRIAL_SECONDS = 30.0
 """A task that was refused really runs when it has committed, or has not refused for so long."""
-_DISK_SECONDS = 20.0
-"""What is wrong with a disk may pass: an operator makes room, a volume comes back."""
+_DISK_SECONDS = PATIENCE_SECONDS
 _DISK_SERIES_SECONDS = 60.0
 """Failures that follow each other within this are one trouble."""
 
@@ -56,6 +57,7 @@ class Recovery:
     mark_alive: Callable[[], None]
     close: Callable[[bool], None]
     give_up: Callable[[str], None]
+    disk: Disk
     phase: State = field(default="starting", init=False)
     """The state of the thread; ``state`` is what status shows."""
     refusal: str = field(default="", init=False)
@@ -112,8 +114,9 @@ class Recovery:
             self.committed()
 
     def committed(self) -> None:
-        """The task has committed, so it really runs: withdraw the refusal, if there is one."""
-        if self.refusal:
+        """The task has committed, so it really runs: withdraw the refusal, if there is one. Not on a disk that the worker gives up:
+        what is committed then is in memory only."""
+        if self.refusal and not self.disk.trouble:
             log.info("%s goes on after it had refused", self.name)
             self._withdraw_refusal()
 
@@ -177,7 +180,18 @@ class Recovery:
         self._refused_times = min(self._refused_times + 1, 10)
         return self._start_again(self.refusal, pause)
 
+    def disk_stays_unusable(self, trouble: str) -> None:
+        """Called by another thread when the worker gives up: the partition is refused with the others until it is taken over."""
+        self.refusal = self.disk_trouble = trouble
+        self._record_refusal()
+
     def _disk_failed(self, unusable: StoreUnusable) -> bool:
+        if trouble := self.disk.look():
+            self.disk_trouble = self._trouble = trouble
+            self._set("starting", trouble)
+            self.disk.wait(self.stopping, self.mark_alive)
+            self.close(False)
+            return not self.stopping.is_set()
         now = time.monotonic()
         first, last = self._disk_failures
         first = now if now - last > _DISK_SERIES_SECONDS else first

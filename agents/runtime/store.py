@@ -5,6 +5,8 @@ missing is replayed (changelog.py). Commits are written after the Kafka commit, 
 goes to RocksDB in ONE batch with the meta record of the last commit. So the disk always holds the state after some commit, though
 not always the last. Exactly one task thread opens it.
 
+A store whose disk is known to be unusable is abandoned instead of closed (disk.py).
+
 A store that the task before still has open is waited for. A corrupt one is wiped. Every method raises StoreUnusable for a disk
 that is full, read-only or failing.
 """
@@ -86,6 +88,20 @@ _WIPES = 3
 
 
 _open_stores: "WeakSet[Store]" = WeakSet()
+_abandoned: "list[Store]" = []
+"""Their disk could not be written when their tasks ended. RocksDB would wait a second for each, one after the other."""
+
+
+def abandoned() -> bool:
+    """Whether stores are still open that nobody uses. Only the end of the process, or a disk that can be written, closes them."""
+    return bool(_abandoned)
+
+
+def release_abandoned() -> None:
+    """Close them, now that their disk can be written."""
+    while _abandoned:
+        with contextlib.suppress(Exception):  # what was not written is replayed
+            _abandoned.pop().close()
 
 
 class Store:
@@ -300,6 +316,12 @@ class Store:
             _open_stores.discard(self)
             with usable(self.directory):
                 self._db.close()
+
+    def abandon(self) -> None:
+        """Leave the store as it is, open, because its disk cannot be written: returns at once. The process ends soon, or
+        ``release_abandoned`` is called."""
+        _open_stores.discard(self)
+        _abandoned.append(self)
 
 
 def is_corrupt(error: Exception) -> bool:

@@ -25,6 +25,7 @@ from faust.types import TP
 from susurrus.agents.kafka.requests import answer_of
 from susurrus.agents.logs import describe, where_threads_are
 from susurrus.agents.runtime.batch import Batch
+from susurrus.agents.runtime.disk import Disk
 from susurrus.agents.runtime.ending import DISK_UNUSABLE, ENDING, FAILED, MISCONFIGURED
 from susurrus.agents.runtime.metrics import Metrics
 from susurrus.agents.runtime.pipeline import StageSpec
@@ -67,12 +68,19 @@ class Supervisor:
         self.left_behind: list[str] = []
         """Tasks that did not end in time when the worker stopped; their threads still run."""
         self._directory, self._directory_lock = _take_directory(services.settings.worker.data_directory)
+        self._disk = Disk(
+            self._directory, gives_up=self._disk_stays_unusable, silence=services.settings.worker.watchdog / 1000
+        )
         self.worker = f"{socket.gethostname()}-{os.getpid()}"
         self.waits_for = ""
         self.metrics = Metrics(services.settings.application)
         self._threads = [
             threading.Thread(target=run, name=name, daemon=True)
-            for name, run in (("watchdog", self._keep_watch), ("housekeeping", self._keep_house))
+            for name, run in (
+                ("watchdog", self._keep_watch),
+                ("housekeeping", self._keep_house),
+                ("disk", lambda: self._disk.watch(self._stopping)),
+            )
         ]
 
     # ---- called by the transport and the agents ----------------------------------------------------------------------
@@ -151,6 +159,7 @@ class Supervisor:
             open_store=lambda stage, partition: Store(self._directory / f"{stage}-{partition}"),
             rewind=lambda offset: self._rewind(tp, offset),
             give_up=self.give_up,
+            disk=self._disk,
         )
         task.assigned(self.generation)
         if (before := self._tasks.get(tp)) is not None:
@@ -221,6 +230,12 @@ class Supervisor:
     def give_up(self, reason: str) -> None:
         """Called by a task that cannot use the local disk: the worker ends, so that others get all of its partitions."""
         self._end(DISK_UNUSABLE, reason, why="so that others take over; ")
+
+    def _disk_stays_unusable(self, reason: str) -> None:
+        """Called by a look at the disk: all partitions leave together, and the status says why until others have them."""
+        self.give_up(reason)
+        for task in list(self._tasks.values()):
+            task.recovery.disk_stays_unusable(reason)
 
     def on_fenced(self) -> None:
         """Another worker has joined the group with this worker's instance, and has its partitions."""
@@ -318,6 +333,8 @@ class Supervisor:
         """Why this process should be restarted, or None. A restart helps neither a refusal nor a broker that is away."""
         if self._gave_up:
             return self._gave_up
+        if trouble := self._disk.unhealthy():
+            return trouble
         limit = self._services.settings.worker.watchdog / 1000
         for task in self.tasks.values():
             if task.disk_trouble:

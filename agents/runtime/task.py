@@ -22,6 +22,7 @@ from susurrus.agents.logs import describe
 from susurrus.agents.runtime.batch import Batch
 from susurrus.agents.runtime.changelog import Changelog
 from susurrus.agents.runtime.commit import Commit, Released
+from susurrus.agents.runtime.disk import Disk
 from susurrus.agents.runtime.inbox import Inbox
 from susurrus.agents.runtime.input_log import InputLog
 from susurrus.agents.runtime.metrics import Metrics
@@ -64,6 +65,7 @@ class PartitionTask(threading.Thread):
         open_store: Callable[[str, int], Store],
         rewind: Callable[[int], None],
         give_up: Callable[[str], None],
+        disk: Disk,
     ) -> None:
         super().__init__(name=f"{stage_name}-{partition}", daemon=True)
         self.stage_name = stage_name
@@ -73,6 +75,7 @@ class PartitionTask(threading.Thread):
         self.changelog_topic = changelog_topic
         self._open_store = open_store
         self._rewind = rewind
+        self._disk = disk
         self._stalls = StallReport()
         self._metrics = metrics.task(stage_name, partition)
         self.next = -1
@@ -109,6 +112,7 @@ class PartitionTask(threading.Thread):
             mark_alive=self._mark_alive,
             close=self._close,
             give_up=give_up,
+            disk=disk,
         )
 
     # ---- called from other threads -----------------------------------------------------------------------------------
@@ -395,7 +399,9 @@ class PartitionTask(threading.Thread):
         """Close producer and store. Never raises: a task that gives up must be able to start again."""
         store, self._store = self._store, None
         self._transactions.close()
-        if store is not None:
+        if store is not None and self._disk.trouble:
+            store.abandon()
+        elif store is not None:
             try:
                 if wipe:
                     store.wipe()

@@ -19,7 +19,7 @@ from susurrus.agents.config import kafka_properties
 from susurrus.agents.runtime import crash_points
 from susurrus.agents.runtime.ending import ENDING
 from susurrus.agents.runtime.pipeline import Pipeline, StageSpec
-from susurrus.agents.runtime.store import set_cache_bytes
+from susurrus.agents.runtime.store import abandoned, set_cache_bytes
 from susurrus.agents.runtime.supervisor import Supervisor
 from susurrus.agents.runtime.transport import BatchTransport
 
@@ -151,7 +151,7 @@ def run(app: faust.App, supervisor: Supervisor, level: str) -> None:
         worker.execute_from_commandline()
     except SystemExit as end:
         code = ENDING.exit_code or end.code
-        if supervisor.left_behind:
+        if supervisor.left_behind or abandoned():
             ENDING.cut(code)
         raise SystemExit(code) from None
     finally:

@@ -15,20 +15,21 @@ from susurrus.agents.cli.console import FAILED
 from susurrus.agents.runtime.ending import DISK_UNUSABLE
 from tests import broker
 from tests.broker import Broker, wait_for
+from tests.chaos.conftest import RAW_PARTITIONS
 from tests.pipeline import Pipeline, Public, Worker
 
 pytestmark = pytest.mark.chaos
 
 SMALL_DISK = "4m"
-"""Room for the look at the start, and no more than that beside the first files of the stores."""
+"""Room for the looks, and no more than that beside the first files of the stores."""
 
 
 @contextlib.contextmanager
-def small_disk(place: Path) -> Iterator[Path]:
+def small_disk(place: Path, size: str = SMALL_DISK) -> Iterator[Path]:
     """A file system of its own that is soon full; only root may mount one."""
     place.mkdir()
     done = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", f"size={SMALL_DISK}", "tmpfs", str(place)],
+        ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(place)],
         capture_output=True,
         text=True,
         check=False,
@@ -93,6 +94,34 @@ def test_a_full_disk_ends_its_worker_and_the_other_publishes_the_same_bytes(
         pipeline.wait(seconds=90)
         assert healthy.process.poll() is None
         assert pipeline.public() == loaded_undisturbed
+
+
+def test_a_full_disk_is_noticed_though_nothing_is_written_and_all_partitions_leave_together(
+    kafka: Broker, raw: str, undisturbed: Public, tmp_path: Path
+) -> None:
+    """Everything has been published, and what the stores hold is in memory."""
+    with small_disk(tmp_path / "disk", "64m") as disk, Pipeline(kafka, tmp_path, raw) as pipeline:
+        [port] = free_ports(1)
+        worker = pipeline.start(SUSURRUS__WORKER__DATA_DIRECTORY=str(disk), SUSURRUS__WORKER__WEB_PORT=str(port))
+        pipeline.wait()
+        wait_for(lambda: health(port) == "200 ok\n", "it is healthy", seconds=60)
+        fill(disk)
+        said: list[str] = []
+        wait_for(
+            lambda: said.append(health(port)) or said[-1].startswith("503") or worker.process.poll() is not None,
+            "the health page says what is wrong",
+            seconds=60,
+        )
+        assert said[-1].startswith(f"503 errno=ENOSPC path={disk}/worker-0: "), said
+        assert worker.process.wait(90) == DISK_UNUSABLE, worker.tail()
+        log = worker.log.read_text()
+        assert 0 < log.count("No space left on device") <= 3, log  # one look, not one for each partition
+        assert "stopped without waiting" not in log
+        found = pipeline.trouble()
+        assert found.count("refused, errno=ENOSPC") == RAW_PARTITIONS + 4 + 4, found
+        pipeline.start(SUSURRUS__WORKER__DATA_DIRECTORY=str(tmp_path / "elsewhere"))
+        wait_for(lambda: "refused" not in pipeline.trouble(), "the refusals are withdrawn", seconds=90)
+        assert pipeline.public() == undisturbed
 
 
 def test_why_a_worker_gave_up_is_in_the_status_while_no_worker_has_its_partitions(

@@ -106,6 +106,7 @@ def supervisor_of(*tasks: Task, generation: int = 4, loop: Any = None) -> Any:
         generation=generation,
         _loop=loop,
         _gave_up="",
+        _disk=SimpleNamespace(unhealthy=lambda: ""),
         _stopping=threading.Event(),
         _services=SimpleNamespace(settings=changed()),
         metrics=WorkerMetrics("susurrus.page-views"),

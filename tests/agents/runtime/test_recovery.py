@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
@@ -49,6 +50,7 @@ class World:
         self.ledger, self.given_up = Ledger(), list[str]()
         self.pauses: list[float] = []
         self.now = 1000.0
+        self.disk: Any = SimpleNamespace(trouble="", look=lambda: self.disk.trouble)
         self.task = PartitionTask(
             input_topic="raw",
             partition=0,
@@ -64,6 +66,7 @@ class World:
             open_store=lambda *_: None,  # type: ignore[arg-type, return-value]
             rewind=lambda _: None,
             give_up=self.given_up.append,
+            disk=self.disk,
         )
 
         def pause(seconds: float | None = None) -> None:
@@ -300,3 +303,44 @@ def test_what_went_wrong_first_is_told_where_the_transaction_cannot_even_be_abor
     with pytest.raises(KafkaException) as raised:
         task._transactions._abort(cause)
     assert raised.value is cause
+
+
+def test_tasks_wait_for_the_disk_of_all_stores_and_give_up_nothing_by_themselves(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    attempts: list[str] = []
+
+    def start(task: PartitionTask) -> None:
+        attempts.append(task.disk_trouble)
+        if len(attempts) < 3:
+            world.disk.trouble = str(FULL)
+            raise FULL
+
+    def wait(stopping: object, mark_alive: object) -> None:
+        assert (world.task.state, world.task.stall()) == ("starting", str(FULL))
+        world.now += 1_000.0
+        world.disk.trouble = ""
+
+    world = World(monkeypatch, start=start, work=lambda task: task.stop())
+    world.disk.wait = wait
+    world.task.run()
+    assert attempts == ["", str(FULL), str(FULL)]
+    assert (world.given_up, world.pauses, world.task.disk_trouble) == ([], [], "")
+
+
+def test_a_task_that_ends_on_a_disk_that_is_unusable_leaves_its_store_and_stays_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    left: list[str] = []
+
+    def work(task: PartitionTask) -> None:
+        store: Any = SimpleNamespace(abandon=lambda: left.append("abandoned"), close=lambda: left.append("closed"))
+        task._store = store
+        world.disk.trouble = str(FULL)
+        task.recovery.disk_stays_unusable(str(FULL))  # as the look at the disk does
+        task.stop()
+
+    world = World(monkeypatch, work=work)
+    world.task.run()
+    assert (left, world.ledger.recorded[-1]) == (["abandoned"], str(FULL))
+    assert (world.task.state, world.task.stall()) == ("refused", str(FULL))

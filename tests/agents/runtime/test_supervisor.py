@@ -66,6 +66,7 @@ def watch(
         clients=SimpleNamespace(serve=lambda: None),
     )
     found._start = started.append
+    found._disk = SimpleNamespace(unhealthy=lambda: "")
     found.report = lambda reported: None
     return found, started
 

@@ -42,6 +42,7 @@ def task() -> Any:
         open_store=lambda stage, partition: None,  # type: ignore[arg-type,return-value]
         rewind=lambda offset: None,
         give_up=lambda reason: None,
+        disk=SimpleNamespace(trouble=""),  # type: ignore[arg-type]
     )
     made.next = 2037
     made._input.look = lambda position, after: None  # type: ignore[method-assign]

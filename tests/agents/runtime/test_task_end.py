@@ -28,6 +28,7 @@ def task_that(monkeypatch: pytest.MonkeyPatch, work: Any) -> PartitionTask:
         open_store=lambda *_: None,  # type: ignore[arg-type, return-value]
         rewind=lambda _: None,
         give_up=lambda _: None,
+        disk=SimpleNamespace(trouble=""),  # type: ignore[arg-type]
     )
     monkeypatch.setattr(task, "_start_up", lambda: None)
     monkeypatch.setattr(task, "_work", lambda: work(task))
