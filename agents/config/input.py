@@ -44,9 +44,10 @@ class InputSettings(Section):
     )
     message: MessageClass | None = None
     """`protobuf`: the class that protoc generated, as `package.module:Message` or `package.module:Outer.Message`, on
-    PYTHONPATH. Fields are resolved by it, without a registry. A record whose message indexes name another message is bad input."""
+    PYTHONPATH. Fields are resolved by it. A record whose message indexes lead to another message is bad input."""
     registry: RegistrySettings | None = None
-    """`avro`: where schemas are found."""
+    """`avro`: where schemas are found. `protobuf`, optional: where the schema of a record's id says which type the record is;
+    without it the first messages of two .proto files are one type."""
     user: str = ""
     """Field that identifies the user, the unit of privacy; a dotted path reaches into objects. Required for kind
     `histogram`."""

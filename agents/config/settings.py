@@ -27,6 +27,7 @@ from susurrus.agents.config.sections import (
     WindowSettings,
     WorkerSettings,
 )
+from susurrus.agents.formats import FORMATS
 from susurrus.agents.types.section import Section
 from susurrus.mechanisms.calendar import Calendar
 from susurrus.mechanisms.errors import ConfigurationError
@@ -165,6 +166,11 @@ class Settings(Section):
     def remarks(self) -> Iterator[str]:
         """What an operator may not expect of settings that are not refused, one sentence each."""
         yield from idle.remarks(self)
+        if self.input.registry is None and "registry" in FORMATS[self.input.format].options:
+            yield (
+                f"input.registry: without one, types with the same place in other .proto files are read as input.message = "
+                f'"{self.input.message}", too; set it, unless all records of the topic are of one file'
+            )
         if self.output.registry is not None and not self.output.registered:
             yield (
                 f'output.registry: is not asked with output.format = "{self.output.format}"; choose output.format = "avro" or '
@@ -191,14 +197,17 @@ class Settings(Section):
 
     def in_digest(self, path: str) -> bool:
         """Whether the digest of these settings covers a field or section; ``is_published`` speaks of all settings of a kind."""
-        return self.is_published(path)
+        return self.is_published(path) or (path == "input.registry" and self._types_by_registry)
 
     def published_fields(self) -> dict[str, Any]:
         """The settings that change published data, by dotted name, as JSON values; durations in milliseconds."""
         everything = self.model_dump(mode="json", by_alias=True)
         for path in self.not_published:
             section, field = path.split(".")
-            del everything[section][field]
+            if path == "input.registry" and self._types_by_registry:
+                everything[section][field] = True  # that there is one decides what is read; where it is does not
+            else:
+                del everything[section][field]
         for path in self.published_if_set:
             section, field = path.split(".")
             if everything[section][field] == type(getattr(self, section)).model_fields[field].default:
@@ -216,6 +225,10 @@ class Settings(Section):
             elif fields[path] == stored:
                 fields[path] = str(stored)
         return fields
+
+    @property
+    def _types_by_registry(self) -> bool:
+        return self.input.registry is not None and "registry" in FORMATS[self.input.format].options
 
     def published_json(self) -> str:
         """What the digest covers, as canonical JSON: sorted names, no spaces."""

@@ -14,7 +14,7 @@ FORMATS: Final[dict[str, type[Format]]] = {form.name: form for form in (Json, Av
 
 
 class Source(Protocol):
-    """The section `[input]` as far as formats need it: beside ``format``, a field for each format's own setting."""
+    """The section `[input]` as far as formats need it: beside ``format``, a field for each format's own settings."""
 
     @property
     def format(self) -> str:
@@ -24,16 +24,18 @@ class Source(Protocol):
 def decoder_of(source: Source, paths: Sequence[Path]) -> Format:
     """Reads the fields at ``paths`` of the raw topic. Raises ConfigurationError where a package, class or property is missing."""
     form = FORMATS[source.format]
-    return form(paths, None if form.setting is None else getattr(source, form.setting))
+    options = {name: getattr(source, name) for name in form.options}
+    return form(paths, None if form.setting is None else getattr(source, form.setting), **options)
 
 
 def problems(source: Source) -> Iterator[str]:
     """What is wrong with the formats' own settings, one line each."""
+    chosen = FORMATS[source.format]
     for form in FORMATS.values():
         if form.setting is None:
             continue
-        given, wanted = getattr(source, form.setting) is not None, source.format == form.name
-        if given and not wanted:
+        given, wanted = getattr(source, form.setting) is not None, form is chosen
+        if given and not wanted and form.setting not in chosen.options:
             yield f'input.{form.setting}: has no meaning for input.format = "{source.format}"; leave it out'
         elif wanted and not given:
             yield f'input.{form.setting}: is missing; input.format = "{form.name}" needs it, for example {form.example}'

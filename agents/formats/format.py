@@ -53,6 +53,8 @@ class Format(ABC):
     """The field of `[input]` that this format needs and that no other format may have."""
     example: ClassVar[str] = ""
     """A value of that field."""
+    options: ClassVar[tuple[str, ...]] = ()
+    """Fields of `[input]` that this format may have beside; its class takes them as keywords, None where they are not set."""
 
     def __init__(self, paths: Sequence[Path], setting: Any) -> None:
         self.paths = paths

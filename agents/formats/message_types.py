@@ -1,8 +1,8 @@
 """Which message of its .proto file a Protobuf record is: the indexes in Confluent's wire format, and the class they must name.
 
 The indexes lead from the file's messages inwards: [1, 0] is the first message inside the second one. Zigzag varints say how many
-there are, and then each; the number 0 stands for [0]. What cannot be such a list, or is another one than the class has, is a
-record of another type: bytes of an unknown type would else be read as fields that they are not.
+there are, and then each; the number 0 stands for [0]. What cannot be such a list, or leads to another message, is a record of
+another type: bytes of an unknown type would else be read as fields that they are not.
 """
 
 from collections.abc import Iterator, Sequence
@@ -10,6 +10,7 @@ from operator import attrgetter
 from typing import Any, Final
 
 from susurrus.agents.formats.format import Refused
+from susurrus.agents.formats.proto_files import ProtoFile, file_of_descriptor
 from susurrus.agents.types.one_of import nearest
 from susurrus.topics.fields import Path
 from susurrus.topics.reason import Reason
@@ -31,12 +32,13 @@ def class_of(module: Any, name: str) -> Any:
     return found
 
 
-def indexes_of(descriptor: Any) -> Indexes:
-    """Where a message is in its file."""
-    outer = descriptor.containing_type
-    siblings = descriptor.file.message_types_by_name.values() if outer is None else outer.nested_types
-    index = [one.full_name for one in siblings].index(descriptor.full_name)
-    return (index,) if outer is None else (*indexes_of(outer), index)
+def own_file(descriptor: Any) -> ProtoFile:
+    """The messages of the file that a class is from."""
+    from google.protobuf.descriptor_pb2 import FileDescriptorProto  # optional
+
+    file = FileDescriptorProto()
+    descriptor.file.CopyToProto(file)
+    return file_of_descriptor(file)
 
 
 def read_indexes(data: bytes) -> tuple[Indexes, int]:

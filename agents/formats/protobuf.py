@@ -9,10 +9,13 @@ from typing import Annotated, Any
 from pydantic import AfterValidator
 
 from susurrus.agents.formats.confluent import MEANING, ConfluentFormat
-from susurrus.agents.formats.format import Refused
-from susurrus.agents.formats.message_types import class_of, indexes_of, is_scalar, read_indexes, unknown_fields
+from susurrus.agents.formats.format import Overdue, Refused
+from susurrus.agents.formats.message_types import class_of, is_scalar, own_file, read_indexes, unknown_fields
+from susurrus.agents.formats.proto_files import ProtoFile, file_of_schema
+from susurrus.agents.formats.schemas import RegistrySettings, Schemas
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.topics.fields import Path
+from susurrus.topics.payloads import Chunk
 from susurrus.topics.reason import Reason
 
 
@@ -27,9 +30,13 @@ MessageClass = Annotated[str, AfterValidator(_class)]
 
 
 class Protobuf(ConfluentFormat):
-    """Protobuf by the reader's own generated class, which resolves the fields; the registry is not asked.
+    """Protobuf by the reader's own generated class, which resolves the fields. Other types are refused.
 
-    setting: ``package.module:Message``. Raises ConfigurationError where it cannot be imported.
+    A record's message indexes lead to a message of the file that its schema id names in the registry. Without a registry they are
+    taken to be about the class's own file, and the first messages of two files are one type.
+
+    setting: ``package.module:Message``. registry: where schemas are found, if anywhere. Raises ConfigurationError where the class
+    cannot be imported, a package is missing, or the registry's client refuses a property.
     """
 
     name = "protobuf"
@@ -37,8 +44,9 @@ class Protobuf(ConfluentFormat):
     setting = "message"
     example = '"package.module:Message"'
     packages = ("google.protobuf",)
+    options = ("registry",)
 
-    def __init__(self, paths: Sequence[Path], setting: str) -> None:
+    def __init__(self, paths: Sequence[Path], setting: str, registry: RegistrySettings | None = None) -> None:
         super().__init__(paths, setting)
         module, _, name = setting.partition(":")
         try:
@@ -48,18 +56,42 @@ class Protobuf(ConfluentFormat):
                 f'input.message = "{setting}": cannot be imported; write package.module:Message (or Outer.Message), and put the '
                 "module that protoc generated on PYTHONPATH"
             ) from error
-        self._indexes = indexes_of(self._message.DESCRIPTOR)
+        self._name: str = self._message.DESCRIPTOR.full_name
+        self._own = own_file(self._message.DESCRIPTOR)
+        self._schemas: Schemas[ProtoFile] | None = None
+        if registry is not None:
+            self.patience = registry.patience
+            self._schemas = Schemas(registry, _parsed, follow=False)
+
+    def read(self, payloads: Sequence[bytes | None], overdue: Overdue) -> Iterator[Chunk]:
+        """As `Format.read`; asks a registry at most once for an id, and only for some seconds."""
+        if self._schemas is not None:
+            self._schemas.begin()
+        return super().read(payloads, overdue)
 
     def record(self, schema_id: int, data: bytes) -> Any:
-        """As `ConfluentFormat.record`; of every id, a message with the class's place in its file."""
+        """As `ConfluentFormat.record`; asks the registry, if there is one, until it knows the id."""
         indexes, start = read_indexes(data)
-        if indexes != self._indexes:
+        file = self._own if self._schemas is None else self._schemas.get(schema_id)
+        if file is None:
+            raise ValueError("not a schema that can be read")
+        if file.name_at(indexes) != self._name:
             raise Refused(Reason.OTHER_TYPE)
         return message_fields(self._message.FromString(data[start:]))
+
+    def close(self) -> None:
+        """Close the connections to the registry."""
+        if self._schemas is not None:
+            self._schemas.close()
 
     def unknown_fields(self, paths: Sequence[Path]) -> Iterator[str]:
         """As `Format.unknown_fields`, by the class."""
         return unknown_fields(self._message.DESCRIPTOR, paths)
+
+
+def _parsed(schema: Any, others: list[Any]) -> ProtoFile:
+    """The messages of a registered schema; of another kind of schema, no messages. Raises ValueError."""
+    return file_of_schema(schema.schema_str) if schema.schema_type == "PROTOBUF" else ProtoFile("", [])
 
 
 def message_fields(message: Any) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final, Generic, TypeVar
 
 from susurrus.agents.formats.format import Unanswered, UnknownSchema
-from susurrus.agents.formats.registry import NOT_FOUND, Registry
+from susurrus.agents.formats.registry import NOT_FOUND, Registry, optional_modules
 from susurrus.agents.types.durations import Duration
 
 IDS: Final = 1 << 31
@@ -44,8 +44,8 @@ class Schemas(Generic[T]):
     """Asks a registry for schemas by their ids. parse: what is kept of a schema, None where that is not usable.
 
     parse gets the schema and those that it refers to, each before what refers to it; it is called once for an id that was found.
-    text_format: what the registry is asked to write schemas in. follow: whether references are asked for. Raises ConfigurationError
-    where the client refuses a property.
+    follow: whether references are asked for. Raises ConfigurationError where a package is missing, or the client refuses a
+    property.
     """
 
     def __init__(
@@ -53,14 +53,12 @@ class Schemas(Generic[T]):
         setting: RegistrySettings,
         parse: Callable[[Any, list[Any]], T | None],
         *,
-        text_format: str | None = None,
         follow: bool = True,
     ) -> None:
-        from confluent_kafka.schema_registry import SchemaRegistryError  # optional
-
-        self._refused = SchemaRegistryError
+        (registry,) = optional_modules(("confluent_kafka.schema_registry",), "input.registry")
+        self._refused = registry.SchemaRegistryError
         self._client = setting.client("input.registry")
-        self._parse, self._format, self._follow = parse, text_format, follow
+        self._parse, self._follow = parse, follow
         self._found: dict[int, T | None] = {}
         self._waiting: dict[int, UnknownSchema] = {}
         """Ids that this batch has asked for in vain."""
@@ -92,7 +90,7 @@ class Schemas(Generic[T]):
         if time.monotonic() > self._ask_until:
             raise Unanswered
         try:
-            schema = _checked(self._client.get_schema(schema_id, **self._query))
+            schema = _checked(self._client.get_schema(schema_id))
             others = list(self._references(schema, set())) if self._follow else []
         except self._refused as error:
             raise self._of_status(schema_id, error.http_status_code, error.error_code) from error
@@ -111,10 +109,6 @@ class Schemas(Generic[T]):
         except Exception:  # a schema is text that others wrote; what it is does not change by asking again
             return None
 
-    @property
-    def _query(self) -> dict[str, Any]:
-        return {} if self._format is None else {"fmt": self._format}
-
     def _references(self, schema: Any, seen: set[tuple[str, int]]) -> Iterator[Any]:
         """The schemas that one refers to, directly or not, each once and before what refers to it."""
         for reference in schema.references or ():
@@ -124,7 +118,7 @@ class Schemas(Generic[T]):
             if len(seen) >= _REFERENCES:
                 raise _Malformed
             seen.add(place)
-            other = _checked(self._client.get_version(*place, deleted=True, **self._query).schema)
+            other = _checked(self._client.get_version(*place, deleted=True).schema)
             yield from self._references(other, seen)
             yield other
 

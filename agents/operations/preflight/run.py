@@ -32,6 +32,8 @@ def preflight(pipeline: Pipeline[Any]) -> Iterator[Finding]:
         yield Finding("fields", "failure", unknown)
     for warning in pipeline.warnings():
         yield Finding("promise", "warning", warning)
+    for remark in settings.remarks():
+        yield Finding("settings", "warning", remark)
     yield from check_secret(pipeline)
     yield from check_disk(pipeline)
     yield from check_compiled()
