@@ -7,6 +7,7 @@ hurts most. Each broken variant must exceed beta clearly, so the tests can fail.
 from itertools import pairwise
 from typing import Any
 
+import mpmath
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -209,3 +210,37 @@ def test_the_filter_by_limbs_is_the_filter(largest_weight: int) -> None:
         history = Histories(indptr=indptr, when=when.astype(np.int32), weight=weight).take(some)
         expected = selector._filtered(history, selector._gain[trigger:])
         np.testing.assert_array_equal(selector._later(history, trigger), expected)
+
+
+@pytest.mark.parametrize("minimum_users", [0, 3])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_thresholds_are_those_of_the_definition_rounded_against_us(shape: str, minimum_users: int) -> None:
+    """Both, at every trigger, in 50 digits: what mu + 1 users put on a key, the quantile of the noise, what rounding moves."""
+    selector = make(shape, minimum_users=minimum_users, beta=1e-7)
+    exponent, bits, unit_bits = SHAPES[shape]
+    f = power(TRIGGERS, exponent, bits)
+    c = [int(number) for number in f.numerators]
+    heights = [height_at(shape, t) >> (20 - unit_bits) for t in range(1, TRIGGERS + 1)]
+    with mpmath.workdps(50):
+        tail = mpmath.mpf(1e-7) / (2 * TRIGGERS)
+        quantile = mpmath.findroot(lambda z: mpmath.ncdf(-z) / tail - 1, 5.7)
+        decoder = [mpmath.mpf(1)]  # of y into x, by long division: sum of c_k b_(t-k) = [t = 0]
+        for t in range(1, TRIGGERS):
+            decoder.append(-mpmath.fsum(mpmath.mpf(c[k]) / c[0] * decoder[t - k] for k in range(1, t + 1)))
+        one = mpmath.mpf(c[0]) / (1 << bits)
+        sums = [sum(decoder[: t + 1]) / one for t in range(TRIGGERS)]  # B = decoder of running totals
+        grid = mpmath.mpf(2) ** -(bits + unit_bits)
+        fraction_bits = max(10, unit_bits)
+        for t in range(TRIGGERS):
+            height = mpmath.mpf(max(heights[: t + 1])) / (1 << unit_bits) * (minimum_users + 1)
+            std = SIGMA * mpmath.sqrt(mpmath.fsum(b * b for b in sums[: t + 1]))
+            level = height + quantile * std + mpmath.fsum(map(abs, sums[: t + 1])) * grid / 2
+            assert level <= selector.level[t] <= level * (1 + 1e-9)
+            assert 0 <= int(selector._threshold[t]) - (level * 2**fraction_bits + mpmath.mpf("0.5")) < 1 + 1e-3
+            # The filter: integers throughout, so that only its noise has to be bounded.
+            chosen = [int(g) for g in selector._filter[: t + 1]]
+            gains = [sum(chosen[s] * c[s - r] for s in range(r, t + 1)) for r in range(t + 1)]
+            boundary = max(gain * height for gain, height in zip(gains, heights, strict=False)) * (minimum_users + 1)
+            norm = mpmath.sqrt(sum(g * g for g in chosen))
+            noise = quantile * SIGMA / grid * norm + mpmath.mpf(sum(chosen)) / 2
+            assert boundary + noise <= int(selector._filter_threshold[t]) <= boundary + noise * (1 + 1e-9) + 1
