@@ -59,7 +59,9 @@ class Scenario:
     restart, with one partition of each topic, because the scenario tests what a worker remembers. `long_keys`: keys look like
     addresses of pages, also without a pipeline. `pipeline_trials`: the number of trials through the pipeline. It is smaller where
     a trial has many records, and larger where a defect has a small effect. `trials`: the most trials of the mechanism alone.
-    `apart`: each trial has a pipeline of its own, because the scenario is about rows that are calibrated together.
+    `apart`: each trial has a pipeline of its own, because the scenario is about rows that are calibrated together. `fields`:
+    records have so many fields beside, and a condition names them all; the audited user's last one has another type than the
+    others'.
     """
 
     what: str
@@ -79,11 +81,12 @@ class Scenario:
     live: Live | None = None
     trials: int | None = None
     apart: bool = False
+    fields: int = 0
 
     @property
     def pipeline_only(self) -> bool:
         """Whether the scenario tests the pipeline only."""
-        return self.live is not None
+        return self.live is not None or self.fields > 0
 
 
 def make(

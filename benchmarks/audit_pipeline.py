@@ -25,6 +25,8 @@ from confluent_kafka.schema_registry import Schema, SchemaRegistryError
 
 from susurrus.agents.config.input import InputSettings
 from susurrus.agents.config.settings import Settings
+from susurrus.agents.expressions import evaluation, kinds
+from susurrus.agents.expressions.kinds import Kinds
 from susurrus.agents.formats import waiting
 from susurrus.agents.formats.avro import Avro
 from susurrus.agents.histogram import route as route_module
@@ -115,6 +117,9 @@ def _settings(scenario: Scenario, plan: Plan, name: str, trials: int) -> Setting
         clock = {"kind": "broker", "grace": scenario.live.grace, "idle_grace": scenario.live.idle_grace}
         if scenario.live.registered_at is not None:
             source |= {"format": Avro.name, "registry": {"url": "http://none:1"}}
+    if scenario.fields:
+        read = ", ".join(f"f{number}" for number in range(scenario.fields))
+        source["where"] = f"f0 = 'x' AND concat({read}) IS NOT NULL"
     partitions = _partitions(scenario)
     columns: list[dict[str, Any]] = [
         {"name": column.name, "kind": "users"}
@@ -215,6 +220,8 @@ def _planted(defect: str) -> Iterator[None]:
                 return QuietNoise(real(source, window))
 
             stack.enter_context(patch.object(NoiseSource, "window", quiet))
+        if defect == "kinds in one number":
+            stack.enter_context(patch.object(evaluation, "groups", _grouped_by_one_number))
         if defect == "growth at a tick":
             stack.enter_context(patch.object(Route, "_look_for_growth", _looks_when_it_ticks))
         yield
@@ -223,6 +230,19 @@ def _planted(defect: str) -> Iterator[None]:
 def _sorts_no_blocks(items: Iterable[Any], *, key: Callable[[Any], Any] | None = None) -> list[Any]:
     """The planted defect: blocks stay in log order. They are what the module sorts by a key; windows are sorted as ever."""
     return sorted(items) if key is None else list(items)
+
+
+def _grouped_by_one_number(columns: Any, rows: int, reasons: Any) -> list[tuple[Kinds, Any]]:
+    """The planted defect: kinds are hexadecimal digits of 64 bits, unless those of all records are equal."""
+    found = kinds.groups(columns, rows, reasons)
+    if len(found) == 1:
+        return found
+    packed = [
+        (sum(kind << 4 * place for place, kind in enumerate(reversed(one))) % 2**64, group) for one, group in found
+    ]
+    return [
+        (tuple(number >> 4 * place & 15 for place in reversed(range(len(columns)))), group) for number, group in packed
+    ]
 
 
 def _looks_when_it_ticks(route: Route, now: int) -> None:
@@ -310,7 +330,13 @@ def _raw(scenario: Scenario, present: bool, trials: int) -> list[list[SimpleName
         log = logs[given.source[row]]
         schema = None if given.schema is None else given.schema[row]
         for trial in range(trials):
-            event = {"user": f"{trial}.{given.user[row]}", "key": key_name(trial, given.key[row]), "value": L}
+            event: dict[str, Any] = {
+                "user": f"{trial}.{given.user[row]}",
+                "key": key_name(trial, given.key[row]),
+                "value": L,
+            }
+            for number in range(scenario.fields):
+                event[f"f{number}"] = "x" if given.user[row] or number < scenario.fields - 1 else 1
             log.append(
                 SimpleNamespace(
                     offset=len(log),

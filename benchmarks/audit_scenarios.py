@@ -45,6 +45,7 @@ DEFECTS = {
     "epoch by name": "the epoch is made from the pipeline's name, so a pipeline begun again has its noise again",
     "dropped too early": "route drops what exceeds the caps on records in one fetch also where more is kept of a user",
     "growth at a tick": "a new raw partition counts from the current position of source 0, when source 0 sees it",
+    "kinds in one number": "the types of a record's fields are digits of a number of 64 bits, which some fields more overflow",
     "unknown id kept": "a schema id that was unknown once stays unknown to the worker",
     **audit_closing_defects.DEFECTS,
 }
@@ -139,6 +140,11 @@ def early_schema(present: bool, *, others: int) -> Input:
     rows = [(0, 1, 1)] * present + [(1 + other, 0, 1) for other in range(others)]
     stamps = [6_000] * present + [30_000] * others
     return replace(make(rows), stamp=stamps, schema=[SCHEMA_ID] * len(rows))
+
+
+def odd_field(present: bool, *, others: int) -> Input:
+    """The user's record stands among the others' in one fetch."""
+    return make([(0, 1, 1)] * present + [(1 + other, 0, 1) for other in range(others)])
 
 
 VALUES_ONLY = {"dp-sqlp": {"discover": False}}
@@ -278,6 +284,18 @@ SCENARIOS: dict[str, Scenario] = {
         lasting=True,
         live=Live(grace=5_000, idle_grace=30_000, registered_at=20_000),
         exposes=("unknown id kept",),
+    ),
+    "a field of another type": Scenario(
+        what="a condition over many fields, of which the user's record has one as a number",
+        keys=2,
+        users=9,
+        build=partial(odd_field, others=8),
+        plan={"epsilon": 1.0, "triggers": 2, "max_records": 1, **TIGHT},
+        declared=True,
+        only=("toeplitz",),
+        fetch=9,
+        fields=20,
+        exposes=("kinds in one number",),
     ),
     "popular keys touched": Scenario(
         what="popular keys whose only news at trigger 2 is the user",

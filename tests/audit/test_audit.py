@@ -112,6 +112,8 @@ def test_real_code_stands_and_planted_defects_fall(strategy, scenario, defect):
         ("toeplitz", "a topic that grows", "growth at a tick", 1_000),
         ("toeplitz", "a schema registered late", REAL, 1_000),
         ("toeplitz", "a schema registered late", "unknown id kept", 1_000),
+        ("toeplitz", "a field of another type", REAL, 1_000),
+        ("toeplitz", "a field of another type", "kinds in one number", 1_000),
         ("adaptive", "published twice", REAL, 1_000),
         ("adaptive", "published twice", "epoch by name", 1_000),
         ("adaptive", "several partitions", "by-user order", 1_000),
