@@ -124,8 +124,9 @@ class Clients:
     def topic_id(self, topic: str) -> str:
         return "raw"
 
-    def cleanup_policy(self, topic: str) -> str:
-        return "delete"
+    def settings_of(self, topic: str) -> dict[str, str]:
+        stamps = "CreateTime" if self._clock is None else "LogAppendTime"
+        return {"cleanup.policy": "delete", "message.timestamp.type": stamps, "retention.ms": "-1"}
 
     def partitions(self, topic: str) -> int:
         if self._clock is None or self._grows_at is None or self._clock.now >= self._grows_at:
