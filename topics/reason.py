@@ -106,6 +106,12 @@ class Reason(IntEnum):
         "the event is too far in the future",
         "check the producers' clocks, input.time_unit, and the settings clock.max_ahead, clock.max_future and clock.until",
     )
+    WRONG_STAMP = (  # of the record's batch: the broker writes it there as the topic is set at that moment
+        27,
+        "the topic's message.timestamp.type was another one than clock.kind needs when the record was written",
+        "restore the topic's message.timestamp.type; to publish what was written meanwhile, start a new pipeline with the other "
+        "clock.kind",
+    )
     # Set where fields are computed from others:
     EXPRESSION_FAILED = (
         22,

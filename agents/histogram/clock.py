@@ -2,7 +2,7 @@
 and when the source has passed a boundary.
 
 A record's interval depends on its own stamp and on public instants only. A kind says
-- how the raw topic is stamped (``accepts``), which is checked against every batch's time stamp type
+- how the raw topic is stamped (``accepts``); a record of a batch with another time stamp type is bad input, and is not placed
 - what of the settings does not fit it (``problems``)
 - which intervals the stamps themselves close (``_closing``), and which stamps are too far ahead (``_too_far``)
 - whether it wants a cut (``wants_cut``) and how long after a boundary a source passes it at the earliest (``margin``).
@@ -15,7 +15,7 @@ A new kind is one class and its place in ``CLOCKS``.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Final
+from typing import Annotated, Any, ClassVar, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -126,15 +126,10 @@ class Clock:
         """How long after a boundary, in ms, a source passes it at the earliest."""
         return self._settings.idle_grace
 
-    def check_type(self, timestamp_type: int, *, topic: str, partition: int, offset: int) -> None:
-        """Raise Refusal where the topic stamps its records otherwise than the configuration says."""
-        if timestamp_type not in self.accepts:
-            fits = next((kind for kind, clock in CLOCKS.items() if clock.accepts == (timestamp_type,)), Broker.kind)
-            raise Refusal(
-                f"topic={topic} partition={partition} offset={offset} is stamped by {_STAMPED.get(timestamp_type, 'no clock')}, "
-                f'but clock.kind="{self.kind}": set clock.kind="{fits}" in a pipeline of a new name, or restore the topic\'s '
-                "message.timestamp.type"
-            )
+    def stamped_otherwise(self, timestamp_types: npt.NDArray[np.integer[Any]]) -> Bools:
+        """bool[n]: records in batches of another time stamp type, written while the topic was set otherwise: bad input,
+        and nothing may follow from their stamps."""
+        return ~np.isin(timestamp_types, self.accepts)
 
     def place(self, stamps: Int64, offsets: Int64, *, topic: str, partition: int) -> Placed:
         """Intervals of the records of one batch, in log order; moves ``closed`` as the records themselves close intervals."""

@@ -8,6 +8,7 @@ A record whose schema is not known yet is held (formats/waiting.py), and so is e
 """
 
 import contextlib
+import logging
 import time
 from collections.abc import Iterator, Sequence
 from operator import attrgetter
@@ -21,7 +22,7 @@ from susurrus.agents.expressions.computation import Computation
 from susurrus.agents.formats import decoder_of
 from susurrus.agents.formats.json import Json
 from susurrus.agents.formats.waiting import Intake
-from susurrus.agents.histogram.clock import Clock
+from susurrus.agents.histogram.clock import Clock, Placed
 from susurrus.agents.histogram.growth import Growth
 from susurrus.agents.histogram.services import HistogramServices
 from susurrus.agents.histogram.settings import HistogramSettings
@@ -44,6 +45,8 @@ from susurrus.topics.raw import Computed, RawColumns, RawDecoder
 from susurrus.topics.raw_batches import RawBatchDecoder
 from susurrus.topics.reason import Reason
 from susurrus.topics.scanning import Scanned
+
+log = logging.getLogger(__name__)
 
 Rows = npt.NDArray[np.intp]
 
@@ -117,6 +120,8 @@ class Route(Stage):
         self._committed_look = Interval(0)
         self._blind = False
         """The last look failed."""
+        self._said_otherwise = False
+        """Whether the log has said that records are stamped otherwise than the clock expects."""
         self._blocks: dict[int, list[bytes]] = {}
         self._letters = DeadLetters(
             services, partition, stage=self.name, topic=self._topic, keep=services.settings.worker.dead_letter_values
@@ -223,11 +228,8 @@ class Route(Stage):
     def _pack(self, records: Sequence[Any], columns: RawColumns) -> None:
         n = len(records)
         offsets, stamps, kinds = _facts(records)
-        for row in np.flatnonzero(kinds != self._clock.accepts[0]).tolist():
-            self._clock.check_type(
-                int(kinds[row]), topic=self._topic, partition=self.partition, offset=int(offsets[row])
-            )
-        placed = self._clock.place(stamps, offsets, topic=self._topic, partition=self.partition)
+        otherwise = self._clock.stamped_otherwise(kinds)
+        placed = self._place(stamps, offsets, ~otherwise)
         event_time = stamps if columns.event_time is None else columns.event_time
         window = self._calendar.window_of(event_time)
         first_interval = window * self._calendar.intervals_per_window
@@ -236,6 +238,7 @@ class Route(Stage):
         def refuse(rows: npt.NDArray[np.bool_], why: Reason) -> None:
             reason[rows & (reason == Reason.OK)] = why
 
+        refuse(otherwise, Reason.WRONG_STAMP)
         refuse(placed.too_far | (event_time > stamps + self._max_future), Reason.IN_FUTURE)
         if self._until is not None:
             refuse((stamps >= self._until) | (event_time >= self._until), Reason.IN_FUTURE)
@@ -271,6 +274,23 @@ class Route(Stage):
         )
         by_user = placements(columns.users) if columns.placements is None else columns.placements
         self._add(block, rows, of_placements(by_user, self._partitions))
+
+    def _place(self, stamps: Int64s, offsets: Int64s, stamped: npt.NDArray[np.bool_]) -> Placed:
+        """Where the records belong. stamped: bool[n], as the clock expects. The others are not there for it: they close nothing."""
+        if stamped.all():
+            return self._clock.place(stamps, offsets, topic=self._topic, partition=self.partition)
+        if not self._said_otherwise:
+            self._said_otherwise = True
+            first = int(offsets[int(np.argmin(stamped))])
+            log.warning(
+                "topic=%s partition=%d offset=%d is not stamped as clock.kind=%s expects: such records are dead letters (%s); "
+                "restore the topic's message.timestamp.type",
+                self._topic, self.partition, first, self._clock.kind, Reason.WRONG_STAMP.name,
+            )  # fmt: skip
+        some = self._clock.place(stamps[stamped], offsets[stamped], topic=self._topic, partition=self.partition)
+        interval, too_far = np.zeros(len(stamps), np.int64), np.zeros(len(stamps), np.bool_)
+        interval[stamped], too_far[stamped] = some.interval, some.too_far
+        return Placed(interval, some.clamped, too_far)
 
     def _add(self, block: ByUserBlock, rows: Rows, partitions: Int32s) -> None:
         """Add rows of a block to the records of the next commit, by partition. partitions: of each user."""

@@ -10,7 +10,9 @@ from susurrus.agents.cli.reference import _type_name
 from susurrus.agents.histogram.clock import CLOCKS, CREATE_TIME, LOG_APPEND_TIME, ClockSettings
 from susurrus.agents.histogram.route import Route
 from susurrus.agents.histogram.settings import HistogramSettings
-from susurrus.mechanisms.errors import ConfigurationError, Refusal
+from susurrus.mechanisms.errors import ConfigurationError
+from susurrus.topics.dead_letter import decode_headers
+from susurrus.topics.reason import Reason
 from tests.agents.released import settings
 from tests.agents.stages import WINDOW, MemoryClients, Runner, services_of
 from tests.toys.clock import Doubtful
@@ -60,6 +62,10 @@ def test_route_closes_an_interval_when_it_says_so(tmp_path: Path, beyond: int, p
     record = _Record(0, WINDOW + 6 * HOUR + beyond, LOG_APPEND_TIME)
     runner.feed([record], 1)
     assert runner.stage._clock.closed - closed == passed
-    with pytest.raises(Refusal, match=r'clock\.kind="doubtful": set clock\.kind="producer"'):
-        runner.feed([record, _Record(1, record.timestamp, CREATE_TIME)], 2)
+    closed = runner.stage._clock.closed
+    runner.feed([record, _Record(1, record.timestamp + 6 * HOUR, CREATE_TIME)], 2)
+    assert runner.stage._clock.closed == closed
+    runner.commit(now=WINDOW)
+    [output] = [o for commit in runner.commits for o in commit.outputs if o.headers]
+    assert [(x.offset, x.reason) for x in map(decode_headers, output.headers or ())][-1] == (1, Reason.WRONG_STAMP)
     runner.close()

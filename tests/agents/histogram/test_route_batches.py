@@ -10,11 +10,14 @@ from susurrus.agents.histogram import route
 from susurrus.agents.histogram.route import Route, whole_decoder
 from susurrus.agents.runtime.batch import Batch
 from susurrus.agents.runtime.record_batches import Fetched, batch_at
-from susurrus.mechanisms.errors import Refusal
+from susurrus.topics import by_user
 from susurrus.topics.compiled import compiled
+from susurrus.topics.dead_letter import decode_headers
+from susurrus.topics.packing import Kind, kind_of
+from susurrus.topics.reason import Reason
 from tests.agents.cycles import no_cycles
 from tests.agents.released import settings
-from tests.agents.stages import WINDOW, Runner, services_of
+from tests.agents.stages import WINDOW, Runner, WallClock, services_of
 from tests.record_batches import LZ4, record_batch
 from tests.topics.odd_json import Odd
 
@@ -145,12 +148,70 @@ def test_nothing_of_a_fetch_waits_for_the_collector(where: str | None, tmp_path:
     assert (counters.get("filtered", 0) > 100) == (where is not None)
 
 
-def test_who_stamped_the_records_is_looked_at(tmp_path: Path) -> None:
-    runner = Runner(Route, services_of(chosen()), tmp_path)
-    batch, _ = batch_at(record_batch([b'{"u":1,"k":1,"z":1,"v":1,"t":1}'], first=5), 0)
-    assert batch is not None
-    with pytest.raises(Refusal, match=r"offset=5 is stamped by"):
-        runner.stage.take(Batch(0, 6, Fetched([batch], 0), 0))  # type: ignore[arg-type]
+@pytest.mark.parametrize("whole", [True, False], ids=["compiled", "pure"])
+@pytest.mark.parametrize("kind", ["broker", "producer"])
+def test_records_of_the_other_time_stamp_type_are_dead_letters_and_the_others_do_not_notice(
+    kind: str, whole: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The topic's setting changes twice while it is read. Stamps of the time between close nothing, however far ahead they are."""
+
+    monkeypatch.setattr(route, "time", WallClock())
+
+    def run(directory: Path, spoiled: list[int]) -> Any:
+        services = services_of(chosen(clock={"kind": kind}, input={"topic": "raw", "user": "u", "key": ["k"]}))
+        runner = Runner(Route, services, directory)
+        at = 0
+        for number in range(6):
+            values = [json.dumps({"u": f"u{number}-{n}", "k": n % 3, "v": n}).encode() for n in range(10)]
+            other = number in spoiled
+            data = record_batch(values, first=at, append_time=(kind == "broker") != other, stamp=WINDOW + other * 10**9)
+            batch, _ = batch_at(data, 0)
+            assert batch is not None
+            fetched = Fetched([batch], at)
+            runner.stage.take(Batch(at, at + 10, fetched if whole else fetched.records(), 0))  # type: ignore[arg-type]
+            at += 10
+            if number % 2:
+                runner.commit(now=WINDOW)
+        letters = [
+            (letter.offset, letter.reason)
+            for commit in runner.commits
+            for output in commit.outputs
+            for letter in map(decode_headers, output.headers or ())
+        ]
+        blocks = [value for _, _, _, value, _ in runner.to("by-user") if value and kind_of(value) is not Kind.TICK]
+        rows = [
+            (int(block.offset[row]), int(block.interval[row]), int(block.window[row]), block.users[block.user[row]])
+            for block in map(by_user.decode, blocks)
+            for row in range(len(block.offset))
+        ]
+        closed = runner.stage.report()["interval"]
+        counters = dict(runner.stage.counters)
+        runner.close()
+        return sorted(rows), letters, closed, counters
+
+    rows, letters, closed, counters = run(tmp_path / "changes", [2, 3])
+    everything, none, closed_in_peace, _ = run(tmp_path / "peace", [])
+    assert len(everything) == 60
+    assert none == []
+    assert letters == [(offset, Reason.WRONG_STAMP) for offset in range(20, 40)]
+    assert rows == [row for row in everything if not 20 <= row[0] < 40]
+    assert closed == closed_in_peace
+    assert (counters["in"], counters["dead_letter"], counters["routed"]) == (60, 20, 40)
+
+
+def test_within_one_fetch_each_batch_has_its_own_type(tmp_path: Path) -> None:
+    runner = Runner(Route, services_of(chosen(input={"topic": "raw", "user": "u", "key": ["k"]})), tmp_path)
+    found = []
+    for number, append_time in enumerate([True, False, True]):
+        value = json.dumps({"u": number, "k": 1, "v": 1}).encode()
+        batch, _ = batch_at(record_batch([value], first=number, append_time=append_time, stamp=WINDOW), 0)
+        assert batch is not None
+        found.append(batch)
+    runner.stage.take(Batch(0, 3, Fetched(found, 0), 0))  # type: ignore[arg-type]
+    assert dict(runner.stage.counters)["dead_letter"] == 1
+    runner.commit(now=WINDOW)
+    [output] = [o for commit in runner.commits for o in commit.outputs if o.headers]
+    assert [(x.offset, x.reason) for x in map(decode_headers, output.headers or ())] == [(1, Reason.WRONG_STAMP)]
     runner.close()
 
 
