@@ -14,6 +14,7 @@ from susurrus.agents.operations.web import LOOPBACK, Pages, WebServer
 from susurrus.agents.runtime import host
 from susurrus.agents.runtime.pipeline import Pipeline
 from susurrus.agents.runtime.supervisor import Supervisor
+from susurrus.agents.runtime.threads import check_threads
 from susurrus.agents.runtime.worker import build_app, run
 
 log = logging.getLogger(__name__)
@@ -42,12 +43,14 @@ def run_worker(
     compiled.say()
     stages = len(pipeline.stages)
     host.raise_file_limit(stages, stages=stages, brokers=1)
+    check_threads(stages, stages=stages, brokers=1)
     with host.data_directory(settings.worker.data_directory):
         app, supervisor = build_app(pipeline)
     web = _web_server(settings, supervisor)
     try:
         fit = wait_until_fit(pipeline, supervisor.wait_for)
         host.raise_file_limit(fit.partitions, stages=stages, brokers=fit.brokers)
+        check_threads(fit.partitions, stages=stages, brokers=fit.brokers)
         supervisor.admit()
         if ready is not None:
             ready(supervisor)

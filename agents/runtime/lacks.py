@@ -1,6 +1,7 @@
-"""Which topic or which right is missing when Kafka refuses a task's request. The error names neither, so Kafka is asked.
+"""What is missing when a task fails: a topic, a right, or threads and memory of the machine.
 
-An operator can fix both without a restart, so the answer is a RetryableRefusal with the topic, the right and what to do. There is
+Kafka's errors name neither topic nor right, so it is asked.
+An operator can fix all of them without a restart, so the answer is a RetryableRefusal with what is missing and what to do. There is
 no answer if Kafka finds nothing missing when asked: a broker that has just come back may refuse a request once.
 """
 
@@ -22,6 +23,11 @@ _ACCESS: Final = "`susurrus acls` prints the commands"
 
 def lack(error: BaseException | KafkaError, services: Services, task: str) -> RetryableRefusal | None:
     """What the task lacks, or None where the error is of another kind. Raises KafkaException where Kafka does not answer."""
+    if _has_no_means(error):
+        return RetryableRefusal(
+            f"task={task}: the machine gives this worker no more threads or memory for its Kafka clients: raise ulimit -u, "
+            "pids.max of its control group or its memory, or start more workers; `susurrus preflight` says what is needed"
+        )
     if isinstance(error, KafkaException) and error.args and isinstance(error.args[0], KafkaError):
         error = error.args[0]
     if not isinstance(error, KafkaError):
@@ -48,6 +54,14 @@ def lack(error: BaseException | KafkaError, services: Services, task: str) -> Re
     # A missing right shows in many errors: records that a failed transaction purged (_PURGE_QUEUE), a commit that counts what
     # was not delivered (_INCONSISTENT), a transaction that cannot be ended because it never began (INVALID_TXN_STATE).
     return next(_of_topics(services), None)
+
+
+def _has_no_means(error: BaseException | KafkaError) -> bool:
+    """Whether a thread or a client could not be made: as Python and librdkafka say it, as far as librdkafka survives it."""
+    if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and "start new thread" in str(error)):
+        return True
+    cause = error.args[0] if isinstance(error, KafkaException) and error.args else error
+    return isinstance(cause, KafkaError) and cause.code() == KafkaError._CRIT_SYS_RESOURCE
 
 
 def describe_topics(

@@ -1,4 +1,4 @@
-"""The machine: the noise secret, the data directory and its disk, the limit of open files, and the compiled loops."""
+"""The machine: the noise secret, the data directory and its disk, the limits of open files and threads, and the compiled loops."""
 
 import shutil
 import stat
@@ -10,6 +10,7 @@ from susurrus.agents.operations import compiled
 from susurrus.agents.operations.preflight.finding import Finding
 from susurrus.agents.runtime import host
 from susurrus.agents.runtime.pipeline import Pipeline
+from susurrus.agents.runtime.threads import thread_limit
 from susurrus.mechanisms.errors import ConfigurationError
 
 _ROOM: Final = 1 << 30
@@ -75,6 +76,20 @@ def check_files(pipeline: Pipeline[Any], *, partitions: int, brokers: int) -> It
         limit = "no limit" if found.allowed == float("inf") else f"{found.allowed:,.0f} allowed"
         yield Finding(
             "open files", "ok", f"{limit}, {found.enough:,} needed where one worker has all {found.tasks} partitions"
+        )
+
+
+def check_threads(pipeline: Pipeline[Any], *, partitions: int, brokers: int) -> Iterator[Finding]:
+    """May a worker start enough threads? partitions: all that one worker may get."""
+    found = thread_limit(partitions, stages=len(pipeline.stages), brokers=brokers)
+    if found.allowed < found.least:
+        yield Finding("threads", "failure", found.text)
+    elif found.allowed < found.enough:
+        yield Finding("threads", "warning", f"{found.text}, or start more workers")
+    else:
+        limit = "no limit" if found.allowed == float("inf") else f"{found.allowed:,.0f} more allowed"
+        yield Finding(
+            "threads", "ok", f"{limit}, up to {found.enough:,} needed where one worker has all {found.tasks} partitions"
         )
 
 

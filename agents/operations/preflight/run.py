@@ -11,7 +11,13 @@ from susurrus.agents.operations.brokers import admin_of, reach_brokers
 from susurrus.agents.operations.preflight.brokers import check_brokers, check_coordinators
 from susurrus.agents.operations.preflight.clock import check_brokers_clock, check_stamps
 from susurrus.agents.operations.preflight.finding import Finding
-from susurrus.agents.operations.preflight.machine import check_compiled, check_disk, check_files, check_secret
+from susurrus.agents.operations.preflight.machine import (
+    check_compiled,
+    check_disk,
+    check_files,
+    check_secret,
+    check_threads,
+)
 from susurrus.agents.operations.preflight.properties import check_properties
 from susurrus.agents.operations.preflight.registries import check_input_registry, check_output_registry
 from susurrus.agents.operations.preflight.topics import check_isolation, check_retention, check_topics
@@ -67,6 +73,7 @@ def preflight(pipeline: Pipeline[Any]) -> Iterator[Finding]:
         "isolation": lambda: check_isolation(pipeline, admin),
         "time stamps": lambda: check_stamps(pipeline, admin),
         "open files": lambda: check_files(pipeline, partitions=partitions, brokers=brokers),
+        "threads": lambda: check_threads(pipeline, partitions=partitions, brokers=brokers),
         "epoch": lambda: _check_epoch(pipeline),
     }
     for subject, check in checks.items():

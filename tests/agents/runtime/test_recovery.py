@@ -344,3 +344,31 @@ def test_a_task_that_ends_on_a_disk_that_is_unusable_leaves_its_store_and_stays_
     world.task.run()
     assert (left, world.ledger.recorded[-1]) == (["abandoned"], str(FULL))
     assert (world.task.state, world.task.stall()) == ("refused", str(FULL))
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        RuntimeError("can't start new thread"),
+        MemoryError(),
+        KafkaException(
+            KafkaError(KafkaError._CRIT_SYS_RESOURCE, "Failed to create thread: Resource temporarily unavailable")
+        ),
+    ],
+    ids=["thread", "memory", "client"],
+)
+def test_a_machine_without_threads_or_memory_is_named_with_what_to_raise(
+    monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    attempts: list[None] = []
+
+    def start(task: PartitionTask) -> None:
+        attempts.append(None)
+        if len(attempts) < 3:
+            raise error
+
+    world = World(monkeypatch, start=start, work=lambda task: task.stop())
+    world.task.run()
+    assert world.pauses == [5, 10]  # others may have ended by then
+    assert "raise ulimit -u, pids.max of its control group or its memory" in world.ledger.recorded[0]
+    assert "susurrus preflight" in world.ledger.recorded[0]

@@ -1,0 +1,141 @@
+"""How many threads a worker needs, and how many this machine allows it.
+
+librdkafka starts a thread for each broker and client, and ends the process by an assertion ("failed to create broker thread") where
+it cannot have one. So it is looked at before the worker takes partitions from others.
+"""
+
+import contextlib
+import logging
+import os
+import resource
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from susurrus.mechanisms.errors import ConfigurationError
+
+log = logging.getLogger(__name__)
+
+_WORKER_THREADS: Final = 32
+"""Everything but the tasks and their clients: event loop, pages, RocksDB, clients that all tasks share."""
+_CLIENT_THREADS: Final = 3
+"""Of a librdkafka client, beside one for each broker: its main thread, the bootstrap server, the coordinator."""
+_PROC: Final = Path("/proc")
+_CGROUPS: Final = Path("/sys/fs/cgroup")
+_MAY_EXCEED: Final = 1 << 24
+"""CAP_SYS_RESOURCE, which ulimit -u does not bind."""
+
+
+def threads_needed(tasks: int, brokers: int) -> int:
+    """Threads of a worker that runs so many partition tasks: at the most, when all of them recover at once.
+
+    Measured (/proc/PID/task) with 3 to 56 tasks on one and three brokers: 18 or 25, and for each task its own and those of its
+    client; a task that recovers has a second client.
+    """
+    return _WORKER_THREADS + tasks * (1 + 2 * (brokers + _CLIENT_THREADS))
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadLimit:
+    """allowed: threads that this process may still start, infinite where nothing limits them. by: what limits them, and what raises
+    it. least, enough: what a worker needs for one partition of each stage, and for all."""
+
+    allowed: float
+    by: str
+    least: int
+    enough: int
+    tasks: int
+
+    @property
+    def text(self) -> str:
+        """What to say where it is not enough."""
+        more = f" and up to {self.enough} for all {self.tasks} partitions" if self.enough > self.least else ""
+        return (
+            f"threads: {max(0.0, self.allowed):.0f} more are allowed here, but a worker needs {self.least} for one partition of "
+            f"each stage{more}; raise {self.by}"
+        )
+
+
+def thread_limit(partitions: int, *, stages: int, brokers: int) -> ThreadLimit:
+    """What this machine allows a worker with all ``partitions``, and what it needs."""
+    tasks = max(partitions, stages)
+    allowed, by = min(_limits(), default=(float("inf"), ""))
+    return ThreadLimit(
+        allowed=allowed,
+        by=by,
+        least=threads_needed(stages, brokers),
+        enough=threads_needed(tasks, brokers),
+        tasks=tasks,
+    )
+
+
+def check_threads(partitions: int, *, stages: int, brokers: int) -> None:
+    """Raises ConfigurationError where a worker could not run one partition of each stage; warns where not all of them."""
+    found = thread_limit(partitions, stages=stages, brokers=brokers)
+    if found.allowed < found.least:
+        raise ConfigurationError(found.text)
+    if found.allowed < found.enough:
+        log.warning("%s, or start more workers", found.text)
+
+
+def _limits() -> Iterator[tuple[float, str]]:
+    """How many more threads each limit allows, and its name. Limits that cannot be read are left out."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NPROC)
+    if hard != resource.RLIM_INFINITY and soft != hard:
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NPROC, (hard, hard))
+            soft = hard
+    if soft != resource.RLIM_INFINITY and not _exempt():
+        yield (
+            float(soft - _threads_of_user()),
+            f"ulimit -u, which is {soft} for all processes of the user (LimitNPROC of systemd, ulimits of a container)",
+        )
+    for folder in _cgroups():
+        with contextlib.suppress(OSError, ValueError):
+            most = int((folder / "pids.max").read_text())  # "max" is no number
+            yield (
+                float(most - int((folder / "pids.current").read_text())),
+                f"{folder / 'pids.max'}, which is {most} for the whole group (TasksMax of systemd, --pids-limit of a container, "
+                "podPidsLimit of a kubelet)",
+            )
+    for name in ("threads-max", "pid_max"):
+        with contextlib.suppress(OSError, ValueError):
+            most = int((_PROC / "sys/kernel" / name).read_text())
+            running = int((_PROC / "loadavg").read_text().split()[3].partition("/")[2])
+            yield float(most - running), f"kernel.{name}, which is {most} for the whole machine (sysctl)"
+
+
+def _exempt() -> bool:
+    """Whether ulimit -u does not bind this process: root, or a right that goes beyond limits."""
+    if os.geteuid() == 0:
+        return True
+    with contextlib.suppress(OSError, ValueError):
+        for line in (_PROC / "self/status").read_text().splitlines():
+            if line.startswith("CapEff:"):
+                return bool(int(line.split()[1], 16) & _MAY_EXCEED)
+    return False
+
+
+def _threads_of_user() -> int:
+    """Threads of all processes of this user, which ulimit -u counts together."""
+    user, found = os.getuid(), 0
+    for folder in _PROC.iterdir():
+        if folder.name.isdigit():
+            with contextlib.suppress(OSError):
+                if folder.stat().st_uid == user:
+                    found += len(os.listdir(folder / "task"))
+    return found
+
+
+def _cgroups() -> Iterator[Path]:
+    """The control groups of this process that may limit threads, with all above: of version 2, and version 1 (pids)."""
+    with contextlib.suppress(OSError):
+        for line in (_PROC / "self/cgroup").read_text().splitlines():
+            _, kinds, place = line.split(":", 2)
+            if kinds and "pids" not in kinds.split(","):
+                continue
+            root = _CGROUPS / "pids" if kinds else _CGROUPS
+            folder = root / place.lstrip("/")
+            yield folder
+            yield from (above for above in folder.parents if above == root or root in above.parents)
