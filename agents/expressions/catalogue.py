@@ -78,8 +78,13 @@ def textual() -> frozenset[str]:
 @cache
 def types() -> frozenset[str]:
     """The names of all types that an expression may cast to, in lower case."""
-    rows: list[tuple[str, str]] = connect().execute("SELECT type_name, logical_type FROM duckdb_types()").fetchall()
-    return frozenset(name.lower() for name, kind in rows if kind in SCALARS)
+    engine = connect()
+    rows: list[tuple[str, str]] = engine.execute("SELECT type_name, logical_type FROM duckdb_types()").fetchall()
+    names = {name.lower() for name, kind in rows if kind in SCALARS}
+    # A type may be stored like a scalar and be another one, such as JSON: no value of it could be a key.
+    described = engine.sql(f"SELECT {', '.join(f'CAST(NULL AS {name})' for name in sorted(names))}").types
+    kinds = {name: str(kind).partition("(")[0] for name, kind in zip(sorted(names), described, strict=True)}
+    return frozenset(name for name in names if kinds[name] in SCALARS)
 
 
 def _plain(kind: Any) -> bool:

@@ -13,7 +13,7 @@ import numpy as np
 from susurrus.agents.expressions.connection import Engine
 from susurrus.agents.expressions.evaluation import Evaluation
 from susurrus.agents.expressions.kinds import Reasons
-from susurrus.agents.expressions.language import parse
+from susurrus.agents.expressions.language import parse, quoted
 from susurrus.topics.fields import Path, check_paths
 from susurrus.topics.payloads import Chunk
 from susurrus.topics.raw import Computed
@@ -74,6 +74,12 @@ def paths_of(scalars: Sequence[Path | Computed], where: str | None) -> list[Path
     texts = [*([] if where is None else [where]), *(one.expression for one in scalars if isinstance(one, Computed))]
     plain = [scalar for scalar in scalars if not isinstance(scalar, Computed)]
     return list(dict.fromkeys([*plain, *(path for text in texts for path in parse(text).fields)]))
+
+
+def expression_fields(scalars: Sequence[Path | Computed], where: str | None) -> list[str]:
+    """The fields that expressions name, as SQL writes them: a name that is no plain word in double quotes."""
+    texts = [*([] if where is None else [where]), *(one.expression for one in scalars if isinstance(one, Computed))]
+    return [quoted(path) for path in dict.fromkeys(path for text in texts for path in parse(text).fields)]
 
 
 def _evaluated(evaluation: Evaluation, columns: _Columns, rows: int) -> tuple[list[Any], Reasons]:

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
 
-from susurrus.agents.expressions.catalogue import functions, types
+from susurrus.agents.expressions.catalogue import LISTS, functions, types
 from susurrus.agents.expressions.connection import connect
 from susurrus.agents.expressions.growth import MAX_BYTES, MAX_TEXT_BYTES, problem_of, size_of
+from susurrus.agents.expressions.misread import misread, quoted_words
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.topics.fields import Path
 
@@ -68,6 +69,10 @@ def parse(text: str) -> Expression:
 def _parsed(text: str) -> Expression:
     tree = _tree(text)
     if tree["error"]:
+        if meant := quoted_words((_SELECT + text).encode(), _stops, _place(tree)):
+            many = ", ".join(f'"{word}"' for word in meant)
+            are = "is a word of SQL: put the field" if len(meant) == 1 else "are words of SQL: put the fields"
+            raise _error(text, _place(tree), f"{', '.join(meant)} {are} in double quotes, {many}")
         raise _error(text, _place(tree), f"{tree['error_message']}; write one SQL expression over the record's fields")
     statements = tree["statements"]
     if len(statements) != 1 or _frame(statements[0]) != _frame(_tree("1")["statements"][0]):
@@ -79,10 +84,18 @@ def _parsed(text: str) -> Expression:
         raise _error(text, None, f'AS "{selected[0]["alias"]}" has no meaning here; leave it out')
     fields: dict[Path, None] = {}
     for node in _nodes(selected):
-        if problem := _problem(node):
+        if problem := misread(node, (_SELECT + text).encode()) or _problem(node):
             raise _error(text, node.get("query_location"), problem)
         if node["class"] == "COLUMN_REF":
             fields[tuple(node["column_names"])] = None
+    if (
+        selected[0]["class"] == "FUNCTION"
+        and selected[0]["function_name"].lower() in LISTS - {"->>"}
+        and (not selected[0]["function_name"].startswith("json_") or selected[0]["function_name"] == "json_keys")
+    ):
+        raise _error(
+            text, None, "the expression results in a list, which is no key and no value; choose an item, such as [1]"
+        )
     grown = size_of(selected[0]).total
     if grown > MAX_BYTES:
         raise _error(
@@ -92,6 +105,14 @@ def _parsed(text: str) -> Expression:
             f"and at most {MAX_BYTES:,} are possible; join fewer texts, or shorten what replaces them",
         )
     return Expression(_written(tree), tuple(fields))
+
+
+def quoted(path: Path) -> str:
+    """A field's path as an expression names it."""
+    node = {**_tree("a")["statements"][0]["node"]["select_list"][0], "column_names": list(path)}
+    tree = _tree("a")
+    tree["statements"][0]["node"]["select_list"] = [node]
+    return _written(tree)
 
 
 def _problem(node: Mapping[str, Any]) -> str | None:
@@ -154,6 +175,12 @@ def _tree(text: str) -> dict[str, Any]:
     row = _parser().cursor().execute("SELECT json_serialize_sql(?)", [_SELECT + text]).fetchone()
     tree: dict[str, Any] = json.loads(row[0])
     return tree
+
+
+def _stops(source: bytes) -> int | None:
+    """Where the engine stops reading, None where it reads all."""
+    tree = _tree(source.decode().removeprefix(_SELECT))
+    return (_place(tree) or 0) if tree["error"] else None
 
 
 def _written(tree: dict[str, Any]) -> str:
