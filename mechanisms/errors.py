@@ -2,7 +2,8 @@
 
     SusurrusError
     ├── ConfigurationError     a setting is wrong                        (agents/config/settings.py and mechanisms)
-    │   └── RegistryAway       ... or the schema registry that it names does not answer (agents/formats/)
+    │   ├── RegistryAway       ... or the schema registry that it names does not answer (agents/formats/)
+    │   └── TokenAway          ... or who gives tokens for Kafka does not answer (agents/config/kafka_tokens.py)
     ├── PrivacyError           going on would break the guarantee
     │   ├── BudgetExhausted    the total (epsilon, delta) is spent
     │   └── ReplayMismatch     what is already published would be published differently
@@ -35,6 +36,12 @@ class ConfigurationError(SusurrusError):
 
 class RegistryAway(ConfigurationError):
     """A schema registry does not answer. Operator action: start it, or change the setting the message names."""
+
+    retryable = True
+
+
+class TokenAway(ConfigurationError):
+    """Who gives tokens for Kafka does not answer. Operator action: start it, or change the setting the message names."""
 
     retryable = True
 

@@ -10,24 +10,24 @@ from typing import Any, Final
 
 from confluent_kafka import KafkaException, Producer, libversion
 
+from susurrus.agents.config import kafka_tokens
 from susurrus.agents.config.kafka_names import CHOICES, CONSUMERS, EVERY_CLIENT, KNOWN, SORTED
 from susurrus.agents.config.kafka_owned import JAVA, OWNED, PROGRAMS, WITHOUT_EFFECT
 from susurrus.agents.config.kafka_properties import INTEGERS, TRANSLATED, is_true, mechanism_of, protocol_of, whole
 from susurrus.agents.logs import SILENT
 from susurrus.agents.types.one_of import nearest
 
-_MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI")
+_MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI", *kafka_tokens.MECHANISMS)
 _PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-_NOT_FOR_AIOKAFKA: Final = ("ssl.certificate.pem", "ssl.key.pem", "ssl.keystore.location", "ssl.certificate.stores")
 _NOT_HERE: Final = "belongs to programs, not to a configuration; leave it out"
 
 
-def problems(properties: Mapping[str, Any]) -> list[str]:
+def problems(properties: Mapping[str, Any], *, servers: str) -> list[str]:
     """What is wrong with each property alone, one line each; never a value, which may be a password.
 
     An empty text stands for a secret that is on other machines.
     """
-    return [f"{place(name)}{problem}" for name, problem in _refused(properties)] or [
+    return [f"{place(name)}{problem}" for name, problem in _refused(properties, servers)] or [
         f"{place(name)}: {problem}"
         for name, value in properties.items()
         if value != "" and (problem := librdkafka_refuses(name, value)) is not None
@@ -39,7 +39,7 @@ def place(name: str) -> str:
     return f'kafka.properties."{name}"'
 
 
-def _refused(properties: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _refused(properties: Mapping[str, Any], servers: str) -> Iterator[tuple[str, str]]:
     """Names of properties, and what we refuse about them."""
     protocol, mechanism = protocol_of(properties), mechanism_of(properties)
     for name in properties:
@@ -62,15 +62,12 @@ def _refused(properties: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     elif mechanism not in _MECHANISMS:
         use = f"use one of {', '.join(_MECHANISMS)}, or mutual TLS (security.protocol=SSL)"
         yield "sasl.mechanism", f' = "{mechanism}": {use}'
+    elif mechanism in kafka_tokens.MECHANISMS:
+        yield from kafka_tokens.problems(mechanism, properties, servers)
     elif mechanism != "GSSAPI":
         for name in ("sasl.username", "sasl.password"):
             if name not in properties:
                 yield name, f": is missing; {mechanism} needs it"
-    if protocol.endswith("SSL"):
-        for name in _NOT_FOR_AIOKAFKA:
-            if name in properties:
-                use = "use ssl.ca.location, ssl.certificate.location and ssl.key.location"
-                yield name, f": not understood by the consumer of the raw topic; {use}"
 
 
 def librdkafka_refuses(name: str, value: Any) -> str | None:

@@ -8,6 +8,8 @@ import ssl
 from collections.abc import Mapping
 from typing import Any, Final
 
+from susurrus.agents.config import kafka_certificates, kafka_tokens
+from susurrus.agents.config.kafka_tokens import OAUTHBEARER
 from susurrus.agents.config.sections import KafkaSettings
 from susurrus.mechanisms.errors import ConfigurationError
 
@@ -26,14 +28,53 @@ INTEGERS: Final = {
 TRANSLATED: Final = {
     "security.protocol", "sasl.mechanism", "sasl.mechanisms", "sasl.username", "sasl.password", "sasl.kerberos.service.name",
     "ssl.ca.location", "ssl.ca.pem", "ssl.certificate.location", "ssl.key.location", "ssl.key.password",
-    "enable.ssl.certificate.verification", "ssl.endpoint.identification.algorithm", "client.id", "client.rack", *INTEGERS,
+    "ssl.certificate.pem", "ssl.key.pem", "ssl.keystore.location", "ssl.keystore.password", "ssl.crl.location",
+    "ssl.cipher.suites", "enable.ssl.certificate.verification", "ssl.endpoint.identification.algorithm", "client.id",
+    "client.rack", *kafka_tokens.PROPERTIES, *INTEGERS,
 }  # fmt: skip
 """What ``aiokafka`` and ``ssl_context`` below take over."""
 
 
+_FILES: Final = (
+    "ssl.ca.location", "ssl.ca.pem", "ssl.certificate.location", "ssl.certificate.pem", "ssl.key.location", "ssl.key.pem",
+    "ssl.key.password", "ssl.keystore.location", "ssl.keystore.password", "ssl.crl.location", "ssl.cipher.suites",
+)  # fmt: skip
+
+
 def librdkafka(kafka: KafkaSettings) -> dict[str, Any]:
-    """The configuration that every confluent-kafka client starts from."""
-    return {"bootstrap.servers": kafka.bootstrap_servers, **kafka.properties}
+    """The configuration that every confluent-kafka client starts from. Asks for a token, where one is needed: see `with_token`."""
+    return with_token({"bootstrap.servers": kafka.bootstrap_servers, **kafka.properties})
+
+
+def with_token(properties: Mapping[str, Any]) -> dict[str, Any]:
+    """Properties (with bootstrap.servers) for a client that connects. Those of OAUTHBEARER become a callback for the token.
+
+    A first token is asked for here: a client's constructor would wait for it, and not say why there is none. Raises
+    ConfigurationError, and TokenAway where it may pass.
+    """
+    if (source := _source(properties)) is None:
+        return dict(properties)
+    source.token()
+    return {**offline(properties), "oauth_cb": source.for_librdkafka}
+
+
+def offline(properties: Mapping[str, Any]) -> dict[str, Any]:
+    """Properties for a client that only shows whether it can be made: nobody is asked for a token."""
+    if _source(properties) is None:
+        return dict(properties)
+    rest = {
+        name: value
+        for name, value in properties.items()
+        if name not in kafka_tokens.PROPERTIES and name not in ("sasl.mechanism", "sasl.mechanisms")
+    }
+    return {**rest, "sasl.mechanism": OAUTHBEARER}
+
+
+def _source(properties: Mapping[str, Any]) -> kafka_tokens.TokenSource | None:
+    mechanism = mechanism_of(properties)
+    if not protocol_of(properties).startswith("SASL") or mechanism not in kafka_tokens.MECHANISMS:
+        return None
+    return kafka_tokens.source_of(mechanism, properties)
 
 
 def aiokafka(kafka: KafkaSettings) -> dict[str, Any]:
@@ -50,7 +91,9 @@ def aiokafka(kafka: KafkaSettings) -> dict[str, Any]:
         arguments["ssl_context"] = ssl_context(properties)
     if protocol.startswith("SASL"):
         arguments["sasl_mechanism"] = (mechanism := mechanism_of(properties))
-        if mechanism == "GSSAPI":
+        if (source := _source({"bootstrap.servers": kafka.bootstrap_servers, **properties})) is not None:
+            arguments |= {"sasl_mechanism": OAUTHBEARER, "sasl_oauth_token_provider": source.for_aiokafka()}
+        elif mechanism == "GSSAPI":
             arguments["sasl_kerberos_service_name"] = properties.get("sasl.kerberos.service.name", "kafka")
         else:
             arguments["sasl_plain_username"] = properties["sasl.username"]
@@ -76,6 +119,8 @@ def faust(kafka: KafkaSettings) -> dict[str, Any]:
     if mechanism == "GSSAPI":
         service = ours["sasl_kerberos_service_name"]
         credentials = auth.GSSAPICredentials(kerberos_service_name=service, ssl_context=context, mechanism=mechanism)
+    elif mechanism == OAUTHBEARER:
+        credentials = auth.OAuthCredentials(oauth_cb=ours["sasl_oauth_token_provider"], ssl_context=context)
     elif mechanism is not None:
         username, password = ours["sasl_plain_username"], ours["sasl_plain_password"]
         credentials = auth.SASLCredentials(
@@ -99,16 +144,17 @@ def ssl_context(properties: Mapping[str, Any]) -> ssl.SSLContext:
         context = ssl.create_default_context(
             cafile=None if authority in (None, "probe") else str(authority), cadata=properties.get("ssl.ca.pem")
         )
-        if "ssl.certificate.location" in properties:
-            context.load_cert_chain(
-                str(properties["ssl.certificate.location"]),
-                properties.get("ssl.key.location"),
-                properties.get("ssl.key.password"),
-            )
-    except (OSError, ssl.SSLError) as error:
+        kafka_certificates.add_to(context, properties)
+        if (revoked := properties.get("ssl.crl.location")) is not None:
+            context.load_verify_locations(str(revoked))
+            context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
+        if (suites := properties.get("ssl.cipher.suites")) is not None:
+            context.set_ciphers(str(suites))
+    except (OSError, ValueError, TypeError) as error:
+        given = [name for name in _FILES if name in properties]
         raise ConfigurationError(
-            f"kafka.properties: TLS files cannot be loaded ({error.strerror or type(error).__name__}); "
-            "check ssl.ca.location, ssl.certificate.location, ssl.key.location and ssl.key.password"
+            f"kafka.properties: TLS files cannot be loaded ({getattr(error, 'strerror', None) or type(error).__name__}); "
+            f"check {', '.join(given) or 'the authorities of this system'}"
         ) from None
     # Python 3.13's default refuses authorities that librdkafka takes, such as companies' own without an Authority Key Identifier.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT

@@ -180,7 +180,7 @@ class Settings(Section):
     def problems(self) -> list[str]:
         """Everything that is wrong with the settings as a whole, one line each that ends with the fix."""
         return [
-            *kafka_checks.problems(self.kafka.properties),
+            *kafka_checks.problems(self.kafka.properties, servers=self.kafka.bootstrap_servers),
             *checks.calendar(self.window),
             *checks.topics(self.topics),
             *self.output.problems(),

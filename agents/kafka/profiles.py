@@ -13,8 +13,10 @@ from typing import Any, Final
 from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
+from susurrus.agents.config import kafka_tokens
 from susurrus.agents.config.kafka_checks import not_translated, place, without_effect
 from susurrus.agents.config.kafka_names import ALIASES
+from susurrus.agents.config.kafka_properties import mechanism_of, offline, protocol_of
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.logs import SILENT
 from susurrus.mechanisms.errors import ConfigurationError
@@ -108,6 +110,8 @@ class Refused:
 def refusals(settings: Settings) -> list[Refused]:
     """What librdkafka refuses when it makes the clients of a worker, one sentence each; nothing connects. Never a value."""
     given = dict(settings.kafka.properties)
+    if (lacks := kafka_tokens.lacks(mechanism_of(given))) is not None:
+        return [Refused(f"{place('sasl.mechanism')}: {lacks}", here=True)]
     said = [(profile, _made(profile, given)) for profile in profiles_of(settings)]
     found = [_explained(profile, given, text) for profile, text in said if text is not None]
     return list({one.text.partition(": ")[0]: one for one in reversed(found)}.values())
@@ -124,6 +128,9 @@ def notes(settings: Settings) -> Iterator[str]:
     properties = settings.kafka.properties
     for name, remark in without_effect(properties):
         yield f"{place(name)}: {remark}"
+    if protocol_of(properties).startswith("SASL"):
+        for name, remark in kafka_tokens.remarks(mechanism_of(properties), properties):
+            yield f"{place(name)}: {remark}"
     for name in not_translated(properties):
         yield f"{place(name)}: the consumer of the raw topic has no such setting; all other clients follow it"
     given = {ALIASES.get(name, name): name for name in properties}
@@ -141,7 +148,7 @@ def notes(settings: Settings) -> Iterator[str]:
 def _made(profile: Profile, given: Mapping[str, Any]) -> str | None:
     """Make a client and destroy it; what librdkafka says where it does not make it."""
     try:
-        client = profile.make({**given, **profile.own}, logger=SILENT)
+        client = profile.make({**offline(given), **profile.own}, logger=SILENT)
     except KafkaException as error:
         return str(error.args[0].str())
     if isinstance(client, Consumer):

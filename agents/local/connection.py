@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer
 
+from susurrus.agents.config.kafka_properties import with_token
 from susurrus.agents.kafka.follow import Follower
 from susurrus.topics import threshold as threshold_codec
 from susurrus.topics.packing import MalformedRecord
@@ -63,6 +64,7 @@ class Connection:
         settle: float,
         on_delivery: OnDelivery | None,
     ) -> None:
+        properties = with_token(properties)
         self._topic = reports
         self._adopt = adopt
         self._when_full = when_full

@@ -15,7 +15,8 @@ from typing import Final, Protocol
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
-from susurrus.agents.config.kafka_properties import librdkafka
+from susurrus.agents.config import kafka_tokens
+from susurrus.agents.config.kafka_properties import librdkafka, mechanism_of
 from susurrus.agents.config.sections import KafkaSettings
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.kafka import profiles
@@ -127,6 +128,7 @@ def _meaning(settings: HasKafka, error: KafkaError, where: str, text: str) -> Tr
 
 def _authentication(settings: HasKafka, security: str, where: str, text: str) -> Trouble:
     properties = settings.kafka.properties
+    tokens = mechanism_of(properties) in kafka_tokens.MECHANISMS
     if "Unsupported SASL mechanism" in text:
         name = "sasl.mechanism" if "sasl.mechanism" in properties else "sasl.mechanisms"
         offered = text.rpartition("supported mechanisms: ")[2].strip() or "none"
@@ -141,6 +143,13 @@ def _authentication(settings: HasKafka, security: str, where: str, text: str) ->
     if any(word in text for word in ("ransport failure", "imed out", "isconnected")):
         return wait(f"{security}: {where} goes away while the user is checked; see to the brokers")
     reason = text.removeprefix("SASL authentication error: ").removeprefix("Authentication failed: ").strip()
+    if tokens:
+        # What Kafka's own validator says has no token in it, but another one's might.
+        status = "invalid_token" if "invalid_token" in text else "refused"
+        return refusal(
+            f'kafka.properties."sasl.mechanism" = "{mechanism_of(properties)}": {where} does not take the token ({status}); see to '
+            "its scope (sasl.oauthbearer.scope) and extensions, and to the issuer and the audience that the brokers expect"
+        )
     return refusal(
         f'kafka.properties."sasl.username" and "sasl.password": {where} refuses them ({reason}); correct them, or create '
         "the user on the brokers"

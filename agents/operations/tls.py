@@ -15,14 +15,13 @@ from typing import Any, Final
 
 from cryptography import x509
 
+from susurrus.agents.config.kafka_certificates import CERTIFICATES
 from susurrus.agents.config.kafka_properties import protocol_of, ssl_context
 from susurrus.agents.config.sections import KafkaSettings
 from susurrus.agents.operations.trouble import Trouble, refusal, wait
 from susurrus.mechanisms.errors import ConfigurationError
 
 _ALERT: Final = re.compile(r"SSL alert number (\d+)")
-_OURS: Final = ("ssl.certificate.location", "ssl.certificate.pem", "ssl.keystore.location")
-"""Where this client's certificate may be."""
 _CLIENT: Final = 'kafka.properties."{own}": {where} refuses this client\'s certificate'
 _VERSIONS: Final = "enable TLSv1.2 or TLSv1.3 there (ssl.enabled.protocols of the broker)"
 _MISSING: Final = (
@@ -56,13 +55,13 @@ def alert(kafka: KafkaSettings, where: str, text: str) -> Trouble | None:
     """What a broker's alert in a client's error text means, or None where it holds none."""
     if (found := _ALERT.search(text)) is None:
         return None
-    number, given = int(found[1]), [name for name in _OURS if name in kafka.properties]
+    number, given = int(found[1]), [name for name in CERTIFICATES if name in kafka.properties]
     if number in _CLIENTS_ALERTS and not given and (number != 40 or "ssl.cipher.suites" not in kafka.properties):
         return refusal(_MISSING.format(where=where))
     if number in _SENTENCES:
         if given and number in _CLIENTS_ALERTS | {45} and (ended := _ended(kafka.properties)) is not None:
             return refusal(f'kafka.properties."{given[0]}": the certificate ended at {ended}; use a new one')
-        own = given[0] if given else _OURS[0]
+        own = given[0] if given else CERTIFICATES[0]
         return refusal(_SENTENCES[number].format(where=where, own=own, servers=kafka.bootstrap_servers))
     reason = text.rpartition("SSL routines::")[2].partition(":")[0]
     return wait(f'kafka.properties."ssl.*": TLS with {where} fails ({reason}); see the log of the broker')

@@ -1,11 +1,14 @@
 """What is said where TLS with a broker fails: each sentence names the property to mend."""
 
+import asyncio
 import datetime
 import ipaddress
+import re
 import socket
 import ssl
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,12 +19,13 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import pkcs12
 from cryptography.x509.oid import NameOID
 
 from susurrus.agents.broker.cluster import KafkaCluster
 from susurrus.agents.broker.network import free_ports
 from susurrus.agents.broker.properties import Node
-from susurrus.agents.config.kafka_properties import ssl_context
+from susurrus.agents.config.kafka_properties import aiokafka, ssl_context
 from susurrus.agents.config.sections import KafkaSettings
 from susurrus.agents.operations import probe, tls
 from susurrus.agents.operations.brokers import Cluster, reach
@@ -291,3 +295,70 @@ def test_authorities_that_librdkafka_takes_are_taken(monkeypatch: pytest.MonkeyP
 def test_files_that_cannot_be_loaded_are_the_configurations() -> None:
     with pytest.raises(ConfigurationError, match=r"ssl\.ca\.location"):
         tls.for_the_raw_consumer(KafkaSettings(properties={"security.protocol": "SSL", "ssl.ca.location": "/nowhere"}))
+
+
+def as_pkcs12(directory: Path, holder: Holder, password: str) -> str:
+    encryption = serialization.BestAvailableEncryption(password.encode())
+    data = pkcs12.serialize_key_and_certificates(b"c", holder.key, holder.certificate, None, encryption)
+    (directory / "client.p12").write_bytes(data)
+    return str(directory / "client.p12")
+
+
+@pytest.mark.broker
+@pytest.mark.xdist_group("tls broker")
+@pytest.mark.parametrize("kind", ["PKCS#12", "inline", "inline, encrypted"])
+def test_other_forms_of_a_certificate_open_every_client(cluster: TlsCluster, tmp_path: Path, kind: str) -> None:
+    holder, password = issue("c", AUTHORITY), "hunter2"
+    if kind == "PKCS#12":
+        own = {"ssl.keystore.location": as_pkcs12(tmp_path, holder, password), "ssl.keystore.password": password}
+    else:
+        encrypted = kind == "inline, encrypted"
+        key = holder.key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.BestAvailableEncryption(password.encode()) if encrypted else serialization.NoEncryption(),
+        )
+        own = {
+            "ssl.certificate.pem": holder.certificate.public_bytes(serialization.Encoding.PEM).decode(),
+            "ssl.key.pem": key.decode(),
+            **({"ssl.key.password": password} if encrypted else {}),
+        }
+    before = set(Path(tempfile.gettempdir()).iterdir())
+    kafka = KafkaSettings(
+        bootstrap_servers=f"127.0.0.1:{cluster.ports['asks']}", properties=client(tmp_path, None, **own)
+    )
+    assert reach(Cluster(kafka)).list_topics(timeout=20).brokers
+    assert asyncio.run(topics_seen_by_aiokafka(kafka)) is not None
+    assert not [new for new in set(Path(tempfile.gettempdir()).iterdir()) - before if new.is_file()]
+
+
+async def topics_seen_by_aiokafka(kafka: KafkaSettings) -> set[str]:
+    from aiokafka import AIOKafkaConsumer
+
+    consumer = AIOKafkaConsumer(**aiokafka(kafka))
+    try:
+        await consumer.start()
+        return set(await consumer.topics())
+    finally:
+        await consumer.stop()
+
+
+@pytest.mark.parametrize(
+    ("properties", "names"),
+    [
+        ({"ssl.keystore.location": "/nowhere"}, "ssl.keystore.location"),
+        ({"ssl.certificate.pem": "x", "ssl.key.pem": "y"}, "ssl.certificate.pem, ssl.key.pem"),
+        ({"ssl.crl.location": "/nowhere"}, "ssl.crl.location"),
+        ({"ssl.cipher.suites": "none-such"}, "ssl.cipher.suites"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_loaded_is_named(properties: dict[str, str], names: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"check {re.escape(names)}$"):
+        ssl_context(properties)
+
+
+def test_a_wrong_password_of_a_store_is_named(tmp_path: Path) -> None:
+    store = as_pkcs12(tmp_path, issue("c", AUTHORITY), "right")
+    with pytest.raises(ConfigurationError, match=r"check ssl\.keystore\.location, ssl\.keystore\.password$") as caught:
+        ssl_context({"ssl.keystore.location": store, "ssl.keystore.password": "wrong-one"})
+    assert "wrong-one" not in str(caught.value)

@@ -1,0 +1,242 @@
+"""OAUTHBEARER against a real broker: Kafka's own validators, an identity provider, and a worker that outlives its tokens."""
+
+import asyncio
+import datetime
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import NewTopic
+
+from susurrus.agents.broker.cluster import KafkaCluster
+from susurrus.agents.broker.network import free_ports
+from susurrus.agents.broker.properties import Node
+from susurrus.agents.config import secrets
+from susurrus.agents.config.kafka_properties import librdkafka
+from susurrus.agents.config.sections import KafkaSettings
+from susurrus.agents.histogram.reader import HistogramReader
+from susurrus.agents.kafka.topics import create_topics
+from susurrus.agents.operations import probe
+from susurrus.agents.operations.brokers import Cluster, reach
+from susurrus.agents.operations.trouble import Trouble
+from susurrus.agents.pipelines import load_settings, pipeline_of
+from tests.agents.operations.test_probe import settings_for
+from tests.agents.runtime.test_security import read
+from tests.broker import started
+from tests.identity_provider import AUDIENCE, ISSUER, SECRET, IdentityProvider, identity_provider
+
+pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("oauth broker")]
+
+_ALLOWED = "org.apache.kafka.sasl.oauthbearer.allowed.urls"
+UNSECURED: dict[str, Any] = {
+    "security.protocol": "SASL_PLAINTEXT",
+    "sasl.mechanism": "OAUTHBEARER",
+    "enable.sasl.oauthbearer.unsecure.jwt": True,
+    "sasl.oauthbearer.config": "principal=worker scope=kafka lifeSeconds=600",
+}
+
+
+class OAuthCluster(KafkaCluster):
+    """A broker with a listener that verifies tokens, and one that believes all. Both end a session with its token."""
+
+    def __init__(self, provider: IdentityProvider) -> None:
+        super().__init__(1, short_lived=True)
+        self.provider = provider
+        self.signed, self.unsecured = free_ports(2)
+
+    def _server_properties(self, node: Node) -> dict[str, str]:
+        properties = super()._server_properties(node)
+        module = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required"
+        signed, unsecured = "listener.name.signed", "listener.name.unsecured"
+        return properties | {
+            "listeners": f"{properties['listeners']},SIGNED://127.0.0.1:{self.signed},UNSECURED://127.0.0.1:{self.unsecured}",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SIGNED:SASL_PLAINTEXT,"
+            "UNSECURED:SASL_PLAINTEXT",
+            f"{signed}.sasl.enabled.mechanisms": "OAUTHBEARER",
+            f"{signed}.oauthbearer.sasl.jaas.config": f"{module};",
+            f"{signed}.oauthbearer.sasl.server.callback.handler.class": "org.apache.kafka.common.security.oauthbearer."
+            "OAuthBearerValidatorCallbackHandler",
+            f"{signed}.oauthbearer.connections.max.reauth.ms": "3600000",
+            # Kafka 4.1.0's default verifies no signature.
+            "sasl.oauthbearer.jwt.validator.class": "org.apache.kafka.common.security.oauthbearer.BrokerJwtValidator",
+            "sasl.oauthbearer.jwks.endpoint.url": f"{self.provider.url}/keys",
+            "sasl.oauthbearer.expected.audience": AUDIENCE,
+            "sasl.oauthbearer.expected.issuer": ISSUER,
+            f"{unsecured}.sasl.enabled.mechanisms": "OAUTHBEARER",
+            f"{unsecured}.oauthbearer.sasl.jaas.config": f'{module} unsecuredLoginStringClaim_sub="broker";',
+            f"{unsecured}.oauthbearer.connections.max.reauth.ms": "3600000",
+        }
+
+
+@dataclass(frozen=True)
+class Door:
+    """The two listeners, and who gives tokens for the first."""
+
+    signed: str
+    unsecured: str
+    provider: IdentityProvider
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[Door]:
+    with identity_provider() as provider, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JAVA_TOOL_OPTIONS", f"-D{_ALLOWED}={provider.url}/keys")
+        cluster = OAuthCluster(provider)
+        with started(cluster):
+            yield Door(f"127.0.0.1:{cluster.signed}", f"127.0.0.1:{cluster.unsecured}", provider)
+
+
+@pytest.fixture
+def door(running: Door) -> Door:
+    provider = running.provider
+    provider.life, provider.status, provider.audience, provider.opaque, provider.issued = 600.0, 200, AUDIENCE, False, 0
+    return running
+
+
+def everywhere(servers: str, properties: dict[str, Any], topic: str) -> None:
+    """An admin client, a producer and aiokafka's consumer come in."""
+    settings = settings_for(servers, properties)
+    admin = reach(settings)
+    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(20)
+    producer = Producer(librdkafka(settings.kafka))
+    producer.produce(topic, b"1")
+    assert producer.flush(20) == 0
+    assert asyncio.run(read(settings, topic)) == b"1"
+
+
+def test_unsecured_tokens_open_every_client(door: Door) -> None:
+    everywhere(door.unsecured, UNSECURED, "unsecured")
+
+
+def test_one_token_opens_every_client(door: Door) -> None:
+    everywhere(door.signed, {**door.provider.properties, "client.id": "one"}, "signed")
+    assert door.provider.issued <= 1
+    assert door.provider.forms[-1] == {"grant_type": "client_credentials", "scope": "kafka"}
+
+
+def found_by(door: Door, **properties: Any) -> Trouble:
+    found = probe.look(pipeline_of(settings_for(door.signed, {**door.provider.properties, **properties})))
+    assert isinstance(found, Trouble)
+    assert SECRET not in found.text
+    assert "Bearer" not in found.text
+    return found
+
+
+def test_a_wrong_secret_ends_the_worker(door: Door) -> None:
+    found = found_by(door, **{"sasl.oauthbearer.client.secret": "guess"})
+    assert not found.waits
+    assert found.text == (
+        'kafka.properties."sasl.oauthbearer.client.id" and "sasl.oauthbearer.client.secret": the identity provider refuses them '
+        "(HTTP 401, invalid_client); correct them"
+    )
+
+
+def test_a_token_that_the_brokers_do_not_take_ends_the_worker(door: Door) -> None:
+    door.provider.audience = "others"
+    found = found_by(door, **{"sasl.oauthbearer.scope": "for others"})
+    assert not found.waits
+    assert f'"sasl.mechanism" = "OAUTHBEARER": {door.signed} does not take the token' in found.text
+
+
+def test_an_identity_provider_that_is_away_is_waited_for(door: Door) -> None:
+    (port,) = free_ports(1)
+    found = found_by(door, **{"sasl.oauthbearer.token.endpoint.url": f"http://127.0.0.1:{port}/token"})
+    assert found.waits
+    assert "127.0.0.1 gives no token (Connection refused); see to the identity provider" in found.text
+    door.provider.status = 503
+    found = found_by(door, **{"sasl.oauthbearer.scope": "another"})
+    assert found.waits
+    assert "the identity provider is not ready (HTTP 503, temporarily_unavailable)" in found.text
+
+
+PIPELINE = """
+[pipeline]
+name = "p"
+[kafka]
+bootstrap_servers = "{servers}"
+[kafka.properties]
+{properties}
+[input]
+topic = "raw"
+user = "u"
+key = ["k"]
+[clock]
+kind = "producer"
+idle_grace = "1s"
+[window]
+length = "20s"
+trigger_every = "10s"
+[bounds]
+max_records_per_user = 1
+[privacy]
+epsilon = 6.0
+delta = 1e-9
+secret_file = "noise"
+[topics]
+by_user_partitions = 2
+bounded_partitions = 2
+replication_factor = 1
+min_insync_replicas = 1
+"""
+
+
+@pytest.mark.timeout(480)
+def test_a_worker_outlives_its_tokens(door: Door, tmp_path: Path) -> None:
+    """Each lasts half a minute, and the broker ends its sessions with it. The worker's log holds neither secret nor token."""
+    door.provider.life = (
+        30.0  # librdkafka comes with a new one at nine tenths; brokers refuse to be asked twice within a second
+    )
+    (tmp_path / "secret").write_text(SECRET + "\n")
+    given = {name: f'"{value}"' for name, value in door.provider.properties.items()}
+    given["sasl.oauthbearer.client.secret"] = '{ file = "secret" }'
+    properties = "\n".join(f'"{name}" = {value}' for name, value in given.items())
+    (tmp_path / "p.toml").write_text(PIPELINE.format(servers=door.signed, properties=properties), encoding="utf-8")
+    secrets.create(tmp_path / "noise")
+    settings = load_settings(tmp_path / "p.toml", {})
+    admin = reach(settings)
+    admin.create_topics([NewTopic("raw", 2, 1)])["raw"].result(20)
+    create_topics(settings, admin)
+    producer = Producer(librdkafka(settings.kafka))
+    with (tmp_path / "worker.log").open("wb") as log:
+        command = [sys.executable, "-m", "susurrus.agents.cli", "worker", "--config", str(tmp_path / "p.toml")]
+        worker = subprocess.Popen(command, stdout=log, stderr=log, cwd=tmp_path)
+    said = (tmp_path / "worker.log").read_text
+    outlived: str | None = None  # when several tokens had been needed
+    try:
+        with HistogramReader(settings) as reader:
+            deadline = time.monotonic() + 300
+            while outlived is None or (found := reader.snapshot()) is None or found.window_start <= outlived:
+                for user in range(200):
+                    producer.produce("raw", f'{{"u":{user},"k":"a"}}'.encode(), partition=user % 2)
+                assert producer.flush(30) == 0
+                reader.poll(1.0)
+                if outlived is None and door.provider.issued >= 6:
+                    outlived = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+                assert worker.poll() is None, said()
+                assert time.monotonic() < deadline, said()
+        assert [row.key for row in found.rows] == ["a"]
+        status = subprocess.run(
+            [sys.executable, "-m", "susurrus.agents.cli", "status", "--config", str(tmp_path / "p.toml")],
+            capture_output=True, text=True, cwd=tmp_path, timeout=120, check=False,
+        )  # fmt: skip
+        assert "route" in status.stdout, status.stderr
+    finally:
+        worker.terminate()
+        worker.wait(60)
+    assert worker.returncode == 0, said()
+    for output in (said(), status.stdout, status.stderr):
+        assert SECRET not in output
+        assert "eyJ" not in output  # how a JWT begins
+        assert "Traceback" not in output
+
+
+def test_properties_without_a_pipeline_ask_for_tokens_too(door: Door) -> None:
+    """As `susurrus report` does."""
+    kafka = KafkaSettings(bootstrap_servers=door.unsecured, properties=UNSECURED)
+    assert reach(Cluster(kafka)).list_topics(timeout=20).brokers
