@@ -41,7 +41,7 @@ field and the fix, and says in plain words what the file promises and publishes.
   worker with another digest refuses to join a running pipeline. All others may change in a rolling restart, except
   `pipeline.prefix`: under another prefix it is another pipeline, which publishes and charges the same windows again.
 - `kafka.properties` go to every librdkafka client as they are, and are translated for the consumer of the raw
-  topic: security protocol, SASL PLAIN, SCRAM and GSSAPI, TLS files and verification, timeouts, fetch sizes,
+  topic: security protocol, SASL PLAIN, SCRAM, GSSAPI and OAUTHBEARER, TLS files and verification, timeouts, fetch sizes,
   client id and rack. Properties that decide exactly-once (groups and their protocol, transactions, isolation,
   offsets) belong to Susurrus and are refused. Those that change nothing are remarked upon. `config check`,
   `preflight` and a worker that starts make every client once, without connecting, so a wrong name or value is found
