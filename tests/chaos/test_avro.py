@@ -119,6 +119,8 @@ def test_a_schema_that_comes_late_is_waited_for_and_one_that_never_comes_is_give
         known = visits()
         late = register("earlier") + 1  # the number that the registry gives next
         first = pipeline.start()
+        # On a loaded machine a worker may take longer to start than the patience lasts.
+        wait_for(lambda: "route-0 runs" in first.log.read_text(), "a worker that reads", seconds=90)
         produce(kafka, raw, [*known, *visits(late), *visits()])
         wait_for(lambda: f"does not know schema id={late}" in first.log.read_text(), "a record that waits", seconds=60)
         wait_for(lambda: counted("routed") == 5, "what is before it", seconds=60)
