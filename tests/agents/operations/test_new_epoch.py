@@ -200,6 +200,24 @@ def test_a_budget_that_does_not_allow_it_forbids_it_before_anything_is_done(work
         work(log, [*others, *map(charge, (TODAY - DAY, TODAY))], first_window="current", **budget).plan(NOW)
 
 
+def test_charges_that_the_log_has_lost_count_as_if_they_were_there(work: Any) -> None:
+    """In the budget, and in what a window that is published again has cost. What was published was paid for or is owed."""
+    budget = {"budget": {"epsilon": 25.0, "delta": 1e-8}}
+    log = [said(TODAY - 2 * DAY), said(TODAY - DAY), said(TODAY)]
+    kept = work(log, first_window="current", **budget).plan(NOW)
+    lost = work(log, [], first_window="current", **budget).plan(NOW)
+    assert len(lost.forgotten) == 3
+    assert not kept.forgotten
+    assert lost.windows_left == pytest.approx(kept.windows_left, abs=1)
+    assert lost.windows_left < work([], [], **budget).plan(NOW).windows_left - 2
+    assert [again.epochs for again in lost.again] == [again.epochs for again in kept.again] == [2]
+    assert lost.again[0].spend.mu_squared > 1.5 * lost.guarantee.mu**2
+    # A budget that is spent is spent, also where nothing of it is in the log.
+    many = [said(TODAY - n * DAY) for n in range(kept.windows_left + 5)]
+    with pytest.raises(BudgetExhausted):
+        work(many, [], first_window="current", **budget).plan(NOW)
+
+
 REPLAY = {
     "clock": {"kind": "replay", "until": WINDOW + 5 * DAY},
     "start": {"from": "earliest", "first_window": WINDOW},
