@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A campaign of faults against live pipelines on three real brokers: after every fault, each published byte must be the same.
 
-    python benchmarks/campaign.py [--events 100] [--only toeplitz,stream,tests] [--minutes 20] [--seed 1] [--json FILE]
+    python benchmarks/campaign.py [--events 100] [--only toeplitz,stream,versions,tests] [--minutes 20] [--seed 1] [--json FILE]
 
 Each pipeline (five strategies of a histogram, Avro, a stream, a local server) has two workers under a keeper that restarts what
 ends. Meanwhile records arrive, and events happen in random order, each kind as often as any other: kill -9, death at a crash
@@ -12,7 +12,8 @@ anything differs or a pipeline gets stuck.
 
 The seed decides the events, but not the moments at which they happen. About 25 minutes for 100 events of two pipelines at a time.
 
-After the pipelines come the tests that are too long for `make test` (``pytest -m campaign``: random kills with ten seeds, outages,
+After the pipelines one of them runs on the oldest, the default and the newest Kafka (campaign_versions.py), but not with
+``--minutes``. Then come the tests that are too long for `make test` (``pytest -m campaign``: random kills with ten seeds, outages,
 clocks), and the statistical tests with ten times the samples. With ``--minutes`` no pipeline begins after half of the time and no
 test begins after all of it. The last lines say what was not run.
 """
@@ -38,14 +39,16 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # run as a script,
 import pytest
 from campaign_events import Crew, World, schedule
 from campaign_pipelines import TARGETS, Compared, Target
+from campaign_versions import matrix, run_versions
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from tests.broker import Broker, real_cluster
 
+VERSIONS = "versions"
 TESTS = "tests"
-"""The part that is no pipeline."""
+"""The parts that are no pipelines."""
 SAMPLES = 10
 NO_BROKERS = 2
 
@@ -197,7 +200,7 @@ def table(results: list[Result]) -> Table:
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--events", type=int, default=100, help="per pipeline (100)")
-    parts = [*TARGETS, TESTS]
+    parts = [*TARGETS, VERSIONS, TESTS]
     parser.add_argument("--only", default=",".join(parts), help=f"of {', '.join(parts)}; separated by commas")
     parser.add_argument(
         "--minutes", type=float, default=float("inf"), help="begin nothing new after so many (no limit)"
@@ -234,11 +237,17 @@ def run_tests(minutes: float, processes: int) -> bool:
     return done.returncode == 0
 
 
+def run_on_versions() -> bool:
+    """Whether no version of Kafka changes a byte."""
+    with tempfile.TemporaryDirectory(prefix="versions-") as directory:
+        return run_versions(matrix(), Path(directory), Console())
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     options = parse(arguments)
     os.environ["SUSURRUS_TEST_FORK"] = "0"
     began, sound = time.monotonic(), True
-    pipelines = [name for name in options.only if name != TESTS]
+    pipelines = [name for name in options.only if name not in (VERSIONS, TESTS)]
     if pipelines:
         share = 0.5 if TESTS in options.only else 1.0
         options.last_begin = began + 60 * share * options.minutes
@@ -246,6 +255,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if code == NO_BROKERS:
             return code
         sound = code == 0
+    if VERSIONS in options.only:
+        if options.minutes < float("inf"):
+            print("versions of Kafka: not run with --minutes; python benchmarks/campaign_versions.py runs them alone")
+        else:
+            sound = run_on_versions() and sound
     if TESTS in options.only:
         left = options.minutes - (time.monotonic() - began) / 60
         sound = run_tests(left, options.together) and sound

@@ -20,9 +20,21 @@ from susurrus.agents.broker.cluster import KafkaCluster
 from susurrus.agents.broker.network import free_ports, known_brokers
 from susurrus.agents.broker.properties import common_properties
 from susurrus.agents.kafka.embedded import EmbeddedBroker
+from tests.waiting import PATIENCE
 
 KAFKA_IMAGE = f"apache/kafka:{kafka_version()}"
-SECONDS = 30.0
+SECONDS = 120.0
+"""For one answer of a client."""
+
+# A broker that no test kills has no heirs. On a machine with much other work its heartbeats may come very late.
+NEVER_FENCED = {"broker.session.timeout.ms": "600000"}
+# Of several, one that is dead is missed after this time; as long a silence of one that lives is no reason for an election.
+SLOWLY_FENCED = {
+    "broker.session.timeout.ms": "9000",
+    "controller.quorum.fetch.timeout.ms": "6000",
+    "controller.quorum.election.timeout.ms": "3000",
+    "controller.quorum.request.timeout.ms": "6000",
+}
 
 # Why tests that need a broker could not run, for the summary: reason -> how many.
 missing: dict[str, int] = {}
@@ -183,7 +195,6 @@ class Broker:
                 for partition in topic.partitions.values()
             ),
             "every replica in sync",
-            seconds=90,
         )
 
     def _own(self) -> KafkaCluster:
@@ -196,7 +207,7 @@ def _properties(config: Mapping[str, object]) -> dict[str, object]:
     return {name.replace("_", "."): value for name, value in config.items()}
 
 
-def wait_for(condition: Callable[[], object], what: str, *, seconds: float = SECONDS) -> None:
+def wait_for(condition: Callable[[], object], what: str, *, seconds: float = PATIENCE) -> None:
     """Poll until ``condition()`` is true; TimeoutError names ``what`` otherwise."""
     deadline = time.monotonic() + seconds
     while not condition():
@@ -216,7 +227,7 @@ def found_broker() -> Iterator[Broker]:
         return
     with contextlib.ExitStack() as stack:
         try:
-            cluster = stack.enter_context(KafkaCluster(brokers=1, short_lived=True))
+            cluster = stack.enter_context(KafkaCluster(brokers=1, short_lived=True, properties=NEVER_FENCED))
             broker = Broker(cluster.bootstrap_servers, description="Java and Maven", cluster=cluster)
         except KafkaUnavailableError as no_java:
             try:
@@ -233,7 +244,9 @@ def real_cluster(brokers: int = 3) -> Iterator[Broker]:
     """Brokers (of three: replication 3, min.insync.replicas 2) that a test may kill; skipped without Java and Maven."""
     with contextlib.ExitStack() as stack:
         try:
-            cluster = stack.enter_context(KafkaCluster(brokers=brokers, heap="384m", short_lived=True))
+            cluster = stack.enter_context(
+                KafkaCluster(brokers=brokers, heap="384m", short_lived=True, properties=SLOWLY_FENCED)
+            )
         except KafkaUnavailableError as no_java:
             give_up(f"no {brokers}-broker cluster: {no_java}")
         yield Broker(cluster.bootstrap_servers, description=f"{brokers} brokers, Java and Maven", cluster=cluster)
@@ -277,7 +290,7 @@ def container_broker() -> Iterator[Broker]:
     for name, value in settings.items():
         container = container.with_env(f"KAFKA_{name}", value)
     with container:
-        wait_for(lambda: known_brokers(port, host), f"a broker in a container of {KAFKA_IMAGE}", seconds=120)
+        wait_for(lambda: known_brokers(port, host), f"a broker in a container of {KAFKA_IMAGE}")
         yield Broker(f"{host}:{port}", description=f"a container of {KAFKA_IMAGE}")
 
 

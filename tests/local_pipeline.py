@@ -11,6 +11,7 @@ from susurrus.agents.local.client import ToplClient
 from susurrus.topics import estimate as estimate_codec
 from tests.broker import Broker
 from tests.pipeline import Pipeline, merged
+from tests.waiting import PATIENCE
 
 INTERVAL = 2_000
 LOCAL: dict[str, Any] = {
@@ -61,7 +62,7 @@ def estimates(kafka: Broker, pipeline: Pipeline) -> list[estimate_codec.Estimate
     return [estimate_codec.decode(m.value()) for m in kafka.read_all(pipeline.settings.topic("estimate"))]
 
 
-def until(condition: Callable[[], object], pipeline: Pipeline, seconds: float = 60.0) -> None:
+def until(condition: Callable[[], object], pipeline: Pipeline, seconds: float = PATIENCE) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:

@@ -25,6 +25,7 @@ from susurrus.agents.runtime.crash_points import POINTS
 from susurrus.topics import progress
 from tests.broker import Broker, wait_for
 from tests.forked import Child, fork_server
+from tests.waiting import PATIENCE
 
 SECRET = "5a" * 32
 EPOCH = "0123456789abcdef0123456789abcdef"
@@ -108,7 +109,7 @@ class Worker:
         """Send a signal."""
         self.process.send_signal(number)
 
-    def wait_until_frozen(self, seconds: float = 120) -> None:
+    def wait_until_frozen(self, seconds: float = PATIENCE) -> None:
         """Wait until it has stopped itself (SIGSTOP) at the point of SUSURRUS_CRASH_AT. Raises TimeoutError with the end of its
         log, at once if the process has ended.
         """
@@ -196,7 +197,7 @@ class Pipeline:
         finally:
             worker.signal(signal.SIGCONT)
 
-    def crash(self, where: str, seconds: float = 60.0) -> None:
+    def crash(self, where: str, seconds: float = PATIENCE) -> None:
         """One more worker, which kills itself (SIGKILL) at that visit of a point (``stage:point:visit``)."""
         worker = self.start(SUSURRUS_CRASH_AT=where)
         try:
@@ -240,7 +241,7 @@ class Pipeline:
             found[(str(record.window), record.partition)] = record.trigger
         return found
 
-    def wait(self, trigger: int | None = None, *, windows: int = 1, seconds: float = 120.0) -> None:
+    def wait(self, trigger: int | None = None, *, windows: int = 1, seconds: float = PATIENCE) -> None:
         """Until every partition has completed a trigger (the last one by default) of that many windows."""
         settings = self.settings
         wanted = trigger or settings.triggers

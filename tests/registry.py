@@ -49,7 +49,7 @@ def apicurio() -> Iterator[str]:
             command, cwd=directory, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True
         ) as run:
             try:
-                wait_for(answers, "a schema registry that answers", seconds=90)
+                wait_for(answers, "a schema registry that answers")
                 yield url
             finally:
                 assert run.stdin is not None

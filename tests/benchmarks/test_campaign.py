@@ -11,10 +11,14 @@ from typing import Any
 
 import campaign
 import campaign_events
+import campaign_versions
 import pytest
 from campaign_events import EVENTS, Crew, World, schedule, wipe
 from campaign_pipelines import TARGETS, Compared, Feeder, Histogram, compare, until_window
+from campaign_versions import Outcome
+from rich.console import Console
 
+from susurrus.agents.broker.artefacts import kafka_version
 from susurrus.agents.pipelines import settings_from
 from susurrus.mechanisms.histogram.registry import build_strategy
 from susurrus.topics.timestamps import format_time
@@ -47,6 +51,44 @@ def test_another_value_stamp_place_or_number_of_records_differs(
         assert compare({"histogram": wanted}, {"histogram": found}).different >= SIZE
 
 
+def test_a_version_of_kafka_is_sound_if_all_was_compared_and_nothing_differs() -> None:
+    same, other, nothing = Compared("bytes", 9, 0), Compared("bytes", 9, 1), Compared("bytes", 0, 0)
+    assert Outcome("3.6.2", same, same).sound
+    for killed, first in [(other, same), (same, other), (nothing, same), (same, nothing), (None, None)]:
+        assert not Outcome("3.6.2", killed, first).sound
+    assert not Outcome("3.6.2", same, same, error="TimeoutError: late").sound
+
+
+def test_the_versions_are_the_oldest_the_default_and_the_newest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And the pages name them."""
+    monkeypatch.delenv("SUSURRUS_KAFKA_VERSION", raising=False)
+    versions = campaign_versions.matrix()
+    assert versions == [campaign_versions.OLDEST, kafka_version(), campaign_versions.NEWEST]
+    assert versions == sorted(versions, key=lambda version: [int(part) for part in version.split(".")])
+    for page in ("operations.md", "known-limits.md"):
+        text = (Path(campaign_versions.__file__).parents[1] / "docs" / page).read_text()
+        assert all(version in text for version in versions), page
+
+
+def test_a_version_that_does_not_start_or_differs_fails_the_campaign(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    same = Compared("bytes", 9, 0)
+    results = {
+        "1.0": Outcome("1.0", same, same),
+        "2.0": Outcome("2.0", same, Compared("bytes", 9, 1)),
+        "3.0": Outcome("3.0", error="KafkaUnavailableError: no such version"),
+    }
+    monkeypatch.setattr(campaign_versions, "play", lambda version, *_: (results[version], {}))
+    console = Console(width=120)
+    assert campaign_versions.run_versions(["1.0"], tmp_path, console)
+    assert not campaign_versions.run_versions(["1.0", "2.0"], tmp_path, console)
+    assert not campaign_versions.run_versions(["3.0"], tmp_path, console)
+    told = capsys.readouterr().out
+    assert "Kafka 2.0: DIFFERS" in told
+    assert "Kafka 3.0: KafkaUnavailableError: no such version" in told
+
+
 def test_windows_that_were_still_open_are_left_out() -> None:
     first, last, open_yet = (f'{{"window":"{format_time(at)}"}}'.encode() for at in (0, 60_000, 120_000))
     public = {"progress": {0: [(key, b"v", 0) for key in (first, last, open_yet)]}}
@@ -74,7 +116,7 @@ def test_an_unknown_pipeline_is_refused(capsys: pytest.CaptureFixture[str]) -> N
     with pytest.raises(SystemExit):
         campaign.parse(["--only", "toeplitz,laplace"])
     assert "no such pipeline: laplace" in capsys.readouterr().err
-    assert campaign.parse([]).only == [*TARGETS, campaign.TESTS]
+    assert campaign.parse([]).only == [*TARGETS, campaign.VERSIONS, campaign.TESTS]
 
 
 HISTOGRAMS = [name for name, kind in TARGETS.items() if issubclass(kind, Histogram)]

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.usage import Written, difference, family, peak_memory_mb, processor_seconds, topic_kind
+from tests.waiting import PATIENCE
 
 
 @pytest.mark.parametrize(
@@ -54,7 +55,7 @@ def test_the_time_of_a_named_thread_is_told_apart() -> None:
     thread = threading.Thread(target=work)
     thread.start()
     try:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + PATIENCE
         while processor_seconds(os.getpid()).get("bound", 0.0) < 0.15 and time.monotonic() < deadline:
             time.sleep(0.01)
         found = processor_seconds(os.getpid())

@@ -57,9 +57,7 @@ def test_avro_waits_for_its_registry_and_becomes_the_histogram_of_the_reference(
                 found = [ledger.decode(m.key(), m.value()) for m in kafka.read_all(pipeline.settings.topic("ledger"))]
                 return {record.stalled for record in found if isinstance(record, ledger.Status)}
 
-            wait_for(
-                lambda: any("registry does not answer" in reason for reason in reasons()), "route waits", seconds=60
-            )
+            wait_for(lambda: any("registry does not answer" in reason for reason in reasons()), "route waits")
             assert not kafka.read_all(pipeline.settings.topic("dead-letter"))
             assert not pipeline.progress()
             with relay(port, schema_registry):
@@ -122,16 +120,16 @@ def test_a_schema_that_comes_late_is_waited_for_and_one_that_never_comes_is_give
         # On a loaded machine a worker may take longer to start than the patience lasts.
         wait_for(lambda: "route-0 runs" in first.log.read_text(), "a worker that reads", seconds=90)
         produce(kafka, raw, [*known, *visits(late), *visits()])
-        wait_for(lambda: f"does not know schema id={late}" in first.log.read_text(), "a record that waits", seconds=60)
-        wait_for(lambda: counted("routed") == 5, "what is before it", seconds=60)
+        wait_for(lambda: f"does not know schema id={late}" in first.log.read_text(), "a record that waits")
+        wait_for(lambda: counted("routed") == 5, "what is before it")
         first.kill()
         pipeline.start()
         assert register("late") == late
-        wait_for(lambda: counted("routed") == 15, "what waited, and what is behind it", seconds=60)
+        wait_for(lambda: counted("routed") == 15, "what waited, and what is behind it")
         assert not kafka.read_all(pipeline.settings.topic("dead-letter"))
 
         produce(kafka, raw, [*visits(), *visits(2**31 - 1), *visits(), *visits(2**31), *visits()])
-        wait_for(lambda: counted("routed") == 30, "the records of known schemas", seconds=90)
+        wait_for(lambda: counted("routed") == 30, "the records of known schemas")
         pipeline.wait((int(time.time() * 1000) - origin) // 2_000 + 1)
         letters = [decode_headers(m.headers()) for m in kafka.read_all(pipeline.settings.topic("dead-letter"))]
         assert [letter.offset for letter in letters] == [*range(20, 25), *range(30, 35)]

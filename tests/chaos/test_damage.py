@@ -49,12 +49,11 @@ def test_a_damaged_batch_holds_up_its_partition_and_no_worker(
         wait_for(
             held_up,
             "one raw partition that says why it cannot be read, and two that are read to their end",
-            seconds=60,
         )
         assert route()[0].state == "stalled"
         assert route()[0].action.startswith("a record batch is damaged; look at the disk")
         assert 0 < route()[0].position < route()[0].end
         flip_a_byte(log, 0.6)
-        pipeline.wait(seconds=60)
+        pipeline.wait()
         assert [worker.process.poll() for worker in workers] == [None, None]
         assert pipeline.public() == undisturbed

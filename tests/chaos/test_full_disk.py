@@ -83,15 +83,15 @@ def test_a_full_disk_ends_its_worker_and_the_other_publishes_the_same_bytes(
             said.append(health(port))
             return (said[-1].startswith("503") and "ENOSPC" in said[-1]) or sick.process.poll() is not None
 
-        wait_for(lambda: in_group(sick), "the worker on the small disk joins", seconds=60)
+        wait_for(lambda: in_group(sick), "the worker on the small disk joins")
         fill(disk)
-        wait_for(unhealthy, "the health page says what is wrong", seconds=60)
+        wait_for(unhealthy, "the health page says what is wrong")
         assert "errno=ENOSPC" in said[-1], said
         assert str(disk) in said[-1]
         assert sick.process.wait(60) == DISK_UNUSABLE, sick.tail()
         assert "No space left on device" in sick.tail()
         assert "the worker ends, exit code 74" in sick.log.read_text()
-        pipeline.wait(seconds=90)
+        pipeline.wait()
         assert healthy.process.poll() is None
         assert pipeline.public() == loaded_undisturbed
 
@@ -137,7 +137,7 @@ def test_why_a_worker_gave_up_is_in_the_status_while_no_worker_has_its_partition
         assert "worker-0" in found
         # Started again where it can write, it goes on and nothing is refused any more.
         pipeline.start(SUSURRUS__WORKER__DATA_DIRECTORY=str(tmp_path / "elsewhere"))
-        wait_for(lambda: "refused" not in pipeline.trouble(), "the refusals are withdrawn", seconds=90)
+        wait_for(lambda: "refused" not in pipeline.trouble(), "the refusals are withdrawn")
 
 
 def test_a_disk_that_is_full_at_the_start_is_no_defect(kafka: Broker, raw: str, tmp_path: Path) -> None:

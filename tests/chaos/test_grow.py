@@ -71,7 +71,7 @@ def test_a_new_raw_partition_is_taken_up_at_the_next_trigger_while_data_flows(ka
         worker = pipeline.start()
         feeder.start()
         try:
-            wait_for(lambda: pipeline.progress(), "the first triggers with two partitions", seconds=90)
+            wait_for(lambda: pipeline.progress(), "the first triggers with two partitions")
             kafka.admin().create_partitions([NewPartitions(raw, 3)])[raw].result(30)
             grown = create_topics(pipeline.settings, kafka.admin())  # what `susurrus topics create` does
             for topic in ("route-changelog", "dead-letter"):
@@ -80,8 +80,8 @@ def test_a_new_raw_partition_is_taken_up_at_the_next_trigger_while_data_flows(ka
                 lambda: len(kafka.admin().list_topics(raw, timeout=30).topics[raw].partitions) == 3, "the partition"
             )
             partitions = 3
-            wait_for(lambda: produced[2] > 0, "records in the new partition", seconds=90)
-            wait_for(lambda: grown_to(pipeline), "source 0 announces it", seconds=90)
+            wait_for(lambda: produced[2] > 0, "records in the new partition")
+            wait_for(lambda: grown_to(pipeline), "source 0 announces it")
             [announced] = grown_to(pipeline)
             assert announced.number == 3
 
@@ -98,15 +98,14 @@ def test_a_new_raw_partition_is_taken_up_at_the_next_trigger_while_data_flows(ka
                     and rows[0].interval > announced.from_interval
                 )
 
-            wait_for(third, "the new partition is routed", seconds=120)
+            wait_for(third, "the new partition is routed")
             stop.set()
             feeder.join()
             at = released(pipeline)
-            wait_for(lambda: released(pipeline) > at + 2, "triggers go on", seconds=90)
+            wait_for(lambda: released(pipeline) > at + 2, "triggers go on")
             wait_for(
                 lambda: (totals := pipeline.counters()).get("taken", 0) == sum(produced.values()) == totals["routed"],
                 f"every record is counted: {sum(produced.values())}",
-                seconds=60,
             )
         finally:
             stop.set()

@@ -13,13 +13,13 @@ from susurrus.agents.runtime.ending import DISK_UNUSABLE, MISCONFIGURED
 from tests.broker import Broker, wait_for
 from tests.chaos.test_refusals import SMALL, raw_topic
 from tests.pipeline import Pipeline, Public, Worker
+from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.chaos
 
 LONG: dict[str, Any] = {"worker": {"session_timeout": "2m"}}
 """Longer than any of these tests needs for a restart."""
 SHORT: dict[str, Any] = {"worker": {"session_timeout": "6s"}}
-PATIENCE = 90.0
 TASKS = 3 + 4 + 4
 ASSIGNED = re.compile(r"generation (\d+) of the group: \d+ given up, now (.*)")
 
@@ -46,9 +46,9 @@ def share_work(*workers: Worker, tasks: int = TASKS) -> bool:
 def two_workers(pipeline: Pipeline) -> list[Worker]:
     """The first of them leads the group."""
     first = start(pipeline, "first")
-    wait_for(lambda: share_work(first), "the first joins", seconds=PATIENCE)
+    wait_for(lambda: share_work(first), "the first joins")
     second = start(pipeline, "second")
-    wait_for(lambda: share_work(first, second), "they share the work", seconds=PATIENCE)
+    wait_for(lambda: share_work(first, second), "they share the work")
     return [first, second]
 
 
@@ -73,7 +73,7 @@ def test_a_restart_moves_no_partition_and_changes_no_byte(
         else:
             gone.kill()
         again = start(pipeline, victim)
-        wait_for(lambda: assignments(again), "it joins again", seconds=PATIENCE)
+        wait_for(lambda: assignments(again), "it joins again")
         pipeline.wait()
         assert pipeline.public() == loaded_undisturbed
         assert assignments(again) == [held]
@@ -90,7 +90,7 @@ def test_partitions_move_when_the_session_is_over(
             assert gone.stop() == 0, gone.tail()
         else:
             gone.kill()
-        wait_for(lambda: share_work(stays), "the other has all partitions", seconds=PATIENCE)
+        wait_for(lambda: share_work(stays), "the other has all partitions")
         pipeline.wait()
         assert pipeline.public() == undisturbed
 
@@ -100,7 +100,7 @@ def test_the_first_of_two_workers_with_one_name_ends_and_says_why(
 ) -> None:
     with Pipeline(kafka, tmp_path, loaded_raw, SHORT) as pipeline:
         first = start(pipeline, "same")
-        wait_for(lambda: share_work(first), "the first joins", seconds=PATIENCE)
+        wait_for(lambda: share_work(first), "the first joins")
         second = start(pipeline, "same")
         assert first.process.wait(PATIENCE) == MISCONFIGURED, first.tail()
         group = pipeline.settings.application
@@ -123,12 +123,12 @@ def test_a_frozen_worker_that_wakes_up_joins_again_and_ends_if_its_name_has_been
     with Pipeline(kafka, tmp_path, loaded_raw, SHORT) as pipeline:
         frozen, other = two_workers(pipeline)
         frozen.signal(signal.SIGSTOP)
-        wait_for(lambda: share_work(other), "its session is over", seconds=PATIENCE)
+        wait_for(lambda: share_work(other), "its session is over")
         frozen.signal(signal.SIGCONT)
-        wait_for(lambda: share_work(frozen, other), "it joins again", seconds=PATIENCE)
+        wait_for(lambda: share_work(frozen, other), "it joins again")
         frozen.signal(signal.SIGSTOP)
         replaced = start(pipeline, "first")
-        wait_for(lambda: share_work(replaced, other), "another takes its place", seconds=PATIENCE)
+        wait_for(lambda: share_work(replaced, other), "another takes its place")
         frozen.signal(signal.SIGCONT)
         assert frozen.process.wait(PATIENCE) == MISCONFIGURED, frozen.tail()
         pipeline.wait()
@@ -141,14 +141,14 @@ def test_a_worker_whose_disk_cannot_be_used_is_not_waited_for(
 ) -> None:
     with Pipeline(kafka, tmp_path, raw, LONG) as pipeline:
         healthy = start(pipeline, "healthy")
-        wait_for(lambda: share_work(healthy), "it joins", seconds=PATIENCE)
+        wait_for(lambda: share_work(healthy), "it joins")
         frozen = {"SUSURRUS_CRASH_AT": "worker:before-group:1:SIGSTOP", "SUSURRUS__WORKER__INSTANCE": "sick"}
         sick = pipeline.start(**frozen)
         sick.wait_until_frozen()
         resource.prlimit(sick.process.pid, resource.RLIMIT_FSIZE, (1, 1))
         sick.signal(signal.SIGCONT)
         assert sick.process.wait(PATIENCE) == DISK_UNUSABLE, sick.tail()
-        wait_for(lambda: len(assignments(healthy)) == 3, "the group assigns anew", seconds=PATIENCE)
+        wait_for(lambda: len(assignments(healthy)) == 3, "the group assigns anew")
         assert share_work(healthy)
         pipeline.wait()
         assert pipeline.public() == undisturbed
@@ -159,10 +159,10 @@ def test_partitions_that_are_added_while_the_leader_is_down_are_assigned(kafka: 
     raw = raw_topic(kafka)
     with Pipeline(kafka, tmp_path, raw, SMALL | LONG) as pipeline:
         alone = start(pipeline, "alone")
-        wait_for(lambda: share_work(alone, tasks=2 + 2 + 2), "it joins", seconds=PATIENCE)
+        wait_for(lambda: share_work(alone, tasks=2 + 2 + 2), "it joins")
         alone.kill()
         kafka.admin().create_partitions([NewPartitions(raw, 3)])[raw].result(30)
         wait_for(lambda: len(kafka.admin().list_topics(raw, timeout=30).topics[raw].partitions) == 3, "the partition")
         again = start(pipeline, "alone")
-        wait_for(lambda: share_work(again, tasks=3 + 2 + 2), "the new partition is assigned", seconds=PATIENCE)
+        wait_for(lambda: share_work(again, tasks=3 + 2 + 2), "the new partition is assigned")
         assert assignments(again)[0] == assignments(alone)[-1]

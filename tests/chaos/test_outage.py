@@ -40,7 +40,7 @@ def test_an_outage_of_kafka_changes_no_byte_and_needs_no_operator(
             lone_broker.resume(1)
         last = pipeline.settings.topics.bounded_partitions * pipeline.settings.triggers
         assert published < last, "the outage came too late to matter"
-        pipeline.wait(seconds=90)
+        pipeline.wait()
         ended = [worker.tail(30_000) for worker in workers if worker.process.poll() is not None]
         assert not ended, "\n".join(ended)
         assert pipeline.public() == undisturbed
@@ -68,5 +68,5 @@ def test_kafka_that_comes_and_goes_changes_no_byte(
                 if (code := worker.process.poll()) is not None:
                     assert code == 1, worker.tail()
                     workers[place] = pipeline.start()
-        pipeline.wait(seconds=90)
+        pipeline.wait()
         assert pipeline.public() == loaded_undisturbed

@@ -110,7 +110,7 @@ def test_commands_on_a_pipeline(kafka: Broker, tmp_path: Path) -> None:
                 text=True,
                 env={"SUSURRUS_SECRET": SECRET, "PATH": "/usr/bin:/bin"},
                 check=False,
-                timeout=120,
+                timeout=PATIENCE,
             )
             assert done.returncode in (0, 1), (command, done.stderr)
             assert done.stdout, command

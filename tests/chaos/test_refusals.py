@@ -22,12 +22,12 @@ from susurrus.topics.timestamps import format_time
 from tests.broker import Broker, wait_for
 from tests.chaos.conftest import published_in_peace
 from tests.pipeline import EPOCH, SECRET, Pipeline, Worker, archive_topic, produce
+from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.chaos
 
 WINDOW = 807_235_200_000  # 1995-08-01T00:00:00Z
 HOUR = 3_600_000
-PATIENCE = 60.0
 SMALL: dict[str, Any] = {
     "clock": {"until": format_time(WINDOW + HOUR)},
     "window": {"length": "1h", "trigger_every": "15m"},
@@ -61,7 +61,7 @@ def refused(pipeline: Pipeline) -> dict[tuple[str, int], PartitionStatus]:
 def wait_until_refused(pipeline: Pipeline, *places: tuple[str, int]) -> list[PartitionStatus]:
     """The rows of the places, once all of them refuse."""
     try:
-        wait_for(lambda: set(places) <= set(refused(pipeline)), f"{places} refuse", seconds=PATIENCE)
+        wait_for(lambda: set(places) <= set(refused(pipeline)), f"{places} refuse")
     except TimeoutError as error:
         raise TimeoutError(f"{error}: {refused(pipeline)}\n{pipeline.workers[-1].tail()}") from error
     found = refused(pipeline)
@@ -119,7 +119,7 @@ def test_retention_that_ate_unread_records_stops_that_partition_alone(kafka: Bro
         [row] = wait_until_refused(pipeline, ("route", 0))
         assert f"topic={raw} partition=0 starts at offset=420, but position=400 is still to be read" in row.reason
         assert "run `susurrus ledger new-epoch`" in row.action
-        wait_for(lambda: running(pipeline) == 5, "the others run on", seconds=PATIENCE)
+        wait_for(lambda: running(pipeline) == 5, "the others run on")
         assert set(refused(pipeline)) == {("route", 0)}
         code, text = command_line(pipeline)
         assert code == 1
@@ -138,7 +138,7 @@ def test_retention_that_ate_the_beginning_is_refused_too_and_nothing_is_publishe
         pipeline.start()
         [row] = wait_until_refused(pipeline, ("route", 0))
         assert f"topic={raw} partition=0 starts at offset=1, but position=0 is still to be read" in row.reason
-        wait_for(lambda: row_of(pipeline, "route", 1).position == 400, "the other is read", seconds=PATIENCE)
+        wait_for(lambda: row_of(pipeline, "route", 1).position == 400, "the other is read")
         assert kafka.read_all(pipeline.settings.topic("progress")) == []
 
 
@@ -159,7 +159,7 @@ def test_a_raw_topic_that_is_recreated_is_refused_while_running_and_after_a_rest
         assert row_of(pipeline, "bound", 0).state == "running"
         worker.stop()
         pipeline.start()
-        wait_for(lambda: row_of(pipeline, "bound", 0).state == "running", "the new worker runs", seconds=PATIENCE)
+        wait_for(lambda: row_of(pipeline, "bound", 0).state == "running", "the new worker runs")
         [row] = wait_until_refused(pipeline, ("route", 0))
         assert f"topic={raw} was recreated" in row.reason
 
@@ -184,7 +184,7 @@ def test_a_worker_with_a_changed_configuration_does_not_start_and_the_old_one_go
         pipeline.start()
         pipeline.wait()
         assert pipeline.public() == wanted
-        wait_for(lambda: running(pipeline) == 6, "all partitions run", seconds=PATIENCE)
+        wait_for(lambda: running(pipeline) == 6, "all partitions run")
         code, text = command_line(pipeline)
         assert code == 0, text
 
@@ -197,7 +197,7 @@ def test_a_worker_that_differs_takes_no_partition_from_those_that_run(
     with Pipeline(kafka, tmp_path, raw, SMALL) as pipeline:
         worker = pipeline.start()
         pipeline.wait()
-        wait_for(lambda: running(pipeline) == 6, "all partitions run", seconds=PATIENCE)
+        wait_for(lambda: running(pipeline) == 6, "all partitions run")
         generations = worker.log.read_text().count("of the group: ")
         if differs == "configuration":
             pipeline.data["privacy"] = {**pipeline.data["privacy"], "epsilon": 7.0}
@@ -233,7 +233,7 @@ def test_a_lost_changelog_of_a_partition_that_has_committed_is_no_beginning(
         assert row.action.startswith(
             "restore the changelog topic as it was at the last commit, or run `susurrus ledger"
         )
-        wait_for(lambda: row_of(pipeline, "bound", 1).state == "running", "the others run on", seconds=PATIENCE)
+        wait_for(lambda: row_of(pipeline, "bound", 1).state == "running", "the others run on")
         assert pipeline.public() == before
 
 
@@ -248,7 +248,7 @@ def test_internal_records_deleted_before_they_were_read_are_refused(kafka: Broke
         [row] = wait_until_refused(pipeline, ("bound", 0))
         assert f"topic={topic} partition=0 starts at offset=" in row.reason
         assert "position=0 is still to be read" in row.reason
-        wait_for(lambda: row_of(pipeline, "bound", 1).position > 0, "the other partition runs on", seconds=PATIENCE)
+        wait_for(lambda: row_of(pipeline, "bound", 1).position > 0, "the other partition runs on")
         assert kafka.read_all(pipeline.settings.topic("histogram")) == []
 
 
@@ -332,11 +332,11 @@ def test_pipelines_on_one_raw_topic_share_a_budget_and_the_one_that_exceeds_it_p
             assert "budget: epsilon=6.5, delta=1e-08 would be exceeded" in row.reason
             assert "nothing of it was published" in row.reason
             assert row.action == "raise [budget] in the open, or stop the pipeline"
-        wait_for(lambda: row_of(other, "bound", 0).state == "running", "the other stages run", seconds=PATIENCE)
+        wait_for(lambda: row_of(other, "bound", 0).state == "running", "the other stages run")
         assert other.public() == {"histogram": {}, "latest": {}, "progress": {}}
         # The first has what it paid for, also after a restart.
         pipeline.start()
-        wait_for(lambda: row_of(pipeline, "release", 0).state == "running", "the first runs on", seconds=PATIENCE)
+        wait_for(lambda: row_of(pipeline, "release", 0).state == "running", "the first runs on")
         time.sleep(2)
         assert not refused(pipeline)
         assert pipeline.public() == published
@@ -352,7 +352,7 @@ def test_an_archive_out_of_order_is_refused_with_its_place_and_the_sorted_partit
         pipeline.start()
         [row] = wait_until_refused(pipeline, ("route", 1))
         assert f"topic={raw} partition=1 offset=30 is older than the record before it" in row.reason
-        wait_for(lambda: row_of(pipeline, "route", 0).position == 100, "the other is read", seconds=PATIENCE)
+        wait_for(lambda: row_of(pipeline, "route", 0).position == 100, "the other is read")
         # Nothing is released without it.
         assert kafka.read_all(pipeline.settings.topic("progress")) == []
 

@@ -25,6 +25,7 @@ from tests.broker import Broker, wait_for
 from tests.chaos.test_refusals import command_line, one_line, wait_until_refused
 from tests.pipeline import SECRET, Pipeline, Worker, archive_topic, produce
 from tests.stream_pipeline import TOPS, stream_pipeline
+from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.chaos
 
@@ -88,7 +89,7 @@ class Copy:
     def _restart(self) -> None:
         self._broker.restart(1)
         output = self._pipeline.settings.topic(pipeline_of(self._pipeline.settings).output.name)
-        wait_for(lambda: self._broker.read_all(output) is not None, "the topics are there again", seconds=60)
+        wait_for(lambda: self._broker.read_all(output) is not None, "the topics are there again")
 
 
 def live_pipeline(broker: Broker, directory: Path) -> Pipeline:
@@ -161,16 +162,14 @@ def command(pipeline: Pipeline, *arguments: str, **environ: str) -> subprocess.C
         text=True,
         env={"SUSURRUS_SECRET": SECRET, "COLUMNS": "200", "PATH": "/usr/bin:/bin", **environ},
         check=False,
-        timeout=60,
+        timeout=PATIENCE,
     )
 
 
 def wait_until_alone(pipeline: Pipeline) -> None:
     """Until the group has forgotten workers that ended, or froze, without leaving it."""
     group, admin = f"{pipeline.settings.pipeline.prefix}.web", pipeline.broker.admin()
-    wait_for(
-        lambda: not admin.describe_consumer_groups([group])[group].result().members, "the group is empty", seconds=60
-    )
+    wait_for(lambda: not admin.describe_consumer_groups([group])[group].result().members, "the group is empty")
 
 
 def charged(pipeline: Pipeline) -> list[tuple[str, int]]:
@@ -219,7 +218,7 @@ def test_an_older_copy_of_the_internal_topics_is_refused_and_a_new_charged_epoch
     life.start()
     wanted = interval_of(pipeline, int(time.time() * 1000))
     begun = format_time(pipeline.settings.window.origin)
-    wait_for(lambda: (new, begun, wanted) in estimates(pipeline), "the new epoch publishes", seconds=60)
+    wait_for(lambda: (new, begun, wanted) in estimates(pipeline), "the new epoch publishes")
     after = estimates(pipeline)
     assert {place: values for place, values in after.items() if place[0] == old} == before
     assert all(len(values) == 1 for values in after.values())
@@ -253,7 +252,7 @@ def test_a_copy_from_before_the_beginning_founds_nothing_and_what_its_charges_ha
     assert "the epoch that the ledger has lost ends, epoch 2 begins" in said.stdout
     assert "The log of charges lacks charged windows: the progress topic shows 1 more" in said.stdout
     life.start()
-    wait_for(lambda: len(charged(pipeline)) == 2, "the new epoch is charged, too", seconds=60)
+    wait_for(lambda: len(charged(pipeline)) == 2, "the new epoch is charged, too")
     assert charged(pipeline) == [(epoch, pipeline.settings.window.origin) for epoch in (old, epoch_of(pipeline))]
 
 
@@ -284,7 +283,7 @@ def test_older_copies_of_a_streams_topics_publish_no_row_twice(lone_broker: Brok
             """A worker with an empty disk, until so many rows are public."""
             worker = pipeline.start(SUSURRUS__WORKER__DATA_DIRECTORY=str(tmp_path / f"life-{number}"))
             topic = pipeline.settings.topic("private-stream")
-            wait_for(lambda: len(lone_broker.read_all(topic)) >= rows, f"{rows} rows", seconds=60)
+            wait_for(lambda: len(lone_broker.read_all(topic)) >= rows, f"{rows} rows")
             assert worker.stop() == 0, worker.tail()
             return [(message.key(), message.value()) for message in lone_broker.read_all(topic)]
 
@@ -339,7 +338,6 @@ def test_a_command_that_dies_leaves_one_epoch_or_the_other(kafka: Broker, tmp_pa
                 and (new or (pipeline.progress() and min(pipeline.progress().values()) == 4))
             ),
             f"all is published {'again' if new else 'by the old epoch'}\n{pipeline.trouble()}",
-            seconds=60,
         )
         found = estimates(pipeline)
         assert all(len(values) == 1 for values in found.values())
@@ -377,7 +375,7 @@ def test_a_frozen_worker_that_wakes_up_in_another_epoch_writes_nothing_of_the_ol
         new = epoch_of(pipeline)
         wanted = interval_of(pipeline, int(time.time() * 1000))
         begun = format_time(pipeline.settings.window.origin)
-        wait_for(lambda: (new, begun, wanted) in estimates(pipeline), "the new epoch publishes", seconds=60)
+        wait_for(lambda: (new, begun, wanted) in estimates(pipeline), "the new epoch publishes")
         after = estimates(pipeline)
         assert {place: values for place, values in after.items() if place[0] == old} == before
         pipeline.wait_for_total(45, "kept", "capped")

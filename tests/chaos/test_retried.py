@@ -20,7 +20,7 @@ from susurrus.agents.broker.network import free_ports
 from susurrus.agents.kafka.topics import create_topics
 from tests.broker import Broker, wait_for
 from tests.chaos.conftest import Once, published_in_peace
-from tests.chaos.test_refusals import PATIENCE, SMALL, raw_topic, refused, wait_until_refused
+from tests.chaos.test_refusals import SMALL, raw_topic, refused, wait_until_refused
 from tests.guarded import PRINCIPAL, SASL, Guarded
 from tests.pipeline import Pipeline, Public
 
@@ -92,13 +92,13 @@ def test_a_topic_that_is_missing_is_named_and_once_created_the_worker_goes_on(
         with pipeline.held() as worker:
             kafka.delete_topic(topic)
         said = f"{who}-0 refuses: topic={topic} does not exist: create it with `susurrus topics create`"
-        wait_for(lambda: said in worker.log.read_text(), f"{who} refuses", seconds=PATIENCE)
+        wait_for(lambda: said in worker.log.read_text(), f"{who} refuses")
 
         def words() -> str:
             with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=10) as answer:
                 return str(answer.read().decode())
 
-        wait_for(lambda: f"{who}-0: refused" in words() and topic in words(), "its page says so", seconds=PATIENCE)
+        wait_for(lambda: f"{who}-0: refused" in words() and topic in words(), "its page says so")
         if missing != "ledger":
             [row] = wait_until_refused(pipeline, (who, 0))
             assert topic in row.reason
@@ -107,7 +107,7 @@ def test_a_topic_that_is_missing_is_named_and_once_created_the_worker_goes_on(
         pipeline.wait()
         assert pipeline.public() == wanted
         assert worker.process.poll() is None
-        wait_for(lambda: not refused(pipeline), "nothing is refused any more", seconds=PATIENCE)
+        wait_for(lambda: not refused(pipeline), "nothing is refused any more")
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ def test_a_right_that_is_missing_is_named_and_once_granted_the_worker_goes_on(
         with pipeline.held() as worker:
             rights.deny(kind, full, operation)
         try:
-            wait_for(lambda: bool(refused(pipeline)), "somebody refuses", seconds=PATIENCE)
+            wait_for(lambda: bool(refused(pipeline)), "somebody refuses")
         except TimeoutError as error:
             raise TimeoutError(f"{error}\n{pipeline.trouble()}\n{worker.tail()}") from error
         row = next(iter(refused(pipeline).values()))
@@ -163,4 +163,4 @@ def test_a_right_that_is_missing_is_named_and_once_granted_the_worker_goes_on(
         pipeline.wait()
         assert pipeline.public() == wanted
         assert worker.process.poll() is None
-        wait_for(lambda: not refused(pipeline), "nothing is refused any more", seconds=PATIENCE)
+        wait_for(lambda: not refused(pipeline), "nothing is refused any more")

@@ -11,11 +11,11 @@ from susurrus.agents.broker.network import free_ports
 from tests.broker import Broker, wait_for
 from tests.chaos.test_refusals import SMALL, raw_topic
 from tests.pipeline import Pipeline, Public, Worker
+from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.chaos
 
 STOPPING: dict[str, Any] = {"worker": {"stop_timeout": "15s"}}
-PATIENCE = 90.0
 """Far above stop_timeout: whether an end comes at all, not when."""
 IN_ORDER = 0
 LATE = 128 + signal.SIGTERM
@@ -53,7 +53,7 @@ def test_while_kafka_does_not_answer_at_the_start(lone_broker: Broker, tmp_path:
         lone_broker.pause(1)
         try:
             worker = pipeline.start()
-            wait_for(lambda: asks_kafka(worker), "the worker asks Kafka", seconds=60)
+            wait_for(lambda: asks_kafka(worker), "the worker asks Kafka")
             worker.signal(signal.SIGTERM)
             ended(worker)
         finally:
@@ -64,7 +64,7 @@ def test_while_nothing_listens_at_the_brokers_address(kafka: Broker, tmp_path: P
     [nobody] = free_ports(1)
     with Pipeline(kafka, tmp_path, raw_topic(kafka), SMALL | STOPPING) as pipeline:
         worker = pipeline.start(SUSURRUS__KAFKA__BOOTSTRAP_SERVERS=f"127.0.0.1:{nobody}")
-        wait_for(lambda: asks_kafka(worker), "the worker looks for Kafka", seconds=60)
+        wait_for(lambda: asks_kafka(worker), "the worker looks for Kafka")
         worker.signal(signal.SIGTERM)
         ended(worker)
 
@@ -77,7 +77,7 @@ def test_while_it_waits_for_the_group(kafka: Broker, tmp_path: Path) -> None:
         pipeline.wait()
         frozen.signal(signal.SIGSTOP)
         worker = pipeline.start()
-        wait_for(lambda: says(worker, " starts (pid "), "the worker joins", seconds=60)
+        wait_for(lambda: says(worker, " starts (pid "), "the worker joins")
         worker.signal(signal.SIGTERM)
         ended(worker)
         assert not says(worker, "of the group")
@@ -88,7 +88,7 @@ def test_while_its_tasks_are_refused_and_about_to_try_again(kafka: Broker, tmp_p
     with Pipeline(kafka, tmp_path, raw_topic(kafka), SMALL | STOPPING) as pipeline:
         with pipeline.held() as worker:
             kafka.delete_topic(pipeline.settings.topic("bound-changelog"))
-        wait_for(lambda: says(worker, "bound-0 refuses"), "a task refuses", seconds=90)
+        wait_for(lambda: says(worker, "bound-0 refuses"), "a task refuses")
         worker.signal(signal.SIGTERM)
         assert ended(worker) == IN_ORDER
 
@@ -99,7 +99,7 @@ def test_under_load_in_order_however_often_it_is_signalled(
 ) -> None:
     with Pipeline(kafka, tmp_path, raw, {"worker": {"fetch_bytes": 65_536}}) as pipeline:
         worker = pipeline.start(SUSURRUS_CRASH_AT=f"route:after-begin:3:{number.name}")
-        wait_for(lambda: says(worker, "tasks finish their commits"), "it stops", seconds=60)
+        wait_for(lambda: says(worker, "tasks finish their commits"), "it stops")
         worker.signal(number)
         assert ended(worker) == IN_ORDER
         assert sum(pipeline.progress().values()) < 24 * 4, "it stopped too late to matter"
@@ -130,5 +130,5 @@ def test_in_the_midst_of_commits_while_kafka_is_away(
         else:
             lone_broker.resume(1)
         pipeline.start()
-        pipeline.wait(seconds=90)
+        pipeline.wait()
         assert pipeline.public() == undisturbed

@@ -78,7 +78,7 @@ def test_workers_that_are_killed_join_and_leave_change_no_byte(kafka: Broker, tm
             feeder.join()
         undisturbed.start()
         for pipeline in (disturbed, undisturbed):
-            wait_for(lambda pipeline=pipeline: committed(kafka, pipeline, raw), "all is read", seconds=60)
+            wait_for(lambda pipeline=pipeline: committed(kafka, pipeline, raw), "all is read")
         wanted = undisturbed.public(["private-stream"])
         rows = Counter(key for partition in wanted["private-stream"].values() for key, _, _ in partition)
         assert len(rows) == STREAMS

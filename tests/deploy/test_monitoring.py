@@ -28,6 +28,7 @@ from tests import broker
 from tests.agents.operations import documented
 from tests.broker import Broker, wait_for
 from tests.pipeline import Pipeline, archive_topic, produce, web_log
+from tests.waiting import PATIENCE
 
 ROOT = Path(__file__).parents[2]
 MONITORING = ROOT / "deploy" / "monitoring"
@@ -196,7 +197,9 @@ def test_every_alert_is_tested_firing_and_silent() -> None:
     ids=" ".join,
 )
 def test_promtool_accepts(command: tuple[str, ...]) -> None:
-    done = subprocess.run([tool("promtool"), *command], cwd=MONITORING, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [tool("promtool"), *command], cwd=MONITORING, capture_output=True, text=True, timeout=PATIENCE
+    )
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -241,7 +244,7 @@ def test_grafana_finds_source_and_dashboard() -> None:
 
 def test_compose_accepts_the_profile() -> None:
     command = [tool("docker-compose"), "--profile", "monitoring", "config", "--services"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 0, done.stderr
     assert {"prometheus", "grafana", "worker"} <= set(done.stdout.split())
 

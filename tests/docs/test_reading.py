@@ -12,6 +12,7 @@ from tests.agents.histogram.test_releases import Log
 from tests.agents.released import DAY, EPOCHS, WINDOW
 from tests.broker import Broker, give_up
 from tests.docs.test_docs import ROOT, blocks
+from tests.waiting import PATIENCE
 
 PAGE = ROOT / "docs" / "reading.md"
 PROGRAM = ROOT / "docs" / "reading" / "ReadReleases.java"
@@ -62,7 +63,7 @@ def test_the_java_consumer(log: Log) -> None:
     except KafkaUnavailableError as missing:
         give_up(f"no Java consumer: {missing}")
     arguments = [log.settings.kafka.bootstrap_servers, log.settings.application, "5"]
-    found = subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=120, check=False)
+    found = subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert found.returncode == 0, found.stderr[-2000:]
     assert set(found.stdout.splitlines()) == {
         f'{TODAY} trigger 1: 1 keys, most: "a" 50 ± 5',

@@ -42,9 +42,7 @@ def test_connect_upserts_the_newest_rows(published: Published, tmp_path: Path) -
             connect = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=file, stderr=file)
             ends_with_us(connect.pid)
         try:
-            wait_for(
-                lambda: f" {wanted}\n" in (query(port, FINAL) or ""), f"{wanted} rows of the last trigger", seconds=120
-            )
+            wait_for(lambda: f" {wanted}\n" in (query(port, FINAL) or ""), f"{wanted} rows of the last trigger")
         except TimeoutError as late:
             pytest.fail(f"{late}\n{log.read_text(errors='replace')[-4000:]}", pytrace=False)
         finally:

@@ -22,6 +22,7 @@ from susurrus.topics import charges
 from tests.toys.column import SumOfSquares
 from tests.toys.format import MessagePack
 from tests.toys.strategy import Frugal, registered
+from tests.waiting import PATIENCE
 
 ROOT = Path(__file__).parents[2]
 DAY = 807_235_200_000  # 1995-08-01T00:00:00Z
@@ -122,7 +123,7 @@ def test_a_worker_publishes_with_three_toys(settings: HistogramSettings, tmp_pat
 
 def final(settings: HistogramSettings, worker: "subprocess.Popen[bytes]", log: Path) -> Snapshot:
     """The window at its last trigger."""
-    deadline = time.monotonic() + 90
+    deadline = time.monotonic() + PATIENCE
     with HistogramReader(settings) as reader:
         while time.monotonic() < deadline and worker.poll() is None:
             reader.poll(0.2)

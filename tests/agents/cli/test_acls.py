@@ -28,6 +28,7 @@ from tests.agents.dashboard.published import dashboard
 from tests.broker import wait_for
 from tests.guarded import Guarded
 from tests.pipeline import Worker, merged
+from tests.waiting import PATIENCE
 
 NAMES = ("worker", "operator", "writer", "reader", "dashboard")
 CONFIGURATION: dict[str, Any] = {
@@ -124,7 +125,7 @@ def test_each_user_can_do_its_part_with_the_rights_that_are_granted_and_nothing_
             environ={},
         )
         with HistogramReader(settings) as reader:
-            deadline = time.monotonic() + 120
+            deadline = time.monotonic() + PATIENCE
             while (found := reader.snapshot()) is None or not found.final:
                 reader.poll(0.2)
                 assert worker.process.poll() is None, worker.tail()
@@ -147,7 +148,7 @@ def test_each_user_can_do_its_part_with_the_rights_that_are_granted_and_nothing_
         shutil.rmtree(cast.directory / "state")
         worker = Worker(cast.file("worker"), cast.directory, {})
         status = ["status", "--config", str(cast.file("operator"))]
-        wait_for(lambda: CliRunner().invoke(app, status).exit_code == 0, "all is recovered", seconds=90)
+        wait_for(lambda: CliRunner().invoke(app, status).exit_code == 0, "all is recovered")
         assert "right" not in run(*status)
         assert "Charged as web/tune" in run("tune", "--config", str(cast.file("operator")), "--yes", "--epsilon", "2")
     finally:

@@ -19,8 +19,7 @@ from susurrus.agents.broker.leash import ends_with_us
 from tests.agents.dashboard.published import create, write
 from tests.agents.released import rows, said, settings
 from tests.broker import Broker, wait_for
-
-SECONDS = 90
+from tests.waiting import PATIENCE
 
 
 def state(url: str) -> dict[str, Any]:
@@ -48,7 +47,7 @@ def started(arguments: Sequence[str], log: Path) -> Iterator[tuple["subprocess.P
             found.extend(re.findall(r"http://[\d.]+:\d+/", log.read_text()))
             return bool(found)
 
-        wait_for(printed, "the address is printed", seconds=SECONDS)
+        wait_for(printed, "the address is printed")
         yield process, found[0]
     finally:
         process.kill()
@@ -83,7 +82,7 @@ def test_it_serves_until_it_is_told_to_stop_and_names_a_port_that_is_taken(embed
             capture_output=True,
             text=True,
             check=False,
-            timeout=SECONDS,
+            timeout=PATIENCE,
             env={**os.environ, "COLUMNS": "200"},
         )
         assert again.returncode == 2
@@ -93,7 +92,7 @@ def test_it_serves_until_it_is_told_to_stop_and_names_a_port_that_is_taken(embed
 
 def test_the_demonstration_has_a_page_until_ctrl_c(tmp_path: Path) -> None:
     with started(["demo", "--dashboard", "--port", "0"], tmp_path / "log") as (process, url):
-        deadline = time.monotonic() + SECONDS
+        deadline = time.monotonic() + PATIENCE
         while not (windows := state(url)["windows"]) or not windows[0]["final"]:
             assert time.monotonic() < deadline, (tmp_path / "log").read_text()
             time.sleep(0.3)

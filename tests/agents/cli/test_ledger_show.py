@@ -216,7 +216,7 @@ def test_two_pipelines_share_a_budget_and_the_account_is_the_hand_arithmetic(kaf
         assert account["spent"]["delta_at_budget_epsilon"] == pytest.approx(float(spent(4, 0)), rel=1e-6)
 
         two.start()
-        wait_for(lambda: "would be exceeded" in two.trouble(), "the budget stops the second", seconds=120)
+        wait_for(lambda: "would be exceeded" in two.trouble(), "the budget stops the second")
         account = json.loads(show(two.config, "--json")[1])
         own, other = account["pipelines"]
         # The charge that was refused counts, and published nothing.

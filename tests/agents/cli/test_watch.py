@@ -28,6 +28,7 @@ from susurrus.topics.histogram import Measured
 from susurrus.topics.timestamps import format_time, parse_time
 from tests.agents.released import WINDOW, publish, rows, said, settings
 from tests.stream_rows import unsaid
+from tests.waiting import PATIENCE
 
 EPOCH = "ab" * 16
 MINUTE = 60_000
@@ -335,5 +336,5 @@ def test_ctrl_c_ends_it_with_one_line(broker: EmbeddedBroker, tmp_path: Path) ->
     assert process.stderr is not None
     assert "the threshold comes with 5,000 reports" in process.stderr.readline()
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=PATIENCE)
     assert (process.returncode, out, err) == (130, "", "Stopped.\n")

@@ -132,7 +132,7 @@ def test_topics_that_do_not_exist_yet_are_waited_for(embedded: Broker, monkeypat
         monkeypatch.undo()
         monkeypatch.setattr(module, "_AGAIN_SECONDS", 0.05)
         create(embedded, of)
-        wait_for(lambda: kind(served._feed) is None, "it reads once there are", seconds=30)
+        wait_for(lambda: kind(served._feed) is None, "it reads once there are")
 
 
 def test_without_the_right_to_read_charges_the_rest_is_shown(embedded: Broker, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ from susurrus.agents.dashboard.assets import Asset
 from susurrus.agents.dashboard.server import CONNECTIONS, DashboardServer
 from tests.agents.operations.test_web import connected_to, endless_body, get, half_a_header, nothing, trickle
 from tests.broker import wait_for
+from tests.waiting import PATIENCE
 
 BACKLOG = 64
 
@@ -138,9 +139,11 @@ def test_slow_visitors_neither_pile_up_nor_keep_others_out(served: Any) -> None:
 def test_who_is_being_answered_is_not_cut_off_for_newcomers(served: Any, feed: Feed) -> None:
     port = served()
     with contextlib.ExitStack() as stack:
-        client = stack.enter_context(contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=60)))
+        client = stack.enter_context(
+            contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE))
+        )
         client.request("GET", "/api/table")
-        assert feed.asked.acquire(timeout=60)
+        assert feed.asked.acquire(timeout=PATIENCE)
         for _ in range(2 * CONNECTIONS):
             half_a_header(connected(stack, port))
         assert get(port, "/healthz") == (200, "ok\n")
@@ -153,14 +156,14 @@ def test_what_visitors_asked_who_have_gone_is_not_computed(served: Any, feed: Fe
     with contextlib.ExitStack() as stack:
         for _ in range(2):  # as many as are computed at a time
             connected(stack, port).sendall(b"GET /api/table HTTP/1.1\r\nHost: localhost\r\n\r\n")
-            assert feed.asked.acquire(timeout=60)
+            assert feed.asked.acquire(timeout=PATIENCE)
         for _ in range(40):
             with contextlib.ExitStack() as visit:
                 connected(visit, port).sendall(b"GET /api/table HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert get(port, "/healthz") == (200, "ok\n")  # accepted after all of them
         wait_for(lambda: len(connected_to(port)) == 2, "the server knows that they have gone")
         feed.go.set()
-        client = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+        client = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
         client.request("GET", "/api/table")  # after all of theirs
         assert client.getresponse().status == 200
         client.close()

@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.waiting import PATIENCE
+
 
 def run_demo(tmp_path: Path, *options: str, **environ: str) -> str:
     """What the demonstration prints; it must end well and leave nothing."""
@@ -13,7 +15,7 @@ def run_demo(tmp_path: Path, *options: str, **environ: str) -> str:
         env={**os.environ, "TMPDIR": str(tmp_path), "COLUMNS": "100", **environ},
         capture_output=True,
         text=True,
-        timeout=150,
+        timeout=PATIENCE,
         check=False,
         cwd=tmp_path,
     )

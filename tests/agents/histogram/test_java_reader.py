@@ -19,6 +19,7 @@ from susurrus.topics import histogram
 from tests.broker import Broker, give_up
 from tests.chaos.conftest import archive
 from tests.pipeline import CRASHING, Pipeline, merged
+from tests.waiting import PATIENCE
 
 pytest.importorskip("fastavro")
 pytest.importorskip("authlib")
@@ -53,7 +54,7 @@ def test_a_java_consumer_reads_the_committed_rows_with_their_receipts(
         settings, topic = pipeline.settings, pipeline.settings.topic("histogram")
         found = subprocess.run(
             [*command, kafka.bootstrap_servers, topic, schema_registry, "count"],
-            capture_output=True, text=True, timeout=120, check=False,
+            capture_output=True, text=True, timeout=PATIENCE, check=False,
         )  # fmt: skip
         assert found.returncode == 0, found.stderr[-2000:]
         lines = [json.loads(line) for line in found.stdout.splitlines()]

@@ -16,6 +16,7 @@ from susurrus.mechanisms.errors import ConfigurationError, Refusal
 from susurrus.topics.histogram import ColumnRows, RowColumns
 from tests.agents.released import DAY, EPOCHS, WINDOW, rows, said, settings
 from tests.broker import Broker
+from tests.waiting import PATIENCE
 
 PARTITIONS = 2
 QUARTER = DAY // 4
@@ -65,7 +66,7 @@ def log(kafka: Broker) -> Log:
     return Log(kafka)
 
 
-def read(reader: ReleaseReader, count: int = -1, seconds: float = 30.0) -> list[Release]:
+def read(reader: ReleaseReader, count: int = -1, seconds: float = PATIENCE) -> list[Release]:
     """So many releases; without a count, all up to the present end."""
     found: list[Release] = []
     deadline = time.monotonic() + seconds

@@ -267,7 +267,7 @@ def test_a_real_workers_metrics(kafka: Broker, tmp_path: Path) -> None:
         assert worker.stop() == 0
 
         again = pipeline.start()
-        wait_for(lambda: _position(port) > len(events), "the next worker has recovered", seconds=120)
+        wait_for(lambda: _position(port) > len(events), "the next worker has recovered")
         assert total(port, "susurrus_stage_total", total="in") == 0  # it counts what it commits itself
         assert total(port, "susurrus_stage_committed", total="in") == len(events) + 3
         assert again.stop() == 0

@@ -208,7 +208,7 @@ def test_rights_that_are_missing_and_what_a_worker_may_not_ask(guarded: Guarded,
     rights = rights_of(settings_from(setting.data, environ={}), "worker")
     admin = guarded.admin()
     grant(admin, "User:preflight", rights)
-    wait_for(lambda: not [f for f in setting.look() if f.state == "failure"], "the worker has its rights", seconds=30)
+    wait_for(lambda: not [f for f in setting.look() if f.state == "failure"], "the worker has its rights")
     found = setting.one("clock")
     assert (found.state, "Describe on __transaction_state" in found.text) == ("unknown", True)
 

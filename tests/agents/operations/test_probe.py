@@ -282,9 +282,7 @@ def test_a_worker_that_waits_says_for_what_and_ends_at_sigterm(tmp_path: Path) -
         )
         ends_with_us(worker.pid)
     try:
-        wait_for(
-            lambda: "nothing listens at" in (tmp_path / "log").read_text(), "it says what it waits for", seconds=60
-        )
+        wait_for(lambda: "nothing listens at" in (tmp_path / "log").read_text(), "it says what it waits for")
         cause = f'kafka.bootstrap_servers="127.0.0.1:{port}": nothing listens at 127.0.0.1:{port}'
         assert get(web, "/healthz") == (200, "ok\n")
         assert (get(web, "/readyz")[0], cause in get(web, "/readyz")[1], cause in get(web, "/")[1]) == (503, True, True)

@@ -35,7 +35,7 @@ def test_a_running_group_is_undisturbed(kafka: Broker, tmp_path: Path) -> None:
     with Pipeline(kafka, tmp_path, raw) as pipeline:
         first = pipeline.start()
         group = pipeline.settings.application
-        wait_for(lambda: len(members(kafka.admin(), group)) == 1, "the worker is in its group", seconds=90)
+        wait_for(lambda: len(members(kafka.admin(), group)) == 1, "the worker is in its group")
         before = members(kafka.admin(), group)
         for name, (value, says) in WRONG.items():
             second = pipeline.start(**{name: value})

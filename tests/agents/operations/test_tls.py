@@ -35,6 +35,7 @@ from susurrus.agents.runtime.ending import MISCONFIGURED
 from susurrus.mechanisms.errors import ConfigurationError
 from tests.agents.operations.test_probe import CONFIGURATION, settings_for
 from tests.broker import started
+from tests.waiting import PATIENCE
 
 NOW = datetime.datetime.now(datetime.UTC)
 HOURS = datetime.timedelta(hours=1)
@@ -191,7 +192,7 @@ def test_a_worker_without_a_certificate_ends_as_misconfigured(cluster: TlsCluste
             capture_output=True,
             text=True,
             cwd=tmp_path,
-            timeout=90,
+            timeout=PATIENCE,
             check=False,
         )
         assert done.returncode == MISCONFIGURED, done.stderr

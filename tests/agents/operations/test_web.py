@@ -437,7 +437,7 @@ def test_slow_clients_leave_a_worker_its_connections_to_kafka(kafka: Broker, tmp
     (port,) = free_ports(1)
     with Pipeline(kafka, tmp_path, raw, {"worker": {"web_port": port}}) as pipeline, contextlib.ExitStack() as stack:
         worker = pipeline.start()
-        wait_for(lambda: _answers(port) == (200, "ok\n"), "the worker is ready", seconds=120)
+        wait_for(lambda: _answers(port) == (200, "ok\n"), "the worker is ready")
         before = open_files(worker.process.pid)
         clients: list[socket.socket] = []
         for _ in range(10):

@@ -10,6 +10,7 @@ import pytest
 
 from susurrus.agents.config.sections import WorkerSettings
 from susurrus.agents.runtime import ending
+from tests.waiting import PATIENCE
 
 PROLOGUE = """
 import asyncio, ctypes, os, signal, sys
@@ -26,7 +27,6 @@ def hang(library):
     print("ready", flush=True)
     library.pthread_mutex_lock(mutex)
 """
-PATIENCE = 60.0
 BACKSTOP = 1
 
 

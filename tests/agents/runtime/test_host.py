@@ -14,6 +14,7 @@ from susurrus.agents.runtime import host
 from susurrus.agents.runtime.store import OPEN_TABLES
 from susurrus.mechanisms.errors import ConfigurationError
 from tests.agents.operations.test_probe import CONFIGURATION
+from tests.waiting import PATIENCE
 
 
 def problem(directory: Path) -> str:
@@ -74,7 +75,7 @@ def limited(soft: int, hard: int, *command: str, **more: Any) -> "subprocess.Com
         ["/bin/sh", "-c", f'ulimit -Sn {soft} && ulimit -Hn {hard} && exec "$@"', "sh", sys.executable, *command],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE,
         check=False,
         **more,
     )
@@ -119,7 +120,9 @@ def test_a_worker_without_its_directory_ends_with_a_sentence(tmp_path: Path) -> 
     (tmp_path / "susurrus-data").write_text("")
     command = [sys.executable, "-m", "susurrus.agents.cli", "worker", "--config", str(tmp_path / "p.toml")]
     environ = {"PATH": "", "SUSURRUS_SECRET": "5a" * 32, "COLUMNS": "500"}
-    found = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=120, check=False)
+    found = subprocess.run(
+        command, cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
     assert found.returncode == 2
     assert 'worker.data_directory="susurrus-data": File exists; a file is in the way' in found.stderr
     assert "defect" not in found.stderr

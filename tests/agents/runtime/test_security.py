@@ -27,6 +27,7 @@ from susurrus.agents.operations.status import collect
 from susurrus.agents.pipelines import load_settings, pipeline_of, settings_from
 from tests.broker import started
 from tests.guarded import PASSWORD, certificate
+from tests.waiting import PATIENCE
 
 pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("secure broker")]
 
@@ -179,7 +180,7 @@ def test_a_worker_runs_behind_tls_and_a_password(secure: tuple[str, Path], tmp_p
     ends_with_us(worker.pid)
     try:
         with HistogramReader(settings) as reader:
-            deadline = time.monotonic() + 90
+            deadline = time.monotonic() + PATIENCE
             while (found := reader.snapshot()) is None or not found.final:
                 reader.poll(0.2)
                 assert worker.poll() is None, (tmp_path / "worker.log").read_text()

@@ -72,7 +72,7 @@ def test_values_and_rows_in_other_formats_are_the_mechanisms(
         settings, topic = pipeline.settings, pipeline.settings.topic("private-stream")
         read = reader_of(settings.output, settings.schemas[topic], settings.namespace)
         pipeline.start()
-        wait_for(lambda: len(kafka.read_all(topic)) >= len(STREAMS) * ROWS, "all rows", seconds=90)
+        wait_for(lambda: len(kafka.read_all(topic)) >= len(STREAMS) * ROWS, "all rows")
         messages = kafka.read_all(topic)
         assert {message.value()[:1] for message in messages} == {b"\0"}
         assert {message.headers()[0][0] for message in messages} == {"susurrus.receipt"}

@@ -71,7 +71,7 @@ def life(kafka: Broker, tmp_path: Path) -> Iterator[Pipeline]:
     produce(kafka, raw, readings(1_400))
     with stream_pipeline(kafka, tmp_path, raw, TOPS) as pipeline:
         worker = pipeline.start()
-        wait_for(lambda: rows(pipeline) >= 200, "the rows are published", seconds=90)
+        wait_for(lambda: rows(pipeline) >= 200, "the rows are published")
         assert worker.stop() == 0, worker.tail()
         assert {partition: record.position for partition, record in published(pipeline).items()} == {0: 700, 1: 700}
         yield pipeline
@@ -93,14 +93,14 @@ def test_lost_state_is_refused_and_rebuilt_on_purpose_publishes_nothing_twice(li
     life.crash("stream:after-commit:1")
     worker = rebuilt(life, 2)
     produce(kafka, raw, readings(400, 1_400), 1_400)
-    wait_for(lambda: rows(life) >= 300, "the rows behind are published", seconds=90)
+    wait_for(lambda: rows(life) >= 300, "the rows behind are published")
     assert worker.stop() == 0, worker.tail()
     after = life.public(["private-stream"])["private-stream"]
     for partition, found in before["private-stream"].items():
         assert after[partition][: len(found)] == found
     with stream_pipeline(kafka, tmp_path, raw, TOPS) as undisturbed:
         undisturbed.start()
-        wait_for(lambda: rows(undisturbed) >= 300, "the rows are published", seconds=90)
+        wait_for(lambda: rows(undisturbed) >= 300, "the rows are published")
         assert undisturbed.public(["private-stream"])["private-stream"] == after
         wait_for(
             lambda: (
@@ -135,7 +135,7 @@ def test_a_raw_log_with_another_value_is_refused(life: Pipeline) -> None:
         in row.action
     )
     # The other partition has the same values, and goes on.
-    wait_for(lambda: rows(life) >= 225, "the other partition goes on", seconds=60)
+    wait_for(lambda: rows(life) >= 225, "the other partition goes on")
     after = life.public(["private-stream"])["private-stream"]
     assert after[0] == before["private-stream"][0]
     assert after[1][:100] == before["private-stream"][1]

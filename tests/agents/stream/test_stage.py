@@ -17,6 +17,7 @@ from susurrus.topics.private_stream import StreamRow
 from tests.broker import Broker
 from tests.pipeline import CRASHING, EPOCH, SECRET, Pipeline, archive_topic
 from tests.stream_pipeline import TOPS, stream_pipeline
+from tests.waiting import PATIENCE
 
 PARTITIONS = 2
 STREAMS = ("a", "b", "c")
@@ -62,7 +63,7 @@ def rows(kafka: Broker, pipeline: Pipeline) -> dict[str, list[tuple[StreamRow, i
 
 
 def wait(
-    kafka: Broker, pipeline: Pipeline, count: int, seconds: float = 90.0
+    kafka: Broker, pipeline: Pipeline, count: int, seconds: float = PATIENCE
 ) -> dict[str, list[tuple[StreamRow, int]]]:
     deadline = time.monotonic() + seconds
     while True:
