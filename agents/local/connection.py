@@ -14,7 +14,6 @@ from typing import Any, Literal
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer
 
-from susurrus.agents.config.kafka_properties import with_token
 from susurrus.agents.kafka.follow import Follower
 from susurrus.topics import threshold as threshold_codec
 from susurrus.topics.packing import MalformedRecord
@@ -64,7 +63,14 @@ class Connection:
         settle: float,
         on_delivery: OnDelivery | None,
     ) -> None:
-        properties = with_token(properties)
+        if str(properties.get("sasl.mechanism", properties.get("sasl.mechanisms"))).upper() in (
+            "OAUTHBEARER",
+            "AWS_MSK_IAM",
+        ):
+            # Others need not load what it needs: this runs in applications.
+            from susurrus.agents.config.kafka_properties import with_token
+
+            properties = with_token(properties)
         self._topic = reports
         self._adopt = adopt
         self._when_full = when_full
