@@ -1,6 +1,7 @@
 """``susurrus config``: write and check a configuration, print its schema, make a noise secret."""
 
 import json
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -46,6 +47,8 @@ def check(
     remarks = _clients(settings, elsewhere)
     if unknown := pipeline.unknown_fields():
         raise ConfigurationError("\n".join(unknown))
+    if early := list(settings.start_problems(int(time.time() * 1000))):
+        raise ConfigurationError("\n".join(f"{what}: {advice}" for what, advice in early))
     if lacks := pipeline.missing():  # a package or a class may be on the workers only
         elsewhere.append(lacks)
     console = out()

@@ -135,6 +135,10 @@ class Settings(Section):
         """Why no epoch may begin on a raw topic with these settings in Kafka: what does not fit, and what to do."""
         yield from ()
 
+    def start_problems(self, now: int) -> Iterator[tuple[str, str]]:
+        """Why no epoch may begin at this instant (ms), whatever Kafka has: what does not fit, and what to do."""
+        yield from ()
+
     @property
     def application(self) -> str:
         """Consumer group, and what transactional ids begin with: prefix and pipeline, so that one prefix ACL covers them."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from pydantic import Field, PrivateAttr
 
@@ -18,6 +18,7 @@ from susurrus.agents.histogram.column_settings import ColumnSettings, layout, pr
 from susurrus.agents.histogram.columns import Column, Layout
 from susurrus.agents.histogram.privacy import PrivacySettings
 from susurrus.agents.histogram.sections import BoundSettings, KeySettings
+from susurrus.agents.types.durations import format_duration
 from susurrus.mechanisms.histogram.plan import Column as PlanColumn
 from susurrus.mechanisms.histogram.plan import Plan
 from susurrus.mechanisms.histogram.registry import STRATEGIES, Choice, default_strategy, strategy_named
@@ -27,6 +28,8 @@ from susurrus.topics.raw import Computed, RawSchema
 from susurrus.topics.row_schema import RowSchema
 from susurrus.topics.spec import HISTOGRAM, HISTOGRAM_TOPICS, LATEST, PROGRESS, PUBLISHED_KEYS, TopicSpec
 from susurrus.topics.timestamps import format_time
+
+DAY: Final = 86_400_000
 
 
 class HistogramSettings(Settings):
@@ -79,6 +82,21 @@ class HistogramSettings(Settings):
         stamped = found.get("message.timestamp.type")
         if stamped is not None and self.clock.chosen.topic_type() not in (stamped, None):
             yield self.clock.chosen.misfit(stamped)
+
+    def start_problems(self, now: int) -> Iterator[tuple[str, str]]:
+        """Rows carry the times of their triggers: Kafka deletes those of an archive at once that is older than their retention."""
+        first, kept = self.start.first_window, self.topics.retention
+        if self.clock.chosen.live or first is None or kept is None:
+            return
+        last = first + self.window.length + self.window.allowed_lateness
+        if now - last >= kept:
+            days = format_duration((-(-(now - first) // DAY) + 1) * DAY)
+            yield (
+                f'topics.retention = "{format_duration(kept)}", but rows of the first window are stamped {format_time(last)} or '
+                "earlier, and Kafka deletes them as soon as they are written",
+                f'set topics.retention above the age of the archive and the time for which you need its rows (about "{days}"), '
+                "or leave it out",
+            )
 
     @property
     def max_future(self) -> int:

@@ -135,6 +135,8 @@ def create_topics(settings: Settings, admin: AdminClient) -> list[str]:
     lines = list(few_brokers(settings, len(metadata.brokers)))
     if settings.reads_raw:
         lines += _raw_misfits(settings, admin)
+    for what, advice in settings.start_problems(int(time.time() * 1000)):
+        lines.append(f"warning: {what}: {advice}")
     wanted = {settings.topic(spec.name): spec for spec in settings.topic_specs}
     missing = []
     for name, spec in wanted.items():

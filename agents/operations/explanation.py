@@ -34,6 +34,7 @@ def facts_of(
         first_window=found.first_window,
         origin=origin,
         skipped=found.skipped,
+        written=sum(max(0, row.end) for row in stages[pipeline.stages[0].name]),
         unread=_unread(pipeline, found, stages[pipeline.stages[0].name]),
         totals={stage: added(row.counters for row in rows) for stage, rows in stages.items()},
         closed={stage: {row.partition: row.interval for row in rows} for stage, rows in stages.items()},
@@ -136,13 +137,23 @@ def _nothing_came(pipeline: Pipeline[Any], facts: Facts) -> Iterator[Finding]:
                 why="Workers have just started, or they restore their state.",
                 action="look again in a minute; if it stays, look at the worker's log",
             )
+    elif facts.unread == 0 and facts.read.number == 0 and facts.written:
+        yield Finding(
+            cause="deleted",
+            what=f"Topic {stage.input_topic} holds no record that is to be read.",
+            number=0,
+            share=1.0,
+            why="There were records in it, but they are deleted: by the topic's retention, or by hand.",
+            action="let the topic keep records for longer (retention.ms; -1 for an archive), and write them again; an archive "
+            "needs a new pipeline name, because its end is fixed",
+        )
     elif facts.unread == 0 and facts.read.number == 0:
         yield Finding(
             cause="no-records",
             what=f"No record has come in topic {stage.input_topic}.",
             number=0,
             share=1.0,
-            why="The topic is empty from the start on.",
+            why="Nothing was ever written to the topic.",
             action="start the producers, or correct input.topic, which takes a new pipeline name",
         )
 

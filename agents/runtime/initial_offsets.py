@@ -1,6 +1,7 @@
 """Where an epoch begins in the raw topic: for the initializer of a pipeline (ledger.py), and for a new epoch
 (agents/operations/new_epoch.py)."""
 
+import logging
 import time
 from typing import Literal
 
@@ -10,6 +11,8 @@ from susurrus.mechanisms.calendar import Calendar
 from susurrus.mechanisms.errors import Refusal
 from susurrus.topics.ledger import Start
 
+log = logging.getLogger(__name__)
+
 Origin = Literal["earliest", "latest"] | int
 """Of the first record to read; an int is an instant in ms, looked up by Kafka's stamps."""
 
@@ -18,7 +21,7 @@ def first_start(settings: Settings, clients: Clients, calendar: Calendar) -> Sta
     """The start of a new pipeline, as ``[start]`` says. Raises Refusal as `check_raw` does."""
     raw, origin, first = settings.input.topic, settings.start.from_, settings.start.first_window
     topic_id = clients.topic_id(raw)
-    check_raw(settings, clients)
+    check_start(settings, clients)
     if first is None:
         first = int(time.time() * 1000) if isinstance(origin, str) else origin
     return Start(
@@ -40,6 +43,30 @@ def check_raw(settings: Settings, clients: Clients) -> None:
         )
     for what, advice in settings.raw_topic_problems(found):
         raise Refusal(f"topic={topic} has {what}, so no epoch has begun and nothing is charged: {advice}")
+
+
+def check_start(settings: Settings, clients: Clients) -> None:
+    """Raise Refusal where a new pipeline would publish nothing for its charges: as `check_raw`, and where its rows or its archive
+    are deleted."""
+    check_raw(settings, clients)
+    for what, advice in settings.start_problems(int(time.time() * 1000)):
+        raise Refusal(f"{what}, so no epoch has begun and nothing is charged: {advice}")
+    if not settings.reads_raw or settings.clock.until is None:  # live: old records go, and new ones come
+        return
+    topic = settings.input.topic
+    marks = [clients.watermarks(topic, partition) for partition in range(clients.partitions(topic))]
+    if any(low for low, _ in marks) and all(low == end for low, end in marks):
+        raise Refusal(
+            f"topic={topic} holds no record of the archive: there were some, up to offset={max(end for _, end in marks)}, and they "
+            "are deleted, by the topic's retention or by hand; so no epoch has begun and nothing is charged: write the archive "
+            "again, to a topic with retention.ms=-1"
+        )
+    if gone := [partition for partition, (low, _) in enumerate(marks) if low]:
+        log.warning(
+            "topic=%s: the first records of partition %d%s are deleted, up to offset %d; if they belong to the windows from "
+            "start.first_window on, these windows lack them: write the archive again, to a topic with retention.ms=-1",
+            topic, gone[0], f" and {len(gone) - 1} more" if len(gone) > 1 else "", marks[gone[0]][0],
+        )  # fmt: skip
 
 
 def raw_offsets(clients: Clients, topic: str, origin: Origin) -> dict[int, int]:

@@ -21,7 +21,7 @@ from susurrus.agents.kafka.offset import Offset
 from susurrus.agents.kafka.transactional import TransactionalProducer
 from susurrus.agents.runtime.budget import Charges
 from susurrus.agents.runtime.commit import Output
-from susurrus.agents.runtime.initial_offsets import check_raw, first_start
+from susurrus.agents.runtime.initial_offsets import check_start, first_start
 from susurrus.mechanisms.calendar import Calendar, Trigger, WindowIndex, WindowStart
 from susurrus.mechanisms.errors import Refusal, RetryableRefusal
 from susurrus.mechanisms.guarantee import Guarantee
@@ -192,7 +192,7 @@ class Ledger:
         try:
             self.refresh()
             if self._get("epoch") is None:
-                check_raw(self._settings, self._clients)
+                check_start(self._settings, self._clients)
         except KafkaException as error:
             log.info("the ledger cannot be read yet (%s)", error.args[0].name())
             return

@@ -6,6 +6,7 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
+from susurrus.agents.kafka.clients import clients_of
 from susurrus.agents.operations import tls
 from susurrus.agents.operations.brokers import admin_of, reach_brokers
 from susurrus.agents.operations.preflight.brokers import check_brokers, check_coordinators
@@ -24,6 +25,7 @@ from susurrus.agents.operations.preflight.topics import check_isolation, check_r
 from susurrus.agents.operations.rights import rights, topics
 from susurrus.agents.operations.status import collect
 from susurrus.agents.operations.trouble import Trouble
+from susurrus.agents.runtime.initial_offsets import check_start
 from susurrus.agents.runtime.ledger import CHANGE_BACK
 from susurrus.agents.runtime.pipeline import Pipeline
 from susurrus.mechanisms.errors import SusurrusError
@@ -122,5 +124,12 @@ def _check_epoch(pipeline: Pipeline[Any]) -> Iterator[Finding]:
             "failure",
             f"the pipeline runs with other values of {', '.join(found.changed)}; {CHANGE_BACK}",
         )
+    elif found.epoch:
+        yield Finding("epoch", "ok", f"epoch {found.epoch_number} runs with it")
     else:
-        yield Finding("epoch", "ok", f"epoch {found.epoch_number} runs with it" if found.epoch else "not begun yet")
+        clients = clients_of(pipeline.settings, quiet=True)
+        try:
+            check_start(pipeline.settings, clients)  # what a worker would refuse before it begins
+        finally:
+            clients.close()
+        yield Finding("epoch", "ok", "not begun yet")

@@ -201,6 +201,23 @@ def test_of_the_clock_of_events_nothing_is_said_by_default_or_where_the_stamp_is
     assert len(of(changed(clock={"max_future": "1ms"}))) == 1  # a remark says that it has no effect
 
 
+def test_rows_of_an_archive_that_kafka_would_delete_at_once_are_refused_by_config_check(tmp_path: Path) -> None:
+    config = tmp_path / "p.toml"
+    config.write_text(CONFIG.format(servers="127.0.0.1:1") + ARCHIVE)
+
+    def checked(retention: str) -> Any:
+        return CliRunner(env={"SUSURRUS__TOPICS__RETENTION": retention}).invoke(
+            app, ["config", "check", "--config", str(config)]
+        )
+
+    assert checked("36500d").exit_code == 0
+    refused = checked("7d")
+    assert refused.exit_code == 2
+    said = one_line(refused.stderr)
+    assert 'topics.retention = "7d", but rows of the first window are stamped 1995-08-02T00:00:00Z' in said
+    assert "leave it out" in said
+
+
 def test_the_commands_show_the_same(tmp_path: Path) -> None:
     """In a panel and in a table, with exit code 0; --users only where it is given."""
     config = tmp_path / "p.toml"

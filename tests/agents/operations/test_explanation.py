@@ -212,7 +212,13 @@ def test_a_start_that_leaves_nothing() -> None:
 
 def test_an_empty_topic_is_told_as_such_and_only_where_it_is_known() -> None:
     nothing = {stage: dict.fromkeys(totals, 0) for stage, totals in WELL.items()}
-    assert "no-records" in found("histogram", nothing, interval=CLOSED)
+    never = {"position": 0, "next": 0, "end": 0}
+    assert "no-records" in found("histogram", nothing, interval=CLOSED, **never)
+    assert "deleted" not in found("histogram", nothing, interval=CLOSED, **never)
+    gone = found("histogram", nothing, interval=CLOSED)
+    assert "they are deleted" in gone["deleted"].why
+    assert "no-records" not in gone
+    assert "deleted" not in found("histogram", WELL, interval=CLOSED)
     assert "no-records" not in found("histogram", {}, interval=CLOSED)
     assert "no-records" not in found("histogram", nothing, interval=CLOSED, end=11)
 

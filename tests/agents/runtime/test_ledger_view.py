@@ -40,8 +40,10 @@ class Clients:
     def partitions(self, topic: str) -> int:
         return 2
 
+    begins: ClassVar[list[int]] = [0, 0]
+
     def watermarks(self, topic: str, partition: int) -> tuple[int, int]:
-        return 0, self.ends.get(topic, 7)
+        return self.begins[partition], self.ends.get(topic, 7)
 
     def read(self, topic: str, start: int, *, group: str, complete: bool) -> list[Record]:
         seen = self.log if complete else self.log[: self.shown]
@@ -291,6 +293,40 @@ def test_a_raw_topic_that_is_stamped_otherwise_than_the_clock_says_is_refused_be
     assert join(clock={"kind": "producer"}, **live).log
     monkeypatch.setattr(Clients, "stamped", "LogAppendTime")
     join(clock={"kind": "producer"}, only_ask=only_ask, **live)  # it has begun: its records have a fate
+
+
+ARCHIVE: dict[str, Any] = {"clock": {"kind": "replay", "until": WINDOW + 86_400_000}}
+
+
+@pytest.mark.parametrize("only_ask", [True, False])
+def test_an_archive_that_is_deleted_is_not_taken_for_an_empty_one(
+    join: Callable[..., Listed], monkeypatch: pytest.MonkeyPatch, only_ask: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Told by the log's start. A part that is gone is said; a topic that was never written to, and a live one, are no matter."""
+    monkeypatch.setattr(Clients, "begins", [7, 7])
+    with pytest.raises(
+        Refusal, match=r"up to offset=7, and they are deleted, .*nothing is charged: write the archive again"
+    ):
+        join(only_ask=only_ask, **ARCHIVE)
+    assert join(only_ask=True).log == []  # a live one
+    assert not caplog.messages
+    monkeypatch.setattr(Clients, "begins", [0, 3])
+    join(only_ask=only_ask, **ARCHIVE)
+    assert any("the first records of partition 1 are deleted, up to offset 3" in text for text in caplog.messages)
+    monkeypatch.setattr(Clients, "begins", [0, 0])
+    monkeypatch.setattr(Clients, "ends", {"raw": 0})
+    join(only_ask=only_ask, **ARCHIVE)
+
+
+@pytest.mark.parametrize("only_ask", [True, False])
+def test_rows_that_kafka_would_delete_at_once_are_not_begun(join: Callable[..., Listed], only_ask: bool) -> None:
+    with pytest.raises(
+        Refusal, match=r'^topics\.retention = "7d", but .*nothing is charged: set topics\.retention above'
+    ):
+        join(only_ask=only_ask, topics={"retention": "7d"}, **ARCHIVE)
+    assert join(only_ask=True, topics={"retention": "36500d"}, **ARCHIVE).log == []
+    assert join(only_ask=True, topics={"retention": "7d"}).log == []  # a live one
+    assert join(topics={"retention": "36500d"}, **ARCHIVE).log
 
 
 def test_a_raw_partition_joins_where_it_was_first_announced_however_often_the_topic_grew(
