@@ -252,7 +252,7 @@ class TestWatch:
         assert (
             output.read_text()
             .splitlines()[0]
-            .startswith("window_start,window_end,trigger,of_triggers,trigger_time,key,url,visits")
+            .startswith('"window_start","window_end","trigger","of_triggers","trigger_time","key","url","visits"')
         )
 
     @pytest.mark.parametrize(
