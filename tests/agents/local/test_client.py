@@ -9,6 +9,7 @@ import threading
 import time
 import traceback
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,6 +19,8 @@ from susurrus.agents.broker.artefacts import KafkaUnavailableError
 from susurrus.agents.broker.cluster import KafkaCluster
 from susurrus.agents.local.client import ToplClient
 from susurrus.mechanisms.errors import ConfigurationError
+from susurrus.mechanisms.local.hybrid import Hybrid
+from susurrus.mechanisms.local.wave import SquareWave
 from susurrus.topics import threshold as threshold_codec
 from susurrus.topics.reports import SIZE, decode
 from susurrus.topics.threshold import Threshold
@@ -108,6 +111,49 @@ class TestPhases:
         fields = {name: getattr(THRESHOLD, name) for name in Threshold.__dataclass_fields__}
         assert not offline.adopt(Threshold(**{**fields, **changes}))  # type: ignore[arg-type]
         assert offline.phase == 1
+
+    @pytest.mark.parametrize("share", [0.0, 0.5])
+    def test_every_value_goes_through_one_randomiser_at_the_devices_own_epsilon(
+        self, offline: ToplClient, share: float, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """One by one and in batches, in both phases: whatever is queued comes from these calls."""
+        used: list[tuple[float, float, float]] = []
+        made: list[int] = []
+
+        def watch(randomiser: type[SquareWave | Hybrid], name: str) -> None:
+            real = getattr(randomiser, name)
+
+            def watched(self: SquareWave | Hybrid, values: Any, *words: Any) -> Any:
+                whole = getattr(self, "bound", 1.0)
+                codes = real(self, values, *words)
+                shares = np.atleast_1d(values) / whole * (1.0 if isinstance(self, SquareWave) else 0.4)
+                used.extend((self.epsilon, getattr(self, "alpha", -1.0), float(each)) for each in shares)
+                made.extend(np.atleast_1d(codes).tolist())
+                return codes
+
+            monkeypatch.setattr(randomiser, name, watched)
+
+        for randomiser in (SquareWave, Hybrid):
+            for name in ("randomise", "randomise_one"):
+                watch(randomiser, name)
+        queued: list[bytes] = []
+        monkeypatch.setattr(offline._connection, "send", lambda reports: queued.extend(reports) or len(reports))
+        fields = {name: getattr(THRESHOLD, name) for name in Threshold.__dataclass_fields__}
+        values = [1.0, 5.0, 12.5, 20.0, 39.0]
+        for phase in (1, 2):
+            if phase == 2:
+                assert offline.adopt(Threshold(**{**fields, "phase1_share": share}))
+            used.clear(), made.clear(), queued.clear()
+            for value in values:
+                offline.report(value)
+            offline.report_batch(values)
+            assert {epsilon for epsilon, _, _ in used} == {1.0}
+            kinds = {alpha for _, alpha, _ in used}
+            assert kinds <= {-1.0, 0.4} if phase == 2 and share else kinds == ({-1.0} if phase == 1 else {0.4})
+            assert sorted(each for _, _, each in used) == pytest.approx(sorted([value / 100 for value in values] * 2))
+            reports, good = decode(queued)
+            assert good.all()
+            assert sorted(reports.code.tolist()) == sorted(made)
 
     def test_an_older_threshold_does_not_come_back(self, offline: ToplClient) -> None:
         fields = {name: getattr(THRESHOLD, name) for name in Threshold.__dataclass_fields__}

@@ -182,3 +182,15 @@ class TestLeak:
         hybrid = Hybrid(1.0, 1.0)
         assert hybrid.decode(hybrid.randomise(values, seeded(5))).mean() == pytest.approx(0.3, abs=0.03)
         assert abs(rescaling_piecewise(values, 1.0, seeded(5)).mean() - 0.3) > 0.3
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0])
+def test_a_devices_rounding_decides_every_word_as_the_batch_does(epsilon: float) -> None:
+    """At the last word that is a 1 and the first that is not: one word more, and the ratio is above e^epsilon."""
+    rounding = StochasticRounding(epsilon)
+    base, step = rounding._integers
+    for fraction in (0.0, 0.25, 0.5, 1.0):
+        bound = base + round(fraction * GRID) * step
+        for word in (0, bound - 1, bound, bound + 1, 2**64 - 1):
+            [many] = rounding.randomise(np.array([fraction]), lambda n, word=word: np.full(n, word, np.uint64))
+            assert rounding.randomise_one(fraction, lambda word=word: word) == many == (word < bound)
