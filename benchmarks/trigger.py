@@ -48,6 +48,7 @@ from susurrus.agents.kafka.offset import Offset
 from susurrus.agents.kafka.topics import create_topics
 from susurrus.agents.pipelines import settings_from
 from susurrus.agents.runtime.batch import Batch
+from susurrus.agents.runtime.disk import Disk
 from susurrus.agents.runtime.metrics import Metrics
 from susurrus.agents.runtime.store import Store
 from susurrus.agents.runtime.task import PartitionTask
@@ -109,6 +110,7 @@ class OnePartition:
             services=self.services,
             metrics=Metrics("p"),
             open_store=lambda stage, partition: Store(self.directory / f"{stage}-{partition}"),
+            disk=Disk(self.directory, gives_up=lambda reason: None, silence=SECONDS),  # nobody looks while it measures
             rewind=lambda offset: None,
             give_up=lambda reason: None,  # the task refuses then
         )
