@@ -214,7 +214,7 @@ class Settings(Section):
                 del everything[section][field]
         for path in self.published_if_set:
             section, field = path.split(".")
-            if everything[section][field] == type(getattr(self, section)).model_fields[field].default:
+            if everything[section][field] == self._default_of(section, field):
                 del everything[section][field]
         fields = {}
         for path in self.published:
@@ -224,11 +224,14 @@ class Settings(Section):
             fields[path] = value
         for path, stored in self.digest_of_default.items():
             section, field = path.split(".")
-            if fields[path] == type(getattr(self, section)).model_fields[field].default:
+            if fields[path] == self._default_of(section, field):
                 fields[path] = stored
             elif fields[path] == stored:
                 fields[path] = str(stored)
         return fields
+
+    def _default_of(self, section: str, field: str) -> Any:
+        return type(getattr(self, section)).model_fields[field].default
 
     @property
     def _types_by_registry(self) -> bool:

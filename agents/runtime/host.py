@@ -10,6 +10,7 @@ import fcntl
 import logging
 import os
 import resource
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -92,8 +93,9 @@ def files_needed(tasks: int, brokers: int, *, tables: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class FileLimit:
-    """Open files: the hard limit, and what a worker needs for one partition of each stage, and for all."""
+class Limit(ABC):
+    """What the machine allows a worker, infinite where nothing limits it, and what it needs for one partition of each stage (least)
+    and for all (enough)."""
 
     allowed: float
     least: int
@@ -101,8 +103,25 @@ class FileLimit:
     tasks: int
 
     @property
+    @abstractmethod
     def text(self) -> str:
         """What to say where it is not enough."""
+
+    def check(self) -> None:
+        """Raises ConfigurationError where a worker could not run one partition of each stage; warns where not all of them."""
+        if self.allowed < self.least:
+            raise ConfigurationError(self.text)
+        if self.allowed < self.enough:
+            log.warning("%s, or start more workers", self.text)
+
+
+@dataclass(frozen=True, slots=True)
+class FileLimit(Limit):
+    """Open files, by the hard limit."""
+
+    @property
+    def text(self) -> str:
+        """As `Limit.text`."""
         more = f" and {self.enough} for all {self.tasks} partitions" if self.enough > self.least else ""
         return (
             f"ulimit -n: at most {self.allowed:.0f} open files are allowed, but a worker needs {self.least} for one partition of "
@@ -133,7 +152,4 @@ def raise_file_limit(partitions: int, *, stages: int, brokers: int) -> None:
     if soft != resource.RLIM_INFINITY and soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
         log.info("ulimit -n raised from %d to %d", soft, wanted)
-    if found.allowed < found.least:
-        raise ConfigurationError(found.text)
-    if found.allowed < found.enough:
-        log.warning("%s, or start more workers", found.text)
+    found.check()

@@ -35,7 +35,6 @@ _FIRST_PAUSE_SECONDS = 5.0
 _LONGEST_PAUSE_SECONDS = 300.0
 _TRIAL_SECONDS = 30.0
 """A task that was refused really runs when it has committed, or has not refused for so long."""
-_DISK_SECONDS = PATIENCE_SECONDS
 _DISK_SERIES_SECONDS = 60.0
 """Failures that follow each other within this are one trouble."""
 
@@ -198,7 +197,7 @@ class Recovery:
         self._disk_failures = (first, now)
         self.disk_trouble = str(unusable)
         log.warning("%s: %s", self.name, self.disk_trouble)
-        if now - first < _DISK_SECONDS:
+        if now - first < PATIENCE_SECONDS:
             return self._start_again(self.disk_trouble)
         self.refusal = self.disk_trouble
         self._set("refused", self.refusal)

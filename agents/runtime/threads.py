@@ -5,7 +5,6 @@ it cannot have one. So it is looked at before the worker takes partitions from o
 """
 
 import contextlib
-import logging
 import os
 import resource
 from collections.abc import Iterator
@@ -13,9 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from susurrus.mechanisms.errors import ConfigurationError
-
-log = logging.getLogger(__name__)
+from susurrus.agents.runtime.host import Limit
 
 _WORKER_THREADS: Final = 32
 """Everything but the tasks and their clients: event loop, pages, RocksDB, clients that all tasks share."""
@@ -37,19 +34,14 @@ def threads_needed(tasks: int, brokers: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class ThreadLimit:
-    """allowed: threads that this process may still start, infinite where nothing limits them. by: what limits them, and what raises
-    it. least, enough: what a worker needs for one partition of each stage, and for all."""
+class ThreadLimit(Limit):
+    """Threads that this process may still start. by: what limits them, and what raises it."""
 
-    allowed: float
     by: str
-    least: int
-    enough: int
-    tasks: int
 
     @property
     def text(self) -> str:
-        """What to say where it is not enough."""
+        """As `Limit.text`."""
         more = f" and up to {self.enough} for all {self.tasks} partitions" if self.enough > self.least else ""
         return (
             f"threads: {max(0.0, self.allowed):.0f} more are allowed here, but a worker needs {self.least} for one partition of "
@@ -71,12 +63,8 @@ def thread_limit(partitions: int, *, stages: int, brokers: int) -> ThreadLimit:
 
 
 def check_threads(partitions: int, *, stages: int, brokers: int) -> None:
-    """Raises ConfigurationError where a worker could not run one partition of each stage; warns where not all of them."""
-    found = thread_limit(partitions, stages=stages, brokers=brokers)
-    if found.allowed < found.least:
-        raise ConfigurationError(found.text)
-    if found.allowed < found.enough:
-        log.warning("%s, or start more workers", found.text)
+    """As `Limit.check`."""
+    thread_limit(partitions, stages=stages, brokers=brokers).check()
 
 
 def _limits() -> Iterator[tuple[float, str]]:

@@ -68,29 +68,22 @@ def _remove(directory: Path) -> None:
 def check_files(pipeline: Pipeline[Any], *, partitions: int, brokers: int) -> Iterator[Finding]:
     """May a worker open enough files? partitions: all that one worker may get."""
     found = host.file_limit(partitions, stages=len(pipeline.stages), brokers=brokers)
-    if found.allowed < found.least:
-        yield Finding("open files", "failure", found.text)
-    elif found.allowed < found.enough:
-        yield Finding("open files", "warning", f"{found.text}, or start more workers")
-    else:
-        limit = "no limit" if found.allowed == float("inf") else f"{found.allowed:,.0f} allowed"
-        yield Finding(
-            "open files", "ok", f"{limit}, {found.enough:,} needed where one worker has all {found.tasks} partitions"
-        )
+    yield _of_limit("open files", found, allowed="allowed", needed=f"{found.enough:,}")
 
 
 def check_threads(pipeline: Pipeline[Any], *, partitions: int, brokers: int) -> Iterator[Finding]:
     """May a worker start enough threads? partitions: all that one worker may get."""
     found = thread_limit(partitions, stages=len(pipeline.stages), brokers=brokers)
+    yield _of_limit("threads", found, allowed="more allowed", needed=f"up to {found.enough:,}")
+
+
+def _of_limit(subject: str, found: host.Limit, *, allowed: str, needed: str) -> Finding:
     if found.allowed < found.least:
-        yield Finding("threads", "failure", found.text)
-    elif found.allowed < found.enough:
-        yield Finding("threads", "warning", f"{found.text}, or start more workers")
-    else:
-        limit = "no limit" if found.allowed == float("inf") else f"{found.allowed:,.0f} more allowed"
-        yield Finding(
-            "threads", "ok", f"{limit}, up to {found.enough:,} needed where one worker has all {found.tasks} partitions"
-        )
+        return Finding(subject, "failure", found.text)
+    if found.allowed < found.enough:
+        return Finding(subject, "warning", f"{found.text}, or start more workers")
+    limit = "no limit" if found.allowed == float("inf") else f"{found.allowed:,.0f} {allowed}"
+    return Finding(subject, "ok", f"{limit}, {needed} needed where one worker has all {found.tasks} partitions")
 
 
 def check_compiled() -> Iterator[Finding]:

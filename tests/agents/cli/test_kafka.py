@@ -4,6 +4,8 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -93,8 +95,9 @@ def test_a_command_finds_the_brokers_and_gives_its_exit_code(cache: Path, tmp_pa
     assert list((cache / "kafka" / "clusters").iterdir()) == []
 
 
-@pytest.mark.broker
-def test_a_terminated_run_ends_its_command_and_its_brokers(cache: Path, tmp_path: Path) -> None:
+@contextmanager
+def running(cache: Path) -> Iterator[tuple[subprocess.Popen[str], int, Path, int]]:
+    """A run, the id of its command, the folder of its cluster, and the id of its broker."""
     command = ["sh", "-c", "echo $$; exec sleep 600"]
     with subprocess.Popen(
         [sys.executable, "-m", "susurrus.agents.cli", "kafka", "run", "--", *command], stdout=subprocess.PIPE, text=True
@@ -102,7 +105,12 @@ def test_a_terminated_run_ends_its_command_and_its_brokers(cache: Path, tmp_path
         assert run.stdout is not None
         pid = int(run.stdout.readline())
         (home,) = (cache / "kafka" / "clusters").iterdir()
-        broker = int((home / "broker-1" / "pid").read_text())
+        yield run, pid, home, int((home / "broker-1" / "pid").read_text())
+
+
+@pytest.mark.broker
+def test_a_terminated_run_ends_its_command_and_its_brokers(cache: Path, tmp_path: Path) -> None:
+    with running(cache) as (run, pid, home, broker):
         run.send_signal(signal.SIGTERM)
         assert run.wait(60) == 128 + signal.SIGTERM
     assert not command_line(pid)
@@ -113,14 +121,7 @@ def test_a_terminated_run_ends_its_command_and_its_brokers(cache: Path, tmp_path
 @pytest.mark.broker
 def test_a_killed_run_ends_its_command_and_its_brokers(cache: Path) -> None:
     """Nothing of it runs any more that could."""
-    command = ["sh", "-c", "echo $$; exec sleep 600"]
-    with subprocess.Popen(
-        [sys.executable, "-m", "susurrus.agents.cli", "kafka", "run", "--", *command], stdout=subprocess.PIPE, text=True
-    ) as run:
-        assert run.stdout is not None
-        pid = int(run.stdout.readline())
-        (home,) = (cache / "kafka" / "clusters").iterdir()
-        broker = int((home / "broker-1" / "pid").read_text())
+    with running(cache) as (run, pid, home, broker):
         wait_for(lambda: children(run.pid, "susurrus.agents.broker.leash"), "the command is on the leash")
         run.kill()
     wait_for(lambda: not command_line(pid), "the command is gone")

@@ -201,7 +201,7 @@ def test_a_disk_that_stays_unusable_makes_the_worker_give_up_and_says_why(monkey
 
     world = World(monkeypatch, start=start)
     world.task.run()
-    assert sum(world.pauses) == recovery._DISK_SECONDS
+    assert sum(world.pauses) == recovery.PATIENCE_SECONDS
     assert seen[1:] == [str(FULL)] * (len(seen) - 1)
     assert world.given_up == [f"route-0: {FULL}"]
     assert world.ledger.recorded == [str(FULL)]

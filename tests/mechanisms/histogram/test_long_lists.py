@@ -5,6 +5,7 @@ of test_user_table.py have eight keys.
 """
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from unittest.mock import patch
 
@@ -18,7 +19,7 @@ from susurrus.mechanisms.histogram import bounding as bounding_module
 from susurrus.mechanisms.histogram.bounding import Bounding
 from susurrus.mechanisms.histogram.compiled_user_table import CompiledUserTable
 from susurrus.mechanisms.histogram.user_table import Closed, UserTable
-from tests.mechanisms.histogram.test_user_table import TABLES, TRIGGERS, columns_of, ledger, lists_of
+from tests.mechanisms.histogram.test_user_table import TABLES, TRIGGERS, columns_of, configured, lists_of
 
 USERS = 5
 RANKS = 300
@@ -57,24 +58,10 @@ class Case:
         return found
 
 
-def bounding_of(
-    records: int, per_key: int, most: int | None, weighted: bool, lag: bool, columns: tuple[int, int] | None
-) -> Bounding:
-    caps: dict[str, Any] = {
-        "max_records": records,
-        "max_records_per_key": min(records, per_key),
-        "weights": WEIGHTS if weighted else None,
-        "lag": 1 if lag else None,
-    }
-    if columns is None:
-        return Bounding(**caps, max_keys=most)
-    return Bounding(**caps, ledger=ledger(records, *columns), whole_lists=True)
-
-
 CASES = st.builds(
     Case,
     st.builds(
-        bounding_of,
+        partial(configured, weights=WEIGHTS),
         st.integers(100, 200),
         st.integers(1, 10),
         st.none() | st.integers(INDEXED - 1, 160),
@@ -141,7 +128,7 @@ def test_long_lists_are_the_same_in_both_programs_also_written_down_and_read_aga
 def test_every_key_of_a_long_list_keeps_its_own_count(make: Any, most: int | None) -> None:
     """The rule as a loop. The keys of a list come again in every order, each up to its own number of times."""
     records, per_key = 200, 10
-    case = Case(bounding_of(records, per_key, most, False, False, None), 3, rows=1_500, keys=90, skew=1.0, colliding=7)
+    case = Case(configured(records, per_key, most, False, False, None), 3, rows=1_500, keys=90, skew=1.0, colliding=7)
     table, codes = make(case.bounding), case.codes()
     brought: dict[bytes, dict[int, int]] = {}
     lengths = []

@@ -29,12 +29,18 @@ def ledger(capacity: int, measured: int, counting: int) -> value_ledger.ValueLed
 
 
 def configured(
-    records: int, per_key: int, max_keys: int | None, weighted: bool, lag: bool, columns: tuple[int, int] | None
+    records: int,
+    per_key: int,
+    max_keys: int | None,
+    weighted: bool,
+    lag: bool,
+    columns: tuple[int, int] | None,
+    weights: Any = WEIGHTS,
 ) -> Bounding:
     caps: dict[str, Any] = {
         "max_records": records,
         "max_records_per_key": min(records, per_key),
-        "weights": WEIGHTS if weighted else None,
+        "weights": weights if weighted else None,
         "lag": 1 if lag else None,
     }
     if columns is None:
