@@ -40,13 +40,15 @@ _COSTLY: Final = frozenset(
     ("damerau_levenshtein", "editdist3", "jaro_similarity", "jaro_winkler_similarity", "levenshtein")
 )
 """Their work, and the memory of some of them outside the engine's limit, is the product of two lengths."""
-LISTS: Final = frozenset(
+ALWAYS_LISTS: Final = frozenset(
     (
-        "regexp_extract_all", "regexp_split_to_array", "split", "str_split", "str_split_regex", "string_split", "string_to_array",
-        "string_split_regex", "->>", "json_extract_path_text", "json_extract_string", "json_keys", "json_type", "json_value",
+        "json_keys", "regexp_extract_all", "regexp_split_to_array", "split", "str_split", "str_split_regex", "string_split",
+        "string_split_regex", "string_to_array",
     )
 )  # fmt: skip
-"""Their result may be a list of texts."""
+"""Their result is a list of texts."""
+LISTS: Final = ALWAYS_LISTS | {"->>", "json_extract_path_text", "json_extract_string", "json_type", "json_value"}
+"""Their result may be one."""
 _INTERNAL: Final = ("__", "icu_", "collate_")
 """What such names begin with is the engine's own."""
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
 
-from susurrus.agents.expressions.catalogue import LISTS, functions, types
+from susurrus.agents.expressions.catalogue import ALWAYS_LISTS, functions, types
 from susurrus.agents.expressions.connection import connect
 from susurrus.agents.expressions.growth import MAX_BYTES, MAX_TEXT_BYTES, problem_of, size_of
 from susurrus.agents.expressions.misread import misread, quoted_words
@@ -88,11 +88,7 @@ def _parsed(text: str) -> Expression:
             raise _error(text, node.get("query_location"), problem)
         if node["class"] == "COLUMN_REF":
             fields[tuple(node["column_names"])] = None
-    if (
-        selected[0]["class"] == "FUNCTION"
-        and selected[0]["function_name"].lower() in LISTS - {"->>"}
-        and (not selected[0]["function_name"].startswith("json_") or selected[0]["function_name"] == "json_keys")
-    ):
+    if selected[0]["class"] == "FUNCTION" and selected[0]["function_name"].lower() in ALWAYS_LISTS:
         raise _error(
             text, None, "the expression results in a list, which is no key and no value; choose an item, such as [1]"
         )
