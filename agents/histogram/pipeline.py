@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
-from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+from confluent_kafka.admin import AdminClient
 
 from susurrus.agents.config import warnings
 from susurrus.agents.config.input import ComputedKey
@@ -24,7 +24,7 @@ from susurrus.agents.histogram.route import Route
 from susurrus.agents.histogram.services import HistogramServices
 from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.kafka.clients import Clients
-from susurrus.agents.kafka.requests import REQUEST_SECONDS, answer_of
+from susurrus.agents.kafka.requests import settings_of
 from susurrus.agents.kafka.topics import TopicCheck
 from susurrus.agents.runtime.facts import Facts, Finding, NewestRelease, Outcome
 from susurrus.agents.runtime.pipeline import Pipeline, StageSpec
@@ -238,23 +238,22 @@ def _range(column: ColumnSettings) -> str:
 
 def _raw_topic(settings: HistogramSettings, admin: AdminClient) -> Iterator[TopicCheck]:
     topic = settings.input.topic
-    resource = ConfigResource(ResourceType.TOPIC, topic)
-    config = answer_of(admin.describe_configs([resource], request_timeout=REQUEST_SECONDS)[resource])
-    if "compact" in config["cleanup.policy"].value.split(","):
+    config = settings_of(admin, topic)
+    if "compact" in config["cleanup.policy"].split(","):
         yield TopicCheck(
             topic,
             "wrong",
-            f"cleanup.policy={config['cleanup.policy'].value}, and one user's record could remove another's, which no noise hides",
+            f"cleanup.policy={config['cleanup.policy']}, and one user's record could remove another's, which no noise hides",
             "feed the pipeline from a topic with cleanup.policy=delete",
         )
-    if not settings.clock.chosen.live and config["retention.ms"].value != "-1":
+    if not settings.clock.chosen.live and config["retention.ms"] != "-1":
         yield TopicCheck(
             topic,
             "wrong",
-            f"retention.ms={config['retention.ms'].value}, and an archive's old records would be deleted on arrival",
+            f"retention.ms={config['retention.ms']}, and an archive's old records would be deleted on arrival",
             "set it to -1",
         )
-    wrong = list(settings.raw_topic_problems({name: entry.value for name, entry in config.items()}))
+    wrong = list(settings.raw_topic_problems(config))
     yield from (TopicCheck(topic, "wrong", what, advice) for what, advice in wrong)
     if not wrong:
-        yield TopicCheck(topic, "ok", note=f" (raw, {config['message.timestamp.type'].value})")
+        yield TopicCheck(topic, "ok", note=f" (raw, {config['message.timestamp.type']})")

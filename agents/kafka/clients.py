@@ -9,14 +9,22 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, Producer, TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType
+from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from susurrus.agents.config.kafka_properties import librdkafka
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.kafka import profiles
 from susurrus.agents.kafka.follow import read_to_end
 from susurrus.agents.kafka.offset import Offset
-from susurrus.agents.kafka.requests import REQUEST_SECONDS, answer_of, ask_again, known_offset, no_raw_topic, no_topic
+from susurrus.agents.kafka.requests import (
+    REQUEST_SECONDS,
+    answer_of,
+    ask_again,
+    known_offset,
+    no_raw_topic,
+    no_topic,
+    settings_of,
+)
 from susurrus.agents.kafka.transactional import TransactionalProducer
 from susurrus.agents.logs import SILENT, ClientLog
 from susurrus.mechanisms.errors import ConfigurationError, RetryableRefusal
@@ -141,10 +149,9 @@ class Clients:
         """The topic's settings in Kafka; none for an embedded broker, or without the right to ask."""
         if self.embedded:
             return {}
-        resource = ConfigResource(ResourceType.TOPIC, topic)
-        future = self.admin().describe_configs([resource], request_timeout=REQUEST_SECONDS)[resource]
+        admin = self.admin()
         try:
-            return {name: str(entry.value) for name, entry in answer_of(future).items()}
+            return settings_of(admin, topic)
         except KafkaException as error:
             # Reading configurations is a permission of its own; `susurrus topics check` asks again, as an operator.
             log.info("the settings of topic %s are not known (%s)", topic, error.args[0].name())

@@ -7,7 +7,7 @@ from concurrent.futures import Future
 from typing import Protocol, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient, ConsumerGroupDescription
+from confluent_kafka.admin import AdminClient, ConfigResource, ConsumerGroupDescription, ResourceType
 
 from susurrus.agents.config.settings import Settings
 from susurrus.mechanisms.errors import RetryableRefusal
@@ -64,6 +64,13 @@ def answer_of(future: "Future[Answer]", seconds: float = REQUEST_SECONDS) -> Ans
         return future.result(seconds + _LATE_SECONDS)
     except TimeoutError:
         raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "no answer", retriable=True)) from None
+
+
+def settings_of(admin: AdminClient, topic: str) -> dict[str, str]:
+    """A topic's settings in Kafka, by name. Raises KafkaException, also without the right to ask."""
+    resource = ConfigResource(ResourceType.TOPIC, topic)
+    found = answer_of(admin.describe_configs([resource], request_timeout=REQUEST_SECONDS)[resource])
+    return {name: str(entry.value) for name, entry in found.items()}
 
 
 def known_offset(offset: int) -> int:

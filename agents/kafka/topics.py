@@ -24,7 +24,7 @@ from confluent_kafka.admin import (
 )
 
 from susurrus.agents.config.settings import Settings
-from susurrus.agents.kafka.requests import REQUEST_SECONDS, answer_of, no_raw_topic
+from susurrus.agents.kafka.requests import REQUEST_SECONDS, answer_of, no_raw_topic, settings_of
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.topics import charges
 from susurrus.topics.spec import LEDGER, TopicSpec
@@ -116,12 +116,11 @@ def few_brokers(settings: Settings, brokers: int) -> Iterator[str]:
 def _raw_misfits(settings: Settings, admin: AdminClient) -> Iterator[str]:
     """Warnings about a raw topic on which no worker would begin; none without the right to ask."""
     topic = settings.input.topic
-    resource = ConfigResource(ResourceType.TOPIC, topic)
     try:
-        found = answer_of(admin.describe_configs([resource], request_timeout=REQUEST_SECONDS)[resource])
+        found = settings_of(admin, topic)
     except KafkaException:
         return  # the worker asks again
-    for what, advice in settings.raw_topic_problems({name: entry.value for name, entry in found.items()}):
+    for what, advice in settings.raw_topic_problems(found):
         yield f"warning: {topic} has {what}, and no worker begins on it: {advice}"
 
 

@@ -5,9 +5,9 @@ from dataclasses import replace
 from typing import Any, Final
 
 from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType
+from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from susurrus.agents.kafka.requests import REQUEST_SECONDS, answer_of
+from susurrus.agents.kafka.requests import REQUEST_SECONDS, answer_of, settings_of
 from susurrus.agents.kafka.topics import TopicCheck
 from susurrus.agents.operations.preflight.finding import Finding, State
 from susurrus.agents.runtime.pipeline import Pipeline
@@ -45,9 +45,8 @@ def check_retention(pipeline: Pipeline[Any], admin: AdminClient) -> Iterator[Fin
     settings = pipeline.settings
     if not settings.reads_raw:
         return
-    resource = ConfigResource(ResourceType.TOPIC, settings.input.topic)
-    config = answer_of(admin.describe_configs([resource], request_timeout=REQUEST_SECONDS)[resource])
-    retention, size = int(config["retention.ms"].value), int(config["retention.bytes"].value)
+    config = settings_of(admin, settings.input.topic)
+    retention, size = int(config["retention.ms"]), int(config["retention.bytes"])
     said = "for ever" if retention < 0 else f"for {format_duration(retention)}"
     limit = "" if size < 0 else f", and up to {size / 1e9:,.1f} GB a partition"
     state: State = "ok"
