@@ -44,6 +44,8 @@ class Section(NamedTuple):
     append_time: bool
     number: int
     """How many there are."""
+    span: int
+    """How many offsets the batch has: more than records where some were compacted away."""
 
 
 class Record(NamedTuple):
@@ -144,7 +146,7 @@ class Scanner:
         self._scan: Any = compiled.Scanner(list(map(list, paths)), list(groups), list(numbers), times).scan
 
     def scan(self, sections: Sequence[Section], start: int, below: int | None = None) -> Scanned:
-        """The records with start <= offset < below. Raises MalformedBatch; the format's own parser then says what is wrong."""
+        """The records with start <= offset < below. Raises MalformedBatch."""
         try:
             offset, timestamp, places, counts, left, beyond, groups, numbers, times = self._scan(
                 list(sections), start, _INT64[-1] if below is None else below

@@ -194,7 +194,7 @@ class Intake(Generic[C]):
         fetch = self._fetch
         if self._whole is None or fetch is None or (sections := fetch.sections()) is None:
             return None
-        # A batch that is not as it must be is for aiokafka's parser to judge.
+        # Of a batch that is not as it must be, the fetch says what is wrong and where.
         with contextlib.suppress(MalformedBatch):
             records, columns = self._whole.decode(sections, fetch.start, below)
             self._fetch = self.waits = None

@@ -2,8 +2,10 @@
 
 The transport makes them once aiokafka has decided which of them are to be read and has checked their checksums. A stage with a
 compiled decoder takes the bytes (`Fetched.sections`), every other one the records (`Fetched.records`), which aiokafka parses.
+topics/record_batch.py does where aiokafka refuses what brokers take, or may read it otherwise.
 """
 
+import contextlib
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,11 +16,15 @@ from aiokafka.codec import gzip_decode, lz4_decode, snappy_decode, zstd_decode
 from aiokafka.record.memory_records import MemoryRecords
 
 from susurrus.agents.formats.waiting import UnreadableBatch
-from susurrus.topics.scanning import Section
+from susurrus.topics.record_batch import parse, usual
+from susurrus.topics.scanning import MalformedBatch, Section
 
 _HEADER: Final = struct.Struct(">q13xhiqq14xi")
 """Base offset, attributes, the last record's offset less that, first and largest time stamp, number of records."""
+_LENGTH: Final = 8
 _MAGIC: Final = 16
+_ATTRIBUTES: Final = 22
+"""Where these are; of the attributes, the second byte."""
 _CODEC, _APPEND_TIME = 0x07, 0x08
 _DECODE: Final[dict[int, Callable[[Any], bytes]]] = {1: gzip_decode, 2: snappy_decode, 3: lz4_decode, 4: zstd_decode}
 
@@ -44,23 +50,40 @@ class RecordBatch:
     offset: int
 
     def records(self) -> list[Any]:
-        """aiokafka's records. Raises UnreadableBatch."""
+        """aiokafka's records, or the same as Record. Raises UnreadableBatch."""
+        section = self.section()
+        if usual(section):
+            with contextlib.suppress(Exception):  # of a header's name that is no UTF-8, for example
+                found = list(MemoryRecords(self._plain(section)).next_batch())
+                begin = section.base_offset
+                if [record.offset for record in found] == list(range(begin, begin + section.number)):
+                    return found
         try:
-            return list(MemoryRecords(self.data[self.first : self.last]).next_batch())
-        except Exception as error:  # parsers and decompressors of damaged bytes may raise anything
+            return parse(section)
+        except MalformedBatch as error:
             raise self._unreadable(error) from None
+
+    def _plain(self, section: Section) -> bytes:
+        """The same batch, not compressed; its checksum is the old one."""
+        if section.data is self.data:
+            return self.data[self.first : self.last]
+        header = bytearray(self.data[self.first : self.first + _HEADER.size])
+        struct.pack_into(">i", header, _LENGTH, _HEADER.size - _LENGTH - 4 + len(section.data))
+        header[_ATTRIBUTES] &= ~_CODEC & 0xFF
+        return bytes(header) + section.data
 
     def section(self) -> Section:
         """The same for a decoder of its own, decompressed. Raises UnreadableBatch."""
-        base_offset, attributes, _, first, largest, number = _HEADER.unpack_from(self.data, self.first)
+        base_offset, attributes, delta, first, largest, number = _HEADER.unpack_from(self.data, self.first)
         data, start, end = self.data, self.first + _HEADER.size, self.last
         if codec := attributes & _CODEC:
             try:
                 data = _DECODE[codec](memoryview(data)[start:end])
-            except Exception as error:
+            except Exception as error:  # decompressors of damaged bytes may raise anything
                 raise self._unreadable(error) from None
             start, end = 0, len(data)
-        return Section(data, start, end, base_offset, first, largest, bool(attributes & _APPEND_TIME), number)
+        stamped = bool(attributes & _APPEND_TIME)
+        return Section(data, start, end, base_offset, first, largest, stamped, number, delta + 1)
 
     def _unreadable(self, error: Exception) -> UnreadableBatch:
         [base_offset] = struct.unpack_from(">q", self.data, self.first)
@@ -93,7 +116,7 @@ class Fetched:
         return [batch.section() for batch in self._batches if isinstance(batch, RecordBatch)]
 
     def records(self) -> list[Any]:
-        """aiokafka's records. Raises UnreadableBatch."""
+        """The records. Raises UnreadableBatch."""
         batches = (batch if isinstance(batch, list) else batch.records() for batch in self._batches)
         records = list(chain.from_iterable(batches))
         if (

@@ -241,7 +241,7 @@ def test_a_malformed_batch_is_refused_wherever_it_is_cut_or_changed() -> None:
         {"last": 2**40},
         {"first": whole.last + 1},
         {"base_offset": 2**63 - 1},
-        {"first_timestamp": 2**63 - 1},
+        {"span": 2},
     ):
         with pytest.raises(MalformedBatch):
             decoder.decode([whole._replace(**changes)], 0)

@@ -1,7 +1,17 @@
-//! The records of a Kafka record batch, message format 2: where each record's key and value are.
+//! The records of a Kafka record batch, message format 2: where each record's key and value are (topics/record_batch.py).
 //!
-//! Strict: a batch that is not wholly as the format says is `None`, and its caller parses it by other means. Checksum,
+//! A batch that is not as the format says is `None`; what brokers do not look at is not looked at here, either. Checksum,
 //! compression, and which batches are to be read are decided before (agents/runtime/transport.py).
+
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
+use pyo3::types::PyBytes;
+
+/// Data, first and last byte of the records in it, base offset, first and largest time stamp, whether the broker stamped them,
+/// number of records, number of offsets.
+pub type Section = (PyBackedBytes, usize, usize, i64, i64, i64, bool, usize, i64);
+type OneRecord<'py> = (i64, i64, u8, Option<Bound<'py, PyBytes>>, Option<Bound<'py, PyBytes>>);
 
 /// What the header of a record batch says of its records.
 #[derive(Clone, Copy)]
@@ -12,6 +22,45 @@ pub struct Header {
     /// Whether the broker has stamped the batch: all records then have `max_timestamp`.
     pub append_time: bool,
     pub count: usize,
+    /// How many offsets the batch has. More than records where some were compacted away.
+    pub span: i64,
+}
+
+/// The text of a section's records, and their header.
+pub fn opened(section: &Section) -> Option<(&[u8], Header)> {
+    let &(ref data, first, last, base_offset, first_timestamp, max_timestamp, append_time, count, span) = section;
+    let text = data.get(first..last)?;
+    Some((text, Header { base_offset, first_timestamp, max_timestamp, append_time, count, span }))
+}
+
+/// The records of a section: offset, time stamp, whether the broker stamped it, key and value. Raises ValueError for a malformed
+/// batch.
+#[pyfunction]
+pub fn records<'py>(py: Python<'py>, section: Section) -> PyResult<Vec<OneRecord<'py>>> {
+    let mut found = Vec::new();
+    let parsed = opened(&section).and_then(|(text, header)| {
+        let bytes = |place: Place| place.of(text).map(|bytes| PyBytes::new(py, bytes));
+        let kind = u8::from(header.append_time);
+        let record = |record: Record| (record.offset, record.timestamp, kind, bytes(record.key), bytes(record.value));
+        for_each(text, &header, |one| found.push(record(one)))
+    });
+    parsed.ok_or_else(|| PyValueError::new_err("a record batch is malformed"))?;
+    Ok(found)
+}
+
+/// Whether the attributes of all records are bytes below 0x80. False for a malformed batch, too, wherever that is seen.
+#[pyfunction]
+pub fn plain_attributes(section: Section) -> bool {
+    let plain = |(text, header): (&[u8], Header)| {
+        let mut cursor = Cursor { text, at: 0 };
+        for _ in 0..header.count {
+            let length = cursor.length()?;
+            text.get(cursor.at).filter(|&&byte| byte < 0x80)?;
+            cursor.at += length;
+        }
+        Some(())
+    };
+    opened(&section).and_then(plain).is_some()
 }
 
 /// A place in the text of the records; an absent key or value has `start == ABSENT`.
@@ -43,13 +92,17 @@ pub struct Record {
 /// records may have been passed on before that was seen.
 pub fn for_each(text: &[u8], header: &Header, mut each: impl FnMut(Record)) -> Option<()> {
     let mut cursor = Cursor { text, at: 0 };
-    let mut last = None;
-    for _ in 0..header.count {
-        let record = cursor.record(header)?;
-        if last.is_some_and(|last| record.offset <= last) {
+    let dense = i64::try_from(header.count).ok()? == header.span;
+    let mut last = -1;
+    for row in 0..header.count {
+        let (mut record, said) = cursor.record(header)?;
+        // What a record says of its offset is its producer's word, unless records between were compacted away.
+        let delta = if dense { row as i64 } else { said };
+        if !dense && (delta <= last || delta >= header.span) {
             return None;
         }
-        last = Some(record.offset);
+        last = delta;
+        record.offset = header.base_offset.checked_add(delta)?;
         each(record);
     }
     (cursor.at == text.len()).then_some(())
@@ -61,27 +114,23 @@ struct Cursor<'a> {
 }
 
 impl Cursor<'_> {
-    fn record(&mut self, header: &Header) -> Option<Record> {
+    /// The next record, with an offset of 0, and what it says of its offset.
+    fn record(&mut self, header: &Header) -> Option<(Record, i64)> {
         let length = self.length()?;
         let start = self.at;
-        // Attributes, of which none is defined. One that does not look the same as a byte and as a varint is not ours to judge.
-        if self.byte()? >= 0x80 {
-            return None;
-        }
-        let delta = self.varint()?;
-        let timestamp =
-            if header.append_time { header.max_timestamp } else { header.first_timestamp.checked_add(delta)? };
-        let offset = header.base_offset.checked_add(self.varint()?)?;
+        self.byte()?; // attributes, of which none is defined
+        let late = self.varint()?;
+        // As in Kafka, where a sum may wrap around.
+        let stamp = header.first_timestamp.wrapping_add(late);
+        let timestamp = if header.append_time { header.max_timestamp } else { stamp };
+        let said = self.varint()?;
         let key = self.place()?;
         let value = self.place()?;
         for _ in 0..self.length()? {
-            let name = self.place()?.of(self.text)?;
-            if !name.is_ascii() && std::str::from_utf8(name).is_err() {
-                return None;
-            }
+            self.at += self.length()?; // a name, of whatever bytes
             self.place()?;
         }
-        (self.at - start == length).then_some(Record { offset, timestamp, key, value })
+        (self.at - start == length).then_some((Record { offset: 0, timestamp, key, value }, said))
     }
 
     fn byte(&mut self) -> Option<u8> {
@@ -90,17 +139,17 @@ impl Cursor<'_> {
         Some(byte)
     }
 
-    /// A signed number in zigzag form, seven bits a byte.
+    /// A signed number in zigzag form, seven bits a byte, ten bytes at most.
     fn varint(&mut self) -> Option<i64> {
         let mut word = 0u64;
-        for shift in (0..63).step_by(7) {
+        for shift in (0..64).step_by(7) {
             let byte = self.byte()?;
             word |= u64::from(byte & 0x7f) << shift;
             if byte < 0x80 {
                 return Some((word >> 1) as i64 ^ -((word & 1) as i64));
             }
         }
-        None // nine bytes hold every offset and instant that Kafka can have
+        None
     }
 
     /// A number of bytes or headers, which cannot be more than what is left.
@@ -109,10 +158,10 @@ impl Cursor<'_> {
         (length <= self.text.len() - self.at).then_some(length)
     }
 
-    /// Bytes behind their length; -1 where there are none.
+    /// Bytes behind their length; a negative one is none.
     fn place(&mut self) -> Option<Place> {
         let length = self.varint()?;
-        if length == -1 {
+        if length < 0 {
             return Some(Place { start: ABSENT, end: ABSENT });
         }
         let length = usize::try_from(length).ok().filter(|&length| length <= self.text.len() - self.at)?;

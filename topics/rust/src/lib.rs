@@ -13,5 +13,7 @@ mod text;
 #[pymodule]
 fn _compiled(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<scanner::Scanner>()?;
+    module.add_function(wrap_pyfunction!(batch::records, module)?)?;
+    module.add_function(wrap_pyfunction!(batch::plain_attributes, module)?)?;
     module.add_function(wrap_pyfunction!(by_user::pack_by_user, module)?)
 }

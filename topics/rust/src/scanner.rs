@@ -5,10 +5,9 @@
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyBytes, PyList};
 
-use crate::batch::{self, Header, Place, Record, ABSENT};
+use crate::batch::{self, opened, Place, Record, Section, ABSENT};
 use crate::categories::{placement, Categories};
 use crate::json::{scan, Token, Tree};
 use crate::numbers::{decimal, instant, integer};
@@ -33,9 +32,6 @@ struct Time {
 
 type GroupOf = (Vec<usize>, bool, bool, usize);
 type TimeOf = (usize, bool, i64, i64);
-/// Data, first and last byte of the records in it, base offset, first and largest time stamp, whether the broker stamped them,
-/// number of records.
-type Section = (PyBackedBytes, usize, usize, i64, i64, i64, bool, usize);
 
 #[pyclass(frozen)]
 pub struct Scanner {
@@ -170,12 +166,11 @@ impl<'a> Rows<'a> {
     }
 
     fn section(&mut self, section: &Section, start: i64, below: i64) -> Option<()> {
-        let &(ref data, first, last, base_offset, first_timestamp, max_timestamp, append_time, count) = section;
-        let text = data.get(first..last).filter(|_| i32::try_from(last).is_ok())?;
-        let header = Header { base_offset, first_timestamp, max_timestamp, append_time, count };
+        let first = section.1;
+        let (text, header) = opened(section).filter(|_| i32::try_from(section.2).is_ok())?;
         let before = self.offsets.len();
         // A record takes seven bytes at least, whatever the header says.
-        let most = count.min(text.len() / 7 + 1);
+        let most = header.count.min(text.len() / 7 + 1);
         self.offsets.reserve(most);
         self.timestamps.reserve(most);
         self.places.reserve(4 * most);
