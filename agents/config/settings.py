@@ -135,8 +135,9 @@ class Settings(Section):
         """Why no epoch may begin on a raw topic with these settings in Kafka: what does not fit, and what to do."""
         yield from ()
 
-    def start_problems(self, now: int) -> Iterator[tuple[str, str]]:
-        """Why no epoch may begin at this instant (ms), whatever Kafka has: what does not fit, and what to do."""
+    def start_problems(self, now: int, first_window: int | None = None) -> Iterator[tuple[str, str]]:
+        """Why no epoch may begin at this instant (ms), whatever Kafka has: what does not fit, and what to do. first_window: that
+        of the epoch, its start in ms; None for that of the settings."""
         yield from ()
 
     @property

@@ -83,9 +83,9 @@ class HistogramSettings(Settings):
         if stamped is not None and self.clock.chosen.topic_type() not in (stamped, None):
             yield self.clock.chosen.misfit(stamped)
 
-    def start_problems(self, now: int) -> Iterator[tuple[str, str]]:
+    def start_problems(self, now: int, first_window: int | None = None) -> Iterator[tuple[str, str]]:
         """Rows carry the times of their triggers: Kafka deletes those of an archive at once that is older than their retention."""
-        first, kept = self.start.first_window, self.topics.retention
+        first, kept = self.start.first_window if first_window is None else first_window, self.topics.retention
         if self.clock.chosen.live or first is None or kept is None:
             return
         last = first + self.window.length + self.window.allowed_lateness

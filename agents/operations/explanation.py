@@ -34,7 +34,8 @@ def facts_of(
         first_window=found.first_window,
         origin=origin,
         skipped=found.skipped,
-        written=sum(max(0, row.end) for row in stages[pipeline.stages[0].name]),
+        written=_written(stages[pipeline.stages[0].name]),
+        deleted=found.deleted,
         unread=_unread(pipeline, found, stages[pipeline.stages[0].name]),
         totals={stage: added(row.counters for row in rows) for stage, rows in stages.items()},
         closed={stage: {row.partition: row.interval for row in rows} for stage, rows in stages.items()},
@@ -50,6 +51,10 @@ def facts_of(
 def _held(rows: list[PartitionStatus]) -> dict[int, str]:
     """Why partitions need an operator."""
     return {row.partition: row.reason or row.state for row in rows if row.state not in HEALTHY}
+
+
+def _written(rows: list[PartitionStatus]) -> int | None:
+    return sum(row.end for row in rows) if rows and all(row.end >= 0 for row in rows) else None
 
 
 def _unread(pipeline: Pipeline[Any], found: PipelineStatus, rows: list[PartitionStatus]) -> int | None:
@@ -94,6 +99,8 @@ def _not_begun(pipeline: Pipeline[Any], facts: Facts) -> Iterator[Finding]:
             action="to read them, set start.from before the first worker starts; afterwards the start is fixed:",
             lines=pipeline.start_over(facts)[2:],
         )
+    if pipeline.settings.clock.until is not None and facts.written == facts.deleted:  # no worker begins it
+        yield _deleted(pipeline) if facts.deleted else _never_written(pipeline, facts)
 
 
 def _start(pipeline: Pipeline[Any], facts: Facts) -> Iterator[Finding]:
@@ -137,25 +144,35 @@ def _nothing_came(pipeline: Pipeline[Any], facts: Facts) -> Iterator[Finding]:
                 why="Workers have just started, or they restore their state.",
                 action="look again in a minute; if it stays, look at the worker's log",
             )
-    elif facts.unread == 0 and facts.read.number == 0 and facts.written:
-        yield Finding(
-            cause="deleted",
-            what=f"Topic {stage.input_topic} holds no record that is to be read.",
-            number=0,
-            share=1.0,
-            why="There were records in it, but they are deleted: by the topic's retention, or by hand.",
-            action="let the topic keep records for longer (retention.ms; -1 for an archive), and write them again; an archive "
-            "needs a new pipeline name, because its end is fixed",
-        )
     elif facts.unread == 0 and facts.read.number == 0:
-        yield Finding(
-            cause="no-records",
-            what=f"No record has come in topic {stage.input_topic}.",
-            number=0,
-            share=1.0,
-            why="Nothing was ever written to the topic.",
-            action="start the producers, or correct input.topic, which takes a new pipeline name",
-        )
+        yield _deleted(pipeline) if facts.deleted else _never_written(pipeline, facts)
+
+
+def _deleted(pipeline: Pipeline[Any]) -> Finding:
+    return Finding(
+        cause="deleted",
+        what=f"Topic {pipeline.stages[0].input_topic} holds no record that is to be read.",
+        number=0,
+        share=1.0,
+        why="There were records in it, but they are deleted: by the topic's retention, or by hand.",
+        action="let the topic keep records for longer (retention.ms; -1 for an archive), and write them again; an archive whose "
+        "epoch has begun needs a new pipeline name, because its end is fixed",
+    )
+
+
+def _never_written(pipeline: Pipeline[Any], facts: Facts) -> Finding:
+    since = "The epoch began with the latest record, and nothing has been written to the topic since."
+    correct = "correct input.topic" + (", which takes a new pipeline name" if facts.began else "")
+    return Finding(
+        cause="no-records",
+        what=f"No record has come in topic {pipeline.stages[0].input_topic}.",
+        number=0,
+        share=1.0,
+        why=since if facts.began and facts.origin == "latest" else "Nothing was ever written to the topic.",
+        action=f"start the producers, or {correct}"
+        if pipeline.settings.clock.until is None
+        else f"write the whole archive and then start a worker, or {correct}",
+    )
 
 
 def dead_letters_of(pipeline: Pipeline[Any], facts: Facts) -> int:

@@ -30,7 +30,7 @@ from susurrus.agents.kafka.requests import deliver, group_of, is_fenced, no_topi
 from susurrus.agents.kafka.transactional import TransactionalProducer
 from susurrus.agents.runtime import crash_points
 from susurrus.agents.runtime.budget import budget_of, charge_of, spend_of
-from susurrus.agents.runtime.initial_offsets import Origin, check_raw, raw_offsets
+from susurrus.agents.runtime.initial_offsets import Origin, check_start, raw_offsets
 from susurrus.agents.runtime.pipeline import Pipeline
 from susurrus.agents.runtime.services import Services
 from susurrus.mechanisms.errors import ConfigurationError, Refusal
@@ -120,13 +120,15 @@ class NewEpoch:
     # ---- the plan ----------------------------------------------------------------------------------------------------
 
     def plan(self, now: int) -> Plan:
-        """Read the ledger, progress and charges. Raises Refusal while workers run, BudgetExhausted where [budget] forbids it."""
+        """Read the ledger, progress and charges. Raises Refusal while workers run and as `check_start`, BudgetExhausted where
+        [budget] forbids it."""
         self._check_alone()
         self._check_topics()
         ledger, settings = self._services.ledger, self._settings
         ledger.refresh()
         published = self._published()
         first_window, origin = self._beginning(now, max(published, default=None))
+        check_start(settings, self._clients, now=now, first_window=first_window)
         records = ledger.records()
         before = records.get("epoch")
         number = before.number if isinstance(before, codec.Epoch) else 0
@@ -182,7 +184,6 @@ class NewEpoch:
 
     def _check_topics(self) -> None:
         settings, clients = self._settings, self._clients
-        check_raw(settings, clients)
         wanted = {"by-user": settings.topics.by_user_partitions, "bounded": settings.topics.bounded_partitions}
         names = ["ledger", "progress", "by-user", "bounded", *(stage.changelog for stage in self._stages)]
         if self._services.published_keys is not None:

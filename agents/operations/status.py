@@ -59,8 +59,8 @@ class PipelineStatus:
     of the settings in which the pipeline runs with other values; a worker with these settings would refuse. workers: members of
     the consumer group, None where it does not know. account: of the raw topic; None where the promise is not about windows. start:
     where the epoch began, None before it has. skipped: records of the raw topic before that place, or before the one where a
-    new pipeline would begin now; None where that is unknown or has no meaning. newest: release, where the kind announces it in
-    public."""
+    new pipeline would begin now; None where that is unknown or has no meaning. deleted: records of the first stage's input that the
+    epoch could have read and that are deleted, by the log's start. newest: release, where the kind announces it in public."""
 
     epoch: str
     first_window: int | None
@@ -74,6 +74,7 @@ class PipelineStatus:
     account: Account | None = None
     start: ledger.Start | None = None
     skipped: int | None = None
+    deleted: int = 0
     newest: NewestRelease | None = None
 
     @property
@@ -149,6 +150,7 @@ def collect(pipeline: Pipeline[Any]) -> PipelineStatus:
         charged = read_charges(settings, clients) or []
         owned, rebalancing, workers = _assigned(pipeline, clients)
         skipped, newest = _skipped(settings, clients, records), _newest(pipeline, clients, records)
+        deleted = _deleted(pipeline, clients, records)
     finally:
         clients.close()
     epoch = next((r for r in records if isinstance(r, ledger.Epoch)), None)
@@ -161,6 +163,7 @@ def collect(pipeline: Pipeline[Any]) -> PipelineStatus:
         first_window=start,
         start=_start(records),
         skipped=skipped,
+        deleted=deleted,
         newest=newest,
         partitions=judge(records, ends, owned),
         rebalancing=rebalancing,
@@ -217,6 +220,18 @@ def _skipped(settings: Settings, clients: Clients, records: Iterable[ledger.Ledg
     lows, ends = clients.starts(places), clients.ends(places)
     begins = {p: ends[p] if start is None else start.offsets.get(p.partition, 0) for p in places}
     return sum(max(0, min(ends[p], begins[p]) - lows[p]) for p in places)
+
+
+def _deleted(pipeline: Pipeline[Any], clients: Clients, records: Iterable[ledger.LedgerRecord]) -> int:
+    """Offsets before the start of the first input's log: records, and the few that transactions take. What was there before an
+    epoch that begins with the latest record is not its concern."""
+    topic, start = pipeline.stages[0].input_topic, _start(records)
+    origin = str(pipeline.settings.start.from_) if start is None else start.origin
+    places = [TopicPartition(topic, partition) for partition in range(clients.partitions(topic))]
+    lows = clients.starts(places)
+    if origin != "latest":
+        return sum(lows.values())
+    return 0 if start is None else sum(max(0, lows[p] - start.offsets.get(p.partition, 0)) for p in places)
 
 
 def _newest(pipeline: Pipeline[Any], clients: Clients, records: Iterable[ledger.LedgerRecord]) -> NewestRelease | None:

@@ -91,10 +91,10 @@ class Facts:
     now: ms. began: the ledger has a start. first_window: its start in ms. origin: where the epoch began to read, "earliest",
     "latest" or an instant in ms as text; before the beginning, what the settings say. skipped: records of the raw topic before
     that place, None where it is unknown. unread: records of the first stage's input that are not read yet, None likewise.
-    written: offsets that the first stage's input has given, also to records that are deleted. read: records read. published:
-    rows. totals: stage -> name -> total. closed: stage -> partition -> last closed trigger interval. held: stage -> partition ->
-    why it does not run. newest: the newest release, where the kind announces it in public. reasons:
-    newest dead letters by the name of their reason.
+    written: offsets that the first stage's input has given in its life, None where that is unknown. deleted: those of them that the
+    epoch could have read and that are deleted. read: records read. published: rows. totals: stage ->
+    name -> total. closed: stage -> partition -> last closed trigger interval. held: stage -> partition -> why it does not run.
+    newest: the newest release, where the kind announces it in public. reasons: newest dead letters by the name of their reason.
     """
 
     now: int
@@ -103,7 +103,8 @@ class Facts:
     origin: str = ""
     skipped: int | None = None
     unread: int | None = None
-    written: int = 0
+    written: int | None = None
+    deleted: int = 0
     read: Count = _UNKNOWN
     published: Count = _UNKNOWN
     totals: Mapping[str, Mapping[str, Count]] = field(default_factory=dict)

@@ -45,17 +45,26 @@ def check_raw(settings: Settings, clients: Clients) -> None:
         raise Refusal(f"topic={topic} has {what}, so no epoch has begun and nothing is charged: {advice}")
 
 
-def check_start(settings: Settings, clients: Clients) -> None:
-    """Raise Refusal where a new pipeline would publish nothing for its charges: as `check_raw`, and where its rows or its archive
-    are deleted."""
+def check_start(
+    settings: Settings, clients: Clients, *, now: int | None = None, first_window: int | None = None
+) -> None:
+    """Raise Refusal where an epoch would publish nothing for its charges: as `check_raw`, and where its rows or its archive are
+    deleted, or the archive is still to be written. now: ms; None for the clock's. first_window: its start in ms; None for that of
+    the settings."""
     check_raw(settings, clients)
-    for what, advice in settings.start_problems(int(time.time() * 1000)):
+    for what, advice in settings.start_problems(int(time.time() * 1000) if now is None else now, first_window):
         raise Refusal(f"{what}, so no epoch has begun and nothing is charged: {advice}")
     if not settings.reads_raw or settings.clock.until is None:  # live: old records go, and new ones come
         return
     topic = settings.input.topic
     marks = [clients.watermarks(topic, partition) for partition in range(clients.partitions(topic))]
-    if any(low for low, _ in marks) and all(low == end for low, end in marks):
+    if not any(end for _, end in marks):
+        # Not retried: the first record that comes would begin an epoch over an archive that is still being written.
+        raise Refusal(
+            f"topic={topic} holds no record of the archive: nothing was ever written to it, and what is written after the "
+            "beginning would be left out; so no epoch has begun and nothing is charged: write the whole archive, then start again"
+        )
+    if all(low == end for low, end in marks):
         raise Refusal(
             f"topic={topic} holds no record of the archive: there were some, up to offset={max(end for _, end in marks)}, and they "
             "are deleted, by the topic's retention or by hand; so no epoch has begun and nothing is charged: write the archive "

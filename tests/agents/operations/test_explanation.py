@@ -42,7 +42,7 @@ def status_of(
     pipeline: Pipeline[Any], counters: Mapping[str, Mapping[str, int]], *, start: str = "earliest", **fields: Any
 ) -> PipelineStatus:
     """One partition of each stage, running, with these totals. fields: of all partitions; skipped: of the whole."""
-    skipped, newest = fields.pop("skipped", 0), fields.pop("newest", None)
+    skipped, newest, deleted = fields.pop("skipped", 0), fields.pop("newest", None), fields.pop("deleted", 0)
     rows = tuple(
         PartitionStatus(
             **{
@@ -64,6 +64,7 @@ def status_of(
         partitions=rows,
         start=Start(first_window=FIRST, origin=start, topic_id="", offsets={0: 0}),
         skipped=skipped,
+        deleted=deleted,
         newest=newest,
     )
 
@@ -121,6 +122,7 @@ def test_any_totals_are_explained(kind: str, data: st.DataObject) -> None:
                 "interval": st.none() | st.integers(CLOSED, CLOSED + 8),
                 "state": st.sampled_from(["running", "starting", "refused", "missing"]),
                 "end": st.integers(-1, 1 << 30),
+                "deleted": st.integers(0, 1 << 30),
             }
         )
     )
@@ -215,10 +217,13 @@ def test_an_empty_topic_is_told_as_such_and_only_where_it_is_known() -> None:
     never = {"position": 0, "next": 0, "end": 0}
     assert "no-records" in found("histogram", nothing, interval=CLOSED, **never)
     assert "deleted" not in found("histogram", nothing, interval=CLOSED, **never)
-    gone = found("histogram", nothing, interval=CLOSED)
+    gone = found("histogram", nothing, interval=CLOSED, deleted=10)
     assert "they are deleted" in gone["deleted"].why
     assert "no-records" not in gone
-    assert "deleted" not in found("histogram", WELL, interval=CLOSED)
+    assert "deleted" not in found("histogram", WELL, interval=CLOSED, deleted=10)
+    # Transactions take offsets, too, and what was there before an epoch that began with the latest record is not its concern.
+    since = found("histogram", nothing, interval=CLOSED, start="latest")["no-records"]
+    assert since.why == "The epoch began with the latest record, and nothing has been written to the topic since."
     assert "no-records" not in found("histogram", {}, interval=CLOSED)
     assert "no-records" not in found("histogram", nothing, interval=CLOSED, end=11)
 
@@ -316,6 +321,38 @@ def test_before_the_first_worker_a_start_can_still_be_changed() -> None:
         )
         == ()
     )
+
+
+ARCHIVE = pipeline_of(
+    settings_from(
+        {
+            "pipeline": {"name": "p"},
+            **CONFIGURATIONS["histogram"],
+            "clock": {"kind": "replay", "until": FIRST + DAY},
+            "start": {"from": "earliest", "first_window": FIRST},
+        },
+        environ={},
+    )
+)
+
+
+@pytest.mark.parametrize(
+    ("ends", "deleted", "cause"),
+    [((0, 0), 0, "no-records"), ((7, 0), 7, "deleted"), ((7, 0), 3, None), ((-1, 0), 0, None), ((), 0, None)],
+)
+def test_an_archive_that_no_worker_begins_is_told_by_its_logs_start(
+    ends: tuple[int, ...], deleted: int, cause: str | None
+) -> None:
+    rows = tuple(
+        PartitionStatus(stage="route", partition=number, state="missing", end=end) for number, end in enumerate(ends)
+    )
+    status = PipelineStatus(epoch="", first_window=None, partitions=rows, deleted=deleted)
+    causes = {one.cause: one for one in explain(ARCHIVE, facts_of(ARCHIVE, status, now=NOW))}
+    assert set(causes) == ({cause} if cause else set())
+    if cause == "no-records":
+        assert causes[cause].action == "write the whole archive and then start a worker, or correct input.topic"
+    live = PIPELINES["histogram"]
+    assert explain(live, facts_of(live, status, now=NOW)) == ()
 
 
 def test_the_other_kinds_have_their_own_causes() -> None:

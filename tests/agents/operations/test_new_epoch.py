@@ -38,7 +38,15 @@ class Clients:
 
     application = "t.page-views"
 
-    def __init__(self, *, members: Iterable[str] = (), partitions: dict[str, int] | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        members: Iterable[str] = (),
+        partitions: dict[str, int] | None = None,
+        log: tuple[int, int] = (0, 7),
+        policy: str = "delete",
+    ) -> None:
+        self._log, self._policy = log, policy
         self._members = [SimpleNamespace(host=f"/{host}") for host in members]
         self._partitions = partitions or {}
 
@@ -47,7 +55,10 @@ class Clients:
         return SimpleNamespace(describe_consumer_groups=lambda groups, **_: dict.fromkeys(groups, future))
 
     def settings_of(self, topic: str) -> dict[str, str]:
-        return {"cleanup.policy": "delete"}
+        return {"cleanup.policy": self._policy}
+
+    def watermarks(self, topic: str, partition: int) -> tuple[int, int]:
+        return self._log
 
     def partitions(self, topic: str) -> int:
         return self._partitions.get(topic.rpartition(".")[2], 4)
@@ -232,6 +243,35 @@ def test_an_archive_goes_on_behind_the_last_published_window_from_where_it_began
     assert begins(work([], **REPLAY).plan(far)) == (WINDOW, "earliest")
     with pytest.raises(ConfigurationError, match="nothing of the archive is left"):
         work([said(WINDOW + 4 * DAY)], **REPLAY).plan(far)
+
+
+@pytest.mark.parametrize(
+    ("clients", "problem"),
+    [
+        ({"log": (7, 7)}, r"up to offset=7, and they are deleted, .* nothing is charged: write the archive again"),
+        ({"log": (0, 0)}, r"nothing was ever written to it, .* nothing is charged: write the whole archive"),
+        ({"policy": "compact"}, r"cleanup\.policy=compact"),
+    ],
+    ids=["deleted", "never written", "compacted"],
+)
+def test_an_archive_that_no_worker_would_begin_gets_no_new_epoch(
+    work: Any, clients: dict[str, Any], problem: str
+) -> None:
+    with pytest.raises(Refusal, match=problem):
+        work([said(WINDOW)], clients=Clients(**clients), **REPLAY).plan(WINDOW + 10 * DAY)
+
+
+def test_rows_of_the_new_epochs_first_window_must_outlast_their_writing(work: Any) -> None:
+    """What counts is the window that it begins with, not the one that the pipeline once began with."""
+    week = {"topics": {**OTHERS["topics"], "retention": "7d"}, **REPLAY}
+    now = WINDOW + 9 * DAY
+    with pytest.raises(
+        Refusal, match=r'^topics\.retention = "7d", but rows of the first window .*set topics\.retention'
+    ):
+        work([], **week).plan(now)
+    assert work([said(WINDOW + DAY)], **week).plan(now).first_window == WINDOW + 2 * DAY
+    with pytest.raises(Refusal, match=r"^topics\.retention"):
+        work([said(WINDOW + DAY)], first_window="current", **week).plan(now)
 
 
 def test_what_cannot_be_is_refused_with_the_reason(work: Any) -> None:

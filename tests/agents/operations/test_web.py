@@ -433,9 +433,14 @@ def test_a_worker_is_scraped_while_it_runs_and_tells_of_no_user_and_no_key(kafka
 
 
 def test_slow_clients_leave_a_worker_its_connections_to_kafka(kafka: Broker, tmp_path: Path) -> None:
-    raw = archive_topic(kafka, 2)
+    raw = kafka.create_topic(f"raw-{kafka.new_prefix()}", 2)
     (port,) = free_ports(1)
-    with Pipeline(kafka, tmp_path, raw, {"worker": {"web_port": port}}) as pipeline, contextlib.ExitStack() as stack:
+    live = {
+        "start": {"first_window": "1995-08-01T00:00:00Z"},
+        "clock": {"kind": "producer", "until": None},
+        "worker": {"web_port": port},
+    }
+    with Pipeline(kafka, tmp_path, raw, live) as pipeline, contextlib.ExitStack() as stack:
         worker = pipeline.start()
         wait_for(lambda: _answers(port) == (200, "ok\n"), "the worker is ready")
         before = open_files(worker.process.pid)
@@ -445,8 +450,9 @@ def test_slow_clients_leave_a_worker_its_connections_to_kafka(kafka: Broker, tmp
             trickle(clients)
             assert get(port, "/healthz") == (200, "ok\n")
             assert open_files(worker.process.pid) <= before + CONNECTIONS + 32
-        produce(kafka, raw, list(web_log(2)))
-        pipeline.wait()
+        records = [(partition, value, None) for partition, value, _ in web_log(2)]
+        produce(kafka, raw, records)
+        pipeline.wait_for_total(len(records), "in")
         assert get(port, "/readyz") == (200, "ok\n")
         assert worker.stop() == 0
 

@@ -302,7 +302,7 @@ ARCHIVE: dict[str, Any] = {"clock": {"kind": "replay", "until": WINDOW + 86_400_
 def test_an_archive_that_is_deleted_is_not_taken_for_an_empty_one(
     join: Callable[..., Listed], monkeypatch: pytest.MonkeyPatch, only_ask: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Told by the log's start. A part that is gone is said; a topic that was never written to, and a live one, are no matter."""
+    """Told by the log's start. A part that is gone is said; a live topic is no matter."""
     monkeypatch.setattr(Clients, "begins", [7, 7])
     with pytest.raises(
         Refusal, match=r"up to offset=7, and they are deleted, .*nothing is charged: write the archive again"
@@ -313,9 +313,20 @@ def test_an_archive_that_is_deleted_is_not_taken_for_an_empty_one(
     monkeypatch.setattr(Clients, "begins", [0, 3])
     join(only_ask=only_ask, **ARCHIVE)
     assert any("the first records of partition 1 are deleted, up to offset 3" in text for text in caplog.messages)
-    monkeypatch.setattr(Clients, "begins", [0, 0])
+
+
+@pytest.mark.parametrize("only_ask", [True, False])
+def test_an_archive_that_is_still_to_be_written_is_not_begun(
+    join: Callable[..., Listed], monkeypatch: pytest.MonkeyPatch, only_ask: bool
+) -> None:
+    """Its end would be fixed at 0. The refusal is final: a second try would begin with the first record that comes. A live topic
+    may be empty."""
     monkeypatch.setattr(Clients, "ends", {"raw": 0})
-    join(only_ask=only_ask, **ARCHIVE)
+    with pytest.raises(Refusal, match=r"nothing was ever written to it, .*write the whole archive, then") as refused:
+        join(only_ask=only_ask, **ARCHIVE)
+    assert not refused.value.retryable
+    assert join(only_ask=True).log == []
+    assert join().log
 
 
 @pytest.mark.parametrize("only_ask", [True, False])
