@@ -4,10 +4,10 @@ msgspec skips what the type does not name, without building objects for it; that
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from operator import attrgetter
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
 import msgspec
@@ -16,14 +16,30 @@ from msgspec import UNSET
 Path = tuple[str, ...]
 
 _PLAIN = frozenset((str, int, float, bool, type(None)))
+_PARTS: Final = re.compile(r"\\[.\\]|.", re.DOTALL)
+_ESCAPED_IN_JSON: Final = re.compile(r'["\\\x00-\x1f]')
+"""In a name: JSON writes it with an escape, which msgspec has no fields for."""
 
 
 def parse_path(text: str) -> Path:
-    r"""Names from the outside in; `a\.b` is one name with a dot. Raises ValueError for an empty name."""
-    path = tuple(name.replace("\\.", ".") for name in re.split(r"(?<!\\)\.", text))
-    if not all(path):
+    r"""Names from the outside in; in a name, `\.` is a dot and `\\` a backslash, as is one before anything else.
+
+    Raises ValueError for an empty name.
+    """
+    names = [""]
+    for part in _PARTS.findall(text):
+        if part == ".":
+            names.append("")
+        else:
+            names[-1] += part[-1]
+    if not all(names):
         raise ValueError(f"path={text!r} has an empty name: write it as outer.inner")
-    return path
+    return tuple(names)
+
+
+def escaped(name: str) -> str:
+    """One name as `parse_path` reads it inside a path."""
+    return name.replace("\\", "\\\\").replace(".", "\\.")
 
 
 def parse_paths(texts: Sequence[str]) -> list[Path]:
@@ -41,14 +57,14 @@ def check_paths(paths: Sequence[Path]) -> None:
 class Fields:
     """The fields at some paths of a JSON object.
 
-    record: struct type for msgspec. A path whose parent is absent or null is absent; a parent that is no object does
-    not decode. Of duplicate names the last wins, as in most decoders. Raises ValueError when one path leads through
-    another.
+    decode: from its text to a record with what is at the paths; raises as msgspec does. A path whose parent is absent or null is
+    absent; a parent that is no object does not decode. Of duplicate names the last wins, as in most decoders. Raises ValueError
+    when one path leads through another.
     """
 
     def __init__(self, paths: Sequence[Path]) -> None:
         tree = _tree(paths)
-        self.record = _struct("Record", tree)
+        self.decode = _decoder("Record", tree)
         self._tree = tree
         self._steps = {path: _steps(tree, path) for path in paths}
 
@@ -76,6 +92,33 @@ def _tree(paths: Sequence[Path]) -> dict[str, Any]:
             raise ValueError(f"path={'.'.join(path)!r} leads through another field: name a scalar inside it")
         node[path[-1]] = None
     return tree
+
+
+def _decoder(name: str, tree: Mapping[str, Any], *, optional: bool = False) -> Callable[[bytes], Any]:
+    """Reads one object. optional: or null."""
+    if not _is_escaped(tree):
+        kind = _struct(name, tree)
+        return msgspec.json.Decoder(kind | None if optional else kind).decode
+    # Slower: the whole object by its names, and then what stands at the wanted ones.
+    objects: Any = dict[str, msgspec.Raw]
+    whole = msgspec.json.Decoder(objects | None if optional else objects).decode
+    record = msgspec.defstruct(name, [(f"f{index}", Any, UNSET) for index in range(len(tree))], gc=False)
+    below: list[tuple[str, str, Callable[[Any], Any]]] = [
+        (f"f{index}", field, msgspec.json.decode if inner is None else _decoder(f"{name}{index}", inner, optional=True))
+        for index, (field, inner) in enumerate(tree.items())
+    ]
+
+    def decode(text: bytes) -> Any:
+        found = whole(text)
+        if found is None:
+            return None
+        return record(**{at: read(found[field]) for at, field, read in below if field in found})
+
+    return decode
+
+
+def _is_escaped(tree: Mapping[str, Any]) -> bool:
+    return any(_ESCAPED_IN_JSON.search(field) or (below and _is_escaped(below)) for field, below in tree.items())
 
 
 def _struct(name: str, tree: Mapping[str, Any]) -> type[msgspec.Struct]:

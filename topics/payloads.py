@@ -41,7 +41,7 @@ class JsonReader:
     def __init__(self, paths: Sequence[Path]) -> None:
         self._paths = paths
         self._fields = Fields(paths)
-        self._decode = msgspec.json.Decoder(self._fields.record).decode
+        self._decode = self._fields.decode
 
     def read(self, payloads: Sequence[bytes | None]) -> Iterator[Chunk]:
         """A batch of payloads, chunk by chunk; None is a tombstone. Never raises for what a payload holds."""

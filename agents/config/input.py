@@ -49,8 +49,8 @@ class InputSettings(Section):
     """`avro`: where schemas are found. `protobuf`, optional: where the schema of a record's id says which type the record is;
     without it the first messages of two .proto files are one type."""
     user: str = ""
-    """Field that identifies the user, the unit of privacy; a dotted path reaches into objects. Required for kind
-    `histogram`."""
+    r"""Field that identifies the user, the unit of privacy; a dotted path reaches into objects (in a name, `\.` is a dot and
+    `\\` a backslash). Required for kind `histogram`."""
     key: tuple[KeyPart, ...] = ()
     """Fields to group by; several make a composite key. A part may be computed: `{ name = "path", expression =
     "split_part(url, '?', 1)" }`. Required for kind `histogram`."""

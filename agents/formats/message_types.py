@@ -12,7 +12,7 @@ from typing import Any, Final
 from susurrus.agents.formats.format import Refused
 from susurrus.agents.formats.proto_files import ProtoFile, file_of_descriptor
 from susurrus.agents.types.one_of import nearest
-from susurrus.topics.fields import Path
+from susurrus.topics.fields import Path, escaped
 from susurrus.topics.reason import Reason
 
 _NESTED_MESSAGES: Final = 100  # protobuf's own limit of nesting
@@ -74,7 +74,7 @@ def unknown_fields(descriptor: Any, paths: Sequence[Path]) -> Iterator[str]:
 
 
 def _lacks(descriptor: Any, path: Path) -> str | None:
-    where = ".".join(name.replace(".", "\\.") for name in path)
+    where = ".".join(map(escaped, path))
     for depth, name in enumerate(path):
         if descriptor is None or is_scalar(descriptor):
             return f'field "{where}": "{path[depth - 1]}" is no message with fields; name "{".".join(path[:depth])}" itself'

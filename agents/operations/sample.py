@@ -19,6 +19,7 @@ from susurrus.agents.histogram.clock import CREATE_TIME, LOG_APPEND_TIME
 from susurrus.agents.kafka.clients import Clients, clients_of
 from susurrus.agents.operations.brokers import reach
 from susurrus.mechanisms.errors import ConfigurationError
+from susurrus.topics.fields import escaped
 
 RECORDS: Final = 10
 _SECONDS: Final = 5.0
@@ -106,7 +107,7 @@ def _paths(value: Any, prefix: str = "", depth: int = _DEPTH) -> Iterator[tuple[
     if not isinstance(value, Mapping):
         return
     for name, inner in value.items():
-        path = prefix + name.replace(".", "\\.")
+        path = prefix + escaped(name)
         if isinstance(inner, Mapping) and depth > 1:
             yield from _paths(inner, f"{path}.", depth - 1)
         else:

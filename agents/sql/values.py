@@ -9,6 +9,7 @@ from sqlglot import TokenType
 
 from susurrus.agents.sql.source import Span
 from susurrus.agents.types.durations import UNITS, format_duration, parse_instant
+from susurrus.topics.fields import escaped
 
 _UNITS: Final = {
     "MILLISECOND": UNITS["ms"], "SECOND": UNITS["s"], "MINUTE": UNITS["m"], "HOUR": UNITS["h"], "DAY": UNITS["d"],
@@ -99,7 +100,7 @@ def field_or_none(span: Span) -> str | None:
             return None
         if not token.text:
             return None
-        names.append(token.text.replace(".", "\\."))
+        names.append(escaped(token.text))
     return ".".join(names) if len(span) % 2 else None
 
 

@@ -133,6 +133,16 @@ def test_every_odd_scalar_at_every_place(name: str, unit: str) -> None:
     compare(replace(schema, time=schema.time and "t", time_unit=unit), every_kind(), batches=1)
 
 
+def test_names_that_json_writes_with_an_escape() -> None:
+    """The scanner leaves all records: a field has such a name, or is missing."""
+    schema = RawSchema(user='u"', key=(r"who.i\\d", "k"), null_key="value")
+    plain = [payload for payload in every_kind() if payload is not None]
+    named = [payload.replace(b'"u"', b'"u\\""').replace(b'"id"', b'"i\\\\d"') for payload in plain]
+    records, columns = compare(schema, [*named, *plain])
+    assert int((columns.reason == Reason.OK).sum()) > len(plain) / 2
+    assert records.left.size == len(named) + len(plain)
+
+
 def test_a_record_of_plain_fields_is_taken_and_others_are_left() -> None:
     """Else all of this file could pass because nothing is ever taken."""
     taken = [
