@@ -109,9 +109,9 @@ class Collect(LocalStage):
         records, payloads, _ = self._intake.decode(now)
         self._taken, self.full = Offset(self._intake.position), self._intake.pending
         if records:
-            self._add(records, payloads)
+            self._add(records, payloads, now)
 
-    def _add(self, records: Sequence[Any], payloads: list[bytes | None]) -> None:
+    def _add(self, records: Sequence[Any], payloads: list[bytes | None], now: int) -> None:
         reports, good = report_codec.decode(payloads)
         reason = np.full(len(records), Reason.NOT_A_REPORT, np.int64)
         rows = np.flatnonzero(good)
@@ -122,17 +122,16 @@ class Collect(LocalStage):
             why[which & (why == Reason.OK)] = cause
 
         stamps = np.fromiter([records[row].timestamp for row in rows.tolist()], np.int64, rows.size)
-        refuse(interval > (stamps + self._ahead) // self._intervals.length, Reason.IN_FUTURE)
+        # Anyone may forge a stamp. An interval years ahead would stay in the server's state, all of which is in each commit.
+        refuse(interval > (np.minimum(stamps, now) + self._ahead) // self._intervals.length, Reason.IN_FUTURE)
         first = reports.phase == 1
         refuse(first & (reports.code >= self._wave.codes), Reason.IMPOSSIBLE_CODE)
-        for version in np.unique(reports.threshold_version[~first]).tolist():
+        # One reading for all: reports may name any number of versions that there never were.
+        in_force = self._thresholds.in_force(np.unique(reports.threshold_version[~first]).tolist())
+        refuse(~first & ~np.isin(reports.threshold_version, list(in_force)), Reason.WRONG_THRESHOLD)
+        for version, perturber in in_force.items():
             named = ~first & (reports.threshold_version == version)
-            perturber = self._thresholds.perturber(version)
-            # The previous one still counts: its reports may have been under way when the new one came.
-            if perturber is None or version < self._thresholds.latest - 1:
-                refuse(named, Reason.WRONG_THRESHOLD)
-            else:
-                refuse(named & ~perturber.allowed(reports.code), Reason.IMPOSSIBLE_CODE)
+            refuse(named & ~perturber.allowed(reports.code), Reason.IMPOSSIBLE_CODE)
         refuse(~first & (interval <= self._closed), Reason.LATE)
         reason[rows] = why
 
@@ -192,7 +191,7 @@ class Collect(LocalStage):
 
 
 class Thresholds:
-    """The perturbers of the thresholds that were published; read from their topic when a report names an unknown version."""
+    """The perturbers of the thresholds that were published; read from their topic when reports name an unknown version."""
 
     def __init__(self, services: Services) -> None:
         self._clients = services.clients
@@ -200,24 +199,25 @@ class Thresholds:
         self._next = 0
         self._known: dict[int, Hybrid] = {}
 
-    @property
-    def latest(self) -> int:
-        """Number of the newest version known; 0 before there is one."""
-        return max(self._known, default=0)
+    def in_force(self, named: Sequence[int]) -> dict[int, Hybrid]:
+        """By version the perturbers of those of the named versions that are in force. Raises Refusal for a record that is not a
+        threshold.
 
-    def perturber(self, version: int) -> Hybrid | None:
-        """The perturber of a version, None if there is no such version. Raises Refusal for a record that is not a threshold.
-
-        A client can only name a version that was committed, so one reading decides.
+        The previous one still counts: its reports may have been under way when the new one came. A client can only name a version
+        that was committed, so one reading decides.
         """
-        if version not in self._known:
-            for _, value, offset in self._clients.read(self._topic, self._next, group="threshold", complete=False):
-                self._next = offset + 1
-                try:
-                    threshold = threshold_codec.decode(value or b"")
-                except MalformedRecord as error:
-                    raise Refusal(
-                        f"topic={self._topic} offset={offset}: {error}; find out who else writes to it"
-                    ) from error
-                self._known[threshold.version] = Hybrid(threshold.epsilon, threshold.alpha)
-        return self._known.get(version)
+        if not self._known.keys() >= set(named):
+            self._read()
+        oldest = max(self._known, default=0) - 1
+        return {version: self._known[version] for version in named if version >= oldest and version in self._known}
+
+    def _read(self) -> None:
+        for _, value, offset in self._clients.read(self._topic, self._next, group="threshold", complete=False):
+            self._next = offset + 1
+            try:
+                threshold = threshold_codec.decode(value or b"")
+            except MalformedRecord as error:
+                raise Refusal(
+                    f"topic={self._topic} offset={offset}: {error}; find out who else writes to it"
+                ) from error
+            self._known[threshold.version] = Hybrid(threshold.epsilon, threshold.alpha)

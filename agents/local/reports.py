@@ -68,8 +68,8 @@ def _packed(chunk: Chunk) -> Iterator[bytes | None]:
 def _report(phase: Any, version: Any, interval: Any, code: Any) -> bytes | None:
     if version is None or version is msgspec.UNSET:
         version = 0  # phase 1 has none
-    if isinstance(interval, datetime):  # of a schema's own type for instants
-        interval = milliseconds_of(interval)
+    if isinstance(interval, datetime):  # of a schema's own type for instants; one without a zone is none
+        interval = None if interval.tzinfo is None else milliseconds_of(interval)
     if any(type(field) is not int for field in (phase, version, interval, code)) or phase not in (1, 2):
         return None
     try:

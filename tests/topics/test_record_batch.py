@@ -67,6 +67,10 @@ def test_what_brokers_do_not_look_at_changes_no_other_record(name: str) -> None:
 def test_offsets_that_do_not_rise_are_malformed_only_where_records_are_missing() -> None:
     section = section_of(record_batch([b"a", b"b", b"c"], first=10, offsets=[0, 4, 2]))
     assert in_all_programs(section._replace(span=5)) is None
+    assert (
+        in_all_programs(section_of(record_batch([b"a", b"b", b"c"], first=10, offsets=[0, 2, 2]))._replace(span=5))
+        is None
+    )
     assert in_all_programs(section_of(record_batch([b"a", b"b"], first=10, offsets=[0, 4]))._replace(span=4)) is None
     found = in_all_programs(section._replace(span=3))
     assert found is not None
