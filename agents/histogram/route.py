@@ -91,7 +91,7 @@ class Route(Stage):
     def __init__(self, services: HistogramServices, partition: int) -> None:
         super().__init__(services, partition)
         self._calendar = services.calendar
-        self._topic = services.settings.input.topic
+        self._topic = topic = services.settings.input.topic
         decoder = RawDecoder(services.settings.raw_schema())
         computation = Computation(decoder.scalars, services.settings.input.where)
         self._intake = Intake(
@@ -99,7 +99,7 @@ class Route(Stage):
             lambda chunks, records: decoder.decode(computation.applied(chunks)),
             owner=f"{self.name}-{partition}",
             place=f"topic={self._topic} partition={partition}",
-            end_of_log=lambda: services.clients.watermarks(self._topic, partition)[1],
+            end_of_log=lambda: services.clients.watermarks(topic, partition)[1],
             whole=whole_decoder(services.settings),
         )
         self._partitions = services.settings.topics.by_user_partitions

@@ -61,9 +61,13 @@ def answer_of(future: "Future[Answer]", seconds: float = REQUEST_SECONDS) -> Ans
     The request's own time-out is not enough: a client that is destroyed meanwhile leaves requests without any answer.
     """
     try:
-        return future.result(seconds + _LATE_SECONDS)
+        failed = future.exception(seconds + _LATE_SECONDS)
     except TimeoutError:
         raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "no answer", retriable=True)) from None
+    if isinstance(failed, KafkaException):
+        # The future keeps its own. With a traceback, that would keep the frames of all callers, and one of them the future.
+        raise KafkaException(*failed.args)
+    return future.result()
 
 
 def settings_of(admin: AdminClient, topic: str) -> dict[str, str]:

@@ -52,14 +52,14 @@ class Collect(LocalStage):
 
     def __init__(self, services: Services[LocalSettings], partition: int) -> None:
         super().__init__(services, partition)
-        self._topic = services.topic("reports")
+        self._topic = topic = services.topic("reports")
         self._ahead = services.settings.clock.max_ahead
         self._intake = Intake(
             ReportFormat(decoder_of(services.settings.input, PATHS)),
             lambda chunks, records: joined(chunks),
             owner=f"{self.name}-{partition}",
             place=f"topic={self._topic} partition={partition}",
-            end_of_log=lambda: services.clients.watermarks(self._topic, partition)[1],
+            end_of_log=lambda: services.clients.watermarks(topic, partition)[1],
         )
         self._thresholds = Thresholds(services)
         self._ticked = self._closed

@@ -179,10 +179,13 @@ class Supervisor:
 
         future = asyncio.run_coroutine_threadsafe(seek(), loop)
         try:
-            future.result(timeout=30.0)
-        except Exception as error:
+            # Raised from here, the error would keep the task's frames, and this one the future, which keeps the error.
+            refused = "" if (error := future.exception(timeout=30.0)) is None else type(error).__name__
+        except Exception as missed:  # cancelled, or no answer
+            refused = type(missed).__name__
+        if refused:
             # Mid-rebalance the consumer refuses; the next assignment repositions every task that stays.
-            log.info("%s-%d: seek refused (%s)", tp.topic, tp.partition, type(error).__name__)
+            log.info("%s-%d: seek refused (%s)", tp.topic, tp.partition, refused)
 
     # ---- the watchdog ------------------------------------------------------------------------------------------------
 

@@ -90,8 +90,10 @@ class PartitionTask(threading.Thread):
         self._rewound_at = 0.0
         self._inbox = Inbox()
         self._stopping = threading.Event()
-        self._stage = make_stage(services, partition)
+        self._stage: Stage | None = make_stage(services, partition)
         self._stage.wake = self._inbox.wake
+        self._last_counters: dict[str, int] = {}
+        """The stage's totals at the end of the task; the stage is gone by then."""
         self._input = InputLog(services, input_topic, partition)
         self._changelog = Changelog(services.clients, changelog_topic, partition)
         self._transactions = Transactions(
@@ -135,7 +137,8 @@ class PartitionTask(threading.Thread):
     @property
     def accepts_input_at(self) -> float:
         """Monotonic time from which on batches are wanted, infinite while that is unknown."""
-        return self._stage.rests_until if self.reading and not self._stage.full else math.inf
+        stage = self._stage
+        return stage.rests_until if stage is not None and self.reading and not stage.full else math.inf
 
     def assigned(self, generation: int) -> None:
         """The group gave us the partition in this generation; batches of others are dropped."""
@@ -173,7 +176,8 @@ class PartitionTask(threading.Thread):
 
     def stall(self) -> str | None:
         """Why the task makes no progress, or None. A running stage stalls if it has waited for a while."""
-        return self._stalls.of(self._stage) if self.state == "running" else self.recovery.stall()
+        stage = self._stage
+        return self._stalls.of(stage) if stage is not None and self.state == "running" else self.recovery.stall()
 
     @property
     def store_bytes(self) -> int:
@@ -188,7 +192,11 @@ class PartitionTask(threading.Thread):
 
     def report(self) -> dict[str, Any]:
         """Facts for the status record."""
-        facts = self._stage.report() if self.reading else {"counters": dict(self._stage.counters)}
+        stage = self._stage
+        if stage is not None and self.reading:
+            facts = stage.report()
+        else:
+            facts = {"counters": dict(self._last_counters if stage is None else stage.counters)}
         return {"position": self.position, "next": self.next, **facts}
 
     # ---- the thread --------------------------------------------------------------------------------------------------
@@ -201,6 +209,7 @@ class PartitionTask(threading.Thread):
             # Before the clients are closed, which may hang: a successor on this worker needs the room.
             self._inbox.close()
             self._close()
+            self._let_go()
         self.recovery.ended()
 
     def _run(self) -> None:
@@ -216,8 +225,15 @@ class PartitionTask(threading.Thread):
                 if not self.recovery.after(error):
                     break
 
+    def _let_go(self) -> None:
+        """Give up the stage, and what refers back to this task: the supervisor keeps a task that ended for its state, and a worker
+        hardly ever runs the collector that would find a cycle."""
+        self._last_counters = dict(self._require_stage().counters)
+        self._stage = None
+        del self.recovery.mark_alive, self.recovery.close, self._transactions.mark_alive
+
     def _start_up(self) -> None:
-        services = self.services
+        services, stage = self.services, self._require_stage()
         clients = services.clients
         self.recovery.starts("fencing the previous owner")
         self._transactions.open()
@@ -243,18 +259,19 @@ class PartitionTask(threading.Thread):
         services.ledger.check_started(self.stage_name, self.partition, has_state=state is not None)
         if state is not None:
             self._input.check(state.position, state.topic_id)
-            self._stage.counters = dict(state.meta.get("counters", {}))
-            position = self._stage.restore(self._store, state.meta, state.position)
+            stage.counters = dict(state.meta.get("counters", {}))
+            position = stage.restore(self._store, state.meta, state.position)
         else:
-            position = self._stage.restore(self._store, None, self._input.start())
+            position = stage.restore(self._store, None, self._input.start())
             self._input.check(position, self._input.topic_id)
-        self.committed_counters = dict(self._stage.counters)
+        self.committed_counters = dict(stage.counters)
         self._metrics.starts(self.committed_counters)
         self._never_committed = state is None
         self.next = self.position = position
         self._read_from_next()
 
     def _work(self) -> None:
+        stage = self._require_stage()
         while not self._stopping.is_set():
             self._mark_alive()
             self.recovery.working()
@@ -276,7 +293,7 @@ class PartitionTask(threading.Thread):
                 batch = self._inbox.take()
             try:
                 self._metrics.computes()
-                for commit in self._stage.commits(int(time.time() * 1000)):
+                for commit in stage.commits(int(time.time() * 1000)):
                     self._commit(commit)
                     self._stalls.committed()
                     self.recovery.committed()
@@ -291,15 +308,18 @@ class PartitionTask(threading.Thread):
         """Go on from the last commit. Raises Refusal where a topic or a right is missing."""
         cause = aborted.__cause__ or aborted
         if (lacking := self.recovery.lack(cause)) is not None:
-            raise lacking from aborted
+            try:
+                raise lacking from aborted
+            finally:
+                del lacking, cause  # the traceback would keep this frame, and with it the stage
         log.warning("%s: a transaction was aborted (%s); its records are read again", self.name, describe(cause))
         if self._stalls.aborted(describe(cause)) >= MANY_ABORTS:
             self.recovery.pause()
-        store = self._require_store()
+        store, stage = self._require_store(), self._require_stage()
         state = self._changelog.meta(store)
         if state is not None:
-            self._stage.counters = dict(state.meta.get("counters", {}))
-        self.next = self._stage.restore(store, state.meta if state else None, self.position)
+            stage.counters = dict(state.meta.get("counters", {}))
+        self.next = stage.restore(store, state.meta if state else None, self.position)
         self._read_from_next()
 
     def _read_from_next(self) -> None:
@@ -337,7 +357,7 @@ class PartitionTask(threading.Thread):
             # A seek during a fetch can bring records from before the batch's start (once, 1,350 were counted twice).
             batch.cut(Offset(self.next))
             try:
-                self._stage.take(batch)
+                self._require_stage().take(batch)
             except UnreadableBatch as error:
                 raise RetryableRefusal(
                     f"topic={self.input_topic} partition={self.partition} offset={error.offset}: the record batch that begins here "
@@ -355,7 +375,8 @@ class PartitionTask(threading.Thread):
             batch.finish()
 
     def _commit(self, commit: Commit) -> None:
-        commit.meta["counters"] = dict(self._stage.counters)
+        stage = self._require_stage()
+        commit.meta["counters"] = dict(stage.counters)
         if self._never_committed:
             commit.outputs.append(self.services.ledger.started(self.stage_name, self.partition))
         with self._metrics.transaction():
@@ -367,7 +388,7 @@ class PartitionTask(threading.Thread):
         seconds = self._metrics.committed(commit, self.committed_counters)
         for released in commit.released:
             self._tell(released, seconds)
-        self._stage.committed(commit)
+        stage.committed(commit)
 
     def _tell(self, released: Released, seconds: float) -> None:
         """One line of the log for a release. The first argument tells lines apart that must not be counted as repeats."""
@@ -394,6 +415,11 @@ class PartitionTask(threading.Thread):
         if self._store is None:
             raise RuntimeError("the task has no store before it has started")
         return self._store
+
+    def _require_stage(self) -> Stage:
+        if self._stage is None:
+            raise RuntimeError("the task has no stage after its end")
+        return self._stage
 
     def _close(self, wipe: bool = False) -> None:
         """Close producer and store. Never raises: a task that gives up must be able to start again."""

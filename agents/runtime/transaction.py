@@ -96,7 +96,13 @@ class Transactions:
             crash_points.reach(stages, "after-offsets")
             self._call(lambda: producer.commit_transaction(_SECONDS))
         except KafkaException as error:
-            self._abort(error)
+            if is_fenced(error.args[0]):
+                raise Fenced from error
+            # A failed delivery does not say why it failed. The abort does, because a fenced producer may not abort. But the first
+            # error says more than an abort that fails: a transaction whose partitions were all refused never began.
+            if error.args[0].retriable() or not self._aborts():
+                raise
+            raise Aborted from error
         crash_points.reach(stages, "after-commit")
         self.changelog.apply(store, step)
         crash_points.reach(stages, "after-store")
@@ -107,19 +113,13 @@ class Transactions:
         if producer is not None and not producer.discard():
             log.warning("%s: its producer does not answer and is left behind; the next one fences it", self._name)
 
-    def _abort(self, cause: KafkaException) -> None:
-        """Abort what can be aborted and raise Aborted; raise Fenced for a fenced producer, the cause for anything worse."""
-        if is_fenced(cause.args[0]):
-            raise Fenced from cause
-        if cause.args[0].retriable():
-            raise cause
-        # A failed delivery does not say why it failed. The abort does, because a fenced producer may not abort.
+    def _aborts(self) -> bool:
+        """Abort the transaction; whether that worked. Raises Fenced."""
         try:
             self._call(lambda: self.producer.abort_transaction(_SECONDS))
-        except KafkaException as failed:
-            # The first error says more: a transaction whose partitions were all refused never began and cannot be ended.
-            raise cause from failed
-        raise Aborted from cause
+        except KafkaException:
+            return False
+        return True
 
     def _call(self, call: Callable[[], object]) -> None:
         """One transactional call, once. Raises Fenced for a fenced producer, KafkaException for the rest.

@@ -68,7 +68,7 @@ class Stream(Stage):
         super().__init__(services, partition)
         settings = services.settings.stream
         self._settings = settings
-        self._topic = services.settings.input.topic
+        self._topic = topic = services.settings.input.topic
         self._grid = grid_of(settings)
         schema = ValuesSchema(value=settings.value, bound=settings.bound, grid=self._grid, stream=settings.stream)
         decoder, by_key = ValuesDecoder(schema), settings.stream is None
@@ -77,7 +77,7 @@ class Stream(Stage):
             lambda chunks, records: decoder.decode(chunks, [record.key for record in records] if by_key else ()),
             owner=f"{self.name}-{partition}",
             place=f"topic={self._topic} partition={partition}",
-            end_of_log=lambda: services.clients.watermarks(self._topic, partition)[1],
+            end_of_log=lambda: services.clients.watermarks(topic, partition)[1],
             whole=whole_decoder(services.settings, schema),
         )
         self._mechanism = mechanism_of(settings)

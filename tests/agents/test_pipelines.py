@@ -1,7 +1,10 @@
 """A kind of pipeline is one folder and one line in KINDS: nothing else names a kind, and a new one needs no other change."""
 
+import gc
 import json
 import re
+import runpy
+import weakref
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -24,6 +27,10 @@ CONFIGURATIONS: dict[str, dict[str, Any]] = {
     "stream": {"input": {"topic": "raw"}, "stream": {"bound": 1.0, "epsilon": 1.0}},
     "local": {"local": {"bound": 1.0, "epsilon": 1.0}},
 }
+CONFIGURED: dict[str, Settings] = runpy.run_path(str(AGENTS.parent / "tests" / "golden" / "make_digests.py"))[
+    "configurations"
+]()
+"""One of every strategy, kind, clock and format."""
 
 
 def test_no_code_outside_its_folder_asks_which_kind_a_pipeline_is() -> None:
@@ -65,6 +72,28 @@ def test_a_misspelt_clock_is_refused_by_every_kind(kind: str) -> None:
             settings_from({**data, "clock": {"kind": wrong}})
         assert str(refused.value) == f"clock.kind = {quoted}: use 'broker', 'producer' or 'replay'"
     assert settings_from({**data, "clock": {"kind": "producer"}}).clock.kind == "producer"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [name for name in CONFIGURED if name != "format protobuf"],  # its messages are in no module here
+)
+def test_a_stage_that_is_let_go_is_gone_and_does_not_wait_for_the_collector(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker makes stages in every rebalance, and hardly ever runs the collector."""
+    monkeypatch.setenv("SUSURRUS_SECRET", "5a" * 32)
+    pipeline = pipeline_of(CONFIGURED[name])
+    services = pipeline.services()
+    made = [stage.make(services, 0) for stage in pipeline.stages]
+    stages = [weakref.ref(stage) for stage in made]
+    gc.disable()
+    try:
+        made.clear()
+        assert [stage() for stage in stages] == [None] * len(pipeline.stages)
+    finally:
+        gc.enable()
+        services.close()
 
 
 class ToySection(Section):

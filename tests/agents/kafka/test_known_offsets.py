@@ -10,6 +10,7 @@ from confluent_kafka.admin import OffsetSpec
 
 from susurrus.agents.kafka.clients import Clients
 from susurrus.agents.kafka.requests import known_offset
+from tests.agents.cycles import no_cycles
 
 
 class StubAdmin:
@@ -123,6 +124,15 @@ def test_another_client_asks_again_while_brokers_disagree_about_the_leader(monke
     monkeypatch.setattr("susurrus.agents.kafka.clients.AdminClient", lambda *_, **__: next(made))
     assert clients.watermarks("raw", 0) == (3, 9)
     assert list(made) == []
+
+
+def test_an_answer_that_is_an_error_keeps_nothing_of_those_who_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A task asks every half a minute. The frames of one that has ended would keep its stage."""
+    monkeypatch.setattr("susurrus.agents.kafka.clients._STALE_SECONDS", 0.0)
+    monkeypatch.setattr("susurrus.agents.kafka.clients.AdminClient", lambda *_, **__: StaleAdmin(0, 0))
+    clients = Clients({"bootstrap.servers": "127.0.0.1:1"}, application="web")
+    with no_cycles(), pytest.raises(KafkaException):
+        clients.watermarks("raw", 0)
 
 
 def test_brokers_that_do_not_agree_soon_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

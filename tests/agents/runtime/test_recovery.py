@@ -289,22 +289,6 @@ def test_an_error_of_another_kind_starts_again_as_before(monkeypatch: pytest.Mon
     assert world.pauses == [2.0]
 
 
-def test_what_went_wrong_first_is_told_where_the_transaction_cannot_even_be_aborted(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Met in CI: no partition had been added when the right to write was missing, and the broker knew of no transaction to end."""
-    task = World(monkeypatch).task
-
-    def abort_transaction(seconds: float) -> None:
-        raise KafkaException(KafkaError(KafkaError.INVALID_TXN_STATE, "fatal", fatal=True))
-
-    task._transactions._producer = SimpleNamespace(abort_transaction=abort_transaction)  # type: ignore[assignment]
-    cause = KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
-    with pytest.raises(KafkaException) as raised:
-        task._transactions._abort(cause)
-    assert raised.value is cause
-
-
 def test_tasks_wait_for_the_disk_of_all_stores_and_give_up_nothing_by_themselves(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

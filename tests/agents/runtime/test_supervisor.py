@@ -1,5 +1,6 @@
 """The supervisor's watch over its tasks, with a clock of the test's own."""
 
+import asyncio
 import errno
 import threading
 from pathlib import Path
@@ -14,6 +15,7 @@ from susurrus.agents.runtime import task as task_module
 from susurrus.agents.runtime.supervisor import Supervisor
 from susurrus.agents.runtime.task import PartitionTask
 from susurrus.mechanisms.errors import StoreUnusable
+from tests.agents.cycles import no_cycles
 
 
 class Exited(BaseException):
@@ -196,3 +198,29 @@ def test_workers_of_one_machine_take_an_interval_each(tmp_path: Path) -> None:
     assert [directory.name for directory, _ in intervals] == ["worker-0", "worker-1", "worker-2"]
     for _, lock in intervals:
         lock.close()
+
+
+def test_a_seek_that_is_refused_keeps_nothing_of_the_task_that_asked(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """That happens in many a rebalance, and then the task may end."""
+
+    async def rewind(tp: TP, offset: int) -> None:
+        raise RuntimeError("no assignment")
+
+    found, _ = watch(monkeypatch, [])
+    monkeypatch.undo()
+    caplog.set_level("INFO")
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+    found._loop, found._stopping = loop, threading.Event()
+    found._app = SimpleNamespace(consumer=SimpleNamespace(rewind=rewind))
+    try:
+        with no_cycles():
+            found._rewind(TP("raw", 0), 7)
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+    assert "raw-0: seek refused (RuntimeError)" in caplog.text

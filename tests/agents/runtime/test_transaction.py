@@ -77,8 +77,19 @@ def test_what_failed_is_aborted(step: str) -> None:
     assert producer.calls[-1] == "abort"
 
 
-def test_an_abort_that_fails_leaves_the_first_error() -> None:
-    first = KafkaError(KafkaError._PURGE_QUEUE)
+@pytest.mark.parametrize(
+    ("first", "failed"),
+    [
+        (KafkaError(KafkaError._PURGE_QUEUE), OVERDUE),
+        # Met in CI: no partition had been added when the right to write was missing, and the broker knew of nothing to end.
+        (
+            KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED),
+            KafkaError(KafkaError.INVALID_TXN_STATE, "fatal", fatal=True),
+        ),
+    ],
+    ids=["late", "never began"],
+)
+def test_what_went_wrong_first_is_told_where_the_transaction_cannot_even_be_aborted(first: Any, failed: Any) -> None:
     with pytest.raises(KafkaException) as raised:
-        commit(StubProducer(commit_transaction=first, abort_transaction=OVERDUE))
+        commit(StubProducer(commit_transaction=first, abort_transaction=failed))
     assert raised.value.args[0] is first

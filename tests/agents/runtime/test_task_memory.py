@@ -1,0 +1,201 @@
+"""A task that ends frees its stage and its store by reference counts alone: a worker hardly ever runs Python's collector."""
+
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from susurrus.agents.kafka.offset import Offset
+from susurrus.agents.runtime import recovery
+from susurrus.agents.runtime.batch import Batch
+from susurrus.agents.runtime.commit import Commit, Output
+from susurrus.agents.runtime.metrics import Metrics
+from susurrus.agents.runtime.stage import NotYet, Stage
+from susurrus.agents.runtime.store import Store
+from susurrus.agents.runtime.task import PartitionTask
+from susurrus.mechanisms.errors import Refusal, RetryableRefusal
+from tests.agents.cycles import no_cycles
+
+FENCED = KafkaError(KafkaError._FENCED)
+LATE = KafkaError(KafkaError._TIMED_OUT, "late", retriable=True)
+FAILED = KafkaError(KafkaError._MSG_TIMED_OUT)
+ROWS = 100
+
+
+class Keeping(Stage):
+    """Keeps its store, and has one commit ready whenever it is asked, until the task has made two."""
+
+    def __init__(self, services: Any, partition: int) -> None:
+        super().__init__(services, partition)
+        self.made = 0
+        self.on_commit: Callable[[], None] = lambda: None
+        self.at_the_end: Callable[[], None] = lambda: None
+
+    def begin(self, start: Offset) -> tuple[dict[str, Any], Offset]:
+        return {}, start
+
+    def resume(self, store: Store, meta: dict[str, Any], position: Offset) -> None:
+        self.store = store
+
+    def take(self, batch: Batch) -> None:
+        raise AssertionError("nothing is fed")
+
+    def commits(self, now: int) -> Iterator[Commit]:
+        while self.made < 2:
+            self.made += 1
+            yield Commit(position=Offset(self.made), meta={}, puts=[(b"k%d" % n, b"v") for n in range(ROWS)])
+        self.at_the_end()
+
+
+class Producer:
+    """Raises the errors of a call, each once."""
+
+    def __init__(self, errors: dict[str, list[Any]]) -> None:
+        self.errors = errors
+
+    def __getattr__(self, name: str) -> Any:
+        def call(*_: Any) -> None:
+            if left := self.errors.get(name.removesuffix("_transaction")):
+                raise KafkaException(left.pop(0))
+
+        return call
+
+    def discard(self) -> bool:
+        return True
+
+
+def start_up(task: PartitionTask, errors: dict[str, list[Any]], stores: list[weakref.ref[Store]]) -> None:
+    """What a start does without Kafka."""
+    store, stage = task._open_store("keeping", 0), task._require_stage()
+    stores.append(weakref.ref(store))
+    task._store, task._transactions._producer = store, Producer(errors)  # type: ignore[assignment]
+    stage.restore(store, None, Offset(0))
+    task.next = task.position = Offset(0)
+
+
+class World:
+    """One task with a real store. errors: of its producer, by call; end: what the stage does once it has committed twice."""
+
+    def __init__(self, directory: Path, errors: dict[str, list[Any]], end: Callable[[PartitionTask], None]) -> None:
+        self.stages: list[weakref.ref[Stage]] = []
+        self.stores: list[weakref.ref[Store]] = []
+        ledger = SimpleNamespace(
+            refuse=lambda *_: None, clear_refusal=lambda *_: None, started=lambda *_: Output("ledger", 0, [])
+        )
+        self.task = PartitionTask(
+            input_topic="raw",
+            partition=0,
+            make_stage=self._make,
+            stage_name="keeping",
+            changelog_topic="keeping-changelog",
+            services=SimpleNamespace(  # type: ignore[arg-type]
+                clients=SimpleNamespace(application="s.p", embedded=True), ledger=ledger
+            ),
+            metrics=Metrics("p"),
+            open_store=lambda *_: Store(directory),
+            rewind=lambda _: None,
+            give_up=lambda _: None,
+            disk=SimpleNamespace(trouble=""),  # type: ignore[arg-type]
+        )
+        # A weak reference: the world must not keep what it looks for.
+        task = weakref.proxy(self.task)
+        stage: Any = self.stages[0]()
+        stage.at_the_end = lambda: end(task)
+        transactions = self.task._transactions
+        transactions._check_sizes = lambda _: None  # type: ignore[method-assign]
+        transactions._produce = lambda _: None  # type: ignore[method-assign]
+        transactions.changelog = SimpleNamespace(  # type: ignore[assignment]
+            prepare=lambda store, commit, *_: commit,
+            produce=lambda *_: None,
+            apply=lambda store, commit: store.write(commit.puts, meta=b"m"),
+        )
+        self.task._changelog = SimpleNamespace(meta=lambda _: None)  # type: ignore[assignment]
+        transactions.services = SimpleNamespace(ledger=SimpleNamespace(epoch="e"))  # type: ignore[assignment]
+        self.task._input.look = lambda *_: None  # type: ignore[method-assign]
+        if "lacks" in errors:
+            self.task.recovery.lack = lambda _: RetryableRefusal("topic=x does not exist")  # type: ignore[method-assign]
+        stores = self.stores
+        self.task._start_up = lambda: start_up(task, errors, stores)  # type: ignore[method-assign]
+
+    def _make(self, services: Any, partition: int) -> Stage:
+        made = Keeping(services, partition)
+        self.stages.append(weakref.ref(made))
+        return made
+
+    def left(self) -> list[object]:
+        """Stages and stores that are still there."""
+        return [found for kept in (*self.stages, *self.stores) if (found := kept()) is not None]
+
+
+def stop(task: PartitionTask) -> None:
+    task.stop()
+
+
+def refuse(task: PartitionTask) -> None:
+    raise Refusal("raw=x: no")
+
+
+def die(task: PartitionTask) -> None:
+    raise SystemExit
+
+
+def once(error: Exception) -> Callable[[PartitionTask], None]:
+    """Raise an error the first time, stop the second time."""
+    left = [error]
+
+    def end(task: PartitionTask) -> None:
+        if left:
+            raise left.pop()
+        task.stop()
+
+    return end
+
+
+@pytest.mark.parametrize(
+    ("errors", "end", "starts", "state"),
+    [
+        pytest.param({}, stop, 1, "stopped", id="stopped"),
+        pytest.param({"commit": [FENCED]}, stop, 1, "fenced", id="fenced"),
+        pytest.param({"begin": [FENCED]}, stop, 1, "fenced", id="fenced at the begin"),
+        pytest.param({"commit": [LATE]}, stop, 2, "stopped", id="an outcome that is not known"),
+        pytest.param({"commit": [FAILED]}, stop, 1, "stopped", id="aborted"),
+        pytest.param({"commit": [FAILED], "abort": [FENCED]}, stop, 1, "fenced", id="fenced at the abort"),
+        pytest.param({"commit": [FAILED], "abort": [FAILED]}, stop, 2, "stopped", id="an abort that fails"),
+        pytest.param(
+            {"commit": [FAILED], "lacks": [None]}, stop, 2, "stopped", id="aborted for a topic that is missing"
+        ),
+        pytest.param({}, refuse, 1, "refused", id="refused"),
+        pytest.param({}, once(RetryableRefusal("raw=x: not yet")), 2, "refused", id="refused and tried again"),
+        pytest.param({}, once(NotYet("more is public")), 2, "stopped", id="waited"),
+        pytest.param({}, once(KeyError("x")), 2, "stopped", id="an unforeseen error"),
+        pytest.param({}, die, 1, "running", id="died"),
+    ],
+)
+def test_a_task_that_ended_has_freed_its_stage_and_its_store(
+    errors: dict[str, list[Any]],
+    end: Callable[[PartitionTask], None],
+    starts: int,
+    state: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nothing of it is left for the collector, either, once the supervisor has let the task go."""
+    monkeypatch.setattr(recovery, "_RETRY_SECONDS", 0.0)
+    monkeypatch.setattr(recovery, "_FIRST_PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(threading, "excepthook", lambda _: None)  # pytest's would keep the frames of one that died
+    with no_cycles():
+        world = World(tmp_path / "keeping-0", {call: list(found) for call, found in errors.items()}, end)
+        world.task.start()
+        world.task.join(30)
+        assert not world.task.is_alive()
+        assert (len(world.stores), world.task.state) == (starts, state)
+        assert world.left() == []
+        assert world.task.report()["position"] == world.task.position
+        ended = weakref.ref(world.task)
+        del world
+        assert ended() is None
