@@ -53,6 +53,7 @@ def _options() -> Options:
     options.create_if_missing(True)
     options.set_write_buffer_size(16 << 20)
     options.set_max_write_buffer_number(2)
+    options.set_arena_block_size(_ARENA_BYTES)
     options.set_keep_log_file_num(2)
     options.set_max_open_files(OPEN_TABLES)
     options.increase_parallelism(2)
@@ -75,6 +76,13 @@ def _write_options() -> WriteOptions:
 _MEMORY_BYTES = 24 << 20
 _WORKER_MEMORY_BYTES = 256 << 20
 """Shared by the stores of a worker, so that its memory does not grow with its partitions."""
+_MEMTABLE_BYTES = 4 << 20
+"""RocksDB writes a store's memtable to a file when it takes more. Its own limit would count at the next write only, an hour later
+perhaps, and each scan adds a window's rows: the memory of a worker with a few keys seemed to grow for thousands of triggers."""
+_WORKER_MEMTABLE_BYTES = 64 << 20
+"""Shared by the stores of a worker, too."""
+_ARENA_BYTES = 256 << 10
+"""A memtable takes memory in pieces of this size."""
 _ENTRY_BYTES = 150
 """What an entry of a dictionary of byte strings costs beside the bytes."""
 _REPLAYED = 4
@@ -86,6 +94,8 @@ Ranges with many rows are few, because the rows fill that memory."""
 _WIPES = 3
 """The disk fails if a new store is corrupt at once so many times in a row."""
 
+
+_ACTIVE_MEMTABLE = "rocksdb.cur-size-active-mem-table"
 
 _open_stores: "WeakSet[Store]" = WeakSet()
 _abandoned: "list[Store]" = []
@@ -144,7 +154,12 @@ class Store:
         """Bytes written since the last flush after which the rows in memory are weighed."""
         if self._given_memory is not None:
             return self._given_memory
-        return min(_MEMORY_BYTES, _WORKER_MEMORY_BYTES // len(_open_stores))
+        return min(_MEMORY_BYTES, _WORKER_MEMORY_BYTES // max(1, len(_open_stores)))
+
+    @property
+    def _memtable_bytes(self) -> int:
+        """Bytes of the memtable above which it is written to a file."""
+        return min(_MEMTABLE_BYTES, _WORKER_MEMTABLE_BYTES // max(1, len(_open_stores)))
 
     @property
     def disk_bytes(self) -> int:
@@ -290,6 +305,8 @@ class Store:
         batch.put(META_KEY, meta)
         with usable(self.directory):
             self._db.write(batch, _write_options())
+            if self._db.property_int_value(_ACTIVE_MEMTABLE) > self._memtable_bytes:
+                self._db.flush(wait=False)
 
     def meta(self) -> bytes | None:
         """The meta record of the last commit; None for a new store."""
@@ -301,18 +318,23 @@ class Store:
 
     def wipe(self) -> None:
         """Delete everything, so that the changelog is replayed from its start."""
-        self._dirty, self._clean, self._deleted, self._dirty_meta, self._dirty_bytes = {}, {}, set(), None, 0
-        self._memory_limit = self._memory_bytes
+        self._forget()
         with usable(self.directory):
             self._db.close()
             shutil.rmtree(self.directory, ignore_errors=True)
             self._db = Rdict(str(self.directory), _options())
+
+    def _forget(self) -> None:
+        """Drop what is in memory."""
+        self._dirty, self._clean, self._deleted, self._dirty_meta, self._dirty_bytes = {}, {}, set(), None, 0
+        self._memory_limit = self._memory_bytes
 
     def close(self) -> None:
         """Write what is in memory and release the directory, also where it cannot be written."""
         try:
             self.flush()
         finally:
+            self._forget()  # a task that waits before it tries again still has this store, for minutes
             _open_stores.discard(self)
             with usable(self.directory):
                 self._db.close()

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from susurrus.agents.runtime import store as store_module
 from susurrus.agents.runtime.store import FIRST_STATE_KEY, META_KEY, Store, prefix_end
 from susurrus.mechanisms.errors import StoreUnusable
+from tests.broker import wait_for
 
 KEYS = st.sampled_from(
     [b"a", b"a\x00", b"a\xff", b"b", b"b1", b"b2", b"b\xff\xff", b"c", b"p\x00\x01", b"p\x00\x02", b"z"]
@@ -247,10 +248,52 @@ def test_the_stores_of_a_worker_share_its_memory(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(store_module, "_open_stores", type(store_module._open_stores)())
     stores = [Store(tmp_path / str(number)) for number in range(32)]
     assert sum(store._memory_bytes for store in stores) <= 256 << 20
+    assert sum(store._memtable_bytes for store in stores) <= 64 << 20
     for store in stores[1:]:
         store.close()
     assert stores[0]._memory_bytes == 24 << 20
+    assert stores[0]._memtable_bytes == 4 << 20
     stores[0].close()
+
+
+def test_what_rocksdb_gathers_before_it_writes_a_file_is_bounded_however_many_windows_are_scanned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A scan writes the window's rows to RocksDB, and the window's end their deletions: 10 kB of 200 keys at each trigger."""
+    monkeypatch.setattr(store_module, "_MEMTABLE_BYTES", 1 << 20)
+    store = Store(tmp_path / "s")
+    most = 0
+    for window in range(300):
+        prefix = b"w%04d" % window
+        store.write([(prefix + b"%030d" % row, b"x" * 20) for row in range(200)], meta=b"open")
+        assert len(list(store.scan(prefix, prefix_end(prefix)))) == 200
+        store.write([], drops=[(prefix, prefix_end(prefix))], meta=b"closed")
+        most = max(most, int(store._db.property_int_value("rocksdb.size-all-mem-tables") or 0))
+    assert most < 4 << 20, "one that is filled, and two that are being written"
+    assert everything(store) == {}
+    store.close()
+
+
+def test_rocksdb_does_not_keep_a_large_batch_until_the_next_one_comes(tmp_path: Path) -> None:
+    store = Store(tmp_path / "s")
+    store.write([(b"k%d" % row, b"x" * 1_000) for row in range(8_000)], meta=b"m")
+    store.flush()
+    wait_for(lambda: store._db.property_int_value("rocksdb.size-all-mem-tables") < 1 << 20, "an empty memtable")
+    assert len(everything(store)) == 8_000
+    store.close()
+
+
+def test_a_store_that_is_closed_keeps_nothing_in_memory(tmp_path: Path) -> None:
+    """A task that pauses before it starts again still has its last store."""
+    store = Store(tmp_path / "s")
+    store.write([(b"a", b"1"), (b"b", b"2")], meta=b"m")
+    store.flush()
+    store.write([(b"a", b"3")], [b"b"], meta=b"n")
+    store.close()
+    assert (store._dirty, store._clean, store._deleted) == ({}, {}, set())
+    store = Store(tmp_path / "s")
+    assert (everything(store), store.meta()) == ({b"a": b"3"}, b"n")
+    store.close()
 
 
 @pytest.mark.parametrize(
