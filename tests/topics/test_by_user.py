@@ -69,6 +69,22 @@ def test_extremes_of_int64() -> None:
     assert by_user._packed(*arguments) == in_python(*arguments)
 
 
+@pytest.mark.parametrize("bits", [0, 8, 16, 32, 63])
+@pytest.mark.parametrize("more", [-1, 0, 1])
+def test_a_column_is_as_wide_as_its_widest_value(bits: int, more: int) -> None:
+    """A width that is one too small would write another value for the widest, which only a value of just this size shows."""
+    block = block_of(4, 2, 2, 2, np.random.default_rng(1), 3)
+    block.user[:] = 1
+    spread = min(2**63 - 1, 2**bits + more)
+    block.values[:, 0] = [0, 1, spread, 0]
+    block.values[:, 1] = [-(2**63), 1 - 2**63, spread - 2**63, -(2**63)]
+    arguments = block, np.arange(4), np.array([0, 5], np.int32), 10**6
+    packed = by_user._packed(*arguments)
+    assert packed == in_python(*arguments)
+    [(_, [data])] = packed
+    assert decode(data).values.tolist() == block.values.tolist()
+
+
 def test_what_is_wrong_is_said_as_ever() -> None:
     block = block_of(3, 2, 2, 1, np.random.default_rng(1), 3)
     block.user[:] = 1
