@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from io import BytesIO
 from typing import Any
 
+from susurrus.agents.formats.avro_guard import costly, short, walk
 from susurrus.agents.formats.confluent import MEANING, ConfluentFormat
 from susurrus.agents.formats.format import Overdue
 from susurrus.agents.formats.schemas import RegistrySettings, Schemas
@@ -28,8 +29,14 @@ class Avro(ConfluentFormat):
         super().__init__(paths, setting)
         self.patience = setting.patience
         _, self._avro = self.modules
+        for name in ("bytes-decimal", "fixed-decimal"):
+            readers = self._avro.read.LOGICAL_READERS
+            if readers[name].__module__ != short.__module__:
+                readers[name] = short(readers[name])
         self._schemas: Schemas[Any] = Schemas(setting, self._parsed)
         """As fastavro parses them; None for one that is not Avro's."""
+        self._costly: dict[int, dict[str, Any]] = {}
+        """Of schemas whose payloads must be walked the definitions of their names, by identity: `Schemas` keeps what it found."""
 
     def read(self, payloads: Sequence[bytes | None], overdue: Overdue) -> Iterator[Chunk]:
         """As `Format.read`; asks at most once for an id, and only for some seconds."""
@@ -41,10 +48,12 @@ class Avro(ConfluentFormat):
         schema, stream = self._schemas.get(schema_id), BytesIO(data)
         if schema is None:
             raise ValueError("not a schema of Avro")
-        found = self._avro.schemaless_reader(stream, schema, None)
+        if id(schema) in self._costly:
+            walk(data, schema, self._costly[id(schema)])
+        record = self._avro.schemaless_reader(stream, schema, None)
         if stream.tell() != len(data):
             raise ValueError("bytes follow the record")
-        return found
+        return record
 
     def close(self) -> None:
         """Close the connections to the registry."""
@@ -57,4 +66,6 @@ class Avro(ConfluentFormat):
             if getattr(one, "schema_type", None) not in (None, "AVRO"):
                 return None
             parsed = self._avro.parse_schema(json.loads(one.schema_str), named_schemas=names)
+        if costly(parsed, names):
+            self._costly[id(parsed)] = names
         return parsed
