@@ -25,6 +25,7 @@ from functools import partial
 from typing import Any
 
 import audit_local
+import audit_stream_defects
 import audit_streams
 import audit_tune
 from audit_pipeline import play_pipeline
@@ -40,7 +41,7 @@ STREAM_TRIALS = 2_000
 REPORT_TRIALS = 200_000
 TUNE_TRIALS = 20_000
 THROUGH = ("mechanism", "pipeline", "stream", "report", "tune")
-EVERY_DEFECT = DEFECTS | audit_streams.DEFECTS | audit_local.DEFECTS | audit_tune.DEFECTS
+EVERY_DEFECT = DEFECTS | audit_stream_defects.DEFECTS | audit_local.DEFECTS | audit_tune.DEFECTS
 
 
 def cases(strategies: tuple[str, ...], *, pipeline: bool = False) -> Iterator[tuple[str, str, str]]:
@@ -80,8 +81,9 @@ def audit(strategy: str, name: str, defect: str, *, trials: int, seed: int, pipe
 
 
 def audit_stream(method: str, name: str, defect: str, *, trials: int, seed: int) -> dict[str, Any]:
-    """Like `audit`, for a private stream, whose claim is per event and without δ."""
+    """Like `audit`, for a private stream, whose claim is per event, and of ToPS without δ."""
     begin = time.perf_counter()
+    claim = audit_streams.promise(name, method)
     one, other = (
         audit_streams.play_streams(name, method, replaced=replaced, trials=trials, seed=seed, defect=defect)
         for replaced in (True, False)
@@ -91,9 +93,9 @@ def audit_stream(method: str, name: str, defect: str, *, trials: int, seed: int)
         "strategy": method,
         "scenario": name,
         "defect": defect,
-        "claimed_epsilon": audit_streams.EPSILON,
-        "delta": 0.0,
-        **_outcome(lower_bound(one, other, 0.0), audit_streams.EPSILON, defect),
+        "claimed_epsilon": claim.epsilon,
+        "delta": claim.delta,
+        **_outcome(lower_bound(one, other, claim.delta), claim.epsilon, defect),
         "trials": trials,
         "confidence": CONFIDENCE,
         "seconds": round(time.perf_counter() - begin, 1),

@@ -1,13 +1,14 @@
 """The audit of private streams: neighbouring streams, JSON values in, published rows out, through the agents' own stage.
 
-Neighbours differ in the value of one event, at a position that is public; δ is 0. Flow: `SCENARIOS` → `play_streams` (a trial
-is a stream id of its own, in every raw partition; the stage keeps streams apart, so N trials are N runs) → audit_statistics.
+Neighbours differ in the value of one event, at a position that is public. Flow: `SCENARIOS` → `play_streams` (a trial is a
+stream id of its own, in every raw partition; the stage keeps streams apart, so N trials are N runs) → audit_statistics.
+audit_stream_defects has what is planted.
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
@@ -15,53 +16,54 @@ from unittest.mock import patch
 import numpy as np
 import numpy.typing as npt
 from audit_memory import Clients, Memory, MemoryLedger
+from audit_stream_defects import REAL, planted
 
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.pipelines import settings_from
 from susurrus.agents.runtime.batch import Batch
 from susurrus.agents.runtime.services import Services
-from susurrus.agents.stream.mechanism import mechanism_of
+from susurrus.agents.stream.mechanism import Promise, mechanism_of, promise_of
 from susurrus.agents.stream.stage import Stream
-from susurrus.mechanisms.stream.addresses import AddressedNoise, Ints, address
-from susurrus.mechanisms.stream.growth import SHARE, Growth
-from susurrus.mechanisms.stream.hierarchy import Hierarchy
-from susurrus.mechanisms.stream.table import TopsTable
+from susurrus.mechanisms.stream.addresses import Ints
+from susurrus.mechanisms.stream.growth import Growth
+from susurrus.mechanisms.stream.pak import Pak
 from susurrus.topics import private_stream
 
-REAL = "none"
-DEFECTS = {
-    "threshold noise reused": "the noise of a threshold is addressed by the stream's id alone, so two holdouts share it",
-    "tree noise reused": "every tree of a stream has the first one's noise",
-    "leaves without noise": "the lowest layer of a tree is not measured but known",
-    "layer at full epsilon": "every layer has the noise of a tree with one layer",
-    "count not charged": "the sums of a tree whose clipped values are counted have the whole epsilon",
-    "theta follows within a tree": "theta rises as soon as a value of the open tree lies above it",
-}
 EPSILON = 1.0
 BOUND = 32
 HOLDOUT = 8
 TREE = 4
-"""Values of a tree: two layers, a fanout of four, leaves of one value."""
-METHODS = ("tops", "tops-paper")
+"""Values of a tree of ToPS: two layers, a fanout of four, leaves of one value."""
+METHODS = ("tops", "tops-paper", "pak")
+_TOPS = METHODS[:2]
 _SECRET = "5a" * 32
 _FETCH = 5_000
 
 
+_PAK = {"delta": 0.01, "tail_start": 0.49}
+_OFTEN_BELOW = {"susurrus.mechanisms.stream.pak_parameters.BETA": 0.9}
+"""pak's threshold is set so high that it hardly ever lies below the quantile. Where it may lie there, its noise is seen."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamScenario:
-    """values: of one stream, in every partition. at: the position whose value is replaced by `by`, in the last partition."""
+    """values: of one stream, in every partition, the first `holdout` of which choose the threshold. at: the position whose value is
+    replaced by `by`, in the last partition. settings: of the section [stream], beside those of all. constants: public ones of the
+    mechanism that are otherwise; a fault that shows only in a share of epsilon shows with a large one.
+    """
 
     what: str
     values: tuple[int, ...]
     at: int
     by: int
-    partitions: int
+    partitions: int = 1
     exposes: tuple[str, ...]
-    methods: tuple[str, ...] = METHODS
+    methods: tuple[str, ...] = _TOPS
     trials: int | None = None
     """Where more or fewer than the usual ones are needed."""
-    count_share: float = SHARE
-    """Of a tree's epsilon, where its clipped values are counted: a count that is not charged shows with a large one."""
+    holdout: int = HOLDOUT
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    constants: Mapping[str, Any] = field(default_factory=dict)
 
 
 SCENARIOS = {
@@ -78,7 +80,6 @@ SCENARIOS = {
         values=(BOUND,) * HOLDOUT + (0,) * (2 * TREE),
         at=HOLDOUT + TREE + 1,
         by=BOUND,
-        partitions=1,
         trials=8_000,
         exposes=("tree noise reused", "leaves without noise", "layer at full epsilon"),
     ),
@@ -87,51 +88,110 @@ SCENARIOS = {
         values=(0,) * (HOLDOUT + TREE),
         at=HOLDOUT + 1,
         by=BOUND,
-        partitions=1,
         exposes=("count not charged", "theta follows within a tree"),
         methods=("tops",),
         trials=40_000,
-        count_share=15 / 16,
+        constants={"susurrus.agents.stream.mechanism.Growth": lambda: Growth(share=15 / 16)},
+    ),
+    "a value below the lower clip": StreamScenario(
+        what="one of the values that a lower clip cuts off, of about as many as those for which a range from 0 is not worth while",
+        values=(0,) * 6 + (4,) * 5 + (4,),
+        at=10,
+        by=0,
+        holdout=11,
+        exposes=("lower clip's noise halved", "lower clip not charged"),
+        methods=("tops",),
+        trials=40_000,
+        # A small slope of the cost, so that few values decide.
+        settings={"lower_clip": True, "growth": False, "range_limit": TREE**4, "epsilon": 2.0},
+        constants={"susurrus.agents.stream.mechanism.LOWER_SHARE": 1 / 2},
+    ),
+    "a value of pak's holdout": StreamScenario(
+        what="the value that moves pak's quantile by as much as any can, and the initial block's sum",
+        values=(0,) + (2,) * 36 + (8,) * 11,
+        at=0,
+        by=BOUND,
+        holdout=48,
+        exposes=("both parts at full epsilon",),
+        methods=("pak",),
+        trials=20_000,
+        settings={**_PAK, "epsilon": 2.0, "horizon": 50},
+        constants=_OFTEN_BELOW,
+    ),
+    "a value beside pak's quantile": StreamScenario(
+        what="a value whose neighbour moves the quantile nowhere, far above it, in the initial block",
+        values=(0,) + (8,) * 79 + (9,) * 16,
+        at=0,
+        by=8 * BOUND,
+        holdout=96,
+        exposes=("scale of the local sensitivity", "block not clipped"),
+        methods=("pak",),
+        trials=4_000,
+        settings={**_PAK, "bound": 8 * BOUND, "epsilon": 2.0, "horizon": 98},
+        constants={**_OFTEN_BELOW, "susurrus.mechanisms.stream.pak_parameters.THRESHOLD_SHARE": 1 / 2},
+    ),
+    "a value of pak's tree": StreamScenario(
+        what="the first value of the second tree, which enters a node of each level",
+        values=(BOUND,) * 24 + (0,) * 4,
+        at=26,
+        by=BOUND,
+        holdout=24,
+        exposes=("tree noise reused", "a level not charged"),
+        methods=("pak",),
+        trials=8_000,
+        settings={**_PAK, "delta": 0.001, "epsilon": 2.0, "horizon": 26},
     ),
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Streams:
-    """What readers see in N trials: theta int64[N, partitions], sums float64[N, partitions * leaves], in units of theta, counts
-    float64[N, partitions] of clipped values, 0 where nothing was counted."""
+    """What readers see in N trials: theta and lower int64[N, partitions], sums float64[N, partitions * pieces], in units of theta,
+    counts float64[N, partitions] of clipped values, 0 where nothing was counted.
+
+    Of pak the first piece is the initial block, without what the other values are known to add to it.
+    """
 
     theta: Ints
+    lower: Ints
     sums: npt.NDArray[np.float64]
     counts: npt.NDArray[np.float64]
     candidates: tuple[int, ...]
 
     def features(self) -> npt.NDArray[np.float64]:
-        """float64[N, partitions * (leaves + 2)]."""
-        return np.concatenate([self.sums, self.theta / BOUND, self.counts], axis=1)
+        """float64[N, partitions * (pieces + 3)]."""
+        largest = self.candidates[-1]
+        return np.concatenate([self.sums, self.theta / largest, self.lower / largest, self.counts], axis=1)
 
     def flags(self) -> npt.NDArray[np.bool_]:
-        """bool[N, candidates + 1]: the last theta is at least that candidate; all thetas are 1."""
+        """bool[N, 2 * candidates + 1]: the last theta is at least that candidate; so is the last lower clip; all thetas are one."""
         reached = self.theta[:, -1:] >= np.array(self.candidates)
-        return np.concatenate([reached, (self.theta == self.theta[:, :1]).all(axis=1)[:, None]], axis=1)
+        cut = self.lower[:, -1:] >= np.array(self.candidates)
+        return np.concatenate([reached, cut, (self.theta == self.theta[:, :1]).all(axis=1)[:, None]], axis=1)
 
     def names(self) -> list[str]:
         """What the flags say."""
-        return [f"theta >= {candidate}" for candidate in self.candidates] + ["all thetas are one"]
+        names = [f"{of} >= {candidate}" for of in ("theta", "lower") for candidate in self.candidates]
+        return [*names, "all thetas are one"]
+
+
+def promise(name: str, method: str) -> Promise:
+    """What the scenario's configuration promises."""
+    return promise_of(_settings(SCENARIOS[name], method).stream)
 
 
 def play_streams(name: str, method: str, *, replaced: bool, trials: int, seed: int, defect: str = REAL) -> Streams:
     """Run `trials` independent copies and return what their readers see. replaced: one value is replaced."""
     scenario = SCENARIOS[name]
-    settings = _settings(method)
-    assert settings.stream is not None
-    mechanism = mechanism_of(settings.stream)
-    assert (mechanism.base.leaf, mechanism.base.leaves) == (1, TREE)
-    leaves = len(scenario.values) - HOLDOUT
-    theta = np.zeros((trials, scenario.partitions), np.int64)
-    sums, counts = np.zeros((trials, scenario.partitions, leaves)), np.zeros((trials, scenario.partitions))
-    growth = patch("susurrus.agents.stream.mechanism.Growth", lambda: Growth(share=scenario.count_share))
-    with planted(defect), growth:
+    settings = _settings(scenario, method)
+    with _constants(scenario):
+        mechanism = mechanism_of(settings.stream)
+    block = int(isinstance(mechanism, Pak))
+    pieces = len(scenario.values) - scenario.holdout + block
+    known = np.delete(scenario.values[: scenario.holdout], [scenario.at] if scenario.at < scenario.holdout else [])
+    theta, lower = (np.zeros((trials, scenario.partitions), np.int64) for _ in range(2))
+    sums, counts = np.zeros((trials, scenario.partitions, pieces)), np.zeros((trials, scenario.partitions))
+    with _constants(scenario), planted(defect):
         for partition in range(scenario.partitions):
             values = list(scenario.values)
             if replaced and partition == scenario.partitions - 1:
@@ -139,11 +199,26 @@ def play_streams(name: str, method: str, *, replaced: bool, trials: int, seed: i
             services = _services(settings, scenario.partitions, seed, replaced)
             for value in _published(services, partition, values, trials):
                 row = private_stream.decode_row(value)
-                theta[int(row.stream), partition] = row.theta
-                sums[int(row.stream), partition, row.first - HOLDOUT] = row.value.estimate / row.theta
+                trial = int(row.stream)
+                theta[trial, partition], lower[trial, partition] = row.theta, row.lower or 0
+                piece = row.last - scenario.holdout + block
+                others = np.minimum(known, row.theta).sum() if block and not piece else 0
+                sums[trial, partition, piece] = (row.value.estimate - others) / row.theta
                 if row.clipped is not None:
-                    counts[int(row.stream), partition] += row.clipped.estimate
-    return Streams(theta, sums.reshape(trials, -1), counts, mechanism.threshold.candidates)
+                    counts[trial, partition] += row.clipped.estimate
+    if isinstance(mechanism, Pak):
+        candidates = tuple(2**power for power in range(mechanism.threshold.bound.bit_length()))
+    else:
+        candidates = mechanism.threshold.candidates
+    return Streams(theta, lower, sums.reshape(trials, -1), counts, candidates)
+
+
+@contextmanager
+def _constants(scenario: StreamScenario) -> Iterator[None]:
+    with ExitStack() as stack:
+        for target, value in scenario.constants.items():
+            stack.enter_context(patch(target, value))
+        yield
 
 
 def _published(services: Services, partition: int, values: list[int], trials: int) -> Iterator[bytes]:
@@ -164,71 +239,16 @@ def _published(services: Services, partition: int, values: list[int], trials: in
                     yield from (message["value"] for message in output.messages)
 
 
-@contextmanager
-def planted(defect: str) -> Iterator[None]:
-    """The mechanism with one fault."""
-    draw = Hierarchy.draw
-
-    def known_leaves(tree: Hierarchy, *given: Any) -> list[Ints]:
-        raw = draw(tree, *given)
-        return [np.zeros_like(raw[0]), *raw[1:]]
-
-    def one_layers(
-        tree: Hierarchy, noise: AddressedNoise, streams: Sequence[bytes], number: int, theta: int, epsilon: float
-    ) -> list[Ints]:
-        return draw(tree, noise, streams, number, theta, epsilon * tree.layers)
-
-    through = TopsTable._pass
-
-    def following(table: TopsTable, rows: Ints, begins: Ints, ends: Ints, at: Ints, ordered: Ints, *given: Any) -> Any:
-        for row, begin, end in zip(rows.tolist(), begins[at].tolist(), ends[at].tolist(), strict=True):
-            if ordered[begin:end].max() > table.hot[row, 1]:
-                table.hot[row, 1] = BOUND
-        return through(table, rows, begins, ends, at, ordered, *given)
-
-    with ExitStack() as stack:
-        if defect == "threshold noise reused":
-            # In front of the id stands the partition.
-            stack.enter_context(
-                patch("susurrus.mechanisms.stream.threshold.address", lambda stream: address(stream[4:]))
-            )
-        if defect == "tree noise reused":
-            stack.enter_context(
-                patch(
-                    "susurrus.mechanisms.stream.hierarchy.address",
-                    lambda stream, tree, layer: address(stream, 0, layer),
-                )
-            )
-        if defect == "leaves without noise":
-            stack.enter_context(patch.object(Hierarchy, "draw", known_leaves))
-        if defect == "layer at full epsilon":
-            stack.enter_context(patch.object(Hierarchy, "draw", one_layers))
-        if defect == "count not charged":
-            stack.enter_context(patch.object(Hierarchy, "reduced", lambda tree, share: tree))
-        if defect == "theta follows within a tree":
-            stack.enter_context(patch.object(TopsTable, "_pass", following))
-        yield
-
-
-def _settings(method: str) -> Settings:
+def _settings(scenario: StreamScenario, method: str) -> Any:
+    of_tops = {"range_limit": TREE**2, "fanout": TREE, "smoothing": 0} if method in _TOPS else {}
+    section = {"stream": "meter", "value": "reading", "bound": BOUND, "grid": 1, "epsilon": EPSILON, **of_tops}
     return settings_from(
         {
             "pipeline": {"name": "audit", "kind": "stream"},
             "kafka": {"bootstrap_servers": "none:1"},
             "input": {"topic": "raw"},
             "start": {"from": "earliest"},
-            "stream": {
-                "method": method,
-                "stream": "meter",
-                "value": "reading",
-                "bound": BOUND,
-                "grid": 1,
-                "epsilon": EPSILON,
-                "holdout": HOLDOUT,
-                "range_limit": TREE**2,
-                "fanout": TREE,
-                "smoothing": 0,
-            },
+            "stream": {"method": method, "holdout": scenario.holdout, **section, **scenario.settings},
         },
         environ={"SUSURRUS_SECRET": _SECRET},
     )

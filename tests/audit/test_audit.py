@@ -5,6 +5,7 @@ from fractions import Fraction
 
 import audit
 import audit_local
+import audit_stream_defects
 import audit_streams
 import audit_tune
 import numpy as np
@@ -73,7 +74,7 @@ def test_an_overclaim_is_caught_and_the_truth_stands(claimed, caught):
 def test_every_defect_has_a_scenario_made_for_it():
     assert set(DEFECTS) == {defect for scenario in SCENARIOS.values() for defect in scenario.exposes}
     of_streams = {defect for scenario in audit_streams.SCENARIOS.values() for defect in scenario.exposes}
-    assert set(audit_streams.DEFECTS) == of_streams
+    assert set(audit_stream_defects.DEFECTS) == of_streams
     assert set(audit_local.DEFECTS) == {defect for case in audit_local.CASES.values() for defect in case.exposes}
     assert set(audit_tune.DEFECTS) == {defect for case in audit_tune.SCENARIOS.values() for defect in case.exposes}
     played = {
@@ -153,6 +154,17 @@ def test_the_pipeline_stands_and_falls_like_the_mechanism(strategy, scenario, de
         ("tops-paper", "a value of a tree", "tree noise reused"),
         ("tops-paper", "a value of a tree", "leaves without noise"),
         ("tops-paper", "a value of a tree", "layer at full epsilon"),
+        ("tops", "a value below the lower clip", REAL),
+        ("tops", "a value below the lower clip", "lower clip's noise halved"),
+        ("tops", "a value below the lower clip", "lower clip not charged"),
+        ("pak", "a value of pak's holdout", REAL),
+        ("pak", "a value of pak's holdout", "both parts at full epsilon"),
+        ("pak", "a value beside pak's quantile", REAL),
+        ("pak", "a value beside pak's quantile", "scale of the local sensitivity"),
+        ("pak", "a value beside pak's quantile", "block not clipped"),
+        ("pak", "a value of pak's tree", REAL),
+        ("pak", "a value of pak's tree", "tree noise reused"),
+        ("pak", "a value of pak's tree", "a level not charged"),
     ],
 )
 def test_streams_stand_and_fall(method, scenario, defect):
