@@ -68,15 +68,22 @@ def serve(address: str) -> None:
                 connection, _ = listener.accept()
                 with connection.makefile("rb") as stream:
                     request = stream.readline()
+                held, hold = os.pipe()
                 if (pid := os.fork()) == 0:
                     for inherited in (*children.values(), connection):
                         inherited.close()
                     own.close()
+                    os.close(hold)
+                    if not os.read(held, 1):  # the server is gone, and nobody would end this process
+                        os._exit(1)
+                    os.close(held)
                     _become_worker(request)
                 children[pid] = connection
-                ends_with_us(
-                    pid
-                )  # a signal to the group of the tests ends this process, too, and it could kill nothing any more
+                # A signal to the group of the tests ends this process, too, and it could kill nothing any more.
+                ends_with_us(pid)
+                os.close(held)
+                with contextlib.suppress(BrokenPipeError), open(hold, "wb", buffering=0) as told:
+                    told.write(b"1")
                 connection.sendall(pid.to_bytes(8, "big"))
             if ended in sources:
                 ended.recv(4096)

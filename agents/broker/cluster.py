@@ -102,9 +102,7 @@ class KafkaCluster:
     def start(self) -> None:
         """Format what is new, start every broker that is not running, and wait until all know each other."""
         java, libs = find_java(), fetch_jars(self.version)
-        if not self.nodes:
-            self._create(java, libs)
-        if self.throw_away and self._guard is None:
+        if self.throw_away and self._guard is None:  # before there is anything to leave behind
             atexit.register(self.stop)
             self._guard = subprocess.Popen(
                 [sys.executable, "-m", "susurrus.agents.broker.guard", str(self.directory)],
@@ -112,6 +110,8 @@ class KafkaCluster:
                 start_new_session=True,
             )
         try:
+            if not self.nodes:
+                self._create(java, libs)
             for node in self.nodes:
                 if self._process(node.id).pid() is None:
                     self._launch(java, libs, node.id)

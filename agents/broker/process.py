@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Final
 
 _LOGGING: Final = {"defaultLogLevel": "warn", "showDateTime": "true", "dateTimeFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSXXX"}
+_NOTED: Final = ("/bin/sh", "-c", 'echo $$ > "$0" && exec "$@"')
+"""In front of a file's name and a command: the process id goes to the file, then the command is that process."""
 _LAST_LINES: Final = 20
 """How much of a broker's log an error shows."""
 
@@ -44,17 +46,25 @@ class BrokerProcess:
         options = [*options, "-XX:+ExitOnOutOfMemoryError", "-Djava.awt.headless=true"]
         options += [f"-Dorg.slf4j.simpleLogger.{name}={value}" for name, value in _LOGGING.items()]
         with open(self.log, "ab") as log:
-            # A session of its own: Ctrl-C in the terminal reaches the tests, which then stop the brokers in order.
+            # A session of its own: Ctrl-C in the terminal reaches the tests, which then stop the brokers in order. It notes its id
+            # itself: this process may be killed before it could, and nobody would find the broker.
             child = subprocess.Popen(
-                [java, *options, "-cp", f"{libs}/*", "kafka.Kafka", str(self.properties)],
+                [
+                    *_NOTED,
+                    str(self.home / "pid"),
+                    java,
+                    *options,
+                    "-cp",
+                    f"{libs}/*",
+                    "kafka.Kafka",
+                    str(self.properties),
+                ],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
             )
-        (self.home / "pid").write_text(str(child.pid))
         self._child = child
-        # Between fork and exec it still looks like this process.
         while child.poll() is None and self.pid() is None:
             time.sleep(0.01)
 

@@ -19,6 +19,7 @@ from susurrus.agents.broker.process import command_line
 from susurrus.agents.broker.properties import Node
 from tests import broker as brokers
 from tests.broker import Broker, wait_for
+from tests.waiting import PATIENCE
 
 
 def test_records_written_are_read_back_in_order(kafka: Broker) -> None:
@@ -115,6 +116,51 @@ def test_a_throw_away_cluster_dies_with_its_owner(death: signal.Signals, tmp_pat
             owner.kill()
     wait_for(lambda: not command_line(int(pid)), "the broker is gone")
     wait_for(lambda: not Path(directory).exists(), "its files are gone")
+
+
+@pytest.mark.parametrize("moment", ["formatting", "launching"])
+def test_nothing_is_left_of_a_cluster_whose_owner_dies_while_it_starts(moment: str, tmp_path: Path) -> None:
+    """While the data directory is formatted, and before the owner has noted the process that it has just started."""
+    java = tmp_path / "java"
+    java.write_text(
+        f"#!{sys.executable}\n"
+        "import sys, time\n"
+        "if 'kafka.tools.StorageTool' not in sys.argv:\n"
+        f"    open({str(tmp_path / 'runs')!r}, 'w').write(str(__import__('os').getpid()))\n"
+        "    time.sleep(900)\n"
+    )
+    java.chmod(0o755)
+    code = f"""
+import os, signal, subprocess
+from pathlib import Path
+from susurrus.agents.broker import cluster, process
+cluster.find_java = lambda: {str(java)!r}
+cluster.fetch_jars = lambda version: Path({str(tmp_path)!r})
+real = subprocess.Popen
+class Popen(real):
+    def __init__(self, command, **options):
+        super().__init__(command, **options)
+        formats = "kafka.tools.StorageTool" in command
+        if "kafka.Kafka" in command or formats:
+            while not formats and not os.path.exists({str(tmp_path / "runs")!r}):
+                pass
+            if formats == ({moment!r} == "formatting"):
+                os.kill(os.getpid(), signal.SIGKILL)
+process.subprocess.Popen = Popen
+cluster.KafkaCluster(1).start()
+"""
+    environment = {**os.environ, "SUSURRUS_CACHE": str(tmp_path / "cache")}
+    run = subprocess.run([sys.executable, "-c", code], env=environment, timeout=PATIENCE, check=False)
+    assert run.returncode == -signal.SIGKILL
+    clusters = tmp_path / "cache" / "kafka" / "clusters"
+    wait_for(lambda: not clusters.exists() or not list(clusters.iterdir()), "its files are gone")
+    if moment == "launching":
+        pid = int((tmp_path / "runs").read_text())
+        try:
+            wait_for(lambda: not command_line(pid), "the broker is gone")
+        finally:
+            if str(clusters) in " ".join(command_line(pid)):
+                os.kill(pid, signal.SIGKILL)
 
 
 def test_a_recycled_process_id_is_left_alone(tmp_path: Path) -> None:
