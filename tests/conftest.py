@@ -6,7 +6,7 @@ Tests marked ``campaign`` run with ``--campaign``, or where a test is named (``p
 import contextlib
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from itertools import zip_longest
 from typing import Any
 
@@ -20,6 +20,8 @@ from tests.guarded import Guarded, guarded_broker
 
 _ONE_EACH_RUN = {"kafka_cluster": "cluster", "schema_registry": "registry", "guarded": "guarded broker"}
 """Fixtures that only one of xdist's workers shall set up -> the group of tests that it gets."""
+_LONG_LIVED = {"_three_brokers", "schema_registry", "guarded"}
+"""Their Java processes end with their group, which one process gets as a whole."""
 _REAL = {"kafka", "lone_broker", *_ONE_EACH_RUN}
 _HOST = pytest.StashKey[sharing.Host]()
 _DEADLINE = pytest.StashKey[float]()
@@ -109,6 +111,15 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     """Before any fixture of a test."""
     if time.monotonic() > item.config.stash[_DEADLINE]:
         pytest.skip(_NO_TIME)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, Any, Any]:
+    """In a worker of xdist, after the teardown. Elsewhere tests of a group need not follow each other."""
+    result = yield
+    if hasattr(item.config, "workerinput"):
+        sharing.end_unneeded(item, nextitem, _LONG_LIVED)
+    return result
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups

@@ -11,7 +11,7 @@ import pickle
 import tempfile
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from multiprocessing.connection import Client, Listener
 from typing import Any, TypeVar
 
@@ -66,6 +66,16 @@ def broker_of(address: str) -> Broker:
     if "unavailable" in answer:
         give_up(answer["unavailable"])
     return Broker(**answer)
+
+
+def end_unneeded(item: pytest.Item, next_item: pytest.Item | None, names: Collection[str]) -> None:
+    """End the session's fixtures of these names that a test had and the next one of this process has not.
+
+    They would last to the end of the run: three idle brokers for two tests, for example. A test that comes later gets a new one.
+    """
+    needed = getattr(next_item, "fixturenames", ())
+    for name in (set(names) & set(getattr(item, "fixturenames", ()))).difference(needed):
+        item._fixtureinfo.name2fixturedefs[name][-1].finish(item._request)  # type: ignore[attr-defined]
 
 
 def made_once(factory: pytest.TempPathFactory, worker: str, name: str, make: Callable[[], Value]) -> Value:

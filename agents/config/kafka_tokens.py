@@ -39,6 +39,8 @@ _USED: Final = 0.5
 _AGAIN_SECONDS: Final = 2.0
 """For how long a failure answers for the next clients, too: there may be hundreds."""
 _REGION: Final = re.compile(r"\.kafka(?:-serverless)?\.([a-z0-9-]+)\.amazonaws\.com")
+_EXTENSION: Final = re.compile(r"[A-Za-z]+=[\x20-\x7e\t\r\n]+")
+"""RFC 7628, section 3.1. With another one a client would wait for a token, and not say why there is none."""
 _EXTRA: Final = 'pip install "susurrus[msk]"'
 
 
@@ -133,7 +135,7 @@ def _made(mechanism: str, properties: Mapping[str, Any]) -> TokenSource:
         region = _region(str(properties.get("bootstrap.servers", "")))
         return TokenSource(lambda: _signed(region), {})
     if _is_oidc(properties):
-        extensions = dict(pair.split("=", 1) for pair in _extensions(properties))
+        extensions = dict(_extensions(properties))
         return TokenSource(lambda: Token(*kafka_oidc.client_credentials(properties)), extensions)
     return TokenSource(lambda: _unsecured(properties), {})
 
@@ -148,8 +150,11 @@ def problems(mechanism: str, properties: Mapping[str, Any], servers: str) -> Ite
             yield "sasl.mechanism", f' = "{AWS_MSK_IAM}": the region is not known; {use}'
     elif _is_oidc(properties):
         yield from kafka_oidc.problems(properties)
-        if any("=" not in pair for pair in _extensions(properties)):
-            yield "sasl.oauthbearer.extensions", ": write name=value, with commas between them"
+        for name, value in _extensions(properties):
+            if not _EXTENSION.fullmatch(f"{name}={value}") or name == "auth":
+                use = "write name=value, with commas between them, and names of letters only (auth is taken)"
+                yield "sasl.oauthbearer.extensions", f": {use}"
+                break
     elif not _is_on(properties, "enable.sasl.oauthbearer.unsecure.jwt"):
         yield "sasl.oauthbearer.method", f": is missing; set oidc, or sasl.mechanism to {AWS_MSK_IAM} for AWS"
 
@@ -181,8 +186,11 @@ def _is_on(properties: Mapping[str, Any], name: str) -> bool:
     return str(properties.get(name, "false")).lower() in ("true", "1", "yes", "on")
 
 
-def _extensions(properties: Mapping[str, Any]) -> list[str]:
-    return [pair for pair in str(properties.get("sasl.oauthbearer.extensions", "")).split(",") if pair.strip()]
+def _extensions(properties: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Names and values. librdkafka, too, reads over spaces beside the commas."""
+    given = str(properties.get("sasl.oauthbearer.extensions", "")).split(",")
+    pairs = (pair.strip().partition("=") for pair in given if pair.strip())
+    return [(name, value) for name, _, value in pairs]
 
 
 def _unsecured(properties: Mapping[str, Any]) -> Token:

@@ -63,7 +63,8 @@ class ToplClient:
     seconds to wait at the start for the threshold that may exist; without an answer reports are phase 1. properties:
     raw librdkafka properties (SASL, TLS).
 
-    Thread-safe. Not fork-safe: make a client in each process. Raises ConfigurationError for impossible parameters.
+    Thread-safe. Not fork-safe: make a client in each process. Raises ConfigurationError for impossible parameters, and where
+    brokers want a token and there is none: TokenAway if that may pass, so that the client can be made later.
     """
 
     def __init__(

@@ -98,7 +98,11 @@ def test_what_is_held_serves_while_nobody_answers_and_a_failure_answers_for_all(
 
 def test_all_clients_of_the_same_properties_share_a_source() -> None:
     kafka = KafkaSettings(bootstrap_servers="b:1", properties=OIDC)
-    one, other = (kafka_properties.aiokafka(kafka)["sasl_oauth_token_provider"] for _ in range(2))
+    spaced = {**OIDC, "sasl.oauthbearer.extensions": "logicalCluster=lkc-1, identityPoolId=pool-1 ,"}
+    one, other = (
+        kafka_properties.aiokafka(each)["sasl_oauth_token_provider"]
+        for each in (kafka, KafkaSettings(bootstrap_servers="b:1", properties=spaced))
+    )
     assert one.extensions() == other.extensions() == {"logicalCluster": "lkc-1", "identityPoolId": "pool-1"}
     given = {"bootstrap.servers": "b:1", **OIDC}
     first = kafka_tokens.source_of("OAUTHBEARER", given)
@@ -178,6 +182,10 @@ def test_nobody_is_asked_before_a_client_connects() -> None:
         ("sasl.oauthbearer.token.endpoint.url", OIDC, '"sasl.oauthbearer.token.endpoint.url": is missing'),
         ("sasl.oauthbearer.method", OIDC, '"sasl.oauthbearer.method": is missing; set oidc'),
         ("", {**OIDC, "sasl.oauthbearer.extensions": "a"}, '"sasl.oauthbearer.extensions": write name=value'),
+        ("", {**OIDC, "sasl.oauthbearer.extensions": "a="}, '"sasl.oauthbearer.extensions": write name=value'),
+        ("", {**OIDC, "sasl.oauthbearer.extensions": "a=1,pool-id=1"}, "names of letters only"),
+        ("", {**OIDC, "sasl.oauthbearer.extensions": "auth=1"}, "auth is taken"),
+        ("", {**OIDC, "sasl.oauthbearer.extensions": "a=é"}, '"sasl.oauthbearer.extensions": write name=value'),
         ("", {**OIDC, "sasl.oauthbearer.token.endpoint.url": "id"}, "write an address that begins with https://"),
         ("", {**OIDC, "sasl.oauthbearer.metadata.authentication.type": "aws_iam"}, "set sasl.mechanism to AWS_MSK_IAM"),
         ("", {**OIDC, "sasl.oauthbearer.assertion.file": "/a"}, '"sasl.oauthbearer.assertion.file": leave it out'),

@@ -6,7 +6,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +13,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import NewTopic
 
-from susurrus.agents.broker.cluster import KafkaCluster
 from susurrus.agents.broker.network import free_ports
-from susurrus.agents.broker.properties import Node
 from susurrus.agents.config import secrets
 from susurrus.agents.config.kafka_properties import librdkafka
 from susurrus.agents.config.sections import KafkaSettings
@@ -26,70 +23,19 @@ from susurrus.agents.operations import probe
 from susurrus.agents.operations.brokers import Cluster, reach
 from susurrus.agents.operations.trouble import Trouble
 from susurrus.agents.pipelines import load_settings, pipeline_of
+from tests import oauth_broker
 from tests.agents.operations.test_probe import settings_for
 from tests.agents.runtime.test_security import read
-from tests.broker import started
-from tests.identity_provider import AUDIENCE, ISSUER, SECRET, IdentityProvider, identity_provider
+from tests.identity_provider import AUDIENCE, SECRET
+from tests.oauth_broker import UNSECURED, Door
 
 pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("oauth broker")]
-
-_ALLOWED = "org.apache.kafka.sasl.oauthbearer.allowed.urls"
-UNSECURED: dict[str, Any] = {
-    "security.protocol": "SASL_PLAINTEXT",
-    "sasl.mechanism": "OAUTHBEARER",
-    "enable.sasl.oauthbearer.unsecure.jwt": True,
-    "sasl.oauthbearer.config": "principal=worker scope=kafka lifeSeconds=600",
-}
-
-
-class OAuthCluster(KafkaCluster):
-    """A broker with a listener that verifies tokens, and one that believes all. Both end a session with its token."""
-
-    def __init__(self, provider: IdentityProvider) -> None:
-        super().__init__(1, short_lived=True)
-        self.provider = provider
-        self.signed, self.unsecured = free_ports(2)
-
-    def _server_properties(self, node: Node) -> dict[str, str]:
-        properties = super()._server_properties(node)
-        module = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required"
-        signed, unsecured = "listener.name.signed", "listener.name.unsecured"
-        return properties | {
-            "listeners": f"{properties['listeners']},SIGNED://127.0.0.1:{self.signed},UNSECURED://127.0.0.1:{self.unsecured}",
-            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SIGNED:SASL_PLAINTEXT,"
-            "UNSECURED:SASL_PLAINTEXT",
-            f"{signed}.sasl.enabled.mechanisms": "OAUTHBEARER",
-            f"{signed}.oauthbearer.sasl.jaas.config": f"{module};",
-            f"{signed}.oauthbearer.sasl.server.callback.handler.class": "org.apache.kafka.common.security.oauthbearer."
-            "OAuthBearerValidatorCallbackHandler",
-            f"{signed}.oauthbearer.connections.max.reauth.ms": "3600000",
-            # Kafka 4.1.0's default verifies no signature.
-            "sasl.oauthbearer.jwt.validator.class": "org.apache.kafka.common.security.oauthbearer.BrokerJwtValidator",
-            "sasl.oauthbearer.jwks.endpoint.url": f"{self.provider.url}/keys",
-            "sasl.oauthbearer.expected.audience": AUDIENCE,
-            "sasl.oauthbearer.expected.issuer": ISSUER,
-            f"{unsecured}.sasl.enabled.mechanisms": "OAUTHBEARER",
-            f"{unsecured}.oauthbearer.sasl.jaas.config": f'{module} unsecuredLoginStringClaim_sub="broker";',
-            f"{unsecured}.oauthbearer.connections.max.reauth.ms": "3600000",
-        }
-
-
-@dataclass(frozen=True)
-class Door:
-    """The two listeners, and who gives tokens for the first."""
-
-    signed: str
-    unsecured: str
-    provider: IdentityProvider
 
 
 @pytest.fixture(scope="module")
 def running() -> Iterator[Door]:
-    with identity_provider() as provider, pytest.MonkeyPatch.context() as patch:
-        patch.setenv("JAVA_TOOL_OPTIONS", f"-D{_ALLOWED}={provider.url}/keys")
-        cluster = OAuthCluster(provider)
-        with started(cluster):
-            yield Door(f"127.0.0.1:{cluster.signed}", f"127.0.0.1:{cluster.unsecured}", provider)
+    with oauth_broker.door() as found:
+        yield found
 
 
 @pytest.fixture
