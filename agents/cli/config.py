@@ -138,5 +138,5 @@ def summary(pipeline: "Pipeline[Any]") -> Table:
         ("digest", settings.config_digest().hex()[:16]),
     ]
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*map(Text, row))  # brackets of an expression are no markup
     return table

@@ -76,10 +76,13 @@ def paths_of(scalars: Sequence[Path | Computed], where: str | None) -> list[Path
     return list(dict.fromkeys([*plain, *(path for text in texts for path in parse(text).fields)]))
 
 
-def expression_fields(scalars: Sequence[Path | Computed], where: str | None) -> list[str]:
-    """The fields that expressions name, as SQL writes them: a name that is no plain word in double quotes."""
+def expression_names(scalars: Sequence[Path | Computed], where: str | None) -> tuple[list[str], list[str]]:
+    """(fields, texts) that expressions name, as SQL writes them: a name that is no plain word in double quotes, a text in single
+    ones."""
     texts = [*([] if where is None else [where]), *(one.expression for one in scalars if isinstance(one, Computed))]
-    return [quoted(path) for path in dict.fromkeys(path for text in texts for path in parse(text).fields)]
+    parsed = [parse(text) for text in texts]
+    fields = dict.fromkeys(path for one in parsed for path in one.fields)
+    return [quoted(path) for path in fields], list(dict.fromkeys(text for one in parsed for text in one.texts()))
 
 
 def _evaluated(evaluation: Evaluation, columns: _Columns, rows: int) -> tuple[list[Any], Reasons]:

@@ -6,6 +6,7 @@ functions are checked by the catalogue (catalogue.py). Evaluation is in evaluati
 """
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -14,7 +15,7 @@ from typing import Any, Final
 from susurrus.agents.expressions.catalogue import ALWAYS_LISTS, functions, types
 from susurrus.agents.expressions.connection import connect
 from susurrus.agents.expressions.growth import MAX_BYTES, MAX_TEXT_BYTES, problem_of, size_of
-from susurrus.agents.expressions.misread import misread, quoted_words
+from susurrus.agents.expressions.misread import doubts, hyphened_words, misread, named_result, quoted_words
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.topics.fields import Path
 
@@ -49,6 +50,18 @@ class Expression:
         """What all parts together take for a record whose fields have texts of at most so many bytes."""
         return size_of(_tree(self.text)["statements"][0]["node"]["select_list"][0], longest).total
 
+    def doubts(self) -> list[str]:
+        """Names of fields in double quotes that may be meant as texts (`misread.doubts`)."""
+        return doubts(_nodes(_tree(self.text)["statements"][0]["node"]["select_list"]))
+
+    def texts(self) -> list[str]:
+        """The texts in single quotes, as SQL writes them, in order of first occurrence."""
+        found: dict[str, None] = {}
+        for node in _nodes(_tree(self.text)["statements"][0]["node"]["select_list"]):
+            if node["class"] == "CONSTANT" and node["literal"]["kind"] == "STRING":
+                found["'" + str(node["literal"]["text"]).replace("'", "''") + "'"] = None
+        return list(found)
+
     def renamed(self, names: Mapping[Path, str]) -> str:
         """The expression with other names for its fields."""
         tree = _tree(self.text)
@@ -68,12 +81,21 @@ def parse(text: str) -> Expression:
 
 def _parsed(text: str) -> Expression:
     tree = _tree(text)
+    source = (_SELECT + text).encode()
     if tree["error"]:
-        if meant := quoted_words((_SELECT + text).encode(), _stops, _place(tree)):
+        if (hyphened := hyphened_words(source, _place(tree))) is not None:
+            raise _error(text, hyphened.place, hyphened.problem)
+        meant, first = quoted_words(source, _stops, _place(tree))
+        if meant:
             many = ", ".join(f'"{word}"' for word in meant)
             are = "is a word of SQL: put the field" if len(meant) == 1 else "are words of SQL: put the fields"
-            raise _error(text, _place(tree), f"{', '.join(meant)} {are} in double quotes, {many}")
-        raise _error(text, _place(tree), f"{tree['error_message']}; write one SQL expression over the record's fields")
+            raise _error(text, first, f"{', '.join(meant)} {are} in double quotes, {many}")
+        raise _error(
+            text,
+            _place(tree),
+            f"{tree['error_message']}; write one SQL expression over the record's fields, with texts in single quotes, and with "
+            "names in double quotes that have more than letters, digits and _",
+        )
     statements = tree["statements"]
     if len(statements) != 1 or _frame(statements[0]) != _frame(_tree("1")["statements"][0]):
         raise _error(text, None, "this is more than one expression; write one, without clauses such as FROM or LIMIT")
@@ -81,10 +103,22 @@ def _parsed(text: str) -> Expression:
     if len(selected) != 1:
         raise _error(text, None, "these are several expressions; write one")
     if selected[0]["alias"]:
-        raise _error(text, None, f'AS "{selected[0]["alias"]}" has no meaning here; leave it out')
+        if (named := named_result(selected[0]["alias"], text.encode())) is not None:
+            raise _error(text, len(_SELECT) + named.place, named.problem)
+        alias = selected[0]["alias"]
+        if re.search(r"\bas\b\s+\S+\s*$", text, re.IGNORECASE):
+            raise _error(text, None, f'AS "{alias}" has no meaning here; leave it out')
+        raise _error(
+            text,
+            None,
+            f"{alias} names the result, which has no meaning here; leave it out, or put a text of several words in single quotes "
+            "and a field of such a name in double quotes",
+        )
     fields: dict[Path, None] = {}
     for node in _nodes(selected):
-        if problem := misread(node, (_SELECT + text).encode()) or _problem(node):
+        if (found := misread(node, source)) is not None:
+            raise _error(text, found.place, found.problem)
+        if problem := _problem(node):
             raise _error(text, node.get("query_location"), problem)
         if node["class"] == "COLUMN_REF":
             fields[tuple(node["column_names"])] = None
@@ -158,8 +192,12 @@ def _nodes(part: Any) -> Iterator[dict[str, Any]]:
 
 
 def _frame(statement: dict[str, Any]) -> dict[str, Any]:
-    """What surrounds the expressions of a statement: any clause would show here."""
-    return {**statement, "node": {name: of for name, of in statement["node"].items() if name != "select_list"}}
+    """What surrounds the expressions of a statement: any clause would show here. Parameters are no clause, and refused by name."""
+    return {
+        **statement,
+        "named_param_map": [],
+        "node": {name: of for name, of in statement["node"].items() if name != "select_list"},
+    }
 
 
 @cache

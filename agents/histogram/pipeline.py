@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient
 
 from susurrus.agents.config import warnings
 from susurrus.agents.config.input import ComputedKey
-from susurrus.agents.expressions.computation import expression_fields, paths_of
+from susurrus.agents.expressions.computation import expression_names, paths_of
 from susurrus.agents.histogram.bound import Bound
 from susurrus.agents.histogram.column_settings import ColumnSettings
 from susurrus.agents.histogram.explanation import findings
@@ -164,8 +164,11 @@ class Histogram(Pipeline[HistogramSettings]):
         for part in settings.input.key:
             if isinstance(part, ComputedKey):
                 yield "computed", f"{part.name} = {part.expression}"
-        if read := expression_fields(settings.raw_schema().scalars, settings.input.where):
+        read, texts = expression_names(settings.raw_schema().scalars, settings.input.where)
+        if read:
             yield "fields read", f"{', '.join(read)} (by expressions; upper and lower case matter)"
+        if texts:
+            yield "texts", f"{', '.join(texts)} (in expressions)"
         columns = (f"{column.name} ({column.kind}{_range(column)})" for column in settings.columns)
         yield "columns", ", ".join(columns)
         yield (

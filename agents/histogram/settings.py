@@ -16,6 +16,7 @@ from susurrus.agents.histogram import declared
 from susurrus.agents.histogram.clock import ClockSettings
 from susurrus.agents.histogram.column_settings import ColumnSettings, layout, problems
 from susurrus.agents.histogram.columns import Column, Layout
+from susurrus.agents.histogram.names import remarks as remarks_upon_names
 from susurrus.agents.histogram.privacy import PrivacySettings
 from susurrus.agents.histogram.sections import BoundSettings, KeySettings
 from susurrus.agents.types.durations import format_duration
@@ -240,6 +241,11 @@ class HistogramSettings(Settings):
         for name in STRATEGIES:
             if name != choice.name and self.privacy.has_section(name):
                 yield Idle(f"privacy.{name}", under, f'privacy.strategy = "{name}"')
+
+    def remarks(self) -> Iterator[str]:
+        """As for every kind, and upon names of fields."""
+        yield from super().remarks()
+        yield from remarks_upon_names(self.input, self.columns, self.raw_schema().scalars)
 
     def problems(self) -> list[str]:
         """As for every kind, in the order of the sections."""

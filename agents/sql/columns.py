@@ -9,7 +9,7 @@ from typing import Any, Final
 from sqlglot import TokenType
 
 from susurrus.agents.sql.source import Span
-from susurrus.agents.sql.values import bounds, field_or_none, number
+from susurrus.agents.sql.values import bounds, field_or_none, meant, number
 
 _AGGREGATES: Final = frozenset(("COUNT", "SUM", "AVG"))
 _UNKNOWN: Final = frozenset(
@@ -61,7 +61,7 @@ def selected(span: Span, user: str) -> tuple[list[Key], list[Column]]:
         _no_aggregate(value)
         path = field_or_none(value)
         if path is None and alias is None:
-            raise item.error("a computed key needs a name; add AS name")
+            raise item.error("; ".join(filter(None, (meant(value), "a computed key needs a name: add AS name"))))
         if path is not None and alias in (None, path):
             keys.append(Key(path, value, None, item))
         else:

@@ -13,7 +13,7 @@ from sqlglot import TokenType
 from susurrus.agents.sql.clauses import clauses
 from susurrus.agents.sql.columns import Column, Key, selected
 from susurrus.agents.sql.source import Source, Span, same
-from susurrus.agents.sql.values import Reader, duration, field_or_none, instant, number, whole, word_or_text
+from susurrus.agents.sql.values import Reader, duration, field_or_none, instant, meant, number, whole, word_or_text
 from susurrus.agents.sql.values import field as field_name
 
 ROWTIME: Final = "ROWTIME"
@@ -169,7 +169,8 @@ def _tumble(groups: list[Span], place: Span, found: Statement) -> Span:
         raise tumble.error("write TUMBLE(time, INTERVAL '1' DAY), with TIMESTAMP '...' as a third part for the origin")
     time = field_or_none(parts[0])
     if time is None:
-        raise parts[0].error("name the field with the event time, or ROWTIME for the record's own timestamp")
+        hint = meant(parts[0]) or "name the field with the event time"
+        raise parts[0].error(f"{hint}, or ROWTIME for the record's own timestamp")
     if time == "kafka":
         raise parts[0].error('a field called "kafka" cannot be named; use ROWTIME for the record\'s own timestamp')
     found.give("input.time", "kafka" if parts[0].word(0) == ROWTIME and len(parts[0]) == 1 else time, parts[0])
@@ -189,11 +190,33 @@ def _keys(keys: list[Key], groups: list[Span], place: Span, found: Statement) ->
         if index >= len(keys) or not _is(keys[index], group):
             if any(_is(key, group) for key in keys):
                 raise group.error("the keys are selected in another order; use one order, that of the key's parts")
-            raise group.error("this is grouped by and not selected; select it, or leave it out")
+            hint = meant(group)
+            if (
+                index < len(keys)
+                and keys[index].alias is not None
+                and group.sql().lower() == str(keys[index].alias).lower()
+            ):
+                hint = f"it is selected as {keys[index].alias}, and upper and lower case matter; write GROUP BY {keys[index].alias}"
+            raise group.error(hint or "this is grouped by and not selected; select it, or leave it out")
+        if (other := _in_other_case(keys[index].value, group)) is not None:
+            raise group.error(
+                f"{' and '.join(other)} are different fields, because upper and lower case matter; write the field as the records "
+                "do"
+            )
     if len(keys) > len(groups):
         raise keys[len(groups)].place.error("this is selected and not grouped by; add it to GROUP BY, or leave it out")
     found.give("input.key", [key.setting for key in keys], place)
     found.places |= {f"input.key.{index}": key.value for index, key in enumerate(keys)}
+
+
+def _in_other_case(one: Span, other: Span) -> tuple[str, str] | None:
+    """The first field whose name differs in upper and lower case only. Words before a parenthesis are functions, and those with a
+    type of their own may be SQL's, except in a path."""
+    for index, (a, b) in enumerate(zip(one.tokens, other.tokens, strict=False)):
+        name = one.kind(index) == TokenType.VAR and one.kind(index + 1) != TokenType.L_PAREN
+        if a.text != b.text and a.text.lower() == b.text.lower() and (name or field_or_none(one) is not None):
+            return a.text, b.text
+    return None
 
 
 def _is(key: Key, group: Span) -> bool:

@@ -16,6 +16,13 @@ _UNITS: Final = {
     "WEEK": UNITS["w"],
 }  # fmt: skip
 _WHOLE: Final = re.compile(r"\d{1,15}\Z", re.ASCII)
+_LIKE_A_NAME: Final = re.compile(r"[@#$]?\w+([-.:/]\w+)*")
+_OTHER_QUOTES: Final = {
+    "''": "single quotes are for texts",
+    "``": "there are no backticks",
+    "[]": "brackets are for lists",
+}
+_PLAIN: Final = re.compile(r"[^\W\d]\w*")
 _NO_NAME: Final = frozenset(("CASE", "NULL", "TRUE", "FALSE", "NOT", "INTERVAL", "*"))
 
 
@@ -83,8 +90,20 @@ def field(span: Span) -> str:
     """A field's name as the settings write it, with dots between the names of nested objects. Raises ConfigurationError."""
     path = field_or_none(span)
     if path is None:
-        raise span.error('name one field here, such as user_id, geo.country or "two words"')
+        raise span.error(meant(span) or 'name one field here, such as user_id, geo.country or "two words"')
     return path
+
+
+def meant(span: Span) -> str | None:
+    """How to write the field that this may be meant as, where SQL reads it otherwise; None where it is nothing like a name."""
+    text = span.sql()
+    for quotes, why in _OTHER_QUOTES.items():
+        if len(text) > 2 and text[0] + text[-1] == quotes and not set(quotes) & set(text[1:-1]):
+            return f'for a field write "{text[1:-1]}" in double quotes; {why}'
+    if not _LIKE_A_NAME.fullmatch(text) or _PLAIN.fullmatch(text):
+        return None
+    written = ".".join(name if _PLAIN.fullmatch(name) else f'"{name}"' for name in text.split("."))
+    return f"for a field of that name write {written} in double quotes"
 
 
 def field_or_none(span: Span) -> str | None:

@@ -189,6 +189,15 @@ class TestConfig:
         assert "strategy closing, as configured" in text
         assert "consider" not in text
 
+    def test_check_shows_expressions_as_they_are_and_tells_names_from_texts(self, config: Path) -> None:
+        where = 'where = "regexp_matches(url, \'[a-z]+\') AND city = \'New York\' AND \\"user agent\\" = \\"Lynx 2\\""'
+        config.write_text(config.read_text().replace("[input]", f"[input]\n{where}"))
+        text = printed("config", "check", str(config))
+        assert "regexp_matches(url, '[a-z]+')" in text  # no markup
+        assert 'fields read url, city, "user agent", "Lynx 2" (by expressions' in text
+        assert "texts '[a-z]+', 'New York' (in expressions)" in text
+        assert """note: input.where reads a field called "Lynx 2", because names stand in double quotes""" in text
+
     def test_check_goes_on_without_the_passwords_and_says_so(self, config: Path) -> None:
         tls = '"security.protocol" = "SSL"\n"ssl.ca.location" = "/nowhere/ca.pem"\n"ssl.key.password" = { file = "/nowhere/p" }\n'
         config.write_text(config.read_text() + "[kafka.properties]\n" + tls)

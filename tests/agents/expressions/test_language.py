@@ -51,7 +51,7 @@ def test_fields_get_other_names() -> None:
         ("lower(DISTINCT url)", "lower is used like an aggregate"),
         ("lower(url) FILTER (WHERE true)", "lower is used like an aggregate"),
         ("*", "all fields at once is not possible"),
-        ("$1", "this is more than one expression"),
+        ("$1", "is a parameter of SQL"),
         ("url COLLATE nocase", "a collation is not possible"),
         ("CAST(a AS timestamptz)", "a cast to timestamptz is not possible"),
         ("a::integer[]", "a cast to list is not possible"),

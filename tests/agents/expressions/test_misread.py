@@ -22,6 +22,23 @@ HYPHEN = "for a field of that name write {} in double quotes, to subtract put bl
         ('country = "DE"', "write 'DE' for the text, or DE without quotes for the field"),
         ('country IN (\'FR\', "DE")', "write 'DE' for the text"),
         ('url LIKE "home"', "write 'home' for the text"),
+        ('"DE" = country', "write 'DE' for the text"),
+        ('city BETWEEN "A" AND "B"', "write 'A' for the text"),
+        ('CASE WHEN n > 1 THEN "many" ELSE \'few\' END', "write 'many' for the text"),
+        ("CASE WHEN n > 1 THEN 'many' ELSE \"few\" END", "write 'few' for the text"),
+        ('CASE a WHEN "DE" THEN 1 END', "write 'DE' for the text"),
+        ('coalesce(country, "nowhere")', "write 'nowhere' for the text"),
+        ('split_part(url, "x", 1)', "write 'x' for the text"),
+        ('concat("a", url)', "write 'a' for the text"),
+        ('"a" || url', "write 'a' for the text"),
+        ("event-type-2 = 1", HYPHEN.format('"event-type-2"')),
+        ("größe-klasse = 1", HYPHEN.format('"größe-klasse"')),
+        ("bytes-in > 3", "bytes-in is a subtraction, bytes minus in: " + HYPHEN.format('"bytes-in"')),
+        ("check-in IS NULL", HYPHEN.format('"check-in"')),
+        ("$type = 1", 'write "$type" in double quotes'),
+        ("user:id = 1", 'write "user:id" in double quotes'),
+        ("#tag = 1", "with names in double quotes that have more than letters, digits and _"),
+        ("city = New York", "put a text of several words in single quotes"),
         ("order = 1", 'order is a word of SQL: put the field in double quotes, "order"'),
         ("at = 1", 'at is a word of SQL: put the field in double quotes, "at"'),
         ("by=2", 'put the field in double quotes, "by"'),
@@ -43,6 +60,9 @@ def test_it_is_refused(text: str, problem: str) -> None:
         ("event - type = 1", ["\"event\"", '"type"']),
         ("\"event-type\" = 'click'", ['"event-type"']),
         ("n-1 > 0", ["n"]),
+        ('"n" - "m" > 0', ["n", "m"]),
+        ('lower("Url") = \'x\'', ["Url"]),
+        ('"Status" = 200', ["Status"]),
         ("'a-b' = c", ["c"]),
         ("@(n) > 1", ["n"]),
         ("\"@version\" = '1'", ['"@version"']),
@@ -57,6 +77,40 @@ def test_what_was_meant_is_not_and_neither_is_its_canonical_form(text: str, fiel
     found = parse(text)
     assert [quoted(path) for path in found.fields] == fields
     assert parse(found.text) == found
+
+
+@pytest.mark.parametrize(
+    ("text", "doubted"),
+    [
+        ('city = "New York"', ["New York"]),
+        ('"New York" = city', ["New York"]),
+        ('city IN (\'Paris\', "New York", "Sao Paulo")', ["New York", "Sao Paulo"]),
+        ('consent = "yes"', ["yes"]),
+        ('split_part(url, "?", 1)', ["?"]),
+        ('coalesce(city, "not known")', ["not known"]),
+        ('url || "/x"', ["/x"]),
+        ("\"event-type\" = 'click'", []),
+        ('"event-type" IS NULL AND "order" > 3', []),
+        ("concat(type, name) = 'x'", []),
+        ("lower(\"user agent\") LIKE '%bot%'", []),
+        ("a = größe", []),
+    ],
+)  # fmt: skip
+def test_names_that_need_their_quotes_are_doubted_where_a_text_could_stand(text: str, doubted: list[str]) -> None:
+    assert parse(text).doubts() == doubted
+    assert parse(parse(text).text).doubts() == doubted
+
+
+def test_the_place_of_what_is_misread_is_shown() -> None:
+    for text, place in (('n > 1 AND country = "DE"', 20), ("n > 1 AND order = 1", 10), ("n > 1 AND a-b = 1", 10)):
+        with pytest.raises(ConfigurationError) as refused:
+            parse(text)
+        *_, line, caret = str(refused.value).splitlines()
+        assert (line.strip(), caret) == (text, " " * (4 + place) + "^")
+
+
+def test_texts_are_told_from_names() -> None:
+    assert parse("a = 'it''s' OR \"b c\" IN ('x', 'it''s', 3)").texts() == ["'it''s'", "'x'"]
 
 
 def test_a_path_is_written_as_sql_reads_it() -> None:

@@ -222,6 +222,21 @@ WRONG = [
     ("COUNT(*) AS", "SUM(CLAMPED BETWEEN 0 AND 1) AS", "CLAMPED BETWEEN 0 AND 1", "the value is missing"),
     ("COUNT(*) AS", "SUM(DISTINCT bytes) AS", "DISTINCT", "is not possible"),
     ("COUNT(*) AS", "SUM(bytes, 5) AS", "5", "SUM takes one value and its bounds"),
+    ("= user_id", "= user-id", "user-id", 'for a field of that name write "user-id" in double quotes'),
+    ("= user_id", "= geo.@user", "geo.@user", "name one field here"),
+    ("= user_id", "= who.user-id", "who.user-id", 'write who."user-id" in double quotes'),
+    ("= user_id", "= 'user_id'", "'user_id'", 'write "user_id" in double quotes; single quotes are for texts'),
+    ("= user_id", "= `user_id`", "", 'write "user_id" in double quotes; there are no backticks'),
+    (
+        ") url,",
+        ") event-type,",
+        "event-type",
+        'for a field of that name write "event-type" in double quotes; a computed key',
+    ),
+    (") url,", ") @version,", "@version", 'for a field of that name write "@version" in double quotes; a computed key'),
+    (") url,", ") Url,", "url", "Url and url are different fields, because upper and lower case matter"),
+    ("TUMBLE(ts,", "TUMBLE(event-time,", "event-time", 'write "event-time" in double quotes, or ROWTIME'),
+    ("TUMBLE(ts,", "TUMBLE(@timestamp,", "@timestamp", 'write "@timestamp" in double quotes, or ROWTIME'),
 ]
 
 

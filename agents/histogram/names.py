@@ -1,0 +1,44 @@
+"""Names of fields that may not be what they were meant to be, as remarks: texts in double quotes, and names that differ in case."""
+
+from collections.abc import Iterator, Sequence
+
+from susurrus.agents.config.input import ComputedKey, InputSettings
+from susurrus.agents.expressions.computation import paths_of
+from susurrus.agents.expressions.language import parse, quoted
+from susurrus.agents.histogram.column_settings import ColumnSettings
+from susurrus.topics.fields import Path
+from susurrus.topics.raw import Computed
+
+
+def remarks(
+    settings: InputSettings, columns: Sequence[ColumnSettings], scalars: Sequence[Path | Computed]
+) -> Iterator[str]:
+    """One sentence each. scalars: what is decoded of a record."""
+    for place, text in _expressions(settings, columns):
+        for name in parse(text).doubts():
+            said = name.replace("'", "''")
+            yield (
+                f"{place} reads a field called {quoted((name,))}, because names stand in double quotes; if a text is meant, write "
+                f"'{said}' in single quotes"
+            )
+    spelled: dict[tuple[str, ...], list[str]] = {}
+    for path in paths_of(scalars, settings.where):
+        spelled.setdefault(tuple(name.casefold() for name in path), []).append(quoted(path))
+    for same in spelled.values():
+        if len(same) > 1:
+            yield (
+                f"{' and '.join(same)} are different fields, because upper and lower case matter; if one is meant, write it as the "
+                "records do"
+            )
+
+
+def _expressions(settings: InputSettings, columns: Sequence[ColumnSettings]) -> Iterator[tuple[str, str]]:
+    """Where each one stands, and its text."""
+    if settings.where is not None:
+        yield "input.where", settings.where
+    for part in settings.key:
+        if isinstance(part, ComputedKey):
+            yield f'input.key "{part.name}"', part.expression
+    for column in columns:
+        if column.expression is not None:
+            yield f'column "{column.name}"', column.expression

@@ -1,0 +1,46 @@
+"""Names of fields that may not be what was meant: remarked upon wherever settings are told, with the spelling to use."""
+
+from typing import Any
+
+import pytest
+
+from tests.agents.released import settings
+
+NO_TEXT = "because names stand in double quotes; if a text is meant, write {} in single quotes"
+INPUT: dict[str, Any] = {"topic": "raw", "user": "host", "key": ["url"]}
+
+
+@pytest.mark.parametrize(
+    ("section", "said"),
+    [
+        (
+            {"where": 'city = "New York"'},
+            'input.where reads a field called "New York", ' + NO_TEXT.format("'New York'"),
+        ),
+        (
+            {"key": [{"name": "path", "expression": 'split_part(url, "?", 1)'}]},
+            'input.key "path" reads a field called "?", ' + NO_TEXT.format("'?'"),
+        ),
+        ({"where": 'city = "it\'s"'}, 'input.where reads a field called "it\'s", ' + NO_TEXT.format("'it''s'")),
+        ({"where": "Status = 1 OR status = 2"}, "Status and status are different fields, because upper and lower case"),
+        ({"where": "URL IS NOT NULL"}, "url and URL are different fields"),
+        ({"where": "geo.City = 'a'", "key": ["Geo.city"]}, "Geo.city and geo.City are different fields"),
+    ],
+)
+def test_it_is_remarked_upon(section: dict[str, Any], said: str) -> None:
+    [remark] = settings(input={**INPUT, **section}).remarks()
+    assert remark.startswith(said)
+
+
+def test_a_column_is_named() -> None:
+    columns = [{"name": "long", "kind": "sum", "bound": 1, "expression": 'CASE WHEN a = "b c" THEN 1 ELSE 0 END'}]
+    [remark] = settings(columns=columns).remarks()
+    assert remark.startswith('column "long" reads a field called "b c"')
+
+
+def test_what_is_plain_is_not() -> None:
+    plain = {
+        "where": '"event-type" = \'click\' AND "order" > 3',
+        "key": ["url", "Status", {"name": "status", "expression": "Status + 1"}],
+    }
+    assert list(settings(input={**INPUT, **plain}).remarks()) == []
