@@ -126,10 +126,11 @@ class Clock:
         """How long after a boundary, in ms, a source passes it at the earliest."""
         return self._settings.idle_grace
 
-    def stamped_otherwise(self, timestamp_types: npt.NDArray[np.integer[Any]]) -> Bools:
+    @classmethod
+    def stamped_otherwise(cls, timestamp_types: npt.NDArray[np.integer[Any]]) -> Bools:
         """bool[n]: records in batches of another time stamp type, written while the topic was set otherwise: bad input,
         and nothing may follow from their stamps."""
-        return ~np.isin(timestamp_types, self.accepts)
+        return ~np.isin(timestamp_types, cls.accepts)
 
     def place(self, stamps: Int64, offsets: Int64, *, topic: str, partition: int) -> Placed:
         """Intervals of the records of one batch, in log order; moves ``closed`` as the records themselves close intervals."""

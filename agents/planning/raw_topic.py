@@ -10,8 +10,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from confluent_kafka import OFFSET_END, KafkaError, KafkaException, TopicPartition
+import numpy as np
+from confluent_kafka import OFFSET_END, TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaException, TopicPartition
 
+from susurrus.agents.histogram.clock import CREATE_TIME, LOG_APPEND_TIME, Clock
 from susurrus.agents.kafka.clients import Clients
 from susurrus.agents.kafka.follow import Follower
 from susurrus.agents.kafka.requests import REQUEST_SECONDS, known_offset
@@ -64,6 +66,25 @@ def stamped(clients: Clients, topic: str, start: int, end: int) -> Slice:
     with _Stamps(clients, topic, low, high) as stamps:
         first = stamps.at(start)
         return Slice(start=first, end=[max(pair) for pair in zip(first, stamps.at(end), strict=True)])
+
+
+def stamp_type(record: Any) -> int:
+    """The type of a message's time stamp, as its batch has it (agents/histogram/clock.py)."""
+    return LOG_APPEND_TIME if record.timestamp()[0] == TIMESTAMP_LOG_APPEND_TIME else CREATE_TIME
+
+
+def trusted(clients: Clients, topic: str, chosen: Slice, clock: type[Clock]) -> Slice:
+    """The same, but to the end of the log in each partition whose end is a record that is stamped otherwise than the clock expects:
+    its producer chose the stamp, and may not end the sample for all others. Raises as `newest`."""
+    _, high = _ends(clients, topic)
+    end = list(chosen.end)
+    for partition in [partition for partition, here in enumerate(end) if here < high[partition]]:
+        only = Slice(start=list(end), end=[here + (number == partition) for number, here in enumerate(end)])
+        found = [record for records in records_of(clients, topic, only, 1) for record in records]
+        # None: aborted, or a transaction's marker.
+        if not found or clock.stamped_otherwise(np.array([stamp_type(found[0])])).any():
+            end[partition] = high[partition]
+    return Slice(start=chosen.start, end=end)
 
 
 def records_of(clients: Clients, topic: str, chosen: Slice, batch: int) -> Iterator[list[Any]]:

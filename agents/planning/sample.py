@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
 from susurrus.agents.expressions.computation import Computation
 from susurrus.agents.formats import decoder_of
 from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.kafka.clients import Clients, clients_of
 from susurrus.agents.planning import files
-from susurrus.agents.planning.raw_topic import Slice, newest, oldest, records_of
+from susurrus.agents.planning.raw_topic import Slice, newest, oldest, records_of, stamp_type
 from susurrus.mechanisms.errors import ConfigurationError, SusurrusError
 from susurrus.topics.numbers import TimeUnit
 from susurrus.topics.packing import Int32s, Int64s
@@ -155,7 +156,7 @@ def read_slice(
                 columns = decoder.decode(computation.applied(form.read(payloads, lambda row: True)))
                 if len(columns) < len(records):
                     raise SusurrusError(form.waits or "a schema is not known yet; try again")
-                found.add(columns, _stamps(records))
+                found.add(columns, _stamps(records), settings.clock.chosen.stamped_otherwise(_types(records)))
                 progress(min(found.read, chosen.records), chosen.records)
         finally:
             form.close()
@@ -181,6 +182,11 @@ def _stamps(records: list[Any]) -> Int64s:
     return np.fromiter((record.timestamp()[1] for record in records), np.int64, len(records))
 
 
+def _types(records: list[Any]) -> Int64s:
+    """Of the time stamps, as batches have them: a record of another type than the clock's is bad input, as in route."""
+    return np.fromiter((stamp_type(record) for record in records), np.int64, len(records))
+
+
 def _batches(chunks: Iterable[Chunk]) -> Iterator[list[Chunk]]:
     batch: list[Chunk] = []
     for chunk in chunks:
@@ -203,9 +209,11 @@ class _Gathering:
         self._dropped: Counter[str] = Counter()
         self.read = 0
 
-    def add(self, columns: RawColumns, stamps: Int64s | None) -> None:
-        """stamps: int64[n], of Kafka; None where there are none."""
+    def add(self, columns: RawColumns, stamps: Int64s | None, otherwise: npt.NDArray[np.bool_] | None = None) -> None:
+        """stamps: int64[n], of Kafka; None where there are none. otherwise: bool[n], stamped otherwise than the clock expects."""
         time = columns.event_time
+        if otherwise is not None:
+            columns.reason[otherwise & (columns.reason == Reason.OK)] = Reason.WRONG_STAMP
         if time is None:
             time = stamps
         elif stamps is not None:  # as route does
@@ -249,7 +257,9 @@ class _Gathering:
         if not self.read:
             return f"{place}: has no records; give another sample, or wait for records"
         why = ", ".join(f"{count:,} {name} ({Reason[name].message})" for name, count in self._dropped.most_common())
-        return f"{place}: none of {self.read:,} records is good: {why}; correct [input] and [[columns]]"
+        clock = Reason.WRONG_STAMP.name in self._dropped
+        correct = "clock.kind, [input] and [[columns]]" if clock else "[input] and [[columns]]"
+        return f"{place}: none of {self.read:,} records is good: {why}; correct {correct}"
 
 
 def _joined(known: dict[bytes, int], names: list[bytes], codes: Int32s) -> Int64s:

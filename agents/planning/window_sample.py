@@ -5,7 +5,7 @@ So one user's records decide nothing about whether other users' are in the sampl
 
 from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.kafka.clients import Clients
-from susurrus.agents.planning.raw_topic import Slice, stamped
+from susurrus.agents.planning.raw_topic import Slice, stamped, trusted
 from susurrus.agents.planning.sample import Progress, Sample, read_slice
 from susurrus.agents.types.durations import parse_instant
 from susurrus.mechanisms.calendar import WindowIndex, WindowStart
@@ -73,7 +73,8 @@ def read_window(
     wide: bool = False,
     progress: Progress = lambda done, total: None,
 ) -> Sample:
-    """The window's records: event time in the window, stamped from its start to its end and the allowed lateness.
+    """The window's records: event time in the window, stamped as the clock expects and from its start to its end and the allowed
+    lateness.
 
     Raises ConfigurationError where the window holds more than MOST_RECORDS, SusurrusError where it has no good record,
     KafkaException.
@@ -84,7 +85,7 @@ def read_window(
     def choose(clients: Clients, topic: str) -> Slice:
         # Where producers choose the stamps, a single one must not end the sample for all others.
         beyond = (1 << 45) if clock.chosen.forgeable else until + clock.grace
-        chosen = stamped(clients, topic, start, beyond)
+        chosen = trusted(clients, topic, stamped(clients, topic, start, beyond), clock.chosen)
         if chosen.records > MOST_RECORDS:
             raise ConfigurationError(
                 f"--window {format_time(start)}: up to {chosen.records:,} records of topic={topic} would be read, and at most "

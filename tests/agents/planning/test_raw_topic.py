@@ -38,7 +38,11 @@ def settings(kafka: Broker) -> Any:
         for n in range(RECORDS)
     ]
     assert produce(kafka, topic, records) == RECORDS
-    return settings_with(kafka={"bootstrap_servers": kafka.bootstrap_servers}, input={"topic": topic, "time": "kafka"})
+    return settings_with(
+        kafka={"bootstrap_servers": kafka.bootstrap_servers},
+        input={"topic": topic, "time": "kafka"},
+        clock={"kind": "producer"},
+    )
 
 
 def numbers(sample: Any) -> list[int]:

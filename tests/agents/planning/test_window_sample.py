@@ -1,18 +1,22 @@
 """A window of the raw topic as a sample: whether a record is in it depends on that record and on public instants alone."""
 
 import json
+import time
 from typing import Any
 
 import pytest
+from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from susurrus.agents.kafka.clients import clients_of
 from susurrus.agents.planning import window_sample
+from susurrus.agents.planning.sample import read_topic
 from susurrus.agents.planning.window_sample import read_window, window_named
 from susurrus.mechanisms.calendar import WindowStart
 from susurrus.mechanisms.errors import ConfigurationError, SusurrusError
 from susurrus.topics import ledger
 from tests.agents.planning.test_sample import DAY, START, settings_with
-from tests.broker import Broker
+from tests.broker import Broker, wait_for
 from tests.pipeline import archive_topic, produce
 
 HOUR = 3_600_000
@@ -98,6 +102,54 @@ def test_a_record_alone_decides_whether_it_is_in_the_window(
         assert len(sample) == users + 1
         with pytest.raises(SusurrusError, match=r"window 1995-09-10T00:00:00Z: has no records"):
             read_window(settings, WindowStart(START + 40 * DAY), clients)
+    finally:
+        clients.close()
+
+
+def stamp_by(kafka: Broker, topic: str, kind: str) -> None:
+    """Set the topic's message.timestamp.type, and wait until a record has it."""
+    entry = ConfigEntry("message.timestamp.type", kind, incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+    kafka.admin().incremental_alter_configs([resource])[resource].result(30)
+
+    def stamped() -> bool:
+        produce(kafka, topic, [(0, b"a probe", None)])
+        return (kafka.read_all(topic)[-1].timestamp()[0] == TIMESTAMP_LOG_APPEND_TIME) is (kind == "LogAppendTime")
+
+    wait_for(stamped, f"the topic is stamped by {kind}")
+
+
+def test_a_record_of_the_other_stamp_type_is_bad_input_and_ends_the_sample_for_nobody(kafka: Broker) -> None:
+    """Clock broker: while the topic was set otherwise for a moment, one producer has chosen a stamp behind the window."""
+    start = int(time.time() * 1000) - HOUR // 2
+    settings = settings_with(
+        kafka={"bootstrap_servers": kafka.bootstrap_servers},
+        input={"topic": f"raw-{kafka.new_prefix()}", "time": "kafka"},
+        clock={"kind": "broker"},
+        window={"length": "2h", "trigger_every": "1h", "origin": start},
+    )
+    topic = kafka.create_topic(
+        settings.input.topic, 1, {"message.timestamp.type": "LogAppendTime", "message.timestamp.after.max.ms": str(DAY)}
+    )
+
+    def write(host: str, stamp: int | None = None) -> None:
+        value = json.dumps({"host": host, "url": "/", "bytes": 10}).encode()
+        produce(kafka, topic, [(0, value, stamp)])
+
+    write("before")
+    stamp_by(kafka, topic, "CreateTime")
+    write("forged", start + 20 * HOUR)
+    write("meanwhile", start + HOUR)
+    stamp_by(kafka, topic, "LogAppendTime")
+    write("after")
+    write("later")
+    clients = clients_of(settings, quiet=True)
+    try:
+        sample = read_window(settings, WindowStart(start), clients)
+        assert (len(sample), hosts(sample)) == (3, 3)  # before, after and later
+        assert sample.dropped["WRONG_STAMP"] == 1  # meanwhile; the other is not in the window
+        everything = read_topic(settings, 1_000, clients=clients)
+        assert (len(everything), everything.dropped["WRONG_STAMP"]) == (3, 2)
     finally:
         clients.close()
 
