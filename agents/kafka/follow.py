@@ -14,6 +14,8 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
+from susurrus.mechanisms.errors import RetryableRefusal
+
 _BATCH = 5_000
 _CONSUME_SECONDS = 0.02
 """The event of a partition's end does not end a consume call, its time-out does."""
@@ -77,7 +79,8 @@ def read_to_end(
 
     until: the end that must be reached. A leader that was just elected, or a follower that ``client.rack`` selects, may not know
     how much is committed, and show an earlier end. mark_alive: called before every wait. Raises KafkaException for what the
-    client does not recover from by itself, and where nothing comes for a minute.
+    client does not recover from by itself, and where nothing comes for a minute; RetryableRefusal where an earlier end shows
+    all that time.
     """
     follower = Follower(consumer, {place: start})
     heard = time.monotonic()
@@ -91,6 +94,18 @@ def read_to_end(
             if records:
                 heard = time.monotonic()
             elif time.monotonic() > heard + _SILENCE_SECONDS:
+                if (end := follower.ends.get(place)) is not None:
+                    raise _unreadable(place, end, until)
                 raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
     finally:
         consumer.unassign()
+
+
+def _unreadable(place: Place, end: int, until: int) -> RetryableRefusal:
+    """What holds back the records between the end that shows and the one that the leader knows."""
+    topic, partition = place
+    return RetryableRefusal(
+        f"topic={topic} partition={partition}: the records from offset={end} to offset={until - 1} have not become readable for "
+        f"{_SILENCE_SECONDS:.0f} s, because a transaction there is still open or a replica lags: see that every broker is up; if "
+        'it stays, follow docs/operations.md, "A transaction that hangs"; the task tries again by itself'
+    )

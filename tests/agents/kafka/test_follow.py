@@ -9,6 +9,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from susurrus.agents.kafka import follow
 from susurrus.agents.kafka.follow import Follower, read_to_end
+from susurrus.mechanisms.errors import RetryableRefusal
 
 
 def record(offset: int) -> Any:
@@ -64,13 +65,21 @@ def test_waiting_gives_signs_of_life() -> None:
     assert len(alive) == 3
 
 
-@pytest.mark.parametrize("answers", [[], [[record(3), end(4)]]])
-def test_a_broker_that_stays_silent_is_an_error_and_not_a_hang(
-    answers: list[list[Any]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_broker_that_stays_silent_is_an_error_and_not_a_hang(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(follow, "_SILENCE_SECONDS", -1.0)
-    consumer = Consumer(answers)
-    with pytest.raises(KafkaException):
+    consumer = Consumer([[record(3)]])
+    with pytest.raises(KafkaException, match="_TIMED_OUT"):
+        offsets(consumer, until=9)
+    assert consumer.assigned is None
+
+
+def test_records_that_stay_unreadable_are_named_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As behind a transaction that nobody ends: the broker shows an end, and never the one that the leader knows."""
+    monkeypatch.setattr(follow, "_SILENCE_SECONDS", -1.0)
+    consumer = Consumer([[record(3), end(4)]])
+    with pytest.raises(
+        RetryableRefusal, match=r"topic=log partition=0: .* offset=4 to offset=8 .*A transaction that hangs"
+    ):
         offsets(consumer, until=9)
     assert consumer.assigned is None
 
