@@ -17,6 +17,8 @@ class InputLog:
     partition: int
     topic_id: str = field(default="", init=False)
     """Which life of the topic the task reads, once `open` was called."""
+    end: Offset = field(default=Offset(0), init=False)
+    """The end of the log at the last look, records of open transactions included."""
     _looked_at: float = field(default=0.0, init=False)
 
     def open(self) -> None:
@@ -42,6 +44,7 @@ class InputLog:
                 f"restore the old topic as it was, or {ledger.way_out}"
             )
         start, end = self.services.clients.watermarks(topic, partition)
+        self.end = end
         if position < start:
             raise Refusal(
                 f"topic={topic} partition={partition} starts at offset={start}, but position={position} is "

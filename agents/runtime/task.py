@@ -40,6 +40,8 @@ log = logging.getLogger(__name__)
 _LOOP_SECONDS = 0.05
 _REWIND_SECONDS = 1.5
 _LOOK_AT_LOG_SECONDS = 30.0
+_UNFED_SECONDS = 30.0
+"""A task that wants input, and gets none for so long though its log goes on, asks for it again."""
 _BATCHES_PER_COMMIT = 4
 """A stage commits and spills only when it is asked for commits, so this bounds what it holds however fast the consumer is."""
 
@@ -88,6 +90,9 @@ class PartitionTask(threading.Thread):
         self.committed_counters: dict[str, int] = {}
         """The stage's totals as committed: what an aborted transaction counted is not among them."""
         self._rewound_at = 0.0
+        self._misses_records = False
+        """Whether the consumer has passed the next record to take, and has not been sent back yet."""
+        self._fed_at = 0.0
         self._inbox = Inbox()
         self._stopping = threading.Event()
         self._stage: Stage | None = make_stage(services, partition)
@@ -278,6 +283,7 @@ class PartitionTask(threading.Thread):
             # A topic that is recreated and filled quickly leaves no trace in the positions.
             with contextlib.suppress(KafkaException):
                 self._look(_LOOK_AT_LOG_SECONDS)
+            self._read_again_if_unfed()
             batch = self._inbox.take(_LOOP_SECONDS)
             generation, reassigned = self._inbox.generation()
             if reassigned:
@@ -291,6 +297,7 @@ class PartitionTask(threading.Thread):
                 if taken == _BATCHES_PER_COMMIT:
                     break
                 batch = self._inbox.take()
+            self._read_again_if_missing()
             try:
                 self._metrics.computes()
                 for commit in stage.commits(int(time.time() * 1000)):
@@ -324,8 +331,32 @@ class PartitionTask(threading.Thread):
 
     def _read_from_next(self) -> None:
         """Give back the batches that wait, and let the consumer continue at the next record to take."""
+        self._misses_records = False
+        self._fed_at = time.monotonic()
         self._inbox.drain()
         self._seek()
+
+    def _read_again_if_missing(self) -> None:
+        """Send the consumer back, if it has passed the next record. Not at once after the last time: batches may be under way.
+
+        Nor only when the next batch comes: behind the last record of a log there is none.
+        """
+        if self._misses_records and time.monotonic() > self._rewound_at + _REWIND_SECONDS:
+            self._rewound_at = time.monotonic()
+            self._read_from_next()
+
+    def _read_again_if_unfed(self) -> None:
+        """Ask for records that nobody brings. Faust drops what it has fetched when a rebalance stops it, and where that was the end
+        of a log, no later batch shows the gap. If a transaction hides the records, asking again does no harm."""
+        now = time.monotonic()
+        if self.accepts_input_at > now or self._input.end <= self.next:
+            self._fed_at = now
+        elif now > self._fed_at + _UNFED_SECONDS:
+            log.info(
+                "%s: no record has come for %.0f s, though topic=%s partition=%d goes on behind offset=%d; asking for it again",
+                self.name, _UNFED_SECONDS, self.input_topic, self.partition, self.next,
+            )  # fmt: skip
+            self._read_from_next()
 
     def _seek(self) -> None:
         """Let the consumer continue at the next record to take."""
@@ -350,9 +381,8 @@ class PartitionTask(threading.Thread):
             if batch.end <= self.next:
                 return
             if batch.start > self.next:
-                if time.monotonic() > self._rewound_at + _REWIND_SECONDS:
-                    self._rewound_at = time.monotonic()
-                    self._read_from_next()
+                self._misses_records = True
+                self._read_again_if_missing()
                 return
             # A seek during a fetch can bring records from before the batch's start (once, 1,350 were counted twice).
             batch.cut(Offset(self.next))
@@ -371,6 +401,8 @@ class PartitionTask(threading.Thread):
                     f"topic is ours alone: find out who else writes to it, and {self.services.ledger.way_out}"
                 ) from error
             self.next = batch.end
+            self._misses_records = False
+            self._fed_at = time.monotonic()
         finally:
             batch.finish()
 

@@ -2,6 +2,7 @@
 when commits are aborted, batches never end, or the disk is full.
 """
 
+import math
 import threading
 from types import SimpleNamespace
 from typing import Any
@@ -19,7 +20,10 @@ from tests.record_batches import record_batch
 
 
 class Taking:
-    """A stage that only remembers offsets."""
+    """A stage that only remembers offsets, and always wants more."""
+
+    full = False
+    rests_until = 0.0
 
     def __init__(self) -> None:
         self.offsets: list[int] = []
@@ -84,6 +88,69 @@ def test_a_batch_ahead_of_the_position_is_not_taken(task: Any) -> None:
     task._accept(batch(2040, 2087, first=2040), 1)
     assert task._stage.offsets == []
     assert task.next == 2037
+
+
+def reading(task: Any, brings: dict[int, Batch]) -> list[int]:
+    """Let the task read from a consumer that brings the batch of an offset when it is sent there; where it was sent."""
+    sent: list[int] = []
+
+    def rewind(offset: int) -> None:
+        sent.append(offset)
+        if offset in brings:
+            task.offer(brings.pop(offset))
+
+    task._rewind = rewind
+    task.recovery.phase = "running"
+    task.assigned(1)
+    task._inbox.generation()
+    return sent
+
+
+def test_records_behind_a_second_gap_are_asked_for_though_nothing_comes_behind_them(
+    task: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last batch of a log comes right after the consumer was sent back, too early to send it back again."""
+    sent = reading(task, {})
+    task.offer(batch(2040, 2087, first=2040))
+    working(task, 1, lambda: iter(()))
+    assert sent == [2037]
+    task._stopping.clear()
+    task.offer(batch(2040, 2087, first=2040))
+    working(task, 1, lambda: iter(()))
+    assert sent == [2037]
+    task._stopping.clear()
+    monkeypatch.setattr("susurrus.agents.runtime.task._REWIND_SECONDS", 0.0)
+    working(task, 1, lambda: iter(()))
+    assert sent == [2037, 2037]
+    task._stopping.clear()
+    working(task, 2, lambda: iter(()))
+    assert sent == [2037, 2037]
+
+
+@pytest.mark.parametrize("lost", [True, False], ids=["lost", "at the end"])
+def test_the_end_of_a_log_that_was_dropped_on_its_way_is_asked_for_again(
+    task: Any, monkeypatch: pytest.MonkeyPatch, lost: bool
+) -> None:
+    """No gap shows it: there is nothing behind it."""
+    monkeypatch.setattr("susurrus.agents.runtime.task._UNFED_SECONDS", 0.0)
+    sent = reading(task, {2037: batch(2037, 2087, first=2037)})
+    task._input.end = 2087 if lost else 2037
+    working(task, 4, lambda: iter(()))
+    assert sent == ([2037] if lost else [])
+    assert task.next == (2087 if lost else 2037)
+
+
+@pytest.mark.parametrize("why", ["full", "rests"])
+def test_a_task_that_wants_no_input_does_not_ask_for_it(task: Any, monkeypatch: pytest.MonkeyPatch, why: str) -> None:
+    monkeypatch.setattr("susurrus.agents.runtime.task._UNFED_SECONDS", 0.0)
+    sent = reading(task, {})
+    task._input.end = 2087
+    if why == "full":
+        task._stage.full = True
+    else:
+        task._stage.rests_until = math.inf
+    working(task, 4, lambda: iter(()))
+    assert sent == []
 
 
 def test_holes_move_the_position(task: Any) -> None:
