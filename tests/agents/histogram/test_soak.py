@@ -1,8 +1,13 @@
-"""Hundreds of windows: what a worker takes of memory after the first hundred is what it takes in the end."""
+"""Hundreds of windows: what a worker takes of memory after the first hundred is what it takes in the end.
+
+SUSURRUS_SOAK_WINDOWS=10000 makes them thousands; two cores publish 5 to 15 windows a second.
+"""
 
 import json
+import os
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,22 +19,23 @@ from tests.pipeline import Pipeline, Worker, archive_topic, produce
 
 START = 807_235_200_000  # 1995-08-01T00:00:00Z
 MINUTE = 60_000
-WINDOWS, FIRST = 500, 100
+WINDOWS, FIRST = int(os.environ.get("SUSURRUS_SOAK_WINDOWS", "500")), 100
 RECORDS, KEYS = 40, 1_000
 """Records of a window, and keys of all."""
 MORE = 1.10
-SECONDS = 900.0
+SECONDS = 900.0 + 0.5 * WINDOWS
+UNTIL = datetime.fromtimestamp(START / 1000, UTC) + timedelta(minutes=WINDOWS)
 SOAK: dict[str, Any] = {
     "input": {"where": "bytes >= 0"},
     "keys": {"declared": [f"/{number}" for number in range(KEYS)]},
-    "clock": {"until": "1995-08-01T08:20:00Z"},
-    "window": {"length": "1m", "trigger_every": "1m"},
+    "clock": {"until": UNTIL.strftime("%Y-%m-%dT%H:%M:%SZ")},
+    "window": {"length": "1m", "trigger_every": "30s"},
     "topics": {"by_user_partitions": 1, "bounded_partitions": 1},
 }
 
 
 def events() -> Iterator[tuple[int, bytes, int]]:
-    """Of 500 minutes, in order."""
+    """Of as many minutes as windows, in order."""
     for number in range(WINDOWS * RECORDS):
         event = {"host": f"h{number * 7919 % 5000}", "url": f"/{number % KEYS}", "bytes": number % 3 - 1}
         yield 0, json.dumps(event).encode(), START + number * MINUTE // RECORDS
