@@ -99,7 +99,7 @@ def _not_begun(pipeline: Pipeline[Any], facts: Facts) -> Iterator[Finding]:
             action="to read them, set start.from before the first worker starts; afterwards the start is fixed:",
             lines=pipeline.start_over(facts)[2:],
         )
-    if pipeline.settings.clock.until is not None and facts.written == facts.deleted:  # no worker begins it
+    if pipeline.settings.clock.until is not None and facts.written == facts.deleted:  # it would be in vain
         yield _deleted(pipeline) if facts.deleted else _never_written(pipeline, facts)
 
 

@@ -49,8 +49,7 @@ def check_start(
     settings: Settings, clients: Clients, *, now: int | None = None, first_window: int | None = None
 ) -> None:
     """Raise Refusal where an epoch would publish nothing for its charges: as `check_raw`, and where its rows or its archive are
-    deleted, or the archive is still to be written. now: ms; None for the clock's. first_window: its start in ms; None for that of
-    the settings."""
+    deleted. now: ms; None for the clock's. first_window: its start in ms; None for that of the settings."""
     check_raw(settings, clients)
     for what, advice in settings.start_problems(int(time.time() * 1000) if now is None else now, first_window):
         raise Refusal(f"{what}, so no epoch has begun and nothing is charged: {advice}")
@@ -59,11 +58,13 @@ def check_start(
     topic = settings.input.topic
     marks = [clients.watermarks(topic, partition) for partition in range(clients.partitions(topic))]
     if not any(end for _, end in marks):
-        # Not retried: the first record that comes would begin an epoch over an archive that is still being written.
-        raise Refusal(
-            f"topic={topic} holds no record of the archive: nothing was ever written to it, and what is written after the "
-            "beginning would be left out; so no epoch has begun and nothing is charged: write the whole archive, then start again"
+        # No refusal: all records may be of one user, and whether a pipeline begins must not depend on them.
+        log.warning(
+            "topic=%s holds no record: nothing was ever written to it, and what is written from now on does not belong to the "
+            "archive; if it should hold one, write it, and give the pipeline a new name",
+            topic,
         )
+        return
     if all(low == end for low, end in marks):
         raise Refusal(
             f"topic={topic} holds no record of the archive: there were some, up to offset={max(end for _, end in marks)}, and they "

@@ -232,7 +232,8 @@ def test_the_newest_records_of_the_raw_topic_are_a_sample(tmp_path):
         producer.flush(30)
         path = tmp_path / "p.toml"
         text = CONFIG.replace("127.0.0.1:1", broker.bootstrap_servers).replace('"client.id"', '"#"')
-        path.write_text(text.replace('[kafka.properties]\n"#" = { file = "/nowhere/password" }\n', "embedded = true\n"))
+        text = text.replace('[kafka.properties]\n"#" = { file = "/nowhere/password" }\n', "embedded = true\n")
+        path.write_text(text + '[clock]\nkind = "producer"\n')
         found = document(susurrus("-c", path, "--raw-records", 300, "--seeds", 1, "--strategy", "toeplitz", "--json"))
     assert found["private"] is True
     assert found["input"]["windows"][0]["records"] == 300
