@@ -4,10 +4,11 @@
     python benchmarks/campaign.py [--events 100] [--only toeplitz,stream,versions,tests] [--minutes 20] [--seed 1] [--json FILE]
 
 Each pipeline (five strategies of a histogram, Avro, a stream, a local server) has two workers under a keeper that restarts what
-ends. Meanwhile records arrive, and events happen in random order, each kind as often as any other: kill -9, death at a crash
-point of the commit, a wiped disk, a pause beyond the session's time-out, a dead broker, a full disk, hundreds of slow clients,
-a schema registry that is away. Then one worker publishes the same raw log without faults, and all public output is compared
-byte by byte (for a local server: every report must count once). The exit status is 0 if nothing differs, and 1 if
+ends. One of the two has compiled loops and the other runs in pure Python, and a place changes from one to the other whenever its
+worker is started again. Meanwhile records arrive, and events happen in random order, each kind as often as any other: kill -9,
+death at a crash point of the commit, a wiped disk, a pause beyond the session's time-out, a dead broker, a full disk, hundreds of
+slow clients, a schema registry that is away. Then one worker publishes the same raw log without faults, and all public output is
+compared byte by byte (for a local server: every report must count once). The exit status is 0 if nothing differs, and 1 if
 anything differs or a pipeline gets stuck.
 
 The seed decides the events, but not the moments at which they happen. About 25 minutes for 100 events of two pipelines at a time.
@@ -55,12 +56,14 @@ NO_BROKERS = 2
 
 @dataclass
 class Result:
-    """What became of one pipeline. exits: codes of workers that ended by themselves, which the keeper started again."""
+    """What became of one pipeline. exits: codes of workers that ended by themselves, which the keeper started again. loops: how
+    many workers had compiled loops, and how many ran in pure Python."""
 
     pipeline: str
     events: Counter[str] = field(default_factory=Counter)
     skipped: list[str] = field(default_factory=list)
     exits: Counter[int] = field(default_factory=Counter)
+    loops: Counter[str] = field(default_factory=Counter)
     log: list[dict[str, object]] = field(default_factory=list)
     compared: Compared | None = None
     error: str = ""
@@ -84,6 +87,7 @@ class Result:
             "events": dict(self.events),
             "skipped": self.skipped,
             "exits": dict(self.exits),
+            "loops": dict(self.loops),
             "compared": None if self.compared is None else asdict(self.compared),
             "error": self.error,
             "seconds": self.seconds,
@@ -170,6 +174,7 @@ class Campaign:
                 self._tell(bar, "catches up")
                 target.settle(disturbed)
                 result.exits.update(crew.ended)
+                result.loops.update(crew.loops())
             self._tell(bar, "compares with an undisturbed run")
             result.compared = target.judge(disturbed)
 
@@ -180,6 +185,7 @@ def table(results: list[Result]) -> Table:
     shown.add_column("pipeline", no_wrap=True)
     shown.add_column("events")
     shown.add_column("ended by itself")
+    shown.add_column("workers")
     for name in ("compared", "different"):
         shown.add_column(name, justify="right", no_wrap=True)
     for result in results:
@@ -191,6 +197,7 @@ def table(results: list[Result]) -> Table:
             result.pipeline,
             ", ".join(f"{times} {kind}" for kind, times in sorted(result.events.items())),
             ", ".join(f"code {code}: {times}x" for code, times in sorted(result.exits.items())) or "-",
+            ", ".join(f"{times} {kind}" for kind, times in sorted(result.loops.items())) or "-",
             "-" if compared is None else f"{compared.compared:,} {compared.unit}",
             "[bold red]failed" if compared is None else f"{'' if result.sound else '[bold red]'}{compared.different:,}",
         )

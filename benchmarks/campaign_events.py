@@ -30,24 +30,35 @@ from tests.pipeline import Pipeline, Worker
 SMALL_DISK_BYTES = 96 << 20
 RESTART_SECONDS = 2.0
 SLOW_CLIENTS = 300
+_LOOPS = {"compiled": "the hot loops are compiled", "pure": "the hot loops run in pure Python"}
+"""What a worker says of its loops."""
 
 
 class Place:
-    """Where one worker of a pipeline runs, one process after the other."""
+    """Where one worker of a pipeline runs, one process after the other: with compiled loops and in pure Python by turns.
 
-    def __init__(self, pipeline: Pipeline, directory: Path, port: int) -> None:
+    pure: whether the first is in pure Python.
+    """
+
+    def __init__(self, pipeline: Pipeline, directory: Path, port: int, *, pure: bool) -> None:
         self.pipeline = pipeline
         self.directory = directory
         self.port = port
         self.held = threading.RLock()
+        self._pure = pure
         directory.mkdir(parents=True, exist_ok=True)
         self.worker = self.start()
 
     def start(self, **environ: str) -> Worker:
         """A process with this place's disk and port."""
-        self.worker = self.pipeline.start(
-            SUSURRUS__WORKER__DATA_DIRECTORY=str(self.directory), SUSURRUS__WORKER__WEB_PORT=str(self.port), **environ
-        )
+        environ = {
+            "SUSURRUS__WORKER__DATA_DIRECTORY": str(self.directory),
+            "SUSURRUS__WORKER__WEB_PORT": str(self.port),
+            **({"SUSURRUS_COMPILED": "0"} if self._pure else {}),
+            **environ,
+        }
+        self._pure = not self._pure
+        self.worker = self.pipeline.start(**environ)
         return self.worker
 
     def kill(self) -> None:
@@ -91,8 +102,8 @@ class Crew:
             small = self.pipeline.directory / "small-disk"
             self.can_fill = self._stack.enter_context(small_disk(small))
             disks = [small, *(self.pipeline.directory / f"disk-{number}" for number in range(1, self._workers))]
-            for disk, port in zip(disks, free_ports(self._workers), strict=True):
-                self.places.append(Place(self.pipeline, disk, port))
+            for number, (disk, port) in enumerate(zip(disks, free_ports(self._workers), strict=True)):
+                self.places.append(Place(self.pipeline, disk, port, pure=number % 2 == 1))
             self._keeper.start()
         except BaseException:
             self.__exit__()
@@ -106,6 +117,11 @@ class Crew:
         for place in self.places:
             place.kill()
         self._stack.close()
+
+    def loops(self) -> Counter[str]:
+        """How many processes had compiled loops, and how many ran in pure Python, by their own words."""
+        logs = [worker.log.read_text(errors="replace") for worker in self.pipeline.workers]
+        return Counter({name: sum(said in log for log in logs) for name, said in _LOOPS.items()})
 
     def _keep(self) -> None:
         while not self._over.wait(0.3):

@@ -84,7 +84,8 @@ DEFAULTS: dict[str, Any] = tomllib.loads(
 class Worker:
     """One worker process; its log is kept for the error message of a failed test.
 
-    It is forked from a server that has imported everything. With SUSURRUS_TEST_FORK=0 it is started from the command line.
+    It is forked from a server that has imported everything. With SUSURRUS_TEST_FORK=0, or another SUSURRUS_COMPILED than here, it
+    is started from the command line.
     """
 
     def __init__(self, config: Path, directory: Path, environ: Mapping[str, str], options: Sequence[str] = ()) -> None:
@@ -93,7 +94,9 @@ class Worker:
         arguments = ["worker", "--config", str(config), *options]
         environment = {**os.environ, "SUSURRUS_SECRET": SECRET, **environ}
         self.process: Child | subprocess.Popen[bytes]
-        if environment.get("SUSURRUS_TEST_FORK") != "0":
+        # Which loops a process runs is decided when it imports them, and the server has done so.
+        loops = {each.get("SUSURRUS_COMPILED", "1") for each in (environment, os.environ)}
+        if environment.get("SUSURRUS_TEST_FORK") != "0" and len(loops) == 1:
             self.process = fork_server().spawn(arguments, environment, self.log)
             return
         with self.log.open("wb") as log:

@@ -139,8 +139,9 @@ def test_every_histogram_of_the_campaign_has_a_valid_configuration(name: str, tm
 class Short:
     """A worker that ends at once with an exit code, and one after it that stays."""
 
-    def __init__(self, code: str) -> None:
+    def __init__(self, code: str, log: Path) -> None:
         self.process = subprocess.Popen([sys.executable, "-c", code])
+        self.log = log
 
     def kill(self) -> None:
         self.process.kill()
@@ -151,13 +152,19 @@ class Short:
 def crew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Crew]:
     codes = iter(["import sys; sys.exit(74)"])
 
+    started: list[Short] = []
+
     def start(**environ: str) -> Short:
-        return Short(next(codes, "import time; time.sleep(600)"))
+        log = tmp_path / f"worker-{len(started)}.log"
+        pure = environ.get("SUSURRUS_COMPILED") == "0"
+        log.write_text("the hot loops run in pure Python\n" if pure else "the hot loops are compiled\n")
+        started.append(Short(next(codes, "import time; time.sleep(600)"), log))
+        return started[-1]
 
     monkeypatch.setattr(campaign_events, "RESTART_SECONDS", 0.01)
     monkeypatch.setattr(campaign_events, "pipeline_of", lambda settings: SimpleNamespace(stages=[]))
     monkeypatch.setattr(campaign_events.subprocess, "run", lambda *_, **__: SimpleNamespace(returncode=1))
-    pipeline: Any = SimpleNamespace(directory=tmp_path, settings=None, start=start)
+    pipeline: Any = SimpleNamespace(directory=tmp_path, settings=None, start=start, workers=started)
     with Crew(pipeline, 1) as crew:
         yield crew
 
@@ -165,6 +172,14 @@ def crew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Crew]:
 def test_the_keeper_starts_a_worker_again_that_has_ended_and_remembers_why(crew: Crew) -> None:
     wait_for(lambda: crew.ended[74] == 1 and crew.places[0].worker.process.poll() is None, "a second worker runs")
     assert not crew.can_fill  # nothing could be mounted
+
+
+def test_a_place_has_compiled_loops_and_none_by_turns(crew: Crew) -> None:
+    wait_for(lambda: crew.ended[74] == 1 and crew.places[0].worker.process.poll() is None, "a second worker runs")
+    assert crew.loops() == {"compiled": 1, "pure": 1}
+    crew.places[0].kill()
+    wait_for(lambda: sum(crew.loops().values()) == 3, "a third one runs")
+    assert crew.loops() == {"compiled": 2, "pure": 1}
 
 
 def test_a_wiped_disk_is_empty_and_its_worker_another_one(crew: Crew) -> None:
