@@ -162,6 +162,11 @@ def _deleted(pipeline: Pipeline[Any]) -> Finding:
 
 def _never_written(pipeline: Pipeline[Any], facts: Facts) -> Finding:
     since = "The epoch began with the latest record, and nothing has been written to the topic since."
+    start = "start the producers"
+    if pipeline.settings.clock.until is not None:
+        start = "write the whole archive and then start a worker"
+        if facts.began:  # its end is fixed at nothing
+            start += " with a new pipeline name, because the archive's end is fixed"
     correct = "correct input.topic" + (", which takes a new pipeline name" if facts.began else "")
     return Finding(
         cause="no-records",
@@ -169,9 +174,7 @@ def _never_written(pipeline: Pipeline[Any], facts: Facts) -> Finding:
         number=0,
         share=1.0,
         why=since if facts.began and facts.origin == "latest" else "Nothing was ever written to the topic.",
-        action=f"start the producers, or {correct}"
-        if pipeline.settings.clock.until is None
-        else f"write the whole archive and then start a worker, or {correct}",
+        action=f"{start}, or {correct}",
     )
 
 

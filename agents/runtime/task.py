@@ -93,6 +93,7 @@ class PartitionTask(threading.Thread):
         self._misses_records = False
         """Whether the consumer has passed the next record to take, and has not been sent back yet."""
         self._fed_at = 0.0
+        """Monotonic time of the last batch that was taken or asked for again, or when none was wanted."""
         self._inbox = Inbox()
         self._stopping = threading.Event()
         self._stage: Stage | None = make_stage(services, partition)

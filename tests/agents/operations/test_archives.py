@@ -77,6 +77,11 @@ def test_an_archive_that_nobody_has_written_is_published_as_empty_and_said(kafka
         worker = pipeline.start()
         pipeline.wait()
         assert "nothing was ever written to it" in worker.log.read_text()
+        [told] = explain(made, facts_of(made, collect(made), now=WINDOW))
+        assert (told.cause, "with a new pipeline name, because the archive's end is fixed" in told.action) == (
+            "no-records",
+            True,
+        )
 
 
 def test_a_live_topic_may_be_empty_and_status_says_whether_it_always_was(kafka: Broker, tmp_path: Path) -> None:
