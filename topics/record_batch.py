@@ -43,23 +43,18 @@ def usual(section: Section) -> bool:
 
 
 def _plain_attributes(section: Section) -> bool:
-    data, at = section.data, section.first
+    text = section.data[section.first : section.last]
+    reader = _Reader(text)
     try:
         for _ in range(section.number):
-            byte = data[at]
-            at += 1
-            word, shift = byte & 0x7F, 7
-            while byte >= 0x80:
-                byte = data[at]
-                at += 1
-                word |= (byte & 0x7F) << shift
-                shift += 7
-            if data[at] >= 0x80:
+            length = reader.length()
+            attributes = text[reader.at : reader.at + 1]
+            if not attributes or attributes >= b"\x80":
                 return False
-            at += word >> 1
-    except IndexError:
+            reader.skip(length)
+    except MalformedBatch:
         return False
-    return at <= section.last
+    return True
 
 
 def _parse(section: Section) -> list[Record]:
