@@ -24,6 +24,7 @@ from susurrus.agents.pipelines import pipeline_of, settings_from
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.topics.payloads import chunk_of_objects
 from susurrus.topics.raw import RawColumns, RawDecoder, RawSchema, Reason, ValueField
+from tests.proto import TEXT, message_class
 
 fastavro = pytest.importorskip("fastavro")
 pytest.importorskip("authlib")
@@ -328,15 +329,7 @@ def test_an_empty_user_is_bad_input_in_every_format(avro):
 
 def test_a_user_that_proto3_leaves_out_is_empty():
     """A scalar without presence has its default where nothing was written."""
-    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
-
-    file = descriptor_pb2.FileDescriptorProto(name="susurrus_empty.proto", package="susurrus_empty", syntax="proto3")
-    message = file.message_type.add(name="Event")
-    for number, name in enumerate(("u", "k"), 1):
-        message.field.add(name=name, number=number, label=1, type=9)
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
-    event_class = message_factory.GetMessageClass(pool.FindMessageTypeByName("susurrus_empty.Event"))
+    event_class = message_class("susurrus_empty.Event", {"u": TEXT, "k": TEXT})
     decoder = RawDecoder(RawSchema(user="u", key=("k",)))
     objects = [message_fields(event_class(**fields)) for fields in ({"k": "a"}, {"u": "ann"}, {"u": "", "k": "a"})]
     found = decoder.decode([chunk_of_objects(objects, decoder.paths)])

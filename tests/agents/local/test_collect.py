@@ -29,9 +29,10 @@ from susurrus.topics.reports import encode_one
 from susurrus.topics.threshold import Threshold
 from tests.agents.stages import SECRET, WINDOW, MemoryClients, MemoryLedger, Runner, WallClock
 from tests.golden.make_digests import other
+from tests.proto import INTEGER, message_class
 
 fastavro = pytest.importorskip("fastavro")
-descriptor_pb2 = pytest.importorskip("google.protobuf.descriptor_pb2")
+pytest.importorskip("google.protobuf")
 pytest.importorskip("authlib")
 
 INTERVAL = 60_000
@@ -244,16 +245,8 @@ WRITERS: dict[str, tuple[Callable[[random.Random], bytes], dict[str, Any]]] = {
 
 @pytest.fixture
 def formats(monkeypatch: pytest.MonkeyPatch) -> None:
-    from google.protobuf import descriptor_pool, message_factory
-
-    file = descriptor_pb2.FileDescriptorProto(name="collect.proto", package="collect", syntax="proto3")
-    message = file.message_type.add(name="Report")
-    for number, name in enumerate(FIELDS, start=1):
-        message.field.add(name=name, number=number, label=1, type=3)  # optional int64
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
     module = ModuleType("collect_pb2")
-    module.Report = message_factory.GetMessageClass(pool.FindMessageTypeByName("collect.Report"))  # type: ignore[attr-defined]
+    module.Report = message_class("collect.Report", dict.fromkeys(FIELDS, INTEGER))  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "collect_pb2", module)
     monkeypatch.setattr(Schemas, "get", lambda self, schema_id: PARSED[schema_id])
 

@@ -23,10 +23,11 @@ from susurrus.topics.dead_letter import decode_headers
 from tests.agents.released import WINDOW, settings
 from tests.agents.stages import SECRET, MemoryClients, MemoryLedger, Runner
 from tests.agents.stream.test_order import METHODS
+from tests.proto import DOUBLE, TEXT, message_class
 from tests.record_batches import LZ4, record_batch
 
 fastavro = pytest.importorskip("fastavro")
-descriptor_pb2 = pytest.importorskip("google.protobuf.descriptor_pb2")
+pytest.importorskip("google.protobuf")
 pytest.importorskip("authlib")
 
 METERS: list[Any] = [
@@ -102,16 +103,8 @@ FORMATS: dict[str, tuple[Callable[[dict[str, Any], random.Random | None], bytes]
 @pytest.fixture
 def formats(monkeypatch: pytest.MonkeyPatch) -> None:
     """A registry that knows one schema, and a module that protoc could have generated."""
-    from google.protobuf import descriptor_pool, message_factory
-
-    file = descriptor_pb2.FileDescriptorProto(name="alone_stream.proto", package="alone_stream", syntax="proto3")
-    message = file.message_type.add(name="Reading")
-    message.field.add(name="meter", number=1, label=1, type=9)  # string
-    message.field.add(name="watts", number=2, label=1, type=1)  # double
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
     module = ModuleType("alone_stream_pb2")
-    module.Reading = message_factory.GetMessageClass(pool.FindMessageTypeByName("alone_stream.Reading"))  # type: ignore[attr-defined]
+    module.Reading = message_class("alone_stream.Reading", {"meter": TEXT, "watts": DOUBLE})  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "alone_stream_pb2", module)
     monkeypatch.setattr(Schemas, "get", lambda self, schema_id: SCHEMA)
 
