@@ -121,15 +121,16 @@ class Broker:
             consumer.close()
 
     def read_all(self, topic: str, *, isolation: str = "read_committed", seconds: float = SECONDS) -> list[Message]:
-        """Every record of a topic up to its ends as they are now, sorted by (partition, offset).
+        """Every record of a topic up to its ends as they are now, and maybe some later ones, sorted by (partition, offset).
 
         With read_committed the ends are the last stable offsets: what an open transaction holds is not waited for.
         """
         with self.consumer(isolation_level=isolation, enable_partition_eof=True) as consumer:
             partitions = sorted(consumer.list_topics(topic, timeout=seconds).topics[topic].partitions)
             consumer.assign([TopicPartition(topic, partition, 0) for partition in partitions])
+            ends = {}
             for partition in partitions:
-                low = self._start(consumer, TopicPartition(topic, partition), seconds)
+                low, ends[partition] = self._bounds(consumer, TopicPartition(topic, partition), seconds)
                 if low > 0:
                     consumer.seek(TopicPartition(topic, partition, low))
             found: list[Message] = []
@@ -139,6 +140,9 @@ class Broker:
                 for message in consumer.consume(10_000, timeout=0.2):
                     if message.error() is None:
                         found.append(message)
+                        # The client reports an end only where nothing comes for half a second.
+                        if message.offset() >= ends[message.partition()] - 1:
+                            unfinished.discard(message.partition())
                     elif message.error().name() == "_PARTITION_EOF":
                         unfinished.discard(message.partition())
                     elif not message.error().retriable():
@@ -148,12 +152,13 @@ class Broker:
         return sorted(found, key=lambda message: (message.partition(), message.offset()))
 
     @staticmethod
-    def _start(consumer: Consumer, place: TopicPartition, seconds: float) -> int:
-        """The first offset of a partition; asked again while a broker that was away does not know its partitions yet."""
+    def _bounds(consumer: Consumer, place: TopicPartition, seconds: float) -> tuple[int, int]:
+        """The first offset of a partition, and its end. A broker that was away is asked again until it knows its partitions."""
         deadline = time.monotonic() + seconds
         while True:
             try:
-                return int(consumer.get_watermark_offsets(place, timeout=seconds)[0])
+                low, end = consumer.get_watermark_offsets(place, timeout=seconds)
+                return int(low), int(end)
             except KafkaException:
                 if time.monotonic() > deadline:
                     raise

@@ -3,6 +3,9 @@
 Whether only committed records are seen is the consumer's setting (``isolation.level``). Every consumer given to this module must
 report ends (``enable.partition.eof``).
 
+The client reports an end where it finds nothing to fetch for half a second. A topic that is written more often than that has none.
+So a partition also counts as read to its end with the records that were there when the reader first heard from it.
+
 The client recovers from most errors by itself: it looks for a new leader, and connects again when a broker comes back. Such an
 error (one that is retriable, or says that brokers are away) is passed over here. Every other error (a missing topic, a missing
 right, an offset that does not exist) is raised, after the records that were read before it have been handed out.
@@ -20,6 +23,7 @@ _BATCH = 5_000
 _CONSUME_SECONDS = 0.02
 """The event of a partition's end does not end a consume call, its time-out does."""
 _SILENCE_SECONDS = 60.0
+_UNKNOWN = -1
 _PASSING = (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN)
 
 Place = tuple[str, int]
@@ -31,16 +35,19 @@ class Follower:
 
     def __init__(self, consumer: Consumer, starts: Mapping[Place, int]) -> None:
         self._consumer = consumer
-        self._places = set(starts)
+        self._behind = dict.fromkeys(starts, _UNKNOWN)
+        """The partitions that have not been read to their end yet, and that end as it was first heard of."""
         self._error: KafkaError | None = None
         self.ends: dict[Place, int] = {}
-        """The end of each partition, as last reported. A replica that lags shows an earlier one than its leader."""
+        """The end of each partition, as last reported. A replica that lags shows an earlier one than its leader. A partition that
+        is written without a pause reports none.
+        """
         consumer.assign([TopicPartition(topic, partition, offset) for (topic, partition), offset in starts.items()])
 
     @property
     def caught_up(self) -> bool:
-        """Whether every partition has been read to its end once."""
-        return self.ends.keys() >= self._places
+        """Whether every partition has been read to its end once, or as far as it reached when its first records came."""
+        return not self._behind
 
     def read(self, seconds: float = _CONSUME_SECONDS, *, at_once: bool = False) -> list[Message]:
         """The records that arrive within so many seconds. at_once: do not wait for more when there is one.
@@ -59,12 +66,25 @@ class Follower:
                 elif error.code() == KafkaError._PARTITION_EOF:
                     place: Any = (message.topic(), message.partition())
                     self.ends[place] = message.offset()
+                    self._behind.pop(place, None)
                 elif not error.retriable() and error.code() not in _PASSING:
                     self._error = error
         if self._error is not None and not records:
             error, self._error = self._error, None
             raise KafkaException(error)
+        if self._behind:
+            self._note_position(records)
         return records
+
+    def _note_position(self, records: list[Message]) -> None:
+        last: dict[Any, Any] = {(record.topic(), record.partition()): record.offset() for record in records}
+        for place in last.keys() & self._behind.keys():
+            if self._behind[place] < 0:
+                # What the last fetch brought with it, so nothing is asked. It counts records of open transactions, too: either
+                # they become readable, or the client finds nothing to fetch and reports the end before them.
+                self._behind[place] = self._consumer.get_watermark_offsets(TopicPartition(*place), cached=True)[1]
+            if 0 <= self._behind[place] <= last[place] + 1:
+                del self._behind[place]
 
 
 def read_to_end(
@@ -75,7 +95,7 @@ def read_to_end(
     until: int = 0,
     mark_alive: Callable[[], None] = lambda: None,
 ) -> Iterator[Message]:
-    """The records of one partition from ``start`` to its end as reported.
+    """The records of one partition from ``start`` to its end as reported, or to where it ended when the first of them came.
 
     until: the end that must be reached. A leader that was just elected, or a follower that ``client.rack`` selects, may not know
     how much is committed, and show an earlier end. mark_alive: called before every wait. Raises KafkaException for what the
@@ -92,6 +112,9 @@ def read_to_end(
             if follower.ends.get(place, -1) >= until:
                 return
             if records:
+                last: Any = records[-1].offset()
+                if follower.caught_up and last + 1 >= until:
+                    return
                 heard = time.monotonic()
             elif time.monotonic() > heard + _SILENCE_SECONDS:
                 if (end := follower.ends.get(place)) is not None:

@@ -528,10 +528,14 @@ class _Consumer:
         threading.Event().wait(0.005)
         found = range(self.at, len(self.log.values))
         self.at = len(self.log.values)
+        place = {"topic": lambda: "published-keys", "partition": lambda: 0}
         return [
-            SimpleNamespace(error=lambda: None, value=lambda n=n: self.log.values[n], offset=lambda n=n: n)
+            SimpleNamespace(error=lambda: None, value=lambda n=n: self.log.values[n], offset=lambda n=n: n, **place)
             for n in found
         ]
+
+    def get_watermark_offsets(self, place: Any, *, cached: bool) -> tuple[int, int]:
+        return 0, len(self.log.values)
 
     def close(self) -> None: ...
 

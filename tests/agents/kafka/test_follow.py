@@ -1,5 +1,6 @@
 """Following partitions, and reading one to its end. A broker does not always show the end that the leader knows."""
 
+import threading
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -8,12 +9,14 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from susurrus.agents.kafka import follow
+from susurrus.agents.kafka.clients import Clients
 from susurrus.agents.kafka.follow import Follower, read_to_end
 from susurrus.mechanisms.errors import RetryableRefusal
+from tests.broker import Broker, wait_for
 
 
-def record(offset: int) -> Any:
-    return SimpleNamespace(error=lambda: None, offset=lambda: offset)
+def record(offset: int, partition: int = 0) -> Any:
+    return SimpleNamespace(error=lambda: None, offset=lambda: offset, topic=lambda: "log", partition=lambda: partition)
 
 
 def end(offset: int, partition: int = 0) -> Any:
@@ -27,10 +30,11 @@ def event(code: int, offset: int = 0, partition: int = 0) -> Any:
 
 
 class Consumer:
-    """Answers in order; then nothing more comes."""
+    """Answers in order; then nothing more comes. ends: what fetches bring as the end of a partition, one after the other."""
 
-    def __init__(self, answers: Sequence[Sequence[Any]]) -> None:
+    def __init__(self, answers: Sequence[Sequence[Any]], ends: Sequence[int] = ()) -> None:
         self.answers = list(answers)
+        self.ends = list(ends)
         self.assigned: list[Any] | None = None
 
     def assign(self, partitions: list[Any]) -> None:
@@ -41,6 +45,10 @@ class Consumer:
 
     def consume(self, number: int, timeout: float) -> Sequence[Any]:
         return self.answers.pop(0) if self.answers else []
+
+    def get_watermark_offsets(self, place: Any, *, cached: bool) -> tuple[int, int]:
+        assert cached, "nobody is asked"
+        return 0, self.ends.pop(0) if self.ends else 1_000
 
 
 def offsets(consumer: Any, **options: Any) -> list[int | None]:
@@ -56,6 +64,20 @@ def test_reading_stops_at_the_end_as_met() -> None:
 def test_an_end_before_the_one_that_the_leader_knows_is_a_replica_that_lags() -> None:
     consumer = Consumer([[record(3), end(4)], [], [record(4), record(5)], [end(7)], [record(7)]])
     assert offsets(consumer, until=7) == [3, 4, 5]
+
+
+def test_reading_stops_where_the_log_ended_when_its_first_records_came() -> None:
+    """A log that is written without a pause has no end that the client could report."""
+    assert offsets(Consumer([[], [record(3)], [record(5), record(6)], [record(7)]], ends=[7, 8])) == [3, 5, 6]
+
+
+def test_an_end_that_no_fetch_has_brought_is_looked_for_again() -> None:
+    assert offsets(Consumer([[record(3)], [record(4)], [record(5)]], ends=[-1001, 5])) == [3, 4]
+
+
+def test_where_the_log_ended_does_not_stop_a_reading_before_the_end_that_the_leader_knows() -> None:
+    consumer = Consumer([[record(3)], [record(4)], [record(5), record(6)], [record(7)]], ends=[4])
+    assert offsets(consumer, until=7) == [3, 4, 5, 6]
 
 
 def test_waiting_gives_signs_of_life() -> None:
@@ -127,3 +149,45 @@ def test_a_follower_has_caught_up_when_every_partition_has_been_read_to_its_end_
         seen.append(follower.caught_up)
     assert seen == [False, False, True]
     assert follower.ends == {("log", 0): 3, ("log", 1): 0}
+
+
+def test_a_follower_of_busy_partitions_has_caught_up_when_each_has_come_to_where_it_ended_at_first() -> None:
+    consumer: Any = Consumer(
+        [[record(3), record(0, partition=1)], [record(4)], [record(5), record(1, partition=1)], [record(6)]]
+    )
+    first = {0: 5, 1: 2}
+    consumer.get_watermark_offsets = lambda place, cached: (0, first.pop(place.partition))
+    follower = Follower(consumer, {("log", 0): 3, ("log", 1): 0})
+    seen = []
+    for _ in range(4):
+        follower.read()
+        seen.append(follower.caught_up)
+    assert seen == [False, False, True, True]
+    assert follower.ends == {}
+
+
+def test_a_topic_that_is_written_without_a_pause_is_read_to_its_end(kafka: Broker) -> None:
+    """Such as the ledger beside many workers: a worker that starts reads it, and `susurrus status`."""
+    topic = kafka.create_topic(f"busy-{kafka.new_prefix()}")
+    clients = Clients({"bootstrap.servers": kafka.bootstrap_servers}, application=kafka.new_prefix())
+    producer = kafka.producer(linger_ms=0)
+    stop = threading.Event()
+
+    def write() -> None:
+        while not stop.wait(0.02):
+            producer.produce(topic, b"value", b"key")
+            producer.flush(30)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        wait_for(lambda: clients.watermarks(topic, 0)[1] > 50, "there are records")
+        found = [len(clients.read(topic, group="busy", complete=complete)) for complete in (True, False)]
+        newest = clients.newest(topic, 0)
+        assert newest is not None
+        found += [newest.offset + 1, len(kafka.read_all(topic))]
+        assert 50 < found[0] < found[1] < found[2] < found[3]
+    finally:
+        stop.set()
+        writer.join()
+        clients.close()
