@@ -4,6 +4,7 @@ Tests marked ``campaign`` run with ``--campaign``, or where a test is named (``p
 """
 
 import contextlib
+import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator
@@ -103,6 +104,9 @@ def pytest_report_header() -> str:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # A shell's background jobs ignore SIGINT, and so would every process that a test starts.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     config.stash[_DEADLINE] = time.monotonic() + 60 * config.getoption("--minutes")
 
 

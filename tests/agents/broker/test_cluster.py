@@ -92,8 +92,7 @@ def test_a_throw_away_cluster_dies_with_its_owner(death: signal.Signals, tmp_pat
     (cache / "ports.lock").symlink_to(cache_directory() / "ports.lock")  # it must not choose what another test has
     code = (
         "from susurrus.agents.broker.cluster import KafkaCluster\n"
-        "import signal, time\n"
-        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # ignored where the tests run in the background
+        "import time\n"
         "with KafkaCluster() as cluster:\n"
         "    print(int((cluster.directory / 'broker-1' / 'pid').read_text()), cluster.directory, flush=True)\n"
         "    time.sleep(600)\n"

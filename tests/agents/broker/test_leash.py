@@ -16,9 +16,8 @@ from tests.broker import wait_for
 from tests.left_behind import ROOT, gone
 
 OWNER = """
-import signal, subprocess, sys, time
+import subprocess, sys
 from susurrus.agents.broker.leash import ends_with_us
-signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where the tests run in the background
 child = subprocess.Popen([sys.executable, "-c", sys.argv[1]], stdout=subprocess.PIPE)
 child.stdout.readline()
 ends_with_us(child.pid)
@@ -62,7 +61,7 @@ import subprocess, sys, threading
 from susurrus.agents.broker.leash import ends_with_us
 pids = []
 def start():
-    child = subprocess.Popen([sys.executable, "-c", {OBEYS!r}])
+    child = subprocess.Popen([sys.executable, "-c", {OBEYS!r}], stdout=subprocess.DEVNULL)
     ends_with_us(child.pid)
     pids.append(child)
 for _ in range(3):
