@@ -326,15 +326,18 @@ class TestHistogram:
 
 def test_ctrl_c_ends_it_with_one_line(broker: EmbeddedBroker, tmp_path: Path) -> None:
     found = local_of(broker, "c1")
-    process = subprocess.Popen(
+    with subprocess.Popen(
         [sys.executable, "-m", "susurrus.agents.cli", "watch", "--config", str(written(found, tmp_path))],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         env={"COLUMNS": "100", "PATH": ""},
-    )
-    assert process.stderr is not None
-    assert "the threshold comes with 5,000 reports" in process.stderr.readline()
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=PATIENCE)
+    ) as process:
+        try:
+            assert process.stderr is not None
+            assert "the threshold comes with 5,000 reports" in process.stderr.readline()
+            process.send_signal(signal.SIGINT)
+            out, err = process.communicate(timeout=PATIENCE)
+        finally:
+            process.kill()
     assert (process.returncode, out, err) == (130, "", "Stopped.\n")
