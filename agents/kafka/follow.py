@@ -3,8 +3,8 @@
 Whether only committed records are seen is the consumer's setting (``isolation.level``). Every consumer given to this module must
 report ends (``enable.partition.eof``).
 
-The client reports an end where it finds nothing to fetch for half a second. A topic that is written more often than that has none.
-So a partition also counts as read to its end with the records that were there when the reader first heard from it.
+The client reports an end where it finds nothing to fetch for half a second. It reports none of a topic that is written more often.
+So a partition also counts as read to its end once all records are read that were there when the first of them came.
 
 The client recovers from most errors by itself: it looks for a new leader, and connects again when a broker comes back. Such an
 error (one that is retriable, or says that brokers are away) is passed over here. Every other error (a missing topic, a missing
@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from susurrus.mechanisms.errors import RetryableRefusal
 
@@ -23,7 +23,6 @@ _BATCH = 5_000
 _CONSUME_SECONDS = 0.02
 """The event of a partition's end does not end a consume call, its time-out does."""
 _SILENCE_SECONDS = 60.0
-_UNKNOWN = -1
 _PASSING = (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN)
 
 Place = tuple[str, int]
@@ -35,8 +34,8 @@ class Follower:
 
     def __init__(self, consumer: Consumer, starts: Mapping[Place, int]) -> None:
         self._consumer = consumer
-        self._behind = dict.fromkeys(starts, _UNKNOWN)
-        """The partitions that have not been read to their end yet, and that end as it was first heard of."""
+        self._behind = dict.fromkeys(starts, OFFSET_INVALID)
+        """The partitions that have not been read to their end yet, each with that end as it was first heard of."""
         self._error: KafkaError | None = None
         self.ends: dict[Place, int] = {}
         """The end of each partition, as last reported. A replica that lags shows an earlier one than its leader. A partition that
@@ -79,11 +78,11 @@ class Follower:
     def _note_position(self, records: list[Message]) -> None:
         last: dict[Any, Any] = {(record.topic(), record.partition()): record.offset() for record in records}
         for place in last.keys() & self._behind.keys():
-            if self._behind[place] < 0:
+            if self._behind[place] == OFFSET_INVALID:
                 # What the last fetch brought with it, so nothing is asked. It counts records of open transactions, too: either
                 # they become readable, or the client finds nothing to fetch and reports the end before them.
                 self._behind[place] = self._consumer.get_watermark_offsets(TopicPartition(*place), cached=True)[1]
-            if 0 <= self._behind[place] <= last[place] + 1:
+            if OFFSET_INVALID < self._behind[place] <= last[place] + 1:
                 del self._behind[place]
 
 
