@@ -25,7 +25,7 @@ EACH_CRATE = @grep -q '^Compiled loops' $(OUTCOME) || { echo "RUST SOURCES NOT C
 	PYO3_NO_PYTHON=1 PYO3_BUILD_EXTENSION_MODULE=1 CARGO_TARGET_DIR=$(CURDIR)/build/compiled/$${crate%/rust} sh -c "cd $$crate && $(1)" || exit 1; done
 PACKAGES := agents mechanisms topics
 # Decoders, route, bound, the transport, released numbers byte for byte, and a pipeline from end to end.
-HOT_LOOPS := tests/topics tests/agents/formats tests/agents/runtime/test_transport.py tests/agents/runtime/test_record_batches.py tests/agents/runtime/test_transaction.py \
+HOT_LOOPS := tests/topics tests/agents/formats tests/agents/runtime/faust/test_transport.py tests/agents/runtime/faust/test_record_batches.py tests/agents/runtime/test_transaction.py \
 	tests/agents/histogram/test_route_stage.py tests/agents/histogram/test_bound_stage.py tests/agents/histogram/test_end_to_end.py \
 	tests/mechanisms/histogram/test_bounding.py tests/mechanisms/histogram/test_numbers.py tests/mechanisms/test_noise.py
 CHECKED_TOO := deploy benchmarks/throughput.py benchmarks/trigger.py benchmarks/latency.py benchmarks/recovery.py benchmarks/replay.py \

@@ -23,7 +23,7 @@ from rich.text import Text
 from susurrus.mechanisms.errors import ConfigurationError, SusurrusError
 from susurrus.mechanisms.propagation import half_width
 from susurrus.topics.histogram import Measured
-from susurrus.topics.timestamps import format_time
+from susurrus.topics.wire.timestamps import format_time
 
 if TYPE_CHECKING:
     import pandas

@@ -26,7 +26,7 @@ from susurrus.agents.stream.releases import StreamRelease
 from susurrus.agents.types.durations import parse_instant
 from susurrus.mechanisms.calendar import WindowStart
 from susurrus.mechanisms.errors import ConfigurationError, SusurrusError
-from susurrus.topics.timestamps import format_time
+from susurrus.topics.wire.timestamps import format_time
 
 __all__ = [
     "Combined",

@@ -42,7 +42,7 @@ from susurrus.mechanisms.histogram.user_table import UserTable
 from susurrus.mechanisms.noise import NoiseSource, WindowNoise
 from susurrus.topics import histogram
 from susurrus.topics import ledger as ledger_codec
-from susurrus.topics.fields import Path
+from susurrus.topics.records.fields import Path
 
 FIRST_WINDOW = 1_767_225_600_000
 TRIGGER_MS = 60_000

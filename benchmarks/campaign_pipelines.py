@@ -26,7 +26,7 @@ from confluent_kafka import KafkaException, Producer
 
 from susurrus.agents.broker.network import free_ports
 from susurrus.mechanisms.errors import ConfigurationError
-from susurrus.topics.timestamps import format_time, parse_time
+from susurrus.topics.wire.timestamps import format_time, parse_time
 from tests.broker import Broker
 from tests.local_pipeline import client_of, estimates, local_pipeline
 from tests.pipeline import Pipeline, Public, archive_topic, merged

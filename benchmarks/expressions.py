@@ -12,8 +12,8 @@ import time
 
 from susurrus.agents.demo.weblog import WebLog
 from susurrus.agents.expressions.computation import Computation
-from susurrus.topics.payloads import JsonReader
-from susurrus.topics.raw import Computed, RawDecoder, RawSchema
+from susurrus.topics.records.payloads import JsonReader
+from susurrus.topics.records.raw import Computed, RawDecoder, RawSchema
 
 ROUNDS = 5
 PATH = Computed("split_part(url, '?', 1)")

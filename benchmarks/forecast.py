@@ -43,7 +43,7 @@ from susurrus.agents.planning.plan import Plan, make_plan
 from susurrus.agents.planning.sample import read_file
 from susurrus.agents.planning.sources import OfSample, in_grid_units
 from susurrus.agents.planning.variants import Configuration
-from susurrus.topics.timestamps import format_time, parse_time
+from susurrus.topics.wire.timestamps import format_time, parse_time
 
 PARTITIONS = 4
 HALVES = 5

@@ -93,7 +93,7 @@ class OneWindowLedger:
 
 
 def services_of(triggers: int, records: int = 0, partitions: int = 1) -> HistogramServices:
-    """A pipeline with one raw and bounded partition, as agents/runtime/worker.py would make it, without Kafka."""
+    """A pipeline with one raw and bounded partition, as agents/runtime/faust/worker.py would make it, without Kafka."""
     settings = settings_from(
         {
             "pipeline": {"name": "scale"},

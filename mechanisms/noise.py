@@ -199,7 +199,7 @@ class _Room:
     """How many bytes the memories of a window may still take.
 
     They share it instead of the window's noise: objects that refer to each other would wait for the garbage collector, which a
-    worker hardly ever runs (agents/runtime/worker.py), and keep the tables of many windows until then.
+    worker hardly ever runs (agents/runtime/faust/worker.py), and keep the tables of many windows until then.
     """
 
     __slots__ = ("left", "lock")

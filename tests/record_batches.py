@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from aiokafka.record.util import calc_crc32c
 
-from susurrus.topics.scanning import Section
+from susurrus.topics.records.scanning import Section
 
 GZIP, SNAPPY, LZ4, ZSTD = 1, 2, 3, 4
 

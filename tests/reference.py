@@ -17,7 +17,7 @@ from susurrus.mechanisms.histogram.strategy import Increments
 from susurrus.mechanisms.histogram.user_lists import ListSums, public_units
 from susurrus.mechanisms.histogram.value_ledger import ValueLedger
 from susurrus.mechanisms.noise import NoiseSource
-from susurrus.topics.raw import Computed, ValueField
+from susurrus.topics.records.raw import Computed, ValueField
 
 Event = tuple[int, int, int, dict[str, Any]]
 """(raw partition, raw offset, time stamp in ms, decoded record)."""

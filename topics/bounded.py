@@ -6,8 +6,8 @@ One Kafka record per (close of a trigger, bounded partition) holds the increment
 from dataclasses import dataclass
 from typing import Annotated
 
-from susurrus.topics.blocks import Block, BlockCodec, Column, Count, Items, Scalar, Table
-from susurrus.topics.packing import MAX_COLUMNS, Int64s, Kind
+from susurrus.topics.wire.blocks import Block, BlockCodec, Column, Count, Items, Scalar, Table
+from susurrus.topics.wire.packing import MAX_COLUMNS, Int64s, Kind
 
 LIST_COLUMNS = 3
 """Users, weight, and weight on public keys."""

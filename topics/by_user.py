@@ -10,9 +10,9 @@ from typing import Annotated
 import numpy as np
 import numpy.typing as npt
 
-from susurrus.topics.blocks import Block, BlockCodec, Codes, Column, Count, Items, Scalar, Table
 from susurrus.topics.compiled import compiled
-from susurrus.topics.packing import MAX_COLUMNS, Int32s, Int64s, Kind
+from susurrus.topics.wire.blocks import Block, BlockCodec, Codes, Column, Count, Items, Scalar, Table
+from susurrus.topics.wire.packing import MAX_COLUMNS, Int32s, Int64s, Kind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

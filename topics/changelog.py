@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Annotated
 
-from susurrus.topics.blocks import Bytes, Codec, Count, Items, Record, Rest, Scalar
-from susurrus.topics.packing import Kind, MalformedRecord
+from susurrus.topics.wire.blocks import Bytes, Codec, Count, Items, Record, Rest, Scalar
+from susurrus.topics.wire.packing import Kind, MalformedRecord
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ A command may charge, too: `susurrus tune` does, for what it recommends. It char
 
 import msgspec
 
-from susurrus.topics.json_rows import decoder
-from susurrus.topics.timestamps import format_time
+from susurrus.topics.wire.json_rows import decoder
+from susurrus.topics.wire.timestamps import format_time
 
 VERSION = 1
 NAME = "charges"

@@ -9,8 +9,8 @@ reference says.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from susurrus.topics.packing import MalformedRecord
-from susurrus.topics.reason import Reason
+from susurrus.topics.records.reason import Reason
+from susurrus.topics.wire.packing import MalformedRecord
 
 EXCEPTION = "__streams.errors.exception"
 MESSAGE = "__streams.errors.message"

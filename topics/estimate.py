@@ -15,9 +15,9 @@ import math
 import msgspec
 
 from susurrus.topics.histogram import Measured
-from susurrus.topics.json_rows import decoder
-from susurrus.topics.row_schema import MEASURED, Field, Leaf, Members, RowSchema
-from susurrus.topics.timestamps import parse_time
+from susurrus.topics.wire.json_rows import decoder
+from susurrus.topics.wire.row_schema import MEASURED, Field, Leaf, Members, RowSchema
+from susurrus.topics.wire.timestamps import parse_time
 
 VERSION = 1
 SCHEMA = RowSchema(

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Annotated
 
-from susurrus.topics.blocks import Block, Bytes, Codec, Count, Scalar, Table
-from susurrus.topics.packing import MAX_COLUMNS, Int64s, Kind
 from susurrus.topics.tick import DIGEST_SIZE
+from susurrus.topics.wire.blocks import Block, Bytes, Codec, Count, Scalar, Table
+from susurrus.topics.wire.packing import MAX_COLUMNS, Int64s, Kind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -22,11 +22,11 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from susurrus.topics import json_rows
-from susurrus.topics.json_rows import Numbers, decoder, rows
-from susurrus.topics.packing import MalformedRecord
-from susurrus.topics.row_schema import MEASURED, Field, Leaf, Members, Parts, RowSchema
-from susurrus.topics.timestamps import format_time, parse_time
+from susurrus.topics.wire import json_rows
+from susurrus.topics.wire.json_rows import Numbers, decoder, rows
+from susurrus.topics.wire.packing import MalformedRecord
+from susurrus.topics.wire.row_schema import MEASURED, Field, Leaf, Members, Parts, RowSchema
+from susurrus.topics.wire.timestamps import format_time, parse_time
 
 VERSION = 1
 

@@ -11,9 +11,9 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from susurrus.topics.json_rows import decoder
-from susurrus.topics.packing import MalformedRecord
-from susurrus.topics.timestamps import format_time
+from susurrus.topics.wire.json_rows import decoder
+from susurrus.topics.wire.packing import MalformedRecord
+from susurrus.topics.wire.timestamps import format_time
 
 VERSION = 1
 

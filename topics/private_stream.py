@@ -29,11 +29,11 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from susurrus.topics import json_rows
 from susurrus.topics.histogram import Measured
-from susurrus.topics.json_rows import Numbers, decoder, rows
-from susurrus.topics.packing import Int64s
-from susurrus.topics.row_schema import MEASURED, Field, Leaf, Members, RowSchema
+from susurrus.topics.wire import json_rows
+from susurrus.topics.wire.json_rows import Numbers, decoder, rows
+from susurrus.topics.wire.packing import Int64s
+from susurrus.topics.wire.row_schema import MEASURED, Field, Leaf, Members, RowSchema
 
 VERSION = 2
 """1 had one theta for a stream's life and no `lower`, `fit`, jumps and counts; its layouts had other shares."""

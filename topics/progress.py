@@ -11,9 +11,9 @@ from typing import Annotated
 
 import msgspec
 
-from susurrus.topics.json_rows import decoder
-from susurrus.topics.row_schema import Field, Leaf, Members, RowSchema
-from susurrus.topics.timestamps import format_time, parse_time
+from susurrus.topics.wire.json_rows import decoder
+from susurrus.topics.wire.row_schema import Field, Leaf, Members, RowSchema
+from susurrus.topics.wire.timestamps import format_time, parse_time
 
 VERSION = 1
 SCHEMA = RowSchema(

@@ -13,9 +13,9 @@ from typing import Annotated, TypeVar
 
 import numpy as np
 
-from susurrus.topics.blocks import Block, Bytes, Codec, Column, Count, Items, Pairs, Scalar
-from susurrus.topics.packing import Int64s, Kind, as_column, blobs_size, column_size
 from susurrus.topics.tick import DIGEST_SIZE
+from susurrus.topics.wire.blocks import Block, Bytes, Codec, Column, Count, Items, Pairs, Scalar
+from susurrus.topics.wire.packing import Int64s, Kind, as_column, blobs_size, column_size
 
 Start = TypeVar("Start", bound=int)
 """The start of a window in ms, in the caller's own type."""

@@ -9,14 +9,14 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from susurrus.topics.assembly import spread
-from susurrus.topics.fields import Path
-from susurrus.topics.numbers import integer_times, on_grid
-from susurrus.topics.packing import Int32s
-from susurrus.topics.partitioner import placements
-from susurrus.topics.payloads import JsonReader
-from susurrus.topics.raw import RawColumns, RawDecoder, RawSchema
-from susurrus.topics.scanning import Group, Scanned, Scanner, Section
+from susurrus.topics.records.assembly import spread
+from susurrus.topics.records.fields import Path
+from susurrus.topics.records.numbers import integer_times, on_grid
+from susurrus.topics.records.payloads import JsonReader
+from susurrus.topics.records.raw import RawColumns, RawDecoder, RawSchema
+from susurrus.topics.records.scanning import Group, Scanned, Scanner, Section
+from susurrus.topics.wire.packing import Int32s
+from susurrus.topics.wire.partitioner import placements
 
 
 class RawBatchDecoder:

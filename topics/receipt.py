@@ -9,7 +9,7 @@ all rows of a run, so compression leaves a few bytes of it.
 
 import msgspec
 
-from susurrus.topics.json_rows import decoder
+from susurrus.topics.wire.json_rows import decoder
 
 HEADER = "susurrus.receipt"
 VERSION = 1

@@ -10,13 +10,13 @@ clients write it: a batch that a broker has taken and that could not be read wou
 - Time stamps wrap around, as they do in Kafka.
 
 `parse` is the definition. The compiled form is topics/rust/src/batch.rs. Records of batches that are `usual` may be read by any
-client's parser instead: it reads them in the same way (agents/runtime/record_batches.py).
+client's parser instead: it reads them in the same way (agents/runtime/faust/record_batches.py).
 """
 
 from itertools import starmap
 
 from susurrus.topics.compiled import compiled
-from susurrus.topics.scanning import MalformedBatch, Record, Section
+from susurrus.topics.records.scanning import MalformedBatch, Record, Section
 
 _WORD = (1 << 64) - 1
 _SIGN = 1 << 63

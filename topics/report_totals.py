@@ -10,8 +10,8 @@ from typing import Annotated
 
 import numpy as np
 
-from susurrus.topics.blocks import Block, Codec, Column, Count, Scalar
-from susurrus.topics.packing import Int64s, Kind
+from susurrus.topics.wire.blocks import Block, Codec, Column, Count, Scalar
+from susurrus.topics.wire.packing import Int64s, Kind
 
 BUCKETS = 256
 """Output buckets in which phase 1 reports are counted."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from susurrus.topics.packing import Int32s, Int64s
+from susurrus.topics.wire.packing import Int32s, Int64s
 
 KIND = 4
 VERSION = 1

@@ -9,8 +9,8 @@ import math
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from susurrus.topics.packing import MalformedRecord
-from susurrus.topics.row_schema import Field, Leaf, Members, RowSchema
+from susurrus.topics.wire.packing import MalformedRecord
+from susurrus.topics.wire.row_schema import Field, Leaf, Members, RowSchema
 
 VERSION = 1
 CURRENT = b"current"

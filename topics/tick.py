@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Annotated
 
-from susurrus.topics.blocks import Bytes, Codec, Count, Pairs, Record, Scalar
-from susurrus.topics.packing import Kind
+from susurrus.topics.wire.blocks import Bytes, Codec, Count, Pairs, Record, Scalar
+from susurrus.topics.wire.packing import Kind
 
 DIGEST_SIZE = 32
 

@@ -8,13 +8,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from susurrus.topics.fields import Path
-from susurrus.topics.numbers import integer_times, on_grid
-from susurrus.topics.packing import Int64s
-from susurrus.topics.payloads import JsonReader
 from susurrus.topics.raw_batches import with_rest
-from susurrus.topics.scanning import Scanned, Scanner, Section
-from susurrus.topics.values import ValuesColumns, ValuesDecoder, ValuesSchema
+from susurrus.topics.records.fields import Path
+from susurrus.topics.records.numbers import integer_times, on_grid
+from susurrus.topics.records.payloads import JsonReader
+from susurrus.topics.records.scanning import Scanned, Scanner, Section
+from susurrus.topics.records.values import ValuesColumns, ValuesDecoder, ValuesSchema
+from susurrus.topics.wire.packing import Int64s
 
 
 class ValuesBatchDecoder:

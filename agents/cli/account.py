@@ -11,7 +11,7 @@ from susurrus.agents.operations.account import Account
 from susurrus.agents.operations.charged import RECENT, PipelineAccount
 from susurrus.agents.operations.drawing import GREY
 from susurrus.agents.types.durations import format_duration
-from susurrus.topics.timestamps import format_time
+from susurrus.topics.wire.timestamps import format_time
 
 _DAY: Final = 86_400_000
 _WIDE: Final = 100

@@ -13,7 +13,7 @@ from susurrus.agents.cli.letters import COMMAND, letters_json, picture
 from susurrus.agents.types.durations import parse_duration, parse_instant
 from susurrus.agents.types.one_of import use_one_of
 from susurrus.mechanisms.errors import ConfigurationError
-from susurrus.topics.reason import Reason
+from susurrus.topics.records.reason import Reason
 
 if TYPE_CHECKING:  # slow to load, so the command does it itself
     from susurrus.agents.config.settings import Settings

@@ -19,7 +19,7 @@ from susurrus.agents.frames import arrow_array, json_of
 from susurrus.agents.histogram.reader import Snapshot
 from susurrus.mechanisms.errors import SusurrusError
 from susurrus.topics.histogram import Row
-from susurrus.topics.timestamps import format_time, parse_time
+from susurrus.topics.wire.timestamps import format_time, parse_time
 
 Format = Literal["parquet", "csv", "jsonl"]
 

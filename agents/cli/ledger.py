@@ -10,7 +10,7 @@ from susurrus.agents.cli import ledger_show
 from susurrus.agents.cli.console import ConfigOption, SqlOption, out, settings_of
 from susurrus.agents.types.durations import parse_instant
 from susurrus.mechanisms.errors import ConfigurationError
-from susurrus.topics.timestamps import format_time
+from susurrus.topics.wire.timestamps import format_time
 
 if TYPE_CHECKING:  # slow to load, so the command does it itself
     from susurrus.agents.operations.new_epoch import Plan

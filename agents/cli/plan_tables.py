@@ -14,7 +14,7 @@ from susurrus.agents.planning.outcome import Outcome, Spread, StrategyForecast
 from susurrus.agents.planning.plan import CLEAR, Plan, Variant
 from susurrus.agents.planning.volumes import USER_BYTES, Volumes
 from susurrus.agents.types.durations import format_duration
-from susurrus.topics.reason import Reason
+from susurrus.topics.records.reason import Reason
 
 WARNING = (
     "The numbers below were computed from raw records, exactly, without privacy protection. Keep them inside the trust "

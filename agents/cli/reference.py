@@ -13,7 +13,7 @@ from susurrus.agents.config.settings import Settings
 from susurrus.agents.pipelines import KINDS
 from susurrus.agents.types.durations import Duration, Instant, format_duration
 from susurrus.agents.types.one_of import OneOf
-from susurrus.topics.timestamps import format_time
+from susurrus.topics.wire.timestamps import format_time
 
 PREFACE: Final = """\
 # Configuration

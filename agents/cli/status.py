@@ -21,7 +21,7 @@ from susurrus.agents.operations.drawing import framed
 from susurrus.agents.types.durations import format_duration
 from susurrus.mechanisms.calendar import Interval
 from susurrus.mechanisms.errors import ConfigurationError
-from susurrus.topics.timestamps import format_time
+from susurrus.topics.wire.timestamps import format_time
 
 if TYPE_CHECKING:  # slow to load, so the command does it itself
     from susurrus.agents.operations.status import PartitionStatus, PipelineStatus

@@ -6,7 +6,7 @@ from susurrus.agents.cli.outcomes import WAITING, waiting_count
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.runtime.facts import Count, Facts, Finding, Outcome
 from susurrus.mechanisms.calendar import Interval
-from susurrus.topics.timestamps import format_time
+from susurrus.topics.wire.timestamps import format_time
 
 if TYPE_CHECKING:  # slow to load
     from susurrus.agents.operations.status import PartitionStatus, PipelineStatus

@@ -17,7 +17,7 @@ from susurrus.agents.cli.console import ConfigOption, SqlOption, err, out, setti
 from susurrus.agents.config.settings import Settings
 from susurrus.mechanisms.errors import ConfigurationError, SusurrusError
 from susurrus.topics.charges import name_of_command
-from susurrus.topics.timestamps import format_time
+from susurrus.topics.wire.timestamps import format_time
 
 if TYPE_CHECKING:  # slow to load, so the command does it itself
     from susurrus.agents.histogram.settings import HistogramSettings

@@ -12,7 +12,7 @@ from susurrus.agents.config.sections import TopicSettings, WindowSettings
 from susurrus.agents.formats.outputs.json import JsonRows
 from susurrus.agents.types.durations import format_duration, parse_duration
 from susurrus.mechanisms.histogram.plan import MAX_TRIGGERS
-from susurrus.topics.row_schema import RowSchema
+from susurrus.topics.wire.row_schema import RowSchema
 
 _USUAL: Final = tuple(
     map(

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from susurrus.agents.config.explain import quoted
 from susurrus.agents.config.written import is_duration, is_instant
 from susurrus.agents.types.durations import format_duration
-from susurrus.topics.timestamps import format_time
+from susurrus.topics.wire.timestamps import format_time
 
 CLOCK: Final = ("kind", "grace", "idle_grace", "max_ahead", "until", "max_future")
 WINDOW: Final = ("length", "trigger_every", "allowed_lateness", "publication_pad")

@@ -31,8 +31,8 @@ from susurrus.agents.formats import FORMATS
 from susurrus.agents.types.section import Section
 from susurrus.mechanisms.calendar import Calendar
 from susurrus.mechanisms.errors import ConfigurationError
-from susurrus.topics.row_schema import RowSchema, identifier
 from susurrus.topics.spec import DEAD_LETTER, LEDGER, TopicSpec, topic_name
+from susurrus.topics.wire.row_schema import RowSchema, identifier
 
 DIGEST_VERSION: Final = 1
 

@@ -12,7 +12,7 @@ from susurrus.agents.config.settings import Settings
 from susurrus.agents.types.durations import format_duration
 from susurrus.mechanisms.guarantee import Guarantee
 from susurrus.mechanisms.spend import Budget, Spend
-from susurrus.topics.timestamps import format_time
+from susurrus.topics.wire.timestamps import format_time
 
 LARGE_EPSILON: Final = 10.0
 LARGE_DELTA: Final = 1e-5

@@ -13,7 +13,7 @@ from pydantic import BaseModel, BeforeValidator
 from susurrus.agents.config.explain import model_in, quoted
 from susurrus.agents.config.sections import parse_start
 from susurrus.agents.types.durations import format_duration, parse_duration, parse_instant
-from susurrus.topics.timestamps import EARLIEST, LATEST, format_time
+from susurrus.topics.wire.timestamps import EARLIEST, LATEST, format_time
 
 
 def bare_numbers(tables: Mapping[str, Any], model: type[BaseModel], place: str = "") -> Iterator[str]:

@@ -1,7 +1,7 @@
 """From the fields of records to the scalars that a decoder wants: records are filtered, and scalars computed.
 
-It stands between a format, which reads the fields, and the decoder of raw records (topics/raw.py). Each record is decided alone.
-A record that does not meet the condition is FILTERED, whatever else is wrong with its other fields.
+It stands between a format, which reads the fields, and the decoder of raw records (topics/records/raw.py). Each record is
+decided alone. A record that does not meet the condition is FILTERED, whatever else is wrong with its other fields.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,10 +14,10 @@ from susurrus.agents.expressions.connection import Engine
 from susurrus.agents.expressions.evaluation import Evaluation
 from susurrus.agents.expressions.kinds import Reasons
 from susurrus.agents.expressions.language import parse, quoted
-from susurrus.topics.fields import Path, check_paths
-from susurrus.topics.payloads import Chunk
-from susurrus.topics.raw import Computed
-from susurrus.topics.reason import Reason
+from susurrus.topics.records.fields import Path, check_paths
+from susurrus.topics.records.payloads import Chunk
+from susurrus.topics.records.raw import Computed
+from susurrus.topics.records.reason import Reason
 
 _Columns = dict[Path, list[Any]]
 

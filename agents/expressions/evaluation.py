@@ -18,7 +18,7 @@ from susurrus.agents.expressions.growth import MAX_BYTES, MAX_RESULT, MAX_TEXT_B
 from susurrus.agents.expressions.kinds import NULL, TEXT, Kinds, Reasons, array, groups, written
 from susurrus.agents.expressions.language import Expression
 from susurrus.mechanisms.errors import RetryableRefusal
-from susurrus.topics.reason import Reason
+from susurrus.topics.records.reason import Reason
 
 _AS_IT_IS: Final = frozenset(
     (

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from msgspec import UNSET
 
 from susurrus.agents.expressions.growth import MAX_TEXT_BYTES
-from susurrus.topics.reason import Reason
+from susurrus.topics.records.reason import Reason
 
 Rows = npt.NDArray[np.intp]
 Reasons = npt.NDArray[np.uint8]

@@ -17,7 +17,7 @@ from susurrus.agents.expressions.connection import connect
 from susurrus.agents.expressions.growth import MAX_BYTES, MAX_TEXT_BYTES, problem_of, size_of
 from susurrus.agents.expressions.misread import doubts, hyphened_words, misread, named_result, quoted_words
 from susurrus.mechanisms.errors import ConfigurationError
-from susurrus.topics.fields import Path
+from susurrus.topics.records.fields import Path
 
 _SELECT: Final = "SELECT "
 _OPERATORS: Final = frozenset(

@@ -7,7 +7,7 @@ from susurrus.agents.formats.avro import Avro
 from susurrus.agents.formats.format import Format
 from susurrus.agents.formats.json import Json
 from susurrus.agents.formats.protobuf import Protobuf
-from susurrus.topics.fields import Path
+from susurrus.topics.records.fields import Path
 
 FORMATS: Final[dict[str, type[Format]]] = {form.name: form for form in (Json, Avro, Protobuf)}
 """Every format by its name in the configuration."""

@@ -9,8 +9,8 @@ from susurrus.agents.formats.avro_guard import costly, short, walk
 from susurrus.agents.formats.confluent import MEANING, ConfluentFormat
 from susurrus.agents.formats.format import Overdue
 from susurrus.agents.formats.schemas import RegistrySettings, Schemas
-from susurrus.topics.fields import Path
-from susurrus.topics.payloads import Chunk
+from susurrus.topics.records.fields import Path
+from susurrus.topics.records.payloads import Chunk
 
 
 class Avro(ConfluentFormat):

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from susurrus.agents.formats.format import Refused
-from susurrus.topics.reason import Reason
-from susurrus.topics.refusal import MAX_DEPTH
+from susurrus.topics.records.reason import Reason
+from susurrus.topics.records.refusal import MAX_DEPTH
 
 MOST_VALUES: Final = 10_000
 VALUES_PER_BYTE: Final = 64

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Final
 
 from susurrus.agents.formats.format import ObjectFormat
 from susurrus.agents.formats.registry import optional_modules
-from susurrus.topics.fields import Path
+from susurrus.topics.records.fields import Path
 
 MEANING: Final = 'in Confluent\'s wire format, by {}; needs the extra `registry` (`pip install "susurrus[registry]"`)'
 

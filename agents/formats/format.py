@@ -10,9 +10,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
-from susurrus.topics.fields import Path
-from susurrus.topics.payloads import CHUNK, Chunk, chunk_of_objects
-from susurrus.topics.reason import Reason
+from susurrus.topics.records.fields import Path
+from susurrus.topics.records.payloads import CHUNK, Chunk, chunk_of_objects
+from susurrus.topics.records.reason import Reason
 
 Overdue = Callable[[int], bool]
 """Whether the payload of a row may no longer wait for its schema. If that is still unknown, the payload is bad input."""

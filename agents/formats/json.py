@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from susurrus.agents.formats.format import Format, Overdue
-from susurrus.topics.fields import Path
-from susurrus.topics.payloads import Chunk, JsonReader
+from susurrus.topics.records.fields import Path
+from susurrus.topics.records.payloads import Chunk, JsonReader
 
 
 class Json(Format):

@@ -12,8 +12,8 @@ from typing import Any, Final
 from susurrus.agents.formats.format import Refused
 from susurrus.agents.formats.proto_files import ProtoFile, file_of_descriptor
 from susurrus.agents.types.one_of import nearest
-from susurrus.topics.fields import Path, escaped
-from susurrus.topics.reason import Reason
+from susurrus.topics.records.fields import Path, escaped
+from susurrus.topics.records.reason import Reason
 
 _NESTED_MESSAGES: Final = 100  # protobuf's own limit of nesting
 _VARINT_BYTES: Final = 5

@@ -14,9 +14,9 @@ from susurrus.agents.formats.message_types import class_of, is_scalar, own_file,
 from susurrus.agents.formats.proto_files import ProtoFile, file_of_schema
 from susurrus.agents.formats.schemas import RegistrySettings, Schemas
 from susurrus.mechanisms.errors import ConfigurationError
-from susurrus.topics.fields import Path
-from susurrus.topics.payloads import Chunk
-from susurrus.topics.reason import Reason
+from susurrus.topics.records.fields import Path
+from susurrus.topics.records.payloads import Chunk
+from susurrus.topics.records.reason import Reason
 
 
 def _class(value: str) -> str:

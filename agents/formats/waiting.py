@@ -16,8 +16,8 @@ from typing import Any, Generic, Protocol, TypeVar
 from confluent_kafka import KafkaException
 
 from susurrus.agents.formats.format import Format
-from susurrus.topics.payloads import Chunk
-from susurrus.topics.scanning import MalformedBatch, Scanned, Section
+from susurrus.topics.records.payloads import Chunk
+from susurrus.topics.records.scanning import MalformedBatch, Scanned, Section
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ class UnreadableBatch(Exception):
 
 
 class Fetch(Protocol):
-    """What was fetched of a partition, from the offset ``start`` on, and not yet parsed (runtime/record_batches.py)."""
+    """What was fetched of a partition, from the offset ``start`` on, and not yet parsed (runtime/faust/record_batches.py)."""
 
     start: int
 

@@ -46,8 +46,8 @@ from susurrus.topics import bounded as bounded_codec
 from susurrus.topics import by_user as by_user_codec
 from susurrus.topics.bounded import BoundedBlock
 from susurrus.topics.by_user import ByUserBlock
-from susurrus.topics.packing import Int32s, Int64s
-from susurrus.topics.partitioner import partition as partition_of
+from susurrus.topics.wire.packing import Int32s, Int64s
+from susurrus.topics.wire.partitioner import partition as partition_of
 
 _HASHES, _HASHED_BYTES = 1 << 17, 1 << 23
 """Hashes of keys that are remembered, and the bytes of these keys."""

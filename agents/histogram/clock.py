@@ -29,7 +29,7 @@ from susurrus.agents.types.durations import format_duration
 from susurrus.agents.types.one_of import OneOf, meanings
 from susurrus.mechanisms.calendar import Calendar, Interval
 from susurrus.mechanisms.errors import Refusal
-from susurrus.topics.timestamps import format_time
+from susurrus.topics.wire.timestamps import format_time
 
 Int64 = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]

@@ -9,7 +9,7 @@ from susurrus.agents.expressions.section import ExpressionText
 from susurrus.agents.histogram.columns import COLUMNS, Column, Count, Layout, Published
 from susurrus.agents.types.one_of import OneOf, meanings
 from susurrus.agents.types.section import Finite, Name, PositiveFloat, Section
-from susurrus.topics.raw import Computed, ValueField
+from susurrus.topics.records.raw import Computed, ValueField
 
 _IF_SET: Final = ("expression", "lower", "upper")
 """Fields of a column that enter the digest only where they are set, as ``published_if_set`` says of other sections."""

@@ -20,10 +20,10 @@ import numpy.typing as npt
 from susurrus.mechanisms.histogram.per_key import segment_sums
 from susurrus.mechanisms.histogram.plan import MAX_BOUND
 from susurrus.topics.histogram import ColumnRows
-from susurrus.topics.json_rows import Numbers
-from susurrus.topics.numbers import steps_within
-from susurrus.topics.packing import Int64s
-from susurrus.topics.raw import ValueField
+from susurrus.topics.records.numbers import steps_within
+from susurrus.topics.records.raw import ValueField
+from susurrus.topics.wire.json_rows import Numbers
+from susurrus.topics.wire.packing import Int64s
 
 Floats = npt.NDArray[np.float64]
 

@@ -2,7 +2,7 @@
 canonical form.
 
 A declared key must be byte for byte the key that records of the raw topic decode to, or the same key would be published
-twice; topics/categories.py defines that form.
+twice; topics/records/categories.py defines that form.
 """
 
 import json

@@ -25,8 +25,8 @@ from susurrus.agents.frames import (
 from susurrus.mechanisms import propagation
 from susurrus.mechanisms.errors import ConfigurationError, SusurrusError
 from susurrus.mechanisms.propagation import Computed
-from susurrus.topics.json_rows import Numbers
-from susurrus.topics.timestamps import format_time
+from susurrus.topics.wire.json_rows import Numbers
+from susurrus.topics.wire.timestamps import format_time
 
 Floats = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.intp]

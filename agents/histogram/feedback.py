@@ -31,8 +31,8 @@ from susurrus.mechanisms.calendar import Calendar, Interval, WindowStart
 from susurrus.mechanisms.errors import Refusal
 from susurrus.topics import evidence as evidence_codec
 from susurrus.topics import published_keys as codec
-from susurrus.topics.packing import Int64s, Kind, MalformedRecord, kind_of
-from susurrus.topics.partitioner import partition as partition_of
+from susurrus.topics.wire.packing import Int64s, Kind, MalformedRecord, kind_of
+from susurrus.topics.wire.partitioner import partition as partition_of
 
 log = logging.getLogger(__name__)
 

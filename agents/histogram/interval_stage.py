@@ -13,7 +13,7 @@ from susurrus.agents.runtime.store import Store
 from susurrus.agents.runtime.ticks import Incoming
 from susurrus.mechanisms.calendar import Interval
 from susurrus.topics import tick as tick_codec
-from susurrus.topics.packing import Kind, kind_of
+from susurrus.topics.wire.packing import Kind, kind_of
 
 B = TypeVar("B")
 

@@ -6,8 +6,8 @@ from susurrus.agents.config.input import ComputedKey, InputSettings
 from susurrus.agents.expressions.computation import paths_of
 from susurrus.agents.expressions.language import parse, quoted
 from susurrus.agents.histogram.column_settings import ColumnSettings
-from susurrus.topics.fields import Path
-from susurrus.topics.raw import Computed
+from susurrus.topics.records.fields import Path
+from susurrus.topics.records.raw import Computed
 
 
 def remarks(

@@ -35,9 +35,9 @@ from susurrus.mechanisms.guarantee import Guarantee
 from susurrus.mechanisms.histogram.registry import better_for, build_strategy
 from susurrus.mechanisms.histogram.strategy import Need, Strategy
 from susurrus.topics import receipt
-from susurrus.topics.fields import Path
+from susurrus.topics.records.fields import Path
 from susurrus.topics.spec import HISTOGRAM
-from susurrus.topics.timestamps import format_time
+from susurrus.topics.wire.timestamps import format_time
 
 
 class Histogram(Pipeline[HistogramSettings]):

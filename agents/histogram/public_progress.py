@@ -14,7 +14,7 @@ from susurrus.agents.runtime.facts import NewestRelease
 from susurrus.mechanisms.calendar import Calendar, Interval, Trigger
 from susurrus.mechanisms.errors import Refusal
 from susurrus.topics import progress as codec
-from susurrus.topics.packing import MalformedRecord
+from susurrus.topics.wire.packing import MalformedRecord
 
 
 def read_progress(clients: Clients, topic: str, start: int = 0) -> Iterator[tuple[int, codec.Progress]]:

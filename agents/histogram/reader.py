@@ -21,7 +21,7 @@ from susurrus.agents.kafka.follow import Follower
 from susurrus.mechanisms.calendar import WindowStart
 from susurrus.topics import histogram, progress
 from susurrus.topics.histogram import Row
-from susurrus.topics.timestamps import format_time
+from susurrus.topics.wire.timestamps import format_time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,8 +29,8 @@ from susurrus.topics import bounded as bounded_codec
 from susurrus.topics import progress as progress_codec
 from susurrus.topics import published_keys as published_keys_codec
 from susurrus.topics.bounded import BoundedBlock
-from susurrus.topics.partitioner import partition as partition_of
-from susurrus.topics.timestamps import format_time
+from susurrus.topics.wire.partitioner import partition as partition_of
+from susurrus.topics.wire.timestamps import format_time
 
 
 class Release(IntervalStage[BoundedBlock]):

@@ -27,7 +27,7 @@ from susurrus.agents.kafka.requests import REQUEST_SECONDS
 from susurrus.mechanisms.errors import Refusal
 from susurrus.topics import histogram, progress
 from susurrus.topics.histogram import ColumnRows
-from susurrus.topics.packing import MalformedRecord
+from susurrus.topics.wire.packing import MalformedRecord
 
 Start = Literal["start", "now"]
 

@@ -39,12 +39,12 @@ from susurrus.topics import by_user as by_user_codec
 from susurrus.topics import ledger as ledger_codec
 from susurrus.topics.by_user import ByUserBlock
 from susurrus.topics.compiled import compiled
-from susurrus.topics.packing import Int32s, Int64s
-from susurrus.topics.partitioner import of_placements, placements
-from susurrus.topics.raw import Computed, RawColumns, RawDecoder
 from susurrus.topics.raw_batches import RawBatchDecoder
-from susurrus.topics.reason import Reason
-from susurrus.topics.scanning import Scanned
+from susurrus.topics.records.raw import Computed, RawColumns, RawDecoder
+from susurrus.topics.records.reason import Reason
+from susurrus.topics.records.scanning import Scanned
+from susurrus.topics.wire.packing import Int32s, Int64s
+from susurrus.topics.wire.partitioner import of_placements, placements
 
 log = logging.getLogger(__name__)
 

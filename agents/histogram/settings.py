@@ -25,10 +25,10 @@ from susurrus.mechanisms.histogram.plan import Plan
 from susurrus.mechanisms.histogram.registry import STRATEGIES, Choice, default_strategy, strategy_named
 from susurrus.mechanisms.histogram.strategy import Need, Strategy
 from susurrus.topics import histogram, progress
-from susurrus.topics.raw import Computed, RawSchema
-from susurrus.topics.row_schema import RowSchema
+from susurrus.topics.records.raw import Computed, RawSchema
 from susurrus.topics.spec import HISTOGRAM, HISTOGRAM_TOPICS, LATEST, PROGRESS, PUBLISHED_KEYS, TopicSpec
-from susurrus.topics.timestamps import format_time
+from susurrus.topics.wire.row_schema import RowSchema
+from susurrus.topics.wire.timestamps import format_time
 
 DAY: Final = 86_400_000
 

@@ -19,8 +19,8 @@ import numpy as np
 import numpy.typing as npt
 
 from susurrus.mechanisms.histogram.user_table import Bools, Changes, Codes, Int64, UserTable
-from susurrus.topics import varints
-from susurrus.topics.packing import MalformedRecord
+from susurrus.topics.wire import varints
+from susurrus.topics.wire.packing import MalformedRecord
 
 _HEADER = struct.Struct("<IIIIIBq")
 """Users before, users that enter, changed users, changes, keys, flags, root."""

@@ -11,7 +11,7 @@ from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.runtime.facts import Facts, Finding, records
 from susurrus.agents.types.durations import format_duration
 from susurrus.mechanisms.calendar import Calendar, Interval
-from susurrus.topics.timestamps import format_time
+from susurrus.topics.wire.timestamps import format_time
 
 _STAGES: Final = ("route", "bound", "release")
 _AT_WORK: Final = 15_000

@@ -44,7 +44,7 @@ def transactional_producer(transactional_id: str, *, timeout: int) -> dict[str, 
         "queue.buffering.max.messages": 1_000_000,
         "queue.buffering.max.kbytes": 1 << 20,
         "message.max.bytes": 1_000_000_000,
-        # The default partitioner never decides: every record names its partition (topics/partitioner.py).
+        # The default partitioner never decides: every record names its partition (topics/wire/partitioner.py).
     }
 
 

@@ -37,9 +37,9 @@ from susurrus.topics import ledger as ledger_codec
 from susurrus.topics import report_totals as totals_codec
 from susurrus.topics import reports as report_codec
 from susurrus.topics import threshold as threshold_codec
-from susurrus.topics.packing import MalformedRecord
-from susurrus.topics.reason import Reason
+from susurrus.topics.records.reason import Reason
 from susurrus.topics.report_totals import BUCKETS, ReportTotals
+from susurrus.topics.wire.packing import MalformedRecord
 
 _ROWS_PER_RECORD = 5_000
 

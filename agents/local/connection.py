@@ -16,8 +16,8 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 
 from susurrus.agents.kafka.follow import Follower
 from susurrus.topics import threshold as threshold_codec
-from susurrus.topics.packing import MalformedRecord
 from susurrus.topics.threshold import Threshold
+from susurrus.topics.wire.packing import MalformedRecord
 
 log = logging.getLogger(__name__)
 

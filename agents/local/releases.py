@@ -11,7 +11,7 @@ from susurrus.agents.local.settings import LocalSettings
 from susurrus.agents.runtime.rows import RowReader, Start
 from susurrus.topics.estimate import Estimate, decode
 from susurrus.topics.spec import ESTIMATE
-from susurrus.topics.timestamps import parse_time
+from susurrus.topics.wire.timestamps import parse_time
 
 
 @dataclass(frozen=True, repr=False)

@@ -11,10 +11,10 @@ from typing import Any, Final
 import msgspec
 
 from susurrus.agents.formats.format import Format, Overdue
-from susurrus.topics.fields import parse_paths
-from susurrus.topics.payloads import Chunk
+from susurrus.topics.records.fields import parse_paths
+from susurrus.topics.records.payloads import Chunk
 from susurrus.topics.reports import encode_one, is_packed
-from susurrus.topics.timestamps import milliseconds_of
+from susurrus.topics.wire.timestamps import milliseconds_of
 
 FIELDS: Final = ("phase", "threshold_version", "interval", "code")
 PATHS: Final = parse_paths(FIELDS)

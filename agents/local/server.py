@@ -40,10 +40,10 @@ from susurrus.topics import report_totals as totals_codec
 from susurrus.topics import threshold as threshold_codec
 from susurrus.topics import tick as tick_codec
 from susurrus.topics.histogram import Measured
-from susurrus.topics.packing import Kind, kind_of
 from susurrus.topics.report_totals import BUCKETS
 from susurrus.topics.threshold import Threshold
-from susurrus.topics.timestamps import format_time
+from susurrus.topics.wire.packing import Kind, kind_of
+from susurrus.topics.wire.timestamps import format_time
 
 METHOD = "log-wave-shape-2"
 FOLLOWED = "level-1"

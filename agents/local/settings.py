@@ -12,8 +12,8 @@ from susurrus.agents.config.settings import Settings
 from susurrus.agents.types.durations import Duration
 from susurrus.agents.types.section import Epsilon, Positive, PositiveFloat, Section
 from susurrus.topics import estimate, threshold
-from susurrus.topics.row_schema import RowSchema
 from susurrus.topics.spec import ESTIMATE, LOCAL_TOPICS, REPORTS, THRESHOLD, TopicSpec, topic_name
+from susurrus.topics.wire.row_schema import RowSchema
 
 
 class LocalSection(Section):

@@ -20,7 +20,7 @@ from susurrus.agents.runtime.budget import budget_of, guarantee_of
 from susurrus.mechanisms.guarantee import Guarantee
 from susurrus.mechanisms.spend import Budget, Spend
 from susurrus.topics.charges import Charge, pays_for_window
-from susurrus.topics.timestamps import LATEST, format_time
+from susurrus.topics.wire.timestamps import LATEST, format_time
 
 SCHEMA: Final = 1
 """Of `Account.as_json`."""

@@ -10,7 +10,7 @@ from susurrus.agents.operations.rights import missing_right
 from susurrus.agents.runtime.budget import Charges
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.topics.charges import Charge
-from susurrus.topics.packing import MalformedRecord
+from susurrus.topics.wire.packing import MalformedRecord
 
 
 def read_charges(settings: Settings, clients: Clients) -> list[Charge] | None:

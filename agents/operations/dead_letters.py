@@ -20,9 +20,9 @@ from susurrus.agents.kafka.follow import Follower, read_to_end
 from susurrus.agents.runtime.pipeline import Pipeline
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.topics.dead_letter import decode_headers
-from susurrus.topics.packing import MalformedRecord
-from susurrus.topics.reason import Reason
+from susurrus.topics.records.reason import Reason
 from susurrus.topics.spec import DEAD_LETTER
+from susurrus.topics.wire.packing import MalformedRecord
 
 _SILENCE_SECONDS: Final = 60.0
 

@@ -13,8 +13,8 @@ from typing import Any
 from susurrus.agents.operations.status import HEALTHY, PartitionStatus, PipelineStatus
 from susurrus.agents.runtime.facts import WORTH_TELLING, Count, Facts, Finding, added, percent, records
 from susurrus.agents.runtime.pipeline import Pipeline
-from susurrus.topics.reason import Reason
-from susurrus.topics.timestamps import format_time
+from susurrus.topics.records.reason import Reason
+from susurrus.topics.wire.timestamps import format_time
 
 EXACT = "Exact figures from raw data: for operators inside the trust zone, not for readers of the results."
 """What is said wherever findings and shares are shown."""

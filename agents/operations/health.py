@@ -22,7 +22,7 @@ from susurrus.agents.operations.metrics import due_interval, state_of
 from susurrus.agents.runtime.supervisor import Supervisor
 from susurrus.agents.runtime.task import PartitionTask
 from susurrus.agents.types.durations import format_duration
-from susurrus.topics.timestamps import format_time
+from susurrus.topics.wire.timestamps import format_time
 
 TRUST_ZONE: Final = (
     "For operators only. This page shows exact totals and positions. An exact total beside a published noisy one reveals "

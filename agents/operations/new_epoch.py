@@ -39,7 +39,7 @@ from susurrus.mechanisms.spend import Spend
 from susurrus.topics import charges as charge_codec
 from susurrus.topics import ledger as codec
 from susurrus.topics.progress import Progress
-from susurrus.topics.timestamps import format_time
+from susurrus.topics.wire.timestamps import format_time
 
 log = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ from susurrus.agents.histogram.clock import CREATE_TIME, LOG_APPEND_TIME
 from susurrus.agents.kafka.clients import Clients, clients_of
 from susurrus.agents.operations.brokers import reach
 from susurrus.mechanisms.errors import ConfigurationError
-from susurrus.topics.fields import escaped
+from susurrus.topics.records.fields import escaped
 
 RECORDS: Final = 10
 _SECONDS: Final = 5.0

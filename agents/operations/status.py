@@ -21,7 +21,7 @@ from susurrus.agents.runtime.facts import NewestRelease
 from susurrus.agents.runtime.pipeline import Pipeline
 from susurrus.mechanisms.errors import Refusal
 from susurrus.topics import charges, ledger
-from susurrus.topics.packing import MalformedRecord
+from susurrus.topics.wire.packing import MalformedRecord
 
 State = Literal["running", "starting", "stalled", "refused", "fenced", "stopped", "missing"]
 HEALTHY: Final = ("running", "starting")

@@ -12,10 +12,10 @@ from susurrus.agents.operations.metrics import registry_of
 from susurrus.agents.operations.probe import wait_until_fit
 from susurrus.agents.operations.web import LOOPBACK, Pages, WebServer
 from susurrus.agents.runtime import host
+from susurrus.agents.runtime.faust.worker import build_app, run
 from susurrus.agents.runtime.pipeline import Pipeline
 from susurrus.agents.runtime.supervisor import Supervisor
 from susurrus.agents.runtime.threads import check_threads
-from susurrus.agents.runtime.worker import build_app, run
 
 log = logging.getLogger(__name__)
 

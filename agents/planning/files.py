@@ -19,9 +19,9 @@ from typing import Any, Final, TextIO, cast
 
 from susurrus.agents.formats.json import Json
 from susurrus.mechanisms.errors import ConfigurationError
-from susurrus.topics.fields import Path
-from susurrus.topics.payloads import CHUNK, Chunk, chunk_of_objects
-from susurrus.topics.reason import Reason
+from susurrus.topics.records.fields import Path
+from susurrus.topics.records.payloads import CHUNK, Chunk, chunk_of_objects
+from susurrus.topics.records.reason import Reason
 
 FORMS: Final = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet")
 

@@ -14,7 +14,7 @@ from scipy.optimize import brentq
 
 from susurrus.agents.planning.workload import CHUNK_USERS, DAY_MS, Records, sample, sort_records, zipf_mandelbrot
 from susurrus.mechanisms.errors import ConfigurationError
-from susurrus.topics.raw import ValueField
+from susurrus.topics.records.raw import ValueField
 
 Profile = Literal["uniform", "day"]
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.planning.sample import Sample
 from susurrus.mechanisms.histogram.bounding import MAX_LISTED_KEYS, Bounding
-from susurrus.topics.packing import Int64s
+from susurrus.topics.wire.packing import Int64s
 
 Bools = npt.NDArray[np.bool_]
 

@@ -22,7 +22,7 @@ from susurrus.mechanisms.guarantee import Guarantee
 from susurrus.mechanisms.histogram.plan import MAX_BOUND
 from susurrus.mechanisms.histogram.registry import build_strategy
 from susurrus.mechanisms.user_quantile import UserQuantile, round_numbers
-from susurrus.topics.raw import ValueField
+from susurrus.topics.records.raw import ValueField
 
 USERS_SHARE: Final = Fraction(1, 10)
 """Of epsilon, for the number of users; the rest is shared by the quantiles in equal parts."""

@@ -11,8 +11,8 @@ from susurrus.agents.types.durations import parse_instant
 from susurrus.mechanisms.calendar import WindowIndex, WindowStart
 from susurrus.mechanisms.errors import ConfigurationError, SusurrusError
 from susurrus.topics import ledger
-from susurrus.topics.packing import MalformedRecord
-from susurrus.topics.timestamps import format_time
+from susurrus.topics.wire.packing import MalformedRecord
+from susurrus.topics.wire.timestamps import format_time
 
 MOST_RECORDS = 50_000_000
 """Of one sample, so that it fits into memory."""

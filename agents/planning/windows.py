@@ -16,7 +16,7 @@ from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.planning.sample import Sample
 from susurrus.agents.planning.workload import DAY_MS, FileWorkload, Records, sort_records
 from susurrus.mechanisms.errors import ConfigurationError
-from susurrus.topics.timestamps import format_time
+from susurrus.topics.wire.timestamps import format_time
 
 WHOLE: Final = 0.9
 """A window of which the sample covers less than this share of time is a part of one."""

@@ -24,7 +24,7 @@ from susurrus.agents.runtime.commit import Commit
 from susurrus.agents.runtime.store import FIRST_STATE_KEY, Store
 from susurrus.mechanisms.errors import Refusal
 from susurrus.topics import changelog as codec
-from susurrus.topics.packing import MalformedRecord
+from susurrus.topics.wire.packing import MalformedRecord
 
 _LAST_STATE_KEY = b"\xff"
 _REFRESH_BYTES = 64 << 10

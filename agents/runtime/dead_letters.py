@@ -10,7 +10,7 @@ import numpy.typing as npt
 from susurrus.agents.runtime.commit import Output
 from susurrus.agents.runtime.services import Services
 from susurrus.topics.dead_letter import DeadLetter, Headers, encode_headers
-from susurrus.topics.reason import Reason
+from susurrus.topics.records.reason import Reason
 
 
 class DeadLetters:

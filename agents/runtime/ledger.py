@@ -26,7 +26,7 @@ from susurrus.mechanisms.calendar import Calendar, Trigger, WindowIndex, WindowS
 from susurrus.mechanisms.errors import Refusal, RetryableRefusal
 from susurrus.mechanisms.guarantee import Guarantee
 from susurrus.topics import ledger as codec
-from susurrus.topics.packing import MalformedRecord
+from susurrus.topics.wire.packing import MalformedRecord
 
 log = logging.getLogger(__name__)
 

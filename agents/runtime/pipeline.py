@@ -28,8 +28,8 @@ from susurrus.agents.runtime.stage import Stage
 from susurrus.mechanisms.calendar import WindowStart
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.mechanisms.guarantee import Guarantee
-from susurrus.topics.fields import Path
 from susurrus.topics.receipt import Receipt
+from susurrus.topics.records.fields import Path
 from susurrus.topics.spec import TopicSpec
 
 

@@ -15,7 +15,7 @@ from susurrus.agents.kafka.clients import clients_of
 from susurrus.agents.kafka.follow import Follower
 from susurrus.agents.kafka.requests import REQUEST_SECONDS
 from susurrus.mechanisms.errors import Refusal
-from susurrus.topics.packing import MalformedRecord
+from susurrus.topics.wire.packing import MalformedRecord
 
 Start = Literal["start", "now"]
 Row = TypeVar("Row")

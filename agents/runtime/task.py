@@ -33,7 +33,7 @@ from susurrus.agents.runtime.stall import MANY_ABORTS, StallReport
 from susurrus.agents.runtime.store import Store
 from susurrus.agents.runtime.transaction import Aborted, Transactions
 from susurrus.mechanisms.errors import Refusal, RetryableRefusal, StoreUnusable
-from susurrus.topics.packing import MalformedRecord
+from susurrus.topics.wire.packing import MalformedRecord
 
 log = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from sqlglot import TokenType
 
 from susurrus.agents.sql.source import Span
 from susurrus.agents.types.durations import UNITS, format_duration, parse_instant
-from susurrus.topics.fields import escaped
+from susurrus.topics.records.fields import escaped
 
 _UNITS: Final = {
     "MILLISECOND": UNITS["ms"], "SECOND": UNITS["s"], "MINUTE": UNITS["m"], "HOUR": UNITS["h"], "DAY": UNITS["d"],

@@ -9,7 +9,7 @@ from susurrus.mechanisms.stream.pak import Pak
 from susurrus.mechanisms.stream.smoothers import Smoother
 from susurrus.mechanisms.stream.table import PakTable, Table, TopsTable
 from susurrus.mechanisms.stream.tops import LOWER_SHARE, Tops
-from susurrus.topics.numbers import steps_within
+from susurrus.topics.records.numbers import steps_within
 
 GRID_STEPS = 4096
 """Default grid: the bound in this many steps."""

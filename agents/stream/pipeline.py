@@ -14,7 +14,7 @@ from susurrus.agents.stream.settings import StreamSettings
 from susurrus.agents.stream.stage import Stream as Stage
 from susurrus.mechanisms.calendar import WindowStart
 from susurrus.topics import receipt
-from susurrus.topics.fields import Path, parse_paths
+from susurrus.topics.records.fields import Path, parse_paths
 from susurrus.topics.spec import PRIVATE_STREAM
 
 

@@ -27,8 +27,8 @@ from susurrus.agents.runtime.services import Services
 from susurrus.agents.runtime.stage import NotYet
 from susurrus.mechanisms.errors import Refusal, ReplayMismatch
 from susurrus.topics import ledger as codec
-from susurrus.topics.packing import Int32s, Int64s
-from susurrus.topics.scanning import Scanned
+from susurrus.topics.records.scanning import Scanned
+from susurrus.topics.wire.packing import Int32s, Int64s
 
 log = logging.getLogger(__name__)
 

@@ -12,8 +12,8 @@ from susurrus.agents.stream.mechanism import mechanism_of
 from susurrus.agents.stream.sections import StreamSection
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.topics import private_stream
-from susurrus.topics.row_schema import RowSchema
 from susurrus.topics.spec import PRIVATE_STREAM, STREAM_TOPICS, TopicSpec
+from susurrus.topics.wire.row_schema import RowSchema
 
 _FOLLOWING: Final = ("growth", "lower_clip")
 _TOPS: Final = ("range_limit", "fanout", "smoothing", "smoother", *_FOLLOWING)

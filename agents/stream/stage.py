@@ -33,9 +33,9 @@ from susurrus.mechanisms.stream.table import Step, stream_address
 from susurrus.topics import ledger as ledger_codec
 from susurrus.topics import private_stream as codec
 from susurrus.topics.compiled import compiled
-from susurrus.topics.reason import Reason
-from susurrus.topics.scanning import Scanned
-from susurrus.topics.values import ValuesDecoder, ValuesSchema
+from susurrus.topics.records.reason import Reason
+from susurrus.topics.records.scanning import Scanned
+from susurrus.topics.records.values import ValuesDecoder, ValuesSchema
 from susurrus.topics.values_batches import ValuesBatchDecoder
 
 _HOT, _COLD = b"h", b"c"

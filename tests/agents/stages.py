@@ -20,7 +20,7 @@ from susurrus.agents.runtime.store import FIRST_STATE_KEY, Store
 from susurrus.mechanisms.histogram.registry import build_strategy
 from susurrus.topics import ledger as ledger_codec
 from susurrus.topics import tick as tick_codec
-from susurrus.topics.packing import Kind, kind_of
+from susurrus.topics.wire.packing import Kind, kind_of
 from tests.agents import released
 
 WINDOW = released.WINDOW

@@ -133,14 +133,14 @@ def test_ever_new_kinds_cost_no_memory(written: io.StringIO) -> None:
 
 
 def test_what_libraries_fix_themselves_is_not_an_error(written: io.StringIO) -> None:
-    transport = logging.getLogger("susurrus.agents.runtime.transport")
+    transport = logging.getLogger("susurrus.agents.runtime.faust.transport")
     transport.info("[^--BatchConsumer]: Starting...")
     transport.error("[^---BatchConsumerThread]: Thread keepalive is not responding...")
     logging.getLogger("aiokafka.consumer").error("Failed fetch messages from %s: %s", 1, OSError("secret"))
     logging.getLogger("aiokafka.consumer").info("Joined group")
     logging.getLogger("httpx2").info("HTTP Request: GET http://registry/schemas/ids/1")
     assert lines(written) == [
-        "WARNING susurrus.agents.runtime.transport: Thread keepalive is not responding...",
+        "WARNING susurrus.agents.runtime.faust.transport: Thread keepalive is not responding...",
         "WARNING aiokafka.consumer: Failed fetch messages from 1: OSError",
     ]
 

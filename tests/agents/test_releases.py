@@ -17,7 +17,7 @@ from susurrus.agents.releases import LocalRelease, StreamRelease, releases
 from susurrus.mechanisms.errors import ConfigurationError, SusurrusError
 from susurrus.topics import estimate, histogram, private_stream
 from susurrus.topics.histogram import Measured
-from susurrus.topics.timestamps import format_time
+from susurrus.topics.wire.timestamps import format_time
 from tests.broker import Broker
 from tests.chaos.conftest import archive
 from tests.pipeline import CRASHING, Pipeline, merged

@@ -21,7 +21,7 @@ from rich.console import Console
 from susurrus.agents.broker.artefacts import kafka_version
 from susurrus.agents.pipelines import settings_from
 from susurrus.mechanisms.histogram.registry import build_strategy
-from susurrus.topics.timestamps import format_time
+from susurrus.topics.wire.timestamps import format_time
 from tests.broker import wait_for
 from tests.pipeline import DEFAULTS, merged
 

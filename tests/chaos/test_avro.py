@@ -9,8 +9,8 @@ import pytest
 from susurrus.agents.broker.network import free_ports
 from susurrus.topics import histogram, ledger
 from susurrus.topics.dead_letter import decode_headers
-from susurrus.topics.reason import Reason
-from susurrus.topics.timestamps import format_time
+from susurrus.topics.records.reason import Reason
+from susurrus.topics.wire.timestamps import format_time
 from tests.broker import Broker, wait_for
 from tests.pipeline import EPOCH, SECRET, Pipeline, archive_topic, produce, web_log
 from tests.reference import canonical, expected

@@ -11,9 +11,9 @@ import pytest
 
 from susurrus.topics import bounded
 from susurrus.topics.dead_letter import decode_headers
-from susurrus.topics.packing import Kind, kind_of
-from susurrus.topics.reason import Reason
-from susurrus.topics.timestamps import format_time as format_instant
+from susurrus.topics.records.reason import Reason
+from susurrus.topics.wire.packing import Kind, kind_of
+from susurrus.topics.wire.timestamps import format_time as format_instant
 from tests.broker import Broker
 from tests.pipeline import Pipeline
 

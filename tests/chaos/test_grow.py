@@ -15,8 +15,8 @@ from susurrus.agents.operations.status import collect
 from susurrus.agents.pipelines import pipeline_of
 from susurrus.agents.runtime.ticks import Sources
 from susurrus.topics import by_user, ledger, tick
-from susurrus.topics.packing import Kind, kind_of
-from susurrus.topics.timestamps import format_time
+from susurrus.topics.wire.packing import Kind, kind_of
+from susurrus.topics.wire.timestamps import format_time
 from tests.broker import Broker, wait_for
 from tests.pipeline import Pipeline
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from susurrus.topics.timestamps import format_time as format_instant
+from susurrus.topics.wire.timestamps import format_time as format_instant
 from tests.broker import Broker
 from tests.pipeline import Pipeline, Public
 

@@ -17,8 +17,8 @@ from susurrus.agents.operations.status import PartitionStatus, collect
 from susurrus.agents.pipelines import pipeline_of
 from susurrus.topics import tick
 from susurrus.topics.charges import topic_name
-from susurrus.topics.packing import Kind, kind_of
-from susurrus.topics.timestamps import format_time
+from susurrus.topics.wire.packing import Kind, kind_of
+from susurrus.topics.wire.timestamps import format_time
 from tests.broker import Broker, wait_for
 from tests.chaos.conftest import published_in_peace
 from tests.pipeline import EPOCH, SECRET, Pipeline, Worker, archive_topic, produce

@@ -20,7 +20,7 @@ import pytest
 from susurrus.agents.operations.status import collect
 from susurrus.agents.pipelines import pipeline_of
 from susurrus.topics import charges, histogram
-from susurrus.topics.timestamps import format_time
+from susurrus.topics.wire.timestamps import format_time
 from tests.broker import Broker, wait_for
 from tests.chaos.test_refusals import command_line, one_line, wait_until_refused
 from tests.pipeline import SECRET, Pipeline, Worker, archive_topic, produce

@@ -9,8 +9,8 @@ from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from susurrus.topics.dead_letter import decode_headers
-from susurrus.topics.reason import Reason
-from susurrus.topics.timestamps import format_time
+from susurrus.topics.records.reason import Reason
+from susurrus.topics.wire.timestamps import format_time
 from tests.broker import Broker, wait_for
 from tests.pipeline import Pipeline
 

@@ -14,9 +14,9 @@ from susurrus.agents.cli.main import app
 from susurrus.agents.dashboard.serving import PORT
 from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.pipelines import load_settings
-from susurrus.topics.payloads import JsonReader
-from susurrus.topics.raw import RawDecoder
-from susurrus.topics.reason import Reason
+from susurrus.topics.records.payloads import JsonReader
+from susurrus.topics.records.raw import RawDecoder
+from susurrus.topics.records.reason import Reason
 from tests.broker import KAFKA_IMAGE
 from tests.registry import APICURIO
 

@@ -23,7 +23,7 @@ from susurrus.agents.broker.leash import ends_with_us
 from susurrus.agents.broker.network import free_ports
 from susurrus.agents.operations.metrics import STATES
 from susurrus.agents.runtime.metrics import OUTCOMES
-from susurrus.topics.reason import Reason
+from susurrus.topics.records.reason import Reason
 from tests import broker
 from tests.agents.operations import documented
 from tests.broker import Broker, wait_for

@@ -12,7 +12,7 @@ from susurrus.agents.operations.dead_letters import Letter, RawRecord, Scan
 from susurrus.agents.operations.explanation import explain, facts_of
 from susurrus.agents.operations.status import PartitionStatus, PipelineStatus
 from susurrus.agents.pipelines import pipeline_of
-from susurrus.topics.reason import Reason
+from susurrus.topics.records.reason import Reason
 from tests.agents.released import settings
 
 ROOT = Path(__file__).parents[2]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from susurrus.agents.broker.artefacts import KafkaUnavailableError, fetch_jars, find_java
-from susurrus.topics.timestamps import format_time
+from susurrus.topics.wire.timestamps import format_time
 from tests.agents.histogram.test_releases import Log
 from tests.agents.released import DAY, EPOCHS, WINDOW
 from tests.broker import Broker, give_up

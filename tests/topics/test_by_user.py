@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from susurrus.topics import by_user
 from susurrus.topics.by_user import ByUserBlock, by_partition, decode
 from susurrus.topics.compiled import compiled
-from susurrus.topics.partitioner import partition
+from susurrus.topics.wire.partitioner import partition
 
 pytestmark = pytest.mark.skipif(compiled is None, reason="the extension is not built")
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from susurrus.topics.histogram import ColumnRows, Release, decode_row, decode_rows, encode_rows
-from susurrus.topics.packing import MalformedRecord
+from susurrus.topics.wire.packing import MalformedRecord
 
 RELEASE = Release(
     window_start=1_767_225_600_000,

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from susurrus.topics import charges, ledger
-from susurrus.topics.packing import MalformedRecord
+from susurrus.topics.wire.packing import MalformedRecord
 
 RECORDS = {
     "epoch": ledger.Epoch(epoch="6f0c", number=2, created=5),

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from susurrus.topics import estimate, private_stream, reports, threshold
 from susurrus.topics.histogram import Measured
-from susurrus.topics.packing import MalformedRecord
+from susurrus.topics.wire.packing import MalformedRecord
 
 RELEASE = private_stream.StreamRelease(method="tops", epsilon=0.1, epoch="6f0c")
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from susurrus.topics import dead_letter, progress
 from susurrus.topics.dead_letter import DeadLetter, decode_headers, encode_headers
-from susurrus.topics.packing import MalformedRecord
-from susurrus.topics.raw import Reason
+from susurrus.topics.records.raw import Reason
+from susurrus.topics.wire.packing import MalformedRecord
 
 EXAMPLE = progress.Progress(
     window=0, trigger=3, of_triggers=96, partition=2, of_partitions=8, rows=0, epoch="00ff", epoch_number=2

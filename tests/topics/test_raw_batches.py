@@ -9,16 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from susurrus.topics.compiled import compiled
-from susurrus.topics.partitioner import placements
-from susurrus.topics.payloads import JsonReader
-from susurrus.topics.raw import Computed, RawColumns, RawDecoder, RawSchema, ValueField
-from susurrus.topics.reason import Reason
+from susurrus.topics.records.payloads import JsonReader
+from susurrus.topics.records.raw import Computed, RawColumns, RawDecoder, RawSchema, ValueField
+from susurrus.topics.records.reason import Reason
+from susurrus.topics.wire.partitioner import placements
 from tests.record_batches import record_batch, section_of
 from tests.topics.odd_json import NUMBERS, OTHERS, TEXTS, TIMES, WHOLES, Odd
 
 if compiled is not None:
     from susurrus.topics.raw_batches import RawBatchDecoder
-    from susurrus.topics.scanning import MalformedBatch
+    from susurrus.topics.records.scanning import MalformedBatch
 
 pytestmark = pytest.mark.skipif(compiled is None, reason="the extension is not built")
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from susurrus.topics import record_batch as parser
 from susurrus.topics.compiled import compiled
-from susurrus.topics.scanning import MalformedBatch, Record, Scanner, Section
+from susurrus.topics.records.scanning import MalformedBatch, Record, Scanner, Section
 from tests.record_batches import odd_batches, record_batch, section_of
 
 VALUES = [b'{"u":1}', None, b"", b"x" * 300, b'{"u":2}']

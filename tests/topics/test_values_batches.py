@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from susurrus.topics.compiled import compiled
-from susurrus.topics.payloads import JsonReader
-from susurrus.topics.reason import Reason
-from susurrus.topics.values import ValuesColumns, ValuesDecoder, ValuesSchema
+from susurrus.topics.records.payloads import JsonReader
+from susurrus.topics.records.reason import Reason
+from susurrus.topics.records.values import ValuesColumns, ValuesDecoder, ValuesSchema
 from tests.record_batches import record_batch, section_of
 from tests.topics.odd_json import NUMBERS, OTHERS, TEXTS, WHOLES, Odd
 

@@ -1,7 +1,7 @@
 """A toy column kind: the sum of the squares of a field. It plugs in by one line: ``COLUMNS[SumOfSquares.kind] = SumOfSquares``."""
 
 from susurrus.agents.histogram.columns import Kept, Sum
-from susurrus.topics.packing import Int64s
+from susurrus.topics.wire.packing import Int64s
 
 
 class SumOfSquares(Sum):

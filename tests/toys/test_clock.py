@@ -12,7 +12,7 @@ from susurrus.agents.histogram.route import Route
 from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.topics.dead_letter import decode_headers
-from susurrus.topics.reason import Reason
+from susurrus.topics.records.reason import Reason
 from tests.agents.released import settings
 from tests.agents.stages import WINDOW, MemoryClients, Runner, services_of
 from tests.toys.clock import Doubtful

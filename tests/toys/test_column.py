@@ -9,8 +9,8 @@ from susurrus.agents.cli.reference import _type_name
 from susurrus.agents.histogram.column_settings import ColumnSettings
 from susurrus.agents.histogram.columns import COLUMNS, Kept
 from susurrus.mechanisms.errors import ConfigurationError
-from susurrus.topics.payloads import JsonReader
-from susurrus.topics.raw import RawDecoder
+from susurrus.topics.records.payloads import JsonReader
+from susurrus.topics.records.raw import RawDecoder
 from tests.agents.released import settings
 from tests.toys.column import SumOfSquares
 

@@ -12,9 +12,9 @@ from susurrus.agents.histogram.route import Route
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.topics import by_user
 from susurrus.topics.dead_letter import decode_headers
-from susurrus.topics.packing import Kind, kind_of
-from susurrus.topics.reason import Reason
-from susurrus.topics.values import ValuesDecoder, ValuesSchema
+from susurrus.topics.records.reason import Reason
+from susurrus.topics.records.values import ValuesDecoder, ValuesSchema
+from susurrus.topics.wire.packing import Kind, kind_of
 from tests.agents.released import DAY, settings
 from tests.agents.stages import WINDOW, MemoryClients, Runner, services_of
 from tests.toys.format import MessagePack

@@ -12,7 +12,7 @@ from susurrus.agents.cli.watching.view import View, headed
 from susurrus.agents.histogram.reader import HistogramReader, Snapshot
 from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.mechanisms.calendar import Interval, WindowIndex, WindowStart
-from susurrus.topics.timestamps import format_time, parse_time
+from susurrus.topics.wire.timestamps import format_time, parse_time
 
 _PATIENCE = 10_000
 """ms after which a trigger that is due is called late: the workers' commits take some seconds."""

@@ -17,9 +17,9 @@ from susurrus.agents.operations.drawing import GREY, NARROW, Z95
 from susurrus.topics import threshold as threshold_codec
 from susurrus.topics.estimate import Estimate, decode
 from susurrus.topics.histogram import Measured
-from susurrus.topics.packing import MalformedRecord
 from susurrus.topics.spec import ESTIMATE, THRESHOLD
 from susurrus.topics.threshold import Threshold
+from susurrus.topics.wire.packing import MalformedRecord
 
 COLUMNS: Final = ("mean", "filtered_mean", "sum", "running_sum")
 _MOST_ROWS: Final = 10

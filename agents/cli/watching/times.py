@@ -1,7 +1,7 @@
 """Instants and durations as a person at a terminal reads them."""
 
 from susurrus.agents.types.durations import format_duration
-from susurrus.topics.timestamps import format_time
+from susurrus.topics.wire.timestamps import format_time
 
 
 def clock_time(instant: int, now: int) -> str:

@@ -8,7 +8,7 @@ from susurrus.agents.formats.outputs.format import OutputFormat, Reader, Writer
 from susurrus.agents.formats.outputs.json import JsonRows
 from susurrus.agents.formats.outputs.protobuf import ProtobufRows
 from susurrus.agents.formats.registry import Registry
-from susurrus.topics.row_schema import RowSchema
+from susurrus.topics.wire.row_schema import RowSchema
 
 OUTPUT_FORMATS: Final[dict[str, type[OutputFormat]]] = {form.name: form for form in (JsonRows, AvroRows, ProtobufRows)}
 """Every format by its name in the configuration."""

@@ -10,8 +10,8 @@ from typing import Any
 
 from susurrus.agents.formats.outputs.registered import END_OF_LONG, RegisteredRows, instant_text, serializer_properties
 from susurrus.mechanisms.errors import ConfigurationError
-from susurrus.topics.row_schema import Leaf, RowSchema, Type
-from susurrus.topics.timestamps import parse_time
+from susurrus.topics.wire.row_schema import Leaf, RowSchema, Type
+from susurrus.topics.wire.timestamps import parse_time
 
 _UNSIGNED = {"type": "bytes", "logicalType": "decimal", "precision": 20, "scale": 0}
 _LEAVES: dict[Leaf, Any] = {

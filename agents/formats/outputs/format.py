@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from susurrus.agents.formats.registry import Registry
-from susurrus.topics.row_schema import RowSchema
+from susurrus.topics.wire.row_schema import RowSchema
 
 Reader = Callable[[bytes], bytes]
 """From a topic's value to the row as JSON. Raises MalformedRecord, ConfigurationError where the registry does not help."""

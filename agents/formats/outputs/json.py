@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from susurrus.agents.formats.outputs.format import OutputFormat, Reader, Writer
-from susurrus.topics.row_schema import Leaf, Parts, RowSchema, Type
+from susurrus.topics.wire.row_schema import Leaf, Parts, RowSchema, Type
 
 _LEAVES: dict[Leaf, dict[str, Any]] = {
     Leaf.TEXT: {"type": "string"},

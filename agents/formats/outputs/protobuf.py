@@ -6,8 +6,8 @@ from types import MappingProxyType
 from typing import Any
 
 from susurrus.agents.formats.outputs.registered import END_OF_LONG, RegisteredRows, instant_text, serializer_properties
-from susurrus.topics.row_schema import Leaf, Members, Parts, RowSchema, Type
-from susurrus.topics.timestamps import parse_time
+from susurrus.topics.wire.row_schema import Leaf, Members, Parts, RowSchema, Type
+from susurrus.topics.wire.timestamps import parse_time
 
 _TIMESTAMP, _TIMESTAMP_FILE = "google.protobuf.Timestamp", "google/protobuf/timestamp.proto"
 _SCALAR = "Scalar"

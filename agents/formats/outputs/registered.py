@@ -16,9 +16,9 @@ from susurrus.agents.formats.confluent import MAGIC, PREFIX
 from susurrus.agents.formats.outputs.format import OutputFormat, Reader, Writer
 from susurrus.agents.formats.registry import NOT_FOUND, Registry, optional_modules
 from susurrus.mechanisms.errors import ConfigurationError, RegistryAway
-from susurrus.topics.packing import MalformedRecord
-from susurrus.topics.row_schema import Leaves, RowSchema, converted, restored
-from susurrus.topics.timestamps import format_time, milliseconds_of
+from susurrus.topics.wire.packing import MalformedRecord
+from susurrus.topics.wire.row_schema import Leaves, RowSchema, converted, restored
+from susurrus.topics.wire.timestamps import format_time, milliseconds_of
 
 _LATER: Final = (408, 429, 500, 502, 503, 504)
 """HTTP codes of a registry that may answer otherwise in a moment: it starts, or is overloaded."""

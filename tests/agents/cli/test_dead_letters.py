@@ -15,7 +15,7 @@ from susurrus.agents.kafka.clients import clients_of
 from susurrus.agents.operations.dead_letters import newest_reasons, scan
 from susurrus.agents.pipelines import pipeline_of
 from susurrus.topics.dead_letter import DeadLetter, encode_headers
-from susurrus.topics.reason import Reason
+from susurrus.topics.records.reason import Reason
 from tests.broker import Broker
 from tests.pipeline import Pipeline, archive_topic, produce
 

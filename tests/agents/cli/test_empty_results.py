@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from susurrus.agents.cli.main import app
-from susurrus.topics.timestamps import format_time
+from susurrus.topics.wire.timestamps import format_time
 from tests.broker import Broker, wait_for
 from tests.local_pipeline import local_pipeline
 from tests.pipeline import Pipeline, archive_topic, merged, produce

@@ -79,7 +79,7 @@ WORKER = """
     from types import SimpleNamespace
     from susurrus.agents.expressions.evaluation import Evaluation
     from susurrus.agents.expressions.language import parse
-    from susurrus.agents.runtime import worker
+    from susurrus.agents.runtime.faust import worker
     from susurrus.agents.runtime.ending import ENDING
 
     class Worker:

@@ -25,7 +25,7 @@ from susurrus.agents.pipelines import settings_from
 from susurrus.mechanisms.calendar import WindowStart
 from susurrus.topics import estimate, private_stream, threshold
 from susurrus.topics.histogram import Measured
-from susurrus.topics.timestamps import format_time, parse_time
+from susurrus.topics.wire.timestamps import format_time, parse_time
 from tests.agents.released import WINDOW, publish, rows, said, settings
 from tests.stream_rows import unsaid
 from tests.waiting import PATIENCE

@@ -22,8 +22,8 @@ from susurrus.agents.types.section import Section
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.mechanisms.histogram import adaptive, closing
 from susurrus.mechanisms.histogram.registry import build_strategy
-from susurrus.topics.payloads import JsonReader
-from susurrus.topics.raw import RawDecoder
+from susurrus.topics.records.payloads import JsonReader
+from susurrus.topics.records.raw import RawDecoder
 
 DAY = 86_400_000
 MINIMAL = """

@@ -21,7 +21,7 @@ from susurrus.mechanisms.stream.tops import Tops
 from susurrus.topics.estimate import Estimate
 from susurrus.topics.histogram import Measured
 from susurrus.topics.private_stream import StreamRow
-from susurrus.topics.timestamps import format_time
+from susurrus.topics.wire.timestamps import format_time
 from tests.agents.released import EPOCHS, settings
 from tests.stream_rows import UNSAID
 

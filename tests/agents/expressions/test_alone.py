@@ -13,7 +13,7 @@ from msgspec import UNSET
 from susurrus.agents.expressions.evaluation import Evaluation
 from susurrus.agents.expressions.kinds import groups
 from susurrus.agents.expressions.language import parse
-from susurrus.topics.reason import Reason
+from susurrus.topics.records.reason import Reason
 
 WIDTHS = [1, 2, 7, 15, 16, 17, 18, 31, 32, 33, 40]
 """Numbers of fields: 64 bits hold the kinds of 16 of them as hexadecimal digits, and of 20 as those of base 9."""

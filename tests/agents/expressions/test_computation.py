@@ -5,8 +5,8 @@ import json
 import pytest
 
 from susurrus.agents.expressions.computation import Computation
-from susurrus.topics.payloads import JsonReader, chunk_of_objects
-from susurrus.topics.raw import Computed, RawColumns, RawDecoder, RawSchema, Reason, ValueField
+from susurrus.topics.records.payloads import JsonReader, chunk_of_objects
+from susurrus.topics.records.raw import Computed, RawColumns, RawDecoder, RawSchema, Reason, ValueField
 
 LINES = [
     b'{"u":"a","url":"/x?1","n":1,"s":200}',

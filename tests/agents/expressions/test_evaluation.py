@@ -12,7 +12,7 @@ from msgspec import UNSET
 
 from susurrus.agents.expressions.evaluation import Evaluation
 from susurrus.agents.expressions.language import parse
-from susurrus.topics.reason import Reason
+from susurrus.topics.records.reason import Reason
 
 FAILED, TYPE, RANGE, INFINITE = (
     Reason.EXPRESSION_FAILED, Reason.WRONG_TYPE, Reason.INTEGER_TOO_LARGE, Reason.NOT_FINITE

@@ -13,7 +13,7 @@ from susurrus.agents.expressions.evaluation import Evaluation
 from susurrus.agents.expressions.growth import MAX_BYTES, MAX_RESULT, MAX_TEXT_BYTES, size_of
 from susurrus.agents.expressions.language import _tree, parse
 from susurrus.mechanisms.errors import ConfigurationError, RetryableRefusal
-from susurrus.topics.reason import Reason
+from susurrus.topics.records.reason import Reason
 
 ENGINE = Engine()
 LONGEST = "x" * MAX_TEXT_BYTES

@@ -6,7 +6,7 @@ from susurrus.agents.expressions.catalogue import types
 from susurrus.agents.expressions.evaluation import Evaluation
 from susurrus.agents.expressions.language import parse, quoted
 from susurrus.mechanisms.errors import ConfigurationError
-from susurrus.topics.fields import Path
+from susurrus.topics.records.fields import Path
 
 HYPHEN = "for a field of that name write {} in double quotes, to subtract put blanks around the -"
 

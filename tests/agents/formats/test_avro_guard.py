@@ -12,8 +12,8 @@ from susurrus.agents.formats import decoder_of
 from susurrus.agents.formats.avro_guard import LONGEST_DECIMAL, MOST_VALUES, costly, walk
 from susurrus.agents.formats.format import Format, Refused
 from susurrus.agents.pipelines import settings_from
-from susurrus.topics.reason import Reason
-from susurrus.topics.refusal import MAX_DEPTH
+from susurrus.topics.records.reason import Reason
+from susurrus.topics.records.refusal import MAX_DEPTH
 from tests.registry import LateRegistry
 
 fastavro = pytest.importorskip("fastavro")

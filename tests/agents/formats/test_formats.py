@@ -22,8 +22,8 @@ from susurrus.agents.formats.protobuf import Protobuf, message_fields
 from susurrus.agents.formats.schemas import RegistrySettings
 from susurrus.agents.pipelines import pipeline_of, settings_from
 from susurrus.mechanisms.errors import ConfigurationError
-from susurrus.topics.payloads import chunk_of_objects
-from susurrus.topics.raw import RawColumns, RawDecoder, RawSchema, Reason, ValueField
+from susurrus.topics.records.payloads import chunk_of_objects
+from susurrus.topics.records.raw import RawColumns, RawDecoder, RawSchema, Reason, ValueField
 from tests.proto import TEXT, message_class
 
 fastavro = pytest.importorskip("fastavro")

@@ -16,9 +16,9 @@ from susurrus.agents.formats.message_types import own_file, read_indexes, unknow
 from susurrus.agents.formats.protobuf import Protobuf
 from susurrus.agents.pipelines import pipeline_of, settings_from
 from susurrus.mechanisms.errors import ConfigurationError
-from susurrus.topics.fields import parse_paths
-from susurrus.topics.raw import RawDecoder, RawSchema
-from susurrus.topics.reason import Reason
+from susurrus.topics.records.fields import parse_paths
+from susurrus.topics.records.raw import RawDecoder, RawSchema
+from susurrus.topics.records.reason import Reason
 
 pb2 = pytest.importorskip("google.protobuf.descriptor_pb2")
 serializers = pytest.importorskip("confluent_kafka.schema_registry.protobuf")

@@ -16,9 +16,9 @@ from susurrus.agents.formats.outputs import OUTPUT_FORMATS, reader_of, writers_o
 from susurrus.agents.formats.registry import Registry
 from susurrus.mechanisms.errors import ConfigurationError, RegistryAway
 from susurrus.topics import estimate, histogram, private_stream
-from susurrus.topics.json_rows import decoder
-from susurrus.topics.packing import MalformedRecord
-from susurrus.topics.row_schema import RowSchema
+from susurrus.topics.wire.json_rows import decoder
+from susurrus.topics.wire.packing import MalformedRecord
+from susurrus.topics.wire.row_schema import RowSchema
 from tests.registry import always, relay
 
 fastavro = pytest.importorskip("fastavro")

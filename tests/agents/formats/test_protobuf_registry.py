@@ -14,8 +14,8 @@ from susurrus.agents.formats.schemas import RegistrySettings
 from susurrus.agents.operations.preflight.run import preflight
 from susurrus.agents.pipelines import pipeline_of, settings_from
 from susurrus.mechanisms.errors import ConfigurationError
-from susurrus.topics.raw import RawColumns, RawDecoder, RawSchema
-from susurrus.topics.reason import Reason
+from susurrus.topics.records.raw import RawColumns, RawDecoder, RawSchema
+from susurrus.topics.records.reason import Reason
 from tests.agents.formats.test_message_types import descriptors, indexes_of, settings, written
 
 pb2 = pytest.importorskip("google.protobuf.descriptor_pb2")

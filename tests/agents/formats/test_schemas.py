@@ -12,8 +12,8 @@ import pytest
 
 from susurrus.agents.formats.avro import Avro
 from susurrus.agents.formats.schemas import RegistrySettings
-from susurrus.topics.raw import RawDecoder, RawSchema
-from susurrus.topics.reason import Reason
+from susurrus.topics.records.raw import RawDecoder, RawSchema
+from susurrus.topics.records.reason import Reason
 
 fastavro = pytest.importorskip("fastavro")
 pytest.importorskip("authlib")

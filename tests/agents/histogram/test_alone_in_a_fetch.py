@@ -16,7 +16,7 @@ from susurrus.agents.formats.schemas import Schemas
 from susurrus.agents.histogram.route import Route
 from susurrus.topics import by_user
 from susurrus.topics.dead_letter import decode_headers
-from susurrus.topics.packing import Kind, kind_of
+from susurrus.topics.wire.packing import Kind, kind_of
 from tests.agents.released import settings as settings_of
 from tests.agents.stages import WINDOW, Runner, services_of
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from susurrus.topics import dead_letter
 from susurrus.topics.dead_letter import decode_headers
-from susurrus.topics.reason import Reason
-from susurrus.topics.timestamps import format_time
+from susurrus.topics.records.reason import Reason
+from susurrus.topics.wire.timestamps import format_time
 from tests.broker import Broker
 from tests.pipeline import Pipeline, Public
 

@@ -14,8 +14,8 @@ from susurrus.agents.histogram.services import HistogramServices
 from susurrus.mechanisms.errors import Refusal, ReplayMismatch
 from susurrus.mechanisms.histogram.calibration import LEAST_ROWS
 from susurrus.topics import evidence, histogram
-from susurrus.topics.packing import Kind, kind_of
-from susurrus.topics.partitioner import partition as partition_of
+from susurrus.topics.wire.packing import Kind, kind_of
+from susurrus.topics.wire.partitioner import partition as partition_of
 from tests.agents.histogram.test_release_stage import FAR, SOURCES, TRIGGERS, Lists, Row, log_of, services, slow
 from tests.agents.stages import WINDOW, MemoryPublishedKeys, Runner
 

@@ -23,8 +23,8 @@ from susurrus.mechanisms.errors import Refusal
 from susurrus.mechanisms.histogram import bounding
 from susurrus.topics import bounded, by_user, published_keys, tick
 from susurrus.topics.by_user import ByUserBlock
-from susurrus.topics.packing import Kind, kind_of
-from susurrus.topics.partitioner import partition as partition_of
+from susurrus.topics.wire.packing import Kind, kind_of
+from susurrus.topics.wire.partitioner import partition as partition_of
 from tests.agents.cycles import no_cycles
 from tests.agents.released import settings
 from tests.agents.stages import EPOCH, WINDOW, Runner, number_of, services_of, tick_behind

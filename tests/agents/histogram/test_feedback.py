@@ -16,7 +16,7 @@ from susurrus.mechanisms.calendar import Calendar
 from susurrus.mechanisms.errors import Refusal
 from susurrus.topics import evidence
 from susurrus.topics import published_keys as codec
-from susurrus.topics.partitioner import partition as partition_of
+from susurrus.topics.wire.partitioner import partition as partition_of
 
 HOUR = 3_600_000
 DIGEST = bytes(range(32))

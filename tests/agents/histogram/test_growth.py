@@ -16,7 +16,7 @@ from susurrus.agents.runtime.services import Services
 from susurrus.mechanisms.calendar import Calendar
 from susurrus.mechanisms.errors import Refusal
 from susurrus.topics import ledger, tick
-from susurrus.topics.packing import Kind, kind_of
+from susurrus.topics.wire.packing import Kind, kind_of
 from tests.agents.released import settings
 from tests.agents.stages import WINDOW, MemoryClients, Runner, services_of
 

@@ -21,8 +21,8 @@ from susurrus.mechanisms.histogram.plan import Plan
 from susurrus.mechanisms.histogram.registry import build_strategy
 from susurrus.mechanisms.histogram.strategy import Increments
 from susurrus.mechanisms.noise import NoiseSource
-from susurrus.topics.payloads import JsonReader
-from susurrus.topics.raw import RawDecoder
+from susurrus.topics.records.payloads import JsonReader
+from susurrus.topics.records.raw import RawDecoder
 from tests.agents.released import settings
 from tests.samples import samples
 

@@ -23,7 +23,7 @@ from susurrus.agents.runtime.stage import NotYet
 from susurrus.mechanisms.errors import Refusal
 from susurrus.mechanisms.histogram.bounding import Bounding
 from susurrus.topics import bounded
-from susurrus.topics.packing import Kind, kind_of
+from susurrus.topics.wire.packing import Kind, kind_of
 from tests.agents.released import settings
 from tests.agents.stages import WINDOW, MemoryClients, Runner, WallClock, services_of
 

@@ -28,8 +28,8 @@ from susurrus.mechanisms.noise import NoiseSource, WindowNoise
 from susurrus.topics import bounded, histogram, progress, published_keys
 from susurrus.topics import ledger as ledger_codec
 from susurrus.topics.bounded import BoundedBlock
-from susurrus.topics.packing import Kind, kind_of
-from susurrus.topics.partitioner import partition as partition_of
+from susurrus.topics.wire.packing import Kind, kind_of
+from susurrus.topics.wire.partitioner import partition as partition_of
 from tests.agents.cycles import no_cycles
 from tests.agents.released import settings
 from tests.agents.stages import EPOCH, SECRET, WINDOW, Runner, Written, number_of, services_of, tick_behind

@@ -9,12 +9,12 @@ import pytest
 from susurrus.agents.histogram import route
 from susurrus.agents.histogram.route import Route, whole_decoder
 from susurrus.agents.runtime.batch import Batch
-from susurrus.agents.runtime.record_batches import Fetched, batch_at
+from susurrus.agents.runtime.faust.record_batches import Fetched, batch_at
 from susurrus.topics import by_user
 from susurrus.topics.compiled import compiled
 from susurrus.topics.dead_letter import decode_headers
-from susurrus.topics.packing import Kind, kind_of
-from susurrus.topics.reason import Reason
+from susurrus.topics.records.reason import Reason
+from susurrus.topics.wire.packing import Kind, kind_of
 from tests.agents.cycles import no_cycles
 from tests.agents.released import settings
 from tests.agents.stages import WINDOW, Runner, WallClock, services_of

@@ -18,8 +18,8 @@ from susurrus.mechanisms.histogram.bounding import Bounding
 from susurrus.topics import by_user
 from susurrus.topics.dead_letter import decode_headers
 from susurrus.topics.ledger import Sources, encode
-from susurrus.topics.packing import Kind, kind_of
-from susurrus.topics.reason import Reason
+from susurrus.topics.records.reason import Reason
+from susurrus.topics.wire.packing import Kind, kind_of
 from tests.agents.released import settings
 from tests.agents.stages import WINDOW, Runner, services_of
 

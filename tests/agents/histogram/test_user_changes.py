@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from susurrus.agents.histogram import user_changes
 from susurrus.mechanisms.histogram.bounding import Bounding
 from susurrus.mechanisms.histogram.user_table import Changes, UserTable
-from susurrus.topics import varints
-from susurrus.topics.packing import MalformedRecord
+from susurrus.topics.wire import varints
+from susurrus.topics.wire.packing import MalformedRecord
 
 NUMBERS = st.integers(0, 200) | st.integers(0, 2**32 - 1)
 

@@ -20,8 +20,8 @@ from susurrus.agents.histogram.route import Route
 from susurrus.topics import by_user
 from susurrus.topics import tick as tick_codec
 from susurrus.topics.dead_letter import decode_headers
-from susurrus.topics.packing import Kind, kind_of
-from susurrus.topics.reason import Reason
+from susurrus.topics.records.reason import Reason
+from susurrus.topics.wire.packing import Kind, kind_of
 from tests.agents.released import settings
 from tests.agents.stages import WINDOW, MemoryClients, Runner, WallClock, services_of
 from tests.registry import LateRegistry

@@ -24,9 +24,9 @@ from susurrus.mechanisms.local.window import GRID
 from susurrus.topics import report_totals as totals_codec
 from susurrus.topics import threshold as threshold_codec
 from susurrus.topics.dead_letter import decode_headers
-from susurrus.topics.packing import Kind, kind_of
 from susurrus.topics.reports import encode_one
 from susurrus.topics.threshold import Threshold
+from susurrus.topics.wire.packing import Kind, kind_of
 from tests.agents.stages import SECRET, WINDOW, MemoryClients, MemoryLedger, Runner, WallClock
 from tests.golden.make_digests import other
 from tests.proto import INTEGER, message_class

@@ -7,7 +7,7 @@ import pytest
 from susurrus.agents.local.reader import _noise, filtered_sum, range_sum
 from susurrus.topics.estimate import Estimate
 from susurrus.topics.histogram import Measured
-from susurrus.topics.timestamps import format_time
+from susurrus.topics.wire.timestamps import format_time
 
 INTERVAL = 60_000
 START = 1_767_225_600_000

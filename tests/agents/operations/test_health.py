@@ -14,7 +14,7 @@ from susurrus.agents.operations.health import TRUST_ZONE, policy
 from susurrus.agents.operations.metrics import registry_of
 from susurrus.agents.operations.web import Pages, WebServer
 from susurrus.agents.runtime.metrics import Told
-from susurrus.topics.timestamps import format_time
+from susurrus.topics.wire.timestamps import format_time
 from tests.agents.config.test_settings import changed
 from tests.agents.operations.test_web import Task, supervisor_of
 from tests.browser import CONTRAST, chromium

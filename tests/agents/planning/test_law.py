@@ -6,7 +6,7 @@ import pytest
 from susurrus.agents.planning.law import Law
 from susurrus.agents.planning.workload import DAY_MS
 from susurrus.mechanisms.errors import ConfigurationError
-from susurrus.topics.raw import ValueField
+from susurrus.topics.records.raw import ValueField
 
 
 @pytest.mark.parametrize("mean", [1, 1.5, 5.905, 40])

@@ -8,7 +8,7 @@ import pytest
 
 from susurrus.agents.runtime.dead_letters import DeadLetters
 from susurrus.topics.dead_letter import decode_headers
-from susurrus.topics.reason import Reason
+from susurrus.topics.records.reason import Reason
 
 SERVICES: Any = SimpleNamespace(topic=lambda name: f"s.web.{name}", max_record_bytes=10)
 RECORDS = [

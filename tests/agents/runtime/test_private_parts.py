@@ -22,7 +22,7 @@ FETCHER = "aiokafka.consumer.fetcher"
 STATE = "aiokafka.consumer.subscription_state"
 COORDINATOR = "aiokafka.consumer.group_coordinator"
 
-# agents/runtime/membership.py overrides, calls or passes on these
+# agents/runtime/faust/membership.py overrides, calls or passes on these
 OF_THE_COORDINATOR = [
     "_send_req",
     "_on_join_complete",
@@ -53,7 +53,7 @@ OF_THE_CONSUMER = [
 ]
 
 RELIED_ON = {
-    # agents/runtime/transport.py overrides or calls these
+    # agents/runtime/faust/transport.py overrides or calls these
     f"{DRIVER}:AIOKafkaConsumerThread": ["_create_worker_consumer", "_fetch_records", "_ensure_consumer", "_assignor"],
     "faust.transport.consumer:ConsumerThread": ["call_thread", "consumer", "app"],
     f"{DRIVER}:Consumer": [
@@ -89,7 +89,7 @@ RELIED_ON = {
     ],
     f"{FETCHER}:FetchResult": ["_partition_records"],
     f"{FETCHER}:PartitionRecords": ["_records", "_consumer_record", "next_fetch_offset"],
-    # the transport puts a subclass in its place, which agents/runtime/record_batches.py has
+    # the transport puts a subclass in its place, which agents/runtime/faust/record_batches.py has
     f"{FETCHER}:MemoryRecords": ["has_next", "next_batch"],
     "aiokafka.record.memory_records:MemoryRecords": ["has_next", "next_batch"],
     # a record as it was parsed, which a stage gets to see
@@ -105,13 +105,13 @@ RELIED_ON = {
     "aiokafka.protocol.group:HeartbeatRequest_v1": ["SCHEMA"],
     "aiokafka.coordinator.assignors.roundrobin:RoundRobinPartitionAssignor": ["assign"],
     "aiokafka.coordinator.protocol:ConsumerProtocolMemberAssignment": ["version", "assignment", "user_data"],
-    # agents/runtime/worker.py
+    # agents/runtime/faust/worker.py
     "faust.worker:Worker": ["spinner", "execute_from_commandline"],
     "mode.worker:Worker": ["_on_sigusr1", "_on_sigusr2"],
     "faust.app.base:App": ["transport", "consumer", "consumer_generation_id"],
 }
 CODECS = ["gzip_decode", "snappy_decode", "lz4_decode", "zstd_decode"]
-"""Functions of aiokafka.codec that agents/runtime/record_batches.py calls."""
+"""Functions of aiokafka.codec that agents/runtime/faust/record_batches.py calls."""
 PINNED = ["aiokafka", "faust-streaming", "mode-streaming"]
 
 
@@ -201,9 +201,9 @@ OURS = {"_fetched", "_put_aside", "_has_room", "_waits"}
 
 @pytest.mark.parametrize("file", ["transport.py", "membership.py", "worker.py"])
 def test_nothing_private_is_used_that_is_not_listed(file: str) -> None:
-    used = private_names((ROOT / "agents" / "runtime" / file).read_text()) - OURS
+    used = private_names((ROOT / "agents" / "runtime" / "faust" / file).read_text()) - OURS
     listed = {name for names in RELIED_ON.values() for name in names}
-    assert used <= listed, f"agents/runtime/{file} also relies on {sorted(used - listed)}: add them to RELIED_ON"
+    assert used <= listed, f"agents/runtime/faust/{file} also relies on {sorted(used - listed)}: add them to RELIED_ON"
     assert used, "nothing was found: does the search still work?"
 
 

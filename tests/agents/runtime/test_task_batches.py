@@ -11,8 +11,8 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from susurrus.agents.runtime.batch import Batch
+from susurrus.agents.runtime.faust.record_batches import Fetched, batch_at
 from susurrus.agents.runtime.metrics import Metrics
-from susurrus.agents.runtime.record_batches import Fetched, batch_at
 from susurrus.agents.runtime.task import PartitionTask
 from susurrus.agents.runtime.transaction import Aborted
 from susurrus.mechanisms.errors import RetryableRefusal

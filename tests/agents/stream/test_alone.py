@@ -14,7 +14,7 @@ import pytest
 
 from susurrus.agents.formats.schemas import Schemas
 from susurrus.agents.runtime.batch import Batch
-from susurrus.agents.runtime.record_batches import Fetched, batch_at
+from susurrus.agents.runtime.faust.record_batches import Fetched, batch_at
 from susurrus.agents.runtime.services import Services
 from susurrus.agents.stream import stage as stage_module
 from susurrus.agents.stream.stage import Stream

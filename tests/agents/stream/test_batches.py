@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from susurrus.agents.runtime.batch import Batch
-from susurrus.agents.runtime.record_batches import Fetched, batch_at
+from susurrus.agents.runtime.faust.record_batches import Fetched, batch_at
 from susurrus.agents.stream.stage import Stream, whole_decoder
 from susurrus.topics.compiled import compiled
-from susurrus.topics.values import ValuesSchema
+from susurrus.topics.records.values import ValuesSchema
 from tests.agents.cycles import no_cycles
 from tests.agents.stages import Runner
 from tests.agents.stream.test_order import services

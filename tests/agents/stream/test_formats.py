@@ -17,7 +17,7 @@ from susurrus.agents.stream import stage as stage_module
 from susurrus.agents.stream.stage import Stream
 from susurrus.topics.dead_letter import decode_headers
 from susurrus.topics.private_stream import decode_row
-from susurrus.topics.reason import Reason
+from susurrus.topics.records.reason import Reason
 from tests.agents.released import settings
 from tests.agents.stages import SECRET, WINDOW, MemoryClients, MemoryLedger, Runner, WallClock
 from tests.agents.stages import Written as Rows

@@ -17,7 +17,7 @@ import pytest
 from susurrus.agents.kafka.offset import Offset
 from susurrus.agents.runtime.batch import Batch
 from susurrus.agents.runtime.chain import chain_key
-from susurrus.agents.runtime.record_batches import Fetched, batch_at
+from susurrus.agents.runtime.faust.record_batches import Fetched, batch_at
 from susurrus.agents.runtime.stage import NotYet
 from susurrus.agents.stream import replay as module
 from susurrus.agents.stream import stage as stage_module

@@ -1,7 +1,7 @@
 //! The records of a Kafka record batch, message format 2: where each record's key and value are (topics/record_batch.py).
 //!
 //! A batch that is not as the format says is `None`; what brokers do not look at is not looked at here, either. Checksum,
-//! compression, and which batches are to be read are decided before (agents/runtime/transport.py).
+//! compression, and which batches are to be read are decided before (agents/runtime/faust/transport.py).
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;

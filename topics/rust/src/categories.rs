@@ -1,4 +1,4 @@
-//! Distinct byte strings and their codes, which count up in order of first occurrence (topics/categories.py).
+//! Distinct byte strings and their codes, which count up in order of first occurrence (topics/records/categories.py).
 
 use std::hash::{BuildHasher, RandomState};
 
@@ -46,7 +46,7 @@ fn slice<'a>(joined: &'a [u8], ends: &[usize], code: usize) -> &'a [u8] {
     &joined[code.checked_sub(1).map_or(0, |before| ends[before])..ends[code]]
 }
 
-/// What topics/partitioner.py takes a remainder of: CRC-32, finalised as in MurmurHash3.
+/// What topics/wire/partitioner.py takes a remainder of: CRC-32, finalised as in MurmurHash3.
 pub fn placement(item: &[u8]) -> u32 {
     let mut mixed = crc32fast::hash(item);
     mixed ^= mixed >> 16;

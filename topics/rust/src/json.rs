@@ -2,7 +2,7 @@
 //!
 //! `scan` takes an object only if every reader of JSON must read it in the same way: names without escapes, nothing that is
 //! nested deep, numbers of usual size, valid UTF-8 throughout. All else is `None`, and the caller reads it by other means.
-//! Of duplicate names the last wins, as in topics/fields.py.
+//! Of duplicate names the last wins, as in topics/records/fields.py.
 
 use crate::text::Cursor;
 

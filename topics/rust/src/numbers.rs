@@ -1,4 +1,4 @@
-//! Numbers and instants from their text, where the result is that of topics/numbers.py and topics/timestamps.py beyond doubt.
+//! Numbers and instants from their text, where the result is that of topics/records/numbers.py and topics/wire/timestamps.py beyond doubt.
 
 /// Powers of ten that a float holds exactly.
 const TENS: [f64; 23] = [

@@ -1,4 +1,4 @@
-//! `Scanner`: from record batches to columns, for one schema. topics/scanning.py calls it and says what the answers mean.
+//! `Scanner`: from record batches to columns, for one schema. topics/records/scanning.py calls it and says what the answers mean.
 //!
 //! A row is taken if each of its fields is found by `json` and understood by `numbers`. All other rows are listed as left, and the
 //! caller decodes those in Python.

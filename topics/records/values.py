@@ -10,13 +10,13 @@ from functools import partial
 
 import numpy as np
 
-from susurrus.topics.assembly import Assembly, Measure
-from susurrus.topics.categories import Categories
-from susurrus.topics.fields import parse_paths
-from susurrus.topics.numbers import Reasons, TimeUnit, event_times, measure, steps_of_field
-from susurrus.topics.packing import Int32s, Int64s
-from susurrus.topics.payloads import Chunk
-from susurrus.topics.reason import Reason
+from susurrus.topics.records.assembly import Assembly, Measure
+from susurrus.topics.records.categories import Categories
+from susurrus.topics.records.fields import parse_paths
+from susurrus.topics.records.numbers import Reasons, TimeUnit, event_times, measure, steps_of_field
+from susurrus.topics.records.payloads import Chunk
+from susurrus.topics.records.reason import Reason
+from susurrus.topics.wire.packing import Int32s, Int64s
 
 
 @dataclass(frozen=True, slots=True)

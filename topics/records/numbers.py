@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import UNSET
 
-from susurrus.topics.packing import Int64s
-from susurrus.topics.reason import Reason
-from susurrus.topics.timestamps import EARLIEST, LATEST, milliseconds_of, parse_time, parse_times
+from susurrus.topics.records.reason import Reason
+from susurrus.topics.wire.packing import Int64s
+from susurrus.topics.wire.timestamps import EARLIEST, LATEST, milliseconds_of, parse_time, parse_times
 
 TimeUnit = Literal["s", "ms", "us", "ns", "iso"]
 Reasons = npt.NDArray[np.uint8]

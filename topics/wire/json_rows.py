@@ -7,8 +7,8 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from susurrus.topics.packing import MalformedRecord
-from susurrus.topics.timestamps import parse_time
+from susurrus.topics.wire.packing import MalformedRecord
+from susurrus.topics.wire.timestamps import parse_time
 
 Numbers = npt.NDArray[np.int64] | npt.NDArray[np.float64]
 

@@ -34,8 +34,8 @@ from faust.types import TP
 
 from susurrus.agents.kafka.offset import Offset
 from susurrus.agents.runtime.batch import Batch
-from susurrus.agents.runtime.membership import CountingAssignor, StaticConsumer
-from susurrus.agents.runtime.record_batches import Fetched, KeptRecords, RecordBatch, batch_at
+from susurrus.agents.runtime.faust.membership import CountingAssignor, StaticConsumer
+from susurrus.agents.runtime.faust.record_batches import Fetched, KeptRecords, RecordBatch, batch_at
 
 log = logging.getLogger(__name__)
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from susurrus.topics.fields import Path, walk
-from susurrus.topics.reason import Reason
+from susurrus.topics.records.fields import Path, walk
+from susurrus.topics.records.reason import Reason
 
 MAX_DEPTH = 400
 """Deepest nesting accepted. The decoder's own limit is what is left of Python's recursion limit, and so depends on its callers.

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from susurrus.topics import bounded, by_user, changelog, evidence, published_keys, tick
-from susurrus.topics.packing import MalformedRecord, blobs_size
+from susurrus.topics.wire.packing import MalformedRecord, blobs_size
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 TEXTS = st.lists(st.binary(min_size=1, max_size=20), min_size=1, max_size=6, unique=True)

@@ -1,7 +1,7 @@
 """Which partition a user (of by-user) or a key (of bounded) belongs to: a hash of our own, pinned for good.
 
 The clients' default partitioners differ between languages and versions; a changed placement would split a user's caps
-over two partitions, so the function is part of the format (test vectors in tests/topics/test_partitioner.py).
+over two partitions, so the function is part of the format (test vectors in tests/topics/wire/test_partitioner.py).
 """
 
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from zlib import crc32
 import numpy as np
 import numpy.typing as npt
 
-from susurrus.topics.packing import Int32s
+from susurrus.topics.wire.packing import Int32s
 
 VERSION = 1
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from susurrus.topics import changelog
-from susurrus.topics.packing import (
+from susurrus.topics.wire.packing import (
     Kind,
     MalformedRecord,
     Reader,

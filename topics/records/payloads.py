@@ -11,9 +11,9 @@ from typing import Any
 
 import msgspec
 
-from susurrus.topics.fields import Fields, Path, plain, walk
-from susurrus.topics.reason import Reason
-from susurrus.topics.refusal import MAX_DEPTH, reason_of, too_deep
+from susurrus.topics.records.fields import Fields, Path, plain, walk
+from susurrus.topics.records.reason import Reason
+from susurrus.topics.records.refusal import MAX_DEPTH, reason_of, too_deep
 
 CHUNK = 8192
 """Payloads to decode at a time, so that their objects stay in the processor's cache."""

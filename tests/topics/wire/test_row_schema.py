@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from susurrus.topics import histogram
-from susurrus.topics.row_schema import Leaf, Members, Parts, RowSchema, converted, identifier, restored
+from susurrus.topics.wire.row_schema import Leaf, Members, Parts, RowSchema, converted, identifier, restored
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
 NUMBERS = st.integers(-(2**53), 2**53) | st.floats(allow_nan=False)

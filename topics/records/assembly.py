@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from susurrus.topics.categories import Categories, combine, mark_too_large, renumber
-from susurrus.topics.numbers import Reasons
-from susurrus.topics.packing import Int32s, Int64s
-from susurrus.topics.payloads import Chunk
+from susurrus.topics.records.categories import Categories, combine, mark_too_large, renumber
+from susurrus.topics.records.numbers import Reasons
+from susurrus.topics.records.payloads import Chunk
+from susurrus.topics.wire.packing import Int32s, Int64s
 
 Measure = Callable[[Sequence[Any]], tuple[Int64s, Reasons]]
 """Makes numbers of a field, with a Reason per row."""

@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import UNSET
 
-from susurrus.topics.packing import Int32s, Int64s
-from susurrus.topics.reason import Reason
+from susurrus.topics.records.reason import Reason
+from susurrus.topics.wire.packing import Int32s, Int64s
 
 _ENCODER = msgspec.json.Encoder()
 _FAST = ({str}, {int}, {str, int})

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from susurrus.topics.packing import Int64s, MalformedRecord
+from susurrus.topics.wire.packing import Int64s, MalformedRecord
 
 MAX = (1 << 32) - 1
 _MOST_BYTES = 5

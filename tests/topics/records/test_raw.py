@@ -10,11 +10,11 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from susurrus.topics.numbers import event_times
-from susurrus.topics.payloads import JsonReader, chunk_of_objects
-from susurrus.topics.raw import RawDecoder, RawSchema, Reason, ValueField
-from susurrus.topics.refusal import MAX_DEPTH
-from susurrus.topics.timestamps import EARLIEST, LATEST
+from susurrus.topics.records.numbers import event_times
+from susurrus.topics.records.payloads import JsonReader, chunk_of_objects
+from susurrus.topics.records.raw import RawDecoder, RawSchema, Reason, ValueField
+from susurrus.topics.records.refusal import MAX_DEPTH
+from susurrus.topics.wire.timestamps import EARLIEST, LATEST
 
 SIMPLE = RawDecoder(RawSchema(user="u", key=("k",)))
 ANY_TEXT = RawDecoder(RawSchema(user="u", key=("k",), empty_user="value"))

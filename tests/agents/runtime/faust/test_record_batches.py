@@ -11,12 +11,12 @@ from aiokafka.record.memory_records import MemoryRecords
 from susurrus.agents.formats.json import Json
 from susurrus.agents.formats.waiting import Intake, UnreadableBatch
 from susurrus.agents.runtime.batch import Batch
-from susurrus.agents.runtime.record_batches import Fetched, KeptRecords, RecordBatch, batch_at
+from susurrus.agents.runtime.faust.record_batches import Fetched, KeptRecords, RecordBatch, batch_at
 from susurrus.topics.compiled import compiled
-from susurrus.topics.raw import RawDecoder, RawSchema
 from susurrus.topics.raw_batches import RawBatchDecoder
 from susurrus.topics.record_batch import parse
-from susurrus.topics.scanning import MalformedBatch
+from susurrus.topics.records.raw import RawDecoder, RawSchema
+from susurrus.topics.records.scanning import MalformedBatch
 from tests.record_batches import GZIP, LZ4, SNAPPY, ZSTD, odd_batches, record_batch
 
 VALUES = [b"a", None, b"", b"long " * 200]

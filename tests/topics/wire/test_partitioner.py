@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from susurrus.topics.partitioner import partition
+from susurrus.topics.wire.partitioner import partition
 
 VECTORS = {
     b"": 0,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from susurrus.topics.timestamps import EARLIEST, LATEST, format_time, parse_time, parse_times
+from susurrus.topics.wire.timestamps import EARLIEST, LATEST, format_time, parse_time, parse_times
 
 
 @given(st.integers(EARLIEST, LATEST))

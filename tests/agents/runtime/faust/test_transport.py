@@ -31,10 +31,10 @@ from faust.transport.drivers import aiokafka as driver
 from faust.types import TP
 
 from susurrus.agents.kafka.offset import Offset
-from susurrus.agents.runtime import transport
 from susurrus.agents.runtime.batch import Batch
-from susurrus.agents.runtime.record_batches import Fetched, KeptRecords, RecordBatch
-from susurrus.agents.runtime.transport import BatchConsumer, BatchConsumerThread, take_whole_batches
+from susurrus.agents.runtime.faust import transport
+from susurrus.agents.runtime.faust.record_batches import Fetched, KeptRecords, RecordBatch
+from susurrus.agents.runtime.faust.transport import BatchConsumer, BatchConsumerThread, take_whole_batches
 
 TPS = [TP("raw", 0), TP("raw", 1), TP("by-user", 0)]
 

@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Generic, Self, TypeVar, get_type_hints
 import numpy as np
 import numpy.typing as npt
 
-from susurrus.topics.packing import (
+from susurrus.topics.wire.packing import (
     Int32s,
     Kind,
     MalformedRecord,

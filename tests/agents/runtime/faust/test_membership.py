@@ -14,7 +14,12 @@ from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssigno
 from aiokafka.coordinator.protocol import ConsumerProtocolMemberMetadata
 from confluent_kafka.admin import NewPartitions
 
-from susurrus.agents.runtime.membership import CountingAssignor, InstanceHeartbeat, StaticConsumer, StaticCoordinator
+from susurrus.agents.runtime.faust.membership import (
+    CountingAssignor,
+    InstanceHeartbeat,
+    StaticConsumer,
+    StaticCoordinator,
+)
 from tests.broker import SECONDS, Broker, wait_for
 
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from susurrus.topics.fields import Path, escaped, parse_path, walk
-from susurrus.topics.payloads import JsonReader
-from susurrus.topics.reason import Reason
+from susurrus.topics.records.fields import Path, escaped, parse_path, walk
+from susurrus.topics.records.payloads import JsonReader
+from susurrus.topics.records.reason import Reason
 
 ODD = ('a"b', "a\\b", "a\\\\b", "a\nb", "\x00", '"', "\\", "\\.", "a.b", "é\\", "plain", "a")
 """Names, of which JSON must escape some."""

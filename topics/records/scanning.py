@@ -12,10 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from susurrus.topics.compiled import compiled
-from susurrus.topics.fields import Path
-from susurrus.topics.numbers import TimeUnit
-from susurrus.topics.packing import Int32s, Int64s
-from susurrus.topics.timestamps import EARLIEST, LATEST
+from susurrus.topics.records.fields import Path
+from susurrus.topics.records.numbers import TimeUnit
+from susurrus.topics.wire.packing import Int32s, Int64s
+from susurrus.topics.wire.timestamps import EARLIEST, LATEST
 
 _INT64 = range(-(2**63), 2**63)
 _STAMPS: Final[dict[TimeUnit, tuple[int, int]]] = {

@@ -12,13 +12,13 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from susurrus.topics.assembly import Assembly, Measure
-from susurrus.topics.categories import Categories
-from susurrus.topics.fields import Path, check_paths, parse_path
-from susurrus.topics.numbers import TimeUnit, event_times, first_step, measure, steps_of_field
-from susurrus.topics.packing import Int32s, Int64s
-from susurrus.topics.payloads import Chunk
-from susurrus.topics.reason import Reason
+from susurrus.topics.records.assembly import Assembly, Measure
+from susurrus.topics.records.categories import Categories
+from susurrus.topics.records.fields import Path, check_paths, parse_path
+from susurrus.topics.records.numbers import TimeUnit, event_times, first_step, measure, steps_of_field
+from susurrus.topics.records.payloads import Chunk
+from susurrus.topics.records.reason import Reason
+from susurrus.topics.wire.packing import Int32s, Int64s
 
 __all__ = ["Computed", "RawColumns", "RawDecoder", "RawSchema", "Reason", "ValueField"]
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from susurrus.topics.payloads import JsonReader, chunk_of_objects
-from susurrus.topics.raw import Reason
-from susurrus.topics.values import ValuesDecoder, ValuesSchema
+from susurrus.topics.records.payloads import JsonReader, chunk_of_objects
+from susurrus.topics.records.raw import Reason
+from susurrus.topics.records.values import ValuesDecoder, ValuesSchema
 
 BY_FIELD = ValuesDecoder(ValuesSchema(value="v", bound=10.0, grid=0.5, stream="id", time="t"))
 BY_KEY = ValuesDecoder(ValuesSchema(value="v", bound=10.0, grid=0.5))

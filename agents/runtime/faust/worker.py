@@ -18,10 +18,10 @@ from susurrus.agents import logs
 from susurrus.agents.config import kafka_properties
 from susurrus.agents.runtime import crash_points
 from susurrus.agents.runtime.ending import ENDING
+from susurrus.agents.runtime.faust.transport import BatchTransport
 from susurrus.agents.runtime.pipeline import Pipeline, StageSpec
 from susurrus.agents.runtime.store import abandoned, set_cache_bytes
 from susurrus.agents.runtime.supervisor import Supervisor
-from susurrus.agents.runtime.transport import BatchTransport
 
 log = logging.getLogger(__name__)
 
