@@ -21,7 +21,7 @@ class Connections:
         self._most = most
         self._seconds = seconds
         self._ends: dict[asyncio.Transport, asyncio.TimerHandle] = {}
-        """In order of the last whole request, or of the beginning where none came yet."""
+        """The open connections, in the order of their last whole request, or of their beginning where none came yet."""
         self._answering: set[asyncio.BaseTransport] = set()
 
     def watched(self, http: asyncio.Protocol) -> asyncio.Protocol:
@@ -30,8 +30,8 @@ class Connections:
 
     @contextmanager
     def answering(self, transport: Any) -> Iterator[None]:
-        """For the block a whole request is being answered. The connection's time begins anew. transport: of the request; None where
-        its client has gone."""
+        """Within the block, a whole request is being answered. The connection's time begins anew. transport: of the request; None
+        where its client has gone."""
         if transport not in self._ends:
             yield
             return
@@ -54,7 +54,7 @@ class Connections:
         self._begin(transport)
 
     def lost(self, transport: asyncio.Transport | None) -> None:
-        """It has ended by itself."""
+        """Forgets a connection that has ended by itself."""
         if transport in self._ends:
             self._ends.pop(transport).cancel()
 

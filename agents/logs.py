@@ -20,7 +20,7 @@ from pythonjsonlogger.json import JsonFormatter
 
 _log = logging.getLogger(__name__)
 SILENT: Final = logging.Logger("susurrus.silent", level=logging.CRITICAL + 1)
-"""For clients and servers whose own lines would only repeat ours."""
+"""The log of clients and servers whose own lines would only repeat ours."""
 
 REPEATS: Final = 2
 """Lines of one kind that are written in ``REPEAT_SECONDS``; the others are counted."""

@@ -15,7 +15,7 @@ from scipy.special import log_ndtr, ndtri_exp
 from susurrus.mechanisms.errors import ConfigurationError
 
 RELATIVE_SLACK = 1e-9
-"""By how much a solved mu is reduced, far above the rounding error of `delta_gaussian`."""
+"""The relative amount by which a solved mu is reduced, far above the rounding error of `delta_gaussian`."""
 
 
 def delta_gaussian(mu: float, epsilon: float) -> float:

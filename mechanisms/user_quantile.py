@@ -55,7 +55,7 @@ class UserQuantile:
 
     @property
     def mu(self) -> float:
-        """Of Gaussian differential privacy: log probabilities of all candidates change within a range of epsilon."""
+        """The mu of Gaussian differential privacy: log probabilities of all candidates change within a range of epsilon."""
         return mu_of_bounded_range(float(self.epsilon))
 
     def masses(self, user: Int64s, value: Int64s) -> tuple[Int64s, int]:

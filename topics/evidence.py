@@ -39,7 +39,7 @@ def _impossible(block: EvidenceBlock) -> str | None:
 
 
 _MOST_ROWS = 1 << 20
-"""Of one record: rows that are all alike take no bytes each, so a decoder needs a bound."""
+"""The most rows of one record. Rows that are all alike take no bytes each, so a decoder needs a bound."""
 _COUNTS = (Count("rows", bytes_each=0, most=_MOST_ROWS), Count("columns", bytes_each=9, most=MAX_COLUMNS))
 _CODEC = Codec(EvidenceBlock, Kind.EVIDENCE, _COUNTS, impossible=_impossible)
 encode, decode = _CODEC.encode, _CODEC.decode

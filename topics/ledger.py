@@ -70,7 +70,7 @@ class Sources(_Record, frozen=True, kw_only=True):
 
 
 class Started(_Record, frozen=True, kw_only=True):
-    """This partition has committed before: an empty changelog is then a loss, not a beginning."""
+    """Says that a partition has committed before: an empty changelog is then a loss, not a beginning."""
 
     name: ClassVar[str] = "started/{stage}/{partition}"
     stage: str

@@ -20,7 +20,7 @@ from susurrus.topics.wire.partitioner import placements
 
 
 class RawBatchDecoder:
-    """From record batches to columns, for one schema whose scalars are all fields; only where ``compiled`` is there."""
+    """Turns record batches into columns, for one schema whose scalars are all fields; only where ``compiled`` is there."""
 
     def __init__(self, schema: RawSchema) -> None:
         self._schema, self._decoder = schema, RawDecoder(schema)

@@ -18,7 +18,7 @@ from susurrus.topics.wire.packing import Int64s
 
 
 class ValuesBatchDecoder:
-    """From record batches to columns, for one schema; only where ``compiled`` is there."""
+    """Turns record batches into columns, for one schema; only where ``compiled`` is there."""
 
     def __init__(self, schema: ValuesSchema) -> None:
         self._schema, self._decoder = schema, ValuesDecoder(schema)

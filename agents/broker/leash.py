@@ -53,7 +53,8 @@ class _Leash:
             self._keeper.communicate()  # closes its standard input
 
     def forget(self) -> None:
-        """In a forked child, whose own leash this is not: with its copy of the pipe, the owner's death would not be noticed."""
+        """Called in a forked child, whose own leash this is not: with its copy of the pipe, the owner's death would not be
+        noticed."""
         if self._keeper is not None and self._keeper.stdin is not None:
             with contextlib.suppress(OSError):
                 os.close(self._keeper.stdin.fileno())

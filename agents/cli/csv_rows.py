@@ -16,12 +16,13 @@ from typing import Any, Final
 from susurrus.agents.frames import text_of
 
 JSON_COLUMN: Final = "key"
-"""Of a record: text that is JSON already."""
+"""The column of a record whose text is JSON already."""
 
 _FIRST: Final = "=+\\-@\uff1d\uff0b\uff0d\uff20"
-"""Of a formula; the wide ones are taken for the others by some."""
+"""The characters with which a formula begins. Some programs take the wide ones for the others."""
 _DROPPED: Final = '\\s"\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2064\ufeff'
-"""Before that, by some: white space, what does not show, and quotes, which begin a cell where the file's own do not."""
+"""What some programs drop before they look for a formula: white space, what does not show, and quotes, which begin a cell where
+the file's own do not."""
 # A text may have apostrophes of its own there: it gets one more, so that taking one away gives every text back.
 _FORMULA: Final = re.compile(f"(?:^|[;\t\r\n])[{_DROPPED}]*(?='*[{_FIRST}])")
 _CONTROL: Final = re.compile("'*[\x00-\x1f]")
@@ -47,7 +48,7 @@ def _cell(name: str, value: Any) -> str:
 
 
 def _guarded(text: str) -> str:
-    """With an apostrophe wherever a cell could begin with a formula, and before a control character at the beginning."""
+    """The text with an apostrophe wherever a cell could begin with a formula, and before a control character at the beginning."""
     guarded = _FORMULA.sub(lambda found: f"{found[0]}'", text)
     return f"'{guarded}" if _CONTROL.match(text) else guarded
 

@@ -74,7 +74,7 @@ def new_epoch(
 
 
 def _word_or_instant(option: str, text: str, *words: str) -> Any:
-    """One of the words as it is, or an instant in ms. Raises ConfigurationError for anything else."""
+    """Returns one of the words as it is, or an instant in ms. Raises ConfigurationError for anything else."""
     if text in words:
         return text
     try:

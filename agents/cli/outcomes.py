@@ -41,7 +41,7 @@ def _of_stage(facts: Facts, outcome: Outcome, stage: str) -> str:
 
 
 def _share(count: Count, read: Count) -> str:
-    """In percent; what is not known has none."""
+    """The share as a text in percent; it is empty where the share is not known."""
     if count.number is None or not read.number:
         return "?" if count.number is None else ""
     return f"{100 * count.number / read.number:.1f} %"

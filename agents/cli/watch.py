@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # slow to load, so the command does it itself
 REFRESH_SECONDS = 0.5
 ONCE_SECONDS = 20.0
 _LINES_BELOW = 3
-"""Of the live picture: what is due, and what is wrong with the brokers."""
+"""The lines below the live picture: what is due, and what is wrong with the brokers."""
 
 
 def watch(

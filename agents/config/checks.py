@@ -83,7 +83,7 @@ def topics(topics: TopicSettings) -> Iterator[str]:
 
 
 def nothing_computed(source: InputSettings, kind: str) -> Iterator[str]:
-    """For kinds whose guarantee speaks of every record of the raw topic: nothing may be filtered or computed."""
+    """Checks that nothing is filtered or computed: the guarantee of some kinds speaks of every record of the raw topic."""
     names = {"where": source.where is not None, "key": any(isinstance(part, ComputedKey) for part in source.key)}
     for name in (name for name, given in names.items() if given):
         yield (

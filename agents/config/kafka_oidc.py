@@ -121,7 +121,7 @@ def _read(data: bytes, began: float, subject: str, place: str) -> tuple[str, flo
 
 
 def _claims(text: str) -> dict[str, Any]:
-    """Of a JWT, not verified: the broker does that. Another token has none."""
+    """The claims of a JWT, which are not verified: the broker does that. Another token has none."""
     try:
         middle = text.split(".")[1]
         found = json.loads(base64.urlsafe_b64decode(middle + "=" * (-len(middle) % 4)))
@@ -145,5 +145,5 @@ def _context(properties: Mapping[str, Any]) -> ssl.SSLContext:
 
 
 def _host(url: str) -> str:
-    """Without a path or a user, which may hold a secret."""
+    """The host of an address, without its path and its user, which may hold a secret."""
     return urllib.parse.urlsplit(url).hostname or "it"

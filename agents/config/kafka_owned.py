@@ -79,7 +79,8 @@ PROGRAMS: Final = _names(
     ut_handle_ProduceResponse
     """
 )
-"""For programs that use librdkafka, and for its own tests: functions, pointers, brokers that are not real. Each is an error."""
+"""Properties for programs that use librdkafka, and for its own tests: functions, pointers, brokers that are not real. Each is an
+error."""
 
 _CERTIFICATES: Final = "is for Java; write the authority's certificate as PEM, and name it in ssl.ca.location"
 _KEYS: Final = "is for Java; give certificate and key as PEM (ssl.certificate.location, ssl.key.location)"

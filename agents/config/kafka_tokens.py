@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 OAUTHBEARER: Final = "OAUTHBEARER"
 AWS_MSK_IAM: Final = "AWS_MSK_IAM"
-"""As Java's clients call it. On the wire it is OAUTHBEARER with a signed URL as the token."""
+"""The mechanism's name in Java's clients. On the wire it is OAUTHBEARER with a signed URL as the token."""
 MECHANISMS: Final = (OAUTHBEARER, AWS_MSK_IAM)
 PROPERTIES: Final = frozenset(
     {
@@ -37,7 +37,7 @@ PROPERTIES: Final = frozenset(
 _USED: Final = 0.5
 """The share of a token's life after which the next one is asked for: a client that connects then has its session for a while."""
 _AGAIN_SECONDS: Final = 2.0
-"""For how long a failure answers for the next clients, too: there may be hundreds."""
+"""So long a failure is also the answer for the next clients, of which there may be hundreds."""
 _REGION: Final = re.compile(r"\.kafka(?:-serverless)?\.([a-z0-9-]+)\.amazonaws\.com")
 _EXTENSION: Final = re.compile(r"[A-Za-z]+=[\x20-\x7e\t\r\n]+")
 """RFC 7628, section 3.1. With another one a client would wait for a token, and not say why there is none."""

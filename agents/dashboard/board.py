@@ -59,7 +59,7 @@ class Board(ABC):
         """The answer to one question of the page. Raises BadQuestion."""
 
     def reader(self, name: str) -> Reader:
-        """From the values of one of the pipeline's public topics to JSON."""
+        """Returns what turns values of one of the pipeline's public topics into JSON."""
         topic = self.settings.topic(name)
         return reader_of(self.settings.output, self.settings.schemas[topic], self.settings.namespace)
 

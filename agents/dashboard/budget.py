@@ -24,7 +24,7 @@ from susurrus.topics.charges import Charge
 log = logging.getLogger(__name__)
 
 _POINTS: Final = 120
-"""Of the burn-down; each costs about a millisecond."""
+"""The number of points of the burn-down; each costs about a millisecond."""
 _RIGHTS: Final = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.UNKNOWN_TOPIC_OR_PART)
 
 

@@ -15,7 +15,7 @@ class Announced:
 
     number: int = 0
     _newest: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """By partition, the newest (window start, trigger)."""
+    """The newest (window start, trigger) of each partition."""
     of_partitions: int = 0
 
     def add(self, said: Progress) -> bool:

@@ -20,7 +20,7 @@ from susurrus.mechanisms.stream.range_sums import ReleasedStream
 from susurrus.topics.private_stream import StreamRow
 
 _CELLS: Final = 4_000_000
-"""Of the matrix that a batch of ranges takes: ranges times pieces."""
+"""The most cells (ranges times pieces) of the matrix that a batch of ranges takes."""
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Answers = tuple[Floats, Floats]
@@ -74,7 +74,7 @@ class Pieces:
 
     @cached_property
     def _released(self) -> ReleasedStream | None:
-        """For ToPS; None for PAK."""
+        """The last row that ToPS has released; None for PAK."""
         if self._stream.method == "pak":
             return None
         return self._columns.released(self._stream)

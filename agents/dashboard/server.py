@@ -32,9 +32,10 @@ from susurrus.mechanisms.errors import ConfigurationError
 log = logging.getLogger(__name__)
 
 CONNECTIONS: Final = 128
-"""At a time. A browser opens six for a page, and then one that asks every two seconds."""
+"""The most connections at a time. A browser opens six for a page, and then one that asks every two seconds."""
 CONNECTION_SECONDS: Final = 60.0
-"""From its beginning, and again from each whole request on. The largest answer has 5 MB (plotly, to a client without gzip)."""
+"""A connection lives so long from its beginning, and again from each whole request on. The largest answer has 5 MB (plotly, to a
+client without gzip)."""
 IDLE_SECONDS: Final = 15.0
 """How long a connection may rest after an answer."""
 _BACKLOG: Final = 64
@@ -190,7 +191,7 @@ class DashboardServer:
         return _json(request, body, {})
 
     async def _computed(self, compute: Callable[[], object]) -> bytes:
-        """In a thread: an answer about 100,000 keys takes tens of milliseconds, and the loop must go on."""
+        """Computes an answer in a thread: one about 100,000 keys takes tens of milliseconds, and the loop must go on."""
         return await asyncio.get_running_loop().run_in_executor(self._answering, lambda: msgspec.json.encode(compute()))
 
 

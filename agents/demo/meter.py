@@ -10,7 +10,7 @@ import numpy.typing as npt
 from susurrus.mechanisms.errors import ConfigurationError
 
 READINGS = 36_864
-"""Of the made-up meter: 25.6 days, a reading a minute."""
+"""The number of readings of the made-up meter: 25.6 days, one a minute."""
 MOST_VALUES = 90_000
 """The embedded broker forgets what is older in a partition."""
 

@@ -19,13 +19,14 @@ SCALARS: Final = frozenset(
 """Types of arguments, results and casts."""
 _TYPES: Final = SCALARS | {"VARCHAR[]"}  # what a text is split into
 _GENERIC: Final = frozenset(("||", "concat", "concat_ws", "greatest", "least"))
-"""Of any type, and of no other kind than the rest."""
+"""Functions that take any type, and are otherwise like the rest."""
 _MACROS: Final = frozenset(("date_add", "days_in_month", "fdiv", "fmod", "if", "nullif", "split_part"))
 """Defined by allowed functions."""
 _SETTING: Final = frozenset(
     ("age", "current_localtime", "current_localtimestamp", "timezone", "timezone_hour", "timezone_minute", "version")
 )
-"""They read the clock, the time zone's tables or the engine's version, although the catalogue calls them deterministic."""
+"""Functions that read the clock, the time zone's tables or the engine's version, although the catalogue calls them
+deterministic."""
 _PLATFORM: Final = frozenset(
     (
         "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cbrt", "cos", "cosh", "cot", "exp", "gamma", "lgamma", "ln",
@@ -33,22 +34,22 @@ _PLATFORM: Final = frozenset(
         "parse_dirname", "parse_dirpath", "parse_filename", "parse_path", "path_join",
     )
 )  # fmt: skip
-"""Their last digit is the C library's, their separator the system's: two workers could differ."""
+"""Functions whose last digit is the C library's, or whose separator is the system's: two workers could differ."""
 _LARGE: Final = frozenset(("bar", "format", "lpad", "printf", "repeat", "rpad"))
-"""Their result may be far larger than their arguments, so one record could take a worker's memory."""
+"""Functions whose result may be far larger than their arguments, so one record could take a worker's memory."""
 _COSTLY: Final = frozenset(
     ("damerau_levenshtein", "editdist3", "jaro_similarity", "jaro_winkler_similarity", "levenshtein")
 )
-"""Their work, and the memory of some of them outside the engine's limit, is the product of two lengths."""
+"""Functions whose work is the product of two lengths. Some take that much memory outside the engine's limit, too."""
 ALWAYS_LISTS: Final = frozenset(
     (
         "json_keys", "regexp_extract_all", "regexp_split_to_array", "split", "str_split", "str_split_regex", "string_split",
         "string_split_regex", "string_to_array",
     )
 )  # fmt: skip
-"""Their result is a list of texts."""
+"""Functions whose result is a list of texts."""
 LISTS: Final = ALWAYS_LISTS | {"->>", "json_extract_path_text", "json_extract_string", "json_type", "json_value"}
-"""Their result may be one."""
+"""Functions whose result may be a list of texts."""
 _INTERNAL: Final = ("__", "icu_", "collate_")
 """What such names begin with is the engine's own."""
 
@@ -69,7 +70,8 @@ def functions() -> frozenset[str]:
 
 @cache
 def textual() -> frozenset[str]:
-    """Those of the functions whose result may be a text or a list of texts, in lower case: it can grow with their arguments."""
+    """Returns those of the functions whose result may be a text or a list of texts, in lower case: it can grow with their
+    arguments."""
     rows: list[tuple[str]] = connect().execute(
         "SELECT function_name FROM duckdb_functions() WHERE function_type = 'scalar' AND return_type IN "
         "('VARCHAR', 'VARCHAR[]', 'VARCHAR[][]', 'ANY', 'T', 'T[]')"

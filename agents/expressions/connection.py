@@ -13,7 +13,7 @@ _SETTINGS: Final[dict[str, str | bool | int | float | list[str]]] = {
     "pandas_analyze_sample": "0",  # no guess of a type from some rows: columns of objects are texts
 }
 _OPTIMIZERS: Final = frozenset(("expression_rewriter",))
-"""Those of the engine's optimizers that run: it looks at one expression. Others look at the number of records or at their values,
+"""The engine's only optimizer that runs: it looks at one expression. Others look at the number of records or at their values,
 or move a part of an expression out of the TRY around it, so that one record's failure would be the batch's."""
 
 
@@ -52,7 +52,7 @@ class Engine:
         return str(self.connection.execute(query).description[0][1])
 
     def recover(self) -> None:
-        """After an error: an error that ended the engine must not be every later record's."""
+        """Called after an error: one that ended the engine must not become every later record's."""
         try:
             self.connection.abort()  # of a result that broke off, nobody fetches the rest
             self.connection.execute("SELECT 1").fetchall()

@@ -13,9 +13,10 @@ from typing import Any, Final
 from susurrus.agents.expressions.catalogue import LISTS, textual
 
 MAX_TEXT_BYTES: Final = 32_768
-"""Of one field's text, in UTF-8."""
+"""The longest text of one field, in bytes of UTF-8."""
 MAX_BYTES: Final = 1 << 28
-"""Of all parts of one expression for the records that one query evaluates. The engine's own limit does not count all texts."""
+"""The most memory of all parts of one expression, for the records that one query evaluates. The engine's own limit does not count
+all texts."""
 MAX_RESULT: Final = 65_536
 """Characters of a text that an expression results in; no key may be longer."""
 
@@ -32,14 +33,14 @@ _ITEM: Final = 16
 """A list takes so much for each of its items, which may be empty."""
 _LIST_AS_TEXT: Final = 8
 _SINGLE: Final = frozenset(("CASE", "OPERATOR_COALESCE", "OPERATOR_TRY", "ARRAY_EXTRACT"))
-"""They choose one of their parts."""
+"""Operators that choose one of their parts."""
 _PATTERNS: Final = frozenset(
     (
         "regexp_extract", "regexp_extract_all", "regexp_full_match", "regexp_matches", "regexp_replace", "regexp_split_to_array",
         "replace", "str_split_regex", "string_split_regex",
     )
 )  # fmt: skip
-"""Their arguments behind the first are written out, because work or result also grows with these."""
+"""Functions whose arguments behind the first must be written out, because work or result also grows with these."""
 _JSON: Final = "json_"
 
 

@@ -195,7 +195,7 @@ def words() -> frozenset[str]:
 
 @cache
 def reserved() -> frozenset[str]:
-    """Those of them that are no name of a field without double quotes."""
+    """Returns the words that name a field in double quotes only."""
     return frozenset(name.lower() for name, category in _keywords() if category == "reserved")
 
 

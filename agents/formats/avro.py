@@ -34,17 +34,18 @@ class Avro(ConfluentFormat):
             if readers[name].__module__ != short.__module__:
                 readers[name] = short(readers[name])
         self._schemas: Schemas[Any] = Schemas(setting, self._parsed)
-        """As fastavro parses them; None for one that is not Avro's."""
+        """The schemas as fastavro parses them; None for one that is not Avro's."""
         self._costly: dict[int, dict[str, Any]] = {}
-        """Of schemas whose payloads must be walked the definitions of their names, by identity: `Schemas` keeps what it found."""
+        """The definitions of names, for each schema whose payloads must be walked. The key is the schema's identity: `Schemas`
+        keeps what it found."""
 
     def read(self, payloads: Sequence[bytes | None], overdue: Overdue) -> Iterator[Chunk]:
-        """As `Format.read`; asks at most once for an id, and only for some seconds."""
+        """Reads as `Format.read` does. It asks at most once for an id, and only for some seconds."""
         self._schemas.begin()
         return super().read(payloads, overdue)
 
     def record(self, schema_id: int, data: bytes) -> Any:
-        """As `ConfluentFormat.record`; asks the registry until it knows the id."""
+        """Reads as `ConfluentFormat.record` does. It asks the registry until it knows the id."""
         schema, stream = self._schemas.get(schema_id), BytesIO(data)
         if schema is None:
             raise ValueError("not a schema of Avro")

@@ -18,14 +18,14 @@ MOST_VALUES: Final = 10_000
 VALUES_PER_BYTE: Final = 64
 """A payload may have so many values, and so many more for each of its bytes."""
 LONGEST_DECIMAL: Final = 1_000
-"""Bytes. Any number of sense has fewer than a hundred."""
+"""The most bytes of a decimal. Any number of sense has fewer than a hundred."""
 
 _LEAST: Final = {"null": 0, "boolean": 1, "int": 1, "long": 1, "float": 4, "double": 8, "bytes": 1, "string": 1}
 Reader = Callable[..., Any]
 
 
 class _Costly(Exception):
-    """Of a schema: its payloads must be walked."""
+    """Says of a schema that its payloads must be walked."""
 
 
 def short(read: Reader) -> Reader:

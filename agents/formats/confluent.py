@@ -35,7 +35,7 @@ class ConfluentFormat(ObjectFormat):
         """The object that the bytes behind the prefix encode. Raises as `ObjectFormat.parse`."""
 
     def parse(self, payload: bytes) -> Any:
-        """As `ObjectFormat.parse`."""
+        """Parses as `ObjectFormat.parse` says."""
         if payload[:1] != MAGIC or len(payload) < PREFIX:
             raise ValueError("not in Confluent's wire format")
         return self.record(int.from_bytes(payload[1:PREFIX], "big"), payload[PREFIX:])

@@ -89,7 +89,7 @@ class ObjectFormat(Format):
         """
 
     def read(self, payloads: Sequence[bytes | None], overdue: Overdue) -> Iterator[Chunk]:
-        """As `Format.read`."""
+        """Reads as `Format.read` says."""
         self.waits = None
         for start in range(0, len(payloads), CHUNK):
             chunk = payloads[start : start + CHUNK]

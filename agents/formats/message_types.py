@@ -17,7 +17,7 @@ from susurrus.topics.records.reason import Reason
 
 _NESTED_MESSAGES: Final = 100  # protobuf's own limit of nesting
 _VARINT_BYTES: Final = 5
-"""Of an int32, which is what the reader in Confluent's Java client takes."""
+"""The most bytes of an int32, which is what the reader in Confluent's Java client takes."""
 
 Indexes = tuple[int, ...]
 

@@ -57,7 +57,7 @@ class ProtoFile:
 
 
 def file_of_descriptor(file: Any) -> ProtoFile:
-    """Of a FileDescriptorProto."""
+    """Reads a FileDescriptorProto."""
 
     def message(one: Any) -> Message:
         return Message(one.name, one.options.map_entry, [message(inner) for inner in one.nested_type])
@@ -66,7 +66,7 @@ def file_of_descriptor(file: Any) -> ProtoFile:
 
 
 def file_of_schema(text: str) -> ProtoFile:
-    """Of a schema as registries write it: the text, or the descriptor in base64. Raises ValueError."""
+    """Reads a schema as registries write it: the text, or the descriptor in base64. Raises ValueError."""
     from google.protobuf.descriptor_pb2 import FileDescriptorProto  # optional
     from google.protobuf.message import DecodeError
 
@@ -81,7 +81,7 @@ def file_of_schema(text: str) -> ProtoFile:
 
 
 def file_of_text(text: str) -> ProtoFile:
-    """Of the text of a .proto file. Raises ValueError."""
+    """Reads the text of a .proto file. Raises ValueError."""
     reader = _Reader(_tokens(text))
     messages: list[Message] = []
     reader.block(messages, end=None, depth=0)

@@ -64,13 +64,13 @@ class Protobuf(ConfluentFormat):
             self._schemas = Schemas(registry, _parsed, follow=False)
 
     def read(self, payloads: Sequence[bytes | None], overdue: Overdue) -> Iterator[Chunk]:
-        """As `Format.read`; asks a registry at most once for an id, and only for some seconds."""
+        """Reads as `Format.read` does. It asks a registry at most once for an id, and only for some seconds."""
         if self._schemas is not None:
             self._schemas.begin()
         return super().read(payloads, overdue)
 
     def record(self, schema_id: int, data: bytes) -> Any:
-        """As `ConfluentFormat.record`; asks the registry, if there is one, until it knows the id."""
+        """Reads as `ConfluentFormat.record` does. It asks the registry, if there is one, until it knows the id."""
         indexes, start = read_indexes(data)
         file = self._own if self._schemas is None else self._schemas.get(schema_id)
         if file is None:
@@ -85,7 +85,7 @@ class Protobuf(ConfluentFormat):
             self._schemas.close()
 
     def unknown_fields(self, paths: Sequence[Path]) -> Iterator[str]:
-        """As `Format.unknown_fields`, by the class."""
+        """Answers `Format.unknown_fields` by the class."""
         return unknown_fields(self._message.DESCRIPTOR, paths)
 
 

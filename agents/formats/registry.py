@@ -15,7 +15,7 @@ NOT_FOUND: Final = (40401, 40402, 40403)
 """The registry's own codes for an unknown subject, version or schema. Any other 404 comes from something that is no
 registry, or from a wrong path, and says nothing about the schema."""
 _DEFAULTS: Final = {"timeout": 10, "max.retries": 0}
-"""By default the client has no time-out and retries. Here the caller decides what follows."""
+"""What differs from the client's defaults, which have no time-out and retry. Here the caller decides what follows."""
 _NUMBERS: Final = (
     "timeout", "max.retries", "retries.wait.ms", "retries.max.wait.ms", "cache.capacity", "cache.latest.ttl.sec"
 )  # fmt: skip

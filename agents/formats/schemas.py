@@ -21,7 +21,8 @@ IDS: Final = 1 << 31
 """Registries number schemas with Java's int. Their answer to a larger number is not about schemas."""
 _ASKING_SECONDS: Final = 5.0  # for one batch: otherwise thousands of unknown ids would look like a task that hangs
 _NOT_ABOUT_AN_ID: Final = frozenset((401, 404, 407, 408, 425, 429))
-"""Of the statuses 4xx: about the caller, the moment, or (404 without a code of the registry) a wrong path."""
+"""The statuses 4xx that say nothing about the id: they are about the caller, the moment, or (404 without a code of the registry)
+a wrong path."""
 _REFERENCES: Final = 1_000
 """Schemas that one may refer to, together; more is a circle or a mistake."""
 

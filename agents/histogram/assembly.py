@@ -89,11 +89,11 @@ class Assembly:
         """What has rows, of an epoch that has announced nothing."""
         self._epoch_numbers: dict[str, int] = {}
         self._newest_epoch: dict[int, int] = {}
-        """By window: the newest epoch that has announced a release of it everywhere."""
+        """For each window the newest epoch that has announced a release of it in every partition."""
         self._announced: dict[int, Place] = {}
-        """By partition: the last release that it has announced."""
+        """For each partition the last release that it has announced."""
         self._published: dict[int, Place] = {}
-        """By partition: the release of the last rows that were read, once its epoch is known."""
+        """For each partition the release of the last rows that were read, once its epoch is known."""
         self.rows = 0
         """How many rows are kept."""
 

@@ -40,7 +40,7 @@ class Held:
 
 
 class Barrier:
-    """Of one bounded partition."""
+    """Holds one bounded partition's releases until all partitions have told what they must know of each other."""
 
     def __init__(
         self, services: HistogramServices, partition: int, meta: dict[str, Any], publication: Publication
@@ -75,7 +75,7 @@ class Barrier:
         return self._told >= interval
 
     def tell(self, held: Held) -> Output:
-        """This partition's evidence, for all."""
+        """Publishes this partition's evidence, for all."""
         services, evidence = self._services, held.rows.evidence
         block = EvidenceBlock(
             partition=self._partition,

@@ -90,7 +90,7 @@ class Bound(IntervalStage[ByUserBlock]):
         return len(self.services.ledger.start.offsets)
 
     def begin(self, start: Offset) -> tuple[dict[str, Any], Offset]:
-        """As every stage of intervals; nothing is written, and no key has a number."""
+        """Begins as every stage of intervals does. Nothing is written yet, and no key has a number."""
         meta, position = super().begin(start)
         return {"format": self._caps.version, **meta, "written": [0] * self._partitions, "numbers": 0}, position
 

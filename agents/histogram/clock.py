@@ -55,7 +55,7 @@ class Clock:
 
     kind: ClassVar[str]
     meaning: ClassVar[str]
-    """For the reference of settings."""
+    """The clock's description in the reference of settings."""
     accepts: ClassVar[tuple[int, ...]]
     """The time stamp types of batches; the first is that of the usual batch."""
     follows: ClassVar[tuple[str, ...]] = ("grace", "idle_grace", "max_ahead")
@@ -73,9 +73,9 @@ class Clock:
         self.closed = closed
         """The last interval that the source has passed."""
         self.end = end
-        """Of an archive: the offset at which it ends."""
+        """The offset at which an archive ends."""
         self.last_stamp = _NEVER
-        """Of an archive: the stamp of the last record placed."""
+        """The stamp of an archive's last record that was placed."""
         self.cuts = Cuts()
         self._settings = settings
         self._calendar = calendar
@@ -178,7 +178,7 @@ class Broker(Clock):
 
     @classmethod
     def closes(cls, clock: sections.ClockSettings) -> str:
-        """By a record, or by silence."""
+        """Closes intervals by a record, or by silence."""
         return (
             f"A partition closes an interval when it reads a record stamped {format_duration(clock.grace)} (clock.grace) after its "
             f"end; one that is idle, {format_duration(clock.idle_grace)} (clock.idle_grace) after it."
@@ -240,7 +240,7 @@ class Replay(Clock):
 
     @classmethod
     def closes(cls, clock: sections.ClockSettings) -> str:
-        """By records, and by the end."""
+        """Closes intervals by records, and by the archive's end."""
         until = "clock.until" if clock.until is None else f"clock.until = {format_time(clock.until)}"
         return (
             "A partition closes an interval when it reads a record stamped after its end, and at its last record all intervals "
@@ -267,7 +267,7 @@ class Replay(Clock):
         return np.minimum(self._calendar.interval(stamps) - 1, self.last_interval)
 
     def moved(self, position: Offset) -> None:
-        """At the end of the archive everything is closed."""
+        """Closes everything at the end of the archive."""
         super().moved(position)
         if self.end is not None and position >= self.end:
             self.closed = max(self.closed, self.last_interval)

@@ -64,7 +64,7 @@ class Column:
 
     kind: ClassVar[str]
     meaning: ClassVar[str]
-    """For the reference of settings, in a few words."""
+    """The column's description in the reference of settings, in a few words."""
     takes_field: ClassVar[bool] = False
     """Whether ``field`` and its bounds must be configured, and ``grid`` may be."""
     post_processing: ClassVar[str] = ""
@@ -198,7 +198,7 @@ class Mean(_OfField):
     post_processing = "the estimate is clamped to the same bounds, which costs nothing"
 
     def problems(self, records: int) -> Iterator[str]:
-        """Those of its sum."""
+        """The problems of a mean are those of its sum."""
         return self.measured()[0].problems(records)
 
     def measured(self) -> tuple[Column, ...]:

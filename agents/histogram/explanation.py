@@ -150,7 +150,7 @@ def _found_keys(settings: HistogramSettings, facts: Facts) -> int | None:
 
 
 def _appear(settings: HistogramSettings, strategy: Strategy[Any], kept: int) -> str:
-    """From how many users on a key appears, by trigger."""
+    """For each trigger the number of users from which on a key appears."""
     last = settings.triggers
     try:
         users = {t: detectable_users(strategy, Trigger(t)) for t in sorted({1, (last + 1) // 2, last})}

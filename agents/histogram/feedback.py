@@ -77,7 +77,7 @@ class PublishedKeys:
     # ---- who waits ---------------------------------------------------------------------------------------------------
 
     def wakes(self, stage: Stage) -> None:
-        """From now on, for as long as the stage lives, `tell` wakes it."""
+        """Lets `tell` wake the stage from now on, for as long as it lives."""
         with self._lock:
             self._waiting.add(stage)
 

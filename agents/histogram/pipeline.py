@@ -75,7 +75,7 @@ class Histogram(Pipeline[HistogramSettings]):
 
     @property
     def fields(self) -> Sequence[Path]:
-        """Of user, key, values and time, and those of expressions."""
+        """The fields of user, key, values and time, and those of expressions."""
         return paths_of(self.settings.raw_schema().scalars, self.settings.input.where)
 
     def digest(self) -> bytes:
@@ -84,7 +84,7 @@ class Histogram(Pipeline[HistogramSettings]):
         return hashlib.blake2b(both, digest_size=32, person=b"susurrus-digest").digest()
 
     def services(self) -> HistogramServices:
-        """As for every kind, and the strategy."""
+        """What the tasks of every kind share, and the strategy."""
         settings, strategy = self.settings, self.strategy
         common = super().services()
         published_keys = reader = None
@@ -126,11 +126,11 @@ class Histogram(Pipeline[HistogramSettings]):
         return self.strategy.guarantee.sentence()
 
     def per_window(self) -> Guarantee:
-        """Of the strategy."""
+        """The strategy's guarantee."""
         return self.strategy.guarantee
 
     def warnings(self, users: int | None = None) -> list[str]:
-        """Of epsilon, delta, and what windows cost together."""
+        """Warns of epsilon, delta, and what windows cost together."""
         privacy = self.settings.privacy
         return [
             *warnings.of_epsilon("privacy.epsilon", privacy.epsilon),
@@ -216,7 +216,7 @@ class Histogram(Pipeline[HistogramSettings]):
         return progress.release(epoch)
 
     def topic_checks(self, admin: AdminClient) -> list[TopicCheck]:
-        """Those of the raw topic as well: does it stamp its records as the clock expects?"""
+        """Checks the raw topic as well: does it stamp its records as the clock expects?"""
         own = super().topic_checks(admin)  # first, for it says where the raw topic is missing
         return [*_raw_topic(self.settings, admin), *own]
 

@@ -46,7 +46,7 @@ class PooledEvidence:
             window.lacking.add(block.partition)
 
     def known(self, window: WindowStart) -> dict[int, Int64s]:
-        """By partition, of those that have told all of their rows."""
+        """The evidence of each partition that has told all of its rows."""
         found = self._windows.get(window)
         return {} if found is None else dict(found.complete)
 
@@ -62,5 +62,5 @@ class PooledEvidence:
         self._windows = {start: window for start, window in self._windows.items() if window.interval > closed}
 
     def first_offset(self) -> int | None:
-        """Of the records that some partition may still need."""
+        """The first offset of the records that some partition may still need."""
         return min((window.offset for window in self._windows.values()), default=None)

@@ -33,7 +33,7 @@ _DIGESTS_KEPT_WINDOWS = 32
 
 
 class Publication:
-    """Of one bounded partition in one epoch."""
+    """What one bounded partition has published in one epoch."""
 
     def __init__(self, services: HistogramServices, partition: int, store: Store) -> None:
         self._services = services
@@ -74,7 +74,7 @@ class Publication:
         return digest, known
 
     def mismatch(self, window: WindowIndex, trigger: Trigger) -> ReplayMismatch:
-        """Of a trigger that other data has been used for."""
+        """The refusal for a trigger that was published with other data."""
         return ReplayMismatch(
             f"trigger={trigger} of window={self._calendar.window_start(window)} was published from different data, and the "
             "same noise must never cover two inputs: restore the raw topic and the internal topics as they were at the last "

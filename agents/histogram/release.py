@@ -71,7 +71,7 @@ class Release(IntervalStage[BoundedBlock]):
         return self.services.settings.topics.by_user_partitions
 
     def begin(self, start: Offset) -> tuple[dict[str, Any], Offset]:
-        """As every stage of intervals; no window is charged."""
+        """Begins as every stage of intervals does. No window is charged yet."""
         meta, position = super().begin(start)
         return {**meta, "charges_sent": []}, position
 

@@ -63,9 +63,9 @@ class ReleaseReader:
         self._caught_up = False
         self._paused: set[int] = set()
         self._read: dict[Place, int] = {}
-        """By topic and partition: the offset behind the last record."""
+        """The offset behind the last record of each topic's partition."""
         self._settled: dict[int, tuple[int, float]] = {}
-        """By partition: the end that was reached, and since when it has been the end."""
+        """For each partition the end that was reached, and since when it has been the end."""
         try:
             self._places = [(self._rows, at) for at in range(self._clients.partitions_to_read(self._rows))]
             self._clients.partitions_to_read(self._progress)

@@ -115,7 +115,7 @@ class Route(Stage):
         """Input offset up to which records are decided; where nothing waits, what has been fetched."""
         self._committed = Offset(-1)
         self._growth: Growth | None = None
-        """Of partition 0 of a live topic; an archive stays what it was when the pipeline began."""
+        """The position in partition 0 of a live topic; an archive stays what it was when the pipeline began."""
         self._announced: list[ledger_codec.Sources] = []
         self._committed_look = Interval(0)
         self._blind = False

@@ -149,7 +149,7 @@ class HistogramSettings(Settings):
 
     @property
     def schemas(self) -> dict[str, RowSchema]:
-        """As for every kind. Rows have the same schema in both of their topics."""
+        """The schemas of the output. Rows have the same schema in both of their topics."""
         rows = histogram.schema(self.input.key_names, [column.name for column in self.columns])
         of = {HISTOGRAM: rows, LATEST: rows, PROGRESS: progress.SCHEMA}
         return {self.topic(spec.name): schema for spec, schema in of.items()}
@@ -188,7 +188,8 @@ class HistogramSettings(Settings):
         )
 
     def published_fields(self) -> dict[str, Any]:
-        """As for every kind. Of the privacy sections only the strategy's own counts; keys count by their canonical form."""
+        """The settings that decide what is published. Of the privacy sections only the strategy's own counts; keys count by their
+        canonical form."""
         fields = super().published_fields()
         fields["keys"] = {
             # Order and duplicates of the declared list change nothing; where it is kept changes nothing either.
@@ -206,12 +207,12 @@ class HistogramSettings(Settings):
 
     @classmethod
     def is_published(cls, path: str) -> bool:
-        """As for every kind; the parameters of a strategy where it is the strategy."""
+        """Whether a setting is published; a strategy's parameters are, where it is the strategy that runs."""
         section, _, name = path.partition(".")
         return super().is_published(path) or (section == "privacy" and name.partition(".")[0] in STRATEGIES)
 
     def in_digest(self, path: str) -> bool:
-        """As for every kind. Of the sections of strategies, that of the one that runs."""
+        """Whether a setting counts for the digest. Of the strategies' sections, that of the one that runs does."""
         section, _, name = path.partition(".")
         if section == "privacy" and name.partition(".")[0] in STRATEGIES:
             return name.partition(".")[0] == self.choice.name
@@ -224,7 +225,7 @@ class HistogramSettings(Settings):
             self._declared = declared.read(directory / self.keys.declared_file, len(self.input.key))
 
     def idle(self) -> Iterator[Idle]:
-        """Of the clock, of the event time, of selection, and sections of strategies that do not run."""
+        """The settings without effect: of the clock, the event time and selection, and sections of strategies that do not run."""
         yield from self.clock.chosen.idle()
         if self.input.time == "kafka":
             yield from fields("input", ["time_unit"], 'input.time = "kafka"', "a field as input.time")
@@ -243,12 +244,12 @@ class HistogramSettings(Settings):
                 yield Idle(f"privacy.{name}", under, f'privacy.strategy = "{name}"')
 
     def remarks(self) -> Iterator[str]:
-        """As for every kind, and upon names of fields."""
+        """Remarks on what every kind has, and on names of fields."""
         yield from super().remarks()
         yield from remarks_upon_names(self.input, self.columns, self.raw_schema().scalars)
 
     def problems(self) -> list[str]:
-        """As for every kind, in the order of the sections."""
+        """The problems of these settings, in the order of the sections."""
         found = super().problems()
         for check in (_start, _input, _bounds, _columns, _keys, _strategy, _budget):
             found += check(self)

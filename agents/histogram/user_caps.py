@@ -23,7 +23,7 @@ from susurrus.mechanisms.histogram.user_table import Lists, spends
 
 ENTRY = np.dtype([("code", "<u4"), ("count", "<u4")])
 ENTRY_BEFORE = np.dtype([("code", "<u8"), ("count", "<u4")])
-"""Of the versions before. Today's code is the lower half."""
+"""The entry of earlier versions. Today's code is the lower half."""
 _HEADER = np.dtype([("charged", "<u8"), ("entries", "<u4")])
 _SPENT = np.dtype("<u4")
 _UNRANKED = np.uint32(1 << 31)

@@ -30,14 +30,14 @@ from susurrus.mechanisms.histogram.user_table import Bools, Closed, Codes, Int32
 CHANGES, GATHERED, BEFORE = b"v", b"g", b"u"
 
 _MEMORY_BYTES = 128 << 20
-"""Of a partition's tables, with what it takes to write them down."""
+"""The most memory of a partition's tables, with what it takes to write them down."""
 _WORKER_MEMORY_BYTES = 512 << 20
 """Shared by the partitions of a worker, so that its memory does not grow with their number."""
 _ROW_BYTES = 150
 """What the row of one user takes while it is written, beside its bytes."""
 _PIECE_USERS = 1 << 16
 _PIECE_BYTES = 1 << 24
-"""Of lists that are read at once."""
+"""The most bytes of lists that are read at once."""
 
 Users = tuple[npt.NDArray[np.int32], list[bytes]]
 """Codes of records into a list of users."""
@@ -204,7 +204,7 @@ class UserState:
 
 
 def _some(lists: Lists, users: Bools) -> Lists:
-    """Those of some users: bool[U]."""
+    """The entries of some users: bool[U]."""
     lengths = np.diff(lists.indptr)
     entries = np.repeat(users, lengths)
     columns = {name: getattr(lists, name)[entries] for name in ("code", "count", "unranked", "spent")}

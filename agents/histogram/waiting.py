@@ -20,7 +20,7 @@ _SHOWN: Final = 6
 
 
 def waiting(settings: HistogramSettings, facts: Facts) -> Iterator[Finding]:
-    """At most one finding: what holds the next release back, where it is due, or where there has been none."""
+    """Yields at most one finding: what holds the next release back, where it is due, or where there has been none."""
     if facts.first_window is None or not facts.closed.get("release"):
         return
     calendar = settings.calendar

@@ -30,7 +30,7 @@ Resource = Literal["topic", "group", "transactional-id"]
 _PURGED: Final = ("by-user", "bounded")
 """Topics in which workers delete what has been read."""
 _CLOCK: Final = "__transaction_state"
-"""Its time stamps are the brokers' clocks, which `susurrus preflight` compares with its own."""
+"""The topic whose time stamps are the brokers' clocks, which `susurrus preflight` compares with its own."""
 _TYPES: Final[Mapping[Resource, ResourceType]] = {
     "topic": ResourceType.TOPIC,
     "group": ResourceType.GROUP,
@@ -74,7 +74,7 @@ class Right:
 
 
 def word(operation: AclOperation) -> str:
-    """As kafka-acls.sh writes it."""
+    """The operation as kafka-acls.sh writes it."""
     return str(operation.name).title().replace("_", "")
 
 
@@ -123,7 +123,8 @@ def _worker(settings: Settings) -> tuple[Right, ...]:
 
 
 def _assigned(settings: Settings) -> Right:
-    """For consumers that are assigned by hand: they join no group and commit nothing, but librdkafka looks for its coordinator."""
+    """Rights of consumers that are assigned by hand: they join no group and commit nothing, but librdkafka looks for its
+    coordinator."""
     return Right("group", f"{settings.application}-", (_DESCRIBE,), True)
 
 

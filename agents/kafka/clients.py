@@ -33,10 +33,11 @@ log = logging.getLogger(__name__)
 
 _LOGGER = ClientLog(log)
 _STALE = (KafkaError.FENCED_LEADER_EPOCH, KafkaError.UNKNOWN_LEADER_EPOCH, KafkaError.NOT_LEADER_FOR_PARTITION)
-"""After a broker's restart, and while a new partition is not yet known to all brokers."""
+"""The errors after a broker's restart, and while a new partition is not yet known to all brokers."""
 _STALE_SECONDS = 5.0
 _LEADERS_SECONDS = 600.0
-"""Less than the 15 minutes for which librdkafka keeps the leaders of a topic (metadata.max.age.ms)."""
+"""The leaders are asked for again after this time. It is less than the 15 minutes for which librdkafka keeps the leaders of a
+topic (metadata.max.age.ms)."""
 
 _TAIL = 64
 """How many offsets are read at first to find the last record."""

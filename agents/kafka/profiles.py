@@ -28,7 +28,7 @@ _SECURITY: Final = ("security.protocol", "sasl.mechanism", "sasl.mechanisms", "s
 
 
 def transactional_producer(transactional_id: str, *, timeout: int) -> dict[str, Any]:
-    """For one partition task. timeout: of its transactions, in ms."""
+    """The properties of one partition task's producer. timeout: of its transactions, in ms."""
     return {
         "transactional.id": transactional_id,
         # The open transaction of a dead owner holds every read_committed reader back for this long.
@@ -49,12 +49,13 @@ def transactional_producer(transactional_id: str, *, timeout: int) -> dict[str, 
 
 
 def plain_producer(*, embedded: bool) -> dict[str, Any]:
-    """For records outside transactions, such as status; idempotent on a real cluster."""
+    """The properties of a producer of records outside transactions, such as status. It is idempotent on a real cluster."""
     return {"enable.idempotence": not embedded, "linger.ms": 50}
 
 
 def reader(group: str, *, lost: str, embedded: bool) -> dict[str, Any]:
-    """For a read_committed consumer that is assigned by hand. lost: what it does where its offset has been deleted."""
+    """The properties of a read_committed consumer that is assigned by hand. lost: what it does where its offset has been
+    deleted."""
     return {
         "group.id": group,
         "enable.auto.commit": False,
@@ -68,12 +69,12 @@ def reader(group: str, *, lost: str, embedded: bool) -> dict[str, Any]:
 
 
 def admin(*, embedded: bool) -> dict[str, Any]:
-    """For the shared admin client."""
+    """The properties of the shared admin client."""
     return {"allow.auto.create.topics": embedded}
 
 
 def group(name: str) -> dict[str, Any]:
-    """For a consumer that is asked about its group only."""
+    """The properties of a consumer that is asked about its group only."""
     return {"group.id": name}
 
 

@@ -14,7 +14,7 @@ from susurrus.mechanisms.errors import RetryableRefusal
 
 REQUEST_SECONDS = 30.0
 _LATE_SECONDS = 5.0
-"""By how much an answer may exceed its request's time-out."""
+"""The time by which an answer may exceed its request's time-out."""
 _PAUSE_SECONDS = 0.2
 _COORDINATOR_MOVES = (
     KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.COORDINATOR_LOAD_IN_PROGRESS

@@ -31,7 +31,7 @@ from susurrus.topics.spec import LEDGER, TopicSpec
 
 _MAX_RECORD_BYTES = 1_048_588
 _SEGMENT_BYTES: Final = 16 << 20
-"""Of the ledger. The newest segment is never compacted, and every worker reads it when it starts."""
+"""The size of the ledger's segments. The newest segment is never compacted, and every worker reads it when it starts."""
 _AT_LEAST: Final = ("min.insync.replicas", "max.message.bytes")
 """Settings of which more is fine."""
 _CREATE: Final = "run `susurrus topics create`"
@@ -83,7 +83,7 @@ def _config(settings: Settings, spec: TopicSpec, replication: int) -> dict[str, 
 
 
 def _charges_config(settings: Settings, replication: int) -> dict[str, str]:
-    """Of the topic that all pipelines of a prefix share."""
+    """The properties of the topic that all pipelines of a prefix share."""
     config = {"cleanup.policy": "compact", "retention.ms": "-1", "unclean.leader.election.enable": "false"}
     return {**config, "min.insync.replicas": str(min(settings.topics.min_insync_replicas, replication))}
 
@@ -100,7 +100,7 @@ def _raw_partitions(settings: Settings, topics: Mapping[str, TopicMetadata]) -> 
 
 
 def _replicas(settings: Settings, brokers: int) -> int:
-    """Of every topic: as configured, or as many as there are brokers."""
+    """The number of replicas of every topic: as configured, or as many as there are brokers."""
     return min(settings.topics.replication_factor, brokers)
 
 

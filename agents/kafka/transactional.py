@@ -15,9 +15,9 @@ from typing import Any, Final
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 _LOCAL_SECONDS: Final = 5.0
-"""For a call that asks no broker. It has no time-out of its own."""
+"""The time-out of a call that asks no broker and has none of its own."""
 _LATE_SECONDS: Final = 2.0
-"""By how much a call may exceed its time-out."""
+"""The time by which a call may exceed its time-out."""
 _ABORT_SECONDS: Final = 5.0
 _DESTROY_SECONDS: Final = 5.0
 _OVERDUE: Final = object()
@@ -37,35 +37,35 @@ class TransactionalProducer:
         self._hangs = False
 
     def init_transactions(self, timeout: float) -> None:
-        """As confluent-kafka's."""
+        """Does what confluent-kafka's method of this name does."""
         self._ask(self._producer.init_transactions, timeout)
 
     def begin_transaction(self) -> None:
-        """As confluent-kafka's."""
+        """Does what confluent-kafka's method of this name does."""
         self._ask(lambda _: self._producer.begin_transaction(), _LOCAL_SECONDS)
 
     def send_offsets_to_transaction(self, positions: Any, group_metadata: Any, timeout: float) -> None:
-        """As confluent-kafka's."""
+        """Does what confluent-kafka's method of this name does."""
         self._ask(lambda left: self._producer.send_offsets_to_transaction(positions, group_metadata, left), timeout)
 
     def commit_transaction(self, timeout: float) -> None:
-        """As confluent-kafka's."""
+        """Does what confluent-kafka's method of this name does."""
         self._ask(self._producer.commit_transaction, timeout)
 
     def abort_transaction(self, timeout: float) -> None:
-        """As confluent-kafka's."""
+        """Does what confluent-kafka's method of this name does."""
         self._ask(self._producer.abort_transaction, timeout)
 
     def produce(self, topic: str, value: bytes | None = None, key: bytes | None = None, **fields: Any) -> None:
-        """As confluent-kafka's."""
+        """Does what confluent-kafka's method of this name does."""
         self._producer.produce(topic, value, key, **fields)
 
     def produce_batch(self, topic: str, messages: list[dict[str, Any]], **fields: Any) -> int:
-        """As confluent-kafka's."""
+        """Does what confluent-kafka's method of this name does."""
         return int(self._producer.produce_batch(topic, messages, **fields))
 
     def poll(self, timeout: float) -> int:
-        """As confluent-kafka's."""
+        """Does what confluent-kafka's method of this name does."""
         return int(self._producer.poll(timeout))
 
     def __len__(self) -> int:

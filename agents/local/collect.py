@@ -200,7 +200,7 @@ class Thresholds:
         self._known: dict[int, Hybrid] = {}
 
     def in_force(self, named: Sequence[int]) -> dict[int, Hybrid]:
-        """By version the perturbers of those of the named versions that are in force. Raises Refusal for a record that is not a
+        """The perturbers of those of the named versions that are in force, by version. Raises Refusal for a record that is not a
         threshold.
 
         The previous one still counts: its reports may have been under way when the new one came. A client can only name a version

@@ -52,7 +52,7 @@ class Local(Pipeline[LocalSettings]):
         )
 
     def warnings(self, users: int | None = None) -> list[str]:
-        """Of epsilon, and what the reports of one device cost together."""
+        """Warns of epsilon, and of what the reports of one device cost together."""
         epsilon = self.settings.local.epsilon
         return [*warnings.of_epsilon("local.epsilon", epsilon), *warnings.of_units("local", "report", epsilon)]
 

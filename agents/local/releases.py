@@ -52,5 +52,5 @@ class LocalRelease(Tabular):
 
 
 def local_releases(settings: LocalSettings, start: Start) -> RowReader[Estimate, LocalRelease]:
-    """Of one pipeline."""
+    """Yields the estimates of one pipeline."""
     return RowReader(settings, settings.topic(ESTIMATE.name), decode, LocalRelease, start)

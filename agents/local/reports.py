@@ -33,7 +33,7 @@ class ReportFormat(Format):
         self.patience = own.patience
 
     def read(self, payloads: Sequence[bytes | None], overdue: Overdue) -> Iterator[Chunk]:
-        """As `Format.read`."""
+        """Reads as `Format.read` says."""
         self.waits, start = None, 0
         for packed, run in groupby(payloads, is_packed):
             some = list(run)

@@ -88,7 +88,7 @@ class LocalSettings(Settings):
         yield from fields("topics", ["retention", "bounded_partitions"], under, instead)
 
     def problems(self) -> list[str]:
-        """Those of every kind, and what a new threshold needs."""
+        """The problems of every kind, and what a new threshold lacks."""
         found = super().problems()
         if (self.local.refresh is None) != (self.local.phase1_share == 0):
             found.append(

@@ -14,7 +14,7 @@ from susurrus.mechanisms.local.wave import SquareWave
 from susurrus.topics.report_totals import BUCKETS
 
 BEFORE = Interval(-(1 << 62))
-"""Before every interval that a source can tick."""
+"""An interval before every interval that a source can tick."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Intervals:
         return Interval(moment // self.length)
 
     def start(self, interval: Interval) -> int:
-        """Its first ms."""
+        """The first ms of the interval."""
         return interval * self.length
 
     def end(self, interval: Interval) -> int:

@@ -23,7 +23,7 @@ from susurrus.topics.charges import Charge, pays_for_window
 from susurrus.topics.wire.timestamps import LATEST, format_time
 
 SCHEMA: Final = 1
-"""Of `Account.as_json`."""
+"""The version of what `Account.as_json` returns."""
 _MOST_POINTS: Final = 500
 
 
@@ -153,7 +153,7 @@ def _finite(number: float) -> float | None:
 
 
 def _thin(series: Sequence[tuple[int, float]]) -> Sequence[tuple[int, float]]:
-    """At most _MOST_POINTS of the points, the first and the last among them."""
+    """Keeps at most _MOST_POINTS of the points, the first and the last among them."""
     if len(series) <= _MOST_POINTS:
         return series
     return [series[round(n * (len(series) - 1) / (_MOST_POINTS - 1))] for n in range(_MOST_POINTS)]

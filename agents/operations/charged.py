@@ -118,7 +118,7 @@ def _first(settings: Settings, present: int) -> int:
 
 
 def _recent(windows: Sequence[int], every: int, present: int) -> tuple[int, int]:
-    """Of the last windows that are over at an instant, at most RECENT: how many were charged, and how many there are."""
+    """How many of the last windows that are over at an instant were charged, and how many there are, at most RECENT."""
     if not windows:
         return 0, 0
     first = min(windows)

@@ -12,7 +12,7 @@ from susurrus.topics import compiled as topics
 
 _log = logging.getLogger(__name__)
 _RUST: Final = "1.83"
-"""Of topics/rust/Cargo.toml and mechanisms/rust/Cargo.toml."""
+"""The version that topics/rust/Cargo.toml and mechanisms/rust/Cargo.toml ask for."""
 
 
 def path_taken() -> tuple[bool, str]:

@@ -53,7 +53,7 @@ CHARGED: Final[Mapping[str, str]] = {
 _HOUR: Final = 3_600_000
 
 Values = Mapping[str, Mapping[tuple[str, ...], float | None]]
-"""By name of the metric and what its labels say; None is left out."""
+"""Values by the name of the metric and what its labels say. None is left out."""
 
 
 def registry_of(supervisor: Supervisor, settings: Settings) -> CollectorRegistry:

@@ -63,7 +63,7 @@ def wait_until_fit(pipeline: Pipeline[Any], show: Callable[[str], None]) -> Fit:
 
 
 def _lasting(seconds: tuple[float, ...]) -> Iterator[float]:
-    """These, and then the last one again and again."""
+    """Yields these seconds, and then the last again and again."""
     return chain(seconds, repeat(seconds[-1]))
 
 

@@ -26,7 +26,7 @@ from susurrus.topics.wire.packing import MalformedRecord
 State = Literal["running", "starting", "stalled", "refused", "fenced", "stopped", "missing"]
 HEALTHY: Final = ("running", "starting")
 _KNOWN: Final[Mapping[str, State]] = {"running": "running", "starting": "starting", "refused": "refused"}
-"""Of the states that a task reports; an unknown one, of a newer version, counts as stalled."""
+"""The states that a task reports. An unknown one, of a newer version, counts as stalled."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -46,7 +46,7 @@ _SENTENCES: Final[Mapping[int, str]] = {
     112: 'kafka.bootstrap_servers="{servers}": {where} has no certificate for this host name; use the name that it has one for',
     116: f"{_CLIENT}; use one that an authority in the brokers' trust store has signed for clients",
 }
-"""By alert. own: the property that holds the client's certificate."""
+"""A sentence for each alert. own: the property that holds the client's certificate."""
 _CLIENTS_ALERTS: Final = frozenset({40, 42, 46, 48, 49, 116})
 """What brokers answer where a client sends no certificate: Java and OpenSSL, and both versions of TLS, differ."""
 
@@ -106,7 +106,7 @@ def _handshake(kafka: KafkaSettings, address: str, where: str) -> Trouble | None
 
 
 def _verdict(code: int, message: str, where: str) -> Trouble:
-    """By OpenSSL's number (X509_V_ERR_...)."""
+    """What OpenSSL's number (X509_V_ERR_...) means."""
     match code:
         case 9:
             return refusal(

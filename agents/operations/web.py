@@ -166,7 +166,8 @@ class WebServer:
         return answer
 
     async def _page(self, path: str, style: str) -> tuple[int, str, str]:
-        """At most one thread for each page and style, also where many ask for it: /healthz waits for a loop that hangs."""
+        """Makes a page in at most one thread for each page and style, also where many ask for it: /healthz waits for a loop that
+        hangs."""
         if path not in PAGES:
             return 404, _TEXT_TYPE, "here are /, /metrics, /healthz and /readyz\n"
         asked = path, style if style in _STYLES.get(path, ()) else "text"

@@ -30,7 +30,7 @@ class Account:
         self._charges = Charges(settings, clients)
 
     def spent(self) -> Spend:
-        """By all pipelines and commands on the raw topic. Raises RetryableRefusal where the log does not exist."""
+        """What all pipelines and commands on the raw topic have spent. Raises RetryableRefusal where the log does not exist."""
         if not self._clients.partitions(self._charges.topic):
             raise no_topic(self._charges.topic)
         return spend_of(self._charges.read(complete=True))

@@ -27,7 +27,7 @@ FORMS: Final = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet")
 
 _SEPARATORS: Final = ",;\t|"
 _INTEGER: Final = re.compile(r"0|-?[1-9][0-9]{0,17}")
-"""As JSON writes it, so that no two texts become one number."""
+"""An integer as JSON writes it, so that no two texts become one number."""
 _NUMBER: Final = re.compile(r"-?[0-9]+(\.[0-9]*)?([eE][-+]?[0-9]+)?|-?\.[0-9]+([eE][-+]?[0-9]+)?")
 _TRUTH: Final = {"true": True, "false": False}
 
@@ -146,7 +146,7 @@ def _cut(rows: int, columns: Sequence[list[Any]], refused: Mapping[int, Reason])
 
 
 def _parquet(file: FilePath, paths: Sequence[Path]) -> Iterator[Chunk]:
-    """By the engine of the expressions, which reads Parquet by itself. A time without a zone is UTC."""
+    """Reads by the engine of the expressions, which knows Parquet. A time without a zone is UTC."""
     import duckdb  # slow to load
 
     with file.open("rb"):  # an error of the system rather than of the engine

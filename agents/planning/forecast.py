@@ -84,7 +84,7 @@ def _std_errors(settings: HistogramSettings, strategy: Strategy[Any], at: list[i
 
 @dataclass(slots=True)
 class _Seen:
-    """Of one run at one trigger."""
+    """What one run shows at one trigger."""
 
     trigger: int
     keys: int
@@ -105,7 +105,7 @@ class _Look:
 
 
 class _Truth:
-    """Of one window: distinct users of every key, and users over their caps, as chunks go by."""
+    """The truth about one window, as chunks go by: distinct users of every key, and users over their caps."""
 
     def __init__(self, keys: int, filed: Filed) -> None:
         self.users = np.zeros(keys, np.int64)

@@ -60,7 +60,7 @@ class Law:
 
     @cached_property
     def _per_user(self) -> npt.NDArray[np.float64]:
-        """Of x = 0, 1, ... further records."""
+        """The probabilities of x = 0, 1, ... further records."""
         ranks = np.arange(_RECORDS)
         wanted = self.records_per_user - 1
         if wanted < 1e-3:
@@ -72,7 +72,7 @@ class Law:
         return zipf_mandelbrot(_RECORDS, float(np.exp(brentq(excess, np.log(1e-3), np.log(1e6)))), _TAIL)
 
     def chunks(self) -> Iterator[Records]:
-        """As of every workload: chunk i follows from (seed, i) alone."""
+        """Yields the chunks. As in every workload, chunk i follows from (seed, i) alone."""
         keys = zipf_mandelbrot(self.keys, 1 + self.shift, self.zipf)
         for index, start in enumerate(range(0, self.users, CHUNK_USERS)):
             rng = np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(index,)))

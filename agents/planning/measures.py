@@ -21,7 +21,7 @@ class LayoutMeasures:
         self.clamped = np.zeros(len(layout.values), np.int64)
         """Records with a value outside of the bounds, so far, by field."""
         self.lost = np.zeros(len(layout.values), np.float64)
-        """By how much these values lie outside, in grid units, so far."""
+        """The sum by which the values so far lie outside, in grid units."""
         self.size = np.zeros(len(layout.values), np.float64)
         """The absolute values of all records, so far."""
 

@@ -54,7 +54,7 @@ class Published:
 
     @classmethod
     def nothing(cls, keys: int, columns: int = 1) -> Self:
-        """Before the first release."""
+        """The state before the first release."""
         return cls(np.zeros((keys, columns), np.int64), np.zeros((keys, columns)), np.zeros(keys, np.bool_))
 
     @property
@@ -120,7 +120,7 @@ class Ranks:
         return weight
 
     def published(self, trigger: int, codes: npt.NDArray[np.int64]) -> None:
-        """These keys were published at `trigger`."""
+        """Notes that these keys were published at `trigger`."""
         self.since[codes] = np.minimum(self.since[codes], trigger)
 
 

@@ -34,7 +34,7 @@ class KindErrors:
 
 
 def kind_errors(settings: Settings) -> KindErrors:
-    """Of a pipeline of kind stream or local. Raises ConfigurationError for another kind."""
+    """The errors of a pipeline of kind stream or local. Raises ConfigurationError for another kind."""
     if isinstance(settings, StreamSettings):
         mechanism = mechanism_of(settings.stream)
         rows = list(_pak(mechanism) if isinstance(mechanism, Pak) else _tops(mechanism, settings.stream.range_limit))

@@ -157,7 +157,7 @@ def _variant(configuration: Configuration, source: Source, changes: Changes, see
 
 
 def _extrapolation(settings: HistogramSettings, source: Source, progress: Progress) -> Extrapolation | None:
-    """On the sample itself, as it was read: how far a part of it, scaled up as it is, misses it."""
+    """Returns how far, on the sample itself as it was read, a part of it, scaled up as it is, misses it."""
     if not isinstance(source, OfSample) or source.share >= 1:
         return None
     whole = windows_of(source.sample, settings, stretch=source.stretch)

@@ -60,7 +60,7 @@ def oldest(clients: Clients, topic: str, records: int) -> Slice:
 
 
 def stamped(clients: Clients, topic: str, start: int, end: int) -> Slice:
-    """From the first record that is stamped ``start`` (ms) or later to the first that is stamped ``end`` or later. Raises as
+    """Reads from the first record that is stamped ``start`` (ms) or later to the first that is stamped ``end`` or later. Raises as
     `newest`."""
     low, high = _ends(clients, topic)
     with _Stamps(clients, topic, low, high) as stamps:

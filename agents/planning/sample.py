@@ -32,7 +32,7 @@ Progress = Callable[[int, int | None], None]
 """Takes the number of records read so far, and of all that will be read where that is known."""
 
 WIDE_STEPS: Final = 1 << 10
-"""Of a wide sample's grid in one unit of the column's."""
+"""The steps of a wide sample's grid in one unit of the column's."""
 WIDEST: Final = 1 << 40
 """Units of a wide sample's grid at which its values are clamped."""
 _BATCH: Final = 65_536
@@ -183,7 +183,7 @@ def _stamps(records: list[Any]) -> Int64s:
 
 
 def _types(records: list[Any]) -> Int64s:
-    """Of the time stamps, as batches have them: a record of another type than the clock's is bad input, as in route."""
+    """The types of the time stamps, as batches have them: a record of another type than the clock's is bad input, as in route."""
     return np.fromiter((stamp_type(record) for record in records), np.int64, len(records))
 
 

@@ -25,7 +25,7 @@ from susurrus.mechanisms.user_quantile import UserQuantile, round_numbers
 from susurrus.topics.records.raw import ValueField
 
 USERS_SHARE: Final = Fraction(1, 10)
-"""Of epsilon, for the number of users; the rest is shared by the quantiles in equal parts."""
+"""The share of epsilon for the number of users; the rest is shared by the quantiles in equal parts."""
 UNIT: Final = "user, sample"
 NEIGHBOURS: Final = "one user's records in the sample, in any way"
 _WRONG: Final = 0.05
@@ -51,7 +51,7 @@ class Question:
 
     @property
     def users_needed(self) -> int:
-        """From how many users on the answer is worth something: it misses by less than the tail that it looks for."""
+        """The number of users from which on the answer is worth something: it misses by less than the tail that it looks for."""
         tail = min(self.mechanism.quantile, 1 - self.mechanism.quantile)
         return math.ceil(self.mechanism.misses(_WRONG / 2) / float(tail))
 
@@ -91,8 +91,8 @@ class Questions:
 
     @property
     def guarantee(self) -> Guarantee:
-        """For everything that `answer` returns. Neighbours: two samples, neither empty, that differ in the records of one user, in
-        any way."""
+        """The guarantee for everything that `answer` returns. Neighbours: two samples, neither empty, that differ in the records
+        of one user, in any way."""
         mus = [mu_of_pure(float(self.users_epsilon)), *(asked.mechanism.mu for asked in self.quantiles)]
         epsilon = self.users_epsilon + sum(asked.mechanism.epsilon for asked in self.quantiles)
         return Guarantee(
@@ -112,7 +112,7 @@ class Questions:
 
     @property
     def users_needed(self) -> int:
-        """From how many users on all answers mean something."""
+        """The number of users from which on all answers mean something."""
         return self.users_margin + max(asked.users_needed for asked in self.quantiles)
 
     def answer(self, sample: Sample, settings: HistogramSettings, below: Below | None) -> Answers:

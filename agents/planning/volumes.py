@@ -23,9 +23,9 @@ from susurrus.mechanisms.histogram.strategy import Need, Strategy
 from susurrus.topics import bounded, by_user, changelog, histogram, progress, published_keys, tick
 
 ROUTE_SECONDS, BOUND_SECONDS = 0.5e-6, 0.9e-6
-"""Of a core per raw record, in the stages route and bound with compiled loops: docs/performance.md, one process."""
+"""Seconds of a core for each raw record, in the stages route and bound with compiled loops: docs/performance.md, one process."""
 ROW_SECONDS = 6e-6
-"""Of a core per touched or published key in the stage release, beside the mechanism: decoding, packing, RocksDB."""
+"""Seconds of a core for each touched or published key in the stage release, beside the mechanism: decoding, packing, RocksDB."""
 WORKER_RATE = 300_000
 """Raw records a second of one worker process with its broker on the same two cores: half of what docs/performance.md measured,
 where records are short and simple."""
@@ -44,7 +44,7 @@ Int64 = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Volumes:
-    """Of one window.
+    """The volumes of one window.
 
     topics: bytes by topic. state: bytes by stage, at the window's end. busiest: records of the busiest trigger. rows: published
     rows, over all triggers. last_rows: of the last trigger. seconds: about so many of one core for the busiest trigger, by stage.
@@ -152,7 +152,7 @@ class Filed:
         )
 
     def by_user_bytes(self, names: Sequence[bytes]) -> float:
-        """Of one record."""
+        """The bytes of one record of by-user."""
         if self.block is None:
             return 0.0
         # Distinct names of the right lengths are all that the encoder asks for.
@@ -164,7 +164,7 @@ class Filed:
 def volumes_of(
     settings: HistogramSettings, strategy: Strategy[Any], spooled: Spool, filed: Filed, done: Run
 ) -> Volumes:
-    """Of one window, after its run."""
+    """Returns the volumes of one window, after its run."""
     T, names = strategy.plan.triggers, spooled.key_names
     sources, partitions = settings.topics.by_user_partitions, settings.topics.bounded_partitions
     cells, touched = filed.cells(), filed.touched()
@@ -268,7 +268,7 @@ def _state_bytes(strategy: Strategy[Any], done: Run, names: Sequence[bytes]) -> 
 
 
 def _bounded_bytes(strategy: Strategy[Any], cells: Int64, names: Sequence[bytes]) -> float:
-    """Of a row, from one block of a usual size."""
+    """The bytes of a row, from one block of a usual size."""
     if not len(cells):
         return 0.0
     # Cells are sorted: those of one trigger and partition stand together.
@@ -287,7 +287,7 @@ def _bounded_bytes(strategy: Strategy[Any], cells: Int64, names: Sequence[bytes]
 
 
 def _published_keys_bytes(done: Run, names: Sequence[bytes], partitions: int, triggers: int) -> float:
-    """Of all triggers: every published key once, and what every partition says at every trigger."""
+    """The bytes of all triggers: every published key once, and what every partition says at every trigger."""
     shown = np.flatnonzero(done.published.known)
     empty = published_keys.block_of(0, 0, _DIGEST, bytes(16), {}, {0: 0})
     keys = float(sum(len(names[code]) for code in shown.tolist()))

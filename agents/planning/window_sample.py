@@ -15,7 +15,7 @@ from susurrus.topics.wire.packing import MalformedRecord
 from susurrus.topics.wire.timestamps import format_time
 
 MOST_RECORDS = 50_000_000
-"""Of one sample, so that it fits into memory."""
+"""The most records of one sample, so that it fits into memory."""
 
 
 def window_named(settings: HistogramSettings, text: str, now: int, clients: Clients | None) -> WindowStart:

@@ -28,7 +28,7 @@ class Batch:
 
     @property
     def records(self) -> list[Any]:
-        """Its records, parsed when this is first called. Raises UnreadableBatch."""
+        """Returns the batch's records, parsed when this is first called. Raises UnreadableBatch."""
         if not isinstance(self.fetched, list):
             self.fetched = self.fetched.records()  # the record batches are not needed any more
         return self.fetched

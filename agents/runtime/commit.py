@@ -19,7 +19,7 @@ class Output:
     messages: list[dict[str, Any]]
     headers: list[list[tuple[str, bytes]]] | None = None
     reasons: Mapping[str, int] = field(default_factory=dict)
-    """Of dead letters: how many there are, by the name of the reason."""
+    """How many dead letters there are, by the name of the reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 PATIENCE_SECONDS: Final = 20.0
 """What is wrong with a disk may pass: an operator makes room, a volume comes back."""
 ROOM_BYTES: Final = 1 << 20
-"""With less room than this, a disk is full: no store could write what it has in memory."""
+"""The least room, in bytes. With less a disk is full: no store could write what it has in memory."""
 _LOOK_SECONDS: Final = 5.0
 _LOOK_AGAIN_SECONDS: Final = 1.0
 _FILE: Final = ".look"
@@ -78,7 +78,7 @@ class Disk:
             return self._failure
 
     def wait(self, stopping: threading.Event, mark_alive: Callable[[], None]) -> None:
-        """Until the disk can be written again, or the event is set: the one thread's looks decide for all who wait."""
+        """Waits until the disk can be written again, or the event is set: the one thread's looks decide for all who wait."""
         while self._failure and not stopping.wait(0.5):
             mark_alive()
 

@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 FAILED: Final = 1
 MISCONFIGURED: Final = 2
-"""Also of every command that an operator can make work (agents/cli/console.py)."""
+"""The exit code of a wrong configuration, and of every command that an operator can make work (agents/cli/console.py)."""
 DISK_UNUSABLE: Final = 74
 """EX_IOERR of sysexits.h."""
 _SECONDS: Final = 45.0
@@ -39,7 +39,7 @@ class Ending:
 
     def __init__(self) -> None:
         self.seconds = _SECONDS
-        """From being asked to end to the last resort (``worker.stop_timeout``)."""
+        """The time from being asked to end to the last resort (``worker.stop_timeout``)."""
         self.exit_code = 0
         """The exit code of an end that the worker itself asked for; 0 otherwise."""
         self._deadline: float | None = None

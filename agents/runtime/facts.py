@@ -135,7 +135,7 @@ class Facts:
         return total_of(self.total(stage, *names) for stage, names in outcome.counters.items())
 
     def share(self, number: int) -> float:
-        """Of all records that there are: read, waiting to be read, or before the start."""
+        """The share in all records that there are: read, waiting to be read, or before the start."""
         everything = (self.read.number or 0) + (self.unread or 0) + (self.skipped or 0)
         return min(1.0, number / everything) if everything else 0.0
 

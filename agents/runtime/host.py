@@ -22,12 +22,13 @@ from susurrus.mechanisms.errors import ConfigurationError
 log = logging.getLogger(__name__)
 
 CONNECTIONS: Final = 32
-"""To a worker's pages at a time (agents/operations/web.py). One more closes the oldest, so slow clients cannot keep a probe out."""
+"""The most connections to a worker's pages at a time (agents/operations/web.py). One more closes the oldest, so slow clients
+cannot keep a probe out."""
 _FEW_TABLES: Final = 16
 """What a store of usual size has open."""
 _STORE_FILES: Final = 6
 _SHARED_CLIENTS: Final = 4
-"""Of the supervisor, the ledger, the raw topic's consumer and the probe."""
+"""The clients of the supervisor, the ledger, the raw topic's consumer and the probe."""
 _WORKER_FILES: Final = 32 + CONNECTIONS + 16
 """Everything else: log, locks, event loops, a schema registry; and the pages, with their backlog."""
 _ROOM_BYTES: Final = 1 << 20
@@ -121,7 +122,7 @@ class FileLimit(Limit):
 
     @property
     def text(self) -> str:
-        """As `Limit.text`."""
+        """The sentence that `Limit.text` asks for."""
         more = f" and {self.enough} for all {self.tasks} partitions" if self.enough > self.least else ""
         return (
             f"ulimit -n: at most {self.allowed:.0f} open files are allowed, but a worker needs {self.least} for one partition of "

@@ -14,7 +14,7 @@ from susurrus.topics.ledger import Start
 log = logging.getLogger(__name__)
 
 Origin = Literal["earliest", "latest"] | int
-"""Of the first record to read; an int is an instant in ms, looked up by Kafka's stamps."""
+"""Where the first record to read is; an int is an instant in ms, looked up by Kafka's stamps."""
 
 
 def first_start(settings: Settings, clients: Clients, calendar: Calendar) -> Start:

@@ -50,7 +50,7 @@ class StageSpec:
     input_topic: str
     changelog: str
     make: Callable[[Any, int], Stage]
-    """From the services of the stage's own kind of pipeline, and the partition."""
+    """Makes the stage from the services of its own kind of pipeline, and the partition."""
     purge: bool
 
 

@@ -15,7 +15,7 @@ class Publisher:
     ) -> None:
         self._make_writers = make_writers
         self._writers: Mapping[str, Writer] | None = {} if make_writers is None else None
-        """By full topic name; a topic that is not there stays JSON."""
+        """The writer of each topic, by its full name. A topic without one stays JSON."""
         self._extra: dict[str, Any] = {} if receipt is None else {"headers": [receipt.header()]}
 
     def open(self) -> None:
@@ -26,7 +26,7 @@ class Publisher:
     def messages(
         self, topics: Sequence[str], keys: Sequence[bytes], rows: Sequence[bytes], stamps: Iterable[int]
     ) -> list[list[dict[str, Any]]]:
-        """For each topic the messages of the same rows, which are JSON. stamps: ms.
+        """Returns for each topic the messages of the same rows, which are JSON. stamps: ms.
 
         The producer writes into the messages, so topics cannot share them. They share what is encoded.
         """

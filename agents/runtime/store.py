@@ -66,7 +66,7 @@ def _options() -> Options:
 
 
 def _write_options() -> WriteOptions:
-    """Without a write-ahead log: after a crash, what is missing is replayed from the changelog."""
+    """There is no write-ahead log: after a crash, what is missing is replayed from the changelog."""
     options = WriteOptions()
     options.disable_wal = True
     options.memtable_insert_hint_per_batch = True
@@ -88,9 +88,9 @@ _ENTRY_BYTES = 150
 _REPLAYED = 4
 """A flush is due at the latest after so many times the memory was written, which bounds the replay after a crash."""
 _MANY_ROWS = 10_000
-"""Of a range with more rows than this on the disk, RocksDB deletes the range; of others, the rows. For the first read after each
-deleted range it sorts all that its memory holds. With a few rows in each, that soon takes a second and hundreds of megabytes.
-Ranges with many rows are few, because the rows fill that memory."""
+"""Where a range has more rows than this on the disk, RocksDB deletes the range; else it deletes the rows. For the first read
+after each deleted range it sorts all that its memory holds. With a few rows in each, that soon takes a second and hundreds of
+megabytes. Ranges with many rows are few, because the rows fill that memory."""
 _WIPES = 3
 """The disk fails if a new store is corrupt at once so many times in a row."""
 
@@ -99,7 +99,7 @@ _ACTIVE_MEMTABLE = "rocksdb.cur-size-active-mem-table"
 
 _open_stores: "WeakSet[Store]" = WeakSet()
 _abandoned: "list[Store]" = []
-"""Their disk could not be written when their tasks ended. RocksDB would wait a second for each, one after the other."""
+"""Stores whose disk could not be written when their tasks ended. RocksDB would wait a second for each, one after the other."""
 
 
 def abandoned() -> bool:

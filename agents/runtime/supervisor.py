@@ -41,7 +41,7 @@ _STATUS_SECONDS = 2.0
 _PURGE_SECONDS = 30.0
 _DELETE_SECONDS = 10.0
 _JOIN_SHARE = 0.6
-"""Of what is left of worker.stop_timeout. In the rest, Faust leaves the group and closes its clients."""
+"""The tasks' share in what is left of worker.stop_timeout. In the rest, Faust leaves the group and closes its clients."""
 _GIVE_UP_SECONDS = 30.0
 _LOOP_SECONDS = 3.0
 _PAUSE_SECONDS = 5.0

@@ -17,7 +17,7 @@ from susurrus.agents.runtime.host import Limit
 _WORKER_THREADS: Final = 32
 """Everything but the tasks and their clients: event loop, pages, RocksDB, clients that all tasks share."""
 _CLIENT_THREADS: Final = 3
-"""Of a librdkafka client, beside one for each broker: its main thread, the bootstrap server, the coordinator."""
+"""The threads of a librdkafka client, beside one for each broker: its main thread, the bootstrap server, the coordinator."""
 _PROC: Final = Path("/proc")
 _CGROUPS: Final = Path("/sys/fs/cgroup")
 _MAY_EXCEED: Final = 1 << 24
@@ -41,7 +41,7 @@ class ThreadLimit(Limit):
 
     @property
     def text(self) -> str:
-        """As `Limit.text`."""
+        """The sentence that `Limit.text` asks for."""
         more = f" and up to {self.enough} for all {self.tasks} partitions" if self.enough > self.least else ""
         return (
             f"threads: {max(0.0, self.allowed):.0f} more are allowed here, but a worker needs {self.least} for one partition of "
@@ -63,7 +63,7 @@ def thread_limit(partitions: int, *, stages: int, brokers: int) -> ThreadLimit:
 
 
 def check_threads(partitions: int, *, stages: int, brokers: int) -> None:
-    """As `Limit.check`."""
+    """Checks as `Limit.check` says."""
     thread_limit(partitions, stages=stages, brokers=brokers).check()
 
 

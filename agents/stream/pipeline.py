@@ -38,7 +38,7 @@ class Stream(Pipeline[StreamSettings]):
 
     @property
     def fields(self) -> Sequence[Path]:
-        """Those of the stream and of its values."""
+        """The fields of the stream's name and of its values."""
         stream = self.settings.stream
         return parse_paths([stream.value] if stream.stream is None else [stream.stream, stream.value])
 
@@ -54,7 +54,7 @@ class Stream(Pipeline[StreamSettings]):
         return promise_of(self.settings.stream).sentence()
 
     def warnings(self, users: int | None = None) -> list[str]:
-        """Of epsilon and delta, and what the values of one person cost together."""
+        """Warns of epsilon and delta, and of what the values of one person cost together."""
         promise = promise_of(self.settings.stream)
         return [
             *warnings.of_epsilon("stream.epsilon", promise.epsilon),

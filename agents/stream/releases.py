@@ -54,5 +54,5 @@ class StreamRelease(Tabular):
 
 
 def stream_releases(settings: StreamSettings, start: Start) -> RowReader[StreamRow, StreamRelease]:
-    """Of one pipeline."""
+    """Yields the rows of one pipeline."""
     return RowReader(settings, settings.topic(PRIVATE_STREAM.name), decode_row, StreamRelease, start)

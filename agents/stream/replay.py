@@ -41,7 +41,8 @@ _NAMES_IN_MEMORY = 50_000
 
 
 class Chain:
-    """Of one raw partition in one epoch. The digest is a function of the key, ``begins`` and the events, not of their batches.
+    """The chain of digests of one raw partition in one epoch. The digest is a function of the key, ``begins`` and the events, not
+    of their batches.
 
     key: 32 bytes, secret. begins: raw offset of the first record that can be part of it.
     """
@@ -62,7 +63,8 @@ class Chain:
         return chain
 
     def state(self) -> dict[str, Any]:
-        """For a meta record: begins, events so far, the link 32 bytes, the events of the open block up to 744 bytes."""
+        """What a meta record keeps of the chain: begins, events so far, the link 32 bytes, the events of the open block up to 744
+        bytes."""
         return {"begins": self.begins, "events": self._events, "link": self._link, "open": self._open}
 
     def add(self, streams: list[bytes], codes: Int32s, values: Int64s) -> None:
@@ -223,7 +225,7 @@ class Replay:
         return self._services.ledger.output(record)
 
     def state(self) -> dict[str, Any]:
-        """For the meta record of a commit."""
+        """What the meta record of a commit keeps."""
         return {**self._chain.state(), "row": self._row}
 
 

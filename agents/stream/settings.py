@@ -61,20 +61,21 @@ class StreamSettings(Settings):
         yield from fields("stream", own, f'stream.method = "{self.stream.method}"', f'stream.method = "{methods[0]}"')
 
     def in_digest(self, path: str) -> bool:
-        """As for every kind. How the range follows a stream counts for `tops` only: the other methods have none."""
+        """Whether a setting counts for the digest. How the range follows a stream counts for `tops` only: the other methods have
+        none."""
         section, _, name = path.partition(".")
         return super().in_digest(path) and (
             section != "stream" or name not in _FOLLOWING or self.stream.method == "tops"
         )
 
     def published_fields(self) -> dict[str, Any]:
-        """As for every kind, of what the digest covers."""
+        """The settings that are published: those that the digest covers."""
         fields = super().published_fields()
         fields["stream"] = {name: value for name, value in fields["stream"].items() if self.in_digest(f"stream.{name}")}
         return fields
 
     def problems(self) -> list[str]:
-        """Those of every kind, and what the mechanism refuses."""
+        """The problems of every kind, and what the mechanism refuses."""
         found = [*super().problems(), *formats.problems(self.input)]
         try:
             mechanism_of(self.stream)

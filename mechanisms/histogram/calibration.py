@@ -56,7 +56,7 @@ class Line:
 
     @classmethod
     def fit(cls, direct: Floats, regressors: Sequence[Floats], variance: float) -> Self | None:
-        """By least squares; None for fewer than LEAST_ROWS rows, or where they do not determine a line.
+        """Fits by least squares; None for fewer than LEAST_ROWS rows, or where they do not determine a line.
 
         direct: float64[n], with noise of `variance`; regressors: p of float64[n].
         """
@@ -106,7 +106,7 @@ class Ratio:
 
     @classmethod
     def fit(cls, direct: Floats, again: Floats, noise: Floats, variance: float) -> Self | None:
-        """From sums; None for fewer than LEAST_ROWS rows, or where their sums are no ratio.
+        """Fits from sums; None for fewer than LEAST_ROWS rows, or where their sums are no ratio.
 
         direct, again: float64[n]; noise: float64[n], the variance of `again`.
         """

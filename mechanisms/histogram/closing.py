@@ -154,7 +154,7 @@ class Closing(Factored):
 
     @classmethod
     def longest(cls, triggers: int, max_records: int) -> int:
-        """Of the ledger: a record costs at least 1 / |C e_1|^2 of one at the first trigger.
+        """The most records that the ledger keeps of a user: a record costs at least 1 / |C e_1|^2 of one at the first trigger.
 
         |C e_1|^2 <= 1 + sum over k < T of 1 / (pi k) <= 1 + (1 + ln T) / pi, and less than 1/2 more on the coarsest grid.
         """
@@ -330,7 +330,7 @@ class Closing(Factored):
         return drawn
 
     def appearing(self, rng: np.random.Generator, keys: int) -> Floats:
-        """By the tests of the stream, and at the last trigger by the joint test of it and the lists."""
+        """Decides by the tests of the stream, and at the last trigger by the joint test of it and the lists."""
         triggers, selector, weights = self.plan.triggers, self._selector, self.first_weights
         normals = rng.standard_normal((keys, triggers))
         rates = selector.least_multiples(weights, normals)

@@ -269,11 +269,11 @@ class DpSqlp(Strategy[SqlpStates]):
         return estimates, errors
 
     def standard_errors(self) -> npt.NDArray[np.float64]:
-        """Of the value tree; a row that is not released again keeps the one of its trigger."""
+        """The standard errors of the value tree; a row that is not released again keeps the one of its trigger."""
         return np.sqrt(np.outer(self.prefix_std, self.value_sigma) ** 2 + 1 / 12)
 
     def appearing(self, rng: np.random.Generator, keys: int) -> npt.NDArray[np.float64]:
-        """By the thresholds of a key's first round; see `Strategy.appearing`."""
+        """Decides by the thresholds of a key's first round; see `Strategy.appearing`."""
         T = self.plan.triggers
         if not self.plan.discover:
             return np.full((keys, T), np.inf)

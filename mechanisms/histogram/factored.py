@@ -190,11 +190,11 @@ class Factored(Strategy[FactoredStates]):
         return estimates, std_errors
 
     def standard_errors(self) -> npt.NDArray[np.float64]:
-        """Of the mechanism that measures each column."""
+        """The standard errors of the mechanism that measures each column."""
         return np.stack([self.values[index].std for index in self.source], axis=1)
 
     def appearing(self, rng: np.random.Generator, keys: int) -> npt.NDArray[np.float64]:
-        """By the tests of the selector; see `Strategy.appearing`."""
+        """Decides by the tests of the selector; see `Strategy.appearing`."""
         triggers = self.plan.triggers
         if self.selector is None:
             return np.full((keys, triggers), np.inf)

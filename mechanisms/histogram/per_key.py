@@ -50,7 +50,7 @@ class Histories(PerKey):
 
     @classmethod
     def empty(cls, size: int) -> Self:
-        """Of keys to which nothing was brought."""
+        """The entries of keys to which nothing was brought."""
         return cls(indptr=np.zeros(size + 1, np.int64), when=np.empty(0, np.int32), weight=np.empty(0, np.int64))
 
     def __len__(self) -> int:
@@ -87,7 +87,7 @@ class Histories(PerKey):
         )
 
     def plus(self, trigger: int, weight: Int64) -> Self:
-        """With an entry of this trigger for each key whose weight, int64[k], is not zero."""
+        """Returns these entries with one of this trigger for each key whose weight, int64[k], is not zero."""
         added = weight != 0
         indptr = offsets(self.lengths + added)
         when, weights = np.empty(indptr[-1], np.int32), np.empty(indptr[-1], np.int64)
@@ -98,7 +98,7 @@ class Histories(PerKey):
         return type(self)(indptr=indptr, when=when, weight=weights)
 
     def without(self, keys: Bools) -> Self:
-        """With no entries for these keys: bool[k]."""
+        """Returns these entries without those of some keys: bool[k]."""
         stay = ~keys[self.owner]
         return type(self)(
             indptr=offsets(np.where(keys, 0, self.lengths)), when=self.when[stay], weight=self.weight[stay]

@@ -98,7 +98,7 @@ class Ranking:
         )
 
     def notes(self, lag: int | None) -> dict[str, Any]:
-        """For `Strategy.describe`."""
+        """Sentences for `Strategy.describe`."""
         return {
             "keys_per_user": self.ranked,
             **({} if lag is None else {"lag": lag}),

@@ -80,7 +80,7 @@ def build_strategy(plan: Plan) -> Strategy[Any]:
 
 
 def better_for(plan: Plan) -> Iterator[str]:
-    """In which cases another strategy is better than the default, where the default finds most keys; a sentence each.
+    """Says in which cases another strategy is better than the default, where the default finds most keys; a sentence each.
 
     The standard errors are computed from the plan. The other cases were measured: docs/results.md.
     Raises ConfigurationError where a strategy refuses the plan's numbers.

@@ -53,7 +53,7 @@ class Decoder:
         return low if low == high else self.rationally(z, trigger)
 
     def rationally(self, z: list[int], trigger: int) -> int:
-        """Without any approximation: B = A C^-1 has denominators 2^(bits (T - 1))."""
+        """Rounds without any approximation: B = A C^-1 has denominators 2^(bits (T - 1))."""
         b, bits = self.factorization.decoder_exact, self.factorization.bits
         value = sum((b[trigger - 1 - s] * z[s]) << (bits * s) for s in range(trigger))
         return _round_shift(value, bits * (trigger - 1) + self.noise_bits - self.fraction_bits)

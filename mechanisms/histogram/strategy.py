@@ -163,7 +163,8 @@ class Strategy(ABC, Generic[States]):
 
     @classmethod
     def longest(cls, triggers: int, max_records: int) -> int:
-        """At least as many records as can be kept of one user in a window, known before the strategy is built."""
+        """Returns a number that is at least as many records as can be kept of one user in a window, known before the strategy is
+        built."""
         return max_records
 
     def calibrate(

@@ -46,7 +46,8 @@ class Lists:
     charged: Int64
 
     def user_keys(self, found: Codes) -> UserKeys:
-        """As `Bounding.close` takes them. found: codes of the batch, ascending; a key's place there is its code in the batch."""
+        """Returns users and keys as `Bounding.close` takes them. found: codes of the batch, ascending; a key's place there is its
+        code in the batch."""
         at = np.minimum(np.searchsorted(found, self.code), len(found) - 1)
         other = -1 - np.arange(len(self.code))
         key = np.where(found[at] == self.code, at, other) if len(found) else other

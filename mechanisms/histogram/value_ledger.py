@@ -21,7 +21,7 @@ ROOT_BITS = 16
 _LIMIT_BITS = 42
 """... so that the capacity is at most 2^42 units, and the costs of as many records as below add up in 64 bits."""
 _MOST_RECORDS = 1 << 20
-"""Of one user's records in one interval, no more are considered."""
+"""The most records of one user that are considered in one interval."""
 
 Int64 = npt.NDArray[np.int64]
 

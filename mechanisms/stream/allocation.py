@@ -21,7 +21,8 @@ RATIOS = (1.0, 1.5, 2.4, 4.0)
 """Each menu entry gives a layer this many times the share of the layer below; 1.0 is ToPS's equal split.  Steeper
 entries gain little for long ranges, and short ones lose much."""
 LEAF_SHARE = 0.2
-"""Of the leaves in further entries, one for each ratio that gives them more: for streams that move, but not within a block."""
+"""The share of the leaves in further entries, one for each ratio that gives them more: for streams that move, but not within a
+block."""
 FIRST = 2
 """Menu entry of the first tree, before anything is known."""
 SURPRISE = 0.01
@@ -44,7 +45,7 @@ def menu(base: Hierarchy) -> tuple[Hierarchy, ...]:
 
 
 def _hierarchy(base: Hierarchy, shares: Floats) -> Hierarchy:
-    """Of exact shares, which together are at most 1."""
+    """A hierarchy of exact shares, which together are at most 1."""
     exact = tuple(float(share) for share in np.floor(shares * 2**40) / 2**40)
     return Hierarchy(fanout=base.fanout, layers=base.layers, leaf=base.leaf, shares=exact)
 

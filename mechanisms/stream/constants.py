@@ -10,7 +10,7 @@ from susurrus.mechanisms.stream.smoothers import Smoother
 
 
 class Constants(Protocol):
-    """See ``Tops``."""
+    """The public constants of ``Tops``, which says what they mean."""
 
     @property
     def epsilon(self) -> float: ...

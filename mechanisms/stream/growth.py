@@ -19,7 +19,7 @@ from scipy.special import ndtr, ndtri
 from susurrus.mechanisms.stream.addresses import GRID_BITS, AddressedNoise, Ints, address, whole
 
 SHARE = 3 / 32
-"""Of a tree's epsilon, for the count of its clipped values, if they are counted.  Exact in binary."""
+"""The share of a tree's epsilon for the count of its clipped values, if they are counted.  Exact in binary."""
 STEP = 1.25
 """Widths are the first one times powers of this."""
 HEADROOM = 1.05

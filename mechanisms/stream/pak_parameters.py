@@ -27,7 +27,7 @@ from susurrus.mechanisms.stream.pak import Pak
 from susurrus.mechanisms.stream.quantile import SmoothQuantile, exact_smoothness, textbook_smoothness
 
 PENALTY = 50.0
-"""Of ln F: no bound worth having is e^50 times the tail's scale."""
+"""The most that ln F may be: no bound worth having is e^50 times the tail's scale."""
 TAIL_START = 0.005
 """The paper's p: beyond this quantile the tail is taken to decay at least exponentially."""
 BETA = 0.02

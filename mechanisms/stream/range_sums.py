@@ -162,13 +162,14 @@ class ReleasedStream:
 
     @cached_property
     def _settled_fit(self) -> Floats:
-        """Of the blocks of complete trees."""
+        """The fit of the blocks of complete trees."""
         per_tree = block_noise(self.trees[0]).blocks
         trees = range(0, len(self.fit) - per_tree + 1, per_tree)
         return np.concatenate([np.empty(0), *(self._explained_fit(tree, tree + per_tree) for tree in trees)])
 
     def _explained_fit(self, begin: int, end: int) -> Floats:
-        """Of the blocks of one tree: 0 between a jump that is known at the last of them and the row that first knew of it."""
+        """The fit of the blocks of one tree: 0 between a jump that is known at the last of them and the row that first knew of
+        it."""
         fit, first = self.fit[begin:end].copy(), int(self.jumps[end - 1, 0])
         if first != NONE:
             fit[first - begin :][self.jumps[first:end, 0] == NONE] = 0.0

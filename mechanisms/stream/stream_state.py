@@ -22,7 +22,8 @@ _NO_FLOATS = np.zeros(0)
 _HEAD = struct.Struct("<BqqqqqqdBqqBddddddB")
 _SIZES = struct.Struct("<IIIIIII")
 _KINDS = ("<u4", "<u4", "<i8", "<f8", "<f8")
-"""Of the arrays behind the head and the held ranks: ranks, counts, open leaves, open blocks, evidence.  The filter's follow."""
+"""The types of the arrays behind the head and the held ranks: ranks, counts, open leaves, open blocks, evidence.  The filter's
+follow."""
 
 
 def pack_held(position: int, held: bytes) -> bytes:
@@ -80,7 +81,7 @@ class StreamState:
 
     @property
     def width(self) -> int:
-        """Of the first tree's range: the unit of the filter, with epsilon."""
+        """The width of the first tree's range: the unit of the filter, with epsilon."""
         return self.first_theta - self.first_lower
 
     @property
@@ -152,4 +153,4 @@ class StreamState:
 
 
 _START = StreamState()._head()
-"""Of a stream never seen."""
+"""The state of a stream never seen."""

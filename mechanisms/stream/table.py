@@ -53,9 +53,9 @@ class TopsTable:
     addresses: list[bytes] = field(default_factory=list)
     hot: Ints = field(default_factory=lambda: np.zeros((0, _COLUMNS), dtype=np.int64))
     held: list[bytes] = field(default_factory=list)
-    """By row the ranks that a stream without a state has collected (`StreamState.held`)."""
+    """For each row the ranks that a stream without a state has collected (`StreamState.held`)."""
     states: dict[int, StreamState] = field(default_factory=dict)
-    """By row: of streams whose holdout is long or complete."""
+    """For each row the state of a stream whose holdout is long or complete."""
 
     def __post_init__(self) -> None:
         self._noise = TreeNoise(self.mechanism)
@@ -207,7 +207,7 @@ class PakTable:
         return self.states[row].pack()[PakState.HEAD_BYTES :]
 
     def step(self, rows: Ints, values: Ints, noise: AddressedNoise) -> Step:
-        """As ``TopsTable.step``."""
+        """Does what ``TopsTable.step`` does."""
         touched, starts, counts, order = _grouped(rows, len(self.states))
         ordered = values[order]
         parts: list[tuple[int, int, Releases]] = []

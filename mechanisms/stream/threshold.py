@@ -28,7 +28,8 @@ from susurrus.mechanisms.stream.addresses import GRID, GRID_BITS, AddressedNoise
 LOG_COST = 42.0
 """The logarithmic cost is the paper's slope times this many grid units.  Chosen on synthetic series (`benchmarks/series.py`)."""
 LEAST_LOG_SLOPE = 4.0
-"""In units of 1 / epsilon, the scale of the noise: with a smaller cost, noise alone would choose theta."""
+"""The least slope of a cost, in units of 1 / epsilon, the scale of the noise: with a smaller cost, noise alone would choose
+theta."""
 CANDIDATE_RATIO = 1.1
 """Between neighbouring candidates of the geometric grid."""
 

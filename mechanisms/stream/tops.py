@@ -39,7 +39,7 @@ from susurrus.mechanisms.stream.stream_state import UNCOUNTED, StreamState
 from susurrus.mechanisms.stream.threshold import NoisyMax
 
 LOWER_SHARE = 5 / 32
-"""Of the threshold's epsilon, for the lower clip.  Exact in binary."""
+"""The share of the threshold's epsilon for the lower clip.  Exact in binary."""
 LOWER_FROM = 4096
 """A lower clip is sought by default from so many held-out values times epsilon: with less, its noise costs what it gains."""
 _NO_INTS = np.zeros(0, dtype=np.int64)
@@ -112,7 +112,7 @@ class Tops:
 
     @property
     def count_epsilon(self) -> float:
-        """Of the count of a tree's clipped values."""
+        """The epsilon of the count of a tree's clipped values."""
         return self.epsilon * self.growth.share
 
     @cached_property

@@ -21,7 +21,7 @@ from susurrus.topics.wire.packing import Int32s, Int64s
 _ENCODER = msgspec.json.Encoder()
 _FAST = ({str}, {int}, {str, int})
 _EXACT = 2.0**53
-"""Below it a float is the very integer that was written."""
+"""The bound below which a float is the very integer that was written."""
 
 
 class Categories:

@@ -18,7 +18,7 @@ Path = tuple[str, ...]
 _PLAIN = frozenset((str, int, float, bool, type(None)))
 _PARTS: Final = re.compile(r"\\[.\\]|.", re.DOTALL)
 _ESCAPED_IN_JSON: Final = re.compile(r'["\\\x00-\x1f]')
-"""In a name: JSON writes it with an escape, which msgspec has no fields for."""
+"""A character that JSON writes with an escape. msgspec finds no field with such a name."""
 
 
 def parse_path(text: str) -> Path:

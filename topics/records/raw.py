@@ -109,7 +109,7 @@ class RawColumns:
 
 
 class RawDecoder:
-    """From the fields of raw events to columns, for one schema. Raises ValueError for a schema that cannot be right."""
+    """Turns the fields of raw events into columns, for one schema. Raises ValueError for a schema that cannot be right."""
 
     def __init__(self, schema: RawSchema) -> None:
         if not schema.key:
@@ -122,7 +122,7 @@ class RawDecoder:
             self._measures.append(partial(event_times, unit=schema.time_unit))
         self.scalars = schema.scalars
         self.paths = [scalar for scalar in self.scalars if not isinstance(scalar, Computed)]
-        """Those of the scalars that are fields of the record. A format reads them where nothing is computed."""
+        """The scalars that are fields of the record. A format reads them where nothing is computed."""
         check_paths(self.paths)
 
     def decode(self, chunks: Iterable[Chunk]) -> RawColumns:

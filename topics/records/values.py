@@ -63,7 +63,7 @@ class ValuesColumns:
 
 
 class ValuesDecoder:
-    """From the fields of values to columns, for one schema. Raises ValueError for a schema that cannot be right."""
+    """Turns the fields of values into columns, for one schema. Raises ValueError for a schema that cannot be right."""
 
     def __init__(self, schema: ValuesSchema) -> None:
         self._schema = schema

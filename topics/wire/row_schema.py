@@ -19,7 +19,7 @@ class Leaf(Enum):
 
     TEXT = "text"
     INTEGER = "integer"
-    """Of 64 bits, signed."""
+    """An integer of 64 bits, with a sign."""
     NUMBER = "number"
     """A double. JSON may write it without a fraction."""
     INSTANT = "instant"

@@ -33,7 +33,7 @@ def format_time(milliseconds: int) -> str:
 
 @functools.lru_cache(maxsize=1024)
 def _text(milliseconds: int) -> str:
-    """Of few instants, each of which is in many records."""
+    """The texts of few instants, each of which is in many records."""
     if not EARLIEST <= milliseconds <= LATEST:
         raise ValueError(f"milliseconds={milliseconds} is outside the years 1 to 9999")
     seconds, fraction = divmod(milliseconds, 1000)

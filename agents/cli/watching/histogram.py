@@ -19,7 +19,7 @@ _PATIENCE = 10_000
 
 
 class HistogramView(View):
-    """Of one window, or of the newest that has results. window: its start in ms."""
+    """Shows one window, or the newest that has results. window: its start in ms."""
 
     instants: ClassVar[tuple[str, ...]] = export.INSTANTS
 

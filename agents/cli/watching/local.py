@@ -28,7 +28,7 @@ _WIDE: Final = 100
 
 
 class LocalView(View):
-    """Of one pipeline. Intervals are few, so all are kept: those of the newest epoch."""
+    """Shows one pipeline's estimates. Intervals are few, so the view keeps all of the newest epoch."""
 
     instants: ClassVar[tuple[str, ...]] = ("slot_start", "slot_end")
 

@@ -38,7 +38,7 @@ class _Place(NamedTuple):
 
 
 class StreamView(View):
-    """Of one stream: the one that is named, or the first that was published. Exports have all. all_rows: keep them."""
+    """Shows one stream: the one that is named, or the first that was published. Exports have all. all_rows: keep all rows."""
 
     instants: ClassVar[tuple[str, ...]] = ()
 

@@ -18,7 +18,7 @@ from susurrus.topics.histogram import Measured
 
 
 class View(ABC):
-    """Of one pipeline. Use as a context manager; not thread-safe."""
+    """What `susurrus watch` shows of one pipeline. Use it as a context manager, in one thread."""
 
     instants: ClassVar[tuple[str, ...]] = ()
     """The columns of `records` that are instants, as RFC 3339 texts."""
@@ -52,7 +52,7 @@ class View(ABC):
 
     @abstractmethod
     def records(self) -> list[Record]:
-        """For an export: flat records with the same names in the same order."""
+        """Returns what an export writes: flat records with the same names in the same order."""
 
     @abstractmethod
     def close(self) -> None:

@@ -48,13 +48,13 @@ class AvroRows(RegisteredRows):
         return json.dumps({**record, "namespace": namespace, "doc": schema.meaning}, indent=2)
 
     def registered_schema(self, schema: RowSchema, namespace: str) -> Any:
-        """As `RegisteredRows.registered_schema`: the text as it is printed, so that others may have registered it."""
+        """The schema for `RegisteredRows.registered_schema`: the text as it is printed, so that others may have registered it."""
         from confluent_kafka.schema_registry import Schema
 
         return Schema(self.text(schema, namespace), "AVRO")
 
     def serializer(self, client: Any, schema: RowSchema, namespace: str) -> Callable[[Any, Any], bytes]:
-        """As `RegisteredRows.serializer`."""
+        """The serialiser that `RegisteredRows.serializer` asks for."""
         from confluent_kafka.schema_registry.avro import AvroSerializer
 
         found: Callable[[Any, Any], bytes] = AvroSerializer(
@@ -63,7 +63,7 @@ class AvroRows(RegisteredRows):
         return found
 
     def parser(self, schema: RowSchema, namespace: str) -> Callable[[int, bytes], Any]:
-        """By the writer's schema, from the registry: an older worker may have written another one."""
+        """Parses by the writer's schema, from the registry: an older worker may have written another one."""
         import fastavro
 
         known: dict[int, Any] = {}

@@ -9,7 +9,7 @@ from susurrus.agents.formats.registry import Registry
 from susurrus.topics.wire.row_schema import RowSchema
 
 Reader = Callable[[bytes], bytes]
-"""From a topic's value to the row as JSON. Raises MalformedRecord, ConfigurationError where the registry does not help."""
+"""Turns a topic's value into the row as JSON. Raises MalformedRecord, ConfigurationError where the registry does not help."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +18,7 @@ class Writer:
 
     schema_id: int | None
     encode: Callable[[Sequence[bytes]], Sequence[bytes]]
-    """From rows as JSON to the topic's values."""
+    """Turns rows as JSON into the topic's values."""
 
 
 class OutputFormat(ABC):

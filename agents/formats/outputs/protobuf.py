@@ -12,7 +12,7 @@ from susurrus.topics.wire.timestamps import parse_time
 _TIMESTAMP, _TIMESTAMP_FILE = "google.protobuf.Timestamp", "google/protobuf/timestamp.proto"
 _SCALAR = "Scalar"
 _KINDS = {bool: "boolean", int: "integer", float: "number", str: "text"}
-"""By the type of a JSON scalar, the member of a Scalar. A null sets none of them."""
+"""The member of a Scalar for each type of a JSON scalar. A null sets none of them."""
 _MEMBERS = {"boolean": "bool", "integer": "int64", "unsigned": "uint64", "number": "double", "text": "string"}
 _LEAVES = {
     Leaf.TEXT: "string",
@@ -67,14 +67,14 @@ class ProtobufRows(RegisteredRows):
         return "\n".join(lines)
 
     def registered_schema(self, schema: RowSchema, namespace: str) -> Any:
-        """As `RegisteredRows.registered_schema`."""
+        """The schema that `RegisteredRows.registered_schema` asks for."""
         from confluent_kafka.schema_registry import Schema
 
         text = base64.standard_b64encode(_file(schema, namespace).SerializeToString()).decode()
         return Schema(text, "PROTOBUF", [])
 
     def serializer(self, client: Any, schema: RowSchema, namespace: str) -> Callable[[Any, Any], bytes]:
-        """As `RegisteredRows.serializer`."""
+        """The serialiser that `RegisteredRows.serializer` asks for."""
         from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
 
         message = _class(schema, namespace)
@@ -87,7 +87,7 @@ class ProtobufRows(RegisteredRows):
         return written
 
     def parser(self, schema: RowSchema, namespace: str) -> Callable[[int, bytes], Any]:
-        """By the configuration's own schema, without the registry: Protobuf's fields are numbered."""
+        """Parses by the configuration's own schema, without the registry: Protobuf's fields are numbered."""
         from susurrus.agents.formats.message_types import read_indexes
         from susurrus.agents.formats.protobuf import message_fields
 

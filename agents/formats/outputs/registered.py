@@ -27,7 +27,7 @@ END_OF_LONG = 1 << 63
 
 
 def instant_text(instant: datetime) -> str:
-    """From what the parsers make of an instant to its text in JSON."""
+    """Turns what the parsers make of an instant into its text in JSON."""
     return format_time(milliseconds_of(instant))
 
 
@@ -45,7 +45,7 @@ class RegisteredRows(OutputFormat):
     packages: ClassVar[tuple[str, ...]]
     """Modules of the optional dependencies ``susurrus[registry]``."""
     written: ClassVar[Leaves]
-    """From a JSON value's leaves to those that the serialiser takes."""
+    """Turns a JSON value's leaves into those that the serialiser takes."""
     read: ClassVar[Leaves]
     """Back."""
 
@@ -72,10 +72,11 @@ class RegisteredRows(OutputFormat):
 
     @abstractmethod
     def parser(self, schema: RowSchema, namespace: str) -> Callable[[int, bytes], Any]:
-        """From a schema id and what follows it to nested dicts. Raises ConfigurationError, else anything for bad bytes."""
+        """Returns what turns a schema id and what follows it into nested dicts. Raises ConfigurationError, else anything for bad
+        bytes."""
 
     def writer(self, topic: str, schema: RowSchema, namespace: str) -> Writer:
-        """As `OutputFormat.writer`."""
+        """The writer that `OutputFormat.writer` asks for."""
         from confluent_kafka.serialization import MessageField, SerializationContext
 
         with self.connect() as client:
@@ -91,7 +92,7 @@ class RegisteredRows(OutputFormat):
         return Writer(schema_id, encode)
 
     def look(self, topic: str, schema: RowSchema, namespace: str) -> str | None:
-        """As `OutputFormat.look`."""
+        """Looks as `OutputFormat.look` says."""
         subject, wanted = f"{topic}-value", self.registered_schema(schema, namespace)
         with self.connect() as client:
             if found := self.ask(subject, lambda: client.lookup_schema(subject, wanted)):
@@ -102,7 +103,7 @@ class RegisteredRows(OutputFormat):
         return f"subject={subject} gets the schema when the first worker starts"
 
     def reader(self, schema: RowSchema, namespace: str) -> Reader:
-        """As `OutputFormat.reader`."""
+        """The reader that `OutputFormat.reader` asks for."""
         parse, restore = self.parser(schema, namespace), restored(schema.members, self.read)
 
         def read(value: bytes) -> bytes:

@@ -14,7 +14,7 @@ from susurrus.agents.runtime.threads import thread_limit
 from susurrus.mechanisms.errors import ConfigurationError
 
 _ROOM: Final = 1 << 30
-"""Bytes. Recent state is in memory (768 MiB at most, decision 5) and is written when a worker stops."""
+"""The least room, in bytes. Recent state is in memory (768 MiB at most, decision 5) and is written when a worker stops."""
 
 
 def check_secret(pipeline: Pipeline[Any]) -> Iterator[Finding]:

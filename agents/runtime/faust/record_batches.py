@@ -126,5 +126,5 @@ class Fetched:
         return records
 
     def since(self, start: int) -> "Fetched":
-        """Those from an offset on."""
+        """The records from an offset on."""
         return Fetched(self._batches, max(start, self.start))
