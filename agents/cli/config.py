@@ -87,7 +87,7 @@ def _clients(settings: "Settings", elsewhere: list[str]) -> list[str]:
         elsewhere.append("a password is missing, so the clients were not tried")
     if not refused:
         try:
-            kafka_properties.aiokafka(settings.kafka)  # loads the TLS files
+            kafka_properties.load_files(settings.kafka)
         except ConfigurationError as error:
             elsewhere.append(str(error))
     if not unknown:

@@ -1,7 +1,7 @@
 """One set of librdkafka properties for every client: as they are for producers, consumers and admin, translated for aiokafka.
 
-Faust's aiokafka consumer reads the raw topics, and everything else goes through librdkafka. An operator writes SASL and TLS once.
-kafka_checks.py refuses what aiokafka cannot do.
+Faust's aiokafka consumer reads the topics of the stages, and everything else goes through librdkafka. An operator writes SASL and
+TLS once. agents/runtime/faust/connection.py translates; kafka_checks.py refuses what aiokafka cannot do.
 """
 
 import ssl
@@ -32,7 +32,7 @@ TRANSLATED: Final = {
     "ssl.cipher.suites", "enable.ssl.certificate.verification", "ssl.endpoint.identification.algorithm", "client.id",
     "client.rack", *kafka_tokens.PROPERTIES, *INTEGERS,
 }  # fmt: skip
-"""What ``aiokafka`` and ``ssl_context`` below take over."""
+"""What ``ssl_context`` below and agents/runtime/faust/connection.py take over."""
 
 
 _FILES: Final = (
@@ -52,7 +52,7 @@ def with_token(properties: Mapping[str, Any]) -> dict[str, Any]:
     A first token is asked for here: a client's constructor would wait for it, and not say why there is none. Raises
     ConfigurationError, and TokenAway where it may pass.
     """
-    if (source := _source(properties)) is None:
+    if (source := token_source(properties)) is None:
         return dict(properties)
     source.token()
     return {**offline(properties), "oauth_cb": source.for_librdkafka}
@@ -60,7 +60,7 @@ def with_token(properties: Mapping[str, Any]) -> dict[str, Any]:
 
 def offline(properties: Mapping[str, Any]) -> dict[str, Any]:
     """Properties for a client that only shows whether it can be made: nobody is asked for a token."""
-    if _source(properties) is None:
+    if token_source(properties) is None:
         return dict(properties)
     rest = {
         name: value
@@ -70,68 +70,18 @@ def offline(properties: Mapping[str, Any]) -> dict[str, Any]:
     return {**rest, "sasl.mechanism": OAUTHBEARER}
 
 
-def _source(properties: Mapping[str, Any]) -> kafka_tokens.TokenSource | None:
+def token_source(properties: Mapping[str, Any]) -> kafka_tokens.TokenSource | None:
+    """Where the tokens of these properties (with bootstrap.servers) come from; None where they need none."""
     mechanism = mechanism_of(properties)
     if not protocol_of(properties).startswith("SASL") or mechanism not in kafka_tokens.MECHANISMS:
         return None
     return kafka_tokens.source_of(mechanism, properties)
 
 
-def aiokafka(kafka: KafkaSettings) -> dict[str, Any]:
-    """Keyword arguments that every aiokafka client starts from. Properties that have no counterpart there are left out.
-
-    Raises ConfigurationError when certificate files cannot be loaded.
-    """
-    properties = kafka.properties
-    arguments: dict[str, Any] = {
-        "bootstrap_servers": [server.strip() for server in kafka.bootstrap_servers.split(",")],
-        "security_protocol": (protocol := protocol_of(properties)),
-    }
-    if protocol.endswith("SSL"):
-        arguments["ssl_context"] = ssl_context(properties)
-    if protocol.startswith("SASL"):
-        arguments["sasl_mechanism"] = (mechanism := mechanism_of(properties))
-        if (source := _source({"bootstrap.servers": kafka.bootstrap_servers, **properties})) is not None:
-            arguments |= {"sasl_mechanism": OAUTHBEARER, "sasl_oauth_token_provider": source.for_aiokafka()}
-        elif mechanism == "GSSAPI":
-            arguments["sasl_kerberos_service_name"] = properties.get("sasl.kerberos.service.name", "kafka")
-        else:
-            arguments["sasl_plain_username"] = properties["sasl.username"]
-            arguments["sasl_plain_password"] = properties["sasl.password"]
-    for name, argument in INTEGERS.items():
-        if name in properties:
-            arguments[argument] = whole(properties[name])
-    for name, argument in (("client.id", "client_id"), ("client.rack", "client_rack")):
-        if name in properties:
-            arguments[argument] = str(properties[name])
-    if kafka.embedded:
-        arguments["check_crcs"] = False  # the embedded broker writes commit markers without a checksum
-    return arguments
-
-
-def faust(kafka: KafkaSettings) -> dict[str, Any]:
-    """Arguments of ``faust.App`` that say how to reach the cluster: ``broker`` and ``broker_credentials``."""
-    from faust import auth  # slow to load
-
-    ours = aiokafka(kafka)
-    mechanism, context = ours.get("sasl_mechanism"), ours.get("ssl_context")
-    credentials: Any = None
-    if mechanism == "GSSAPI":
-        service = ours["sasl_kerberos_service_name"]
-        credentials = auth.GSSAPICredentials(kerberos_service_name=service, ssl_context=context, mechanism=mechanism)
-    elif mechanism == OAUTHBEARER:
-        credentials = auth.OAuthCredentials(oauth_cb=ours["sasl_oauth_token_provider"], ssl_context=context)
-    elif mechanism is not None:
-        username, password = ours["sasl_plain_username"], ours["sasl_plain_password"]
-        credentials = auth.SASLCredentials(
-            username=username, password=password, ssl_context=context, mechanism=mechanism
-        )
-    elif context is not None:
-        credentials = auth.SSLCredentials(context)
-    return {
-        "broker": [f"aiokafka://{server}" for server in ours["bootstrap_servers"]],
-        "broker_credentials": credentials,
-    }
+def load_files(kafka: KafkaSettings) -> None:
+    """Load the TLS files once, where TLS is asked for. Raises ConfigurationError when they cannot be loaded."""
+    if protocol_of(kafka.properties).endswith("SSL"):
+        ssl_context(kafka.properties)
 
 
 def ssl_context(properties: Mapping[str, Any]) -> ssl.SSLContext:

@@ -5,7 +5,6 @@ process share the source, so a worker of many partitions costs the identity prov
 secret or a token.
 """
 
-import asyncio
 import base64
 import json
 import logging
@@ -57,7 +56,9 @@ class TokenSource:
     """ask: a new token; raises ConfigurationError. Thread-safe."""
 
     def __init__(self, ask: Callable[[], Token], extensions: Mapping[str, str]) -> None:
-        self._ask, self._extensions = ask, dict(extensions)
+        self._ask = ask
+        self.extensions: Mapping[str, str] = dict(extensions)
+        """SASL extensions that go with every token."""
         self._lock = threading.Lock()
         self._held: Token | None = None
         self._next_at = 0.0
@@ -92,27 +93,7 @@ class TokenSource:
     def for_librdkafka(self, _: str) -> tuple[str, float, str, dict[str, str]]:
         """The callback oauth_cb."""
         found = self.token()
-        return found.text, found.until, found.subject, dict(self._extensions)
-
-    def for_aiokafka(self) -> Any:
-        """A token provider of aiokafka's."""
-        from aiokafka.abc import AbstractTokenProvider  # slow to load
-        from aiokafka.errors import KafkaConnectionError
-
-        source = self
-
-        class Provider(AbstractTokenProvider):  # type: ignore[misc, unused-ignore]
-            async def token(self) -> str:
-                try:
-                    found = await asyncio.get_running_loop().run_in_executor(None, source.token)
-                except ConfigurationError as error:  # it tries on after errors of its own only
-                    raise KafkaConnectionError(str(error)) from error
-                return found.text
-
-            def extensions(self) -> dict[str, str]:
-                return dict(source._extensions)
-
-        return Provider()
+        return found.text, found.until, found.subject, dict(self.extensions)
 
 
 _sources: dict[frozenset[tuple[str, str]], TokenSource] = {}

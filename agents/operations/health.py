@@ -58,7 +58,7 @@ def policy() -> str:
 
 def html(supervisor: Supervisor, settings: Settings) -> str:
     """The whole page, as it is at this moment."""
-    tasks = [task for _, task in sorted(supervisor.tasks.items())]
+    tasks = [task for _, task in sorted(supervisor.group.tasks.items())]
     parts = "".join(_live(name, text) for name, text in _parts(supervisor, settings, tasks))
     title = escape(f"{settings.application}: worker {supervisor.worker}")
     return (
@@ -81,8 +81,8 @@ def _parts(supervisor: Supervisor, settings: Settings, tasks: Sequence[Partition
     # Asked once, so that all parts of the page say the same of a task that is just moving on.
     reasons = [task.stall() or "" for task in tasks]
     troubles = [(task.name, why) for task, why in zip(tasks, reasons, strict=True) if why]
-    if supervisor.waits_for:
-        troubles.insert(0, ("this worker", supervisor.waits_for))
+    if supervisor.health.waits_for:
+        troubles.insert(0, ("this worker", supervisor.health.waits_for))
     yield "troubles", _troubles(troubles)
     yield "partitions", _partitions(settings, tasks, reasons)
     yield "totals", _totals(tasks)
@@ -90,13 +90,13 @@ def _parts(supervisor: Supervisor, settings: Settings, tasks: Sequence[Partition
 
 
 def _worker(supervisor: Supervisor, tasks: Sequence[PartitionTask]) -> str:
-    unready, unhealthy = supervisor.unready(), supervisor.unhealthy()
+    unready, unhealthy = supervisor.health.unready(), supervisor.health.unhealthy()
     state = ("bad", "unhealthy") if unhealthy else ("warn", "not ready") if unready else ("good", "ready")
     facts = [
         ("this worker", f'<span class="state {state[0]}">{state[1]}</span>'),
         ("why", escape(unhealthy or unready or "")),
         ("partitions here", str(len(tasks))),
-        ("generation of the group", str(supervisor.generation)),
+        ("generation of the group", str(supervisor.group.generation)),
     ]
     shown = "".join(f"<div><dt>{name}</dt><dd>{value}</dd></div>" for name, value in facts if value)
     return f'<dl class="facts">{shown}</dl>'

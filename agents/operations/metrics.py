@@ -91,15 +91,17 @@ class WorkerCollector(Collector):
         free, size = _disk(settings.worker.data_directory)
         return {
             "susurrus_worker_info": {(supervisor.worker,): 1},
-            "susurrus_worker_ready": {(): supervisor.unready() is None},
-            "susurrus_worker_generation": {(): supervisor.generation},
+            "susurrus_worker_ready": {(): supervisor.health.unready() is None},
+            "susurrus_worker_generation": {(): supervisor.group.generation},
             "susurrus_worker_disk_free_bytes": {(): free},
             "susurrus_worker_disk_size_bytes": {(): size},
             "susurrus_pipeline_interval_seconds": {(): settings.window.trigger_every / 1000},
         }
 
     def _of_partitions(self) -> Values:
-        tasks = {(task.stage_name, str(task.partition)): task for _, task in sorted(self._supervisor.tasks.items())}
+        tasks = {
+            (task.stage_name, str(task.partition)): task for _, task in sorted(self._supervisor.group.tasks.items())
+        }
         states = {place: state_of(task, task.stall()) for place, task in tasks.items()}
         closed = {place: task.report().get("interval") for place, task in tasks.items()}
         calendar, now, due = self._settings.calendar, time.monotonic(), due_interval(self._settings)

@@ -75,15 +75,17 @@ class Pages:
             if style == "html":
                 return 200, _HTML_TYPE, html(self._supervisor, self._settings)
             return 200, _TEXT_TYPE, self.words()
-        problem = self._supervisor.unhealthy() or (self._supervisor.unready() if path == "/readyz" else None)
+        problem = self._supervisor.health.unhealthy() or (
+            self._supervisor.health.unready() if path == "/readyz" else None
+        )
         return (503 if problem else 200), _TEXT_TYPE, (problem or "ok") + "\n"
 
     def words(self) -> str:
         """One line a partition."""
         supervisor = self._supervisor
-        lines = [f"{self._settings.application}: worker {supervisor.worker}, generation {supervisor.generation}"]
-        if supervisor.waits_for:
-            lines.append(f"not started yet: {supervisor.waits_for}")
+        lines = [f"{self._settings.application}: worker {supervisor.worker}, generation {supervisor.group.generation}"]
+        if supervisor.health.waits_for:
+            lines.append(f"not started yet: {supervisor.health.waits_for}")
         for task in self._tasks():
             facts = task.report()
             reason = task.stall()
@@ -94,7 +96,7 @@ class Pages:
         return "\n".join(lines) + "\n"
 
     def _tasks(self) -> list[PartitionTask]:
-        return [task for _, task in sorted(self._supervisor.tasks.items())]
+        return [task for _, task in sorted(self._supervisor.group.tasks.items())]
 
 
 class WebServer:

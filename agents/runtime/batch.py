@@ -1,14 +1,21 @@
-"""One fetch of one partition, as the transport hands it to a task and the task to its stage.
+"""A partition that a stage reads, and one fetch of it, as the transport hands it to a task and the task to its stage.
 
-It stands apart from `transport` so that a stage, and with it every configuration, loads without Faust.
+They stand apart from `transport` so that a stage, and with it every configuration, loads without Faust.
 """
 
 import time
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from susurrus.agents.formats.waiting import Fetch
 from susurrus.agents.kafka.offset import Offset
+
+
+class InputPartition(NamedTuple):
+    """A partition of a topic that a stage reads. It equals Faust's own pair (`faust.types.TP`), which is a tuple, too."""
+
+    topic: str
+    partition: int
 
 
 @dataclass(eq=False, slots=True, weakref_slot=True)

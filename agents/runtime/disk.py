@@ -1,4 +1,4 @@
-"""One look for all stores of a worker: can their disk be written, whether or not a store has anything to write?
+"""The directory of a worker's stores, and one look for all of them: can their disk be written, whether or not one has to write?
 
 A store writes when its memory is full, which may be minutes after the disk is. And RocksDB waits a second for each store that it
 cannot write, one after the other. So a thread writes a small file now and then. If it cannot, all tasks that fail wait for one and
@@ -7,13 +7,14 @@ the same disk, `/healthz` says so at once, and a disk that stays unusable ends t
 
 import contextlib
 import errno
+import fcntl
 import logging
 import os
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from susurrus.agents.runtime.store import release_abandoned, usable
 from susurrus.mechanisms.errors import StoreUnusable
@@ -115,3 +116,26 @@ def _write(directory: Path) -> None:
     left = (found.f_bfree if os.geteuid() == 0 else found.f_bavail) * found.f_frsize
     if found.f_blocks and left < ROOM_BYTES:
         raise StoreUnusable(errno.ENOSPC, directory, os.strerror(errno.ENOSPC))
+
+
+def take_directory(directory: Path) -> tuple[Path, Any]:
+    """A directory of this worker's own below the configured one, with its lock: workers on one machine never share a store.
+
+    Raises StoreUnusable where the disk cannot be written.
+    """
+    for number in range(1_000):
+        own = directory / f"worker-{number}"
+        with usable(own):
+            own.mkdir(parents=True, exist_ok=True)
+            lock = (own / "lock").open("w")
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                lock.close()
+                if isinstance(error, BlockingIOError):  # another worker's
+                    continue
+                raise
+        return own, lock
+    raise RuntimeError(
+        f"worker.data_directory={directory} has 1000 workers already: give each host a directory of its own"
+    )

@@ -2,7 +2,7 @@
 
     0     stopped by SIGTERM or SIGINT, in order
     2     an operator must change something before a restart
-    70    a task hangs (the watchdog, agents/runtime/supervisor.py)
+    70    a task hangs (the watchdog, agents/runtime/watchdog.py)
     74    the local disk cannot be used: start it again, elsewhere or later
     143   stopped by SIGTERM (130: SIGINT), but not in time, mostly because a broker did not answer
     1     the same, where a library kept the exit code from being set; or Faust crashed
@@ -27,6 +27,8 @@ log = logging.getLogger(__name__)
 FAILED: Final = 1
 MISCONFIGURED: Final = 2
 """The exit code of a wrong configuration, and of every command that an operator can make work (agents/cli/console.py)."""
+TASK_HANGS: Final = 70
+"""EX_SOFTWARE of sysexits.h."""
 DISK_UNUSABLE: Final = 74
 """EX_IOERR of sysexits.h."""
 _SECONDS: Final = 45.0

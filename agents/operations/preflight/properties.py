@@ -16,7 +16,7 @@ def check_properties(pipeline: Pipeline[Any]) -> Iterator[Finding]:
     refused = [one.text for one in profiles.refusals(settings)]
     if not refused:
         try:
-            kafka_properties.aiokafka(settings.kafka)  # loads the TLS files
+            kafka_properties.load_files(settings.kafka)
         except ConfigurationError as error:
             refused.append(str(error))
     for text in refused:

@@ -1,7 +1,7 @@
 """Wires a pipeline: one Faust application whose agents feed the partition tasks of its stages.
 
-Faust's part: the application, agents, consumer group and rebalancing, worker process. Ours: batches (transport.py) and
-exactly-once partition tasks (task.py).
+Faust's part: the application, agents (agents/runtime/agents.py), consumer group and rebalancing, worker process. Ours: batches
+(transport.py) and exactly-once partition tasks (agents/runtime/task.py).
 """
 
 import gc
@@ -15,11 +15,13 @@ from faust.serializers import codecs
 from faust.types import TP
 
 from susurrus.agents import logs
-from susurrus.agents.config import kafka_properties
 from susurrus.agents.runtime import crash_points
+from susurrus.agents.runtime.agents import agents_of
+from susurrus.agents.runtime.batch import InputPartition
 from susurrus.agents.runtime.ending import ENDING
+from susurrus.agents.runtime.faust.connection import for_aiokafka, for_faust
 from susurrus.agents.runtime.faust.transport import BatchTransport
-from susurrus.agents.runtime.pipeline import Pipeline, StageSpec
+from susurrus.agents.runtime.pipeline import Pipeline
 from susurrus.agents.runtime.store import abandoned, set_cache_bytes
 from susurrus.agents.runtime.supervisor import Supervisor
 
@@ -55,7 +57,7 @@ def build_app(pipeline: Pipeline[Any]) -> tuple[faust.App, Supervisor]:
     heartbeat_seconds = min(session_seconds / _HEARTBEATS_PER_SESSION, _LONGEST_HEARTBEAT_SECONDS)
     app = faust.App(
         settings.application,
-        **kafka_properties.faust(settings.kafka),
+        **for_faust(settings.kafka),
         datadir=str(settings.worker.data_directory / "faust"),
         topic_partitions=1,
         topic_disable_leader=True,
@@ -74,45 +76,35 @@ def build_app(pipeline: Pipeline[Any]) -> tuple[faust.App, Supervisor]:
         loghandlers=[],
     )
     supervisor = Supervisor(app, services, stages, heartbeat_seconds=heartbeat_seconds)
+    group = supervisor.group
     app.transport = BatchTransport(
         app.conf.broker_consumer,
         app,
-        client_options=kafka_properties.aiokafka(settings.kafka),
+        client_options=for_aiokafka(settings.kafka),
         raw_topic=stages[0].input_topic,
-        wanted_at=supervisor.wanted_at,
-        on_trouble=supervisor.on_trouble,
+        wanted_at=lambda tp: group.wanted_at(InputPartition(*tp)),
+        on_trouble=lambda tp, reason: group.on_trouble(InputPartition(*tp), reason),
         instance=settings.worker.instance,
         on_fenced=supervisor.on_fenced,
         leaves=supervisor.gives_up_its_place,
     )
-    for stage in stages:
-        _add_agent(app, supervisor, stage)
+    for agent in agents_of(stages, group.offer):
+        topic = app.topic(agent.topic, value_serializer=_CODEC, key_serializer=_CODEC, acks=False)
+        app.agent(topic, name=agent.name)(agent.consume)
 
     @app.on_partitions_assigned.connect
     async def assigned(app: Any, assigned: set[TP], **_: Any) -> None:
-        await supervisor.on_assigned(assigned)
+        supervisor.on_assigned(InputPartition(*tp) for tp in assigned)
 
     @app.on_partitions_revoked.connect
     async def revoked(app: Any, revoked: set[TP], **_: Any) -> None:
-        await supervisor.on_revoked(revoked)
+        group.revoke()
 
     @app.on_before_shutdown.connect
     async def shutting_down(app: Any, **_: Any) -> None:
         await supervisor.stop()
 
     return app, supervisor
-
-
-def _add_agent(app: faust.App, supervisor: Supervisor, stage: StageSpec) -> None:
-    """An agent only hands batches to the partition's task: one that blocked would starve the others."""
-    topic = app.topic(stage.input_topic, value_serializer=_CODEC, key_serializer=_CODEC, acks=False)
-
-    async def agent(stream: Any) -> None:
-        async for event in stream.events():
-            message = event.message
-            supervisor.offer(TP(message.topic, message.partition), event.value)
-
-    app.agent(topic, name=stage.name)(agent)
 
 
 class _Worker(faust.Worker):

@@ -13,6 +13,7 @@ from susurrus.agents.config import kafka_properties, kafka_tokens
 from susurrus.agents.config.kafka_tokens import Token, TokenSource
 from susurrus.agents.config.sections import KafkaSettings
 from susurrus.agents.kafka import profiles
+from susurrus.agents.runtime.faust.connection import for_aiokafka
 from susurrus.mechanisms.errors import ConfigurationError, TokenAway
 from tests.agents.kafka.test_profiles import refused, settings
 from tests.identity_provider import CLIENT, SECRET, IdentityProvider, identity_provider
@@ -100,7 +101,7 @@ def test_all_clients_of_the_same_properties_share_a_source() -> None:
     kafka = KafkaSettings(bootstrap_servers="b:1", properties=OIDC)
     spaced = {**OIDC, "sasl.oauthbearer.extensions": "logicalCluster=lkc-1, identityPoolId=pool-1 ,"}
     one, other = (
-        kafka_properties.aiokafka(each)["sasl_oauth_token_provider"]
+        for_aiokafka(each)["sasl_oauth_token_provider"]
         for each in (kafka, KafkaSettings(bootstrap_servers="b:1", properties=spaced))
     )
     assert one.extensions() == other.extensions() == {"logicalCluster": "lkc-1", "identityPoolId": "pool-1"}
@@ -163,7 +164,7 @@ def test_nobody_is_asked_before_a_client_connects() -> None:
             provider.properties, kafka={"bootstrap_servers": "127.0.0.1:1", "properties": provider.properties}
         )
         assert profiles.refusals(ours) == []
-        kafka_properties.aiokafka(ours.kafka)
+        for_aiokafka(ours.kafka)
         assert provider.forms == []
         librdkafkas = kafka_properties.librdkafka(ours.kafka)
         assert len(provider.forms) == 1
@@ -258,7 +259,7 @@ def test_aws_signs_for_msk(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCa
     assert len(signature) == 64
     assert signature not in caplog.text
     assert SECRET not in caplog.text
-    assert kafka_properties.aiokafka(kafka)["sasl_mechanism"] == "OAUTHBEARER"
+    assert for_aiokafka(kafka)["sasl_mechanism"] == "OAUTHBEARER"
     assert profiles.refusals(settings({}, kafka={"bootstrap_servers": BROKERS, "properties": MSK})) == []
 
 

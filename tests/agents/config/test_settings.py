@@ -17,6 +17,7 @@ from susurrus.agents.config.sections import KafkaSettings
 from susurrus.agents.config.settings import DIGEST_VERSION, Settings
 from susurrus.agents.local.settings import LocalSettings
 from susurrus.agents.pipelines import KINDS, load_settings, pipeline_of, settings_from
+from susurrus.agents.runtime.faust.connection import for_aiokafka, for_faust
 from susurrus.agents.types.durations import format_duration, parse_duration, parse_instant
 from susurrus.agents.types.section import Section
 from susurrus.mechanisms.errors import ConfigurationError
@@ -762,7 +763,7 @@ class TestTranslation:
     }
 
     def test_sasl_for_aiokafka(self) -> None:
-        assert kafka_properties.aiokafka(kafka("a:1, b:2", self.SASL)) == {
+        assert for_aiokafka(kafka("a:1, b:2", self.SASL)) == {
             "bootstrap_servers": ["a:1", "b:2"],
             "security_protocol": "SASL_PLAINTEXT",
             "sasl_mechanism": "SCRAM-SHA-256",
@@ -778,17 +779,17 @@ class TestTranslation:
 
         known = inspect.signature(AIOKafkaConsumer.__init__).parameters
         properties = dict.fromkeys(kafka_properties.INTEGERS, "1") | {"client.id": "c", "client.rack": "r"}
-        sasl = kafka_properties.aiokafka(kafka("a:1", {**self.SASL, **properties, "security.protocol": "SASL_SSL"}))
+        sasl = for_aiokafka(kafka("a:1", {**self.SASL, **properties, "security.protocol": "SASL_SSL"}))
         assert set(sasl) <= set(known)
 
     def test_faust_credentials_say_the_same(self) -> None:
         from faust.transport.drivers.aiokafka import credentials_to_aiokafka_auth
 
-        assert kafka_properties.faust(kafka("a:1", {}))["broker_credentials"] is None
+        assert for_faust(kafka("a:1", {}))["broker_credentials"] is None
         for protocol in ("SASL_PLAINTEXT", "SASL_SSL"):
             properties = {**self.SASL, "security.protocol": protocol}
-            ours = kafka_properties.aiokafka(kafka("a:1", properties))
-            credentials = kafka_properties.faust(kafka("a:1", properties))["broker_credentials"]
+            ours = for_aiokafka(kafka("a:1", properties))
+            credentials = for_faust(kafka("a:1", properties))["broker_credentials"]
             theirs = dict(credentials_to_aiokafka_auth(credentials))
             assert isinstance(theirs.pop("ssl_context"), ssl.SSLContext if protocol == "SASL_SSL" else type(None))
             assert theirs == {name: ours[name] for name in theirs}

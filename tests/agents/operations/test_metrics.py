@@ -64,7 +64,11 @@ def supervisor(*intervals: int | None, charges: Any = ()) -> Any:
         for number, interval in enumerate(intervals)
     }
     return SimpleNamespace(
-        tasks=tasks, worker="w", generation=1, unready=lambda: None, metrics=Metrics("p"), charges=charges
+        group=SimpleNamespace(tasks=tasks, generation=1),
+        health=SimpleNamespace(unready=lambda: None),
+        worker="w",
+        metrics=Metrics("p"),
+        charges=charges,
     )
 
 

@@ -25,13 +25,14 @@ from cryptography.x509.oid import NameOID
 from susurrus.agents.broker.cluster import KafkaCluster
 from susurrus.agents.broker.network import free_ports
 from susurrus.agents.broker.properties import Node
-from susurrus.agents.config.kafka_properties import aiokafka, ssl_context
+from susurrus.agents.config.kafka_properties import ssl_context
 from susurrus.agents.config.sections import KafkaSettings
 from susurrus.agents.operations import probe, tls
 from susurrus.agents.operations.brokers import Cluster, reach
 from susurrus.agents.operations.trouble import Trouble
 from susurrus.agents.pipelines import pipeline_of
 from susurrus.agents.runtime.ending import MISCONFIGURED
+from susurrus.agents.runtime.faust.connection import for_aiokafka
 from susurrus.mechanisms.errors import ConfigurationError
 from tests.agents.operations.test_probe import CONFIGURATION, settings_for
 from tests.broker import started
@@ -336,7 +337,7 @@ def test_other_forms_of_a_certificate_open_every_client(cluster: TlsCluster, tmp
 async def topics_seen_by_aiokafka(kafka: KafkaSettings) -> set[str]:
     from aiokafka import AIOKafkaConsumer
 
-    consumer = AIOKafkaConsumer(**aiokafka(kafka))
+    consumer = AIOKafkaConsumer(**for_aiokafka(kafka))
     try:
         await consumer.start()
         return set(await consumer.topics())

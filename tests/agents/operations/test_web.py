@@ -24,8 +24,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from susurrus.agents.broker.network import free_ports
 from susurrus.agents.operations.metrics import registry_of
 from susurrus.agents.operations.web import CONNECTIONS, Pages, WebServer
+from susurrus.agents.runtime.health import Health
 from susurrus.agents.runtime.metrics import Metrics as WorkerMetrics
-from susurrus.agents.runtime.supervisor import Supervisor
 from susurrus.agents.runtime.task import PartitionTask
 from susurrus.mechanisms.errors import ConfigurationError
 from tests.agents.config.test_settings import changed
@@ -92,23 +92,16 @@ class Task(SimpleNamespace):
     silent_for = PartitionTask.silent_for
 
 
-class StubSupervisor(SimpleNamespace):
-    """The supervisor's own judgement over stub tasks."""
-
-    unhealthy, unready = Supervisor.unhealthy, Supervisor.unready
-
-
 def supervisor_of(*tasks: Task, generation: int = 4, loop: Any = None) -> Any:
-    return StubSupervisor(
-        tasks={(task.stage_name, task.partition): task for task in tasks},
+    """A supervisor of stub tasks, with a worker's own judgement over them."""
+    group: Any = SimpleNamespace(
+        tasks={(task.stage_name, task.partition): task for task in tasks}, generation=generation, loop=loop
+    )
+    disk: Any = SimpleNamespace(unhealthy=lambda: "")
+    return SimpleNamespace(
+        group=group,
+        health=Health(group, disk, changed().worker.watchdog / 1000, threading.Event()),
         worker='host-"1"\\',
-        waits_for="",
-        generation=generation,
-        _loop=loop,
-        _gave_up="",
-        _disk=SimpleNamespace(unhealthy=lambda: ""),
-        _stopping=threading.Event(),
-        _services=SimpleNamespace(settings=changed()),
         metrics=WorkerMetrics("susurrus.page-views"),
         charges=(),
     )
@@ -201,7 +194,7 @@ def test_a_worker_is_ready_when_all_it_has_is_recovered(serve: Any) -> None:
 
 def test_a_worker_that_cannot_start_yet_is_healthy_and_says_what_it_waits_for(serve: Any) -> None:
     supervisor = supervisor_of(generation=-1)
-    supervisor.waits_for = "input.topic=raw does not exist: create it"
+    supervisor.health.waits_for = "input.topic=raw does not exist: create it"
     port = serve(supervisor)
     assert get(port, "/healthz") == (200, "ok\n")
     assert get(port, "/readyz") == (503, "input.topic=raw does not exist: create it\n")
@@ -209,7 +202,7 @@ def test_a_worker_that_cannot_start_yet_is_healthy_and_says_what_it_waits_for(se
 
 
 def test_a_loop_that_hangs_is_unhealthy(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("susurrus.agents.runtime.supervisor._LOOP_SECONDS", 0.2)
+    monkeypatch.setattr("susurrus.agents.runtime.health._LOOP_SECONDS", 0.2)
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from susurrus.agents.runtime import disk as module
-from susurrus.agents.runtime.disk import Disk
+from susurrus.agents.runtime.disk import Disk, take_directory
 from susurrus.agents.runtime.store import Store, abandoned
 from susurrus.mechanisms.errors import StoreUnusable
 from tests.broker import wait_for
@@ -131,3 +131,22 @@ def test_stores_of_a_full_disk_are_left_at_once_and_closed_when_it_has_room(
             again = Store(store.directory, lock_seconds=0.0)  # nobody has it any more
             assert (again.meta(), again.get_one(b"\x01a")) == (b"second", b"2")
             again.close()
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.ENOLCK])
+def test_a_directory_that_cannot_be_locked_is_not_taken_for_another_workers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def flock(*_: Any) -> None:
+        raise OSError(number, "no")
+
+    monkeypatch.setattr(module.fcntl, "flock", flock)
+    with pytest.raises(StoreUnusable, match=rf"errno={errno.errorcode[number]} path=.*/worker-0: "):
+        take_directory(tmp_path)
+
+
+def test_workers_of_one_machine_take_a_directory_each(tmp_path: Path) -> None:
+    taken = [take_directory(tmp_path) for _ in range(3)]
+    assert [directory.name for directory, _ in taken] == ["worker-0", "worker-1", "worker-2"]
+    for _, lock in taken:
+        lock.close()

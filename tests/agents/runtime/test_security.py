@@ -19,12 +19,13 @@ from susurrus.agents.broker.leash import ends_with_us
 from susurrus.agents.broker.network import free_ports
 from susurrus.agents.broker.properties import Node
 from susurrus.agents.config import secrets
-from susurrus.agents.config.kafka_properties import aiokafka, librdkafka
+from susurrus.agents.config.kafka_properties import librdkafka
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.histogram.reader import HistogramReader
 from susurrus.agents.kafka.topics import create_topics
 from susurrus.agents.operations.status import collect
 from susurrus.agents.pipelines import load_settings, pipeline_of, settings_from
+from susurrus.agents.runtime.faust.connection import for_aiokafka
 from tests.broker import started
 from tests.guarded import PASSWORD, certificate
 from tests.waiting import PATIENCE
@@ -126,7 +127,7 @@ def pipeline(servers: str, authority: Path, directory: Path, **properties: Any) 
 async def read(settings: Settings, topic: str) -> bytes:
     from aiokafka import AIOKafkaConsumer
 
-    consumer = AIOKafkaConsumer(topic, **aiokafka(settings.kafka), auto_offset_reset="earliest")
+    consumer = AIOKafkaConsumer(topic, **for_aiokafka(settings.kafka), auto_offset_reset="earliest")
     try:
         await consumer.start()
         return bytes((await asyncio.wait_for(consumer.getone(), 20)).value)
