@@ -1,20 +1,21 @@
 """Released leaves of many streams go through their filters, block by block.
 
-    released leaves ──sums of b^k leaves──▶ blocks ──▶ ``BlockBanks`` ──▶ filtered running sum, its error, fit
+    released leaves ──complete_blocks.py──▶ blocks ──▶ ``BlockBanks`` ──▶ filtered running sum, its error, fit
                                               └──▶ level_jumps.py, if one is suspected ──▶ the same, and where the level jumped
 
 Privacy: post-processing.  Every number is the one that the stream alone would have.
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from susurrus.mechanisms.kalman import BlockBanks
 from susurrus.mechanisms.stream.addresses import Floats, Ints
-from susurrus.mechanisms.stream.allocation import block_layer, block_noise
+from susurrus.mechanisms.stream.allocation import block_noise, block_values
+from susurrus.mechanisms.stream.complete_blocks import CompleteBlocks, MeasuredBlocks, completed, measured
 from susurrus.mechanisms.stream.constants import Constants
-from susurrus.mechanisms.stream.leaves import flat
 from susurrus.mechanisms.stream.level_jumps import NONE, Jump, OpenTree, suspected
 from susurrus.mechanisms.stream.posterior import FIT_MEMORY, MOVE, widened
 from susurrus.mechanisms.stream.releases import Releases
@@ -30,93 +31,70 @@ def filter_blocks(
     values: Ints,
     released: Releases,
 ) -> None:
-    """Give complete blocks to the filters; keep the leaves of blocks that are open."""
-    fanout = mechanism.base.fanout
-    size = fanout ** block_layer(mechanism.base)
-    waiting = np.array([len(state.open_leaves) for state in states])
-    complete = (waiting + counts) // size
-    ends = np.cumsum(counts)
-    whole: list[Ints] = []
-    for state, begin, end, blocks in zip(
-        states, (ends - counts).tolist(), ends.tolist(), complete.tolist(), strict=True
-    ):
-        leaves = np.concatenate([state.open_leaves, values[begin:end]])
-        if blocks:
-            whole.append(leaves[: blocks * size])
-            leaves = leaves[blocks * size :]
-        state.open_leaves = leaves
-    if not whole:
+    """Give complete blocks to the filters; keep the leaves of blocks that are open.  The arguments are those of ``completed``."""
+    base = mechanism.base
+    blocks = completed(block_values(base) // base.leaf, states, trees, inside, counts, values)
+    if blocks is None:
         return
-    some = np.flatnonzero(complete)
-    # The streams with most blocks come first, so that those with a block left are always the first ones.
-    by_blocks = some[np.argsort(-complete[some], kind="stable")]
-    blocks = complete[some]
-    place_of = np.cumsum(blocks) - blocks
-    base = np.empty(len(states), dtype=np.int64)
-    base[some] = place_of
-    having = [states[place] for place in some.tolist()]
-    entry = np.repeat([state.entry for state in having], blocks)
-    unit = np.repeat([mechanism.epsilon / state.width for state in having], blocks)
-    shift = np.repeat([state.first_lower * mechanism.base.leaf for state in having], blocks)
-    square = np.repeat([state.ratio**2 for state in having], blocks)
-    nodes = (np.concatenate(whole).reshape(-1, size) - shift[:, None]).astype(np.float64) * unit[:, None]
-    evidence: list[Floats] = []
-    subtrees = np.stack([hierarchy.subtree_variances() for hierarchy in mechanism.menu])
-    for below, deviations in enumerate(mechanism.allocation.deviations):
-        groups = nodes.reshape(len(nodes), -1, fanout)
-        nodes = groups.sum(axis=-1)
-        squares = ((groups - nodes[..., None] / fanout) ** 2).reshape(len(nodes), -1).sum(axis=-1)
-        freedom = (fanout - 1) * nodes.shape[1]
-        evidence.append(deviations.evidence(squares, freedom, subtrees[entry, below] * square))
-    own, common = (
-        np.array(of)[entry] * square
-        for of in zip(*[(b.own, b.common) for b in map(block_noise, mechanism.menu)], strict=True)
-    )
-    first_block = (inside - waiting) // size
-    moved = np.repeat([state.moved for state in having], blocks) * (MOVE * mechanism.allocation.models.level)
-    for state, part in zip(having, np.split(nodes[:, 0], np.cumsum(blocks)[:-1]), strict=True):
-        state.open_blocks = np.concatenate([state.open_blocks, part])
-    order = [states[place] for place in by_blocks.tolist()]
-    banks = BlockBanks([state.filter for state in order if state.filter is not None])
-    gathered = np.stack([state.evidence for state in order])
-    starts, numbers, most = base[by_blocks], first_block[by_blocks], complete[by_blocks]
-    sums, errors, fits = np.empty(len(nodes)), np.empty(len(nodes)), np.empty(len(nodes))
-    fit = np.array([state.fit for state in order])
-    jumps = np.full((2, len(nodes)), NONE)
-    jumping = _Jumps(mechanism, order, trees[by_blocks])
-    for block in range(int(most[0])):
-        active = int(np.searchsorted(-most, -block))
-        rows = starts[:active] + block
-        for below, found in enumerate(evidence):
-            gathered[:active, below] += found[rows]
-        opens = numbers[:active] + block == 0
-        sums[rows], errors[rows], surprises = banks.step(
-            nodes[rows, 0],
-            own=own[rows],
-            new_common=np.where(opens, common[rows], np.nan),
-            jump=np.where(opens, moved[rows], 0.0),
-        )
-        fits[rows] = fit[:active] = fit[:active] + (surprises - fit[:active]) / FIT_MEMORY
-        for found_at, jump in jumping.found(banks, numbers[:active] + block + 1):
-            row = starts[found_at] + block
-            jumps[:, row], fits[row] = (jump.first, jump.last), jump.fit
-            sums[row], errors[row] = jump.filtered.sum, jump.filtered.standard_error
-    banks.give_back()
-    for settled, jump in jumping.settled.items():
-        # The tree is complete: the filter goes on from the jump.
-        order[settled].filter, fit[settled] = jump.bank, jump.fit
-    for state, its, fitting in zip(order, gathered, fit.tolist(), strict=True):
-        state.evidence, state.fit = its.copy(), fitting
-    lasts = flat(np.zeros(len(some), dtype=np.int64), blocks) * size + np.repeat(size - 1 - waiting[some], blocks)
-    at = np.repeat((ends - counts)[some], blocks) + lasts
-    leaves_so_far = (released.last[at] + 1 - mechanism.holdout) // mechanism.base.leaf
-    released.filtered_sum[at] = sums / unit + shift * leaves_so_far
-    released.filtered_sum_error[at] = widened(errors, fits) / unit
-    released.fit[at] = fits
-    tree_begins = mechanism.holdout + np.repeat(trees[some], blocks) * mechanism.base.values
+    taken = measured(mechanism, blocks)
+    filtered = _filtered(mechanism, blocks, taken)
+    at = blocks.rows
+    leaves_so_far = (released.last[at] + 1 - mechanism.holdout) // base.leaf
+    released.filtered_sum[at] = filtered.sums / taken.unit + taken.shift * leaves_so_far
+    released.filtered_sum_error[at] = widened(filtered.errors, filtered.fits) / taken.unit
+    released.fit[at] = filtered.fits
+    tree_begins = mechanism.holdout + np.repeat(blocks.trees, blocks.counts) * base.values
     released.jump_first[at], released.jump_last[at] = np.where(
-        jumps == NONE, NONE, tree_begins + jumps * (size * mechanism.base.leaf)
+        filtered.jumps == NONE, NONE, tree_begins + filtered.jumps * block_values(base)
     )
+
+
+@dataclass(frozen=True, slots=True)
+class FilteredBlocks:
+    """What the filters say behind each of m blocks, in their unit.
+
+    sums, errors, fits: float64[m], the running sum, its posterior standard deviation, and how the models fit.  jumps: int64[2, m],
+    the first and last block of the open tree before which the level may have jumped, NONE without a jump.
+    """
+
+    sums: Floats
+    errors: Floats
+    fits: Floats
+    jumps: Ints
+
+
+def _filtered(mechanism: Constants, blocks: CompleteBlocks, taken: MeasuredBlocks) -> FilteredBlocks:
+    """Run the streams' filters over their blocks, one block of each stream a step; the states move on."""
+    states, begins = blocks.states, blocks.begins
+    for state, part in zip(states, np.split(taken.sums, begins[1:]), strict=True):
+        state.open_blocks = np.concatenate([state.open_blocks, part])
+    banks = BlockBanks([state.filter for state in states if state.filter is not None])
+    evidence = np.stack([state.evidence for state in states])
+    fit = np.array([state.fit for state in states])
+    jumping = _Jumps(mechanism, states, blocks.trees)
+    sums, errors, fits = np.empty((3, len(taken.sums)))
+    jumps = np.full((2, len(taken.sums)), NONE)
+    for step in range(int(blocks.counts[0])):
+        # Streams with a block left are the first ones: ``now`` is one block of each.
+        now = begins[: np.count_nonzero(blocks.counts > step)] + step
+        active = slice(len(now))
+        evidence[active] += taken.evidence[now]
+        sums[now], errors[now], surprises = banks.step(
+            taken.sums[now], own=taken.own[now], new_common=taken.common[now], jump=taken.jump[now]
+        )
+        fit[active] += (surprises - fit[active]) / FIT_MEMORY
+        fits[now] = fit[active]
+        for place, jump in jumping.found(banks, blocks.numbers[now] + 1):
+            block = now[place]
+            jumps[:, block], fits[block] = (jump.first, jump.last), jump.fit
+            sums[block], errors[block] = jump.filtered.sum, jump.filtered.standard_error
+    banks.give_back()
+    for place, jump in jumping.settled.items():
+        # The tree is complete: the filter goes on from the jump.
+        states[place].filter, fit[place] = jump.bank, jump.fit
+    for state, its, fitting in zip(states, evidence, fit.tolist(), strict=True):
+        state.evidence, state.fit = its.copy(), fitting
+    return FilteredBlocks(sums, errors, fits, jumps)
 
 
 def open_tree(mechanism: Constants, state: StreamState, blocks: int | None = None) -> OpenTree:
