@@ -36,8 +36,7 @@ from susurrus.agents.histogram.route import Route
 from susurrus.agents.histogram.services import HistogramServices
 from susurrus.agents.pipelines import settings_from
 from susurrus.mechanisms.histogram.plan import Plan
-from susurrus.mechanisms.histogram.registry import STRATEGIES
-from susurrus.mechanisms.histogram.strategy import Need
+from susurrus.mechanisms.histogram.registry import build_strategy
 from susurrus.mechanisms.histogram.user_table import UserTable
 from susurrus.mechanisms.noise import NoiseSource, WindowNoise
 from susurrus.topics import histogram
@@ -296,7 +295,7 @@ def _outputs(values: list[bytes], trials: int, keys: int, plan: Plan) -> Outputs
     published = np.zeros((trials, keys, plan.triggers), np.bool_)
     estimates = np.zeros((trials, keys, len(names), plan.triggers))
     evidence, calibrated = np.zeros((trials, keys, len(names))), np.zeros(trials, np.bool_)
-    pooled = Need.POOLED_ROWS in STRATEGIES[plan.strategy].needs
+    pooled = bool(build_strategy(plan).refined)
     for value in values:
         row = histogram.decode_row(value)
         if row.window != FIRST_WINDOW:

@@ -17,7 +17,7 @@ import audit_closing
 import audit_closing_defects
 import numpy as np
 import numpy.typing as npt
-from audit_inputs import REAL, SCHEMA_ID, STREAM, TIGHT, Input, L, Live, Scenario, make, plan_of
+from audit_inputs import ALONE, REAL, SCHEMA_ID, STREAM, TIGHT, Input, L, Live, Scenario, make, plan_of
 from audit_statistics import Outputs
 
 from susurrus.agents.planning.states import StateTable
@@ -40,7 +40,7 @@ DEFECTS = {
     "tested when touched": "keys without news are not tested",
     "no plus one": "threshold at minimum_users instead of minimum_users + 1",
     "noise scale": "noise smaller by the square root of two",
-    "rank given back": "adaptive: a user's rank is free again once its key is published",
+    "rank given back": "a user's rank is free again once its key is published",
     "noise by prefix": "remembered noise is found by the first 32 bytes of a key",
     "epoch by name": "the epoch is made from the pipeline's name, so a pipeline begun again has its noise again",
     "dropped too early": "route drops what exceeds the caps on records in one fetch also where more is kept of a user",
@@ -165,7 +165,7 @@ SCENARIOS: dict[str, Scenario] = {
             "minimum_users": 1,
             "selection_share": 0.98,
         },
-        # The stream's threshold is adaptive's; here it is the one of the last trigger.
+        # The stream's threshold is that of `no last look`; here it is the one of the last trigger.
         by_strategy={
             "closing": {"unknown_share": 0.9, "public_share": 0.05, "ranked_keys": 1, "keys": 1, "filter_weight": 0.0}
         },
@@ -239,7 +239,7 @@ SCENARIOS: dict[str, Scenario] = {
         build=one_of_two,
         plan={"epsilon": 1.0, "triggers": 3, "max_records": 1, **TIGHT},
         declared=True,
-        only=("toeplitz", "weighted", "adaptive", "closing"),
+        only=("toeplitz", ALONE, "closing"),
         lasting=True,
         long_keys=True,
         exposes=("noise by prefix",),
@@ -318,7 +318,7 @@ SCENARIOS: dict[str, Scenario] = {
             "gaussian_delta_fraction": 0.95,
             "selection_share": 0.98,
         },
-        only=("adaptive",),
+        only=(ALONE,),
         pipeline_trials=1_000,
         exposes=("rank given back",),
     ),

@@ -268,14 +268,13 @@ class Toeplitz(Histogram):
     name = "toeplitz"
 
 
-class Weighted(Histogram):
-    name = "weighted"
-    overrides = MappingProxyType({"privacy": {"strategy": "weighted"}})
+class NoLastLook(Histogram):
+    """Strategy ``closing`` with its stream alone."""
 
-
-class Adaptive(Histogram):
-    name = "adaptive"
-    overrides = MappingProxyType({"privacy": {"strategy": "adaptive", "adaptive": {"lag": 2}}})
+    name = "no-last-look"
+    overrides = MappingProxyType(
+        {"privacy": {"strategy": "closing", "closing": {"lag": 2, "unknown_share": 0, "public_share": 0}}}
+    )
 
 
 class Closing(Histogram):
@@ -429,5 +428,5 @@ class Local(Target):
 
 
 TARGETS: dict[str, type[Target]] = {
-    each.name: each for each in (Toeplitz, Weighted, Adaptive, Closing, DpSqlp, Avro, Stream, Local)
+    each.name: each for each in (Toeplitz, NoLastLook, Closing, DpSqlp, Avro, Stream, Local)
 }

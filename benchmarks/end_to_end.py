@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The paper's workload, scaled down, through a real broker: the published histogram must equal the offline one bit for bit.
 
-    python benchmarks/end_to_end.py [--users 20000] [--strategy weighted] [--workers 2] [--json]
+    python benchmarks/end_to_end.py [--users 20000] [--strategy toeplitz] [--workers 2] [--json]
 
 Flow: workload → raw topic, several partitions, not keyed by user → workers (clock = "replay") → histogram topic, compared
 with offline.run on the same records, secret and epoch: every row of every trigger, estimate and standard error. The exit

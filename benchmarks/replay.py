@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Trigger intervals per second while an archive is replayed, by strategy: how fast a history can be published.
 
-An archive has few records for each interval here, so that what an interval costs shows and not what a record does. `adaptive`
-and `closing` need what was published before; an interval that waits for it costs a round trip through the broker.
+An archive has few records for each interval here, so that what an interval costs shows and not what a record does. `closing`
+needs what was published before; an interval that waits for it costs a round trip through the broker.
 
-    benchmarks/replay.py [--strategies toeplitz,adaptive,closing] [--triggers 24,288,1000] [--records 100000] [--workers 1] [--json]
+    benchmarks/replay.py [--strategies toeplitz,closing] [--triggers 24,288,1000] [--records 100000] [--workers 1] [--json]
 """
 
 import argparse
@@ -51,7 +51,7 @@ def measure(
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--strategies", default="toeplitz,adaptive,closing")
+    parser.add_argument("--strategies", default="toeplitz,closing")
     parser.add_argument("--triggers", default="24,288,1000", help="of the day, one run each")
     parser.add_argument("--records", type=int, default=100_000)
     parser.add_argument("--workers", type=int, default=1)

@@ -24,16 +24,16 @@ from pairs import read_pairs
 from progress import Lines
 from scenario_workloads import Bursts, Drift, LateKeys, LongLists, Zipf
 from sweep import hold
-from table1 import VALUE_CAP
+from table1 import NO_LAST_LOOK, VALUE_CAP, plan_named
 
 from susurrus.agents.planning.offline import as_rows, run, window_noise
 from susurrus.agents.planning.spool import checkpoints, spool
 from susurrus.agents.planning.workload import Workload, ZipfMandelbrotDay
 from susurrus.mechanisms.histogram.plan import Column
-from susurrus.mechanisms.histogram.registry import build_strategy, plan_of
+from susurrus.mechanisms.histogram.registry import build_strategy
 from susurrus.mechanisms.histogram.strategy import Step, Strategy
 
-STRATEGIES = ("toeplitz", "weighted", "closing")
+STRATEGIES = ("toeplitz", NO_LAST_LOOK, "closing")
 DEVIATIONS = 1.96
 """Standard errors on either side of an estimate that hold the truth in 95 of 100 cases if the errors are normal."""
 SMALL, LARGE = 50, 500
@@ -205,7 +205,7 @@ def measure(
     begin = time.perf_counter()
     C = VALUE_CAP.get(strategy, 32)
     column = Column(name="visits", kind="count")
-    plan = plan_of(strategy=strategy, triggers=triggers, epsilon=epsilon, delta=delta, columns=(column,), max_records=C)
+    plan = plan_named(strategy, triggers=triggers, epsilon=epsilon, delta=delta, columns=(column,), max_records=C)
     mechanism = build_strategy(plan)
     spooled = spool(workload, mechanism.bounding, triggers, progress=Lines())
     ends = checkpoints(triggers)
@@ -238,7 +238,7 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="one JSON line per run is appended")
     parser.add_argument("--only", metavar="NAMES", help="of scenarios, separated by commas; default all")
-    parser.add_argument("--strategies", default=",".join(STRATEGIES), help="separated by commas")
+    parser.add_argument("--strategies", default=";".join(STRATEGIES), help="separated by semicolons")
     parser.add_argument("--users", type=int, help="of synthetic days; default 1,000,000, or what the name says")
     parser.add_argument("--seeds", default="0", help="of data and noise, separated by commas")
     parser.add_argument("--micro-batches", type=int, default=100, help="T, triggers in the window")
@@ -262,7 +262,7 @@ def main(argv: list[str] | None = None) -> int:
         for seed in map(int, options.seeds.split(",")):
             workload = hold(scenario.workload(options.users or scenario.users, seed))
             lists = list_lengths(workload)
-            for strategy in options.strategies.split(","):
+            for strategy in options.strategies.split(";"):
                 print(f"{scenario.name}, {strategy}, seed {seed}", file=sys.stderr)
                 row = measure(
                     workload,

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The choice of C, DP-SQLP's Figure 9: keys and errors against the records kept per user, as JSON lines and a plot.
 
-    python benchmarks/sweep.py --caps 4,8,16,24,32,40,50,64 --strategy toeplitz --strategy weighted --plot sweep.png
+    python benchmarks/sweep.py --caps 4,8,16,24,32,40,50,64 --strategy toeplitz --strategy dp-sqlp --plot sweep.png
     python benchmarks/sweep.py --data retail.dat --baskets --caps 4,8,16,32
 
 Flow: the workload once into memory → for every C and strategy table1.measure → one JSON object a line, and the plot.
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import plots
-from table1 import STRATEGIES, add_data_arguments, add_run_arguments, load, measure
+from table1 import NO_LAST_LOOK, STRATEGIES, add_data_arguments, add_run_arguments, load, measure
 
 from susurrus.agents.planning.workload import Records, Workload
 
@@ -84,8 +84,8 @@ def main(argv: list[str] | None = None) -> int:
     rows = []
     for strategy in options.strategy or ["toeplitz"]:
         for C, m in product(map(int, options.caps.split(",")), map(int, options.per_key.split(","))):
-            # Closing measures users, and a count of records is one of users at m = 1 only.
-            if m > C or (m > 1 and strategy not in ("toeplitz", "weighted", "adaptive")):
+            # The last look measures users, and a count of records is one of users at m = 1 only.
+            if m > C or (m > 1 and strategy not in ("toeplitz", NO_LAST_LOOK)):
                 continue
             row = measure(
                 workload,

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from susurrus.mechanisms.histogram.bounding import Bounded, Bounding, UserKeys
     from susurrus.mechanisms.histogram.plan import Column, Constants, Plan, constant
     from susurrus.mechanisms.histogram.registry import build_strategy, plan_of
-    from susurrus.mechanisms.histogram.strategy import Increments, KeyStates, Need, Step, Strategy
+    from susurrus.mechanisms.histogram.strategy import Increments, KeyStates, Step, Strategy
     from susurrus.mechanisms.noise import NoiseSource, WindowNoise
     from susurrus.mechanisms.spend import Budget, Spend
 
@@ -35,7 +35,6 @@ __all__ = [
     "Guarantee",
     "Increments",
     "KeyStates",
-    "Need",
     "NoiseSource",
     "Plan",
     "PrivacyError",
@@ -60,7 +59,7 @@ _HOME = {
     "noise": ("NoiseSource", "WindowNoise"),
     "histogram.plan": ("Column", "Constants", "Plan", "constant"),
     "histogram.registry": ("build_strategy", "plan_of"),
-    "histogram.strategy": ("Increments", "KeyStates", "Need", "Step", "Strategy"),
+    "histogram.strategy": ("Increments", "KeyStates", "Step", "Strategy"),
 }
 
 

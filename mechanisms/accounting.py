@@ -6,9 +6,7 @@ Argument: docs/guarantees/composition.md; the independent oracle in the tests is
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 from scipy.special import log_ndtr, ndtri_exp
 
@@ -103,18 +101,15 @@ class Caps:
     keys: int | None = None
 
 
-def joint_cost(caps: Caps, *, ranks: Sequence[float] = (), per_key: float = 0.0, per_square: float = 0.0) -> float:
-    """mu^2 of everything one user moves: max over allocations r of sum_i (ranks[i] + per_key) + per_square r_i^2.
+def joint_cost(caps: Caps, *, per_key: float = 0.0, per_square: float = 0.0) -> float:
+    """mu^2 of everything one user moves: max over allocations r of sum_i per_key + per_square r_i^2.
 
-    ranks: cost of the i-th distinct key in the selection mechanism, not increasing, zero beyond its end. The maximum
-    is over the allocations the caps allow. It is one maximum, not a sum of maxima: many distinct keys and many records
-    on one key exclude each other.
+    The maximum is over the allocations the caps allow. It is one maximum, not a sum of maxima: many distinct keys and many
+    records on one key exclude each other.
     """
-    if any(b > a for a, b in pairwise(ranks)):
-        raise ValueError("ranks: costs must not increase")
     most = caps.records if caps.keys is None else min(caps.keys, caps.records)
     best, held = 0.0, 0.0
     for distinct in range(1, most + 1):
-        held += (ranks[distinct - 1] if distinct <= len(ranks) else 0.0) + per_key
+        held += per_key  # added up one by one: the last bits are part of every sigma
         best = max(best, held + per_square * squares(distinct, caps.records, caps.records_per_key))
     return best

@@ -19,6 +19,8 @@ from susurrus.mechanisms.histogram.value_ledger import ValueLedger
 from susurrus.mechanisms.noise import NoiseSource
 from susurrus.topics.records.raw import Computed, ValueField
 
+NO_LAST_LOOK: dict[str, Any] = {"unknown_share": 0.0, "public_share": 0.0}
+"""Parameters of `closing` for its stream alone."""
 Event = tuple[int, int, int, dict[str, Any]]
 """(raw partition, raw offset, time stamp in ms, decoded record)."""
 

@@ -33,7 +33,7 @@ from susurrus.agents.types.durations import format_duration
 from susurrus.mechanisms.calendar import WindowStart
 from susurrus.mechanisms.guarantee import Guarantee
 from susurrus.mechanisms.histogram.registry import better_for, build_strategy
-from susurrus.mechanisms.histogram.strategy import Need, Strategy
+from susurrus.mechanisms.histogram.strategy import Strategy
 from susurrus.topics import receipt
 from susurrus.topics.records.fields import Path
 from susurrus.topics.spec import HISTOGRAM
@@ -88,7 +88,7 @@ class Histogram(Pipeline[HistogramSettings]):
         settings, strategy = self.settings, self.strategy
         common = super().services()
         published_keys = reader = None
-        if Need.PUBLISHED_KEYS in strategy.needs:
+        if strategy.feedback:
             published_keys = PublishedKeys(
                 settings.topic("published-keys"),
                 partitions=settings.topics.bounded_partitions,

@@ -6,14 +6,14 @@ The strategies come from mechanisms/histogram/registry.py, and the settings of a
 import typing
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from pydantic import ConfigDict, Field, create_model, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, create_model, model_validator
 
 from susurrus.agents.types.section import Delta, Epsilon, Section
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.mechanisms.histogram.plan import Constants, Plan
-from susurrus.mechanisms.histogram.registry import STRATEGIES, default_strategy
+from susurrus.mechanisms.histogram.registry import RETIRED, STRATEGIES, default_strategy
 from susurrus.mechanisms.histogram.strategy import Strategy
 
 
@@ -27,6 +27,13 @@ def _strategies() -> Any:
     """The name of a strategy; the documentation says what each of them is."""
     summaries = " ".join(f"`{name}`: {strategy.summary}." for name, strategy in STRATEGIES.items())
     return Field(default=None, alias="strategy", description=f"{_default()} {summaries}")
+
+
+def _in_use(name: Any) -> Any:
+    """The name of a strategy as it is. Raises ValueError with what to write instead where it is a retired one's."""
+    if isinstance(name, str) and name in RETIRED:
+        raise ValueError(RETIRED[name])
+    return name
 
 
 def _default() -> str:
@@ -107,7 +114,9 @@ def _section_of(strategy: type[Strategy[Any]]) -> ParametersSection:
 
 def privacy_model() -> type[Promise]:
     """`Promise` with what the registry holds now: the names of the strategies, and a section for each that has parameters."""
-    found: dict[str, Any] = {"named": (Literal[tuple(STRATEGIES)] | None, _strategies())}
+    found: dict[str, Any] = {
+        "named": (Annotated[Literal[tuple(STRATEGIES)] | None, BeforeValidator(_in_use)], _strategies())
+    }
     for name, strategy in STRATEGIES.items():
         if fields(strategy.Parameters):
             section = _section_of(strategy)

@@ -23,7 +23,6 @@ from susurrus.agents.runtime.stage import NotYet
 from susurrus.agents.runtime.store import Store
 from susurrus.mechanisms.calendar import Interval, Trigger, WindowIndex, WindowStart
 from susurrus.mechanisms.errors import Refusal
-from susurrus.mechanisms.histogram.strategy import Need
 from susurrus.mechanisms.noise import NoiseSource
 from susurrus.topics import bounded as bounded_codec
 from susurrus.topics import progress as progress_codec
@@ -83,7 +82,7 @@ class Release(IntervalStage[BoundedBlock]):
         self._publication = Publication(services, self.partition, store)
         self._windows = {}
         self._charges_sent = set(map(WindowIndex, meta["charges_sent"]))
-        if Need.POOLED_ROWS in self._strategy.needs:
+        if self._strategy.refined:
             self._barrier = Barrier(services, self.partition, meta, self._publication)
             if services.published_keys is not None:
                 services.published_keys.wakes(self)
@@ -208,7 +207,7 @@ class Release(IntervalStage[BoundedBlock]):
                 rows = self._keys_of(window).trigger(trigger, gathered[start], commit)
             self._publish(window, trigger, gathered[start], rows, commit)
             published[start] = rows
-        if Need.PUBLISHED_KEYS in self._strategy.needs:
+        if self._strategy.feedback:
             units = self._new_units(interval, published, commit)
             commit.outputs.append(self._published_keys(interval, published, units))
         commit.drops += self._intervals.close(interval)

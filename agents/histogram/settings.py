@@ -23,7 +23,7 @@ from susurrus.agents.types.durations import format_duration
 from susurrus.mechanisms.histogram.plan import Column as PlanColumn
 from susurrus.mechanisms.histogram.plan import Plan
 from susurrus.mechanisms.histogram.registry import STRATEGIES, Choice, default_strategy, strategy_named
-from susurrus.mechanisms.histogram.strategy import Need, Strategy
+from susurrus.mechanisms.histogram.strategy import Strategy
 from susurrus.topics import histogram, progress
 from susurrus.topics.records.raw import Computed, RawSchema
 from susurrus.topics.spec import HISTOGRAM, HISTOGRAM_TOPICS, LATEST, PROGRESS, PUBLISHED_KEYS, TopicSpec
@@ -144,8 +144,7 @@ class HistogramSettings(Settings):
     @property
     def topic_specs(self) -> tuple[TopicSpec, ...]:
         """The topics of a histogram; one more where the strategy takes feedback on published keys."""
-        feedback = Need.PUBLISHED_KEYS in self.strategy.needs
-        return (*HISTOGRAM_TOPICS, PUBLISHED_KEYS) if feedback else HISTOGRAM_TOPICS
+        return (*HISTOGRAM_TOPICS, PUBLISHED_KEYS) if self.strategy.feedback else HISTOGRAM_TOPICS
 
     @property
     def schemas(self) -> dict[str, RowSchema]:

@@ -4,7 +4,7 @@ Flow: workload → spool.py (Bounding.close on every user, compact columns per t
 states in memory) → checkpoints at a quarter, half, three quarters and the end of the window. The classes are the ones
 that the agents call. Two things differ from a worker: where state is kept, and that by default published keys are stepped at the
 checkpoints instead of at every trigger. This gives the same rows at the checkpoints (a test compares them).
-Where ranks wait for the output (adaptive, closing), `spool` applies the caps and `run` weighs, trigger by trigger.
+Where ranks wait for the output (closing), `spool` applies the caps and `run` weighs, trigger by trigger.
 With closing, users' whole lists are measured at the last trigger (`list_sums`), from the same spool, and the rows are
 calibrated together then. Its caps are a ledger, which depends on the trigger of every record (`within_ledger`).
 """
@@ -94,7 +94,7 @@ class Run:
 
 
 class Ranks:
-    """Weights of an adaptive strategy, trigger by trigger: the ranks every user took so far, and since when keys are known.
+    """Weights of a strategy with feedback, trigger by trigger: the ranks every user took so far, and since when keys are known.
 
     `taken`: int64[users]. `since`: int32[keys], the first trigger a key was published at, T + lag + 1 if it never was.
     """

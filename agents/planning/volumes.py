@@ -19,7 +19,7 @@ from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.planning.offline import Run
 from susurrus.agents.planning.spool import Spool
 from susurrus.agents.planning.workload import Records
-from susurrus.mechanisms.histogram.strategy import Need, Strategy
+from susurrus.mechanisms.histogram.strategy import Strategy
 from susurrus.topics import bounded, by_user, changelog, histogram, progress, published_keys, tick
 
 ROUTE_SECONDS, BOUND_SECONDS = 0.5e-6, 0.9e-6
@@ -195,7 +195,7 @@ def volumes_of(
         "bounded": len(cells) * _bounded_bytes(strategy, cells, names) + ticks,
         "release-changelog": touched_rows + record * partitions * T,
     }
-    if Need.PUBLISHED_KEYS in strategy.needs:
+    if strategy.feedback:
         topics["published-keys"] = _published_keys_bytes(done, names, partitions, T)
     topics |= {
         "histogram": float(sum(done.rows)) * row_bytes,

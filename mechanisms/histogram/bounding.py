@@ -84,7 +84,7 @@ class Bounding:
     weights[rank, t - 1] for rank = 0, 1, ..., each rank at most once.
 
     Where published keys take no rank (`lag`), weights and ranks depend on the output published before as well, which is
-    the same for both neighbours once it is fixed: docs/guarantees/adaptive.md. A rank that was taken is never given
+    the same for both neighbours once it is fixed: docs/guarantees/ranks.md. A rank that was taken is never given
     back, also not when its key is published later. Otherwise the ranks of one user would add up beyond their norm.
     """
 

@@ -22,15 +22,14 @@ from susurrus.mechanisms.calendar import Trigger
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.mechanisms.guarantee import Guarantee
 from susurrus.mechanisms.histogram import last_rows
-from susurrus.mechanisms.histogram.adaptive import Adaptive
 from susurrus.mechanisms.histogram.bounding import MAX_LISTED_KEYS, WEIGHT_ONE, Bounding
 from susurrus.mechanisms.histogram.factored import Design, Factored, budget_of, counts_users, value_mechanisms
 from susurrus.mechanisms.histogram.last_rows import LastRows, evidence
 from susurrus.mechanisms.histogram.plan import Plan, constant
-from susurrus.mechanisms.histogram.ranked import MAX_RANKED_KEYS, SELECTION, Ranking
+from susurrus.mechanisms.histogram.ranked import MAX_RANKED_KEYS, SELECTION, RankedParameters, Ranking
 from susurrus.mechanisms.histogram.selection import Selector
 from susurrus.mechanisms.histogram.states import FactoredStates
-from susurrus.mechanisms.histogram.strategy import Increments, Need, PooledRows, Step
+from susurrus.mechanisms.histogram.strategy import Increments, PooledRows, Step
 from susurrus.mechanisms.histogram.user_lists import WEIGHT_CONSTANTS, ListSums, ListWeights
 from susurrus.mechanisms.histogram.value_ledger import ValueLedger
 from susurrus.mechanisms.noise import WindowNoise, grid_units
@@ -61,13 +60,12 @@ class Closing(Factored):
         "selection by ranked weights, for keys that are not published yet only, and one more measurement at a window's "
         "last trigger; for windows of two triggers or more, with a column that counts users"
     )
-    needs = frozenset({Need.PUBLISHED_KEYS, Need.USER_LISTS, Need.POOLED_ROWS})
+    feedback = True
     ranked_by = "ranked_keys"
     shared_by = "discovery_share"
-    lists: ListWeights
 
     @dataclass(frozen=True, kw_only=True)
-    class Parameters(Adaptive.Parameters):
+    class Parameters(RankedParameters):
         """Parameters of strategy `closing`. The four shares are of the squared Gaussian budget; the values have the rest.
 
         It has a ledger in place of a cap: see `bounds.max_records_per_user`.
@@ -86,12 +84,16 @@ class Closing(Factored):
         unknown_share: float = constant(
             0.13,
             "Share of the squared Gaussian budget for keys that are still not published before the last trigger. More "
-            "finds more keys at the end of a window, and fewer before.",
-            gt=0,
+            "finds more keys at the end of a window, and fewer before. 0, with `public_share` = 0: the last trigger is like any "
+            "other, and the stream has the whole budget.",
+            ge=0,
             lt=1,
         )
         public_share: float = constant(
-            0.05, "Share of the squared Gaussian budget for measuring the published keys once more.", gt=0, lt=1
+            0.05,
+            "Share of the squared Gaussian budget for measuring the published keys once more. 0 where `unknown_share` is 0.",
+            ge=0,
+            lt=1,
         )
         keys: int = constant(
             16,
@@ -115,11 +117,27 @@ class Closing(Factored):
                     f"discovery_share={self.discovery_share}, unknown_share={self.unknown_share}, "
                     f"public_share={self.public_share}: together they must be below 1, the rest is the values'"
                 )
-            if self.keys < self.ranked_keys:
+            if (self.unknown_share == 0) != (self.public_share == 0):
+                raise ConfigurationError(
+                    f"unknown_share={self.unknown_share}, public_share={self.public_share}: are both 0, which leaves the last "
+                    "look out, or both above 0; change one of them"
+                )
+            if not self.last_look:
+                for name in ("keys", "filter_weight"):
+                    if (value := getattr(self, name)) != type(self).__dataclass_fields__[name].default:
+                        raise ConfigurationError(
+                            f"{name}={value}: has no meaning with unknown_share=0, which leaves the last look out; delete it"
+                        )
+            elif self.keys < self.ranked_keys:
                 raise ConfigurationError(
                     f"keys={self.keys}: must be at least ranked_keys={self.ranked_keys}, so that a key with a rank is "
                     "measured at the last trigger, too"
                 )
+
+        @property
+        def last_look(self) -> bool:
+            """Whether the users' lists are measured at the last trigger."""
+            return self.unknown_share > 0
 
         @property
         def value_share(self) -> float:
@@ -137,14 +155,17 @@ class Closing(Factored):
     def __init__(self, plan: Plan) -> None:
         parameters = plan.parameters_as(Closing.Parameters)
         self.counting = tuple(index for index, column in enumerate(plan.columns) if counts_users(column, plan))
-        if not self.counting:
+        if parameters.last_look and not self.counting:
             raise ConfigurationError(
                 'strategy="closing": measures users, and no column counts them; add a column of kind "users" '
-                "(or count at max_records_per_key=1)"
+                "(or count at max_records_per_key=1), or leave the last look out (unknown_share=0, public_share=0)"
             )
         budget = budget_of(plan)
-        self._stream_delta = self._closing_delta = budget.delta_selection * 0.5
+        self._closing_delta = budget.delta_selection * 0.5 if parameters.last_look else 0.0
+        self._stream_delta = budget.delta_selection - self._closing_delta
         super().__init__(plan, budget, self._stream(plan, parameters, budget))
+        if not parameters.last_look:
+            return
         self.refined = self.counting
         self.lists = ListWeights(keys=parameters.keys, max_keys=MAX_LISTED_KEYS, column=self.counting[0])
         self._measure_lists(parameters, budget.mu**2)
@@ -163,15 +184,16 @@ class Closing(Factored):
     def _stream(self, plan: Plan, parameters: Parameters, budget: Guarantee) -> Design:
         """Selection and values of all triggers. A user can have the dearest ranks and the dearest values at once."""
         mu2 = budget.mu**2
-        ranking = Ranking(plan, parameters, ranked=parameters.ranked_keys)
+        ranking = Ranking(plan, parameters)
         measured = len(plan.columns) - len(self.counting)
-        cost = mu2 * parameters.value_share / (measured + 1) / plan.max_records * (1 - 1e-12)
-        values, source = value_mechanisms(plan, users_cost=cost, column_cost=cost)
+        counting = int(bool(self.counting))
+        cost = mu2 * parameters.value_share / (measured + counting) / plan.max_records * (1 - 1e-12)
+        values, source = value_mechanisms(plan, users_cost=cost if counting else None, column_cost=cost)
         ledger = ValueLedger(
             [value.factorization for value in values],
             capacity=plan.max_records,
             measured=measured,
-            counting=1,
+            counting=counting,
         )
         if ledger.most_records > MAX_LISTED_KEYS:
             raise ConfigurationError(
@@ -195,7 +217,7 @@ class Closing(Factored):
             values=values,
             source=source,
             notes={
-                **ranking.notes(parameters.lag),
+                **ranking.notes(),
                 "mu": budget.mu,
                 "shares": {
                     "selection": parameters.discovery_share,
@@ -209,7 +231,7 @@ class Closing(Factored):
 
     def _measure_lists(self, parameters: Parameters, mu2: float) -> None:
         """The noise of the two measurements, in units of weight; rounded up like every sigma."""
-        lists, one = self.lists, float(WEIGHT_ONE)
+        lists, one = self._lists, float(WEIGHT_ONE)
         self.unknown_sigma = math.sqrt(lists.unknown_square / (mu2 * parameters.unknown_share)) / one * (1 + 1e-9)
         self.public_sigma = math.sqrt(lists.public_square / (mu2 * parameters.public_share)) / one * (1 + 1e-9)
         grid_units(self.unknown_sigma, BITS)
@@ -223,24 +245,29 @@ class Closing(Factored):
             ratio = self.unknown_sigma / float(selector.matched_std[-1])
             weight = FILTER_SIGNAL * ratio * ratio
         self.filter_weight = weight
-        self.quantile = tail_quantile(self._closing_delta / self.lists.keys)
+        self.quantile = tail_quantile(self._closing_delta / self._lists.keys)
         height = self.plan.minimum_users + 1 + weight * float(selector.matched_height[-1])
         std = math.hypot(self.unknown_sigma, weight * float(selector.matched_std[-1]))
         # The noise of both is rounded to a grid, and the sum is formed in float64.
         slack = 2.0 ** -(BITS + 1) + weight * float(selector.matched_slack[-1])
         self.level = (height + self.quantile * std + slack) * (1 + 1e-9)
         self._notes["closing"] = {
-            "keys": self.lists.keys,
+            "keys": self._lists.keys,
             "unknown_sigma": self.unknown_sigma,
             "public_sigma": self.public_sigma,
-            "unknown_square": self.lists.unknown_square / WEIGHT_ONE**2,
-            "public_square": self.lists.public_square / WEIGHT_ONE**2,
+            "unknown_square": self._lists.unknown_square / WEIGHT_ONE**2,
+            "public_square": self._lists.public_square / WEIGHT_ONE**2,
             "filter_weight": weight,
             "filter_height": float(selector.matched_height[-1]),
             "filter_std": float(selector.matched_std[-1]),
             "threshold": self.level,
             "quantile": self.quantile,
         }
+
+    @property
+    def _lists(self) -> ListWeights:
+        assert self.lists is not None  # what asks for them is there with the last look only
+        return self.lists
 
     @property
     def _selector(self) -> Selector:
@@ -260,7 +287,7 @@ class Closing(Factored):
 
         A key that the lists find is public in this step like a declared one, even if the stream's tests do not select it.
         """
-        if trigger != self.plan.triggers:
+        if self.lists is None or trigger != self.plan.triggers:
             return super().step(trigger, keys, states, increments, noise, declared)
         lists = increments.lists
         if lists is None:
@@ -331,6 +358,8 @@ class Closing(Factored):
 
     def appearing(self, rng: np.random.Generator, keys: int) -> Floats:
         """Decides by the tests of the stream, and at the last trigger by the joint test of it and the lists."""
+        if self.lists is None:
+            return super().appearing(rng, keys)
         triggers, selector, weights = self.plan.triggers, self._selector, self.first_weights
         normals = rng.standard_normal((keys, triggers))
         rates = selector.least_multiples(weights, normals)
@@ -341,6 +370,8 @@ class Closing(Factored):
 
     def costs(self, grids: Mapping[str, float]) -> Iterator[tuple[str, str]]:
         yield from super().costs(grids)
+        if self.lists is None:
+            return
         assert self.bounding.weights is not None
         steady = float(self.bounding.weights[0].mean()) / WEIGHT_ONE
         yield (

@@ -10,7 +10,7 @@ How epsilon gets from the configuration file to the noise:
     agents/histogram/pipeline.py  `Histogram.strategy` gives the plan to `build_strategy` (registry.py)
     the strategy's own file       its constructor solves for all noise scales. In a factored strategy, `budget_of` (factored.py)
                                   turns epsilon and delta into mu; mu^2 is then shared out among the mechanisms, and
-                                  `value_mechanisms` (factored.py) and `ranked_design` (ranked.py) turn shares into sigmas
+                                  `value_mechanisms` (factored.py) and `Ranking` (ranked.py) turn shares into sigmas
     factored.py, selection.py     `Values` and `Selector` keep the sigma of one mechanism each
     mechanisms/noise.py           `WindowNoise.normal` draws noise of that sigma when release calls `Strategy.step`
 

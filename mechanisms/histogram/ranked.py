@@ -1,10 +1,14 @@
-"""Selection by weights that fall with a user's rank, values apart: what strategies that rank a user's keys share.
+"""Selection by weights that fall with a user's rank among the keys that are not published yet.
 
 A user's i-th distinct key weighs w_i, sum w_i^2 = 1, instead of 1/sqrt(C) for every key: keys that a user brings early
 in its list are found with a third of the users. A key first brought at trigger t can only use the rest of its column of
-C, so its weight is w_i / sqrt(cc_t), cc_t = |C e_t|^2 / |C e_1|^2, at the same sensitivity. Values are plain counts and
-sums with their own noise and their own cap.
-Argument: docs/guarantees/weighted.md.
+C, so its weight is w_i / sqrt(cc_t), cc_t = |C e_t|^2 / |C e_1|^2, at the same sensitivity.
+
+A key that was published at a trigger up to t - lag is public at trigger t: its records need no selection, so they use no
+weight, and a user who brings it first then spends no rank on it. So a user's whole selection weight goes to
+unpublished keys, and each of them is found with fewer users. The published keys come back to where users are
+bounded: `Bounding.close` gets which keys are public.
+Argument: docs/guarantees/ranks.md.
 """
 
 import math
@@ -17,12 +21,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from susurrus.mechanisms.accounting import Caps, joint_cost
 from susurrus.mechanisms.errors import ConfigurationError
-from susurrus.mechanisms.histogram.bounding import Bounding
-from susurrus.mechanisms.histogram.factored import Design, counts_users, value_mechanisms
 from susurrus.mechanisms.histogram.factorization import Factorization, power
-from susurrus.mechanisms.histogram.plan import Constants, Plan, constant
+from susurrus.mechanisms.histogram.plan import MAX_TRIGGERS, Constants, Plan, constant
 from susurrus.mechanisms.histogram.selection import Selector
 
 SELECTION = "selection"
@@ -41,6 +42,13 @@ class RankedParameters(Constants, ABC):
     ranked_keys: int
     prior: tuple[float, ...] | None = constant(
         None, "Decreasing weights by rank, from public knowledge; by default the strategy's own."
+    )
+    lag: int = constant(
+        1,
+        "Triggers from a key's publication until its records need no selection. Bounding waits for what was "
+        "published so many triggers before: more than 1 lets the stages work further apart, and finds fewer keys.",
+        ge=1,
+        le=MAX_TRIGGERS,
     )
 
     def __post_init__(self) -> None:
@@ -67,17 +75,17 @@ class RankedParameters(Constants, ABC):
 class Ranking:
     """The selection by ranked weights of one plan: factorization, weights by rank and trigger, and what each rank costs.
 
-    ranked: how many of a user's keys have a rank. Raises ConfigurationError where there is nothing to select.
+    Raises ConfigurationError where there is nothing to select.
     """
 
-    def __init__(self, plan: Plan, parameters: RankedParameters, *, ranked: int) -> None:
+    def __init__(self, plan: Plan, parameters: RankedParameters) -> None:
         if not plan.discover:
             raise ConfigurationError(
                 f'strategy="{plan.strategy}", discover=False: there is nothing to select; use a strategy that does not rank keys'
             )
-        self.ranked = ranked
+        self.ranked, self.lag = parameters.ranked_keys, parameters.lag
         self.factorization = power(plan.triggers, parameters.gamma, COEFFICIENT_BITS)
-        self.weights = column_weights(self.factorization, rank_weights(parameters.prior_by_rank(), ranked))
+        self.weights = column_weights(self.factorization, rank_weights(parameters.prior_by_rank(), self.ranked))
         self.costs = rank_costs(self.factorization, self.weights)
 
     @property
@@ -97,54 +105,13 @@ class Ranking:
             beta=delta_selection / self.ranked,
         )
 
-    def notes(self, lag: int | None) -> dict[str, Any]:
+    def notes(self) -> dict[str, Any]:
         """Sentences for `Strategy.describe`."""
         return {
             "keys_per_user": self.ranked,
-            **({} if lag is None else {"lag": lag}),
+            "lag": self.lag,
             "weights_first_trigger": [float(w) * 2.0**-UNIT_BITS for w in self.weights[:, 0]],
         }
-
-
-def ranked_design(
-    plan: Plan, parameters: RankedParameters, *, mu_square: float, delta_selection: float, lag: int | None = None
-) -> Design:
-    """C = (1 - x)^-gamma on weights for selection, (1 - x)^-1/2 on counts and sums for values.
-
-    mu_square, delta_selection: what the mechanisms may cost together. lag: of `Bounding`.
-    Raises ConfigurationError where there is nothing to select.
-    """
-    ranking = Ranking(plan, parameters, ranked=min(parameters.ranked_keys, plan.max_records))
-    ranks = ranking.costs
-    measured = sum(not counts_users(column, plan) for column in plan.columns)
-    counting = measured < len(plan.columns)
-    value_share = (1 - plan.selection_share) / (measured + counting)
-    caps = Caps(records=plan.max_records, records_per_key=plan.max_records_per_key)
-    # Separate worst cases first, then all of them raised together until the joint worst case is the budget.
-    per_rank = [plan.selection_share * cost / sum(ranks) for cost in ranks]
-    per_key = value_share / plan.max_records if counting else 0.0
-    squares = joint_cost(caps, per_square=1.0)
-    joint = joint_cost(caps, ranks=per_rank, per_key=per_key, per_square=value_share * measured / squares)
-    factor = mu_square / joint * (1 - 1e-12)
-    values, source = value_mechanisms(
-        plan, users_cost=factor * per_key if counting else None, column_cost=factor * value_share / squares
-    )
-    return Design(
-        bounding=Bounding(
-            max_records=plan.max_records,
-            max_records_per_key=plan.max_records_per_key,
-            weights=ranking.bounding_weights,
-            lag=lag,
-        ),
-        selector=ranking.selector(plan, cost=factor * plan.selection_share, delta_selection=delta_selection),
-        selection_mechanism=SELECTION,
-        values=values,
-        source=source,
-        notes={
-            **ranking.notes(lag),
-            "mu": math.sqrt(factor * joint),
-        },
-    )
 
 
 def rank_weights(prior: tuple[float, ...], ranked: int) -> npt.NDArray[np.float64]:

@@ -12,7 +12,6 @@ To add one: a file beside this one with a subclass of `Strategy`, and its line i
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 import numpy as np
@@ -27,18 +26,6 @@ from susurrus.mechanisms.histogram.user_lists import ListSums, ListWeights
 from susurrus.mechanisms.noise import WindowNoise
 
 
-class Need(Enum):
-    """A flow of data that a strategy needs beside the common one; the pipeline that runs the strategy provides it."""
-
-    PUBLISHED_KEYS = "published keys"
-    """Bounding must know which keys are public: `Bounding.lag` is set."""
-    USER_LISTS = "user lists"
-    """The users' lists are measured at the last trigger: `Strategy.lists` is set. Needs the published keys, too."""
-    POOLED_ROWS = "pooled rows"
-    """The rows of the last trigger are calibrated with all of their kind, from all partitions: `Step.pooled_rows` go through
-    `Strategy.calibrate` before they are published. Needs the published keys, too."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Increments:
     """What one trigger adds to each key, aligned with the keys of a step; zeros for keys that are only due.
@@ -46,7 +33,7 @@ class Increments:
     users   int64[k]           users who bring this key for the first time in the window with selection weight > 0
     weight  int64[k]           the sum of their selection weights, in units of 2^-20
     sums    int64[k, columns]  count: kept records; users: first-time users; sum: sum of clamped grid integers
-    lists   at the last trigger of a strategy with `Need.USER_LISTS`, else None
+    lists   at the last trigger of a strategy with `Strategy.lists`, else None
     """
 
     users: npt.NDArray[np.int64]
@@ -95,7 +82,7 @@ class Step(Generic[States]):
     published   bool[k]
     estimates   int64[k, columns]    grid units; zero where not published
     std_errors  float64[k, columns]  of the estimates after rounding, grid units
-    pooled_rows at the last trigger of a strategy with `Need.POOLED_ROWS`, else None
+    pooled_rows at the last trigger of a strategy with `Strategy.refined` columns, else None
     """
 
     states: States
@@ -120,7 +107,8 @@ class Strategy(ABC, Generic[States]):
     """One line for the operator who chooses a strategy."""
     Parameters: ClassVar[type[Constants]] = Constants
     """The constants of this strategy alone: a frozen dataclass, the section `[privacy.<name>]` of the configuration."""
-    needs: ClassVar[frozenset[Need]] = frozenset()
+    feedback: ClassVar[bool] = False
+    """Whether bounding must know which keys are public: `Bounding.lag` is set, and the pipeline brings them there."""
     ranked_by: ClassVar[str] = ""
     """The parameter that says how many of a user's keys are ranked, and takes the place of `Plan.max_keys`; "": that cap holds."""
     shared_by: ClassVar[str] = ""
@@ -130,9 +118,10 @@ class Strategy(ABC, Generic[States]):
     guarantee: Guarantee
     bounding: Bounding
     lists: ListWeights | None = None
-    """What weighs the users' lists at the last trigger, where the strategy needs them."""
+    """What weighs the users' lists at the last trigger; None: they are not measured. Needs the feedback, too."""
     refined: tuple[int, ...] = ()
-    """The columns that `calibrate` changes, and no other."""
+    """The columns that `calibrate` changes, and no other. Where there are any, the rows of the last trigger are calibrated with all
+    of their kind, from all partitions, before they are published: `Step.pooled_rows`. Needs the feedback, too."""
 
     @abstractmethod
     def __init__(self, plan: Plan) -> None: ...

@@ -1,4 +1,4 @@
-"""The lists of all users, measured once at the last trigger, for strategies with `Need.USER_LISTS`.
+"""The lists of all users, measured once at the last trigger, for strategies with `Strategy.lists`.
 
     list of a user at T: its distinct keys, in order ──ListWeights──▶ per key: users, weight, public weight
     (bound)                                                           (release: one noisy number per key and measure)

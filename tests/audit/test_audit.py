@@ -10,6 +10,7 @@ import audit_streams
 import audit_tune
 import numpy as np
 import pytest
+from audit_inputs import ALONE
 from audit_pipeline import play_pipeline
 from audit_scenarios import DEFECTS, REAL, SCENARIOS, L, play
 from audit_statistics import Outputs, clopper_pearson, epsilon_bound, lower_bound
@@ -18,7 +19,7 @@ from scipy import stats
 from tests.samples import samples
 
 SHARED = ("boundary, many triggers", "spread", "several partitions", "popular keys touched")
-"""Here `closing` does what `adaptive` does, last trigger or not; the whole audit plays them all the same."""
+"""Here `closing` does what its stream does alone, last trigger or not; the whole audit plays them all the same."""
 PIPELINE = audit.PIPELINE_STRATEGIES
 FEW_TRIALS = 12_000
 """They show most planted defects. A campaign plays more."""
@@ -115,10 +116,10 @@ def test_real_code_stands_and_planted_defects_fall(strategy, scenario, defect):
         ("toeplitz", "a schema registered late", "unknown id kept", 1_000),
         ("toeplitz", "a field of another type", REAL, 1_000),
         ("toeplitz", "a field of another type", "kinds in one number", 1_000),
-        ("adaptive", "published twice", REAL, 1_000),
-        ("adaptive", "published twice", "epoch by name", 1_000),
-        ("adaptive", "several partitions", "by-user order", 1_000),
-        ("adaptive", "one key after another", REAL, 300),
+        (ALONE, "published twice", REAL, 1_000),
+        (ALONE, "published twice", "epoch by name", 1_000),
+        (ALONE, "several partitions", "by-user order", 1_000),
+        (ALONE, "one key after another", REAL, 300),
         ("closing", "keys that begin alike", REAL, 1_000),
         ("closing", "keys that begin alike", "noise by prefix", 1_000),
         ("closing", "long list", REAL, 1_000),

@@ -113,8 +113,8 @@ class TestOnABroker:
 
     @pytest.mark.campaign
     def test_replay(self, cluster: KafkaCluster) -> None:
-        (row,) = replay.measure(cluster, ["adaptive"], [4], 500, 1)
-        assert (row["strategy"], row["triggers"]) == ("adaptive", 4)
+        (row,) = replay.measure(cluster, ["closing"], [4], 500, 1)
+        assert (row["strategy"], row["triggers"]) == ("closing", 4)
         assert row["intervals_per_second"] > 0
 
     @pytest.mark.campaign

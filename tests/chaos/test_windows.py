@@ -29,7 +29,7 @@ CALENDAR = {
         {"name": "visits", "kind": "count"},
         {"name": "bytes", "kind": "sum", "field": "bytes", "bound": 1000, "grid": 1},
     ],
-    "privacy": {"strategy": "weighted"},
+    "privacy": {"strategy": "toeplitz"},
 }
 WINDOWS = 3
 TRIGGERS = 11

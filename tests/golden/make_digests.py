@@ -40,16 +40,15 @@ def configurations() -> dict[str, Settings]:
     """Every strategy, kind and clock by name, and what else changes the digest."""
     found = {
         f"strategy {name}": histogram(privacy={**PROMISE, "strategy": name})
-        for name in ("toeplitz", "weighted", "adaptive", "closing", "dp-sqlp")
+        for name in ("toeplitz", "closing", "dp-sqlp")
     }
-    ranked = {"gamma": 0.6, "ranked_keys": 4, "prior": [4.0, 2.0, 1.0]}
+    ranked = {"gamma": 0.6, "ranked_keys": 4, "prior": [4.0, 2.0, 1.0], "lag": 2}
     for name, parameters in {
-        "weighted": ranked,
-        "adaptive": {**ranked, "lag": 2},
-        "closing": {**ranked, "lag": 2, "unknown_share": 0.25, "public_share": 0.2, "keys": 8},
+        "with parameters": {**ranked, "unknown_share": 0.25, "public_share": 0.2, "keys": 8},
+        "without its last look": {**ranked, "unknown_share": 0.0, "public_share": 0.0},
     }.items():
-        privacy = {**PROMISE, "strategy": name, name: parameters}
-        found[f"strategy {name} with parameters"] = histogram(privacy=privacy)
+        privacy = {**PROMISE, "strategy": "closing", "closing": parameters}
+        found[f"strategy closing {name}"] = histogram(privacy=privacy)
     for clock in ("broker", "producer"):
         found[f"clock {clock}"] = histogram(clock={"kind": clock})
     found["clock replay"] = histogram(

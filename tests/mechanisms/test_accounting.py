@@ -82,20 +82,10 @@ CAPS = st.tuples(st.integers(1, 6), st.integers(1, 4), st.none() | st.integers(1
 )
 
 
-@given(
-    caps=CAPS,
-    per_key=st.integers(0, 9),
-    per_square=st.integers(0, 9),
-    ranks=st.lists(st.integers(0, 9), max_size=5).map(lambda r: sorted(r, reverse=True)),
-)
-def test_joint_cost_is_the_maximum_over_all_allocations(
-    caps: Caps, per_key: int, per_square: int, ranks: list[int]
-) -> None:
-    expected = max(
-        sum((ranks[i] if i < len(ranks) else 0) + per_key + per_square * r * r for i, r in enumerate(row) if r)
-        for row in allocations(caps)
-    )
-    assert joint_cost(caps, ranks=ranks, per_key=per_key, per_square=per_square) == expected
+@given(caps=CAPS, per_key=st.integers(0, 9), per_square=st.integers(0, 9))
+def test_joint_cost_is_the_maximum_over_all_allocations(caps: Caps, per_key: int, per_square: int) -> None:
+    expected = max(sum(per_key + per_square * r * r for r in row if r) for row in allocations(caps))
+    assert joint_cost(caps, per_key=per_key, per_square=per_square) == expected
 
 
 @settings(max_examples=200)
@@ -118,8 +108,3 @@ def test_one_maximum_is_less_than_the_sum_of_two() -> None:
 @pytest.mark.parametrize(("keys", "records", "per_key", "expected"), [(4, 4, 3, 4), (2, 6, 3, 18), (3, 7, 4, 21)])
 def test_squares(keys: int, records: int, per_key: int, expected: int) -> None:
     assert squares(keys, records, per_key) == expected
-
-
-def test_costs_must_fall_with_rank() -> None:
-    with pytest.raises(ValueError, match="ranks"):
-        joint_cost(Caps(records=2), ranks=[1.0, 2.0])

@@ -1,9 +1,10 @@
 """A strategy that is this file and one registration: ranked weights for keys that are not public, on a part of the budget.
 
-It is honest: a smaller mu than the budget's keeps the promise. It has parameters of its own and needs the published keys, so that
+It is honest: a smaller mu than the budget's keeps the promise. It has parameters of its own and needs the feedback, so that
 sections, digests, topics and the way back from release to bound are shown to follow from the class alone.
 """
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,11 +16,13 @@ from pydantic import create_model
 from susurrus.agents.histogram.pipeline import Histogram
 from susurrus.agents.histogram.privacy import privacy_model
 from susurrus.agents.histogram.settings import HistogramSettings
-from susurrus.mechanisms.histogram.factored import Factored, budget_of
+from susurrus.mechanisms.accounting import Caps, joint_cost
+from susurrus.mechanisms.histogram.bounding import Bounding
+from susurrus.mechanisms.histogram.factored import Design, Factored, budget_of, counts_users, value_mechanisms
 from susurrus.mechanisms.histogram.plan import Plan, constant
-from susurrus.mechanisms.histogram.ranked import RankedParameters, ranked_design
+from susurrus.mechanisms.histogram.ranked import SELECTION, RankedParameters, Ranking
 from susurrus.mechanisms.histogram.registry import STRATEGIES
-from susurrus.mechanisms.histogram.strategy import Need, Strategy
+from susurrus.mechanisms.histogram.strategy import Strategy
 
 
 class Frugal(Factored):
@@ -30,7 +33,7 @@ class Frugal(Factored):
 
     name = "frugal-toy"
     summary = "ranked weights on a part of the budget"
-    needs = frozenset({Need.PUBLISHED_KEYS})
+    feedback = True
     ranked_by = "ranked_keys"
 
     @dataclass(frozen=True, kw_only=True)
@@ -46,17 +49,30 @@ class Frugal(Factored):
 
     def __init__(self, plan: Plan) -> None:
         budget, parameters = budget_of(plan), plan.parameters_as(Frugal.Parameters)
-        super().__init__(
+        ranking = Ranking(plan, parameters)
+        mu_square = budget.mu**2 * parameters.spent * (1 - 1e-12)
+        squares = joint_cost(Caps(records=plan.max_records, records_per_key=plan.max_records_per_key), per_square=1.0)
+        measured = sum(not counts_users(column, plan) for column in plan.columns)
+        share = mu_square / 2 / len(plan.columns)
+        values, source = value_mechanisms(
             plan,
-            budget,
-            ranked_design(
-                plan,
-                parameters,
-                mu_square=budget.mu**2 * parameters.spent,
-                delta_selection=budget.delta_selection,
-                lag=1,
-            ),
+            users_cost=share / plan.max_records if measured < len(plan.columns) else None,
+            column_cost=share / squares,
         )
+        design = Design(
+            bounding=Bounding(
+                max_records=plan.max_records,
+                max_records_per_key=plan.max_records_per_key,
+                weights=ranking.bounding_weights,
+                lag=parameters.lag,
+            ),
+            selector=ranking.selector(plan, cost=mu_square / 2, delta_selection=budget.delta_selection),
+            selection_mechanism=SELECTION,
+            values=values,
+            source=source,
+            notes={**ranking.notes(), "mu": math.sqrt(mu_square)},
+        )
+        super().__init__(plan, budget, design)
 
 
 @contextmanager

@@ -133,8 +133,6 @@ def test_the_json_document_has_every_number(config, sample):
     )
     assert [each["strategy"] for each in found["strategies"]] == [
         "toeplitz",
-        "weighted",
-        "adaptive",
         "closing",
         "dp-sqlp",
     ]

@@ -21,10 +21,11 @@ from susurrus.agents.runtime.faust.connection import for_aiokafka, for_faust
 from susurrus.agents.types.durations import format_duration, parse_duration, parse_instant
 from susurrus.agents.types.section import Section
 from susurrus.mechanisms.errors import ConfigurationError
-from susurrus.mechanisms.histogram import adaptive, closing
+from susurrus.mechanisms.histogram import closing
 from susurrus.mechanisms.histogram.registry import build_strategy
 from susurrus.topics.records.payloads import JsonReader
 from susurrus.topics.records.raw import RawDecoder
+from tests.reference import NO_LAST_LOOK
 
 DAY = 86_400_000
 MINIMAL = """
@@ -360,8 +361,8 @@ class TestDigest:
         {"privacy": {"epsilon": 5.0}},
         {"privacy": {"delta": 1e-8}},
         {"privacy": {"strategy": "toeplitz"}},
-        {"privacy": {"strategy": "weighted"}},
-        {"privacy": {"strategy": "adaptive"}},
+        {"privacy": {"strategy": "dp-sqlp"}},
+        {"privacy": {"closing": {"unknown_share": 0, "public_share": 0}}},
         {"privacy": {"closing": {"lag": 3, "unknown_share": 0.2, "keys": 12}}},  # of the default
         {"privacy": {"gaussian_delta_fraction": 0.6}},
         {"topics": {"by_user_partitions": 4}},
@@ -401,13 +402,6 @@ class TestDigest:
         ]
         assert fields == ["0", 0, 1, 1_000, 86_400_000]
 
-    @pytest.mark.parametrize("field", [{"lag": 2}, {"ranked_keys": 4}, {"gamma": 0.5}, {"prior": [2.0, 1.0]}])
-    def test_what_shapes_the_adaptive_strategy_changes_the_digest(self, field: dict[str, Any]) -> None:
-        plain = changed(privacy={"strategy": "adaptive"})
-        other = changed(privacy={"strategy": "adaptive", "adaptive": field})
-        assert other.config_digest() != plain.config_digest()
-        assert other.plan().digest() != plain.plan().digest()
-
     @pytest.mark.parametrize(
         "field",
         [
@@ -420,6 +414,7 @@ class TestDigest:
             {"discovery_share": 0.3},
             {"filter_weight": 0.5},
             {"keys": 12},
+            NO_LAST_LOOK,
         ],
     )
     def test_what_shapes_the_closing_strategy_changes_the_digest(self, field: dict[str, Any]) -> None:
@@ -428,32 +423,29 @@ class TestDigest:
         assert other.config_digest() != plain.config_digest()
         assert other.plan().digest() != plain.plan().digest()
 
-    @pytest.mark.parametrize(("strategy", "section"), [("adaptive", "closing"), ("closing", "adaptive")])
+    @pytest.mark.parametrize("strategy", ["toeplitz", "dp-sqlp"])
     def test_the_section_of_another_strategy_is_refused_and_may_stand_there_with_its_defaults(
-        self, strategy: str, section: str
+        self, strategy: str
     ) -> None:
         plain = changed(privacy={"strategy": strategy})
-        with pytest.raises(ConfigurationError, match=rf"privacy\.{section}: has no meaning .*delete the section"):
-            changed(privacy={"strategy": strategy, section: {"lag": 7, "ranked_keys": 3, "gamma": 0.5}})
-        other = changed(privacy={"strategy": strategy, section: {"lag": 1}})
+        with pytest.raises(ConfigurationError, match=r"privacy\.closing: has no meaning .*delete the section"):
+            changed(privacy={"strategy": strategy, "closing": {"lag": 7, "ranked_keys": 3, "gamma": 0.5}})
+        other = changed(privacy={"strategy": strategy, "closing": {"lag": 1}})
         assert other.config_digest() == plain.config_digest()
         assert other.plan().digest() == plain.plan().digest()
 
-    @pytest.mark.parametrize("strategy", ["adaptive", "closing"])
-    def test_the_values_of_the_default_prior_are_in_the_digest(
-        self, strategy: str, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        before = changed(privacy={"strategy": strategy}).config_digest()
-        monkeypatch.setattr({"adaptive": adaptive, "closing": closing}[strategy], "DECAY", 0.8)
-        assert changed(privacy={"strategy": strategy}).config_digest() != before
+    def test_the_values_of_the_default_prior_are_in_the_digest(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        before = changed(privacy={"strategy": "closing"}).config_digest()
+        monkeypatch.setattr(closing, "DECAY", 0.8)
+        assert changed(privacy={"strategy": "closing"}).config_digest() != before
 
     def test_what_no_parameter_changes_is_in_the_digest_of_the_plan(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        strategies = ("closing", "adaptive")
+        strategies = ("closing", "toeplitz")
         before = {name: changed(privacy={"strategy": name}).plan().digest() for name in strategies}
         monkeypatch.setattr(closing, "CONSTANTS", (*closing.CONSTANTS[:-1], 0.5))
         after = {name: changed(privacy={"strategy": name}).plan().digest() for name in strategies}
         assert after["closing"] != before["closing"]
-        assert after["adaptive"] == before["adaptive"]
+        assert after["toeplitz"] == before["toeplitz"]
 
     def test_every_section_is_judged(self) -> None:
         for pipeline in KINDS.values():
@@ -490,22 +482,23 @@ class TestDigest:
 
 
 class TestPlan:
-    def test_each_strategy_has_its_own_ranks(self) -> None:
-        sections: dict[str, Any] = {
-            "weighted": {"ranked_keys": 5, "gamma": 0.5},
-            "adaptive": {"lag": 3, "ranked_keys": 7},
-            "closing": {"lag": 4, "ranked_keys": 9, "gamma": 0.7, "prior": [3.0, 1.0]},
-        }
-        found = {
-            name: changed(privacy={"strategy": name, **({name: sections[name]} if name in sections else {})}).plan()
-            for name in ("toeplitz", "weighted", "adaptive", "closing")
-        }
-        ranks = {"toeplitz": None, "weighted": 5, "adaptive": 7, "closing": 9}
-        assert {name: getattr(plan.parameters, "ranked_keys", None) for name, plan in found.items()} == ranks
-        own = {name: plan.parameters for name, plan in found.items()}
-        assert (own["weighted"].gamma, own["adaptive"].gamma, own["adaptive"].lag) == (0.5, 0.65, 3)
-        assert (own["closing"].gamma, own["closing"].lag, own["closing"].prior) == (0.7, 4, (3.0, 1.0))
-        assert own["adaptive"].prior is None
+    def test_closing_has_ranks_of_its_own(self) -> None:
+        section = {"lag": 4, "ranked_keys": 9, "gamma": 0.7, "prior": [3.0, 1.0]}
+        own = changed(privacy={"strategy": "closing", "closing": section}).plan().parameters
+        assert (own.ranked_keys, own.gamma, own.lag, own.prior) == (9, 0.7, 4, (3.0, 1.0))
+        assert not hasattr(changed(privacy={"strategy": "toeplitz"}).plan().parameters, "ranked_keys")
+
+    def test_closing_without_its_last_look_has_nothing_to_say_about_it(self) -> None:
+        own = (
+            changed(privacy={"closing": {"ranked_keys": 32, "discovery_share": 0.5, **NO_LAST_LOOK}}).plan().parameters
+        )
+        assert (own.last_look, own.value_share, own.ranked_keys) == (False, 0.5, 32)
+        assert changed().plan().parameters.last_look
+        for field, value in (("keys", 8), ("filter_weight", 0.5)):
+            with pytest.raises(
+                ConfigurationError, match=rf"privacy\.closing.*{field}={value}: has no meaning.*delete it"
+            ):
+                changed(privacy={"closing": {field: value, **NO_LAST_LOOK}})
 
     def test_closing_divides_the_budget_by_its_own_shares(self) -> None:
         shares = {"discovery_share": 0.3, "unknown_share": 0.2, "public_share": 0.15, "keys": 12}
@@ -518,7 +511,7 @@ class TestPlan:
             ConfigurationError, match=r"privacy\.selection_share = 0\.7: .*use privacy\.closing\.discovery_share"
         ):
             changed(privacy={**named, "selection_share": 0.7})
-        assert changed(privacy={"strategy": "weighted", "selection_share": 0.7}).plan().selection_share == 0.7
+        assert changed(privacy={"strategy": "toeplitz", "selection_share": 0.7}).plan().selection_share == 0.7
 
     def test_who_named_no_strategy_learns_that_there_are_others(self) -> None:
         with pytest.raises(ConfigurationError, match=r"or name another privacy\.strategy"):
@@ -534,9 +527,9 @@ class TestPlan:
     @pytest.mark.parametrize(
         ("field", "value"),
         [
-            ("unknown_share", 0),
+            ("unknown_share", -1),
             ("unknown_share", 1),
-            ("public_share", 0),
+            ("public_share", -1),
             ("public_share", 1),
             ("keys", 0),
             ("keys", 65_537),
@@ -547,10 +540,14 @@ class TestPlan:
         with pytest.raises(ConfigurationError, match=rf"privacy\.closing\.{field} = {value}"):
             changed(privacy={"strategy": "closing", "closing": {field: value}})
 
-    @pytest.mark.parametrize("strategy", ["weighted", "adaptive", "closing"])
-    def test_a_cap_on_keys_is_refused_where_keys_are_ranked(self, strategy: str) -> None:
-        with pytest.raises(ConfigurationError, match=rf"use privacy\.{strategy}\.ranked_keys instead"):
-            changed(privacy={"strategy": strategy}, bounds={"max_keys_per_user": 4})
+    @pytest.mark.parametrize("one", ["unknown_share", "public_share"])
+    def test_half_a_last_look_is_refused(self, one: str) -> None:
+        with pytest.raises(ConfigurationError, match=r"are both 0, which leaves the last look out, or both above 0"):
+            changed(privacy={"strategy": "closing", "closing": {one: 0}})
+
+    def test_a_cap_on_keys_is_refused_where_keys_are_ranked(self) -> None:
+        with pytest.raises(ConfigurationError, match=r"use privacy\.closing\.ranked_keys instead"):
+            changed(privacy={"strategy": "closing"}, bounds={"max_keys_per_user": 4})
 
     def test_the_plan_says_what_the_configuration_says(self) -> None:
         plan = changed(bounds={"max_records_per_user": 24, "max_records_per_key": 2}, keys={"minimum_users": 3}).plan()
@@ -603,14 +600,14 @@ class TestStrategy:
         assert changed(privacy={"closing": {"lag": 3}}).config_digest() != changed().config_digest()
 
     def test_what_the_file_says_is_not_taken_for_what_runs(self) -> None:
-        for settings in (changed(), changed(privacy={"strategy": "weighted"})):
+        for settings in (changed(), changed(privacy={"strategy": "dp-sqlp"})):
             assert not hasattr(settings.privacy, "strategy")
         assert changed().choice.reason is not None
         assert changed(privacy={"strategy": "closing"}).choice.reason is None
 
     def test_only_the_name_of_the_documentation_is_read(self) -> None:
         with pytest.raises(ConfigurationError, match=r"privacy\.named: unknown field"):
-            changed(privacy={"named": "weighted"})
+            changed(privacy={"named": "toeplitz"})
         with pytest.raises(ConfigurationError, match=r'privacy\.strategy = "laplace": use '):
             changed(privacy={"strategy": "laplace"})
 

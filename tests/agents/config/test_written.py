@@ -100,8 +100,12 @@ class TestBareNumbers:
 
 class TestWithoutEffect:
     REFUSED = (
-        (HISTOGRAM, {"privacy": {"weighted": {"gamma": 0.5}}}, "privacy.weighted", "the section [privacy.weighted]"),
-        (HISTOGRAM, {"privacy": {"adaptive": {"lag": 3}}}, "privacy.adaptive", "the section [privacy.adaptive]"),
+        (
+            merged(HISTOGRAM, {"privacy": {"strategy": "dp-sqlp"}}),
+            {"privacy": {"closing": {"gamma": 0.5}}},
+            "privacy.closing",
+            "the section [privacy.closing]",
+        ),
         (
             HISTOGRAM,
             {"window": {"trigger_every": "1d"}, "privacy": {"closing": {"lag": 3}}},
@@ -168,22 +172,22 @@ class TestWithoutEffect:
     def test_a_default_that_is_written_out_is_harmless(self) -> None:
         written = {
             "clock": {"kind": "producer", "grace": "5s", "idle_grace": "60s"},
-            "privacy": {"weighted": {}, "adaptive": {"lag": 1}},
+            "privacy": {"strategy": "toeplitz", "closing": {"lag": 1}},
         }
         found = settings_from(merged(HISTOGRAM, written), environ={})
-        assert found.config_digest() == changed(clock={"kind": "producer"}).config_digest()
+        assert (
+            found.config_digest()
+            == changed(clock={"kind": "producer"}, privacy={"strategy": "toeplitz"}).config_digest()
+        )
 
     @pytest.mark.parametrize("strategy", STRATEGIES)
     def test_every_strategy_takes_its_own_section_and_no_other(self, strategy: str) -> None:
-        for other in ("weighted", "adaptive", "closing"):
-            section = {"strategy": strategy, other: {"gamma": 0.5}}
-            if other == strategy:
-                assert settings_from(merged(HISTOGRAM, {"privacy": section}), environ={}).plan().parameters.gamma == 0.5
-            else:
-                with pytest.raises(
-                    ConfigurationError, match=rf'privacy\.{other}: .*or choose privacy.strategy = "{other}"'
-                ):
-                    settings_from(merged(HISTOGRAM, {"privacy": section}), environ={})
+        given = merged(HISTOGRAM, {"privacy": {"strategy": strategy, "closing": {"gamma": 0.5}}})
+        if strategy == "closing":
+            assert settings_from(given, environ={}).plan().parameters.gamma == 0.5
+        else:
+            with pytest.raises(ConfigurationError, match=r'privacy\.closing: .*or choose privacy.strategy = "closing"'):
+                settings_from(given, environ={})
 
     def test_a_registry_that_nobody_asks_is_remarked_upon(self) -> None:
         ours = settings_from(merged(HISTOGRAM, {"output": {"registry": {"url": "http://r:1"}}}), environ={})

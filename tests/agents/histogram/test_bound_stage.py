@@ -28,6 +28,7 @@ from susurrus.topics.wire.partitioner import partition as partition_of
 from tests.agents.cycles import no_cycles
 from tests.agents.released import settings
 from tests.agents.stages import EPOCH, WINDOW, Runner, number_of, services_of, tick_behind
+from tests.reference import NO_LAST_LOOK
 
 HOUR = 3_600_000
 INTERVALS = 4  # a window, and two intervals more for late records
@@ -42,14 +43,16 @@ Event = tuple[int, int, int, int, bytes, bytes, int]
 
 
 LAG = 2
+ALONE = "no last look"
+"""`closing` with its stream alone."""
 
 
 def services(
     strategy: str = "toeplitz", *, declared: Iterable[str] = ("k7",), lag: int = LAG, counted: int = 3, **bounds: int
 ) -> Services:
-    """counted: keys per user that `closing` measures at the last trigger, of those not published."""
+    """strategy: a name, or ALONE. counted: keys per user that `closing` measures at the last trigger, of those not published."""
     ranks = {"lag": lag, "ranked_keys": min(3, counted)}
-    sections = {"adaptive": ranks, "closing": {**ranks, "keys": counted}}
+    sections = {ALONE: {**ranks, **NO_LAST_LOOK}, "closing": {**ranks, "keys": counted}}
     configured = settings(
         start={"from": "earliest", "first_window": WINDOW},
         window={"length": INTERVALS * HOUR, "trigger_every": HOUR, "allowed_lateness": 2 * HOUR, "origin": WINDOW},
@@ -62,8 +65,8 @@ def services(
         privacy={
             "epsilon": 6.0,
             "delta": 1e-9,
-            "strategy": strategy,
-            **{name: section for name, section in sections.items() if name == strategy},
+            "strategy": "closing" if strategy == ALONE else strategy,
+            **({"closing": sections[strategy]} if strategy in sections else {}),
         },
         keys={"declared": list(declared)},
         topics={"by_user_partitions": 4, "bounded_partitions": PARTITIONS},
@@ -225,7 +228,7 @@ def slow(
                 continue
         first = kept and not brought.get(name)
         brought[name] = brought.get(name, 0) + kept
-        known = plan.strategy in ("adaptive", "closing") and (
+        known = plan.strategy == "closing" and (
             key in services.settings.declared_keys
             or any(
                 key in keys.get(start, [])
@@ -392,8 +395,7 @@ def run(
 
 CASES: dict[str, dict[str, Any]] = {
     "toeplitz": {},
-    "weighted": {"strategy": "weighted"},
-    "adaptive": {"strategy": "adaptive"},
+    "no last look": {"strategy": ALONE},
     "closing": {"strategy": "closing"},
     "few keys": {"max_keys_per_user": 2},
     "one record": {"max_records_per_user": 1, "max_records_per_key": 1},
@@ -417,7 +419,7 @@ def test_the_vectorised_pass_keeps_what_a_loop_over_records_keeps(case: str, see
 
 
 # With one record nothing is left to share, and `closing` has no hashes.
-@pytest.mark.parametrize("case", [case for case in CASES if case not in ("one record", "closing")])
+@pytest.mark.parametrize("case", [case for case in CASES if case not in ("one record", "no last look", "closing")])
 def test_keys_whose_hashes_collide_are_one_key_to_the_caps_of_their_user(
     case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -439,8 +441,8 @@ def test_keys_whose_hashes_collide_are_one_key_to_the_caps_of_their_user(
     [
         ("toeplitz", 5, 1),
         ("toeplitz", 5, 2),
-        ("adaptive", 5, 4),
-        ("adaptive", 5, 6),
+        ("toeplitz", 5, 4),
+        ("toeplitz", 5, 6),
         ("closing", 6, 3),
         ("closing", 6, 5),
     ],
@@ -528,7 +530,7 @@ def test_a_block_that_kafka_has_lost_is_refused_before_its_interval_closes(seed:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_a_restart_after_any_commit_writes_the_same_bytes(seed: int, tmp_path: Path) -> None:
-    ours = services(["toeplitz", "weighted", "adaptive", "closing"][seed % 4])
+    ours = services(["toeplitz", ALONE, "closing"][seed % 3])
     log, _ = random_log(seed, ours.config_digest)
     undisturbed = run(ours, log, tmp_path / "a", seed=None)
     disturbed = run(ours, log, tmp_path / "b", seed=seed)
@@ -657,7 +659,7 @@ def test_another_users_load_never_decides_which_of_my_records_are_kept(fetches: 
 
 
 def test_an_interval_waits_for_what_was_published_before_it_and_those_without_events_do_not(tmp_path: Path) -> None:
-    ours = services("adaptive")
+    ours = services(ALONE)
     digest = ours.config_digest
     late = LAG + 3
     events: list[Event] = [(0, interval, interval, WINDOW, b'"u"', b'"k9"', 1) for interval in (0, late)]
@@ -702,7 +704,7 @@ def closing(ours: Services, events: list[Event], intervals: int, directory: Path
 
 def test_the_first_intervals_of_every_window_wait_for_nothing(tmp_path: Path) -> None:
     """No key of a window was published before it began, whatever other windows have published."""
-    ours = services("adaptive", lag=3)
+    ours = services(ALONE, lag=3)
     begin = INTERVALS  # of the second window, and the first one still has late records
     events: list[Event] = [
         (0, interval, interval, WINDOW + begin * HOUR, b'"u"', b'"k1"', 1) for interval in range(begin, begin + 4)
@@ -720,7 +722,7 @@ def test_the_first_intervals_of_every_window_wait_for_nothing(tmp_path: Path) ->
 
 
 def test_an_interval_whose_keys_are_all_public_waits_for_nothing_more(tmp_path: Path) -> None:
-    ours = services("adaptive", declared=["k7"])
+    ours = services(ALONE, declared=["k7"])
     publish(ours, 0)
     [[public]] = [keys for of in published(0).values() for keys in of.values()]
     events: list[Event] = [
@@ -739,7 +741,7 @@ def test_an_interval_whose_keys_are_all_public_waits_for_nothing_more(tmp_path: 
     runner.close()
 
 
-@pytest.mark.parametrize("strategy", ["adaptive", "closing"])
+@pytest.mark.parametrize("strategy", [ALONE, "closing"])
 @pytest.mark.parametrize("lag", [1, 2, 4])
 def test_what_bound_writes_does_not_depend_on_when_published_keys_arrive(
     strategy: str, lag: int, tmp_path: Path
@@ -774,7 +776,7 @@ def test_what_bound_writes_does_not_depend_on_when_published_keys_arrive(
 
 def test_bound_asks_for_no_more_than_it_can_hold_while_it_waits(tmp_path: Path) -> None:
     """Route is not held up: read on, an archive would be spilled and logged a second time as a whole."""
-    ours = services("adaptive")
+    ours = services(ALONE)
     digest = ours.config_digest
     interval = LAG + 1
     log = [block_of([(0, n, interval, WINDOW, b'"u%d"' % n, b'"k"', 1) for n in range(10)])]
@@ -796,7 +798,7 @@ def test_bound_asks_for_no_more_than_it_can_hold_while_it_waits(tmp_path: Path) 
 
 
 def test_lost_published_keys_are_refused(tmp_path: Path) -> None:
-    ours = services("adaptive")
+    ours = services(ALONE)
     digest = ours.config_digest
     log = [block_of([(0, 0, LAG, WINDOW, b'"u"', b'"k1"', 1)])]
     log += [ticked(log, 0, LAG, digest), ticked(log, 1, LAG, digest)]

@@ -100,7 +100,7 @@ def test_the_room_of_sums_is_that_of_the_longest_list_that_the_strategy_allows()
         ],
     }
     promise = {"epsilon": 6.0, "delta": 1e-9}
-    settings(**configured, privacy={**promise, "strategy": "weighted"})
+    settings(**configured, privacy={**promise, "strategy": "toeplitz"})
     with pytest.raises(ConfigurationError, match=r"sums could leave 64 bits .* lower bounds.max_records_per_user"):
         settings(**configured, privacy={**promise, "strategy": "closing"})
 

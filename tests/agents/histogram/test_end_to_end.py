@@ -11,7 +11,7 @@ from susurrus.topics import histogram
 from tests.broker import Broker
 from tests.chaos.conftest import RAW_PARTITIONS, archive
 from tests.pipeline import EPOCH, SECRET, Pipeline, produce
-from tests.reference import Event, canonical, expected
+from tests.reference import NO_LAST_LOOK, Event, canonical, expected
 
 
 @pytest.fixture(scope="module")
@@ -37,10 +37,12 @@ CASES: dict[str, dict[str, Any]] = {
             {"name": "bytes", "kind": "sum", "field": "bytes", "bound": 20000},
         ],
     },
-    "weighted": {"privacy": {"strategy": "weighted"}, "bounds": {"max_records_per_user": 20}},
-    "adaptive": {"privacy": {"strategy": "adaptive"}, "bounds": {"max_records_per_user": 20}},
-    "adaptive, lag, declared": {
-        "privacy": {"strategy": "adaptive", "adaptive": {"lag": 3, "ranked_keys": 4}},
+    "no last look": {
+        "privacy": {"strategy": "closing", "closing": NO_LAST_LOOK},
+        "bounds": {"max_records_per_user": 20},
+    },
+    "no last look, lag, declared": {
+        "privacy": {"strategy": "closing", "closing": {"lag": 3, "ranked_keys": 4, **NO_LAST_LOOK}},
         "keys": {"declared": ["/ksc.html", "/no-such-page"]},
         "bounds": {"max_records_per_user": 20, "max_records_per_key": 2},
     },

@@ -139,8 +139,8 @@ def test_with_whole_lists_repeats_alone_are_dropped_where_they_are_read(most: in
     assert routed(tmp_path / "two", keys * 2, [len(keys)], **closing) == left * 2
     # A fetch that brings at most C records is left alone.
     assert routed(tmp_path / "few", ["a"] * 3, [], **closing) == ["a"] * 3
-    # The other strategies drop whatever is beyond C.
-    assert routed(tmp_path / "three", keys, [], "weighted", max_records_per_key=most) == left[:3]
+    # Without whole lists, whatever is beyond C is dropped.
+    assert routed(tmp_path / "three", keys, [], "toeplitz", max_records_per_key=most) == left[:3]
 
 
 def test_with_whole_lists_what_comes_behind_the_longest_list_is_dropped_where_it_is_read(

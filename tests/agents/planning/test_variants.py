@@ -56,10 +56,10 @@ def test_a_variant_that_no_worker_accepts_is_refused():
 
 
 def test_another_strategy_leaves_the_sections_of_the_first_behind():
-    given = configuration(privacy={"strategy": "weighted", "weighted": {"ranked_keys": 3}})
-    assert given.histogram().strategy.name == "weighted"
+    given = configuration(privacy={"strategy": "closing", "closing": {"ranked_keys": 3}})
+    assert given.histogram().strategy.name == "closing"
     assert given.histogram(strategy="toeplitz").strategy.name == "toeplitz"
-    assert given.tables["privacy"]["strategy"] == "weighted"
+    assert given.tables["privacy"]["strategy"] == "closing"
     # Closing has no numbers for a pipeline that counts no users.
     with pytest.raises(ConfigurationError, match="add a column of kind"):
         configuration(

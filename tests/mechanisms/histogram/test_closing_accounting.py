@@ -19,6 +19,7 @@ from susurrus.mechanisms.histogram.bounding import MAX_LISTED_KEYS, UserKeys
 from susurrus.mechanisms.histogram.plan import Column
 from susurrus.mechanisms.histogram.registry import build_strategy
 from tests.mechanisms.histogram.closing_cases import ONE, PAID, USERS, VISITS, closing, column_squares, plan
+from tests.reference import NO_LAST_LOOK
 
 PLANS = {
     "defaults": plan(),
@@ -29,6 +30,8 @@ PLANS = {
     "columns": plan((USERS, PAID), max_records=20, max_records_per_key=3, minimum_users=2, lag=2),
     "loose": plan(epsilon=8.0, delta=0.4, keys=1, ranked_keys=1),
     "unequal delta": plan(gaussian_delta_fraction=0.9, unknown_share=0.01, public_share=0.01),
+    "no last look": plan(discovery_share=0.5, **NO_LAST_LOOK),
+    "no last look, sum only": plan((PAID,), max_records=10, max_records_per_key=2, ranked_keys=20, **NO_LAST_LOOK),
 }
 
 
@@ -60,8 +63,10 @@ def value_cost(strategy: Any) -> Fraction:
 
 
 def list_costs(strategy: Any) -> tuple[Fraction, Fraction]:
-    """Squared shifts of both closing measurements by the costliest lists, over sigma^2: k w(k)^2, and 6."""
-    described = strategy.describe()["closing"]
+    """Squared shifts of both closing measurements by the costliest lists, over sigma^2: k w(k)^2, and 6. 0 without a last look."""
+    described = strategy.describe().get("closing")
+    if described is None:
+        return Fraction(0), Fraction(0)
     unknown = max(Fraction(k * (math.isqrt(ONE**2 // k)) ** 2, ONE**2) for k in range(1, described["keys"] + 1))
     return unknown / Fraction(described["unknown_sigma"]) ** 2, Fraction(6) / Fraction(described["public_sigma"]) ** 2
 
@@ -76,7 +81,8 @@ def failures(strategy: Any) -> tuple[Any, Any, Any]:
         return mpmath.erfc(mpmath.mpf(quantile) / mpmath.sqrt(2)) / 2
 
     stream = described["keys_per_user"] * 2 * strategy.plan.triggers * tail(described["selection"]["quantile"])
-    return gaussian, stream, described["closing"]["keys"] * tail(described["closing"]["quantile"])
+    last = described.get("closing")
+    return gaussian, stream, mpmath.mpf(0) if last is None else last["keys"] * tail(last["quantile"])
 
 
 def check_costs(strategy: Any) -> None:
@@ -93,7 +99,10 @@ def check_delta(strategy: Any) -> None:
     with mpmath.workdps(60):
         gaussian, stream, last = failures(strategy)
         assert strategy.plan.delta * (1 - 1e-6) < gaussian + stream + last <= strategy.plan.delta
-        assert abs(stream / last - 1) < 1e-6, "each has half of what is for selection"
+        if strategy.plan.parameters.last_look:
+            assert abs(stream / last - 1) < 1e-6, "each has half of what is for selection"
+        else:
+            assert last == 0, "the stream has all that is for selection"
 
 
 class TestAccounting:
@@ -117,6 +126,9 @@ class TestAccounting:
         described, selector = strategy.describe(), strategy.selector
         assert described["mu"] == strategy.guarantee.mu
         assert described["most_records"] == strategy.bounding.ledger.most_records
+        if not strategy.plan.parameters.last_look:
+            assert "closing" not in described
+            return
         assert described["closing"] == {
             "keys": strategy.lists.keys,
             "unknown_sigma": strategy.unknown_sigma,

@@ -24,7 +24,7 @@ FAMOUS, OBSCURE = 15, 16
 def privacy_loss(strategy: Any, *, present: bool, trials: int, rule: Rule) -> npt.NDArray[np.float64]:
     """ln of how much more likely the noisy vectors are with what was (user present) or without what was not (absent).
 
-    Before the last trigger as in test_adaptive.py: at every other trigger one new key, named with probability about one
+    Before the last trigger as in test_ranks.py: at every other trigger one new key, named with probability about one
     half, and for sure at the next. Whether the last of them is public when lists are weighed is thus left to noise. At the
     last trigger the user has brought these, the famous and the obscure keys. A trial is a copy with a user and keys of
     its own.

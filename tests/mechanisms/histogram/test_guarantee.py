@@ -1,4 +1,4 @@
-"""The guarantee of `toeplitz`, `weighted`, `adaptive` and `closing`, recomputed from public constants and attacked by neighbours.
+"""The guarantee of `toeplitz` and `closing`, recomputed from public constants and attacked by neighbours.
 
 Nothing here uses accounting.py: costs are added up over explicit users, in fractions, and delta with mpmath.
 """
@@ -23,6 +23,7 @@ from susurrus.mechanisms.histogram.registry import build_strategy, plan_of
 from susurrus.mechanisms.histogram.strategy import Increments
 from susurrus.mechanisms.histogram.user_lists import ListSums
 from susurrus.mechanisms.noise import NoiseSource
+from tests.reference import NO_LAST_LOOK
 
 VISITS = Column(name="visits", kind="count")
 USERS = Column(name="users", kind="users")
@@ -43,11 +44,13 @@ PLANS = {
     "declared only": plan("toeplitz", (BYTES, VISITS), max_records_per_key=2, discover=False),
     "declared, one mechanism": plan("toeplitz", (VISITS,), discover=False),
     "declared, sum only": plan("toeplitz", (BYTES,), discover=False),
-    "weighted": plan("weighted", (VISITS,), ranked_keys=4),
-    "weighted columns": plan("weighted", (USERS, VISITS, BYTES), ranked_keys=5, max_records_per_key=3, minimum_users=2),
-    "weighted, short prior": plan("weighted", (BYTES,), ranked_keys=5, prior=(1.0, 0.5)),
-    "adaptive": plan("adaptive", (VISITS,), ranked_keys=3),
-    "adaptive columns": plan("adaptive", (USERS, BYTES), ranked_keys=2, max_records_per_key=3, minimum_users=2, lag=2),
+    "no last look": plan("closing", (VISITS,), ranked_keys=3, max_records=9, **NO_LAST_LOOK),
+    "no last look, columns": plan(
+        "closing", (USERS, VISITS, BYTES), ranked_keys=20, max_records_per_key=3, minimum_users=2, lag=2, **NO_LAST_LOOK
+    ),
+    "no last look, sum only, short prior": plan(
+        "closing", (BYTES,), ranked_keys=5, max_records_per_key=2, prior=(1.0, 0.5), **NO_LAST_LOOK
+    ),
     "closing": plan("closing", (VISITS,), ranked_keys=3, max_records=9, keys=3),
     "closing columns": plan(
         "closing", (USERS, BYTES), ranked_keys=2, max_records_per_key=3, minimum_users=2, lag=2, public_share=0.02
@@ -111,7 +114,7 @@ def without_knapsack(strategy: Any) -> Fraction:
         most = max(most, total)
     mine = Fraction(strategy.guarantee.mu) ** 2 * Fraction(p.parameters.value_share)
     assert mine * (1 - Fraction(1, 10**6)) <= most <= mine
-    return cost + most + dearest_lists(strategy, 2 * p.parameters.keys)
+    return cost + most + (dearest_lists(strategy, 2 * p.parameters.keys) if strategy.lists else Fraction(0))
 
 
 def weights_of(strategy: Any) -> list[list[int]]:
@@ -131,27 +134,14 @@ def dearest_lists(strategy: Any, most: int) -> Fraction:
 
 
 def knapsack(strategy: Any) -> Fraction:
-    """The costliest user: over all (rank, records of the key) choices, records at the first trigger, full values."""
+    """The costliest user of `toeplitz`: over all records of each key, records at the first trigger, full values."""
     p: Plan = strategy.plan
     selector, values = strategy.selector, published_mechanisms(strategy)
-    weights = strategy.bounding.weights
-    separate = selector is not None and weights is not None
-
-    def selection(rank: int) -> Fraction:
-        if not separate:
-            return Fraction(0)
-        if rank >= len(weights):
-            return Fraction(0)
-        per_trigger = [
-            Fraction(int(w), 1 << 20) ** 2 * column_square(selector.factorization, t)
-            for t, w in enumerate(weights[rank], start=1)
-        ]
-        return max(per_trigger) / Fraction(selector.sigma) ** 2
 
     def key_cost(records: int) -> Fraction:
         total = Fraction(0)
         used = dict(values)
-        if selector is not None and not separate:
+        if selector is not None:
             used[0] = USERS  # the selection statistic of toeplitz is the users mechanism, published or not
         for source, column in used.items():
             value = strategy.values[source]
@@ -160,14 +150,14 @@ def knapsack(strategy: Any) -> Fraction:
             total += column_square(value.factorization) * size**2 / Fraction(value.sigma) ** 2
         return total
 
-    most = p.max_records if weights is not None or p.max_keys is None else min(p.max_keys, p.max_records)
+    most = p.max_records if p.max_keys is None else min(p.max_keys, p.max_records)
     best: dict[int, Fraction] = {0: Fraction(0)}
     overall = Fraction(0)
-    for rank in range(most):
+    for _ in range(most):
         grown: dict[int, Fraction] = {}
         for used, cost in best.items():
             for records in range(1, min(p.max_records_per_key, p.max_records - used) + 1):
-                candidate = cost + selection(rank) + key_cost(records)
+                candidate = cost + key_cost(records)
                 grown[used + records] = max(grown.get(used + records, Fraction(0)), candidate)
         best = grown
         overall = max([overall, *best.values()])
@@ -191,7 +181,7 @@ def test_delta_is_not_exceeded_and_hardly_wasted(strategy: Any) -> None:
             keys = strategy.describe()["keys_per_user"]
             one_test = mpmath.erfc(mpmath.mpf(strategy.selector.quantile) / mpmath.sqrt(2)) / 2
             failures = keys * 2 * p.triggers * one_test
-            if p.strategy == "closing":
+            if strategy.lists is not None:
                 failures += strategy.lists.keys * mpmath.erfc(mpmath.mpf(strategy.quantile) / mpmath.sqrt(2)) / 2
         assert p.delta * (1 - 1e-6) < gaussian + failures <= p.delta
         assert abs(failures - guarantee.delta_selection) <= 1e-6 * p.delta
@@ -252,7 +242,7 @@ def contributions(
             out["users", k][trigger] += int(got.first[i])
             out["count", k][trigger] += int(got.kept[i])
             out["sum", k][trigger] += value if got.kept[i] else 0
-    if strategy.plan.strategy == "closing":
+    if strategy.lists is not None:
         # Units as units have: anything from 1 to 2^20, whatever is published.
         unit = np.array([k in public[trigger - 1] for k in range(7)]) * (((1 << 20) - 1) // np.array(POPULARITY) + 1)
         weights = strategy.lists.weigh(state.indptr, unit[state.key])
@@ -293,7 +283,7 @@ def test_removing_one_user_moves_the_mechanisms_at_most_by_their_sensitivity(
                 kind = column.kind
             x = {t: Fraction(v) for t, v in difference(kind, key).items()}
             cost += shift(value.factorization, x) / Fraction(value.sigma) ** 2
-    if strategy.plan.strategy == "closing":
+    if strategy.lists is not None:
         for kind, sigma in (("closing/unknown", strategy.unknown_sigma), ("closing/public", strategy.public_sigma)):
             moved = [sum(difference(kind, key).values()) for key in keys]
             cost += sum(n * n for n in moved) / (Fraction(sigma) * 2**20) ** 2
@@ -306,10 +296,10 @@ def test_removing_one_user_moves_the_mechanisms_at_most_by_their_sensitivity(
     assert sum(gates) <= strategy.describe()["keys_per_user"]
 
 
-@pytest.mark.parametrize(("name", "keys"), [("weighted", 20), ("adaptive", 8), ("closing", 8)])
-def test_weights_use_the_whole_column(name: str, keys: int) -> None:
+@pytest.mark.parametrize(("keys", "own"), [(20, NO_LAST_LOOK), (8, {})])
+def test_weights_use_the_whole_column(keys: int, own: dict[str, Any]) -> None:
     """A late key weighs more, by just what its shorter column saves; never more than the sensitivity allows."""
-    strategy: Any = build_strategy(plan(name, (VISITS,), triggers=40, max_records=32, ranked_keys=keys))
+    strategy: Any = build_strategy(plan("closing", (VISITS,), triggers=40, max_records=32, ranked_keys=keys, **own))
     f, weights = strategy.selector.factorization, strategy.bounding.weights
     full = column_square(f)
     worst = sum(
@@ -372,7 +362,9 @@ class TestPlan:
             ("prior", (0.5, 0.6)),
             ("prior", ()),
             ("lag", 0),
-            ("unknown_share", 0.0),
+            ("unknown_share", 0.0),  # with a share for the public keys: half a last look
+            ("public_share", 0.0),
+            ("unknown_share", -0.1),
             ("public_share", 1.0),
             ("keys", 0),
         ],
@@ -399,14 +391,12 @@ class TestPlan:
             }.items()
         ]
         others += [
-            plan("weighted", (VISITS,)),
-            plan("weighted", (VISITS,), gamma=0.7),
-            plan("weighted", (VISITS,), prior=(1.0,)),
-            plan("weighted", (VISITS,), ranked_keys=3),
-            plan("adaptive", (VISITS,)),
-            plan("adaptive", (VISITS,), lag=2),
             plan("closing", (VISITS,)),
             plan("closing", (VISITS,), lag=2),
+            plan("closing", (VISITS,), gamma=0.7),
+            plan("closing", (VISITS,), prior=(1.0,)),
+            plan("closing", (VISITS,), ranked_keys=3),
+            plan("closing", (VISITS,), **NO_LAST_LOOK),
             plan("closing", (VISITS,), unknown_share=0.2),
             plan("closing", (VISITS,), public_share=0.2),
             plan("closing", (VISITS,), keys=12),
@@ -421,19 +411,18 @@ class TestPlan:
     def test_digest_is_pinned(self) -> None:
         assert plan("toeplitz", (VISITS,)).digest().hex()[:16] == "c41aeccc7f21b9d8"
 
-    @pytest.mark.parametrize("strategy", ["weighted", "adaptive", "closing"])
-    def test_weights_need_something_to_select(self, strategy: str) -> None:
-        with pytest.raises(ConfigurationError, match=f"{strategy}.*discover"):
-            build_strategy(plan(strategy, (VISITS,), discover=False))
+    @pytest.mark.parametrize("own", [{}, NO_LAST_LOOK], ids=["closing", "no last look"])
+    def test_weights_need_something_to_select(self, own: dict[str, Any]) -> None:
+        with pytest.raises(ConfigurationError, match=r"closing.*discover"):
+            build_strategy(plan("closing", (VISITS,), discover=False, **own))
 
     @pytest.mark.parametrize(
         ("strategy", "column", "changes"),
         [
-            ("weighted", VISITS, {"epsilon": 0.001}),
-            ("adaptive", VISITS, {"epsilon": 0.001}),
             ("closing", VISITS, {"epsilon": 0.001}),
-            ("weighted", VISITS, {"epsilon": 0.01, "gamma": 0.9}),
-            ("weighted", VISITS, {"epsilon": 0.05, "gamma": 0.9, "selection_share": 0.02}),
+            ("closing", VISITS, {"epsilon": 0.001, **NO_LAST_LOOK}),
+            ("closing", VISITS, {"epsilon": 0.01, "gamma": 0.9, **NO_LAST_LOOK}),
+            ("closing", VISITS, {"epsilon": 0.05, "gamma": 0.9, "discovery_share": 0.02, **NO_LAST_LOOK}),
             ("dp-sqlp", VISITS, {"epsilon": 1e-4}),
             ("dp-sqlp", VISITS, {"epsilon": 0.005, "max_records": 65_536}),
             # Nodes on a grid coarser than the data's would show the low bits of exact sums.
@@ -451,17 +440,22 @@ class TestPlan:
         with pytest.raises(ConfigurationError, match="noise: scale="):
             build_strategy(plan(strategy, (column,), **({"triggers": 96, "delta": 1e-9, "max_records": 32} | changes)))
 
-    @pytest.mark.parametrize("strategy", ["toeplitz", "weighted", "adaptive", "closing", "dp-sqlp"])
+    @pytest.mark.parametrize(
+        ("strategy", "own", "too_noisy"),
+        [
+            ("toeplitz", {}, ()),
+            ("closing", {}, (1e-4, 0.003, 0.004)),
+            ("closing", NO_LAST_LOOK, (1e-4, 0.003, 0.004)),
+            ("dp-sqlp", {}, (1e-4,)),
+        ],
+        ids=["toeplitz", "closing", "no last look", "dp-sqlp"],
+    )
     @pytest.mark.parametrize("epsilon", [1e-4, 0.003, 0.004, 0.02, 0.1, 100.0])
-    def test_what_can_be_built_can_be_drawn(self, strategy: str, epsilon: float) -> None:
-        given = plan(strategy, (VISITS, BYTES), triggers=96, delta=1e-9, max_records=32, epsilon=epsilon)
-        too_noisy = {
-            "weighted": (1e-4, 0.003),
-            "adaptive": (1e-4, 0.003),
-            "closing": (1e-4, 0.003, 0.004),
-            "dp-sqlp": (1e-4,),
-        }
-        if epsilon in too_noisy.get(strategy, ()):
+    def test_what_can_be_built_can_be_drawn(
+        self, strategy: str, own: dict[str, Any], too_noisy: tuple[float, ...], epsilon: float
+    ) -> None:
+        given = plan(strategy, (VISITS, BYTES), triggers=96, delta=1e-9, max_records=32, epsilon=epsilon, **own)
+        if epsilon in too_noisy:
             with pytest.raises(ConfigurationError, match="noise: scale="):
                 build_strategy(given)
             return

@@ -13,9 +13,17 @@ from susurrus.agents.cli.reference import markdown
 from susurrus.agents.pipelines import json_schema, pipeline_of, settings_from
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.mechanisms.histogram.plan import Column, Constants, Plan
-from susurrus.mechanisms.histogram.registry import STRATEGIES, better_for, build_strategy, default_strategy, plan_of
-from susurrus.mechanisms.histogram.strategy import Increments, Need
+from susurrus.mechanisms.histogram.registry import (
+    RETIRED,
+    STRATEGIES,
+    better_for,
+    build_strategy,
+    default_strategy,
+    plan_of,
+)
+from susurrus.mechanisms.histogram.strategy import Increments
 from susurrus.mechanisms.noise import NoiseSource
+from tests.reference import NO_LAST_LOOK
 from tests.toys.strategy import Frugal, registered
 
 ROOT = Path(__file__).parents[3]
@@ -86,6 +94,7 @@ class TestOneRegistration:
         assert plain.plan().digest() != other.plan().digest()
         assert json.loads(plain.published_json())[f"privacy.{Frugal.name}"] == {
             "gamma": 0.65,
+            "lag": 1,
             "prior": [1.0, 0.5, 0.25, 0.125],
             "ranked_keys": 4,
             "spent": 0.9,
@@ -116,12 +125,11 @@ def test_a_toy_is_gone_with_its_registration() -> None:
 
 class TestEveryStrategy:
     @pytest.mark.parametrize("name", STRATEGIES)
-    def test_needs_what_it_uses(self, name: str) -> None:
+    def test_takes_feedback_where_it_uses_it(self, name: str) -> None:
         strategy = build_strategy(plan_of(name, **COMMON))
         assert strategy.name == name
-        assert (strategy.bounding.lag is not None) == (Need.PUBLISHED_KEYS in strategy.needs)
-        assert (strategy.lists is not None) == (Need.USER_LISTS in strategy.needs)
-        assert Need.USER_LISTS not in strategy.needs or Need.PUBLISHED_KEYS in strategy.needs
+        assert (strategy.bounding.lag is not None) == strategy.feedback
+        assert strategy.feedback or (strategy.lists is None and not strategy.refined)
 
     @pytest.mark.parametrize("name", STRATEGIES)
     def test_documents_its_parameters_and_shares_no_name_with_the_plan(self, name: str) -> None:
@@ -162,8 +170,22 @@ class TestEveryStrategy:
         with pytest.raises(ConfigurationError, match=r"strategy='laplace': choose one of"):
             plan_of("laplace", **COMMON)
 
+    @pytest.mark.parametrize("name", RETIRED)
+    def test_a_retired_name_is_refused_with_what_to_write_and_that_is_right(self, name: str) -> None:
+        instead = (
+            r'write strategy = "closing" and.* discovery_share = 0\.5, unknown_share = 0 and public_share = 0 in \[priv'
+        )
+        with pytest.raises(
+            ConfigurationError, match=rf'privacy\.strategy = "{name}": is no strategy any more.*{instead}'
+        ):
+            settings(strategy=name)
+        with pytest.raises(ConfigurationError, match=rf"strategy='{name}': is no strategy any more"):
+            plan_of(name, **COMMON)
+        given = settings(strategy="closing", closing={"discovery_share": 0.5, "unknown_share": 0, "public_share": 0})
+        assert build_strategy(given.plan()).lists is None
 
-def test_the_worker_knows_strategies_by_their_needs(toy: None) -> None:
+
+def test_the_worker_knows_strategies_by_their_class(toy: None) -> None:
     assert pipeline_of(settings(strategy=Frugal.name)).settings.strategy is Frugal
 
 
@@ -205,17 +227,23 @@ class TestDefault:
 
     def test_says_with_its_own_numbers_when_another_is_better(self) -> None:
         plan = plan_of("closing", **{**COMMON, "triggers": 100, "epsilon": 6.0, "delta": 1e-9, "max_records": 32})
-        few, many = better_for(plan)
+        few, running = better_for(plan)
         assert few.startswith("toeplitz, ")
         assert "dozens" in few
         # As measured on data: docs/results.md.
         assert "standard error 13.6 instead of" in few
-        assert many.startswith("weighted, ")
+        assert running.startswith(
+            "closing without its last look (discovery_share = 0.5, unknown_share = 0, public_share = 0), "
+        )
 
     def test_says_only_what_may_apply(self) -> None:
         assert "dozens" not in next(better_for(plan_of("closing", **COMMON)))
         assert len(list(better_for(plan_of("closing", **{**COMMON, "max_records": 32, "triggers": 2})))) == 1
         assert list(better_for(plan_of("toeplitz", **COMMON))) == []
+        [few] = better_for(plan_of("closing", **{**COMMON, "max_records": 32, "triggers": 100}, **NO_LAST_LOOK))
+        assert few.startswith("toeplitz, ")
+        amount = Column(name="amount", kind="sum", bound=10)
+        assert list(better_for(plan_of("closing", **{**COMMON, "columns": (amount,)}, **NO_LAST_LOOK))) == []
 
 
 @pytest.mark.parametrize("name", STRATEGIES)

@@ -21,7 +21,7 @@ from susurrus.mechanisms.noise import NoiseSource, WindowNoise
 from tests.samples import samples
 
 TRIGGERS, BETA, SIGMA, KEYS = 16, 0.05, 2.0, samples(20_000)
-SHAPES = {"toeplitz": (0.5, 20, 0), "weighted": (0.65, 16, 12)}
+SHAPES = {"toeplitz": (0.5, 20, 0), "ranked": (0.65, 16, 12)}
 
 
 def window() -> WindowNoise:
@@ -199,7 +199,7 @@ def test_sixty_four_bits_are_enough(triggers: int, sigma: float, minimum_users: 
 
 @pytest.mark.parametrize("largest_weight", [3, 1 << 20, 1 << 28], ids=["units", "near the limit", "beyond the limit"])
 def test_the_filter_by_limbs_is_the_filter(largest_weight: int) -> None:
-    selector = make("weighted")
+    selector = make("ranked")
     generator = np.random.default_rng(1)
     for trigger in (1, 8, TRIGGERS - 1):
         counts = generator.integers(0, trigger + 1, 25)

@@ -1,4 +1,4 @@
-"""The vectorised step of `toeplitz`, `weighted`, `adaptive`, `closing` against a slow one: every key at every trigger, exactly.
+"""The vectorised step of `toeplitz` and `closing` against a slow one: every key at every trigger, exactly.
 
 The reference keeps whole histories, decodes in fractions and knows no skip index. The two must agree on what is
 published, when, and with which number, whatever the chunks, the order of keys, the storage round trips and the replays.
@@ -20,6 +20,7 @@ from susurrus.mechanisms.histogram.states import UNKNOWN, FactoredStates
 from susurrus.mechanisms.histogram.strategy import Increments, Strategy
 from susurrus.mechanisms.histogram.user_lists import ListSums
 from susurrus.mechanisms.noise import NoiseSource, WindowNoise
+from tests.reference import NO_LAST_LOOK
 
 VISITS = Column(name="visits", kind="count")
 USERS = Column(name="users", kind="users")
@@ -40,15 +41,30 @@ PLANS = {
         max_keys=3,
         minimum_users=2,
     ),
-    "weighted": plan_of(
-        strategy="weighted", triggers=12, epsilon=8.0, delta=0.02, columns=(VISITS, BYTES), max_records=5, ranked_keys=4
+    "no last look, gate": plan_of(
+        strategy="closing",
+        triggers=12,
+        epsilon=7.0,
+        delta=0.02,
+        columns=(USERS,),
+        max_records=3,
+        ranked_keys=3,
+        minimum_users=3,
+        **NO_LAST_LOOK,
     ),
-    "weighted, gate": plan_of(
-        strategy="weighted", triggers=12, epsilon=7.0, delta=0.02, columns=(USERS,), max_records=3, minimum_users=3
+    "no last look, sum only": plan_of(
+        strategy="closing",
+        triggers=12,
+        epsilon=8.0,
+        delta=0.02,
+        columns=(BYTES,),
+        max_records=5,
+        ranked_keys=4,
+        **NO_LAST_LOOK,
     ),
     **{
-        strategy: plan_of(
-            strategy=strategy,
+        name: plan_of(
+            strategy="closing",
             triggers=12,
             epsilon=8.0,
             delta=0.02,
@@ -58,7 +74,7 @@ PLANS = {
             minimum_users=1,
             **own,
         )
-        for strategy, own in (("adaptive", {}), ("closing", {"keys": 4}))
+        for name, own in (("no last look", NO_LAST_LOOK), ("closing", {"keys": 4}))
     },
 }
 SEED = 11
@@ -70,7 +86,7 @@ def window(name: str = "p") -> WindowNoise:
 
 def lists_for(strategy: Any, trigger: int, keys: int, rng: np.random.Generator | None = None) -> ListSums | None:
     """What lists add where the strategy measures them: nothing, or random numbers, with some keys (3, 10, ...) public."""
-    if strategy.plan.strategy != "closing" or trigger < strategy.plan.triggers:
+    if strategy.lists is None or trigger < strategy.plan.triggers:
         return None
     if rng is None:
         return ListSums(**dict.fromkeys(("users", "weight", "public_weight", "unit"), np.zeros(keys, np.int64)))
@@ -493,10 +509,14 @@ def test_triggers_outside_the_window_are_refused(trigger: int) -> None:
         strategy.step(trigger, [], strategy.empty(0), nothing, window(), np.zeros(0, np.bool_))
 
 
-@pytest.mark.parametrize(("name", "records"), [("toeplitz", 32), ("weighted", 40), ("adaptive", 40), ("closing", 40)])
-def test_a_thousand_triggers(name: Any, records: int) -> None:
+@pytest.mark.parametrize(
+    ("name", "own"),
+    [("toeplitz", {}), ("closing", NO_LAST_LOOK), ("closing", {})],
+    ids=["toeplitz", "no last look", "closing"],
+)
+def test_a_thousand_triggers(name: str, own: dict[str, Any]) -> None:
     """The last trigger of a long window, against the full rational decoder."""
-    plan = plan_of(strategy=name, triggers=1000, epsilon=6.0, delta=1e-9, columns=(VISITS,), max_records=records)
+    plan = plan_of(strategy=name, triggers=1000, epsilon=6.0, delta=1e-9, columns=(VISITS,), max_records=40, **own)
     strategy: Any = build_strategy(plan)
     keys, noise = [b"%d" % i for i in range(5)], window()
     many = np.full(5, 1000)

@@ -20,14 +20,16 @@ from susurrus.mechanisms.histogram.plan import Column
 from susurrus.mechanisms.histogram.registry import build_strategy, plan_of
 from susurrus.mechanisms.histogram.strategy import Increments
 from susurrus.mechanisms.noise import NoiseSource
+from tests.reference import NO_LAST_LOOK
 
 VISITS = Column(name="visits", kind="count")
 ZERO = Fraction(0)
 
 
-def adaptive(**changes: Any) -> Any:
+def stream(**changes: Any) -> Any:
+    """`closing` without its last look: ranks, and values within a ledger."""
     fields: dict[str, Any] = {"triggers": 3, "epsilon": 2.0, "delta": 1e-6, "max_records": 6} | changes
-    return build_strategy(plan_of(strategy="adaptive", columns=(VISITS,), **fields))
+    return build_strategy(plan_of(strategy="closing", columns=(VISITS,), **fields, **NO_LAST_LOOK))
 
 
 def close(
@@ -88,14 +90,14 @@ def costliest(strategy: Any, *, give_back: bool) -> Fraction:
 
 @pytest.mark.parametrize("ranked", [1, 2, 3])
 def test_no_transcript_makes_a_user_cost_more_than_the_noise_was_made_for(ranked: int) -> None:
-    strategy = adaptive(ranked_keys=ranked)
+    strategy = stream(ranked_keys=ranked)
     worst = costliest(strategy, give_back=False)
     assert made_for(strategy) * Fraction(999, 1000) < worst <= made_for(strategy)
 
 
 @pytest.mark.parametrize("ranked", [1, 2, 3])
 def test_a_rank_given_back_when_its_key_is_public_costs_more(ranked: int) -> None:
-    strategy = adaptive(ranked_keys=ranked)
+    strategy = stream(ranked_keys=ranked)
     assert costliest(strategy, give_back=True) > made_for(strategy) * Fraction(3, 2)
 
 
@@ -140,7 +142,7 @@ def privacy_loss(strategy: Any, *, present: bool, trials: int, give_back: bool) 
 @pytest.mark.parametrize("present", [True, False])
 def test_the_noisy_vectors_hold_their_delta_and_a_rank_given_back_breaks_it(present: bool, give_back: bool) -> None:
     """delta(eps) = E[max(0, 1 - e^(eps - loss))] of everything selection draws on, for both directions of neighbours."""
-    strategy = adaptive(triggers=8, epsilon=2.0, delta=0.2, ranked_keys=1, selection_share=0.9)
+    strategy = stream(triggers=8, epsilon=2.0, delta=0.2, ranked_keys=1, discovery_share=0.9)
     mu = math.sqrt(made_for(strategy)) / strategy.selector.sigma
     epsilon = 1.0
     loss = privacy_loss(strategy, present=present, trials=4000, give_back=give_back)
