@@ -32,11 +32,14 @@ CHECKED_TOO := deploy benchmarks/throughput.py benchmarks/trigger.py benchmarks/
 	benchmarks/performance.py tests/broker.py tests/conftest.py tests/deploy \
 	tests/mechanisms/histogram/test_numbers.py
 PYTEST_ARGS ?=
+# What `make check` runs beyond `make test`: tests/left_out.py.
+CHECK_ARGS :=
+PYTEST = $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadgroup --no-loadscope-reorder $(CHECK_ARGS) $(PYTEST_ARGS)
 # Tests at a time: on two cores some of them wait for a broker while others compute.
 TEST_PROCESSES ?= 4
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-pure check format format-check lint types imports bench campaign docs lock audit-dependencies install clean
+.PHONY: help demo test test-pure check durations format format-check lint types imports bench campaign docs lock audit-dependencies install clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -44,15 +47,19 @@ help:  ## show this list
 demo: $(INSTALLED)  ## private histogram of a day of web requests, beside the truth; needs no Kafka
 	$(BIN)/susurrus demo
 
-test: $(INSTALLED)  ## a quarter of an hour of tests, those on a real Kafka included (PYTEST_ARGS="-m 'not broker'" leaves them out)
-	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadgroup --no-loadscope-reorder --durations=10 $(PYTEST_ARGS)
+test: $(INSTALLED)  ## ten minutes of tests, those on a real Kafka included (PYTEST_ARGS="-m 'not broker'" leaves them out)
+	$(PYTEST) --durations=10
 
 # What the compiled loops do, and what they must not change. With them absent, make test has run all of this.
 test-pure: $(INSTALLED)  ## the tests of the hot loops again, in pure Python, if the installed ones are compiled
 	@grep -q '^Compiled loops' $(OUTCOME) || { echo "NOTHING TO REPEAT IN PURE PYTHON: $$(cat $(OUTCOME))"; exit 0; }; set -ex; \
-	SUSURRUS_COMPILED=0 $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadgroup --no-loadscope-reorder $(PYTEST_ARGS) $(HOT_LOOPS)
+	SUSURRUS_COMPILED=0 $(PYTEST) $(HOT_LOOPS)
 
-check: format-check lint types imports test test-pure  ## what CI runs: format, lint, types, import contracts, tests
+check: CHECK_ARGS := --check
+check: format-check lint types imports test-pure test  ## what CI runs: format, lint, types, import contracts, test-pure, and test with all that it leaves out else
+
+durations: CHECK_ARGS := --check --record-durations
+durations: test  ## as in make check, and record how long the tests take, by which they are ordered; on a quiet machine
 
 format: $(INSTALLED)  ## rewrite the code in the project's format
 	$(BIN)/ruff format .

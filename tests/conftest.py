@@ -1,31 +1,31 @@
 """Fixtures shared by all tests: one broker of each kind a run, started when first asked for (tests/broker.py, tests/sharing.py).
 
-Tests marked ``campaign`` run with ``--campaign``, or where a test is named (``path::test``): `make campaign` runs all of them.
+A run leaves out tests marked ``campaign`` without ``--campaign`` (`make campaign`), and without ``--check`` (`make check`) those
+marked ``shipped`` and statistical ones that have passed on the same code (tests/left_out.py).
 """
 
 import contextlib
-import signal
 import time
-from collections import Counter
 from collections.abc import Callable, Generator, Iterator
-from itertools import zip_longest
 from typing import Any
 
 import pytest
 
 from susurrus.agents.broker.artefacts import KafkaUnavailableError
 from susurrus.agents.operations.compiled import path_taken
-from tests import broker, registry, sharing
+from tests import broker, order, registry, sharing
 from tests.broker import Broker
 from tests.guarded import Guarded, guarded_broker
+from tests.left_out import LeftOut
+from tests.statistical import Passed
+from tests.terminated import Terminated
 
-_ONE_EACH_RUN = {"kafka_cluster": "cluster", "schema_registry": "registry", "guarded": "guarded broker"}
-"""Fixtures that only one of xdist's workers shall set up -> the group of tests that it gets."""
 _LONG_LIVED = {"_three_brokers", "schema_registry", "guarded"}
 """Their Java processes end with their group, which one process gets as a whole."""
-_REAL = {"kafka", "lone_broker", *_ONE_EACH_RUN}
+_REAL = {"kafka", "lone_broker", *order.ONE_EACH_RUN}
 _HOST = pytest.StashKey[sharing.Host]()
 _DEADLINE = pytest.StashKey[float]()
+_LEFT_OUT = pytest.StashKey[LeftOut]()
 _NO_TIME = "no time left"
 
 
@@ -95,6 +95,8 @@ def once(
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--campaign", action="store_true", help="also run the tests marked campaign (long, repeated)")
+    parser.addoption("--check", action="store_true", help="also run what `make test` leaves out and `make check` runs")
+    parser.addoption("--record-durations", action="store_true", help="write tests/durations.json, with --check")
     parser.addoption("--minutes", type=float, default=float("inf"), help="start no test after so many minutes")
 
 
@@ -104,10 +106,12 @@ def pytest_report_header() -> str:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    # A shell's background jobs ignore SIGINT, and so would every process that a test starts.
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    config.pluginmanager.register(Terminated())
     config.stash[_DEADLINE] = time.monotonic() + 60 * config.getoption("--minutes")
+    config.stash[_LEFT_OUT] = LeftOut(config, Passed())
+    config.pluginmanager.register(config.stash[_LEFT_OUT])
+    if config.getoption("--record-durations") and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(order.Recorder())
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -132,46 +136,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if _REAL & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.broker)
-    if not config.getoption("--campaign") and not any("::" in argument for argument in config.args):
-        left = [item for item in items if item.get_closest_marker("campaign")]
-        config.hook.pytest_deselected(items=left)
-        items[:] = [item for item in items if not item.get_closest_marker("campaign")]
+    config.stash[_LEFT_OUT].take_out(config, items)
     if hasattr(config, "workerinput"):
-        _group(items)
-
-
-def _group(items: list[pytest.Item]) -> None:
-    """For xdist (``--dist loadgroup``): what goes to one process, and in which order.
-
-    Tests on a broker wait and the others compute, so that both kinds take turns. The others stay together by files, whose
-    fixtures they share. What only one process may do comes first: it takes minutes, which the others would wait for at the end.
-    """
-    alone: set[pytest.Item] = set()
-    waiting: list[pytest.Item] = []
-    computing: list[pytest.Item] = []
-    for item in items:
-        shared = [group for name, group in _ONE_EACH_RUN.items() if name in getattr(item, "fixturenames", ())]
-        named = item.get_closest_marker("xdist_group")
-        if shared or named:
-            alone.add(item)
-        if shared:
-            item.add_marker(pytest.mark.xdist_group(shared[0]))
-        elif not named and not item.get_closest_marker("broker"):
-            item.add_marker(pytest.mark.xdist_group(item.location[0]))
-        (waiting if item.get_closest_marker("broker") else computing).append(item)
-    # The first case of every test before the second of any: a campaign may be short of time.
-    cases = Counter[str]()
-    turn = {}
-    for item in waiting:
-        name = item.nodeid.partition("[")[0]
-        turn[item], cases[name] = cases[name], cases[name] + 1
-    waiting.sort(key=lambda item: turn[item])
-    files: dict[object, list[pytest.Item]] = {}
-    for item in computing:
-        files.setdefault(item.path, []).append(item)
-    turns = zip_longest(([item] for item in waiting), files.values(), fillvalue=list[pytest.Item]())
-    items[:] = [item for one, file in turns for item in (*one, *file)]
-    items.sort(key=lambda item: item not in alone)
+        alone = order.group(items)
+        items[:] = order.ordered(items, alone, order.recorded(), cases_in_turn=config.getoption("--campaign"))
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -13,6 +13,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, Self
 
+import pytest
 import tomli_w
 from confluent_kafka import KafkaException
 
@@ -31,6 +32,14 @@ SECRET = "5a" * 32
 EPOCH = "0123456789abcdef0123456789abcdef"
 CRASHING: dict[str, Any] = {"worker": {"session_timeout": "2s", "fetch_bytes": 65_536}}
 """For workers that die one after the other: the next one waits for the session of the last."""
+THREE_POINTS = ("after-offsets", "after-commit", "after-store")
+"""Kafka and the disk both know nothing of a commit of which all is sent; Kafka alone knows of it; both do. At the four other points
+less of the same transaction is sent.
+"""
+CRASH_POINTS = pytest.mark.parametrize(
+    "points", [THREE_POINTS, pytest.param(POINTS, marks=pytest.mark.campaign)], ids=["three points", "every point"]
+)
+"""Of a case among many. One case is killed at every point in each run (tests/chaos/test_kill.py)."""
 SEEDS = range(10)
 """Of tests in the campaign that roll dice."""
 
@@ -209,9 +218,9 @@ class Pipeline:
         except subprocess.TimeoutExpired:
             raise AssertionError(f"{where} was not reached\n{self.trouble()}\n{worker.tail()}") from None
 
-    def crash_everywhere(self, stage: str, visit: int) -> None:
+    def crash_everywhere(self, stage: str, visit: int, points: Sequence[str] = POINTS) -> None:
         """One worker after the other, each killed at another point of a commit of the stage."""
-        for point in POINTS:
+        for point in points:
             self.crash(f"{stage}:{point}:{visit}")
 
     def replace_at_random(self, dice: Random, longest: float) -> None:

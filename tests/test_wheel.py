@@ -29,7 +29,7 @@ COMPILED = {f"susurrus/{package}/_compiled.abi3.so" for package in ("mechanisms"
 PYTHONS = [sys.executable, *filter(None, os.environ.get("SUSURRUS_TEST_PYTHONS", "").split(":"))]
 
 # One process builds and installs; an installation takes a minute.
-pytestmark = [pytest.mark.xdist_group("wheel"), pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.shipped, pytest.mark.xdist_group("wheel"), pytest.mark.timeout(900)]
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ release that comes back between the two commits of a last trigger must make the 
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from random import Random
 
@@ -17,7 +17,7 @@ from susurrus.topics.histogram import decode_row
 from tests.broker import Broker
 from tests.chaos.conftest import Once, published_in_peace
 from tests.chaos.test_windows import CALENDAR, TRIGGERS, archive_of, events, wait_for_all
-from tests.pipeline import CRASHING, SEEDS, Pipeline, Public, merged
+from tests.pipeline import CRASH_POINTS, CRASHING, SEEDS, Pipeline, Public, merged
 from tests.reference import NO_LAST_LOOK
 
 pytestmark = pytest.mark.chaos
@@ -70,6 +70,7 @@ def in_peace(kafka: Broker, once: Once, raw: str, strategy: str, factory: pytest
     )
 
 
+@CRASH_POINTS
 @pytest.mark.parametrize("stage", ["bound", "release"])
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_worker_killed_between_every_two_steps_changes_no_byte(
@@ -80,16 +81,18 @@ def test_a_worker_killed_between_every_two_steps_changes_no_byte(
     tmp_path_factory: pytest.TempPathFactory,
     strategy: str,
     stage: str,
+    points: Sequence[str],
 ) -> None:
     quiet = in_peace(kafka, once, raw_events, strategy, tmp_path_factory)
     assert sum(map(len, quiet["histogram"].values())) > 200
     with Pipeline(kafka, tmp_path, raw_events, merged(STRATEGIES[strategy], CRASHING)) as pipeline:
-        pipeline.crash_everywhere(stage, 3)
+        pipeline.crash_everywhere(stage, 3, points)
         pipeline.start()
         wait_for_all(pipeline)
         assert pipeline.public() == quiet
 
 
+@CRASH_POINTS
 @pytest.mark.parametrize("kind", ["evidence", "calibrated"])
 def test_a_worker_killed_in_either_commit_of_a_last_trigger_changes_no_byte(
     kafka: Broker,
@@ -98,6 +101,7 @@ def test_a_worker_killed_in_either_commit_of_a_last_trigger_changes_no_byte(
     tmp_path: Path,
     tmp_path_factory: pytest.TempPathFactory,
     kind: str,
+    points: Sequence[str],
 ) -> None:
     quiet = in_peace(kafka, once, raw_even_events, "closing", tmp_path_factory)
     last = [
@@ -108,7 +112,7 @@ def test_a_worker_killed_in_either_commit_of_a_last_trigger_changes_no_byte(
     ]
     assert all(row.direct is not None for row in last)
     with Pipeline(kafka, tmp_path, raw_even_events, merged(STRATEGIES["closing"], CRASHING)) as pipeline:
-        pipeline.crash_everywhere(f"release.{kind}", 1)
+        pipeline.crash_everywhere(f"release.{kind}", 1, points)
         pipeline.start()
         wait_for_all(pipeline)
         assert pipeline.public() == quiet

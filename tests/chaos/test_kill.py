@@ -5,15 +5,19 @@ the same bytes.
 """
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 
 import pytest
 
+from susurrus.agents.runtime.crash_points import POINTS
 from tests.broker import Broker
-from tests.pipeline import CRASHING, SEEDS, Pipeline, Public
+from tests.pipeline import CRASHING, SEEDS, THREE_POINTS, Pipeline, Public
 
 pytestmark = pytest.mark.chaos
+
+STAGES = ("route", "bound", "release")
 
 
 def test_the_undisturbed_run_publishes_something(undisturbed: Public) -> None:
@@ -21,12 +25,19 @@ def test_the_undisturbed_run_publishes_something(undisturbed: Public) -> None:
     assert sum(map(len, undisturbed["progress"].values())) == 4 * 24
 
 
-@pytest.mark.parametrize("stage", ["route", "bound", "release"])
+@pytest.mark.parametrize(
+    ("stage", "points"),
+    [
+        pytest.param("release", POINTS, id="release"),
+        *(pytest.param(stage, THREE_POINTS, id=f"{stage}, three points") for stage in STAGES[:2]),
+        *(pytest.param(stage, POINTS, id=f"{stage}, every point", marks=pytest.mark.campaign) for stage in STAGES),
+    ],
+)
 def test_a_worker_killed_between_every_two_steps_changes_no_byte(
-    kafka: Broker, raw: str, undisturbed: Public, tmp_path: Path, stage: str
+    kafka: Broker, raw: str, undisturbed: Public, tmp_path: Path, stage: str, points: Sequence[str]
 ) -> None:
     with Pipeline(kafka, tmp_path, raw, CRASHING) as pipeline:
-        pipeline.crash_everywhere(stage, 2)
+        pipeline.crash_everywhere(stage, 2, points)
         pipeline.start()
         pipeline.wait()
         assert pipeline.public() == undisturbed

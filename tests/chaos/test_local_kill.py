@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -9,14 +10,15 @@ import pytest
 from susurrus.topics import threshold as threshold_codec
 from tests.broker import Broker
 from tests.local_pipeline import client_of, estimates, local_pipeline, until, values
-from tests.pipeline import CRASHING
+from tests.pipeline import CRASH_POINTS, CRASHING
 
 pytestmark = pytest.mark.chaos
 
 
+@CRASH_POINTS
 @pytest.mark.parametrize(("stage", "visit"), [("server", 1), ("collect", 2)])
 def test_a_worker_killed_between_every_two_steps_counts_every_report_once(
-    kafka: Broker, tmp_path: Path, stage: str, visit: int
+    kafka: Broker, tmp_path: Path, stage: str, visit: int, points: Sequence[str]
 ) -> None:
     with (
         local_pipeline(kafka, tmp_path, CRASHING, holdout=2_000, lateness="5s") as pipeline,
@@ -38,7 +40,7 @@ def test_a_worker_killed_between_every_two_steps_counts_every_report_once(
             first = pipeline.start()
             until(lambda: sent[0] > 500, pipeline)
             first.kill()
-            pipeline.crash_everywhere(stage, visit)
+            pipeline.crash_everywhere(stage, visit, points)
         finally:
             done.set()
             feeder.join()

@@ -23,7 +23,7 @@ LARGEST = 400_000_000
 CHARTS = 8_000_000
 BASES = ["PYTHON", "RUST"]
 CONFINED = ["--read-only", "--tmpfs", "/tmp", "--cap-drop", "ALL", "--security-opt", "no-new-privileges:true"]
-needs_docker = [pytest.mark.xdist_group("image"), pytest.mark.timeout(1200)]
+needs_docker = [pytest.mark.shipped, pytest.mark.xdist_group("image"), pytest.mark.timeout(1200)]
 
 
 def docker(*arguments: str) -> str:

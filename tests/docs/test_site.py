@@ -23,11 +23,13 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return target
 
 
+@pytest.mark.shipped
 def test_every_page_is_in_the_site(site: Path) -> None:
     assert len(PAGES) > 40
     assert [page for page in PAGES if not (site / page.with_suffix(".html")).exists()] == []
 
 
+@pytest.mark.shipped
 def test_links_of_the_site_stay_in_it_or_are_whole_addresses(site: Path) -> None:
     broken = []
     for page in site.rglob("*.html"):

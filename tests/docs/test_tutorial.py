@@ -10,6 +10,7 @@ from tests.docs.session import Command, Session, commands, differences
 PAGE = Path(__file__).parents[2] / "docs" / "tutorial" / "README.md"
 
 
+@pytest.mark.shipped
 @pytest.mark.timeout(900)
 def test_the_tutorial_prints_what_it_shows(kafka: Broker, tmp_path: Path) -> None:
     """The broker is one of its own; the fixture says whether this machine can have one.

@@ -8,7 +8,7 @@ from pyarrow import parquet
 from tests.recipes.conftest import RECIPES, Published, check_shown
 from tests.recipes.programs import python_environment, quietly
 
-pytestmark = pytest.mark.timeout(600)  # the first run fetches and builds the program
+pytestmark = [pytest.mark.shipped, pytest.mark.timeout(600)]  # the first run fetches and builds the program
 
 
 def test_the_kafka_engine_fills_the_table(published: Published, tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ import pytest
 
 from tests.recipes.conftest import RECIPES, Published, check_shown
 
-pytestmark = pytest.mark.timeout(600)  # the first test of all recipes also runs the pipeline
+pytestmark = [pytest.mark.shipped, pytest.mark.timeout(600)]  # the first test of all recipes also runs the pipeline
 
 
 def test_duckdb_reads_the_export(published: Published) -> None:

@@ -8,7 +8,7 @@ import pytest
 from tests.recipes.conftest import Published, check_shown
 from tests.recipes.programs import java_program, quietly
 
-pytestmark = pytest.mark.timeout(600)  # the first run fetches and builds the program
+pytestmark = [pytest.mark.shipped, pytest.mark.timeout(600)]  # the first run fetches and builds the program
 
 
 def run(script: str, directory: Path) -> str:

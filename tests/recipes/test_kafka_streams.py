@@ -8,7 +8,7 @@ import pytest
 from tests.recipes.conftest import RECIPES, Published, check_shown
 from tests.recipes.programs import java_program, quietly
 
-pytestmark = pytest.mark.timeout(600)  # the first run fetches and builds the program
+pytestmark = [pytest.mark.shipped, pytest.mark.timeout(600)]  # the first run fetches and builds the program
 
 PAGES = ["/ksc.html", "/images/NASA-logosmall.gif", "/shuttle/missions/sts-69/mission-sts-69.html"]
 

@@ -11,7 +11,7 @@ import pytest
 from tests.recipes.conftest import RECIPES, Published
 from tests.recipes.programs import python_environment, quietly
 
-pytestmark = pytest.mark.timeout(600)  # the first run fetches and builds the program
+pytestmark = [pytest.mark.shipped, pytest.mark.timeout(600)]  # the first run fetches and builds the program
 
 NOTEBOOK = RECIPES / "notebook" / "page-views.ipynb"
 

@@ -13,7 +13,7 @@ from tests.recipes.conftest import RECIPES, Published, check_shown
 from tests.recipes.postgres import postgres, query
 from tests.recipes.programs import java_program, maven_project
 
-pytestmark = pytest.mark.timeout(600)  # the first run fetches and builds the program
+pytestmark = [pytest.mark.shipped, pytest.mark.timeout(600)]  # the first run fetches and builds the program
 
 FINAL = "SELECT count(*) FROM page_views WHERE trigger = of_triggers"
 

@@ -10,7 +10,7 @@ from susurrus.agents.releases import releases
 from tests.docs.test_docs import ROOT, blocks
 from tests.recipes.conftest import PAGE, Published, check_shown
 
-pytestmark = pytest.mark.timeout(600)  # the first test of all recipes also runs the pipeline
+pytestmark = [pytest.mark.shipped, pytest.mark.timeout(600)]  # the first test of all recipes also runs the pipeline
 READING = ROOT / "docs" / "reading.md"
 
 

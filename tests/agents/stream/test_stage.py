@@ -15,7 +15,7 @@ from susurrus.topics import ledger, private_stream
 from susurrus.topics.dead_letter import decode_headers
 from susurrus.topics.private_stream import StreamRow
 from tests.broker import Broker
-from tests.pipeline import CRASHING, EPOCH, SECRET, Pipeline, archive_topic
+from tests.pipeline import CRASH_POINTS, CRASHING, EPOCH, SECRET, Pipeline, archive_topic
 from tests.stream_pipeline import TOPS, stream_pipeline
 from tests.waiting import PATIENCE
 
@@ -131,7 +131,8 @@ def test_tops_publishes_what_the_mechanism_releases(kafka, raw, values, tmp_path
         assert not kafka.read_all(f"{pipeline.settings.pipeline.prefix}.charges")  # never mixed with user level
 
 
-def test_workers_killed_between_every_two_steps_change_no_byte(kafka, raw, values, tmp_path) -> None:
+@CRASH_POINTS
+def test_workers_killed_between_every_two_steps_change_no_byte(kafka, raw, values, tmp_path, points) -> None:
     def public(pipeline: Pipeline) -> list[tuple[int, bytes, bytes, int]]:
         messages = kafka.read_all(pipeline.settings.topic("private-stream"))
         return sorted((m.partition(), m.key(), m.value(), m.timestamp()[1]) for m in messages)
@@ -142,7 +143,7 @@ def test_workers_killed_between_every_two_steps_change_no_byte(kafka, raw, value
     ):
         calm.start()
         wait(kafka, calm, 3 * 350)
-        wild.crash_everywhere("stream", 1)
+        wild.crash_everywhere("stream", 1, points)
         wild.start(SUSURRUS__WORKER__DATA_DIRECTORY=str(wild.directory / "empty"))
         wait(kafka, wild, 3 * 350)
         assert public(wild) == public(calm)

@@ -1,0 +1,106 @@
+"""Statistical tests that have passed on the same code, which `make test` leaves out and `make check` runs.
+
+Their seeds are fixed. So the outcome changes only with the code that a test runs: with mechanisms/, with the test's own file and
+what it imports from this repository, with the packages, and with the path through the hot loops. A checksum of these is written
+down for each file of tests when all of its statistical tests have passed (build/statistical.json, which `make clean` removes).
+"""
+
+import ast
+import functools
+import hashlib
+import json
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import pytest
+
+from susurrus.agents.operations.compiled import path_taken
+from tests.samples import FACTOR
+
+ROOT = Path(__file__).resolve().parents[1]
+STAMPS = ROOT / "build" / "statistical.json"
+Due = dict[str, tuple[str, int]]
+"""A file of tests -> the checksum of what it runs, and how many statistical tests it has."""
+
+
+@functools.cache
+def imported(path: Path) -> frozenset[Path]:
+    """The files of this repository that a file names in an import, anywhere in it, with the packages around them."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_bytes())):
+        if isinstance(node, ast.Import):
+            names.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names.update(f"{node.module}.{alias.name}" for alias in node.names)
+    return frozenset(file for name in names for file in _files(name))
+
+
+def _files(name: str) -> Iterator[Path]:
+    parts = name.removeprefix("susurrus.").split(".")
+    for root in (ROOT, ROOT / "benchmarks"):  # benchmarks are scripts that import their neighbours
+        for end in range(1, len(parts) + 1):
+            place = root.joinpath(*parts[:end])
+            yield from filter(Path.is_file, (place.with_suffix(".py"), place / "__init__.py"))
+
+
+def sources(path: Path) -> list[Path]:
+    """What decides the outcome of the tests in a file: itself, what it imports, mechanisms/, the crates, the locked packages."""
+    found, waiting = {ROOT / "deploy" / "requirements-dev.lock"}, {path}
+    for folder in ("mechanisms", "topics/rust"):
+        found.update(each for kind in ("*.py", "*.rs", "*.toml", "*.lock") for each in (ROOT / folder).rglob(kind))
+    found = {each for each in found if "target" not in each.relative_to(ROOT).parts}
+    while waiting:
+        file = waiting.pop()
+        found.add(file)
+        waiting |= imported(file) - found
+    return sorted(found)
+
+
+@functools.cache
+def digest(path: Path) -> bytes:
+    return hashlib.blake2b(path.read_bytes()).digest()
+
+
+def checksum(path: Path) -> str:
+    """Of the sources with their names, Python's version and the path through the hot loops."""
+    whole = hashlib.blake2b(f"{sys.version_info} {path_taken()[0]}".encode(), digest_size=16)
+    for source in sources(path):
+        whole.update(f"\n{source.relative_to(ROOT)} ".encode() + digest(source))
+    return whole.hexdigest()
+
+
+def due(items: Iterable[pytest.Item]) -> Due:
+    """Of a collection that has every test of its files."""
+    numbers = Counter(file_of(item.nodeid) for item in items if item.get_closest_marker("statistical"))
+    return {name: (checksum(ROOT / name), number) for name, number in numbers.items()}
+
+
+def file_of(nodeid: str) -> str:
+    """The file of a test, as pytest names it: from the root of the repository."""
+    return nodeid.partition("::")[0]
+
+
+class Passed:
+    """The checksums on which all statistical tests of a file have passed."""
+
+    def __init__(self, stamps: Path = STAMPS) -> None:
+        self._stamps = stamps
+        self._known: dict[str, str] = json.loads(stamps.read_text()) if stamps.exists() else {}
+
+    def unchanged(self, due: Due) -> set[str]:
+        """The files that have passed as they are."""
+        return {name for name, (sum_, _) in due.items() if self._known.get(_key(name)) == sum_}
+
+    def write(self, due: Due, passed: Iterable[str]) -> None:
+        """Write down the files of which every statistical test has passed. passed: the names of those that have."""
+        numbers = Counter(map(file_of, passed))
+        whole = {_key(name): sum_ for name, (sum_, number) in due.items() if numbers[name] == number}
+        if whole and FACTOR == 1:
+            self._stamps.parent.mkdir(parents=True, exist_ok=True)
+            self._stamps.write_text(json.dumps(self._known | whole, indent=1, sort_keys=True))
+
+
+def _key(name: str) -> str:
+    return f"{name}, {'compiled' if path_taken()[0] else 'pure Python'}"
