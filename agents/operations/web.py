@@ -1,5 +1,5 @@
 """A worker's pages for operators: ``/metrics`` for Prometheus, ``/healthz`` and ``/readyz`` for the service that restarts
-workers, and ``/`` for people: a page for browsers (health.py), lines of text for others.
+workers, and ``/`` for people, as lines of text.
 
 They show exact totals and positions, which the public must not see: an exact total beside a noisy one reveals the noise. So they
 are on loopback unless ``worker.web_host`` says otherwise. They show no user, no key, and no figure of a single key.
@@ -22,7 +22,6 @@ from prometheus_client.exposition import choose_encoder
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.connections import Connections
 from susurrus.agents.logs import SILENT, describe
-from susurrus.agents.operations.health import html, policy
 from susurrus.agents.operations.metrics import state_of
 from susurrus.agents.runtime.host import CONNECTIONS
 from susurrus.agents.runtime.supervisor import Supervisor
@@ -38,14 +37,11 @@ _LINE_BYTES: Final = 2048
 _HEADERS: Final = 64
 PAGES: Final = ("/", "/metrics", "/healthz", "/readyz")
 _TEXT_TYPE: Final = "text/plain; charset=utf-8"
-_HTML_TYPE: Final = "text/html; charset=utf-8"
 _OPENMETRICS: Final = "application/openmetrics-text"
 _FORMATS: Final = {"text": choose_encoder(""), "openmetrics": choose_encoder(f"{_OPENMETRICS}; version=1.0.0")}
 """How /metrics is written, and its content type. Two formats are enough, so that a client cannot ask for a thread of its own."""
 
-
 LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
-_STYLES: Final = {"/metrics": ("openmetrics",), "/": ("html",)}
 
 
 def _name_of(host: str) -> str:
@@ -53,9 +49,9 @@ def _name_of(host: str) -> str:
     return host.partition("]")[0].lstrip("[") if host.startswith("[") else host.partition(":")[0]
 
 
-def _style(request: web.BaseRequest) -> str:
-    accepted = request.headers.get("Accept", "")
-    return "openmetrics" if _OPENMETRICS in accepted else "html" if "text/html" in accepted else "text"
+def _format(request: web.BaseRequest) -> str:
+    asks = request.path == "/metrics" and _OPENMETRICS in request.headers.get("Accept", "")
+    return "openmetrics" if asks else "text"
 
 
 class Pages:
@@ -66,14 +62,12 @@ class Pages:
         self._registry = registry
         self._settings = settings
 
-    def page(self, path: str, style: str = "text") -> tuple[int, str, str]:
-        """(status, content type, text) of one of PAGES. style: of /metrics "text" or "openmetrics", of / "text" or "html"."""
+    def page(self, path: str, form: str = "text") -> tuple[int, str, str]:
+        """(status, content type, text) of one of PAGES. form: "text", and of /metrics also "openmetrics"."""
         if path == "/metrics":
-            encode, kind = _FORMATS[style]
+            encode, kind = _FORMATS[form]
             return 200, kind, encode(self._registry).decode()
         if path == "/":
-            if style == "html":
-                return 200, _HTML_TYPE, html(self._supervisor, self._settings)
             return 200, _TEXT_TYPE, self.words()
         problem = self._supervisor.health.unhealthy() or (
             self._supervisor.health.unready() if path == "/readyz" else None
@@ -151,15 +145,13 @@ class WebServer:
         await http.shutdown(0.0)
 
     async def _answer(self, request: web.BaseRequest) -> web.Response:
-        headers = {"Cache-Control": "no-store", "Server": "susurrus"}
+        headers = {"Cache-Control": "no-store", "Server": "susurrus", "X-Content-Type-Options": "nosniff"}
         if self._loopback and _name_of(request.host) not in LOOPBACK:
             # A page of another site, open in an operator's browser, could have its name point here and read what this answers.
             status, kind, text = 421, _TEXT_TYPE, "ask for localhost, 127.0.0.1 or [::1]\n"
         elif request.method in ("GET", "HEAD"):
             with self._connections.answering(request.transport):
-                status, kind, text = await self._page(request.path, _style(request))
-            if kind == _HTML_TYPE:
-                headers |= {"Content-Security-Policy": policy(), "X-Content-Type-Options": "nosniff"}
+                status, kind, text = await self._page(request.path, _format(request))
         else:
             headers["Allow"] = "GET, HEAD"
             status, kind, text = 405, _TEXT_TYPE, "only GET and HEAD\n"
@@ -167,20 +159,20 @@ class WebServer:
         answer.force_close()
         return answer
 
-    async def _page(self, path: str, style: str) -> tuple[int, str, str]:
-        """Makes a page in at most one thread for each page and style, also where many ask for it: /healthz waits for a loop that
+    async def _page(self, path: str, form: str) -> tuple[int, str, str]:
+        """Makes a page in at most one thread for each page and format, also where many ask for it: /healthz waits for a loop that
         hangs."""
         if path not in PAGES:
             return 404, _TEXT_TYPE, "here are /, /metrics, /healthz and /readyz\n"
-        asked = path, style if style in _STYLES.get(path, ()) else "text"
+        asked = path, form
         if asked not in self._under_way:
             made = self._under_way[asked] = self._loop.run_in_executor(None, self._made, *asked)
             made.add_done_callback(lambda _: self._under_way.pop(asked))
         return await asyncio.shield(self._under_way[asked])
 
-    def _made(self, path: str, style: str) -> tuple[int, str, str]:
+    def _made(self, path: str, form: str) -> tuple[int, str, str]:
         try:
-            return self._pages.page(path, style)
+            return self._pages.page(path, form)
         except Exception as error:
             log.warning("page: %s", describe(error))
             return 500, _TEXT_TYPE, "see the worker's log\n"

@@ -8,10 +8,9 @@ are exact functions of raw data, so they are for operators only (docs/monitoring
 """
 
 import time
-from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Final, NamedTuple
+from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics
 
@@ -26,19 +25,6 @@ _RELEASE_BUCKETS: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30,
 """Seconds; a release is a transaction, and the computation before it."""
 
 
-_RELEASES: Final = 20
-
-
-class Told(NamedTuple):
-    """A release of this worker, for its page. at: ms."""
-
-    place: str
-    what: str
-    rows: int
-    seconds: float
-    at: int
-
-
 class Metrics:
     """The registry of one worker of a pipeline, and what its tasks count. pipeline: prefix and name. Thread-safe."""
 
@@ -47,8 +33,6 @@ class Metrics:
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = CollectorRegistry(auto_describe=False)
         self.pipeline = pipeline
-        self.releases: deque[Told] = deque(maxlen=_RELEASES)
-        """The last ones, oldest first."""
         registry = self.registry
         self.totals = Counter(
             "susurrus_stage_total",
@@ -143,10 +127,6 @@ class TaskMetrics:
             if (more := total - self._counted.get(name, 0)) > 0:
                 self._metrics.totals.labels(*self._place, name).inc(more)
         self._counted = dict(counters)
-        for released in commit.released:
-            place = f"{self._place[1]}-{self._place[2]}"
-            told = Told(place, released.what, released.rows, seconds, int(time.time() * 1000))
-            self._metrics.releases.append(told)
         for output in commit.outputs:
             for reason, number in output.reasons.items():
                 self._metrics.dead_letters.labels(*self._place, reason).inc(number)
