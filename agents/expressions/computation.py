@@ -29,7 +29,7 @@ class Computation:
         self._scalars = scalars
         named = {scalar: parse(scalar.expression) for scalar in scalars if isinstance(scalar, Computed)}
         # One engine for all: they are evaluated one after the other, and the limit of memory is theirs alone.
-        engine = Engine() if named or where is not None else None
+        self._engine = engine = Engine() if named or where is not None else None
         self._where = None if where is None else Evaluation(parse(where), boolean=True, engine=engine)
         self._computed = {scalar: Evaluation(one, engine=engine) for scalar, one in named.items()}
         evaluations = [*([] if self._where is None else [self._where]), *self._computed.values()]
@@ -41,6 +41,11 @@ class Computation:
             self.paths = list(dict.fromkeys([*plain, *(path for one in evaluations for path in one.expression.fields)]))
         check_paths(self.paths)
         self._idle = not evaluations
+
+    def close(self) -> None:
+        """End the engine."""
+        if self._engine is not None:
+            self._engine.close()
 
     def applied(self, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
         """Chunks with a column for each scalar, from chunks with a column for each path."""

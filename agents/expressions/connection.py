@@ -51,6 +51,10 @@ class Engine:
         self.connection.register("batch", arrays)
         return str(self.connection.execute(query).description[0][1])
 
+    def close(self) -> None:
+        """End the engine."""
+        self.connection.close()
+
     def recover(self) -> None:
         """Called after an error: one that ended the engine must not become every later record's."""
         try:

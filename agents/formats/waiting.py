@@ -98,9 +98,9 @@ class Patience:
 class Intake(Generic[C]):
     """What was fetched of one raw partition, decoded in its order; a record that waits holds up all behind it.
 
-    decode: columns of records, from their payloads' chunks. owner, place: the stage and the partition in log lines. end_of_log: the
-    partition's end offset; may raise KafkaException. whole: decodes record batches to the same columns, where nothing can wait.
-    Neither function refers to the stage, which has the intake: it would keep itself when its task has ended.
+    decode: columns of records, from their payloads' chunks. position: the input offset at which it begins. owner, place: the stage
+    and the partition in log lines. end_of_log: the partition's end offset; may raise KafkaException. whole: decodes record batches
+    to the same columns, where nothing can wait. Neither function refers to the stage, which has the intake: it would keep itself when its task has ended.
     """
 
     def __init__(
@@ -108,6 +108,7 @@ class Intake(Generic[C]):
         form: Format,
         decode: Callable[[Iterable[Chunk], list[Any]], C],
         *,
+        position: int,
         owner: str,
         place: str,
         end_of_log: Callable[[], int],
@@ -117,10 +118,6 @@ class Intake(Generic[C]):
         self._form, self._decode_chunks, self._owner, self._place = form, decode, owner, place
         self._end_of_log = end_of_log
         self._patience = Patience(form.patience)
-        self.restart(-1)
-
-    def restart(self, position: int) -> None:
-        """Forget what was fetched, and go on at ``position``."""
         self.held: list[Any] = []
         """Records that were fetched but not decoded. After `decode` the first of them waits."""
         self._fetch: Fetch | None = None
@@ -128,6 +125,10 @@ class Intake(Generic[C]):
         self.waits: str | None = None
         """What the first record held waits for, and where it is."""
         self._fetched, self._again_at = position, 0.0
+
+    def close(self) -> None:
+        """Close the connections of the format."""
+        self._form.close()
 
     def take(self, fetched: Fetch | list[Any], end: int) -> None:
         """Take a fetch, which ends before offset ``end``. Raises UnreadableBatch."""

@@ -16,7 +16,6 @@ State keys: those of user_state.py, intervals.py and user_lists.py.
 """
 
 from collections.abc import Iterator
-from contextlib import suppress
 from hashlib import blake2b
 from typing import Any
 
@@ -34,6 +33,7 @@ from susurrus.agents.histogram.user_lists import KEYS, NUMBERS, KeyNumbers, bloc
 from susurrus.agents.histogram.user_state import BEFORE, CHANGES, GATHERED, UserState
 from susurrus.agents.kafka.offset import Offset
 from susurrus.agents.runtime.commit import Commit, Output
+from susurrus.agents.runtime.inbox import Inbox
 from susurrus.agents.runtime.store import Store
 from susurrus.agents.runtime.ticks import Written
 from susurrus.mechanisms.calendar import Interval, WindowIndex, WindowStart
@@ -62,10 +62,19 @@ class Bound(IntervalStage[ByUserBlock]):
 
     services: HistogramServices
 
-    def __init__(self, services: HistogramServices, partition: int) -> None:
-        super().__init__(services, partition)
+    def __init__(
+        self, services: HistogramServices, partition: int, store: Store, meta: dict[str, Any], position: Offset
+    ) -> None:
+        """Beside the intervals, the store has the users and the numbers of keys. Raises Refusal for state of another format."""
         self._bounding = services.strategy.bounding
         self._caps = CapsLayout(self._bounding)
+        if meta.get("format") not in (self._caps.version, self._caps.before):
+            raise Refusal(
+                f"stage=bound partition={partition} has state of format={meta.get('format', 1)}, and this version writes "
+                f"format={self._caps.version}: run the version that wrote it to the end of the window, and "
+                f"{services.ledger.way_out}"
+            )
+        super().__init__(services, partition, store, meta, position)
         if (self._bounding.lag is None) != (services.published_keys is None):
             raise RuntimeError("published keys must be read exactly where the strategy has a lag")
         self._columns = services.settings.layout
@@ -77,46 +86,34 @@ class Bound(IntervalStage[ByUserBlock]):
         self._lists = services.strategy.lists
         self._hashes: dict[bytes, int] = {}
         self._hashed_bytes = 0
-        self._numbers: KeyNumbers | None = None
-        self._users: UserState
-        self._written: Written
+        self._numbers = None if self._lists is None else KeyNumbers(store, int(meta["numbers"]))
+        self._users = UserState(store, self._bounding, self._caps, meta)
+        self._written = Written(
+            partition, services.topic("bounded"), meta["written"], config_digest=services.config_digest
+        )
         self._asked: tuple[Interval, int] | None = None
         """The interval that waits for published keys, and how much was known of them when that was found out."""
+        services.read_published_keys()
 
     # ---- input -------------------------------------------------------------------------------------------------------
 
-    def first_sources(self) -> int:
-        """The raw partitions that the epoch began with."""
-        return len(self.services.ledger.start.offsets)
+    @staticmethod
+    def first_sources(services: HistogramServices) -> int:
+        """Return the number of raw partitions that the epoch began with."""
+        return len(services.ledger.start.offsets)
 
-    def begin(self, start: Offset) -> tuple[dict[str, Any], Offset]:
-        """Begins as every stage of intervals does. Nothing is written yet, and no key has a number."""
-        meta, position = super().begin(start)
-        return {"format": self._caps.version, **meta, "written": [0] * self._partitions, "numbers": 0}, position
+    @classmethod
+    def begin(cls, services: HistogramServices, partition: int, start: Offset) -> tuple[dict[str, Any], Offset]:
+        """Nothing is closed, nothing is written, and no key has a number."""
+        meta, position = super().begin(services, partition, start)
+        written = [0] * services.settings.topics.bounded_partitions
+        version = CapsLayout(services.strategy.bounding).version
+        return {"format": version, **meta, "written": written, "numbers": 0}, position
 
-    def resume(self, store: Store, meta: dict[str, Any], position: Offset) -> None:
-        """The intervals, what is written, the users, and the numbers of keys. Raises Refusal for state of another format."""
-        services, version = self.services, self._caps.version
-        if meta.get("format") not in (version, self._caps.before):
-            raise Refusal(
-                f"stage=bound partition={self.partition} has state of format={meta.get('format', 1)}, and this version writes "
-                f"format={version}: run the version that wrote it to the end of the window, and {services.ledger.way_out}"
-            )
-        super().resume(store, meta, position)
-        self._written = Written(
-            self.partition, services.topic("bounded"), meta["written"], config_digest=services.config_digest
-        )
-        with suppress(AttributeError):
-            del self._users  # memory has room for one
-        self._users = UserState(store, self._bounding, self._caps, meta)
-        if self._lists is not None:
-            self._numbers = KeyNumbers(store, int(meta["numbers"]))
-        self._asked = None
-        if services.published_keys is not None:
-            services.published_keys.wakes(self)
-        if services.published_keys_reader is not None:
-            begins = services.ledger.begins(services.topic("published-keys"), 0)
-            services.published_keys_reader.ensure_started(bytes.fromhex(services.ledger.epoch), begins)
+    def wakes(self, inbox: Inbox) -> None:
+        """Wake it when more is known of published keys."""
+        if self.services.published_keys is not None:
+            self.services.published_keys.wakes(inbox)
 
     def take_block(self, block: ByUserBlock, offset: Offset, size: int) -> None:
         """Split a block by interval."""

@@ -68,13 +68,19 @@ class Clock:
     """Whether a cut that is due must be asked for before records are placed, because it says what "now" is."""
 
     def __init__(
-        self, settings: sections.ClockSettings, calendar: Calendar, *, closed: Interval, end: int | None = None
+        self,
+        settings: sections.ClockSettings,
+        calendar: Calendar,
+        *,
+        closed: Interval,
+        end: int | None = None,
+        last_stamp: int | None = None,
     ) -> None:
         self.closed = closed
         """The last interval that the source has passed."""
         self.end = end
         """The offset at which an archive ends."""
-        self.last_stamp = _NEVER
+        self.last_stamp = _NEVER if last_stamp is None else last_stamp
         """The stamp of an archive's last record that was placed."""
         self.cuts = Cuts()
         self._settings = settings

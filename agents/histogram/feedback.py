@@ -26,7 +26,8 @@ from susurrus.agents.histogram.pooled_evidence import PooledEvidence
 from susurrus.agents.kafka.clients import Clients
 from susurrus.agents.kafka.follow import Follower
 from susurrus.agents.logs import describe
-from susurrus.agents.runtime.stage import NotYet, Stage
+from susurrus.agents.runtime.inbox import Inbox
+from susurrus.agents.runtime.stage import NotYet
 from susurrus.mechanisms.calendar import Calendar, Interval, WindowStart
 from susurrus.mechanisms.errors import Refusal
 from susurrus.topics import evidence as evidence_codec
@@ -54,7 +55,7 @@ class PublishedKeys:
         self._calendar = calendar
         self._digest = config_digest
         self._lock = threading.Lock()
-        self._waiting: WeakSet[Stage] = WeakSet()
+        self._waiting: WeakSet[Inbox] = WeakSet()
         self._refusal = ""
         self.epoch = b""
         """The life of the pipeline whose records are ours; known before the first is read."""
@@ -76,17 +77,17 @@ class PublishedKeys:
 
     # ---- who waits ---------------------------------------------------------------------------------------------------
 
-    def wakes(self, stage: Stage) -> None:
-        """Lets `tell` wake the stage from now on, for as long as it lives."""
+    def wakes(self, inbox: Inbox) -> None:
+        """Lets `tell` wake the inbox's task from now on, for as long as the inbox lives."""
         with self._lock:
-            self._waiting.add(stage)
+            self._waiting.add(inbox)
 
     def tell(self) -> None:
-        """Wake the stages: more is known. Without it, each would find that out when it looks again."""
+        """Wake the tasks: more is known. Without it, each would find that out when it looks again."""
         with self._lock:
-            stages = list(self._waiting)
-        for stage in stages:
-            stage.wake()
+            inboxes = list(self._waiting)
+        for inbox in inboxes:
+            inbox.wake()
 
     # ---- questions ---------------------------------------------------------------------------------------------------
 

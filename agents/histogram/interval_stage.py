@@ -26,14 +26,23 @@ class IntervalStage(Stage, Generic[B]):
     source: ClassVar[str]
     """Name of the stage that writes it; the input's sources are partitions of that stage."""
 
-    def __init__(self, services: Services, partition: int) -> None:
-        super().__init__(services, partition)
+    def __init__(
+        self, services: Services, partition: int, store: Store, meta: dict[str, Any], position: Offset
+    ) -> None:
+        """Ticks and spilled blocks are in the meta record and the store; other blocks that waited are read again."""
+        super().__init__(services, partition, store, meta, position)
         self._calendar = services.calendar
+        self._first_interval = _first_interval(services)
         self._max_rows = services.settings.worker.max_open_records
-        self._incoming: Incoming
-        self._intervals: Intervals[B]
-        self._store: Store
-        self._taken = Offset(-1)
+        self._incoming = Incoming(
+            f"topic={services.topic(self.input)} partition={partition}",
+            config_digest=services.config_digest,
+            way_out=services.ledger.way_out,
+            ticks=meta["ticks"],
+            sources=meta["sources"],
+            received=meta["received"],
+        )
+        self._intervals: Intervals[B] = Intervals(store, encode=self.encode, decode=self.decode, meta=meta)
         self._waiting = ""
         """What the next interval waits for, apart from ticks."""
 
@@ -51,38 +60,27 @@ class IntervalStage(Stage, Generic[B]):
     def take_block(self, block: B, offset: Offset, size: int) -> None:
         """Hand a block of ``size`` encoded bytes to ``_incoming`` and to ``_intervals``."""
 
+    @staticmethod
     @abstractmethod
-    def first_sources(self) -> int:
-        """How many sources there are at the first window."""
+    def first_sources(services: Any) -> int:
+        """Return how many sources there are at the first window."""
 
     # ---- input -------------------------------------------------------------------------------------------------------
 
-    @property
-    def _first_interval(self) -> Interval:
-        """The first interval that publishes anything."""
-        return self._calendar.first_interval(self.services.ledger.first_window)
-
-    def begin(self, start: Offset) -> tuple[dict[str, Any], Offset]:
+    @classmethod
+    def begin(cls, services: Any, partition: int, start: Offset) -> tuple[dict[str, Any], Offset]:
         """No interval of the first window is closed, and the log is read from where the epoch begins."""
-        closed = Interval(self._first_interval - 1)
-        sources = ((Interval(closed + 1), self.first_sources()),)
-        meta = {"closed": closed, "ticks": {}, "sources": sources, "spilled": {}, "spills": 0, "received": {}}
+        first = _first_interval(services)
+        meta = {
+            "closed": Interval(first - 1),
+            "ticks": {},
+            "sources": ((first, cls.first_sources(services)),),
+            "spilled": {},
+            "spills": 0,
+            "received": {},
+        }
         # Records are deleted from the input only behind commits: a log that begins later is refused.
-        return meta, self.services.ledger.begins(self.services.topic(self.input), self.partition)
-
-    def resume(self, store: Store, meta: dict[str, Any], position: Offset) -> None:
-        """Ticks and spilled blocks of the last commit; other blocks that waited are read again."""
-        services = self.services
-        self._store, self._taken, self._waiting = store, position, ""
-        self._incoming = Incoming(
-            f"topic={services.topic(self.input)} partition={self.partition}",
-            config_digest=services.config_digest,
-            way_out=services.ledger.way_out,
-            ticks=meta["ticks"],
-            sources=meta["sources"],
-            received=meta["received"],
-        )
-        self._intervals = Intervals(store, encode=self.encode, decode=self.decode, meta=meta)
+        return meta, services.ledger.begins(services.topic(cls.input), partition)
 
     def take(self, batch: Batch) -> None:
         """Blocks wait for their interval; ticks are noted."""
@@ -127,3 +125,8 @@ class IntervalStage(Stage, Generic[B]):
     def report(self) -> dict[str, Any]:
         """Counters and the last closed interval."""
         return {**super().report(), "interval": self._intervals.closed}
+
+
+def _first_interval(services: Services) -> Interval:
+    """The first interval that publishes anything."""
+    return services.calendar.first_interval(services.ledger.first_window)

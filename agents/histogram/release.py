@@ -19,13 +19,11 @@ from susurrus.agents.histogram.table import Gathered, Rows, gather
 from susurrus.agents.histogram.window_keys import WindowKeys
 from susurrus.agents.kafka.offset import Offset
 from susurrus.agents.runtime.commit import Commit, Output, Released
-from susurrus.agents.runtime.stage import NotYet
+from susurrus.agents.runtime.inbox import Inbox
+from susurrus.agents.runtime.stage import MorePublic
 from susurrus.agents.runtime.store import Store
 from susurrus.mechanisms.calendar import Interval, Trigger, WindowIndex, WindowStart
-from susurrus.mechanisms.errors import Refusal
-from susurrus.mechanisms.noise import NoiseSource
 from susurrus.topics import bounded as bounded_codec
-from susurrus.topics import progress as progress_codec
 from susurrus.topics import published_keys as published_keys_codec
 from susurrus.topics.bounded import BoundedBlock
 from susurrus.topics.wire.partitioner import partition as partition_of
@@ -41,8 +39,11 @@ class Release(IntervalStage[BoundedBlock]):
 
     services: HistogramServices
 
-    def __init__(self, services: HistogramServices, partition: int) -> None:
-        super().__init__(services, partition)
+    def __init__(
+        self, services: HistogramServices, partition: int, store: Store, meta: dict[str, Any], position: Offset
+    ) -> None:
+        """The ledger and the public topics say what has been published. Raises MorePublic where the state does not know it."""
+        super().__init__(services, partition, store, meta, position)
         settings = services.settings
         self._strategy = services.strategy
         self._triggers = services.calendar.triggers
@@ -51,52 +52,41 @@ class Release(IntervalStage[BoundedBlock]):
         declared = settings.declared_keys
         targets = partition_of(declared, settings.topics.bounded_partitions).tolist()
         self._declared = frozenset(key for key, target in zip(declared, targets, strict=True) if target == partition)
-        self._noise: NoiseSource
-        self._publication: Publication
+        self._noise = services.noise_source()
+        self._publication = Publication(services, partition, store)
         self._windows: dict[WindowIndex, WindowKeys[Any]] = {}
         """The open windows that have had a trigger."""
-        self._barrier: Barrier | None = None
-        """Where the strategy pools rows."""
-        self._ahead: progress_codec.Progress | None = None
-        """What was public at the last start, though the state did not know it."""
+        refines = bool(self._strategy.refined)
+        self._barrier = Barrier(services, partition, meta, self._publication) if refines else None
         self._charged: set[WindowIndex] = set()
-        self._charges_sent: set[WindowIndex] = set()
+        self._charges_sent = set(map(WindowIndex, meta["charges_sent"]))
         """Windows whose charge is committed but not read back yet."""
+        services.read_published_keys()
+        self._compare_with_public()
 
     # ---- input -------------------------------------------------------------------------------------------------------
 
-    def first_sources(self) -> int:
-        """The by-user partitions, whose number never changes."""
-        return self.services.settings.topics.by_user_partitions
+    @staticmethod
+    def first_sources(services: HistogramServices) -> int:
+        """Return the number of by-user partitions, which never changes."""
+        return services.settings.topics.by_user_partitions
 
-    def begin(self, start: Offset) -> tuple[dict[str, Any], Offset]:
-        """Begins as every stage of intervals does. No window is charged yet."""
-        meta, position = super().begin(start)
+    @classmethod
+    def begin(cls, services: HistogramServices, partition: int, start: Offset) -> tuple[dict[str, Any], Offset]:
+        """Nothing is closed, and no window is charged."""
+        meta, position = super().begin(services, partition, start)
         return {**meta, "charges_sent": []}, position
 
-    def resume(self, store: Store, meta: dict[str, Any], position: Offset) -> None:
-        """The intervals, and what the ledger and the public topics say has been published. Raises NotYet and Refusal as below."""
-        super().resume(store, meta, position)
-        services = self.services
-        self._noise = services.noise_source()
-        self._publication = Publication(services, self.partition, store)
-        self._windows = {}
-        self._charges_sent = set(map(WindowIndex, meta["charges_sent"]))
-        if self._strategy.refined:
-            self._barrier = Barrier(services, self.partition, meta, self._publication)
-            if services.published_keys is not None:
-                services.published_keys.wakes(self)
-        if services.published_keys_reader is not None:
-            begins = services.ledger.begins(services.topic("published-keys"), 0)
-            services.published_keys_reader.ensure_started(bytes.fromhex(services.ledger.epoch), begins)
-        self._compare_with_public()
+    def wakes(self, inbox: Inbox) -> None:
+        """Wake it when more is known of the rows of other partitions, where rows are pooled."""
+        if self._barrier is not None and self.services.published_keys is not None:
+            self.services.published_keys.wakes(inbox)
 
     def _compare_with_public(self) -> None:
-        """Refuse to go on from a state that is older than what has been published: an older copy was put back.
+        """Raise MorePublic for a state that is older than what has been published: an older copy was put back.
 
         Progress is written in the transaction that closes its interval. So a state knows all that was published until its owner
-        fenced the earlier owners. Another owner may have published since then. So when a record is ahead for the first time, the
-        task starts again and fences that owner: raises NotYet. Raises Refusal where the same record is still ahead after that.
+        fenced the earlier owners.
         """
         public, ledger = self.services.public_progress, self.services.ledger
         if public is None:
@@ -105,17 +95,16 @@ class Release(IntervalStage[BoundedBlock]):
         said = public.ahead(
             self.partition, epoch=ledger.epoch, number=ledger.epoch_number, closed=self._intervals.closed
         )
-        seen_before, self._ahead = self._ahead, said
         if said is None:
             return
-        if said != seen_before:
-            raise NotYet("more is public than the state knows; the changelog is read again")
         reached = format_time(self._calendar.boundary(self._intervals.closed))
-        raise Refusal(
-            f"stage=release partition={self.partition} knows epoch={ledger.epoch_number} up to {reached}, but topic={public.topic} "
-            f"shows trigger={said.trigger} of window={format_time(said.window)} in epoch={said.epoch_number}, so internal topics "
-            "are an older copy, and the same noise would be published over other data: restore them as they were at the last "
-            f"commit, or {ledger.way_out}"
+        raise MorePublic(
+            "more is public than the state knows; the changelog is read again",
+            evidence=said,
+            refusal=f"stage=release partition={self.partition} knows epoch={ledger.epoch_number} up to {reached}, but "
+            f"topic={public.topic} shows trigger={said.trigger} of window={format_time(said.window)} in "
+            f"epoch={said.epoch_number}, so internal topics are an older copy, and the same noise would be published over other "
+            f"data: restore them as they were at the last commit, or {ledger.way_out}",
         )
 
     def take_block(self, block: BoundedBlock, offset: Offset, size: int) -> None:

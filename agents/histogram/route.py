@@ -22,7 +22,7 @@ from susurrus.agents.expressions.computation import Computation
 from susurrus.agents.formats import decoder_of
 from susurrus.agents.formats.json import Json
 from susurrus.agents.formats.waiting import Intake
-from susurrus.agents.histogram.clock import Clock, Placed
+from susurrus.agents.histogram.clock import Placed
 from susurrus.agents.histogram.growth import Growth
 from susurrus.agents.histogram.services import HistogramServices
 from susurrus.agents.histogram.settings import HistogramSettings
@@ -33,7 +33,7 @@ from susurrus.agents.runtime.dead_letters import DeadLetters
 from susurrus.agents.runtime.stage import NotYet, Stage, pinned_start
 from susurrus.agents.runtime.store import Store
 from susurrus.agents.runtime.ticks import Written
-from susurrus.mechanisms.calendar import Interval, WindowIndex
+from susurrus.mechanisms.calendar import Interval
 from susurrus.mechanisms.errors import Refusal
 from susurrus.topics import by_user as by_user_codec
 from susurrus.topics import ledger as ledger_codec
@@ -88,15 +88,19 @@ class Route(Stage):
 
     services: HistogramServices
 
-    def __init__(self, services: HistogramServices, partition: int) -> None:
-        super().__init__(services, partition)
+    def __init__(
+        self, services: HistogramServices, partition: int, store: Store, meta: dict[str, Any], position: Offset
+    ) -> None:
+        """All of the state is in the meta record: clock, counts and looks."""
+        super().__init__(services, partition, store, meta, position)
         self._calendar = services.calendar
         self._topic = topic = services.settings.input.topic
         decoder = RawDecoder(services.settings.raw_schema())
-        computation = Computation(decoder.scalars, services.settings.input.where)
+        self._computation = computation = Computation(decoder.scalars, services.settings.input.where)
         self._intake = Intake(
             decoder_of(services.settings.input, computation.paths),
             lambda chunks, records: decoder.decode(computation.applied(chunks)),
+            position=position,
             owner=f"{self.name}-{partition}",
             place=f"topic={self._topic} partition={partition}",
             end_of_log=lambda: services.clients.watermarks(topic, partition)[1],
@@ -104,20 +108,27 @@ class Route(Stage):
         )
         self._partitions = services.settings.topics.by_user_partitions
         self._max_future = services.settings.max_future
-        self._live = services.settings.clock.chosen.live
-        self._until = services.settings.clock.until
+        clock = services.settings.clock
+        self._live = clock.chosen.live
+        self._until = clock.until
         self._limits = services.strategy.bounding
-        self._clock: Clock
-        self._first_window = WindowIndex(0)
-        self._ticked = Interval(0)
-        self._written: Written
-        self._taken = Offset(-1)
-        """Input offset up to which records are decided; where nothing waits, what has been fetched."""
-        self._committed = Offset(-1)
-        self._growth: Growth | None = None
-        """The position in partition 0 of a live topic; an archive stays what it was when the pipeline began."""
+        self._clock = clock.chosen(
+            clock,
+            self._calendar,
+            closed=Interval(int(meta["closed"])),
+            end=meta["end"],
+            last_stamp=meta["last_stamp"],
+        )
+        self._first_window = services.ledger.first_window
+        self._ticked = Interval(int(meta["ticked"]))
+        self._written = Written(
+            partition, services.topic("by-user"), meta["written"], config_digest=services.config_digest
+        )
+        self._committed = position
+        self._growth = self._growth_of(meta["growth"]) if self._live and partition == 0 else None
+        """What partition 0 of a live topic knows of its growth; an archive stays what it was when the pipeline began."""
         self._announced: list[ledger_codec.Sources] = []
-        self._committed_look = Interval(0)
+        self._committed_look = Interval(0) if self._growth is None else self._growth.looked
         self._blind = False
         """The last look failed."""
         self._said_otherwise = False
@@ -129,62 +140,48 @@ class Route(Stage):
 
     # ---- input -------------------------------------------------------------------------------------------------------
 
-    def begin(self, start: Offset) -> tuple[dict[str, Any], Offset]:
+    @classmethod
+    def begin(cls, services: HistogramServices, partition: int, start: Offset) -> tuple[dict[str, Any], Offset]:
         """Where the ledger says that the epoch begins; a partition that is new since then joins at the announced interval."""
-        ledger, end = self.services.ledger, None
-        closed = Interval(self._calendar.first_interval(ledger.first_window) - 1)
+        ledger, settings = services.ledger, services.settings
+        topic, live, end = settings.input.topic, settings.clock.chosen.live, None
+        closed = Interval(services.calendar.first_interval(ledger.first_window) - 1)
         growth = {"looked": closed, "sources": ((closed + 1, len(ledger.start.offsets)),)}
-        if self.partition in ledger.start.offsets:
-            position = pinned_start(self.services, self.partition)
-        elif not self._live:
+        if partition in ledger.start.offsets:
+            position = pinned_start(services, partition)
+        elif not live:
             raise Refusal(
-                f"topic={self._topic} partition={self.partition} was added when the archive had begun to be read, so it is not "
+                f"topic={topic} partition={partition} was added when the archive had begun to be read, so it is not "
                 "part of it: give the pipeline a new name to start over with the whole archive"
             )
         else:
             # The raw topic has grown: source 0 announces from which interval on the readers wait for us.
-            sources = ledger.joined(self.partition)
+            sources = ledger.joined(partition)
             if sources is None:
                 raise NotYet("waiting for source 0 to announce the new raw partition")
             closed = Interval(sources.from_interval - 1)
             # Its log begins at 0: what retention ate before the first commit is refused, not skipped.
             position = Offset(0)
-        if not self._live:
-            _, end = self.services.clients.watermarks(self._topic, self.partition)
+        if not live:
+            _, end = services.clients.watermarks(topic, partition)
         meta = {
             "closed": closed,
             "ticked": closed,
-            "written": [0] * self._partitions,
+            "written": [0] * settings.topics.by_user_partitions,
             "end": end,
             "last_stamp": None,
             "growth": growth,
         }
         return meta, position
 
-    def resume(self, store: Store, meta: dict[str, Any], position: Offset) -> None:
-        """Clock, counts and looks of the last commit."""
-        services = self.services
-        self._blocks, self._announced, self._blind = {}, [], False
-        self._letters.clear()
-        self.full = False
-        self._intake.restart(position)
-        self._first_window = services.ledger.first_window
-        self._written = Written(
-            self.partition, services.topic("by-user"), meta["written"], config_digest=services.config_digest
-        )
-        closed = Interval(int(meta["closed"]))
-        settings = services.settings.clock
-        self._clock = settings.chosen(settings, self._calendar, closed=closed, end=meta["end"])
-        if meta["last_stamp"] is not None:
-            self._clock.last_stamp = int(meta["last_stamp"])
-        if self._live and self.partition == 0:
-            looked = Interval(int(meta["growth"]["looked"]))
-            self._growth = Growth(
-                self._calendar, margin=self._clock.margin, looked=looked, sources=tuple(meta["growth"]["sources"])
-            )
-            self._committed_look = looked
-        self._ticked = Interval(int(meta["ticked"]))
-        self._taken = self._committed = position
+    def _growth_of(self, meta: dict[str, Any]) -> Growth:
+        looked, sources = Interval(int(meta["looked"])), tuple(meta["sources"])
+        return Growth(self._calendar, margin=self._clock.margin, looked=looked, sources=sources)
+
+    def close(self) -> None:
+        """Close the connections of the input's format, and end the engine of its expressions."""
+        self._intake.close()
+        self._computation.close()
 
     def take(self, batch: Batch) -> None:
         """Decode, place, and pack; behind a record that waits, wait."""

@@ -23,6 +23,12 @@ class HistogramServices(Services[HistogramSettings]):
     """Where the strategy takes feedback on what is published already."""
     published_keys_reader: PublishedKeysReader | None = None
 
+    def read_published_keys(self) -> None:
+        """Read them from now on, from where the epoch begins, if the strategy needs them and they are not read yet."""
+        if self.published_keys_reader is not None:
+            begins = self.ledger.begins(self.topic("published-keys"), 0)
+            self.published_keys_reader.ensure_started(bytes.fromhex(self.ledger.epoch), begins)
+
     def superseded(self) -> Iterator[tuple[str, int, int]]:
         """Published keys that no window needs any more."""
         if self.published_keys is not None and (offset := self.published_keys.purge_before()) > 0:

@@ -21,7 +21,7 @@ from susurrus.agents.formats.waiting import Intake
 from susurrus.agents.kafka.offset import Offset
 from susurrus.agents.local.reports import PATHS, ReportFormat, joined
 from susurrus.agents.local.settings import LocalSettings
-from susurrus.agents.local.stage import LocalStage
+from susurrus.agents.local.stage import Intervals, LocalStage
 from susurrus.agents.runtime.batch import Batch
 from susurrus.agents.runtime.commit import Commit, Output
 from susurrus.agents.runtime.cuts import Cuts
@@ -50,52 +50,45 @@ class Collect(LocalStage):
     name = "collect"
     counted = ("in", "phase_1", "phase_2", "late", "dead_letter")
 
-    def __init__(self, services: Services[LocalSettings], partition: int) -> None:
-        super().__init__(services, partition)
+    def __init__(
+        self,
+        services: Services[LocalSettings],
+        partition: int,
+        store: Store,
+        meta: dict[str, Any],
+        position: Offset,
+    ) -> None:
+        """The meta record says which intervals the last commit had closed, and what was written."""
+        super().__init__(services, partition, store, meta, position)
         self._topic = topic = services.topic("reports")
         self._ahead = services.settings.clock.max_ahead
         self._intake = Intake(
             ReportFormat(decoder_of(services.settings.input, PATHS)),
             lambda chunks, records: joined(chunks),
+            position=position,
             owner=f"{self.name}-{partition}",
             place=f"topic={self._topic} partition={partition}",
             end_of_log=lambda: services.clients.watermarks(topic, partition)[1],
         )
         self._thresholds = Thresholds(services)
         self._ticked = self._closed
-        self._written: Written
+        totals = services.topic("report-totals")
+        self._written = Written(partition, totals, meta["written"], config_digest=services.config_digest)
         self._cuts = Cuts()
-        self._totals: dict[tuple[int, int], Totals] = {}
+        self._totals: defaultdict[tuple[int, int], Totals] = defaultdict(Totals)
         self._letters = DeadLetters(services, partition, stage=self.name, topic=self._topic, keep=False)
 
     # ---- input -------------------------------------------------------------------------------------------------------
 
-    def begin(self, start: Offset) -> tuple[dict[str, Any], Offset]:
+    @classmethod
+    def begin(cls, services: Services[LocalSettings], partition: int, start: Offset) -> tuple[dict[str, Any], Offset]:
         """The log is read from its start, and every interval from the beginning of the pipeline on is open."""
-        return {"closed": self._intervals.at(self._first_moment()) - 1, "written": [0]}, start
+        closed = Intervals(services.settings.local.interval).at(_first_moment(services)) - 1
+        return {"closed": closed, "written": [0]}, start
 
-    def resume(self, store: Store, meta: dict[str, Any], position: Offset) -> None:
-        """The intervals that the last commit had closed."""
-        self._forget()
-        self._cuts = Cuts()
-        self._closed = self._ticked = Interval(int(meta["closed"]))
-        totals = self.services.topic("report-totals")
-        self._written = Written(self.partition, totals, meta["written"], config_digest=self.services.config_digest)
-        self._taken = self._committed = position
-        self._intake.restart(position)
-        self.full = False
-
-    def _first_moment(self) -> int:
-        first = self.services.settings.start.first_window
-        if first is not None:
-            return first
-        epoch = self.services.ledger.records().get("epoch")
-        return epoch.created if isinstance(epoch, ledger_codec.Epoch) else 0
-
-    def _forget(self) -> None:
-        self._totals = defaultdict(Totals)
-        self._first_phase = np.zeros(BUCKETS, np.int64)
-        self._letters.clear()
+    def close(self) -> None:
+        """Close the connections of the input's format."""
+        self._intake.close()
 
     def take(self, batch: Batch) -> None:
         """Check the reports of a batch and add them up."""
@@ -170,7 +163,8 @@ class Collect(LocalStage):
         if self._closed > self._ticked:
             outputs += self._written.ticks(self._closed)
         outputs += self._letters.outputs()
-        self._forget()
+        self._totals = defaultdict(Totals)
+        self._first_phase = np.zeros(BUCKETS, np.int64)
         self._ticked, self._committed = self._closed, self._taken
         yield Commit(
             position=self._taken, meta={"closed": self._closed, "written": self._written.to_meta()}, outputs=outputs
@@ -188,6 +182,14 @@ class Collect(LocalStage):
     def stall(self, now: int) -> str | None:
         """What keeps the next interval open: a report without its schema, or the log."""
         return self._intake.waits or self._cuts.stall(self._taken)
+
+
+def _first_moment(services: Services[LocalSettings]) -> int:
+    first = services.settings.start.first_window
+    if first is not None:
+        return first
+    epoch = services.ledger.records().get("epoch")
+    return epoch.created if isinstance(epoch, ledger_codec.Epoch) else 0
 
 
 class Thresholds:

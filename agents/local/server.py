@@ -58,25 +58,56 @@ class Server(LocalStage):
     name = "server"
     counted = ("phase_1", "phase_2", "expired", "thresholds", "intervals")
 
-    def __init__(self, services: Services[LocalSettings], partition: int) -> None:
-        super().__init__(services, partition)
+    def __init__(
+        self,
+        services: Services[LocalSettings],
+        partition: int,
+        store: Store,
+        meta: dict[str, Any],
+        position: Offset,
+    ) -> None:
+        """All of the state is in the meta record."""
+        super().__init__(services, partition, store, meta, position)
         self._local = services.settings.local
         self._sources = services.settings.topics.by_user_partitions
         self._committed_at = 0
-        self._incoming: Incoming
-        self._forget()
+        self._incoming = Incoming(
+            f"topic={services.topic('report-totals')} partition={partition}",
+            config_digest=services.config_digest,
+            way_out=services.ledger.way_out,
+            ticks=meta["ticks"],
+            sources=((BEFORE, self._sources),),
+            received=meta["received"],
+        )
+        self._open: dict[Interval, defaultdict[int, Totals]] = {
+            Interval(int(interval)): defaultdict(Totals, {int(v): Totals(*numbers) for v, numbers in versions.items()})
+            for interval, versions in meta["open"].items()
+        }
+        self._thresholds = {int(version): Threshold(**fields) for version, fields in meta["thresholds"].items()}
+        self._running = Estimate(*meta["running"])
+        if "filter" not in meta:  # as written before theta followed the level: it follows from the next fit on
+            meta = {**meta, **self._earlier(meta["pooled"][0], meta["pooled"][1], meta["bank"])}
+        self._filter = MeanFilter.restored(meta["filter"])
+        self._fitted = int(meta["fitted"])
+        self._follower = None if meta["follower"] is None else self._followed_by(meta["follower"])
 
     # ---- state -------------------------------------------------------------------------------------------------------
 
-    def _forget(self) -> None:
-        self._closed = BEFORE
-        self._first_phase = np.zeros(BUCKETS, np.int64)
-        self._open: dict[Interval, defaultdict[int, Totals]] = {}
-        self._thresholds: dict[int, Threshold] = {}
-        self._running = Estimate(0, 0.0, 0.0)
-        self._filter = MeanFilter()
-        self._fitted = 0
-        self._follower: Follower | None = None
+    @classmethod
+    def begin(cls, services: Services[LocalSettings], partition: int, start: Offset) -> tuple[dict[str, Any], Offset]:
+        """Nothing is known. Records are deleted from the input only behind commits: a log that begins later is refused."""
+        meta: dict[str, Any] = {
+            "ticks": {},
+            "received": {},
+            "closed": None,
+            "open": {},
+            "thresholds": {},
+            "running": astuple(Estimate(0, 0.0, 0.0)),
+            "filter": MeanFilter().state(),
+            "fitted": 0,
+            "follower": None,
+        }
+        return meta, Offset(0)
 
     def _state(self) -> dict[str, Any]:
         return {
@@ -93,40 +124,9 @@ class Server(LocalStage):
             "follower": None if self._follower is None else self._follower.state(),
         }
 
-    def begin(self, start: Offset) -> tuple[dict[str, Any], Offset]:
-        """Nothing is known. Records are deleted from the input only behind commits: a log that begins later is refused."""
-        self._forget()
-        return {"ticks": {}, "received": {}, **self._state()}, Offset(0)
-
-    def resume(self, store: Store, meta: dict[str, Any], position: Offset) -> None:
-        """Everything is in the meta record."""
-        self._taken = self._committed = position
-        self._incoming = Incoming(
-            f"topic={self.services.topic('report-totals')} partition={self.partition}",
-            config_digest=self.services.config_digest,
-            way_out=self.services.ledger.way_out,
-            ticks=meta["ticks"],
-            sources=((BEFORE, self._sources),),
-            received=meta["received"],
-        )
-        self._closed = BEFORE if meta["closed"] is None else Interval(int(meta["closed"]))
-        self._first_phase = np.array(meta["first_phase"], np.int64)
-        self._open = {
-            Interval(int(interval)): defaultdict(Totals, {int(v): Totals(*numbers) for v, numbers in versions.items()})
-            for interval, versions in meta["open"].items()
-        }
-        self._thresholds = {int(version): Threshold(**fields) for version, fields in meta["thresholds"].items()}
-        self._running = Estimate(*meta["running"])
-        if "filter" not in meta:  # as written before theta followed the level: it follows from the next fit on
-            meta = {**meta, **self._earlier(meta["pooled"][0], meta["pooled"][1], meta["bank"])}
-        self._filter = MeanFilter.restored(meta["filter"])
-        self._fitted = int(meta["fitted"])
-        self._follower = None
-        if meta["follower"] is not None:
-            newest = self._thresholds[max(self._thresholds)]
-            self._follower = Follower.restored(
-                meta["follower"], _perturber(newest.epsilon, newest.alpha), newest.horizon
-            )
+    def _followed_by(self, state: Any) -> Follower:
+        newest = self._thresholds[max(self._thresholds)]
+        return Follower.restored(state, _perturber(newest.epsilon, newest.alpha), newest.horizon)
 
     def _earlier(self, version: int, numbers: list[int], bank: dict[str, Any]) -> dict[str, Any]:
         """What an earlier release's state says in this one's words."""

@@ -9,6 +9,7 @@ from susurrus.agents.kafka.offset import Offset
 from susurrus.agents.local.settings import LocalSettings
 from susurrus.agents.runtime.services import Services
 from susurrus.agents.runtime.stage import Stage
+from susurrus.agents.runtime.store import Store
 from susurrus.mechanisms.calendar import Interval
 from susurrus.mechanisms.local.wave import SquareWave
 from susurrus.topics.report_totals import BUCKETS
@@ -41,14 +42,21 @@ class LocalStage(Stage):
 
     services: Services[LocalSettings]
 
-    def __init__(self, services: Services[LocalSettings], partition: int) -> None:
-        super().__init__(services, partition)
+    def __init__(
+        self,
+        services: Services[LocalSettings],
+        partition: int,
+        store: Store,
+        meta: dict[str, Any],
+        position: Offset,
+    ) -> None:
+        super().__init__(services, partition, store, meta, position)
         local = services.settings.local
         self._intervals = Intervals(local.interval)
         self._wave = SquareWave(local.epsilon, local.bound, local.scale)
-        self._taken = self._committed = Offset(-1)
-        self._closed = BEFORE
-        self._first_phase = np.zeros(BUCKETS, np.int64)
+        self._committed = position
+        self._closed = BEFORE if meta["closed"] is None else Interval(int(meta["closed"]))
+        self._first_phase = np.array(meta.get("first_phase", np.zeros(BUCKETS)), np.int64)
 
     def report(self) -> dict[str, Any]:
         """Counters, and the last of the pipeline's trigger intervals that has closed as a whole, once there is one."""

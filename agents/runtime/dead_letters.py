@@ -42,14 +42,10 @@ class DeadLetters:
             self._reasons[why.name] += 1
         return len(bad)
 
-    def clear(self) -> None:
-        """Forget the letters, because their records will be read again."""
-        self._messages, self._headers, self._reasons = [], [], Counter()
-
     def outputs(self) -> list[Output]:
         """The outputs for a commit. The letters are forgotten afterwards."""
         if not self._messages:
             return []
         output = Output(self._target, self._partition, self._messages, self._headers, self._reasons)
-        self.clear()
+        self._messages, self._headers, self._reasons = [], [], Counter()
         return [output]

@@ -5,11 +5,11 @@ a Pipeline and never which kind it is.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, Generic
+from typing import ClassVar, Generic
 
 from confluent_kafka.admin import AdminClient
 from typing_extensions import TypeVar
@@ -49,8 +49,8 @@ class StageSpec:
     name: str
     input_topic: str
     changelog: str
-    make: Callable[[Any, int], Stage]
-    """Makes the stage from the services of its own kind of pipeline, and the partition."""
+    stage: type[Stage]
+    """The class, whose objects are made from the services of its own kind of pipeline."""
     purge: bool
 
 

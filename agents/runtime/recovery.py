@@ -6,6 +6,7 @@ States: starting -> running -> (refused | fenced | stopped).
 - A disk that cannot be used is tried for some seconds. Then the worker gives up, so that others take over (supervisor.py). If the
   disk as a whole is unusable, all tasks wait for it together (disk.py); otherwise it is this task's store alone.
 - A missing topic or right is found by `lack`, and is a refusal that is retried.
+- More that is public than the state knows, found by two starts in a row, is a refusal (`MorePublic`).
 - After any other error the task starts again from the changelog, which shows what was committed.
 """
 
@@ -23,7 +24,7 @@ from susurrus.agents.logs import describe
 from susurrus.agents.runtime.disk import PATIENCE_SECONDS, Disk
 from susurrus.agents.runtime.lacks import lack
 from susurrus.agents.runtime.services import Services
-from susurrus.agents.runtime.stage import NotYet
+from susurrus.agents.runtime.stage import MorePublic, NotYet
 from susurrus.agents.runtime.store import is_corrupt
 from susurrus.agents.runtime.transaction import Fenced
 from susurrus.mechanisms.errors import PrivacyError, Refusal, StoreUnusable
@@ -70,6 +71,8 @@ class Recovery:
     _runs_since: float = field(default=0.0, init=False)
     _disk_failures: tuple[float, float] = field(default=(0.0, 0.0), init=False)
     """Times of the first and the last of a series."""
+    _public: object = field(default=None, init=False)
+    """The evidence of the last start that found more public than the state knew."""
 
     @property
     def name(self) -> str:
@@ -103,6 +106,7 @@ class Recovery:
         """The start has succeeded."""
         self._set("running", "")
         self._trouble = self.disk_trouble = ""
+        self._public = None
         self._runs_since = time.monotonic()
         if not self.refusal:
             self._withdraw_refusal()
@@ -139,6 +143,10 @@ class Recovery:
         """Whether to start again, once this returns: what the last attempt held is closed by then, and the pause is over."""
         if isinstance(error, (Refusal, PrivacyError)):
             return self._refused(error)
+        if isinstance(error, MorePublic):
+            before, self._public = self._public, error.evidence
+            if error.evidence == before:
+                return self._refused(Refusal(error.refusal))
         if isinstance(error, NotYet):
             log.warning("%s waits: %s", self.name, str(error))
             return self._start_again(str(error))

@@ -1,16 +1,17 @@
 """What a stage is to the partition task that runs it: the contract between the task and agents/{histogram,stream,local}/.
 
-A stage turns batches into commits. It keeps what it has read and not yet committed in memory only, so a task may at any moment
-throw the stage away and restore it from the store. Only what its commits carried survives.
+A stage turns batches into commits. All of its state follows from the store, the meta record and the position of the last commit,
+and what it has read since then is in memory only. So a task may at any moment throw the stage away and make a new one.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, ClassVar
 
 from susurrus.agents.kafka.offset import Offset
 from susurrus.agents.runtime.batch import Batch
 from susurrus.agents.runtime.commit import Commit
+from susurrus.agents.runtime.inbox import Inbox
 from susurrus.agents.runtime.services import Services
 from susurrus.agents.runtime.store import Store
 from susurrus.mechanisms.errors import Refusal
@@ -20,43 +21,57 @@ class NotYet(Exception):
     """Something this partition needs is not there yet; the task tries again. The text says what is waited for."""
 
 
+class MorePublic(NotYet):
+    """More is public than the state knows. The first time, another owner may have published it since the state was read.
+
+    A task that starts again fences that owner and reads the state again. If the next start finds the same ``evidence``, the state
+    is an older copy, and the task refuses with the text ``refusal``.
+    """
+
+    def __init__(self, waits: str, *, evidence: object, refusal: str) -> None:
+        super().__init__(waits)
+        self.evidence, self.refusal = evidence, refusal
+
+
 class Stage(ABC):
-    """One stage for one input partition. Called by its task's thread only."""
+    """One stage for one input partition, from its last commit on. Called by its task's thread only.
+
+    store: as the last commit left it. meta, position: that commit's, or what ``begin`` returned. A constructor may raise NotYet and
+    Refusal; it then leaves nothing open.
+    """
 
     name: ClassVar[str]
     counted: ClassVar[tuple[str, ...]] = ()
     """Names of the counters, in the order in which status shows them."""
 
-    def __init__(self, services: Services, partition: int) -> None:
+    def __init__(
+        self, services: Services, partition: int, store: Store, meta: dict[str, Any], position: Offset
+    ) -> None:
         self.services = services
         self.partition = partition
-        self.counters: dict[str, int] = {}
+        self.counters: dict[str, int] = dict.fromkeys(self.counted, 0) | meta.get("counters", {})
         """Operator-only totals of this partition's life; part of the meta record."""
         self.full = False
         """No more batches for now: what is held waits for something that no further input brings."""
         self.rests_until = 0.0
         """Monotonic time before which no batch is wanted, because what has come by then is better taken at once."""
-        self.wake: Callable[[], None] = lambda: None
-        """Asks for `commits` soon. Any thread may call it: what a stage waits for does not always come with its input."""
+        self._store = store
+        self._taken = position
+        """Input offset up to which records are taken."""
 
-    def restore(self, store: Store, meta: dict[str, Any] | None, position: Offset) -> Offset:
-        """Forget everything and take up the state of the last commit (meta None: there was none).
+    @classmethod
+    @abstractmethod
+    def begin(cls, services: Any, partition: int, start: Offset) -> tuple[dict[str, Any], Offset]:
+        """Return the meta record of a partition that has never committed, and the position to read from.
 
-        ``position`` is the commit's, or the start of the log. Returns the position to read from. Raises NotYet.
+        services: of the stage's own kind of pipeline. start: the first offset of the log. Raises NotYet and Refusal.
         """
-        if meta is None:
-            self.counters = dict.fromkeys(self.counted, 0)
-            meta, position = self.begin(position)
-        self.resume(store, meta, position)
-        return position
 
-    @abstractmethod
-    def begin(self, start: Offset) -> tuple[dict[str, Any], Offset]:
-        """(meta record, position to read from) of a partition that has never committed. start: of the log. Raises NotYet."""
+    def wakes(self, inbox: Inbox) -> None:
+        """Have the inbox woken when something comes that the stage waits for, and that does not come with its input."""
 
-    @abstractmethod
-    def resume(self, store: Store, meta: dict[str, Any], position: Offset) -> None:
-        """Forget everything and take up the state that a meta record and the store hold."""
+    def close(self) -> None:
+        """Close the connections that the stage has opened. It is thrown away then."""
 
     @abstractmethod
     def take(self, batch: Batch) -> None:

@@ -82,7 +82,7 @@ class Supervisor:
         return PartitionTask(
             input_topic=place.topic,
             partition=place.partition,
-            make_stage=stage.make,
+            stage=stage.stage,
             stage_name=stage.name,
             changelog_topic=self._services.topic(stage.changelog),
             services=self._services,

@@ -21,6 +21,7 @@ from susurrus.agents.kafka.requests import no_topic
 from susurrus.agents.logs import describe
 from susurrus.agents.runtime.batch import Batch
 from susurrus.agents.runtime.changelog import Changelog
+from susurrus.agents.runtime.changelog import State as LastCommit
 from susurrus.agents.runtime.commit import Commit, Released
 from susurrus.agents.runtime.disk import Disk
 from susurrus.agents.runtime.inbox import Inbox
@@ -59,7 +60,7 @@ class PartitionTask(threading.Thread):
         *,
         input_topic: str,
         partition: int,
-        make_stage: Callable[[Any, int], Stage],
+        stage: type[Stage],
         stage_name: str,
         changelog_topic: str,
         services: Services,
@@ -96,10 +97,10 @@ class PartitionTask(threading.Thread):
         """Monotonic time of the last batch that was taken or asked for again, or when none was wanted."""
         self._inbox = Inbox()
         self._stopping = threading.Event()
-        self._stage: Stage | None = make_stage(services, partition)
-        self._stage.wake = self._inbox.wake
+        self._stage_class = stage
+        self._stage: Stage | None = None
         self._last_counters: dict[str, int] = {}
-        """The stage's totals at the end of the task; the stage is gone by then."""
+        """The totals of the stage that was thrown away last."""
         self._input = InputLog(services, input_topic, partition)
         self._changelog = Changelog(services.clients, changelog_topic, partition)
         self._transactions = Transactions(
@@ -202,7 +203,7 @@ class PartitionTask(threading.Thread):
         if stage is not None and self.reading:
             facts = stage.report()
         else:
-            facts = {"counters": dict(self._last_counters if stage is None else stage.counters)}
+            facts = {"counters": self._last_counters if stage is None else dict(stage.counters)}
         return {"position": self.position, "next": self.next, **facts}
 
     # ---- the thread --------------------------------------------------------------------------------------------------
@@ -232,14 +233,12 @@ class PartitionTask(threading.Thread):
                     break
 
     def _let_go(self) -> None:
-        """Give up the stage, and what refers back to this task: the supervisor keeps a task that ended for its state, and a worker
-        hardly ever runs the collector that would find a cycle."""
-        self._last_counters = dict(self._require_stage().counters)
-        self._stage = None
+        """Give up what refers back to this task: the supervisor keeps a task that ended for its state, and a worker hardly ever
+        runs the collector that would find a cycle."""
         del self.recovery.mark_alive, self.recovery.close, self._transactions.mark_alive
 
     def _start_up(self) -> None:
-        services, stage = self.services, self._require_stage()
+        services = self.services
         clients = services.clients
         self.recovery.starts("fencing the previous owner")
         self._transactions.open()
@@ -265,19 +264,33 @@ class PartitionTask(threading.Thread):
         services.ledger.check_started(self.stage_name, self.partition, has_state=state is not None)
         if state is not None:
             self._input.check(state.position, state.topic_id)
-            stage.counters = dict(state.meta.get("counters", {}))
-            position = stage.restore(self._store, state.meta, state.position)
-        else:
-            position = stage.restore(self._store, None, self._input.start())
-            self._input.check(position, self._input.topic_id)
-        self.committed_counters = dict(stage.counters)
+        self._make_stage(state, self._input.start() if state is None else state.position)
+        if state is None:
+            self._input.check(self.position, self._input.topic_id)
+        self.committed_counters = dict(self._require_stage().counters)
         self._metrics.starts(self.committed_counters)
         self._never_committed = state is None
-        self.next = self.position = position
         self._read_from_next()
 
+    def _make_stage(self, last: LastCommit | None, position: Offset) -> None:
+        """Make the stage of the last commit, or of a partition that has never committed. The stage before is gone by then, because
+        memory has room for one. position: of the commit, or where the log starts."""
+        if last is None:
+            meta, position = self._stage_class.begin(self.services, self.partition, position)
+        else:
+            meta = last.meta
+        self._stage = self._stage_class(self.services, self.partition, self._require_store(), meta, position)
+        self._stage.wakes(self._inbox)
+        self.next = self.position = position
+
+    def _throw_stage_away(self) -> None:
+        stage, self._stage = self._stage, None
+        if stage is not None:
+            self._last_counters = dict(stage.counters)
+            with contextlib.suppress(Exception):  # a connection that cannot be closed is left behind
+                stage.close()
+
     def _work(self) -> None:
-        stage = self._require_stage()
         while not self._stopping.is_set():
             self._mark_alive()
             self.recovery.working()
@@ -299,36 +312,38 @@ class PartitionTask(threading.Thread):
                     break
                 batch = self._inbox.take()
             self._read_again_if_missing()
-            try:
-                self._metrics.computes()
-                for commit in stage.commits(int(time.time() * 1000)):
-                    self._commit(commit)
-                    self._stalls.committed()
-                    self.recovery.committed()
-                    self._mark_alive()
-                    if self._stopping.is_set():
-                        return
-                    self._metrics.computes()
-            except Aborted as aborted:
-                self._aborted(aborted)
+            # The error's traceback would keep the stage, so it must be gone before another one is made.
+            if not self._commit_all():
+                self._throw_stage_away()
+                self._make_stage(self._changelog.meta(self._require_store()), self.position)
+                self._read_from_next()
 
-    def _aborted(self, aborted: Aborted) -> None:
-        """Go on from the last commit. Raises Refusal where a topic or a right is missing."""
-        cause = aborted.__cause__ or aborted
+    def _commit_all(self) -> bool:
+        """Commit what the stage has ready; False where a transaction was aborted. Raises Refusal for a missing topic or right."""
+        try:
+            self._metrics.computes()
+            for commit in self._require_stage().commits(int(time.time() * 1000)):
+                self._commit(commit)
+                self._stalls.committed()
+                self.recovery.committed()
+                self._mark_alive()
+                if self._stopping.is_set():
+                    break
+                self._metrics.computes()
+        except Aborted as aborted:
+            self._aborted(aborted.__cause__ or aborted)
+            return False
+        return True
+
+    def _aborted(self, cause: BaseException) -> None:
         if (lacking := self.recovery.lack(cause)) is not None:
             try:
-                raise lacking from aborted
+                raise lacking
             finally:
                 del lacking, cause  # the traceback would keep this frame, and with it the stage
         log.warning("%s: a transaction was aborted (%s); its records are read again", self.name, describe(cause))
         if self._stalls.aborted(describe(cause)) >= MANY_ABORTS:
             self.recovery.pause()
-        store, stage = self._require_store(), self._require_stage()
-        state = self._changelog.meta(store)
-        if state is not None:
-            stage.counters = dict(state.meta.get("counters", {}))
-        self.next = stage.restore(store, state.meta if state else None, self.position)
-        self._read_from_next()
 
     def _read_from_next(self) -> None:
         """Give back the batches that wait, and let the consumer continue at the next record to take."""
@@ -455,7 +470,8 @@ class PartitionTask(threading.Thread):
         return self._stage
 
     def _close(self, wipe: bool = False) -> None:
-        """Close producer and store. Never raises: a task that gives up must be able to start again."""
+        """Throw the stage away, and close producer and store. Never raises: a task that gives up must be able to start again."""
+        self._throw_stage_away()
         store, self._store = self._store, None
         self._transactions.close()
         if store is not None and self._disk.trouble:

@@ -24,8 +24,8 @@ from susurrus.agents.kafka.offset import Offset
 from susurrus.agents.runtime.chain import chain_key
 from susurrus.agents.runtime.commit import Output
 from susurrus.agents.runtime.services import Services
-from susurrus.agents.runtime.stage import NotYet
-from susurrus.mechanisms.errors import Refusal, ReplayMismatch
+from susurrus.agents.runtime.stage import MorePublic
+from susurrus.mechanisms.errors import ReplayMismatch
 from susurrus.topics import ledger as codec
 from susurrus.topics.records.scanning import Scanned
 from susurrus.topics.wire.packing import Int32s, Int64s
@@ -105,34 +105,30 @@ class Chain:
 
 
 class Replay:
-    """What a raw partition of streams has published already, and the chain of what it was published from."""
+    """What a raw partition of streams has published already, and the chain of what it was published from.
 
-    def __init__(self, services: Services, partition: int) -> None:
+    meta: its chain is taken up, or begun at ``position`` where it has none. Raises ReplayMismatch where the ledger's chain is
+    another one, and MorePublic where the ledger is older than the public topic.
+    """
+
+    def __init__(self, services: Services, partition: int, meta: dict[str, Any], position: Offset) -> None:
         self._services = services
         self._partition = partition
         self._topic = services.topic("private-stream")
-        self._chain: Chain
-        self._public: codec.Published | None = None
+        key, state = stream_key(services, partition), meta.get("chain")
+        self._chain = Chain.restored(key, state) if state else Chain(key, position)
+        public = services.ledger.published(partition)
+        self._public = public
         """What the ledger has; None once the chain was compared with it."""
-        self._row = ""
+        self._row = self._compared_with_public(public, state)
         """The fingerprint of the last public row."""
-        self._ahead: tuple[str, str] | None = None
-        """What was public at the last start, though the ledger did not know it."""
+        if public is not None:
+            self._compare_at(position, public)
 
     # ---- a start -----------------------------------------------------------------------------------------------------
 
-    def resume(self, meta: dict[str, Any], position: Offset) -> None:
-        """Take up the chain of a meta record, or begin one at ``position`` where it has none.
-
-        Raises ReplayMismatch where the ledger's chain is another one, Refusal where the ledger is older than the public topic, and
-        NotYet where that may have another reason.
-        """
-        key, state = stream_key(self._services, self._partition), meta.get("chain")
-        self._chain = Chain.restored(key, state) if state else Chain(key, position)
-        self._public = public = self._services.ledger.published(self._partition)
-        self._compare_with_public(public, state)
-        if public is None:
-            return
+    def _compare_at(self, position: Offset, public: codec.Published) -> None:
+        """Compare the chain with the ledger's, as far as that is possible where the state stands."""
         if position < public.position:
             log.info(
                 "stream-%d: what the records from offset %d to %d have made public is not published again",
@@ -147,31 +143,28 @@ class Replay:
         else:  # commits without rows came after it
             self._public = None
 
-    def _compare_with_public(self, public: codec.Published | None, state: dict[str, Any] | None) -> None:
-        """Refuse to go on where the last public row is not the one that the ledger says.
+    def _compared_with_public(self, public: codec.Published | None, state: dict[str, Any] | None) -> str:
+        """The fingerprint of the last row that the ledger knows. Raises MorePublic where the topic ends with another one.
 
         Both are written in one transaction. So they agree, unless the ledger is an older copy, or another owner has published since
-        the ledger was read. When they differ for the first time, the task starts again, which fences that owner: raises NotYet.
-        Raises Refusal where the same row is still the last one after that.
+        the ledger was read.
         """
         # The embedded broker keeps nothing from an earlier life.
         clients, ledger = self._services.clients, self._services.ledger
         newest = None if clients.embedded else clients.newest(self._topic, self._partition)
         row = "" if newest is None else self._chain.fingerprint(newest.key, newest.value)
         if public is not None:
-            self._row = known = public.row
+            known = public.row
         else:  # a state of a version that kept no chain has rows that the ledger never knew
-            self._row = known = row if state is None else state.get("row", "")
+            known = row if state is None else state.get("row", "")
         if not row or row == known:
-            self._ahead = None
-            return
-        before, self._ahead = self._ahead, (known, row)
-        if self._ahead != before:
-            raise NotYet("more is public than the ledger knows; the ledger is read again")
-        raise Refusal(
-            f"topic={self._topic} partition={self._partition} ends with a row that topic={ledger.topic} does not know, so internal "
-            "topics are an older copy, and the same noise would be published over other data: restore them as they were at the "
-            f"last commit, or {ledger.way_out}"
+            return known
+        raise MorePublic(
+            "more is public than the ledger knows; the ledger is read again",
+            evidence=(known, row),
+            refusal=f"topic={self._topic} partition={self._partition} ends with a row that topic={ledger.topic} does not know, so "
+            "internal topics are an older copy, and the same noise would be published over other data: restore them as they were "
+            f"at the last commit, or {ledger.way_out}",
         )
 
     # ---- records -----------------------------------------------------------------------------------------------------

@@ -27,7 +27,6 @@ from susurrus.agents.stream.mechanism import grid_of, mechanism_of, promise_of, 
 from susurrus.agents.stream.replay import Replay
 from susurrus.agents.stream.settings import StreamSettings
 from susurrus.mechanisms.calendar import WindowIndex
-from susurrus.mechanisms.noise import WindowNoise
 from susurrus.mechanisms.stream.releases import Releases
 from susurrus.mechanisms.stream.table import Step, stream_address
 from susurrus.topics import ledger as ledger_codec
@@ -64,8 +63,17 @@ class Stream(Stage):
 
     services: Services[StreamSettings]
 
-    def __init__(self, services: Services[StreamSettings], partition: int) -> None:
-        super().__init__(services, partition)
+    def __init__(
+        self,
+        services: Services[StreamSettings],
+        partition: int,
+        store: Store,
+        meta: dict[str, Any],
+        position: Offset,
+    ) -> None:
+        """A stream is loaded from the store when one of its events comes. Raises as `Replay` does."""
+        super().__init__(services, partition, store, meta, position)
+        self._replay = Replay(services, partition, meta, position)
         settings = services.settings.stream
         self._settings = settings
         self._topic = topic = services.settings.input.topic
@@ -75,51 +83,37 @@ class Stream(Stage):
         self._intake = Intake(
             decoder_of(services.settings.input, decoder.paths),
             lambda chunks, records: decoder.decode(chunks, [record.key for record in records] if by_key else ()),
+            position=position,
             owner=f"{self.name}-{partition}",
             place=f"topic={self._topic} partition={partition}",
             end_of_log=lambda: services.clients.watermarks(topic, partition)[1],
             whole=whole_decoder(services.settings, schema),
         )
         self._mechanism = mechanism_of(settings)
-        self._replay = Replay(services, partition)
-        self._noise: WindowNoise
-        self._store: Store
-        self._taken = self._committed = Offset(-1)
-        self._committed_at = 0.0
-        self._announced = False
+        # Streams have no windows: the address of every draw names its tree.
+        self._noise = services.noise_source().window(WindowIndex(0))
+        self._committed, self._committed_at = position, time.monotonic()
+        self._announced = bool(meta["announced"])
         self._letters = DeadLetters(
             services, partition, stage=self.name, topic=self._topic, keep=services.settings.worker.dead_letter_values
         )
-        self._forget()
-
-    # ---- input -------------------------------------------------------------------------------------------------------
-
-    def _forget(self) -> None:
-        """Drop everything that is in the store or will be read again."""
         self._table = table_of(self._mechanism)
         self._names: list[bytes] = []
         self._rows: dict[bytes, int] = {}
         self._touched: set[int] = set()
         self._changed: set[int] = set()
         self._messages: list[dict[str, Any]] = []
-        self._letters.clear()
 
-    def begin(self, start: Offset) -> tuple[dict[str, Any], Offset]:
+    # ---- input -------------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def begin(cls, services: Services[StreamSettings], partition: int, start: Offset) -> tuple[dict[str, Any], Offset]:
         """Reading starts where the ledger says, and at the first record of a partition that the raw topic gained later."""
-        return {"announced": False, "chain": {}}, pinned_start(self.services, self.partition)
+        return {"announced": False, "chain": {}}, pinned_start(services, partition)
 
-    def resume(self, store: Store, meta: dict[str, Any], position: Offset) -> None:
-        """A stream is loaded from the store when one of its events comes. Raises as `Replay.resume` does."""
-        self._store = store
-        self._forget()
-        self._replay.resume(meta, position)
-        # Streams have no windows: the address of every draw names its tree.
-        self._noise = self.services.noise_source().window(WindowIndex(0))
-        self._announced = bool(meta["announced"])
-        self._taken = self._committed = position
-        self._intake.restart(position)
-        self.full = False
-        self._committed_at = time.monotonic()
+    def close(self) -> None:
+        """Close the connections of the input's format."""
+        self._intake.close()
 
     def take(self, batch: Batch) -> None:
         """Step the streams of a batch."""
@@ -226,7 +220,8 @@ class Stream(Stage):
         """Forget a table that has grown large: everything is in the store now."""
         self._committed, self._committed_at = commit.position, time.monotonic()
         if len(self._names) > _STREAMS_IN_MEMORY:
-            self._forget()
+            self._table = table_of(self._mechanism)
+            self._names, self._rows = [], {}
 
     def stall(self, now: int) -> str | None:
         """The only thing that streams wait for is a record's schema."""
