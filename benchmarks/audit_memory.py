@@ -13,6 +13,7 @@ from typing import Any
 from susurrus.agents.histogram.bound import Bound
 from susurrus.agents.histogram.release import Release
 from susurrus.agents.histogram.route import Route
+from susurrus.agents.kafka.offset import Offset
 from susurrus.agents.runtime.batch import Batch
 from susurrus.agents.runtime.commit import Commit
 from susurrus.agents.runtime.ledger import Ledger
@@ -228,11 +229,12 @@ class Runner:
                 return
 
     def _begin(self, task: Any, kind: type[Stage], partition: int) -> None:
-        stage = kind(self.services, partition)
-        if task.counters is not None:
-            stage.counters = task.counters
-        task.next = stage.restore(task.store, task.meta, task.position)
-        task.stage = stage
+        meta, task.next = task.meta, task.position
+        if meta is None:
+            meta, task.next = kind.begin(self.services, partition, Offset(0))
+        elif task.counters is not None:
+            meta = {**meta, "counters": task.counters}
+        task.stage = kind(self.services, partition, task.store, meta, task.next)
 
     def apply(self, commit: Commit) -> None:
         services = self.services

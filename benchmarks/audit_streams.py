@@ -19,6 +19,7 @@ from audit_memory import Clients, Memory, MemoryLedger
 from audit_stream_defects import REAL, planted
 
 from susurrus.agents.config.settings import Settings
+from susurrus.agents.kafka.offset import Offset
 from susurrus.agents.pipelines import settings_from
 from susurrus.agents.runtime.batch import Batch
 from susurrus.agents.runtime.services import Services
@@ -222,9 +223,9 @@ def _constants(scenario: StreamScenario) -> Iterator[None]:
 
 
 def _published(services: Services, partition: int, values: list[int], trials: int) -> Iterator[bytes]:
-    stage = Stream(services, partition)
-    store = Memory(REAL)
-    position = stage.restore(store, None, 0)  # type: ignore[arg-type]
+    store: Any = Memory(REAL)
+    meta, position = Stream.begin(services, partition, Offset(0))
+    stage = Stream(services, partition, store, meta, position)
     events = (json.dumps({"meter": trial, "reading": value}).encode() for trial in range(trials) for value in values)
     records = [SimpleNamespace(offset=n, timestamp=n, key=None, value=value) for n, value in enumerate(events)]
     while position < len(records):

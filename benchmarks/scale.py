@@ -39,6 +39,7 @@ from susurrus.agents.histogram.intervals import ordered
 from susurrus.agents.histogram.release import Release
 from susurrus.agents.histogram.route import Route
 from susurrus.agents.histogram.services import HistogramServices
+from susurrus.agents.kafka.offset import Offset
 from susurrus.agents.pipelines import settings_from
 from susurrus.agents.runtime.batch import Batch
 from susurrus.agents.runtime.commit import Commit, Output
@@ -128,8 +129,8 @@ class Task:
 
     def __init__(self, kind: type[Stage], services: HistogramServices, directory: Path) -> None:
         self.store = Store(directory / kind.name)
-        self.stage = kind(services, 0)
-        self.stage.restore(self.store, None, 0)
+        meta, start = kind.begin(services, 0, Offset(0))
+        self.stage = kind(services, 0, self.store, meta, start)
         self.next = 0
         self.seconds = 0.0
         """Of processor time, RocksDB's own threads included: other work on the machine does not count."""

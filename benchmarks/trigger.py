@@ -104,7 +104,7 @@ class OnePartition:
         task = PartitionTask(
             input_topic=self.settings.topic(stage.input),
             partition=0,
-            make_stage=stage,
+            stage=stage,
             stage_name=stage.name,
             changelog_topic=self.settings.topic(f"{stage.name}-changelog"),
             services=self.services,

@@ -100,7 +100,8 @@ class Intake(Generic[C]):
 
     decode: columns of records, from their payloads' chunks. position: the input offset at which it begins. owner, place: the stage
     and the partition in log lines. end_of_log: the partition's end offset; may raise KafkaException. whole: decodes record batches
-    to the same columns, where nothing can wait. Neither function refers to the stage, which has the intake: it would keep itself when its task has ended.
+    to the same columns, where nothing can wait. Neither function refers to the stage, which has the intake: it would keep itself
+    when its task has ended.
     """
 
     def __init__(

@@ -4,13 +4,14 @@ import hashlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypeVar
 
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.histogram.feedback import NEW_EPOCH, PublishedKeys
 from susurrus.agents.histogram.services import HistogramServices
 from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.kafka.clients import Record
+from susurrus.agents.kafka.offset import Offset
 from susurrus.agents.runtime.batch import Batch
 from susurrus.agents.runtime.commit import Commit, Output
 from susurrus.agents.runtime.ledger import Ledger
@@ -167,18 +168,35 @@ class MemoryPublishedKeys(PublishedKeys):
             self.take(value, offset)
 
 
+S = TypeVar("S", bound=Stage)
+
 Written = list[tuple[str, int, bytes | None, bytes | None, int | None]]
 """(topic, partition, key, value, time stamp) in order."""
+
+
+def born(
+    kind: type[S],
+    services: Any,
+    store: Any,
+    meta: dict[str, Any] | None = None,
+    position: int = 0,
+    *,
+    partition: int = 0,
+) -> tuple[S, int]:
+    """A stage as a task makes it, and the position to read from. meta None: it has never committed; position: start of the log."""
+    if meta is None:
+        meta, position = kind.begin(services, partition, Offset(position))
+    return kind(services, partition, store, meta, Offset(position)), position
 
 
 class Runner:
     """One stage of one partition with a store, fed from a list of values (or of whole records)."""
 
-    def __init__(self, make: Callable[[Services, int], Stage], services: Services, directory: Path, partition: int = 0):
+    def __init__(self, kind: type[Stage], services: Services, directory: Path, partition: int = 0):
         self.services = services
         self.written: Written = []
         self.commits: list[Commit] = []
-        self._make = make
+        self._kind = kind
         self._partition = partition
         self._directory = directory
         self.store = Store(directory)
@@ -191,10 +209,9 @@ class Runner:
         if empty:
             self.store.wipe()
             self.meta, self.position = None, 0
-        self.stage = self._make(self.services, self._partition)
-        if self.meta is not None:
-            self.stage.counters = dict(self.meta["counters"])
-        self.next = self.stage.restore(self.store, self.meta, self.position)
+        self.stage, self.next = born(
+            self._kind, self.services, self.store, self.meta, self.position, partition=self._partition
+        )
 
     def feed(self, log: list[Any], end: int) -> None:
         """One fetch, from where the stage stands up to ``end``."""

@@ -5,6 +5,7 @@ import json
 import re
 import runpy
 import weakref
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -14,12 +15,16 @@ from typer.testing import CliRunner
 from susurrus.agents.cli.main import app
 from susurrus.agents.cli.reference import markdown
 from susurrus.agents.config.settings import Settings
+from susurrus.agents.histogram.services import HistogramServices
 from susurrus.agents.pipelines import KINDS, json_schema, pipeline_of, settings_from
 from susurrus.agents.runtime.pipeline import Pipeline, StageSpec
+from susurrus.agents.runtime.stage import Stage
+from susurrus.agents.runtime.store import Store
 from susurrus.agents.types.section import Section
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.topics.receipt import VERSION, Receipt
 from susurrus.topics.spec import DEAD_LETTER, LEDGER, TopicSpec
+from tests.agents.stages import MemoryClients, MemoryLedger, born
 
 AGENTS = Path(__file__).parents[2] / "agents"
 CONFIGURATIONS: dict[str, dict[str, Any]] = {
@@ -79,21 +84,32 @@ def test_a_misspelt_clock_is_refused_by_every_kind(kind: str) -> None:
     [name for name in CONFIGURED if name != "format protobuf"],  # its messages are in no module here
 )
 def test_a_stage_that_is_let_go_is_gone_and_does_not_wait_for_the_collector(
-    name: str, monkeypatch: pytest.MonkeyPatch
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A worker makes stages in every rebalance, and hardly ever runs the collector."""
     monkeypatch.setenv("SUSURRUS_SECRET", "5a" * 32)
     pipeline = pipeline_of(CONFIGURED[name])
+    ledger: Any = MemoryLedger(pipeline.settings, sources=1)
+    if pipeline.settings.kind == "local":
+        ledger.records = dict
+    apart: dict[str, Any] = {"ledger": ledger, "clients": MemoryClients({0: 0})}
     services = pipeline.services()
-    made = [stage.make(services, 0) for stage in pipeline.stages]
+    if isinstance(services, HistogramServices):
+        apart |= {"public_progress": None, "published_keys_reader": None}
+    store = Store(tmp_path / "s")
+    made = [born(stage.stage, replace(services, **apart), store)[0] for stage in pipeline.stages]
     stages = [weakref.ref(stage) for stage in made]
     gc.disable()
     try:
+        for stage in made:
+            stage.close()
+        del stage
         made.clear()
-        assert [stage() for stage in stages] == [None] * len(pipeline.stages)
+        assert [left() for left in stages] == [None] * len(pipeline.stages)
     finally:
         gc.enable()
         services.close()
+        store.close()
 
 
 class ToySection(Section):
@@ -122,10 +138,7 @@ class Toy(Pipeline[ToySettings]):
 
     @property
     def stages(self) -> tuple[StageSpec, ...]:
-        def make(services: Any, partition: int) -> Any:
-            raise NotImplementedError
-
-        return (StageSpec("play", self.settings.input.topic, "play-changelog", make, purge=False),)
+        return (StageSpec("play", self.settings.input.topic, "play-changelog", Stage, purge=False),)
 
     def guarantee(self) -> str:
         return "No one learns which toy is whose."

@@ -27,7 +27,7 @@ from susurrus.topics.wire.packing import Kind, kind_of
 from susurrus.topics.wire.partitioner import partition as partition_of
 from tests.agents.cycles import no_cycles
 from tests.agents.released import settings
-from tests.agents.stages import EPOCH, WINDOW, Runner, number_of, services_of, tick_behind
+from tests.agents.stages import EPOCH, WINDOW, Runner, born, number_of, services_of, tick_behind
 from tests.reference import NO_LAST_LOOK
 
 HOUR = 3_600_000
@@ -455,14 +455,14 @@ def test_caps_stored_by_another_version_are_refused(strategy: str, now: int, bef
     runner.commit()
     meta = dict(runner.commits[-1].meta)
     runner.close()
-    stage, store = Bound(ours, BY_USER_PARTITION), Store(tmp_path / "s")
-    assert stage.restore(store, meta, 7) == 7
+    store = Store(tmp_path / "s")
+    assert born(Bound, ours, store, meta, 7, partition=BY_USER_PARTITION)[1] == 7
     assert meta["format"] == now
     meta["format"] = before
     if before == 1:
         del meta["format"]
     with pytest.raises(Refusal, match=rf"format={before}, and this version writes format={now}: run the version that"):
-        stage.restore(store, meta, 7)
+        born(Bound, ours, store, meta, 7, partition=BY_USER_PARTITION)
     store.close()
 
 

@@ -11,7 +11,8 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from susurrus.agents.histogram.feedback import PublishedKeys, PublishedKeysReader
-from susurrus.agents.runtime.stage import NotYet, Stage
+from susurrus.agents.runtime.inbox import Inbox
+from susurrus.agents.runtime.stage import NotYet
 from susurrus.mechanisms.calendar import Calendar
 from susurrus.mechanisms.errors import Refusal
 from susurrus.topics import evidence
@@ -159,25 +160,22 @@ def test_every_answer_given_early_is_the_one_that_stands_in_the_end() -> None:
     assert early > 50
 
 
-class Woken(Stage):
+class Woken(Inbox):
     """Counts how often it is woken."""
 
-    begin = resume = take = commits = None  # type: ignore[assignment]
-
     def __init__(self) -> None:
-        super().__init__(None, 0)  # type: ignore[arg-type]
+        super().__init__()
         self.times = 0
-        self.wake = self.count
 
-    def count(self) -> None:
+    def wake(self) -> None:
         self.times += 1
 
 
-def test_stages_are_woken_when_more_is_known_and_forgotten_when_they_are_gone(started: Any) -> None:
+def test_tasks_are_woken_when_more_is_known_and_forgotten_when_they_are_gone(started: Any) -> None:
     log = Log([])
     index = started(log)
-    stage, gone = Woken(), Woken()
-    for one in (stage, stage, gone):
+    inbox, gone = Woken(), Woken()
+    for one in (inbox, inbox, gone):
         index.wakes(one)
     watched = weakref.ref(gone)
     del gone, one
@@ -185,7 +183,7 @@ def test_stages_are_woken_when_more_is_known_and_forgotten_when_they_are_gone(st
     assert watched() is None
     before = index.version
     log.values += complete(0)
-    wait_for(lambda: stage.times)
+    wait_for(lambda: inbox.times)
     assert index.complete(0)
     assert index.version > before
 

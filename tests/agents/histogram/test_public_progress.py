@@ -1,5 +1,6 @@
 """What the public has seen against what a state knows: an older state is refused, a healthy one never is."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,13 +10,13 @@ import pytest
 from susurrus.agents.histogram.public_progress import PublicProgress
 from susurrus.agents.histogram.release import Release
 from susurrus.agents.kafka.clients import Record
-from susurrus.agents.runtime.stage import NotYet
+from susurrus.agents.runtime.stage import MorePublic
 from susurrus.agents.runtime.store import Store
 from susurrus.mechanisms.errors import Refusal
 from susurrus.topics import progress as codec
 from tests.agents.histogram.test_release_stage import FAR, LAST, log_of, random_rows, services
 from tests.agents.released import EPOCHS, WINDOW, said
-from tests.agents.stages import EPOCH, Runner
+from tests.agents.stages import EPOCH, Runner, born
 
 
 class Topic:
@@ -136,10 +137,14 @@ def test_a_healthy_release_never_refuses_and_any_older_state_does(seed: int, top
         if not older:
             runner.restart()
             continue
-        with pytest.raises(NotYet, match="more is public than the state knows"):
+        with pytest.raises(MorePublic, match="more is public than the state knows") as first:
             runner.restart()  # another owner may have published meanwhile; this one has fenced it now
-        with pytest.raises(Refusal, match=r"internal topics are an older copy.* or run `susurrus ledger new-epoch`"):
-            runner.stage.restore(runner.store, meta, position)
+        with pytest.raises(MorePublic) as second:
+            runner.restart()
+        assert second.value.evidence == first.value.evidence
+        assert re.search(
+            r"internal topics are an older copy.* or run `susurrus ledger new-epoch`", second.value.refusal
+        )
     runner.close()
 
 
@@ -150,16 +155,19 @@ def test_a_release_that_was_overtaken_while_it_started_is_not_told_that_its_stat
     plain = services()
     ours = replace(plain, public_progress=PublicProgress(topic, plain.topic("progress"), plain.calendar))  # type: ignore[arg-type]
     log = log_of(random_rows(1), ours.config_digest)
-    runner, stage = Runner(Release, ours, tmp_path / "s"), Release(ours, 0)
+    runner = Runner(Release, ours, tmp_path / "s")
     runner.feed(log, len(log))
     read: list[Any] = [(None, 0)]
+    seen: list[object] = []
     while runner.commit(1, now=FAR):
         read.append((runner.meta, runner.position))
         topic.records = [value for _, _, _, value, _ in runner.to("progress")]
         # It starts, has read the changelog before that commit, and sees progress after it.
-        with pytest.raises(NotYet):
-            stage.restore(runner.store, *read[-2])
-    assert stage.restore(runner.store, *read[-1]) == runner.position
+        with pytest.raises(MorePublic) as found:
+            born(Release, ours, runner.store, *read[-2])
+        seen.append(found.value.evidence)
+    assert len(set(map(repr, seen))) == len(seen)  # no two in a row are the same, which would be a refusal
+    assert born(Release, ours, runner.store, *read[-1])[1] == runner.position
     runner.close()
 
 
@@ -171,13 +179,11 @@ def test_what_a_refusal_says_names_the_triggers_and_the_way_out(topic: Topic, tm
             codec.Progress(window=WINDOW, trigger=2, of_triggers=6, partition=0, of_partitions=1, rows=3, epoch=EPOCH)
         )[1]
     ]
-    stage, store = Release(replace(plain, public_progress=seen), 0), Store(tmp_path / "s")
-    with pytest.raises(NotYet):
-        stage.restore(store, None, 0)
-    with pytest.raises(Refusal) as refused:
-        stage.restore(store, None, 0)
+    store = Store(tmp_path / "s")
+    with pytest.raises(MorePublic) as found:
+        born(Release, replace(plain, public_progress=seen), store)
     store.close()
-    assert str(refused.value) == (
+    assert found.value.refusal == (
         "stage=release partition=0 knows epoch=1 up to 1995-08-01T00:00:00Z, but topic=progress shows trigger=2 of "
         "window=1995-08-01T00:00:00Z in epoch=1, so internal topics are an older copy, and the same noise would be published "
         "over other data: restore them as they were at the last commit, or run `susurrus ledger new-epoch`, which charges again "

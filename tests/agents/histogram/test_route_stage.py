@@ -21,7 +21,7 @@ from susurrus.topics.ledger import Sources, encode
 from susurrus.topics.records.reason import Reason
 from susurrus.topics.wire.packing import Kind, kind_of
 from tests.agents.released import settings
-from tests.agents.stages import WINDOW, Runner, services_of
+from tests.agents.stages import WINDOW, Runner, born, services_of
 
 LOG_START = 1_000
 """What retention has left of the raw logs."""
@@ -33,12 +33,12 @@ def test_a_raw_partition_that_joined_later_begins_with_its_first_record(tmp_path
     ledger: Any = services.ledger
     ledger.start.offsets = {0: 40, 1: 70}
     store = Store(tmp_path / "s")
-    assert Route(services, 1).restore(store, None, LOG_START) == 70
+    assert Route.begin(services, 1, Offset(LOG_START))[1] == 70
     with pytest.raises(NotYet, match="announce the new raw partition"):
-        Route(services, 3).restore(store, None, LOG_START)
+        Route.begin(services, 3, Offset(LOG_START))
     ledger.records = dict(map(encode, [Sources(number=3, from_interval=5), Sources(number=4, from_interval=9)]))
-    joined = Route(services, 3)
-    assert joined.restore(store, None, LOG_START) == 0
+    joined, position = born(Route, services, store, None, LOG_START, partition=3)
+    assert position == 0
     assert joined.report()["interval"] == 8
     store.close()
 

@@ -37,7 +37,7 @@ from tests.agents.histogram.test_bound_stage import (
     slow,
     slow_lists,
 )
-from tests.agents.stages import Runner, number_of
+from tests.agents.stages import Runner, born, number_of
 
 CLOSING: dict[str, dict[str, Any]] = {
     "closing, two per key": {"strategy": "closing", "max_records_per_user": 9},
@@ -232,9 +232,8 @@ def test_the_version_before_refuses_what_is_written_now(tmp_path: Path) -> None:
         layout = CapsLayout(ours.strategy.bounding)
         assert (runner.meta["format"], layout.before) == formats
         assert runner.meta["format"] != layout.before
-        stage = Bound(ours, BY_USER_PARTITION)
         with pytest.raises(Refusal, match="has state of format"):
-            stage.restore(runner.store, {**runner.meta, "format": formats[0] + 2}, 3)
+            born(Bound, ours, runner.store, {**runner.meta, "format": formats[0] + 2}, 3, partition=BY_USER_PARTITION)
         runner.close()
 
 

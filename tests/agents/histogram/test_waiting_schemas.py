@@ -165,8 +165,8 @@ class Played:
     def abort(self) -> None:
         """What a task does after a transaction that was aborted."""
         runner = self.runner
-        runner.stage.counters = dict(runner.meta["counters"]) if runner.meta else {}
-        runner.next = runner.stage.restore(runner.store, runner.meta, runner.position)
+        runner.stage.close()
+        runner.restart()
 
     def play(self, seed: int, *, restarts: bool = True) -> dict[int, Fate]:
         """Everything, to its end."""

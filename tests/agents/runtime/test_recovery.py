@@ -14,7 +14,7 @@ from confluent_kafka import KafkaError, KafkaException
 from susurrus.agents.runtime import recovery, stall
 from susurrus.agents.runtime import task as task_module
 from susurrus.agents.runtime.metrics import Metrics
-from susurrus.agents.runtime.stage import NotYet
+from susurrus.agents.runtime.stage import MorePublic, NotYet, Stage
 from susurrus.agents.runtime.task import PartitionTask
 from susurrus.mechanisms.errors import (
     BudgetExhausted,
@@ -54,7 +54,7 @@ class World:
         self.task = PartitionTask(
             input_topic="raw",
             partition=0,
-            make_stage=lambda *_: SimpleNamespace(counters={}, full=False, stall=lambda _: None),  # type: ignore[arg-type, return-value]
+            stage=Stage,
             stage_name="route",
             changelog_topic="route-changelog",
             services=SimpleNamespace(  # type: ignore[arg-type]
@@ -147,6 +147,42 @@ def test_its_successor_on_this_worker_is_refused_until_it_really_runs(monkeypatc
     before.recovery.refusal, before.recovery._refused_times = "topic=x does not exist: create it", 3
     after.recovery.take_after(before.recovery)
     assert (after.state, after.stall(), after.recovery._refused_times) == ("refused", before.recovery.refusal, 3)
+
+
+@pytest.mark.parametrize(
+    ("found", "refused"),
+    [
+        ([1, 1], True),
+        ([1, 2, 2], True),
+        ([1, KeyError("x"), 1], True),  # no start in between has found that all is well
+        ([1, 2, 3], False),
+        ([1, None, 1], False),
+    ],
+)
+def test_what_is_public_and_not_known_is_a_refusal_when_two_starts_in_a_row_find_it(
+    monkeypatch: pytest.MonkeyPatch, found: list[Any], refused: bool
+) -> None:
+    """The first time another owner may have published it, which the second start has fenced. None: a start finds nothing."""
+    left = list(found)
+
+    def start(task: PartitionTask) -> None:
+        evidence = left.pop(0) if left else None
+        if isinstance(evidence, Exception):
+            raise evidence
+        if evidence is not None:
+            raise MorePublic("more is public", evidence=evidence, refusal=f"trigger={evidence} is public: restore it")
+
+    def work(task: PartitionTask) -> None:
+        if left:
+            raise KeyError("x")
+        task.stop()
+
+    world = World(monkeypatch, start=start, work=work)
+    world.task.run()
+    assert (world.task.state, left) == ("refused" if refused else "stopped", [])
+    assert [said for said in world.ledger.recorded if said] == (
+        [f"trigger={found[-1]} is public: restore it"] if refused else []
+    )
 
 
 def test_a_pause_ends_at_once_when_the_partition_goes_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ from confluent_kafka import KafkaError, KafkaException
 from susurrus.agents.runtime.batch import Batch
 from susurrus.agents.runtime.faust.record_batches import Fetched, batch_at
 from susurrus.agents.runtime.metrics import Metrics
+from susurrus.agents.runtime.stage import Stage
 from susurrus.agents.runtime.task import PartitionTask
 from susurrus.agents.runtime.transaction import Aborted
 from susurrus.mechanisms.errors import RetryableRefusal
@@ -26,6 +27,7 @@ class Taking:
     rests_until = 0.0
 
     def __init__(self) -> None:
+        self.counters: dict[str, int] = {}
         self.offsets: list[int] = []
 
     def take(self, batch: Batch) -> None:
@@ -38,7 +40,7 @@ def task() -> Any:
     made = PartitionTask(
         input_topic="reports",
         partition=0,
-        make_stage=lambda services, partition: Taking(),  # type: ignore[arg-type,return-value]
+        stage=Stage,
         stage_name="collect",
         changelog_topic="collect-changelog",
         services=SimpleNamespace(clients=None, max_record_bytes=1),  # type: ignore[arg-type]
@@ -48,6 +50,7 @@ def task() -> Any:
         give_up=lambda reason: None,
         disk=SimpleNamespace(trouble=""),  # type: ignore[arg-type]
     )
+    made._stage = Taking()  # type: ignore[assignment]
     made.next = 2037
     made._input.look = lambda position, after: None  # type: ignore[method-assign]
     return made
@@ -229,7 +232,7 @@ def test_a_stage_that_is_woken_is_asked_for_commits_at_once(task: Any, monkeypat
     thread.start()
     for _ in range(3):
         for _ in range(5):
-            task._stage.wake()
+            task._inbox.wake()
         assert asked.wait(30.0)
         asked.clear()
     thread.join(30.0)
@@ -243,7 +246,8 @@ def test_transactions_that_are_aborted_again_and_again_are_told_and_slowed_down(
     monkeypatch.setattr(task.recovery, "pause", lambda: paused.append(task._stalls._aborts))
     monkeypatch.setattr(task, "_require_store", lambda: None)
     task._changelog = SimpleNamespace(meta=lambda store: None)
-    task._stage.restore = lambda store, meta, position: 2037
+    monkeypatch.setattr(task, "_throw_stage_away", lambda: None)
+    monkeypatch.setattr(task, "_make_stage", lambda last, position: None)
     task._stage.stall = lambda now: None
     task._stage.counters = {}
     task.recovery.phase = "running"

@@ -9,6 +9,7 @@ from confluent_kafka import KafkaError
 from susurrus.agents.runtime import recovery
 from susurrus.agents.runtime.batch import Batch
 from susurrus.agents.runtime.metrics import Metrics
+from susurrus.agents.runtime.stage import Stage
 from susurrus.agents.runtime.task import PartitionTask
 from susurrus.agents.runtime.transaction import Fenced
 from susurrus.mechanisms.errors import Refusal
@@ -20,7 +21,7 @@ def task_that(monkeypatch: pytest.MonkeyPatch, work: Any) -> PartitionTask:
     task = PartitionTask(
         input_topic="raw",
         partition=0,
-        make_stage=lambda *_: SimpleNamespace(counters={}),  # type: ignore[arg-type, return-value]
+        stage=Stage,
         stage_name="route",
         changelog_topic="route-changelog",
         services=SimpleNamespace(clients=None, ledger=ledger),  # type: ignore[arg-type]

@@ -28,28 +28,33 @@ ROWS = 100
 
 
 class Keeping(Stage):
-    """Keeps its store, and has one commit ready whenever it is asked, until the task has made two."""
+    """Keeps its store, and has one commit ready whenever it is asked, until the task has made two.
 
-    def __init__(self, services: Any, partition: int) -> None:
-        super().__init__(services, partition)
-        self.made = 0
-        self.on_commit: Callable[[], None] = lambda: None
-        self.at_the_end: Callable[[], None] = lambda: None
+    services: has all stages that were made, how many of them were closed, and how many commits were made.
+    """
 
-    def begin(self, start: Offset) -> tuple[dict[str, Any], Offset]:
+    services: Any
+
+    def __init__(self, services: Any, partition: int, store: Store, meta: dict[str, Any], position: Offset) -> None:
+        super().__init__(services, partition, store, meta, position)
+        assert [left for kept in services.stages if (left := kept()) is not None] == []  # memory has room for one
+        services.stages.append(weakref.ref(self))
+
+    @classmethod
+    def begin(cls, services: Any, partition: int, start: Offset) -> tuple[dict[str, Any], Offset]:
         return {}, start
 
-    def resume(self, store: Store, meta: dict[str, Any], position: Offset) -> None:
-        self.store = store
+    def close(self) -> None:
+        self.services.closed += 1
 
     def take(self, batch: Batch) -> None:
         raise AssertionError("nothing is fed")
 
     def commits(self, now: int) -> Iterator[Commit]:
-        while self.made < 2:
-            self.made += 1
-            yield Commit(position=Offset(self.made), meta={}, puts=[(b"k%d" % n, b"v") for n in range(ROWS)])
-        self.at_the_end()
+        while self.services.made < 2:
+            self.services.made += 1
+            yield Commit(position=Offset(self.services.made), meta={}, puts=[(b"k%d" % n, b"v") for n in range(ROWS)])
+        self.services.at_the_end()
 
 
 class Producer:
@@ -71,31 +76,34 @@ class Producer:
 
 def start_up(task: PartitionTask, errors: dict[str, list[Any]], stores: list[weakref.ref[Store]]) -> None:
     """What a start does without Kafka."""
-    store, stage = task._open_store("keeping", 0), task._require_stage()
+    store = task._open_store("keeping", 0)
     stores.append(weakref.ref(store))
     task._store, task._transactions._producer = store, Producer(errors)  # type: ignore[assignment]
-    stage.restore(store, None, Offset(0))
-    task.next = task.position = Offset(0)
+    task._make_stage(None, Offset(0))
 
 
 class World:
     """One task with a real store. errors: of its producer, by call; end: what the stage does once it has committed twice."""
 
     def __init__(self, directory: Path, errors: dict[str, list[Any]], end: Callable[[PartitionTask], None]) -> None:
-        self.stages: list[weakref.ref[Stage]] = []
-        self.stores: list[weakref.ref[Store]] = []
-        ledger = SimpleNamespace(
-            refuse=lambda *_: None, clear_refusal=lambda *_: None, started=lambda *_: Output("ledger", 0, [])
+        services: Any = SimpleNamespace(
+            clients=SimpleNamespace(application="s.p", embedded=True),
+            ledger=SimpleNamespace(
+                refuse=lambda *_: None, clear_refusal=lambda *_: None, started=lambda *_: Output("ledger", 0, [])
+            ),
+            stages=[],
+            closed=0,
+            made=0,
         )
+        self.services = services
+        self.stores: list[weakref.ref[Store]] = []
         self.task = PartitionTask(
             input_topic="raw",
             partition=0,
-            make_stage=self._make,
+            stage=Keeping,
             stage_name="keeping",
             changelog_topic="keeping-changelog",
-            services=SimpleNamespace(  # type: ignore[arg-type]
-                clients=SimpleNamespace(application="s.p", embedded=True), ledger=ledger
-            ),
+            services=services,
             metrics=Metrics("p"),
             open_store=lambda *_: Store(directory),
             rewind=lambda _: None,
@@ -104,8 +112,7 @@ class World:
         )
         # A weak reference: the world must not keep what it looks for.
         task = weakref.proxy(self.task)
-        stage: Any = self.stages[0]()
-        stage.at_the_end = lambda: end(task)
+        services.at_the_end = lambda: end(task)
         transactions = self.task._transactions
         transactions._check_sizes = lambda _: None  # type: ignore[method-assign]
         transactions._produce = lambda _: None  # type: ignore[method-assign]
@@ -122,14 +129,9 @@ class World:
         stores = self.stores
         self.task._start_up = lambda: start_up(task, errors, stores)  # type: ignore[method-assign]
 
-    def _make(self, services: Any, partition: int) -> Stage:
-        made = Keeping(services, partition)
-        self.stages.append(weakref.ref(made))
-        return made
-
     def left(self) -> list[object]:
         """Stages and stores that are still there."""
-        return [found for kept in (*self.stages, *self.stores) if (found := kept()) is not None]
+        return [found for kept in (*self.services.stages, *self.stores) if (found := kept()) is not None]
 
 
 def stop(task: PartitionTask) -> None:
@@ -157,29 +159,30 @@ def once(error: Exception) -> Callable[[PartitionTask], None]:
 
 
 @pytest.mark.parametrize(
-    ("errors", "end", "starts", "state"),
+    ("errors", "end", "starts", "stages", "state"),
     [
-        pytest.param({}, stop, 1, "stopped", id="stopped"),
-        pytest.param({"commit": [FENCED]}, stop, 1, "fenced", id="fenced"),
-        pytest.param({"begin": [FENCED]}, stop, 1, "fenced", id="fenced at the begin"),
-        pytest.param({"commit": [LATE]}, stop, 2, "stopped", id="an outcome that is not known"),
-        pytest.param({"commit": [FAILED]}, stop, 1, "stopped", id="aborted"),
-        pytest.param({"commit": [FAILED], "abort": [FENCED]}, stop, 1, "fenced", id="fenced at the abort"),
-        pytest.param({"commit": [FAILED], "abort": [FAILED]}, stop, 2, "stopped", id="an abort that fails"),
+        pytest.param({}, stop, 1, 1, "stopped", id="stopped"),
+        pytest.param({"commit": [FENCED]}, stop, 1, 1, "fenced", id="fenced"),
+        pytest.param({"begin": [FENCED]}, stop, 1, 1, "fenced", id="fenced at the begin"),
+        pytest.param({"commit": [LATE]}, stop, 2, 2, "stopped", id="an outcome that is not known"),
+        pytest.param({"commit": [FAILED]}, stop, 1, 2, "stopped", id="aborted"),
+        pytest.param({"commit": [FAILED], "abort": [FENCED]}, stop, 1, 1, "fenced", id="fenced at the abort"),
+        pytest.param({"commit": [FAILED], "abort": [FAILED]}, stop, 2, 2, "stopped", id="an abort that fails"),
         pytest.param(
-            {"commit": [FAILED], "lacks": [None]}, stop, 2, "stopped", id="aborted for a topic that is missing"
+            {"commit": [FAILED], "lacks": [None]}, stop, 2, 2, "stopped", id="aborted for a topic that is missing"
         ),
-        pytest.param({}, refuse, 1, "refused", id="refused"),
-        pytest.param({}, once(RetryableRefusal("raw=x: not yet")), 2, "refused", id="refused and tried again"),
-        pytest.param({}, once(NotYet("more is public")), 2, "stopped", id="waited"),
-        pytest.param({}, once(KeyError("x")), 2, "stopped", id="an unforeseen error"),
-        pytest.param({}, die, 1, "running", id="died"),
+        pytest.param({}, refuse, 1, 1, "refused", id="refused"),
+        pytest.param({}, once(RetryableRefusal("raw=x: not yet")), 2, 2, "refused", id="refused and tried again"),
+        pytest.param({}, once(NotYet("more is public")), 2, 2, "stopped", id="waited"),
+        pytest.param({}, once(KeyError("x")), 2, 2, "stopped", id="an unforeseen error"),
+        pytest.param({}, die, 1, 1, "running", id="died"),
     ],
 )
 def test_a_task_that_ended_has_freed_its_stage_and_its_store(
     errors: dict[str, list[Any]],
     end: Callable[[PartitionTask], None],
     starts: int,
+    stages: int,
     state: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -195,6 +198,7 @@ def test_a_task_that_ended_has_freed_its_stage_and_its_store(
         assert not world.task.is_alive()
         assert (len(world.stores), world.task.state) == (starts, state)
         assert world.left() == []
+        assert len(world.services.stages) == world.services.closed == stages
         assert world.task.report()["position"] == world.task.position
         ended = weakref.ref(world.task)
         del world

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import random
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from hashlib import blake2b
@@ -18,13 +19,13 @@ from susurrus.agents.kafka.offset import Offset
 from susurrus.agents.runtime.batch import Batch
 from susurrus.agents.runtime.chain import chain_key
 from susurrus.agents.runtime.faust.record_batches import Fetched, batch_at
-from susurrus.agents.runtime.stage import NotYet
+from susurrus.agents.runtime.stage import MorePublic
 from susurrus.agents.stream import replay as module
 from susurrus.agents.stream import stage as stage_module
 from susurrus.agents.stream.mechanism import mechanism_of
 from susurrus.agents.stream.replay import BLOCK, Chain, stream_key
 from susurrus.agents.stream.stage import Stream
-from susurrus.mechanisms.errors import Refusal, ReplayMismatch
+from susurrus.mechanisms.errors import ReplayMismatch
 from susurrus.topics import ledger as codec
 from susurrus.topics.compiled import compiled
 from tests.agents.stages import EPOCH, SECRET, Runner, Written
@@ -314,14 +315,15 @@ def test_a_ledger_that_does_not_know_the_last_public_row_is_an_older_copy(
     if not lost:
         runner.meta, runner.position = earlier.meta, earlier.position
         runner.store.write(list(earlier.state().items()), [], [], meta=b"m")
-    stage = runner.stage
     # Another owner may have published since the ledger was read, so the first time the task starts again.
-    with pytest.raises(NotYet, match="more is public than the ledger knows"):
-        stage.restore(runner.store, runner.meta, runner.position)
-    with pytest.raises(
-        Refusal, match=r"does not know, so internal topics are an older copy.*: restore them as they were"
-    ):
-        stage.restore(runner.store, runner.meta, runner.position)
+    with pytest.raises(MorePublic, match="more is public than the ledger knows") as first:
+        runner.restart()
+    with pytest.raises(MorePublic) as second:
+        runner.restart()
+    assert second.value.evidence == first.value.evidence
+    assert re.search(
+        r"does not know, so internal topics are an older copy.*: restore them as they were", second.value.refusal
+    )
     assert runner.to(*PUBLIC) == before
     earlier.close()
 
@@ -334,10 +336,10 @@ def test_another_owner_that_published_in_between_is_no_older_copy(tmp_path: Path
     feed(runner, log, 400)
     now = dict(runner.services.ledger.records)  # type: ignore[attr-defined]
     runner.services.ledger.records = records  # type: ignore[attr-defined]
-    with pytest.raises(NotYet):
-        runner.stage.restore(runner.store, runner.meta, runner.position)
+    with pytest.raises(MorePublic):
+        runner.restart()
     runner.services.ledger.records = now  # type: ignore[attr-defined]
-    runner.stage.restore(runner.store, runner.meta, runner.position)
+    runner.restart()
     runner.close()
 
 

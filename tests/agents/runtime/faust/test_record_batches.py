@@ -178,6 +178,7 @@ def test_offsets_are_places_in_the_batch_whatever_records_say(codec: int) -> Non
         intake = Intake(
             Json(decoder.paths, None),
             lambda chunks, records, decoder=decoder: decoder.decode(chunks),
+            position=7,
             owner="o",
             place="p",
             end_of_log=lambda: 0,
@@ -200,6 +201,7 @@ def test_fetches_that_come_before_the_last_one_is_decoded_are_decoded_with_it() 
     intake = Intake(
         Json(decoder.paths, None),
         lambda chunks, records: decoder.decode(chunks),
+        position=0,
         owner="o",
         place="p",
         end_of_log=lambda: 0,
