@@ -98,7 +98,7 @@ def names_of(pipeline: Pipeline[Any]) -> dict[str, set[str]]:
 def test_outcomes_name_counters_that_the_stages_have(kind: str) -> None:
     pipeline = PIPELINES[kind]
     for stage in pipeline.stages:
-        assert names_of(pipeline)[stage.name] <= set(stage.make.counted)  # type: ignore[attr-defined]
+        assert names_of(pipeline)[stage.name] <= set(stage.stage.counted)
     assert [outcome.name for outcome in pipeline.outcomes][:2] == ["read", "kept"]
     assert pipeline.released[-1][1] in ("rows", "intervals")
 
