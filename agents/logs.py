@@ -15,7 +15,6 @@ import warnings
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from confluent_kafka import KafkaError, KafkaException
 from pythonjsonlogger.json import JsonFormatter
 
 _log = logging.getLogger(__name__)
@@ -53,8 +52,10 @@ def configure(level: str, form: LogFormat = "text") -> None:
         logging.getLogger(name).setLevel(max(logging.WARNING, number) if number > logging.DEBUG else logging.INFO)
 
 
-def describe(error: BaseException | KafkaError) -> str:
-    """Type and place of an exception; its text may hold data and stays out of logs."""
+def describe(error: BaseException) -> str:
+    """Type and place of an exception, or the name of a KafkaError; its text may hold data and stays out of logs."""
+    from confluent_kafka import KafkaError, KafkaException  # every page of help loads this module, and needs no Kafka
+
     if isinstance(error, KafkaException) and error.args and isinstance(error.args[0], KafkaError):
         return f"KafkaException {error.args[0].name()}"
     if isinstance(error, KafkaError):

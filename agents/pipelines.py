@@ -51,7 +51,7 @@ def load_settings(
     except ConfigurationError as problem:
         if sql is None:
             raise
-        from susurrus.agents.sql import tables
+        from susurrus.agents.sql import tables  # as below
 
         raise tables.shown(tables.read(sql), problem) from None
 
@@ -61,7 +61,7 @@ def tables_of(path: Path | None, environ: Mapping[str, str] = os.environ, *, sql
     others = load.read(path, environ)
     if sql is None:
         return others
-    from susurrus.agents.sql import tables  # slow to load
+    from susurrus.agents.sql import tables  # brings sqlglot, which a TOML file does not need
 
     return tables.joined(tables.read(sql), others, name=sql.stem, config=path, environ=environ)
 

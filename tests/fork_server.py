@@ -15,7 +15,8 @@ import sys
 from pathlib import Path
 from typing import NoReturn
 
-import susurrus.agents.runtime.faust.worker  # noqa: F401  (for the children)
+import susurrus.agents.cli.given
+import susurrus.agents.operations.worker  # noqa: F401  (for the children)
 from susurrus.agents.broker.leash import ends_with_us
 from susurrus.agents.cli.main import app
 from susurrus.agents.runtime import crash_points

@@ -82,6 +82,8 @@ class ForkServer:
         self._directory = tempfile.TemporaryDirectory(prefix="fork-server-")
         self._address = f"{self._directory.name}/socket"
         environment = {name: value for name, value in os.environ.items() if not name.startswith("SUSURRUS_")}
+        if "SUSURRUS_COMPILED" in os.environ:  # decides which loops the server imports, so that its children have them
+            environment["SUSURRUS_COMPILED"] = os.environ["SUSURRUS_COMPILED"]
         # OpenBLAS would start threads when it is imported, and only the thread that forks lives on in the child.
         environment["OPENBLAS_NUM_THREADS"] = "1"
         self._process = subprocess.Popen(

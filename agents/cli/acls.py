@@ -7,9 +7,11 @@ import typer
 from confluent_kafka import KafkaError, KafkaException
 from rich.text import Text
 
-from susurrus.agents.cli.console import ConfigOption, SqlOption, err, out, settings_of
+from susurrus.agents.cli.console import ConfigOption, SqlOption, err, out
+from susurrus.agents.cli.given import settings_of
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.kafka.access import Right, Role, grant, missing_rights, rights_of
+from susurrus.agents.operations.brokers import reach
 from susurrus.mechanisms.errors import ConfigurationError
 
 _Users = list[str] | None
@@ -60,8 +62,6 @@ def acls(
 
 
 def _apply(settings: Settings, wanted: list[tuple[Role, str, tuple[Right, ...]]]) -> None:
-    from susurrus.agents.operations.brokers import reach  # slow to load
-
     if settings.kafka.embedded:
         raise ConfigurationError("kafka.embedded=true: the embedded broker has no rights; give a real one")
     admin = reach(settings)

@@ -1,30 +1,26 @@
-"""``susurrus config``: write and check a configuration, print its schema, make a noise secret."""
+"""``susurrus config``: check a configuration, print its schema, make a noise secret. init.py and reference.py have the others."""
 
 import json
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from susurrus.agents.cli import init
-from susurrus.agents.cli.console import ConfigOption, SqlOption, out, settings_of
+from susurrus.agents.cli.console import ConfigOption, SqlOption, out
+from susurrus.agents.cli.given import settings_of
 from susurrus.agents.config import kafka_properties, secrets
-from susurrus.agents.operations.drawing import framed
+from susurrus.agents.config.settings import Settings
+from susurrus.agents.kafka import profiles
+from susurrus.agents.operations.panels import framed
+from susurrus.agents.pipelines import json_schema, pipeline_of
+from susurrus.agents.runtime.pipeline import Pipeline
 from susurrus.mechanisms.errors import ConfigurationError
 
-if TYPE_CHECKING:  # slow to load, so the commands do it themselves
-    from susurrus.agents.config.settings import Settings
-    from susurrus.agents.runtime.pipeline import Pipeline
 
-app = typer.Typer(no_args_is_help=True, help="Write a configuration, check it, print its schema, make a noise secret.")
-app.command()(init.init)
-
-
-@app.command()
 def check(
     file: Annotated[Path | None, typer.Argument(help="TOML file of the pipeline; the same as --config.")] = None,
     config: ConfigOption = None,
@@ -41,8 +37,6 @@ def check(
         raise ConfigurationError(f'config="{config}": there is the file {file}, too; name one of them')
     elsewhere: list[str] = []  # reported, not raised: a file can be checked where no secret is mounted
     settings = settings_of(file or config, sql, unresolved=elsewhere)
-    from susurrus.agents.pipelines import pipeline_of  # slow to load
-
     pipeline = pipeline_of(settings)
     remarks = _clients(settings, elsewhere)
     if unknown := pipeline.unknown_fields():
@@ -71,13 +65,11 @@ def check(
     console.print(f"noise secret: {secret}", markup=False)
 
 
-def _clients(settings: "Settings", elsewhere: list[str]) -> list[str]:
+def _clients(settings: Settings, elsewhere: list[str]) -> list[str]:
     """Make every client once, without connecting; what an operator should know of the properties.
 
     Raises ConfigurationError where a client cannot be made on any machine. What may be on other machines goes to ``elsewhere``.
     """
-    from susurrus.agents.kafka import profiles  # slow to load
-
     unknown = bool(elsewhere)  # a password that is on the workers only
     refused = [] if unknown else profiles.refusals(settings)
     if sure := [one.text for one in refused if not one.here]:
@@ -100,30 +92,18 @@ def _clients(settings: "Settings", elsewhere: list[str]) -> list[str]:
     return [*settings.remarks(), *profiles.notes(settings)]
 
 
-@app.command()
 def schema() -> None:
     """Print the JSON schema of the configuration, for editors."""
-    from susurrus.agents.pipelines import json_schema  # slow to load
-
     typer.echo(json.dumps(json_schema(), indent=2))
 
 
-@app.command()
-def reference() -> None:
-    """Print every setting with its meaning, as Markdown."""
-    from susurrus.agents.cli.reference import markdown  # slow to load
-
-    typer.echo(markdown(), nl=False)
-
-
-@app.command()
 def secret(file: Annotated[Path, typer.Argument(help="File to write; never replaced.")]) -> None:
     """Make a noise secret. All workers of a pipeline need the same one. Anyone who has it can remove the noise."""
     secrets.create(file)
     out().print(f"wrote a new noise secret to {file}, readable by its owner only")
 
 
-def summary(pipeline: "Pipeline[Any]") -> Table:
+def summary(pipeline: Pipeline[Any]) -> Table:
     """The configuration as its consequences: topics, calendar, bounds, promise, digest, costs."""
     settings = pipeline.settings
     table = Table.grid(padding=(0, 2))

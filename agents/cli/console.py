@@ -4,7 +4,6 @@ Results go to standard output and everything else to standard error, so that out
 """
 
 import logging
-import os
 import re
 import sys
 import traceback
@@ -18,10 +17,9 @@ from typer.core import TyperGroup
 
 from susurrus.agents import logs
 from susurrus.agents.cli.helps import readable
-from susurrus.agents.config.settings import Settings
-from susurrus.agents.operations.drawing import framed
+from susurrus.agents.operations.panels import framed
 from susurrus.agents.runtime.ending import DISK_UNUSABLE, MISCONFIGURED
-from susurrus.mechanisms.errors import ConfigurationError, StoreUnusable, SusurrusError
+from susurrus.mechanisms.errors import StoreUnusable, SusurrusError
 
 _log = logging.getLogger(__name__)
 
@@ -51,18 +49,6 @@ def out() -> Console:
 def err() -> Console:
     """Standard error."""
     return Console(stderr=True, highlight=False)
-
-
-def settings_of(config: Path | None, sql: Path | None = None, *, unresolved: list[str] | None = None) -> Settings:
-    """The settings of ``--config`` and ``--sql``. Raises ConfigurationError when there is nothing to read.
-
-    unresolved: takes what is wrong with passwords kept elsewhere, which is otherwise an error like any other.
-    """
-    if config is None and sql is None and not any(name.upper().startswith("SUSURRUS__") for name in os.environ):
-        raise ConfigurationError("--config: is missing; give the pipeline's TOML file, or --sql and its SQL file")
-    from susurrus.agents.pipelines import load_settings  # slow to load
-
-    return load_settings(config, sql=sql, unresolved=unresolved)
 
 
 class Guarded(TyperGroup):

@@ -8,7 +8,9 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from susurrus.agents.cli.console import ConfigOption, SqlOption, err, out, settings_of
+from susurrus.agents.cli.console import ConfigOption, SqlOption, err, out
+from susurrus.agents.cli.given import settings_of
+from susurrus.agents.dashboard.serving import NO_CHARTS, serving
 
 PORT = 8470
 
@@ -33,8 +35,6 @@ def dashboard(
     It reads the public topics and the log of charges. It needs a reader's rights (`susurrus acls --dashboard`) and no secret.
     """
     settings = settings_of(config, sql)
-    from susurrus.agents.dashboard.serving import NO_CHARTS, serving  # slow to load
-
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(message)s")
     stop = threading.Event()
     previous = signal.signal(signal.SIGTERM, lambda *_: stop.set())

@@ -3,22 +3,23 @@
 import json
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.text import Text
 
-from susurrus.agents.cli.console import ConfigOption, SqlOption, err, out, settings_of
+from susurrus.agents.cli.console import ConfigOption, SqlOption, err, out
+from susurrus.agents.cli.given import settings_of
 from susurrus.agents.cli.letters import COMMAND, letters_json, picture
+from susurrus.agents.config.settings import Settings
+from susurrus.agents.kafka.clients import Clients, clients_of
+from susurrus.agents.operations.brokers import reach
+from susurrus.agents.operations.dead_letters import Letter, RawRecord, Scan, raw_records, scan
 from susurrus.agents.types.durations import parse_duration, parse_instant
 from susurrus.agents.types.one_of import use_one_of
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.topics.records.reason import Reason
-
-if TYPE_CHECKING:  # slow to load, so the command does it itself
-    from susurrus.agents.config.settings import Settings
-    from susurrus.agents.kafka.clients import Clients
-    from susurrus.agents.operations.dead_letters import Letter, RawRecord, Scan
+from susurrus.topics.spec import DEAD_LETTER
 
 MOST_SHOWN = 1_000
 _RAW = (
@@ -58,10 +59,6 @@ def dead_letters(
     wanted = _reason(reason)
     now = int(time.time() * 1000)
     after = None if since is None else _since(since, now)
-    from susurrus.agents.kafka.clients import clients_of  # slow to load
-    from susurrus.agents.operations.brokers import reach
-    from susurrus.agents.operations.dead_letters import scan
-    from susurrus.topics.spec import DEAD_LETTER
 
     reach(settings)
     if values:
@@ -109,7 +106,7 @@ def _since(text: str, now: int) -> int:
         raise ConfigurationError(f'--since="{text}": {error}, or for how long, such as "2h"') from None
 
 
-def _consent(settings: "Settings", yes: bool) -> None:
+def _consent(settings: Settings, yes: bool) -> None:
     """Say what printing values means, and ask where the configuration has not opted in. Raises typer.Abort."""
     err().print(Text(_RAW, style="yellow"))
     if settings.worker.dead_letter_values or yes:
@@ -120,10 +117,8 @@ def _consent(settings: "Settings", yes: bool) -> None:
     typer.confirm("Print raw records?", abort=True, err=True)
 
 
-def _with_records(clients: "Clients", found: "Scan", values: bool) -> "Iterator[tuple[Letter, RawRecord | None]]":
+def _with_records(clients: Clients, found: Scan, values: bool) -> Iterator[tuple[Letter, RawRecord | None]]:
     """The newest letters, with their records where values are wanted: as the letter carries it, else from the raw topic."""
-    from susurrus.agents.operations.dead_letters import RawRecord, raw_records
-
     if not values:
         yield from ((letter, None) for letter in found.newest)
         return

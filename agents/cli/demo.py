@@ -6,6 +6,11 @@ from typing import Annotated
 import typer
 
 from susurrus.agents.cli.console import out
+from susurrus.agents.demo.histogram import HistogramDemo
+from susurrus.agents.demo.local import LocalDemo
+from susurrus.agents.demo.machinery import Demo, show
+from susurrus.agents.demo.meter import from_file, smart_meter
+from susurrus.agents.demo.stream import StreamDemo
 
 
 def demo(
@@ -41,12 +46,6 @@ def demo(
     """Run a pipeline on a shipped web log, or on a meter, and compare the private results with the truth; takes
     less than a minute.
     """
-    from susurrus.agents.demo.histogram import HistogramDemo  # slow to load
-    from susurrus.agents.demo.local import LocalDemo
-    from susurrus.agents.demo.machinery import Demo, show
-    from susurrus.agents.demo.meter import from_file, smart_meter
-    from susurrus.agents.demo.stream import StreamDemo
-
     chosen: Demo
     if stream:
         chosen = StreamDemo(smart_meter() if data is None else from_file(data, bound), epsilon=epsilon or 2.0)

@@ -1,17 +1,19 @@
 """``susurrus explain``: a pipeline in words, and as TOML. What it costs comes from what ``config check`` shows."""
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Annotated, Any, Final
 
+import tomli_w
 import typer
 from rich.markup import escape
 from rich.table import Table
 
-from susurrus.agents.cli.console import ConfigOption, SqlOption, out, settings_of
+from susurrus.agents.cli.console import ConfigOption, SqlOption, out
+from susurrus.agents.cli.given import settings_of
+from susurrus.agents.histogram.columns import COLUMNS
+from susurrus.agents.histogram.settings import HistogramSettings
+from susurrus.agents.pipelines import pipeline_of, tables_of
 from susurrus.agents.types.durations import format_duration
-
-if TYPE_CHECKING:  # slow to load, so the command does it itself
-    from susurrus.agents.histogram.settings import HistogramSettings
 
 _MEASURED: Final = {
     "count": "the number of records",
@@ -29,9 +31,6 @@ def explain(
     """Say what is protected, what a row means and how noisy it is, and print the equal TOML."""
     unresolved: list[str] = []  # passwords of other machines say nothing about the pipeline
     given = settings_of(config, sql, unresolved=unresolved)
-    from susurrus.agents.histogram.settings import HistogramSettings  # slow to load
-    from susurrus.agents.pipelines import pipeline_of, tables_of
-
     settings = HistogramSettings.of(given)
     if toml_only:
         typer.echo(toml(tables_of(config, sql=sql)), nl=False)
@@ -62,8 +61,6 @@ def explain(
 
 def toml(tables: Mapping[str, Any]) -> str:
     """The tables as a TOML file. Values that may be passwords are left out, and a comment says which."""
-    import tomli_w  # only this command writes TOML
-
     shown = {name: dict(table) if isinstance(table, Mapping) else table for name, table in tables.items()}
     hidden: list[str] = []
     _hide(shown.get("kafka"), "kafka", hidden)
@@ -96,7 +93,7 @@ def _after_strategy(rows: list[tuple[str, str]]) -> list[str]:
     return names[names.index("strategy") + 1 :]
 
 
-def _protected(settings: "HistogramSettings", promise: str) -> Iterator[tuple[str, str]]:
+def _protected(settings: HistogramSettings, promise: str) -> Iterator[tuple[str, str]]:
     length = format_duration(settings.window.length)
     yield "unit", f"a user, as the field {settings.input.user} names it, in one window of {length}"
     yield "neighbours", "two inputs are neighbours if one has all records of one user in one window more than the other"
@@ -104,7 +101,7 @@ def _protected(settings: "HistogramSettings", promise: str) -> Iterator[tuple[st
     yield "several windows", "a user who is active in several windows has one such loss in each"
 
 
-def _read(settings: "HistogramSettings") -> Iterator[tuple[str, str]]:
+def _read(settings: HistogramSettings) -> Iterator[tuple[str, str]]:
     read = settings.input
     yield "topic", f"{read.topic} ({read.format})"
     time = "the record's own timestamp" if read.time == "kafka" else f"the field {read.time} ({read.time_unit})"
@@ -116,9 +113,7 @@ def _read(settings: "HistogramSettings") -> Iterator[tuple[str, str]]:
             yield "computed", f"{part.name} = {part.expression}"
 
 
-def _row(settings: "HistogramSettings") -> Iterator[tuple[str, str]]:
-    from susurrus.agents.histogram.columns import COLUMNS  # slow to load
-
+def _row(settings: HistogramSettings) -> Iterator[tuple[str, str]]:
     window, bounds = settings.window, settings.bounds
     yield "key", " × ".join(settings.input.key_names)
     yield (

@@ -66,10 +66,7 @@ def summary(text: str) -> str:
 
 
 def _hints(callback: Any) -> dict[str, Any]:
-    try:
-        return typing.get_type_hints(inspect.unwrap(callback)) if callback is not None else {}
-    except NameError:  # a type that only a type checker imports
-        return {}
+    return typing.get_type_hints(inspect.unwrap(callback)) if callback is not None else {}
 
 
 def _word(hint: Any) -> str | None:

@@ -4,13 +4,14 @@ The file is checked as any other before it is written (agents/cli/new_file.py).
 """
 
 import json
+import os
 import re
 import shlex
 import sys
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Annotated, Any, Final
 
 import typer
 from rich.markup import escape
@@ -18,10 +19,12 @@ from rich.table import Table
 
 from susurrus.agents.cli.console import err, out
 from susurrus.agents.cli.new_file import Answers, toml
+from susurrus.agents.config import load
+from susurrus.agents.formats.avro import Avro
+from susurrus.agents.histogram.clock import CREATE_TIME
+from susurrus.agents.operations.sample import Found, look
+from susurrus.agents.pipelines import settings_from
 from susurrus.mechanisms.errors import ConfigurationError
-
-if TYPE_CHECKING:  # slow to load, so the command does it itself
-    from susurrus.agents.operations.sample import Found
 
 _USERS: Final = re.compile(
     r"(^|[._-])(user|uid|host|visitor|customer|client|account|member|person|patient|device|meter)", re.I
@@ -93,8 +96,6 @@ def init(
     except ValueError:
         raise ConfigurationError(f'--epsilon "{answer}": write a number, for example 6.0') from None
 
-    from susurrus.agents.histogram.clock import CREATE_TIME  # slow to load
-
     stamped = CREATE_TIME if found is None or found.stamped is None else found.stamped
     plain = re.sub(r"[^A-Za-z0-9_-]+", "-", topic).strip("-_") or "pipeline"
     answers = Answers(
@@ -115,7 +116,6 @@ def init(
         delta=delta,
     )
     text = toml(answers, secret=f"{output.stem}.secret")
-    from susurrus.agents.pipelines import settings_from  # slow to load
 
     settings_from(tomllib.loads(text), directory=output.parent, environ={}, written=True)
     _write(output, text)
@@ -174,13 +174,8 @@ def _noted(answer: str, fields: Mapping[str, str] | None) -> str:
     return answer
 
 
-def _looked(servers: str, topic: str, registry: str | None, show_values: bool) -> "Found | None":
+def _looked(servers: str, topic: str, registry: str | None, show_values: bool) -> Found | None:
     """What the topic shows, and a table of it; None where it cannot be looked at, which is said."""
-    from susurrus.agents.config import load  # slow to load
-    from susurrus.agents.formats.avro import Avro
-    from susurrus.agents.operations.sample import look
-    from susurrus.agents.pipelines import settings_from
-
     kafka = load.read(None, _environment()).get("kafka", {})
     source: dict[str, Any] = {"topic": topic, "user": "user", "key": ["key"]}
     if registry:
@@ -218,8 +213,6 @@ def _looked(servers: str, topic: str, registry: str | None, show_values: bool) -
 
 
 def _environment() -> dict[str, str]:
-    import os
-
     return {name: value for name, value in os.environ.items() if name.upper().startswith("SUSURRUS__KAFKA__")}
 
 

@@ -8,20 +8,15 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from susurrus.agents.broker.artefacts import fetch_jars, jars_directory
+from susurrus.agents.broker.cluster import KafkaCluster, clusters_directory
+from susurrus.agents.broker.leash import ends_with_us
 from susurrus.agents.cli.console import err, out
 from susurrus.mechanisms.errors import ConfigurationError
-
-if TYPE_CHECKING:  # the command does it itself: it needs modules that only Unix has
-    from susurrus.agents.broker.cluster import KafkaCluster
-
-app = typer.Typer(
-    no_args_is_help=True,
-    help="A real Kafka on this machine, without Docker. Needs a JDK (17 or later) and, the first time, Maven.",
-)
 
 BOOTSTRAP_SERVERS = "SUSURRUS__KAFKA__BOOTSTRAP_SERVERS"
 NOT_RUNNING = 3
@@ -43,7 +38,6 @@ PortOption = Annotated[
 ]
 
 
-@app.command()
 def start(
     brokers: BrokersOption = None,
     port: PortOption = None,
@@ -51,8 +45,6 @@ def start(
     directory: DirectoryOption = None,
 ) -> None:
     """Start brokers in the background, on loopback, and print their bootstrap servers. What was there before goes on."""
-    from susurrus.agents.broker.cluster import KafkaCluster
-
     home = _home(name, directory)
     if KafkaCluster.exists(home):
         cluster = KafkaCluster.open(home)
@@ -68,7 +60,6 @@ def start(
     out().print(cluster.bootstrap_servers, soft_wrap=True)
 
 
-@app.command()
 def status(name: NameOption = "default", directory: DirectoryOption = None) -> None:
     """Show the brokers, their addresses and logs; exit code 3 if none runs."""
     cluster = _known(_home(name, directory))
@@ -79,7 +70,6 @@ def status(name: NameOption = "default", directory: DirectoryOption = None) -> N
         raise typer.Exit(NOT_RUNNING)
 
 
-@app.command()
 def stop(
     name: NameOption = "default",
     directory: DirectoryOption = None,
@@ -94,7 +84,6 @@ def stop(
         cluster.purge()
 
 
-@app.command(context_settings={"allow_interspersed_args": False})
 def run(
     command: Annotated[
         list[str] | None,
@@ -109,8 +98,6 @@ def run(
 
     The exit code is the command's.
     """
-    from susurrus.agents.broker.cluster import KafkaCluster
-
     if command and shutil.which(command[0]) is None:
         raise ConfigurationError(f"command={command[0]}: not found; give the program's path, or install it")
     _announce_fetching()
@@ -123,25 +110,18 @@ def run(
             signal.pause()
 
 
-@app.command()
 def fetch() -> None:
     """Fetch Kafka's JARs, so that a later start needs no Maven and no network; print where they are."""
-    from susurrus.agents.broker.artefacts import fetch_jars
-
     _announce_fetching()
     out().print(str(fetch_jars()), soft_wrap=True)
 
 
 def _announce_fetching() -> None:
-    from susurrus.agents.broker.artefacts import jars_directory
-
     if not jars_directory().is_dir():
         err().print(f"Maven fetches Kafka's JARs, once (55 MB), into {jars_directory()}.", soft_wrap=True)
 
 
 def _home(name: str, directory: Path | None) -> Path:
-    from susurrus.agents.broker.cluster import clusters_directory
-
     if directory is not None:
         return directory.expanduser().absolute()
     if name in ("", "..") or Path(name).name != name:
@@ -149,16 +129,14 @@ def _home(name: str, directory: Path | None) -> Path:
     return clusters_directory() / name
 
 
-def _known(home: Path) -> "KafkaCluster | None":
-    from susurrus.agents.broker.cluster import KafkaCluster
-
+def _known(home: Path) -> KafkaCluster | None:
     if KafkaCluster.exists(home):
         return KafkaCluster.open(home)
     err().print(f"No cluster in {home}; `susurrus kafka start` makes one.", soft_wrap=True)
     return None
 
 
-def _same(cluster: "KafkaCluster", brokers: int | None, port: int | None) -> None:
+def _same(cluster: KafkaCluster, brokers: int | None, port: int | None) -> None:
     """What a cluster is made of does not change. Raises ConfigurationError for another wish."""
     has = {"brokers": len(cluster.nodes), "port": cluster.nodes[0].port}
     for option, wanted in (("brokers", brokers), ("port", port)):
@@ -169,7 +147,7 @@ def _same(cluster: "KafkaCluster", brokers: int | None, port: int | None) -> Non
             )
 
 
-def _show(cluster: "KafkaCluster") -> None:
+def _show(cluster: KafkaCluster) -> None:
     running = cluster.running()
     for node in cluster.nodes:
         state = "running" if node.id in running else "stopped"
@@ -178,8 +156,6 @@ def _show(cluster: "KafkaCluster") -> None:
 
 def _run(command: list[str], bootstrap_servers: str) -> int:
     """The exit code of the command, as a shell gives it. Ctrl-C in a terminal reaches the command itself."""
-    from susurrus.agents.broker.leash import ends_with_us
-
     started: list[subprocess.Popen[bytes]] = []
     asked = False
 

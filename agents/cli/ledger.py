@@ -2,27 +2,22 @@
 
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from susurrus.agents.cli import ledger_show
-from susurrus.agents.cli.console import ConfigOption, SqlOption, out, settings_of
+from susurrus.agents.cli.console import ConfigOption, SqlOption, out
+from susurrus.agents.cli.given import settings_of
+from susurrus.agents.operations.brokers import reach
+from susurrus.agents.operations.new_epoch import NewEpoch, Plan
+from susurrus.agents.pipelines import pipeline_of
 from susurrus.agents.types.durations import parse_instant
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.topics.wire.timestamps import format_time
 
-if TYPE_CHECKING:  # slow to load, so the command does it itself
-    from susurrus.agents.operations.new_epoch import Plan
-
-_HELP = "Show what was charged to the raw topic and what is left of the budget; begin a new epoch."
-app = typer.Typer(no_args_is_help=True, help=_HELP)
-app.command("show")(ledger_show.show)
-
 _SHOWN = 5
 
 
-@app.command("new-epoch")
 def new_epoch(
     config: ConfigOption = None,
     sql: SqlOption = None,
@@ -50,10 +45,6 @@ def new_epoch(
     first = _word_or_instant("--first-window", first_window, "next", "current")
     begin = None if origin is None else _word_or_instant("--from", origin, "earliest", "latest")
     settings = settings_of(config, sql)
-    from susurrus.agents.operations.brokers import reach  # slow to load
-    from susurrus.agents.operations.new_epoch import NewEpoch
-    from susurrus.agents.pipelines import pipeline_of
-
     reach(settings)
     pipeline = pipeline_of(settings)
     services = pipeline.services()
@@ -83,7 +74,7 @@ def _word_or_instant(option: str, text: str, *words: str) -> Any:
         raise ConfigurationError(f"{option} {text}: {error}") from None
 
 
-def plan_lines(plan: "Plan", name: str) -> Iterator[str]:
+def plan_lines(plan: Plan, name: str) -> Iterator[str]:
     """What the new epoch is and costs, line by line."""
     before = f"epoch {plan.number - 1} ({plan.before[:8]})" if plan.before else "the epoch that the ledger has lost"
     origin = plan.origin if isinstance(plan.origin, str) else format_time(plan.origin)

@@ -3,16 +3,21 @@
 import contextlib
 import json
 import time
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from susurrus.agents.cli.console import ConfigOption, SqlOption, out, settings_of
+from susurrus.agents.cli.account import picture
+from susurrus.agents.cli.console import ConfigOption, SqlOption, out
+from susurrus.agents.cli.given import settings_of
+from susurrus.agents.kafka.clients import clients_of
+from susurrus.agents.operations.account import account_of, without_windows
+from susurrus.agents.operations.brokers import reach
+from susurrus.agents.operations.charge_log import read_charges
+from susurrus.agents.pipelines import pipeline_of
+from susurrus.agents.runtime.pipeline import Pipeline
 from susurrus.mechanisms.errors import ConfigurationError
-
-if TYPE_CHECKING:  # slow to load, so the command does it itself
-    from susurrus.agents.runtime.pipeline import Pipeline
-    from susurrus.topics.charges import Charge
+from susurrus.topics.charges import Charge, topic_name
 
 
 def show(
@@ -25,10 +30,6 @@ def show(
     It reads the log of charges and nothing else. What it shows is public: no data enter.
     """
     settings = settings_of(config, sql)
-    from susurrus.agents.cli.account import picture  # slow to load
-    from susurrus.agents.operations.account import account_of, without_windows
-    from susurrus.agents.pipelines import pipeline_of
-
     pipeline = pipeline_of(settings)
     promise = pipeline.per_window()
     if promise is None:
@@ -50,13 +51,8 @@ def show(
     console.print(picture(account, console.width))
 
 
-def _charges(pipeline: "Pipeline[Any]") -> "list[Charge]":
+def _charges(pipeline: Pipeline[Any]) -> list[Charge]:
     """Raises ConfigurationError where there is no log of charges, or it cannot be read."""
-    from susurrus.agents.kafka.clients import clients_of  # slow to load
-    from susurrus.agents.operations.brokers import reach
-    from susurrus.agents.operations.charge_log import read_charges
-    from susurrus.topics.charges import topic_name
-
     settings = pipeline.settings
     reach(settings)
     with contextlib.closing(clients_of(settings, quiet=True)) as clients:

@@ -2,18 +2,16 @@
 
 import base64
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from rich.table import Table
 from rich.text import Text
 
+from susurrus.agents.config.settings import Settings
+from susurrus.agents.operations.dead_letters import Letter, RawRecord, Scan, console_command
 from susurrus.topics.wire.timestamps import format_time
 
-if TYPE_CHECKING:  # slow to load
-    from susurrus.agents.config.settings import Settings
-    from susurrus.agents.operations.dead_letters import Letter, RawRecord, Scan
-
-    Shown = list[tuple[Letter, RawRecord | None]]
+Shown = list[tuple[Letter, RawRecord | None]]
 
 _LONGEST: Final = 1_000
 """Characters of a value that are shown."""
@@ -23,7 +21,7 @@ COMMAND: Final = "bright_black"
 """Style of a line to copy, which must not be broken."""
 
 
-def picture(settings: "Settings", topic: str, found: "Scan", shown: "Shown", *, values: bool) -> Iterator[Text | Table]:
+def picture(settings: Settings, topic: str, found: Scan, shown: Shown, *, values: bool) -> Iterator[Text | Table]:
     """The whole answer, part by part; at most 80 columns but for commands to copy."""
     if not found.number:
         yield Text(f"No dead letters in {topic}.")
@@ -48,8 +46,6 @@ def picture(settings: "Settings", topic: str, found: "Scan", shown: "Shown", *, 
         for letter, record in shown if values else ():
             yield Text.assemble((f"{letter.topic} {letter.partition} {letter.offset}: ", "bold"), _printable(record))
         if not values:
-            from susurrus.agents.operations.dead_letters import console_command
-
             yield Text("Show the first of them (raw data; or use --values):")
             yield Text(f"    {console_command(settings, shown[0][0])}", style=COMMAND)
     yield Text(_CONFIDENTIAL, style="italic")
@@ -59,7 +55,7 @@ def _time(stamp: int | None) -> str | None:
     return None if stamp is None else format_time(stamp)
 
 
-def _reasons(found: "Scan") -> Table:
+def _reasons(found: Scan) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("reason", no_wrap=True)
     for name in ("records", "share"):
@@ -73,7 +69,7 @@ def _reasons(found: "Scan") -> Table:
     return table
 
 
-def _references(shown: "Shown") -> Table:
+def _references(shown: Shown) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("written", "reason", "topic"):
         table.add_column(name, overflow="fold")
@@ -85,7 +81,7 @@ def _references(shown: "Shown") -> Table:
     return table
 
 
-def _printable(record: "RawRecord | None") -> str:
+def _printable(record: RawRecord | None) -> str:
     """A record for a terminal, which must not obey what a producer wrote."""
     if record is None:
         return "the record is gone from the raw topic"
@@ -96,13 +92,13 @@ def _printable(record: "RawRecord | None") -> str:
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}… ({len(record.value):,} bytes)"
 
 
-def letters_json(topic: str, found: "Scan", shown: "Shown", values: bool) -> dict[str, Any]:
+def letters_json(topic: str, found: Scan, shown: Shown, values: bool) -> dict[str, Any]:
     """Names as documented in docs/how-to/explain-an-empty-result.md."""
 
     def text(data: bytes | None) -> str | None:
         return None if data is None else base64.b64encode(data).decode()
 
-    def reference(letter: "Letter", record: "RawRecord | None") -> dict[str, Any]:
+    def reference(letter: Letter, record: RawRecord | None) -> dict[str, Any]:
         where = {"topic": letter.topic, "partition": letter.partition, "offset": letter.offset}
         known = {"written": format_time(letter.at), "reason": letter.reason.name, "stage": letter.stage, **where}
         if not values:

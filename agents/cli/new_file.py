@@ -4,6 +4,9 @@ import json
 import re
 from dataclasses import dataclass
 
+from susurrus.agents.formats.avro import Avro
+from susurrus.agents.histogram.clock import CLOCKS
+
 
 @dataclass(slots=True)
 class Answers:
@@ -29,8 +32,6 @@ class Answers:
 def toml(answers: Answers, *, secret: str) -> str:
     """The file: as short and as commented as the example in README.md."""
     a = answers
-    from susurrus.agents.formats.avro import Avro  # slow to load
-    from susurrus.agents.histogram.clock import CLOCKS
 
     clock = next(clock for clock in CLOCKS.values() if clock.live and clock.accepts == (a.stamped,))
     registry = f"\n[input.registry]\nurl = {_text(a.registry)}\n" if a.registry else ""

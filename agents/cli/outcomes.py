@@ -2,21 +2,19 @@
 
 import textwrap
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from rich.table import Table
 from rich.text import Text
 
 from susurrus.agents.runtime.facts import Count, Facts, Finding, Outcome, total_of
-
-if TYPE_CHECKING:  # slow to load
-    from susurrus.agents.runtime.pipeline import Pipeline
+from susurrus.agents.runtime.pipeline import Pipeline
 
 WAITING: Final = "waiting"
 SKIPPED: Final = "before the start"
 
 
-def outcomes_table(pipeline: "Pipeline[Any]", facts: Facts) -> Table:
+def outcomes_table(pipeline: Pipeline[Any], facts: Facts) -> Table:
     """Records by what became of them: over each stage, and as a share of what was read."""
     first, *others = pipeline.outcomes
     stages = list(dict.fromkeys(stage for outcome in pipeline.outcomes for stage in outcome.counters))
@@ -47,7 +45,7 @@ def _share(count: Count, read: Count) -> str:
     return f"{100 * count.number / read.number:.1f} %"
 
 
-def waiting_count(pipeline: "Pipeline[Any]", facts: Facts) -> Count:
+def waiting_count(pipeline: Pipeline[Any], facts: Facts) -> Count:
     """Records that are read, and whose trigger has not come. Stages report one after the other, so the number is about that."""
     others = total_of(facts.number_of(outcome) for outcome in pipeline.outcomes[1:])
     if facts.read.number is None or others.number is None:
@@ -55,7 +53,7 @@ def waiting_count(pipeline: "Pipeline[Any]", facts: Facts) -> Count:
     return Count(max(0, facts.read.number - others.number), facts.read.partial or others.partial)
 
 
-def released_line(pipeline: "Pipeline[Any]", facts: Facts) -> Text:
+def released_line(pipeline: Pipeline[Any], facts: Facts) -> Text:
     """What is published: ``released: 96 triggers, 74 rows``."""
     totals = ", ".join(f"{facts.total(stage, name)} {name}" for stage, name in pipeline.released)
     return Text(f"released by {pipeline.released[-1][0]}: {totals}")

@@ -2,17 +2,28 @@
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from susurrus.agents.cli.console import ConfigOption, SqlOption, err, out, settings_of
+from susurrus.agents.cli.console import ConfigOption, SqlOption, err, out
+from susurrus.agents.cli.given import settings_of
+from susurrus.agents.cli.plan_tables import errors_table, rendered
+from susurrus.agents.histogram.settings import HistogramSettings
+from susurrus.agents.operations.brokers import reach
+from susurrus.agents.pipelines import tables_of
+from susurrus.agents.planning import plot as drawing
+from susurrus.agents.planning.as_json import as_json as document
+from susurrus.agents.planning.law import Law
+from susurrus.agents.planning.other_kinds import kind_errors
+from susurrus.agents.planning.plan import make_plan
+from susurrus.agents.planning.sample import read_file, read_topic
+from susurrus.agents.planning.sources import NoData, OfLaw, OfSample, Source, in_grid_units
+from susurrus.agents.planning.variants import Configuration
+from susurrus.agents.planning.variants import what_if as variants_of
 from susurrus.mechanisms.errors import ConfigurationError
-
-if TYPE_CHECKING:  # slow to load, so the command does it itself
-    from susurrus.agents.histogram.settings import HistogramSettings
-    from susurrus.agents.planning.sources import Source
+from susurrus.mechanisms.histogram.registry import STRATEGIES, strategy_named
 
 _SAMPLE = "A sample (raw data, used without protection)"
 _LAW = "A synthetic law (no data)"
@@ -81,16 +92,12 @@ def plan(
     # Only the raw topic needs the passwords that are kept elsewhere.
     settings = settings_of(config, sql, unresolved=None if raw_records is not None else [])
     if plot is not None:
-        from susurrus.agents.planning import plot as drawing
-
         drawing.check(plot)
     given = {"--sample": sample, "--raw-records": raw_records, "--users": users}
     chosen = [name for name, value in given.items() if value is not None]
     if len(chosen) > 1:
         raise ConfigurationError(f"{chosen[0]}: there is {chosen[1]}, too; give one of them")
     _without_meaning(context, chosen)
-    from susurrus.agents.histogram.settings import HistogramSettings  # slow to load
-    from susurrus.agents.pipelines import tables_of
 
     if not isinstance(settings, HistogramSettings):
         if chosen or what_if or plot:
@@ -100,13 +107,6 @@ def plan(
             )
         _other_kind(settings, as_json)
         return
-    from susurrus.agents.cli.plan_tables import rendered
-    from susurrus.agents.planning.as_json import as_json as document
-    from susurrus.agents.planning.plan import make_plan
-    from susurrus.agents.planning.sources import NoData
-    from susurrus.agents.planning.variants import Configuration
-    from susurrus.agents.planning.variants import what_if as variants_of
-    from susurrus.mechanisms.histogram.registry import STRATEGIES, strategy_named
 
     beside = config or sql
     configuration = Configuration(tables_of(config, sql=sql), Path() if beside is None else beside.parent)
@@ -166,7 +166,7 @@ def _without_meaning(context: typer.Context, chosen: list[str]) -> None:
 
 
 def _sample_of(
-    settings: "HistogramSettings",
+    settings: HistogramSettings,
     file: Path | None,
     records: int | None,
     shown: "_Shown",
@@ -174,10 +174,7 @@ def _sample_of(
     time: tuple[str | None, Any],
     scale: tuple[float, bool],
     windows: int,
-) -> "Source":
-    from susurrus.agents.planning.sample import read_file, read_topic
-    from susurrus.agents.planning.sources import OfSample, in_grid_units
-
+) -> Source:
     def reading(done: int, total: int | None) -> None:
         shown("reading the sample, records", done, total or 0)
 
@@ -187,7 +184,6 @@ def _sample_of(
         title = f"the sample {file}"
     else:
         assert records is not None
-        from susurrus.agents.operations.brokers import reach
 
         reach(settings)
         found = read_topic(settings, records, wide=True, progress=reading)
@@ -195,11 +191,8 @@ def _sample_of(
     return OfSample(in_grid_units(found), title, share=share, stretch=stretch, most=windows)
 
 
-def _law_of(**of: Any) -> "Source":
-    from susurrus.agents.planning.law import Law
-    from susurrus.agents.planning.sources import OfLaw
-
-    def make(settings: "HistogramSettings") -> Law:
+def _law_of(**of: Any) -> Source:
+    def make(settings: HistogramSettings) -> Law:
         window = settings.window
         occupied = window.length / (settings.triggers * window.trigger_every)
         return Law(fields=settings.layout.values, occupied=occupied, **of)
@@ -208,9 +201,6 @@ def _law_of(**of: Any) -> "Source":
 
 
 def _other_kind(settings: Any, as_json: bool) -> None:
-    from susurrus.agents.cli.plan_tables import errors_table
-    from susurrus.agents.planning.other_kinds import kind_errors
-
     found = kind_errors(settings)
     if not as_json:
         out().print(errors_table(found))

@@ -8,7 +8,8 @@ from rich.filesize import decimal
 from rich.table import Table
 from rich.text import Text
 
-from susurrus.agents.operations.drawing import GREY, framed, number
+from susurrus.agents.operations.drawing import GREY, number
+from susurrus.agents.operations.panels import framed
 from susurrus.agents.planning.other_kinds import KindErrors
 from susurrus.agents.planning.outcome import Outcome, Spread, StrategyForecast
 from susurrus.agents.planning.plan import CLEAR, Plan, Variant

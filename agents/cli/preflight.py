@@ -6,7 +6,10 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from susurrus.agents.cli.console import ConfigOption, SqlOption, err, message_and_commands, out, settings_of
+from susurrus.agents.cli.console import ConfigOption, SqlOption, err, message_and_commands, out
+from susurrus.agents.cli.given import settings_of
+from susurrus.agents.operations.preflight.run import preflight as checks
+from susurrus.agents.pipelines import pipeline_of
 from susurrus.mechanisms.errors import ConfigurationError
 
 NOT_READY = 1
@@ -22,8 +25,6 @@ def preflight(config: ConfigOption = None, sql: SqlOption = None) -> None:
     settings = settings_of(config, sql)
     if settings.kafka.embedded:
         raise ConfigurationError("kafka.embedded=true: there is nothing to check; give a real cluster")
-    from susurrus.agents.operations.preflight.run import preflight as checks  # slow to load
-    from susurrus.agents.pipelines import pipeline_of
 
     table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
     counts: Counter[str] = Counter()

@@ -1,10 +1,11 @@
-"""The reference of every setting as Markdown, from the models themselves; docs/configuration.md is its output."""
+"""``susurrus config reference``: every setting as Markdown, from the models themselves. docs/configuration.md is its output."""
 
 import types
 import typing
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, get_args, get_origin
 
+import typer
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
@@ -186,3 +187,8 @@ def _default(field: FieldInfo) -> str:
 
 def _text(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|")
+
+
+def reference() -> None:
+    """Print every setting with its meaning, as Markdown."""
+    typer.echo(markdown(), nl=False)

@@ -7,8 +7,12 @@ from typing import Annotated, Any, Literal
 import typer
 from confluent_kafka import KafkaError
 
-from susurrus.agents.cli.console import ConfigOption, err, settings_of
+from susurrus.agents.cli.console import ConfigOption, err
+from susurrus.agents.cli.given import settings_of
+from susurrus.agents.config.sections import KafkaSettings
 from susurrus.agents.local.client import ToplClient
+from susurrus.agents.local.settings import LocalSettings
+from susurrus.agents.operations.brokers import Cluster, reach
 from susurrus.agents.types.durations import parse_duration
 from susurrus.mechanisms.errors import ConfigurationError, SusurrusError
 from susurrus.mechanisms.local.wave import SquareWave
@@ -36,8 +40,6 @@ def report(
     properties: dict[str, Any] = {}
     embedded = False
     if bootstrap_servers is None:
-        from susurrus.agents.local.settings import LocalSettings  # slow to load
-
         settings = LocalSettings.of(settings_of(config))
         kafka, local = settings.kafka, settings.local
         bootstrap_servers, properties = kafka.bootstrap_servers, kafka.properties
@@ -94,9 +96,6 @@ def _reported(client: ToplClient, line: str) -> bool:
 
 def _reach(bootstrap_servers: str, properties: Mapping[str, Any], topic: str) -> None:
     """Raises ConfigurationError where no broker answers or there is no such topic: nothing has been perturbed yet."""
-    from susurrus.agents.config.sections import KafkaSettings  # slow to load
-    from susurrus.agents.operations.brokers import Cluster, reach
-
     admin = reach(Cluster(KafkaSettings(bootstrap_servers=bootstrap_servers, properties=dict(properties))))
     found = admin.list_topics(topic, timeout=_ANSWER_SECONDS).topics[topic]
     if found.error is not None and found.error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:

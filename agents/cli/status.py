@@ -4,7 +4,7 @@ import json
 import time
 from collections import Counter
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 from confluent_kafka import KafkaException
@@ -13,21 +13,28 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from susurrus.agents.cli.console import ConfigOption, SqlOption, message_and_commands, out, settings_of
+from susurrus.agents.cli.account import headline
+from susurrus.agents.cli.console import ConfigOption, SqlOption, message_and_commands, out
+from susurrus.agents.cli.given import settings_of
 from susurrus.agents.cli.outcomes import finding_lines, outcomes_table, released_line
 from susurrus.agents.cli.status_json import status_json
 from susurrus.agents.config.settings import Settings
-from susurrus.agents.operations.drawing import framed
+from susurrus.agents.kafka.clients import clients_of
+from susurrus.agents.operations.brokers import reach
+from susurrus.agents.operations.dead_letters import newest_reasons
+from susurrus.agents.operations.explanation import EXACT, dead_letters_of, explain, facts_of
+from susurrus.agents.operations.panels import framed
+from susurrus.agents.operations.probe import look
+from susurrus.agents.operations.status import PartitionStatus, PipelineStatus, collect
+from susurrus.agents.operations.trouble import Trouble
+from susurrus.agents.pipelines import pipeline_of
+from susurrus.agents.runtime.facts import Facts, Finding
+from susurrus.agents.runtime.ledger import CHANGE_BACK
+from susurrus.agents.runtime.pipeline import Pipeline
 from susurrus.agents.types.durations import format_duration
 from susurrus.mechanisms.calendar import Interval
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.topics.wire.timestamps import format_time
-
-if TYPE_CHECKING:  # slow to load, so the command does it itself
-    from susurrus.agents.operations.status import PartitionStatus, PipelineStatus
-    from susurrus.agents.operations.trouble import Trouble
-    from susurrus.agents.runtime.facts import Facts, Finding
-    from susurrus.agents.runtime.pipeline import Pipeline
 
 NEEDS_OPERATOR = 1
 """Exit code while any partition is refused, stalled, stopped or without a worker, or the configuration differs."""
@@ -44,9 +51,6 @@ def status(
 ) -> None:
     """Show what runs, what became of the records, and why results are thin; exit code 1 while something needs an operator."""
     settings = settings_of(config, sql)
-    from susurrus.agents.operations.explanation import explain  # slow to load
-    from susurrus.agents.pipelines import pipeline_of
-
     pipeline = pipeline_of(settings)
     found, trouble = _found(pipeline)
     facts = _facts(pipeline, found)
@@ -65,12 +69,8 @@ def status(
         raise typer.Exit(NEEDS_OPERATOR)
 
 
-def _facts(pipeline: "Pipeline[Any]", found: "PipelineStatus") -> "Facts":
+def _facts(pipeline: Pipeline[Any], found: PipelineStatus) -> Facts:
     """What findings follow from; the dead letters' reasons are read only where they are told."""
-    from susurrus.agents.kafka.clients import clients_of  # slow to load
-    from susurrus.agents.operations.dead_letters import newest_reasons
-    from susurrus.agents.operations.explanation import dead_letters_of, facts_of
-
     facts = facts_of(pipeline, found, now=int(time.time() * 1000))
     if not dead_letters_of(pipeline, facts):
         return facts
@@ -81,16 +81,11 @@ def _facts(pipeline: "Pipeline[Any]", found: "PipelineStatus") -> "Facts":
         clients.close()
 
 
-def _found(pipeline: "Pipeline[Any]") -> "tuple[PipelineStatus, Trouble | None]":
+def _found(pipeline: Pipeline[Any]) -> tuple[PipelineStatus, Trouble | None]:
     """What runs and, where something does not run, what would stop a worker that starts now.
 
     Raises ConfigurationError where that trouble hides the status as well.
     """
-    from susurrus.agents.operations.brokers import reach  # slow to load
-    from susurrus.agents.operations.probe import look
-    from susurrus.agents.operations.status import collect
-    from susurrus.agents.operations.trouble import Trouble
-
     reach(pipeline.settings)
     try:
         found = collect(pipeline)
@@ -104,7 +99,7 @@ def _found(pipeline: "Pipeline[Any]") -> "tuple[PipelineStatus, Trouble | None]"
     return found, trouble
 
 
-def start(trouble: "Trouble", found: "PipelineStatus") -> Panel:
+def start(trouble: Trouble, found: PipelineStatus) -> Panel:
     """Why workers are gone, or would not come back."""
     would = "waits" if trouble.waits else "ends with exit code 2"
     who = "No worker runs. One that starts now" if found.workers == 0 else "A worker that starts now"
@@ -112,7 +107,7 @@ def start(trouble: "Trouble", found: "PipelineStatus") -> Panel:
     return framed(body, "[bold]starting a worker[/bold]", "red")
 
 
-def picture(found: "PipelineStatus", pipeline: "Pipeline[Any]", *, every: bool, width: int) -> Group:
+def picture(found: PipelineStatus, pipeline: Pipeline[Any], *, every: bool, width: int) -> Group:
     """The whole status as one renderable, with as many columns as the width allows."""
     settings = pipeline.settings
     return Group(
@@ -126,18 +121,14 @@ def picture(found: "PipelineStatus", pipeline: "Pipeline[Any]", *, every: bool, 
     )
 
 
-def _budget(found: "PipelineStatus") -> list[Text]:
-    from susurrus.agents.cli.account import headline  # slow to load
-
+def _budget(found: PipelineStatus) -> list[Text]:
     return [] if found.account is None else [headline(found.account)]
 
 
 def records(
-    pipeline: "Pipeline[Any]", found: "PipelineStatus", facts: "Facts", findings: "tuple[Finding, ...]", *, width: int
+    pipeline: Pipeline[Any], found: PipelineStatus, facts: Facts, findings: tuple[Finding, ...], *, width: int
 ) -> Group:
     """What became of the records, and the findings."""
-    from susurrus.agents.operations.explanation import EXACT  # slow to load
-
     parts: list[Text | Table] = []
     if found.epoch and pipeline.outcomes:
         parts += [Text(""), outcomes_table(pipeline, facts), released_line(pipeline, facts)]
@@ -146,7 +137,7 @@ def records(
     return Group(*parts, *([Text(EXACT, style="italic")] if parts else []))
 
 
-def _head(found: "PipelineStatus", pipeline: "Pipeline[Any]") -> Text:
+def _head(found: PipelineStatus, pipeline: Pipeline[Any]) -> Text:
     name = (pipeline.settings.pipeline.name, "bold")
     if not found.epoch:
         return Text.assemble(name, ": not started yet; start a worker with `susurrus worker`")
@@ -157,7 +148,7 @@ def _head(found: "PipelineStatus", pipeline: "Pipeline[Any]") -> Text:
     return Text.assemble(name, f" · {epoch}{progress}{moving}{idle}")
 
 
-def _stages(found: "PipelineStatus", settings: Settings) -> Table:
+def _stages(found: PipelineStatus, settings: Settings) -> Table:
     table = _table("stage", "partitions", "state", "behind", "closed up to")
     for stage in dict.fromkeys(row.stage for row in found.partitions):
         rows = [row for row in found.partitions if row.stage == stage]
@@ -176,12 +167,12 @@ def _table(*names: str, no_wrap: bool = False) -> Table:
     return table
 
 
-def _states(rows: "list[PartitionStatus]") -> Text:
+def _states(rows: list[PartitionStatus]) -> Text:
     counts = Counter(row.state for row in rows)
     return Text(", ").join(Text(f"{n} {state}", style=_STYLES.get(state, "red")) for state, n in counts.items())
 
 
-def _closed(rows: "list[PartitionStatus]", settings: Settings) -> str:
+def _closed(rows: list[PartitionStatus], settings: Settings) -> str:
     """The public instant up to which every partition has closed its triggers."""
     intervals = [row.interval for row in rows if row.interval is not None]
     if not intervals or len(intervals) < len(rows):
@@ -189,7 +180,7 @@ def _closed(rows: "list[PartitionStatus]", settings: Settings) -> str:
     return format_time(settings.calendar.boundary(Interval(min(intervals))))
 
 
-def _partitions(rows: "tuple[PartitionStatus, ...]", settings: Settings, width: int) -> Table:
+def _partitions(rows: tuple[PartitionStatus, ...], settings: Settings, width: int) -> Table:
     wide = ("closed up to", "worker") if width >= 100 else ()
     table = _table("stage", "partition", "state", "position", "behind", *wide, no_wrap=True)
     for row in rows:
@@ -201,7 +192,7 @@ def _partitions(rows: "tuple[PartitionStatus, ...]", settings: Settings, width: 
     return table
 
 
-def _grouped(rows: "tuple[PartitionStatus, ...]") -> "list[list[PartitionStatus]]":
+def _grouped(rows: tuple[PartitionStatus, ...]) -> list[list[PartitionStatus]]:
     """Rows that say the same thing together, so that it is said once."""
     groups: dict[tuple[str, str, str], list[PartitionStatus]] = {}
     for row in rows:
@@ -209,7 +200,7 @@ def _grouped(rows: "tuple[PartitionStatus, ...]") -> "list[list[PartitionStatus]
     return list(groups.values())
 
 
-def _problem(rows: "list[PartitionStatus]") -> Panel:
+def _problem(rows: list[PartitionStatus]) -> Panel:
     row = max(rows, key=lambda row: row.at)
     since = "" if not row.at else f", reported {format_duration(max(0, int(time.time()) - row.at // 1000) * 1000)} ago"
     body = Text(row.reason or "no reason given")
@@ -220,8 +211,6 @@ def _problem(rows: "list[PartitionStatus]") -> Panel:
 
 
 def _changed(fields: tuple[str, ...]) -> Panel:
-    from susurrus.agents.runtime.ledger import CHANGE_BACK  # slow to load
-
     body = Text.assemble(
         f"The pipeline runs with other values of {', '.join(fields)}; a worker with this configuration refuses to start.\n",
         ("What to do: ", "bold"),
@@ -230,7 +219,7 @@ def _changed(fields: tuple[str, ...]) -> Panel:
     return framed(body, "[bold]this configuration[/bold]", "red")
 
 
-def _places(rows: "list[PartitionStatus]") -> str:
+def _places(rows: list[PartitionStatus]) -> str:
     """Which partitions of which stages: ``route 0-3; bound 2, 5``."""
     stages: dict[str, list[int]] = {}
     for row in rows:

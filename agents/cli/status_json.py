@@ -1,25 +1,23 @@
 """``susurrus status --json``: names as in docs/how-to/explain-an-empty-result.md."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from susurrus.agents.cli.outcomes import WAITING, waiting_count
 from susurrus.agents.config.settings import Settings
+from susurrus.agents.operations.status import PartitionStatus, PipelineStatus
+from susurrus.agents.operations.trouble import Trouble
 from susurrus.agents.runtime.facts import Count, Facts, Finding, Outcome
+from susurrus.agents.runtime.pipeline import Pipeline
 from susurrus.mechanisms.calendar import Interval
 from susurrus.topics.wire.timestamps import format_time
 
-if TYPE_CHECKING:  # slow to load
-    from susurrus.agents.operations.status import PartitionStatus, PipelineStatus
-    from susurrus.agents.operations.trouble import Trouble
-    from susurrus.agents.runtime.pipeline import Pipeline
-
 
 def status_json(
-    pipeline: "Pipeline[Any]",
-    found: "PipelineStatus",
-    facts: "Facts",
-    findings: "tuple[Finding, ...]",
-    trouble: "Trouble | None",
+    pipeline: Pipeline[Any],
+    found: PipelineStatus,
+    facts: Facts,
+    findings: tuple[Finding, ...],
+    trouble: Trouble | None,
 ) -> dict[str, Any]:
     """The whole status by name."""
     return {
@@ -38,7 +36,7 @@ def status_json(
     }
 
 
-def _partition_json(row: "PartitionStatus", settings: Settings) -> dict[str, Any]:
+def _partition_json(row: PartitionStatus, settings: Settings) -> dict[str, Any]:
     closed = None if row.interval is None else format_time(settings.calendar.boundary(Interval(row.interval)))
     return {
         "stage": row.stage,
@@ -55,7 +53,7 @@ def _partition_json(row: "PartitionStatus", settings: Settings) -> dict[str, Any
     }
 
 
-def outcomes_json(pipeline: "Pipeline[Any]", facts: Facts) -> dict[str, Any]:
+def outcomes_json(pipeline: Pipeline[Any], facts: Facts) -> dict[str, Any]:
     """What became of the records."""
     first, *others = pipeline.outcomes
     waits = waiting_count(pipeline, facts)

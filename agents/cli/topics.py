@@ -4,37 +4,30 @@ from typing import Annotated
 
 import typer
 
-from susurrus.agents.cli.console import ConfigOption, SqlOption, err, out, settings_of
+from susurrus.agents.cli.console import ConfigOption, SqlOption, err, out
+from susurrus.agents.cli.given import settings_of
 from susurrus.agents.formats.outputs import OUTPUT_FORMATS
 from susurrus.agents.formats.outputs.json import JsonRows
+from susurrus.agents.kafka.requests import REQUEST_SECONDS
+from susurrus.agents.kafka.topics import create_topics, few_brokers
+from susurrus.agents.operations.brokers import reach
+from susurrus.agents.pipelines import pipeline_of
 from susurrus.agents.types.one_of import use_one_of
 from susurrus.mechanisms.errors import ConfigurationError
 
-app = typer.Typer(no_args_is_help=True, help="Create or check the topics of a pipeline, or print their schemas.")
 
-
-@app.command()
 def create(config: ConfigOption = None, sql: SqlOption = None) -> None:
     """Create missing topics, and add partitions where the raw topic has grown; nothing else is changed."""
     settings = settings_of(config, sql)
-    from susurrus.agents.kafka.topics import create_topics  # slow to load
-    from susurrus.agents.operations.brokers import reach
-
     with err().status("asking Kafka"):  # shows in a terminal only
         lines = create_topics(settings, reach(settings))
     for line in lines:
         out().print(line, soft_wrap=True, markup=False)
 
 
-@app.command()
 def check(config: ConfigOption = None, sql: SqlOption = None) -> None:
     """Check partitions, retention, cleanup, replication and limits of every topic; exit code 1 if anything is wrong."""
     settings = settings_of(config, sql)
-    from susurrus.agents.kafka.requests import REQUEST_SECONDS  # slow to load
-    from susurrus.agents.kafka.topics import few_brokers
-    from susurrus.agents.operations.brokers import reach
-    from susurrus.agents.pipelines import pipeline_of
-
     with err().status("asking Kafka"):
         admin = reach(settings)
         checks = pipeline_of(settings).topic_checks(admin)
@@ -45,7 +38,6 @@ def check(config: ConfigOption = None, sql: SqlOption = None) -> None:
         raise typer.Exit(1)
 
 
-@app.command()
 def schema(
     config: ConfigOption = None,
     sql: SqlOption = None,
@@ -63,8 +55,6 @@ def schema(
 ) -> None:
     """Print the schema of a public topic's values: JSON Schema, an Avro schema or a .proto file."""
     settings = settings_of(config, sql)
-    from susurrus.agents.pipelines import pipeline_of  # slow to load
-
     name = settings.topic(topic or pipeline_of(settings).output.name)
     public = settings.schemas
     if name not in public:

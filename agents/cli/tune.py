@@ -7,25 +7,29 @@ import time
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import Annotated, TypeVar
 
 import typer
 from confluent_kafka import KafkaException
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from susurrus.agents.cli.console import ConfigOption, SqlOption, err, out, settings_of
+from susurrus.agents.cli.console import ConfigOption, SqlOption, err, out
+from susurrus.agents.cli.given import settings_of
+from susurrus.agents.cli.recommendations import as_dict, cost_table, picture
 from susurrus.agents.config.settings import Settings
+from susurrus.agents.histogram.settings import HistogramSettings
+from susurrus.agents.kafka.clients import Clients, clients_of
+from susurrus.agents.operations.brokers import reach
+from susurrus.agents.planning.charging import Account
+from susurrus.agents.planning.sample import Sample, read_file
+from susurrus.agents.planning.tune import questions_of
+from susurrus.agents.planning.window_sample import read_window, window_named
+from susurrus.mechanisms.calendar import WindowStart
 from susurrus.mechanisms.errors import ConfigurationError, SusurrusError
+from susurrus.mechanisms.guarantee import Guarantee
+from susurrus.mechanisms.histogram.registry import build_strategy
 from susurrus.topics.charges import name_of_command
 from susurrus.topics.wire.timestamps import format_time
-
-if TYPE_CHECKING:  # slow to load, so the command does it itself
-    from susurrus.agents.histogram.settings import HistogramSettings
-    from susurrus.agents.kafka.clients import Clients
-    from susurrus.agents.planning.charging import Account
-    from susurrus.agents.planning.sample import Sample
-    from susurrus.mechanisms.calendar import WindowStart
-    from susurrus.mechanisms.guarantee import Guarantee
 
 Answer = TypeVar("Answer")
 
@@ -72,10 +76,6 @@ def tune(
     """
     settings = _histogram(settings_of(config, sql))
     _check(sample, public_sample=public_sample, uncharged=uncharged, window=window, time_field=time_field)
-    from susurrus.agents.cli.recommendations import as_dict, cost_table, picture  # slow to load
-    from susurrus.agents.kafka.clients import clients_of
-    from susurrus.agents.planning.charging import Account
-    from susurrus.agents.planning.tune import questions_of
 
     questions = questions_of(
         settings,
@@ -129,9 +129,7 @@ def _exactly(option: str, number: float) -> Fraction:
     return Fraction(str(number))
 
 
-def _histogram(settings: Settings) -> "HistogramSettings":
-    from susurrus.agents.histogram.settings import HistogramSettings  # slow to load
-
+def _histogram(settings: Settings) -> HistogramSettings:
     if settings.not_tuned:
         raise ConfigurationError(f'pipeline.kind = "{settings.kind}": {settings.not_tuned}')
     return HistogramSettings.of(settings)
@@ -155,24 +153,17 @@ def _check(
 
 
 def _window(
-    settings: "HistogramSettings", window: str | None, sample: Path | None, clients: "Clients | None"
-) -> "WindowStart | None":
+    settings: HistogramSettings, window: str | None, sample: Path | None, clients: Clients | None
+) -> WindowStart | None:
     """The window that is looked at; None for all of a file."""
-    from susurrus.agents.planning.window_sample import window_named  # slow to load
-
     if window is None and sample is not None:
         return None
     now = int(time.time() * 1000)
     return _reached(lambda: window_named(settings, window or "last", now, clients), sample)
 
 
-def _budget(
-    account: "Account", settings: "HistogramSettings", cost: "Guarantee", sample: Path | None, dry_run: bool
-) -> str:
+def _budget(account: Account, settings: HistogramSettings, cost: Guarantee, sample: Path | None, dry_run: bool) -> str:
     """What the budget has room for, in words. A dry run with a file asks for no broker."""
-    from susurrus.agents.operations.brokers import reach  # slow to load
-    from susurrus.mechanisms.histogram.registry import build_strategy
-
     window = build_strategy(settings.plan()).guarantee
     if dry_run and sample is not None:
         try:
@@ -186,10 +177,8 @@ def _budget(
     return f"room for {before:,} windows of this pipeline before this run, {after:,} after it"
 
 
-def _reach(settings: "HistogramSettings", sample: Path | None) -> None:
+def _reach(settings: HistogramSettings, sample: Path | None) -> None:
     """Raises SusurrusError where no broker answers. With a file, that is no reason to go on unpaid."""
-    from susurrus.agents.operations.brokers import reach  # slow to load
-
     try:
         reach(settings)
     except ConfigurationError as error:
@@ -215,23 +204,20 @@ def _reached(ask: Callable[[], Answer], sample: Path | None) -> Answer:
         ) from error
 
 
-def _now(settings: "HistogramSettings") -> "WindowStart":
+def _now(settings: HistogramSettings) -> WindowStart:
     """The window of the present time: where a file without --window is charged. No record decides it."""
     calendar = settings.calendar
     return calendar.window_start(calendar.window_at(int(time.time() * 1000)))
 
 
 def _read(
-    settings: "HistogramSettings",
+    settings: HistogramSettings,
     sample: Path | None,
-    start: "WindowStart | None",
-    clients: "Clients | None",
+    start: WindowStart | None,
+    clients: Clients | None,
     time_field: str | None,
-) -> "Sample":
+) -> Sample:
     """The sample. How many records it has is shown nowhere: it is not part of the answers."""
-    from susurrus.agents.planning.sample import read_file
-    from susurrus.agents.planning.window_sample import read_window
-
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     with Progress(*columns, console=err(), transient=True) as bars:
         bars.add_task("reading the sample", total=None)
@@ -255,7 +241,7 @@ def _read(
     return records
 
 
-def _notes(records: "Sample", window: str | None, sql: Path | None) -> list[str]:
+def _notes(records: Sample, window: str | None, sql: Path | None) -> list[str]:
     """What a reader must know of this run. Public: it follows from the options and the configuration."""
     notes = []
     if window == "current":

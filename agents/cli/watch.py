@@ -2,21 +2,23 @@
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from susurrus.agents.cli.console import ConfigOption, SqlOption, err, out, settings_of
+from susurrus.agents.cli.console import ConfigOption, SqlOption, err, out
+from susurrus.agents.cli.export import export as write
+from susurrus.agents.cli.given import settings_of
+from susurrus.agents.cli.watching.view import View
+from susurrus.agents.cli.watching.views import check_options, view_of
+from susurrus.agents.operations.brokers import reach
+from susurrus.agents.operations.pulse import Pulse
 from susurrus.agents.types.durations import parse_instant
 from susurrus.mechanisms.calendar import WindowStart
 from susurrus.mechanisms.errors import ConfigurationError, SusurrusError
-
-if TYPE_CHECKING:  # slow to load, so the command does it itself
-    from susurrus.agents.cli.watching.view import View
-    from susurrus.agents.operations.pulse import Pulse
 
 REFRESH_SECONDS = 0.5
 ONCE_SECONDS = 20.0
@@ -50,17 +52,12 @@ def watch(
     if (export is None) != (output is None):
         raise ConfigurationError("--export and --output belong together; give both or none")
     start = None if window is None else _window(window)
-    from susurrus.agents.cli.watching.views import check_options, view_of  # slow to load
-    from susurrus.agents.operations.brokers import reach
-    from susurrus.agents.operations.pulse import Pulse
 
     check_options(settings, window=start, stream=stream, column=column)
     with err().status("asking Kafka"):  # shows in a terminal only
         reach(settings)
     with view_of(settings, window=start, stream=stream, column=column, all_rows=export is not None) as view:
         if export is not None and output is not None:
-            from susurrus.agents.cli.export import export as write
-
             _newest(view)
             rows = write(view.records(), export, output, instants=view.instants)
             err().print(f"{rows:,} rows written to {output}", soft_wrap=True)
@@ -81,7 +78,7 @@ def _window(text: str) -> WindowStart:
         raise ConfigurationError(f'--window="{text}": {error}') from None
 
 
-def _newest(view: "View") -> None:
+def _newest(view: View) -> None:
     """Read everything there is. Raises SusurrusError where nothing is released."""
     deadline = time.monotonic() + ONCE_SECONDS
     with err().status("reading what is released"):
@@ -94,7 +91,7 @@ def _newest(view: "View") -> None:
     raise SusurrusError(f"{view.due(_now())}; or see `susurrus status`")
 
 
-def _follow(view: "View", pulse: "Pulse", console: Console, limit: int | None) -> None:
+def _follow(view: View, pulse: Pulse, console: Console, limit: int | None) -> None:
     """Redraw whenever something is released, until interrupted. Without a terminal everything is printed once."""
     if not console.is_terminal:
         _print(view, pulse, console, limit)
@@ -106,7 +103,7 @@ def _follow(view: "View", pulse: "Pulse", console: Console, limit: int | None) -
             live.update(picture(view, pulse.text, console.size, limit), refresh=True)
 
 
-def picture(view: "View", trouble: str, size: tuple[int, int], limit: int | None) -> Group:
+def picture(view: View, trouble: str, size: tuple[int, int], limit: int | None) -> Group:
     """What is newest, when more is due, and what is wrong with the brokers."""
     width, height = size
     notes = [Text("reading …" if not view.caught_up else view.due(_now()), style="bright_black")]
@@ -118,7 +115,7 @@ def picture(view: "View", trouble: str, size: tuple[int, int], limit: int | None
     return Group(view.picture(width, fits if limit is None else min(fits, limit + _LINES_BELOW)), *notes)
 
 
-def _print(view: "View", pulse: "Pulse", console: Console, limit: int | None) -> None:
+def _print(view: View, pulse: Pulse, console: Console, limit: int | None) -> None:
     """Every release once, to standard output; what is waited for, and brokers that go and come back, to standard error."""
     shown: object = None
     said, trouble = "", ""

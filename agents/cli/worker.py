@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import typer
 
 from susurrus.agents import logs
-from susurrus.agents.cli.console import ConfigOption, SqlOption, settings_of
+from susurrus.agents.cli.console import ConfigOption, SqlOption
 from susurrus.agents.runtime.ending import ENDING
 
 
@@ -26,13 +26,15 @@ def worker(
     signal.signal(signal.SIGTERM, ENDING.leave)
     if log_format == "json":
         logs.configure(log_level or "info", log_format)  # a file that cannot be read is reported as JSON, too
+    # These load for seconds.
+    from susurrus.agents.cli.given import settings_of
+    from susurrus.agents.operations.worker import run_worker
+    from susurrus.agents.pipelines import pipeline_of
+
     settings = settings_of(config, sql)
     if (log_format or settings.worker.log_format) == "json":
         logs.configure(log_level or settings.worker.log_level, "json")
     ENDING.seconds = settings.worker.stop_timeout / 1000
     settings.secret()  # a worker without the secret it needs must fail at once
     ENDING.listen()
-    from susurrus.agents.operations.worker import run_worker  # slow to load
-    from susurrus.agents.pipelines import pipeline_of
-
     run_worker(pipeline_of(settings), loglevel=log_level, log_format=log_format)

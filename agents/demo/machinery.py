@@ -25,6 +25,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedCo
 from susurrus.agents.broker.leash import ends_with_us
 from susurrus.agents.config import secrets
 from susurrus.agents.config.settings import Settings
+from susurrus.agents.dashboard.serving import NO_CHARTS, serving
 from susurrus.agents.kafka.clients import clients_of
 from susurrus.agents.kafka.embedded import PARTITIONS, EmbeddedBroker
 from susurrus.agents.kafka.follow import Follower
@@ -111,8 +112,6 @@ def show(console: Console, demo: Demo, *, keep: bool, dashboard: int | None = No
 
 
 def _show_page(console: Console, settings: Settings, port: int, stack: contextlib.ExitStack) -> None:
-    from susurrus.agents.dashboard.serving import NO_CHARTS, serving  # slow to load
-
     server = stack.enter_context(serving(settings, port=port))
     console.print(f"The released data, live: [bold]{server.url}[/bold]", end="\n\n")
     if not server.charts:

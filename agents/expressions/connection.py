@@ -19,7 +19,7 @@ or move a part of an expression out of the TRY around it, so that one record's f
 
 def connect() -> Any:
     """A new engine in memory, which reaches no file, no network and no setting."""
-    import duckdb  # slow to load, and most pipelines have no expression
+    import duckdb  # takes long to load, and most pipelines have no expression
 
     connection = duckdb.connect(":memory:", config=_SETTINGS)
     connection.execute("SET TimeZone = 'UTC'")

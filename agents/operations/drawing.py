@@ -7,7 +7,6 @@ import json
 import math
 from typing import Final
 
-from rich.panel import Panel
 from rich.text import Text
 
 from susurrus.agents.frames import key_text as key_text
@@ -20,11 +19,6 @@ Z95: Final = 1.96
 NARROW: Final = 70
 """Terminals with fewer columns get no bars."""
 GREY: Final = "bright_black"
-
-
-def framed(body: str | Text, title: str | Text, style: str) -> Panel:
-    """A frame with a title."""
-    return Panel(body, title=title, title_align="left", border_style=style, padding=(0, 1))
 
 
 def margin(measured: Measured) -> str:

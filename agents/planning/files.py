@@ -147,7 +147,7 @@ def _cut(rows: int, columns: Sequence[list[Any]], refused: Mapping[int, Reason])
 
 def _parquet(file: FilePath, paths: Sequence[Path]) -> Iterator[Chunk]:
     """Reads by the engine of the expressions, which knows Parquet. A time without a zone is UTC."""
-    import duckdb  # slow to load
+    import duckdb  # takes long to load, and most samples are not Parquet
 
     with file.open("rb"):  # an error of the system rather than of the engine
         pass

@@ -77,6 +77,7 @@ def test_commands_exist() -> None:
 
 def test_options_of_the_commands_that_hints_name_exist() -> None:
     def options(command: Any, name: str = "") -> Iterator[tuple[str, set[str]]]:
+        command = command.loaded() if isinstance(command, cli.Unloaded) else command
         yield name, {opt for parameter in command.params for opt in (*parameter.opts, *parameter.secondary_opts)}
         for part, inner in getattr(command, "commands", {}).items():
             yield from options(inner, f"{name} {part}".strip())

@@ -13,7 +13,7 @@ import typer
 from typer.testing import CliRunner
 
 from susurrus.agents.cli.helps import summary, unwrapped
-from susurrus.agents.cli.main import app
+from susurrus.agents.cli.main import COMMANDS, Command, Unloaded, app
 
 
 def pages(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
@@ -50,6 +50,12 @@ def test_the_list_says_one_clause_of_each() -> None:
     assert summary("") == ""
 
 
+@pytest.mark.parametrize("entry", [entry for entry in COMMANDS if entry.module], ids=lambda entry: str(entry.path))
+def test_the_table_says_of_a_command_what_its_docstring_says(entry: Command) -> None:
+    command = Unloaded(entry.path.split()[-1], entry).loaded()
+    assert entry.help == summary(command.help)
+
+
 def test_paragraphs_are_joined_and_examples_kept() -> None:
     assert unwrapped("One\n    two.\n\n    Three\n    four.") == "One two.\n\nThree four."
     example = "One.\n\n    Two.\n\n        susurrus demo\n        susurrus watch\n    "
@@ -71,7 +77,7 @@ def test_paragraphs_are_joined_and_examples_kept() -> None:
 def test_a_shell_completes(words: str, found: set[str]) -> None:
     environ = {"_SUSURRUS_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
     done = subprocess.run(
-        [sys.executable, "-c", "from susurrus.agents.cli.main import app; app(prog_name='susurrus')"],
+        [sys.executable, "-c", "from susurrus.agents.cli.main import COMMANDS, Command, Unloaded, app; app(prog_name='susurrus')"],
         env={**os.environ, **environ}, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert set(done.stdout.split()) == found, done.stderr
@@ -81,7 +87,7 @@ def test_a_shell_completes(words: str, found: set[str]) -> None:
 def test_the_script_of_a_shell_is_printed(shell: str) -> None:
     environ = {**os.environ, "_SUSURRUS_COMPLETE": f"source_{shell}"}
     done = subprocess.run(
-        [sys.executable, "-c", "from susurrus.agents.cli.main import app; app(prog_name='susurrus')"],
+        [sys.executable, "-c", "from susurrus.agents.cli.main import COMMANDS, Command, Unloaded, app; app(prog_name='susurrus')"],
         env=environ, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert "_SUSURRUS_COMPLETE" in done.stdout

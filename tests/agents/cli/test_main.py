@@ -1,6 +1,7 @@
 """The command line: what it prints where, and how it fails."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -81,13 +82,59 @@ class TestHelp:
         assert runner.invoke(cli.app, ["--version"]).output.startswith("susurrus ")
 
 
-def test_asking_for_help_waits_for_no_mechanism_and_no_faust() -> None:
-    """The modules of commands import them where they need them: they take longer to load than all the rest."""
-    code = "import sys, susurrus.agents.cli.main; print(sorted({name.split('.')[0] for name in sys.modules}))"
-    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert "'typer'" in loaded
-    assert "'scipy'" not in loaded
-    assert "'faust'" not in loaded
+def loaded_by(*arguments: str, **environ: str) -> set[str]:
+    """The modules that a call of the program loads: packages of others by their first name, and all of ours."""
+    code = (
+        "import atexit, sys\n"
+        "from susurrus.agents.cli.main import app\n"
+        "atexit.register(lambda: print(*sys.modules, file=sys.stderr))\n"
+        "app(prog_name='susurrus')"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        env={**os.environ, **environ},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout
+    return {name if name.startswith("susurrus") else name.split(".")[0] for name in done.stderr.split()}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environ"),
+    [
+        (["--help"], {}),
+        (["--version"], {}),
+        (["config", "--help"], {}),
+        (["ledger", "--help"], {}),
+        ([], {"_SUSURRUS_COMPLETE": "complete_bash", "COMP_WORDS": "susurrus config ", "COMP_CWORD": "2"}),
+    ],
+)
+def test_a_list_of_commands_loads_none_of_them(arguments: list[str], environ: dict[str, str]) -> None:
+    loaded = loaded_by(*arguments, **environ)
+    assert "typer" in loaded
+    heavy = {
+        "numpy",
+        "scipy",
+        "duckdb",
+        "confluent_kafka",
+        "faust",
+        "aiokafka",
+        "rocksdict",
+        "cryptography",
+    }
+    assert not loaded & heavy
+    commands = {f"susurrus.agents.cli.{entry.module}" for entry in cli.COMMANDS if entry.module}
+    assert not loaded & commands
+    assert len([name for name in loaded if name.startswith("susurrus.")]) < 20
+
+
+def test_a_check_loads_no_faust_and_no_other_command() -> None:
+    loaded = loaded_by("config", "check", "--help")
+    assert "susurrus.agents.cli.config" in loaded
+    assert "faust" not in loaded
+    assert "susurrus.agents.cli.init" not in loaded
 
 
 class TestFailure:
