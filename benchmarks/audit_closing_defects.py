@@ -109,18 +109,16 @@ def build(plan: Plan, defect: str) -> Strategy[Any]:
         return _unpaid(plan)
     strategy = build_strategy(plan)
     assert isinstance(strategy, Closing)
-    parameters = plan.parameters_as(Closing.Parameters)
     lists = {"list not scaled": FlatWeights, "list cut from its end": LastKeys, "gate before the cut": EarlyGate}
     if defect in lists:
         strategy.lists = _as(lists[defect], strategy.lists)
     elif defect == "fewer keys than ranks":
-        strategy.lists = ListWeights(keys=1, max_keys=MAX_LISTED_KEYS, column=strategy.lists.column)
-        strategy._test(parameters)
+        strategy.look_at(ListWeights(keys=1, max_keys=MAX_LISTED_KEYS, column=strategy.lists.column))
     elif defect == "filter without height":
-        strategy.level -= strategy.filter_weight * float(strategy._selector.matched_height[-1])
+        strategy.look.level -= strategy.look.filter_weight * float(strategy.look.selector.matched_height[-1])
     elif defect == "filter without noise":
-        height = plan.minimum_users + 1 + strategy.filter_weight * float(strategy._selector.matched_height[-1])
-        strategy.level = height + strategy.quantile * strategy.unknown_sigma
+        height = plan.minimum_users + 1 + strategy.look.filter_weight * float(strategy.look.selector.matched_height[-1])
+        strategy.look.level = height + strategy.look.quantile * strategy.look.unknown_sigma
     elif defect == "repeats at the price of one":
         strategy.bounding.ledger = _as(FlatLedger, strategy.bounding.ledger)
     elif defect in _STEPS:
@@ -130,23 +128,23 @@ def build(plan: Plan, defect: str) -> Strategy[Any]:
 
 def no_plus_one(strategy: Closing) -> None:
     """The level of the last trigger where minimum_users users alone reach it."""
-    height = float(strategy._selector.matched_height[-1]) / (strategy.plan.minimum_users + 1)
-    strategy.level -= 1 + strategy.filter_weight * height
+    height = float(strategy.look.selector.matched_height[-1]) / (strategy.plan.minimum_users + 1)
+    strategy.look.level -= 1 + strategy.look.filter_weight * height
 
 
 def no_union_bound(strategy: Closing) -> None:
     """The level of the last trigger where each key of a list may fail with the probability of all together."""
-    weaker = tail_quantile(strategy._closing_delta)
-    std = np.hypot(strategy.unknown_sigma, strategy.filter_weight * strategy._selector.matched_std[-1])
-    strategy.level -= float((strategy.quantile - weaker) * std)
+    weaker = tail_quantile(strategy.look.delta)
+    std = np.hypot(strategy.look.unknown_sigma, strategy.look.filter_weight * strategy.look.selector.matched_std[-1])
+    strategy.look.level -= float((strategy.look.quantile - weaker) * std)
 
 
 def _unpaid(plan: Plan) -> Strategy[Any]:
     stream = Closing._stream
 
-    def whole(self: Closing, plan: Plan, parameters: Closing.Parameters, budget: Guarantee) -> Design:
+    def whole(self: Closing, plan: Plan, parameters: Closing.Parameters, budget: Guarantee, delta: float) -> Design:
         share = parameters.discovery_share + parameters.value_share
-        return stream(self, plan, parameters, replace(budget, mu=budget.mu / share**0.5))
+        return stream(self, plan, parameters, replace(budget, mu=budget.mu / share**0.5), delta)
 
     with patch.object(Closing, "_stream", whole):
         return build_strategy(plan)
@@ -180,7 +178,7 @@ def _failures(strategy: Closing, step: RealStep, trigger: int, *given: Any) -> S
         return done
     public = states.selected | declared
     failed = np.flatnonzero(~done.published & (increments.lists.users > strategy.plan.minimum_users))
-    statistics = strategy._statistics(keys, public, states, increments, increments.lists, noise)[failed]
+    statistics = strategy.look.statistics(keys, public, states, increments, increments.lists, noise)[failed]
     some = np.isin(np.arange(len(keys)), failed)
     direct, _ = strategy._estimate(trigger, keys, states.sums + increments.sums, some, noise)
     evidence = np.zeros((len(failed), 4), np.int64)
@@ -210,7 +208,7 @@ def by_hope(
 ) -> npt.NDArray[np.int32]:
     """int32[nnz]: the lists' keys, those first whose matched filter at `trigger` is highest. states: of all keys."""
     labels = noise.labels(strategy._selection_mechanism, list(names))
-    hope = strategy._selector.matched(trigger, labels, states.history, noise)
+    hope = strategy.look.selector.matched(trigger, labels, states.history, noise)
     owner = np.repeat(np.arange(len(held.kept)), np.diff(held.indptr))
     return held.key[np.lexsort((-hope[held.key], owner))]
 

@@ -4,9 +4,9 @@ Strategy.step ──evidence, of all partitions──▶ LastRows.calibrated ─
                                                  new rows: Line; rows of keys that were public: Ratio (calibration.py)
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,7 @@ import numpy.typing as npt
 from susurrus.mechanisms.histogram.bounding import WEIGHT_ONE
 from susurrus.mechanisms.histogram.calibration import CONSTANTS as CALIBRATION_CONSTANTS
 from susurrus.mechanisms.histogram.calibration import Line, Ratio, quantile
+from susurrus.mechanisms.histogram.strategy import PooledRows, Step
 
 BEND = Fraction(9, 10)
 """The line through new rows has a bend at this quantile of their closing statistic."""
@@ -29,33 +30,53 @@ _DIRECT, _MEASURED, _MATCHED, _UNIT = range(4)
 matched filter of a new row in these units; weight of a user on a public key, 0 for a new row."""
 
 
-def evidence(*, direct: Int64, new: Bools, statistics: Floats, again: Int64, unit: Int64) -> Int64:
-    """int64[k, 4] of k rows. statistics: float64[k, 2], of new rows, in users; again, unit: int64[k], of the others."""
-    selecting = np.rint(statistics * WEIGHT_ONE).astype(np.int64)
-    columns = (
-        direct,
-        np.where(new, selecting[:, 0], again),
-        np.where(new, selecting[:, 1], 0),
-        np.where(new, 0, unit),
-    )
-    return np.stack(columns, axis=1)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastRows:
-    """variance: of the direct estimates' noise. public_sigma: of the second measurement's, in units of weight."""
+    """The rows of one strategy's last trigger.
 
+    columns: those that count users, which are measured as one. variance: of the direct estimates' noise. public_sigma: standard
+    deviation of the second measurement's, in units of weight.
+    """
+
+    columns: tuple[int, ...]
     variance: float
     public_sigma: float
 
-    def calibrated(self, rows: Int64, pooled: Int64) -> Iterator[tuple[npt.NDArray[np.intp], Int64, Floats]]:
-        """(places, estimates, standard errors after rounding) of the rows that can be calibrated. rows, pooled: evidence."""
+    def pooled(self, step: Step[Any], public: Bools, *, statistics: Floats, again: Int64, unit: Int64) -> PooledRows:
+        """Return the rows that are calibrated: those of new keys, and of keys that the lists have measured again.
+
+        public: bool[k], before this trigger. statistics: float64[k, 2], of new rows, in users. again, unit: int64[k], of the
+        others. Which measurement a row uses follows from what was published before; the noise is there with and without users.
+        """
+        new = step.published & ~public
+        selecting = np.rint(statistics * WEIGHT_ONE).astype(np.int64)
+        evidence = np.stack(
+            (
+                step.estimates[:, self.columns[0]],
+                np.where(new, selecting[:, 0], again),
+                np.where(new, selecting[:, 1], 0),
+                np.where(new, 0, unit),
+            ),
+            axis=1,
+        )
+        rows = np.flatnonzero(new | (step.published & (unit > 0)))
+        return PooledRows(index=rows, evidence=evidence[rows])
+
+    def calibrated(self, estimates: Int64, std_errors: Floats, rows: Int64, pooled: Int64) -> tuple[Int64, Floats]:
+        """Return (estimates, standard errors after rounding) of rows, [f, columns] each; see `Strategy.calibrate`.
+
+        rows, pooled: evidence. A row that cannot be calibrated keeps its pair.
+        """
+        estimates, std_errors = estimates.copy(), std_errors.copy()
         for kind, fitted in ((0, self._by_line), (1, self._by_ratio)):
             places = np.flatnonzero((rows[:, _UNIT] > 0) == kind)
             found = fitted(rows[places], pooled[(pooled[:, _UNIT] > 0) == kind])
             if found is not None:
-                # Rounding to an integer adds at most a uniform error: variance 1/12.
-                yield places, np.rint(found[0]).astype(np.int64), np.sqrt(found[1] ** 2 + 1 / 12)
+                for column in self.columns:
+                    # Rounding to an integer adds at most a uniform error: variance 1/12.
+                    estimates[places, column] = np.rint(found[0]).astype(np.int64)
+                    std_errors[places, column] = np.sqrt(found[1] ** 2 + 1 / 12)
+        return estimates, std_errors
 
     def _by_line(self, rows: Int64, pooled: Int64) -> tuple[Floats, Floats] | None:
         """Rows first published at the last trigger, on the two statistics that selected them."""

@@ -64,7 +64,7 @@ class TestLevel:
     def test_is_boundary_and_quantile_rounded_up(self, strategy: Any) -> None:
         exact = level(strategy, Filter.of(strategy))
         with mpmath.workdps(60):
-            assert exact <= strategy.level <= exact * (1 + mpmath.mpf(10) ** -6)
+            assert exact <= strategy.look.level <= exact * (1 + mpmath.mpf(10) ** -6)
 
     def test_a_boundary_key_passes_with_at_most_its_share_whenever_its_users_came(self, strategy: Any) -> None:
         """The exact tail, for every trigger of arrival; at the worst of them hardly less."""
@@ -80,14 +80,14 @@ class TestLevel:
             passed = []
             for heaviest, gain in zip(strategy.bounding.weights[0].tolist(), filtered.gains, strict=True):
                 brought = (strategy.plan.minimum_users + 1) * (1 + weight * gain * Fraction(heaviest, ONE))
-                passed.append(tail((strategy.level - mpmath.mpf(brought.numerator) / brought.denominator) / std))
+                passed.append(tail((strategy.look.level - mpmath.mpf(brought.numerator) / brought.denominator) / std))
             assert max(passed) <= beta
             assert max(passed) > beta * (1 - mpmath.mpf(10) ** -3)
 
     def test_known_levels(self) -> None:
         """Of a hundred triggers, in users who bring a key once and have no other: by the share of mu^2 that is kept for them."""
         constants = {"triggers": 100, "epsilon": 6.0, "delta": 1e-9, "max_records": 36}
-        levels = [closing(unknown_share=share, filter_weight=0.7, **constants).level for share in (0.05, 0.13, 0.4)]
+        levels = [closing(unknown_share=share, filter_weight=0.7, **constants).look.level for share in (0.05, 0.13, 0.4)]
         assert levels == pytest.approx([35.30, 24.91, 18.72], abs=0.01)
 
 
@@ -108,8 +108,10 @@ def mixed(strategy: Any, size: int) -> tuple[Ints, Ints, Ints, Ints]:
     weight[kind == 5, -1] = 10**9
     users = np.where(kind == 3, gate, gate + 1 + rng.integers(0, 50, size)) * (kind != 2)
     listed = np.where(kind == 4, gate, gate + 1 + rng.integers(0, 50, size))
-    deviation = math.hypot(strategy.unknown_sigma, strategy.filter_weight * float(strategy.selector.matched_std[-1]))
-    missing = strategy.level - strategy.filter_weight * filtered + rng.normal(0, 1.5, size) * deviation
+    deviation = math.hypot(
+        strategy.look.unknown_sigma, strategy.look.filter_weight * float(strategy.selector.matched_std[-1])
+    )
+    missing = strategy.look.level - strategy.look.filter_weight * filtered + rng.normal(0, 1.5, size) * deviation
     # In units of 2^-20; the stream's weights are multiples of 2^8 of them.
     return users, (weight * 2**12).astype(np.int64) << 8, listed, np.maximum(missing * ONE, 0).astype(np.int64)
 
@@ -126,10 +128,10 @@ class TestDecisions:
         alone = at_the_end(strategy, lists, users=users, weight=weight, stream=True).published
         filtered = Filter.of(strategy)
         z = stream_noise(strategy, keys, noise).tolist()
-        f = drawn(strategy, "unknown", strategy.unknown_sigma, keys, noise)
+        f = drawn(strategy, "unknown", strategy.look.unknown_sigma, keys, noise)
         closing_part = [Fraction(int(total), ONE) for total in closing_weight + f]
         filter_part = [filtered.of_key(strategy, row, z[i]) for i, row in enumerate(weight.tolist())]
-        weighed = Fraction(strategy.filter_weight)
+        weighed = Fraction(strategy.look.filter_weight)
         joint = np.array([float(s + weighed * m) for s, m in zip(closing_part, filter_part, strict=True)])
         exact = float(level(strategy, filtered))
         assert np.abs(joint / exact - 1).min() > 1e-5, "no key so near that rounding decides"
@@ -222,29 +224,33 @@ class TestBoundary:
     @pytest.mark.parametrize("minimum_users", [0, 3])
     def test_is_named_more_often_without_the_height_of_the_filter(self, minimum_users: int) -> None:
         strategy = self.strategy(minimum_users=minimum_users)
-        strategy.level -= (minimum_users + 1) * strategy.filter_weight * float(Filter.of(strategy).height)
+        strategy.look.level -= (minimum_users + 1) * strategy.look.filter_weight * float(Filter.of(strategy).height)
         assert exceeds(self.hits(strategy), self.KEYS, share(strategy)) < CERTAIN
 
     @pytest.mark.statistical
     def test_is_named_more_often_without_the_height_of_the_lists(self) -> None:
         strategy = self.strategy()
-        strategy.level -= 1
+        strategy.look.level -= 1
         assert exceeds(self.hits(strategy), self.KEYS, share(strategy)) < CERTAIN
 
     @pytest.mark.statistical
     def test_is_named_more_often_without_the_noise_of_the_filter(self) -> None:
         """sigma_f alone under the root."""
         strategy = self.strategy()
-        both = math.hypot(strategy.unknown_sigma, strategy.filter_weight * math.sqrt(Filter.of(strategy).variance))
-        strategy.level -= strategy.quantile * (both - strategy.unknown_sigma)
+        both = math.hypot(
+            strategy.look.unknown_sigma, strategy.look.filter_weight * math.sqrt(Filter.of(strategy).variance)
+        )
+        strategy.look.level -= strategy.look.quantile * (both - strategy.look.unknown_sigma)
         assert exceeds(self.hits(strategy), self.KEYS, share(strategy)) < CERTAIN
 
     @pytest.mark.statistical
     def test_is_named_more_often_if_each_key_has_the_share_of_all(self) -> None:
         strategy = self.strategy(keys=8)
-        both = math.hypot(strategy.unknown_sigma, strategy.filter_weight * math.sqrt(Filter.of(strategy).variance))
+        both = math.hypot(
+            strategy.look.unknown_sigma, strategy.look.filter_weight * math.sqrt(Filter.of(strategy).variance)
+        )
         assert exceeds(self.hits(strategy), self.KEYS, share(strategy)) > DOUBT
-        strategy.level -= (strategy.quantile - stats.norm.isf(8 * share(strategy))) * both
+        strategy.look.level -= (strategy.look.quantile - stats.norm.isf(8 * share(strategy))) * both
         assert exceeds(self.hits(strategy), self.KEYS, share(strategy)) < CERTAIN
 
 

@@ -131,15 +131,15 @@ class TestAccounting:
             return
         assert described["closing"] == {
             "keys": strategy.lists.keys,
-            "unknown_sigma": strategy.unknown_sigma,
-            "public_sigma": strategy.public_sigma,
+            "unknown_sigma": strategy.look.unknown_sigma,
+            "public_sigma": strategy.look.public_sigma,
             "unknown_square": strategy.lists.unknown_square / 2.0**40,
             "public_square": strategy.lists.public_square / 2.0**40,
-            "filter_weight": strategy.filter_weight,
+            "filter_weight": strategy.look.filter_weight,
             "filter_height": float(selector.matched_height[-1]),
             "filter_std": float(selector.matched_std[-1]),
-            "threshold": strategy.level,
-            "quantile": strategy.quantile,
+            "threshold": strategy.look.level,
+            "quantile": strategy.look.quantile,
         }
         assert strategy.lists.keys == strategy.plan.parameters.keys
 
@@ -213,7 +213,7 @@ def grid(triggers: int) -> Iterator[dict[str, Any]]:
 def check_numbers(strategy: Any) -> None:
     """Finite, on their grids and within 64 bits; lists as long as the ledger lets them be."""
     selector, ledger, T = strategy.selector, strategy.bounding.ledger, strategy.plan.triggers
-    for levels in (selector.level, selector.matched_level, np.array([strategy.level])):
+    for levels in (selector.level, selector.matched_level, np.array([strategy.look.level])):
         assert np.isfinite(levels).all()
         assert (levels > 1).all()
     for thresholds in (selector._threshold, selector._filter_threshold):
@@ -229,7 +229,7 @@ def check_numbers(strategy: Any) -> None:
     assert strategy.plan.max_records <= ledger.most_records <= MAX_LISTED_KEYS
     assert ledger.roots.shape == (T,)
     assert (np.diff(ledger.roots) <= 0).all()
-    assert strategy.unknown_sigma > 0.1
+    assert strategy.look.unknown_sigma > 0.1
 
 
 class TestRange:
@@ -260,13 +260,13 @@ class TestRange:
     ) -> None:
         """A user adds .66 to the filter for each 1 that it adds to the closing statistic."""
         strategy: Any = closing(triggers=triggers, unknown_share=unknown_share)
-        noise = strategy.unknown_sigma, float(strategy.selector.matched_std[-1])
+        noise = strategy.look.unknown_sigma, float(strategy.selector.matched_std[-1])
 
         def deviations(weight: float) -> float:
             return (1 + 0.66 * weight) / math.hypot(noise[0], weight * noise[1])
 
-        best = deviations(strategy.filter_weight)
-        assert all(deviations(strategy.filter_weight * factor) < best for factor in (0.9, 0.99, 1.01, 1.1))
+        best = deviations(strategy.look.filter_weight)
+        assert all(deviations(strategy.look.filter_weight * factor) < best for factor in (0.9, 0.99, 1.01, 1.1))
 
     @pytest.mark.parametrize("triggers", TRIGGERS)
     def test_the_end_finds_a_steady_key_with_fewer_users_than_the_stream_would(self, triggers: int) -> None:
@@ -277,7 +277,7 @@ class TestRange:
         gains = selector._gain[-1] / selector._gain[-1].mean()
         by_stream = min(selector._filter_threshold[-1] / selector._gain[-1].mean() / 2**12, selector.level[-1])
         signal = float((gains * first).mean())
-        users = strategy.level / (1 + strategy.filter_weight * signal)
+        users = strategy.look.level / (1 + strategy.look.filter_weight * signal)
         assert users < by_stream / signal
 
 

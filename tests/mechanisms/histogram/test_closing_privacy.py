@@ -62,7 +62,7 @@ def privacy_loss(strategy: Any, *, present: bool, trials: int, rule: Rule) -> np
     unit = np.concatenate([np.where(published.reshape(trials, K), ONE, 0), others], axis=1)
     weights = rule(strategy.lists, np.arange(trials + 1) * unit.shape[1], unit.ravel())
     for measure, sigma, put in zip(
-        ("unknown", "public"), (strategy.unknown_sigma, strategy.public_sigma), weights, strict=True
+        ("unknown", "public"), (strategy.look.unknown_sigma, strategy.look.public_sigma), weights, strict=True
     ):
         rows = np.flatnonzero(put)
         z = drawn(strategy, measure, sigma, [b"%d of user" % i for i in rows.tolist()], noise) / ONE

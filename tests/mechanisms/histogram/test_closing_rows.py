@@ -84,8 +84,8 @@ class TestRows:
             shown = np.flatnonzero(step.published)
             assert step.estimates[shown, index].tolist() == [stream[i] for i in shown.tolist()]
             assert step.std_errors[shown, index] == pytest.approx(np.full(len(shown), math.sqrt(variance)), rel=1e-9)
-        again = drawn(strategy, "public", strategy.public_sigma, scene.keys, window()) + scene.lists.public_weight
-        statistic = drawn(strategy, "unknown", strategy.unknown_sigma, scene.keys, window()) + scene.lists.weight
+        again = drawn(strategy, "public", strategy.look.public_sigma, scene.keys, window()) + scene.lists.public_weight
+        statistic = drawn(strategy, "unknown", strategy.look.unknown_sigma, scene.keys, window()) + scene.lists.weight
         # A declared key that had no unit when lists were weighed is neither.
         expected = np.flatnonzero(found | (step.published & (scene.unit > 0)))
         assert len(expected) < step.published.sum()

@@ -126,7 +126,9 @@ def dearest_lists(strategy: Any, most: int) -> Fraction:
     """Of so many keys that are not public and so many public ones with unit 1, for which the norms are charged apart."""
     best = [Fraction(0), Fraction(0)]
     for length in range(1, most + 1):
-        for place, (unit, sigma) in enumerate(((0, strategy.unknown_sigma), (1 << 20, strategy.public_sigma))):
+        for place, (unit, sigma) in enumerate(
+            ((0, strategy.look.unknown_sigma), (1 << 20, strategy.look.public_sigma))
+        ):
             weights = strategy.lists.weigh(np.array([0, length]), np.full(length, unit, np.int64))[place]
             cost = sum(w * w for w in weights.tolist()) / (Fraction(sigma) * (1 << 20)) ** 2
             best[place] = max(best[place], cost)
@@ -182,7 +184,7 @@ def test_delta_is_not_exceeded_and_hardly_wasted(strategy: Any) -> None:
             one_test = mpmath.erfc(mpmath.mpf(strategy.selector.quantile) / mpmath.sqrt(2)) / 2
             failures = keys * 2 * p.triggers * one_test
             if strategy.lists is not None:
-                failures += strategy.lists.keys * mpmath.erfc(mpmath.mpf(strategy.quantile) / mpmath.sqrt(2)) / 2
+                failures += strategy.lists.keys * mpmath.erfc(mpmath.mpf(strategy.look.quantile) / mpmath.sqrt(2)) / 2
         assert p.delta * (1 - 1e-6) < gaussian + failures <= p.delta
         assert abs(failures - guarantee.delta_selection) <= 1e-6 * p.delta
         assert abs(gaussian - guarantee.delta_gaussian) <= 1e-6 * p.delta
@@ -284,7 +286,10 @@ def test_removing_one_user_moves_the_mechanisms_at_most_by_their_sensitivity(
             x = {t: Fraction(v) for t, v in difference(kind, key).items()}
             cost += shift(value.factorization, x) / Fraction(value.sigma) ** 2
     if strategy.lists is not None:
-        for kind, sigma in (("closing/unknown", strategy.unknown_sigma), ("closing/public", strategy.public_sigma)):
+        for kind, sigma in (
+            ("closing/unknown", strategy.look.unknown_sigma),
+            ("closing/public", strategy.look.public_sigma),
+        ):
             moved = [sum(difference(kind, key).values()) for key in keys]
             cost += sum(n * n for n in moved) / (Fraction(sigma) * 2**20) ** 2
         opened = [sum(difference("closing gate", key).values()) for key in keys]

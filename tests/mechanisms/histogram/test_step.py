@@ -165,7 +165,7 @@ class Reference:
 
     def found(self, key: bytes, weight: list[int], lists: ListSums) -> bool:
         """The joint test: what lists say of users, and what the stream's matched filter says, noise of both included."""
-        z = self.draws("closing/unknown", key, None, self.strategy.unknown_sigma, 20)[-1]
+        z = self.draws("closing/unknown", key, None, self.strategy.look.unknown_sigma, 20)[-1]
         statistic = Fraction(int(lists.weight[0]) + z, 1 << 20)
         selector, T = self.strategy.selector, self.plan.triggers
         nb, f = selector.noise_bits, selector.factorization
@@ -175,7 +175,7 @@ class Reference:
             c = [Fraction(f.numerators[s - r], 1 << f.bits) for r in range(s + 1)]
             row = sum((Fraction(weight[r], 1 << 20) * c[r] for r in range(s + 1)), Fraction(drawn[s], 1 << nb))
             filtered, steady = filtered + gain * row, steady + gain * sum(c, Fraction(0)) / T
-        return statistic + Fraction(self.strategy.filter_weight) * filtered / steady >= self.strategy.level
+        return statistic + Fraction(self.strategy.look.filter_weight) * filtered / steady >= self.strategy.look.level
 
     def passes(self, key: bytes, weight: list[int], t: int) -> bool:
         selector = self.strategy.selector
