@@ -57,8 +57,8 @@ def releases(
     config: a TOML file, or settings; without it, the environment has everything. sql: a statement that says what is published.
     start: "start" begins with the oldest release that the topics hold, "now" with the next one. window: the start of the one window
     to read, as a date, an instant or ms; the iteration then ends with the last release of this window. final: only the last release
-    of each window. follow: whether to wait for later releases; otherwise the iteration ends at the present end. timeout: so many
-    seconds without a release end it, too.
+    of each window. follow: whether to wait for later releases; otherwise the iteration ends with what was released when it
+    began. timeout: so many seconds without a release end it, too.
 
     What is read begins with this call, not with the first release that is asked for. Raises ConfigurationError where the
     configuration is wrong, a topic is missing or no broker can be reached, SusurrusError where Kafka refuses to go on.
@@ -86,9 +86,8 @@ def _read(settings: Settings, source: Source, *, once: bool, follow: bool, timeo
     try:
         while True:
             left = _POLL_SECONDS if timeout is None else heard + timeout - time.monotonic()
-            ends = not follow and source.caught_up
             try:
-                found = source.poll(0.0 if ends else max(0.0, min(_POLL_SECONDS, left)))
+                found = source.poll(max(0.0, min(_POLL_SECONDS, left)))
             except KafkaException as error:
                 raise _told(settings, error) from error
             for release in found:
@@ -97,7 +96,7 @@ def _read(settings: Settings, source: Source, *, once: bool, follow: bool, timeo
                     return
             if found:
                 heard = time.monotonic()
-            elif ends or left <= 0:
+            if (not found and left <= 0) or (not follow and source.caught_up):
                 return
     finally:
         source.close()

@@ -37,7 +37,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from susurrus.agents.broker.cluster import KafkaCluster
 from susurrus.agents.broker.leash import ends_with_us
 from susurrus.agents.demo.weblog import WebLog
-from susurrus.agents.histogram.reader import HistogramReader
+from susurrus.agents.histogram.releases import Release, ReleaseReader
+from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.pipelines import load_settings, tables_of
 from susurrus.agents.planning.plan import Plan, make_plan
 from susurrus.agents.planning.sample import read_file
@@ -189,16 +190,17 @@ def outcome(case: Case, config: Path, directory: Path) -> dict[Any, float]:
     ends_with_us(worker.pid)
     try:
         ends = time.monotonic() + PATIENCE_SECONDS
-        with HistogramReader(settings) as reader:
-            while (snapshot := reader.snapshot()) is None or not snapshot.final:
-                reader.poll(0.5)
+        with ReleaseReader(HistogramSettings.of(settings)) as reader:
+            found = list[Release]()
+            while not found or not found[-1].final:
+                found += reader.poll(0.5)
                 if worker.poll() is not None or time.monotonic() > ends:
                     raise RuntimeError((directory / "worker.log").read_text()[-3000:])
     finally:
         worker.terminate()
         worker.wait(60)
     name = "visits" if case.value is None else case.value
-    return {row.key: row.values[name].estimate for row in snapshot.rows}
+    return dict(zip(found[-1].keys, found[-1].columns[name].estimate.tolist(), strict=True))
 
 
 def errors(found: dict[Any, float], true: Counter[Any]) -> tuple[int, float]:

@@ -1,7 +1,7 @@
 """Released results as files: JSON lines, CSV that spreadsheets can open (csv_rows.py), Parquet with pyarrow where it is installed.
 
-Of a histogram, one row per key at the newest complete trigger. ``key`` is canonical JSON, which is lossless; the fields it is made
-of follow under their own names. Of the other kinds, one row per published row (watching/stream.py,
+Of a histogram, one row per key at the newest complete trigger (`Release.exported`). ``key`` is canonical JSON, which is lossless;
+the fields it is made of follow under their own names. Of the other kinds, one row per published row (watching/stream.py,
 watching/local.py). Every estimate is followed by its standard error, and by its direct estimate and that one's standard error where
 rows have them: at a window's last trigger. Instants are RFC 3339 texts, and real timestamps in Parquet.
 """
@@ -15,53 +15,17 @@ from pathlib import Path
 from typing import Any, Literal
 
 from susurrus.agents.cli.csv_rows import csv_rows
-from susurrus.agents.frames import arrow_array, json_of
-from susurrus.agents.histogram.reader import Snapshot
+from susurrus.agents.frames import arrow_array
 from susurrus.mechanisms.errors import SusurrusError
-from susurrus.topics.histogram import Row
-from susurrus.topics.wire.timestamps import format_time, parse_time
+from susurrus.topics.wire.timestamps import parse_time
 
 Format = Literal["parquet", "csv", "jsonl"]
 
 Record = dict[str, Any]
 """A flat record: names of columns to numbers, texts or None."""
 
-INSTANTS = ("window_start", "window_end", "trigger_time")
 
-
-def records(snapshot: Snapshot, fields: tuple[str, ...], trigger_every: int) -> list[Record]:
-    """One flat record per row, all with the same names in the same order.
-
-    fields: names of the key's parts; a part that is called like another column gets the name ``key_<name>``. trigger_every: ms.
-    """
-    return [_record(snapshot, row, fields, trigger_every) for row in snapshot.rows]
-
-
-def _record(snapshot: Snapshot, row: Row, fields: tuple[str, ...], trigger_every: int) -> Record:
-    record: Record = {
-        "window_start": row.window_start,
-        "window_end": row.window_end,
-        "trigger": snapshot.trigger,
-        "of_triggers": snapshot.of_triggers,
-        "trigger_time": format_time(row.window + snapshot.trigger * trigger_every),
-        "key": json_of(row.key),
-    }
-    values: Record = {}
-    for name, measured in row.values.items():
-        values[name] = measured.estimate
-        values[f"{name}_std_error"] = measured.std_error
-        if measured.direct is not None:
-            values[f"{name}_direct"] = measured.direct.estimate
-            values[f"{name}_direct_std_error"] = measured.direct.std_error
-    last = {"strategy": row.strategy, "epoch": row.epoch}
-    taken = record.keys() | values.keys() | last.keys()
-    parts = row.key if isinstance(row.key, list) else [row.key]
-    unnested = {f"key_{name}" if name in taken else name: part for name, part in zip(fields, parts, strict=False)}
-    # A name that is taken even so loses its column; `key` has its value.
-    return {**record, **unnested, **values, **last}
-
-
-def export(rows: list[Record], form: Format, output: Path, *, instants: Sequence[str] = INSTANTS) -> int:
+def export(rows: list[Record], form: Format, output: Path, *, instants: Sequence[str] = ()) -> int:
     """Write the rows to ``output`` (``-`` is standard output, not for Parquet), whole or not at all; returns how many.
 
     instants: the columns that are instants. Raises SusurrusError when the file cannot be written, or Parquet is asked for without

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import typer
 from rich.console import Console, Group
 from rich.live import Live
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
 from susurrus.agents.cli.console import ConfigOption, SqlOption, err, out
@@ -21,7 +22,7 @@ from susurrus.mechanisms.calendar import WindowStart
 from susurrus.mechanisms.errors import ConfigurationError, SusurrusError
 
 REFRESH_SECONDS = 0.5
-ONCE_SECONDS = 20.0
+_SILENCE_SECONDS = 60.0
 _LINES_BELOW = 3
 """The lines below the live picture: what is due, and what is wrong with the brokers."""
 
@@ -79,16 +80,24 @@ def _window(text: str) -> WindowStart:
 
 
 def _newest(view: View) -> None:
-    """Read everything there is. Raises SusurrusError where nothing is released."""
-    deadline = time.monotonic() + ONCE_SECONDS
-    with err().status("reading what is released"):
-        while time.monotonic() < deadline:
+    """Read everything there is, however long that takes, with a bar on a terminal.
+
+    Raises SusurrusError where nothing is released, or nothing comes for a minute.
+    """
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    console, read, heard = err(), -1, 0.0
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("reading what is released", total=None)
+        while not view.caught_up:
             view.poll(0.2)
-            if view.caught_up and view.newest is not None:
-                return
-            if view.caught_up and not view.begun:
-                break
-    raise SusurrusError(f"{view.due(_now())}; or see `susurrus status`")
+            before, (read, total) = read, view.progress
+            bar.update(task, completed=min(read, total), total=total or None)
+            if read != before:
+                heard = time.monotonic()
+            elif time.monotonic() > heard + _SILENCE_SECONDS:
+                raise SusurrusError(f"kafka: nothing came for {_SILENCE_SECONDS:.0f} s; see whether the brokers run")
+    if view.newest is None:
+        raise SusurrusError(f"{view.due(_now())}; or see `susurrus status`")
 
 
 def _follow(view: View, pulse: Pulse, console: Console, limit: int | None) -> None:
@@ -116,10 +125,13 @@ def picture(view: View, trouble: str, size: tuple[int, int], limit: int | None) 
 
 
 def _print(view: View, pulse: Pulse, console: Console, limit: int | None) -> None:
-    """Every release once, to standard output; what is waited for, and brokers that go and come back, to standard error."""
+    """Every release once, to standard output; what is waited for, and brokers that go and come back, to standard error.
+
+    It ends where nothing more can come.
+    """
     shown: object = None
     said, trouble = "", ""
-    while True:
+    while shown is None or not view.over:
         view.poll(REFRESH_SECONDS)
         newest = view.newest if view.caught_up else None
         if newest is not None and newest != shown:

@@ -10,12 +10,13 @@ from susurrus.agents.dashboard.budget import BudgetFeed
 from susurrus.agents.dashboard.due import Announced, next_due
 from susurrus.agents.dashboard.keys import parts_of
 from susurrus.agents.dashboard.windows import Window, Windows
+from susurrus.agents.histogram.assembly import AnnouncedRelease
+from susurrus.agents.histogram.estimates import Release
 from susurrus.agents.histogram.pipeline import Histogram
 from susurrus.agents.histogram.releases import ReleaseReader
 from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.kafka.clients import Clients
 from susurrus.agents.types.durations import format_duration
-from susurrus.topics import progress
 from susurrus.topics.charges import Charge
 from susurrus.topics.progress import Progress
 
@@ -37,7 +38,7 @@ class HistogramBoard(Board):
         self.announced = Announced()
         self._budget = BudgetFeed(settings, pipeline.strategy.guarantee)
         self._keep = keep
-        self._said = {
+        self._about = {
             "kind": settings.kind,
             "pipeline": settings.pipeline.name,
             "topic": settings.topic("histogram"),
@@ -53,36 +54,31 @@ class HistogramBoard(Board):
         }
 
     def open(self, clients: Clients) -> None:
-        """As for every board. Reads the announcements first: they say which windows are the newest."""
-        self._progress = self.follower(clients, "progress")
-        self._first = list[Progress]()
-        known = Announced()
-        while not self._progress.caught_up:
-            self._first += self._announcements()
-        for each in self._first:
-            known.add(each)
-        newest, since = known.newest(), None
-        if newest is not None:
-            oldest = newest[0] - (self._keep - 1) * self.settings.window.length
-            since = oldest if oldest > 0 else None  # to Kafka, a negative time means something else
-        self._reader = self.opened.enter_context(ReleaseReader(self.settings, since=since))
+        """See `Board.open`. What is announced says which windows are the newest."""
+        self._said = list[Progress]()
+        reader = ReleaseReader(self.settings, since=self._since, heard=self._said.append)
+        self._reader = self.opened.enter_context(reader)
         self._budget.open(clients, self.opened)
+
+    def _since(self, announced: list[AnnouncedRelease]) -> int | None:
+        """The first trigger's time of the oldest window that is kept."""
+        if not announced:
+            return None
+        window = self.settings.window
+        return max(each.window for each in announced) - (self._keep - 1) * window.length + window.trigger_every
 
     @property
     def caught_up(self) -> bool:
         """As for every board."""
         return self._reader.caught_up
 
-    def poll(self, seconds: float) -> tuple[Sequence[Any], list[Progress], list[Charge]] | None:
-        """Releases, announcements and charges."""
-        said, self._first = self._first + self._announcements(), []
-        releases = self._reader.poll(0.0 if said else seconds)
+    def poll(self, seconds: float) -> tuple[Sequence[Release], list[Progress], list[Charge]] | None:
+        """See `Board.poll`: releases, announcements and charges."""
+        releases = self._reader.poll(seconds)
+        said = self._said[:]
+        self._said.clear()
         charges = self._budget.poll()
         return (releases, said, charges) if releases or said or charges else None
-
-    def _announcements(self) -> list[Progress]:
-        values = (message.value() for message in self._progress.read(0.02))
-        return [progress.decode(bytes(value)) for value in values if value is not None]
 
     def take(self, news: Any) -> bool:
         """As for every board."""
@@ -97,7 +93,7 @@ class HistogramBoard(Board):
         """The windows that are kept, newest first, the newest announcement, and what is due."""
         newest = self.announced.newest()
         return {
-            **self._said,
+            **self._about,
             "windows": [self._summary(window) for window in self.windows][::-1],
             "announced": None
             if newest is None

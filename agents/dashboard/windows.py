@@ -7,64 +7,21 @@ enough, the oldest windows lose their earlier triggers, and then have a table an
 epochs. Not thread-safe.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from susurrus.agents.dashboard.keys import folded, identity, name_of
 from susurrus.agents.dashboard.packed import Packed
+from susurrus.agents.histogram.estimates import Release
 
 KEEP: Final = 8
 CURVE_BYTES: Final = 512 << 20
 Rows = npt.NDArray[np.intp]
 Array = npt.NDArray[Any]
-
-
-class Estimates(Protocol):
-    """A column of a release. estimate: int64[n] or float64[n]. std_error: float64[n]."""
-
-    @property
-    def estimate(self) -> Array: ...
-
-    @property
-    def std_error(self) -> Array: ...
-
-
-class Release(Protocol):
-    """A complete trigger, as `ReleaseReader.poll` gives it. Times in ms. keys: n decoded keys, in any order."""
-
-    @property
-    def window_start(self) -> int: ...
-
-    @property
-    def window_end(self) -> int: ...
-
-    @property
-    def trigger(self) -> int: ...
-
-    @property
-    def of_triggers(self) -> int: ...
-
-    @property
-    def trigger_time(self) -> int: ...
-
-    @property
-    def epoch(self) -> str: ...
-
-    @property
-    def epoch_number(self) -> int: ...
-
-    @property
-    def strategy(self) -> str: ...
-
-    @property
-    def keys(self) -> Sequence[Any]: ...
-
-    @property
-    def columns(self) -> Mapping[str, Estimates]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,8 +103,7 @@ class Window:
             present = np.zeros(len(self.keys), np.bool_)
             present[numbers] = True
         columns = {
-            name: (placed(np.asarray(column.estimate)), placed(np.asarray(column.std_error, np.float64)))
-            for name, column in release.columns.items()
+            name: (placed(column.estimate), placed(column.std_error)) for name, column in release.columns.items()
         }
         self.of_triggers, self.strategy = release.of_triggers, release.strategy or self.strategy
         self.triggers[release.trigger] = Trigger(release.trigger_time, columns, present)

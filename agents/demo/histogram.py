@@ -15,10 +15,12 @@ from rich.text import Text
 from susurrus.agents.demo.machinery import Run
 from susurrus.agents.demo.picture import Compared, comparison, findings, promise
 from susurrus.agents.demo.weblog import DAY, NEXT_DAY, WebLog
-from susurrus.agents.histogram.reader import HistogramReader, Snapshot
+from susurrus.agents.frames import key_text
+from susurrus.agents.histogram.estimates import Release
+from susurrus.agents.histogram.releases import ReleaseReader
 from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.kafka.embedded import PARTITIONS
-from susurrus.agents.operations.drawing import GREY, Z95, key_text, ranked, value_of
+from susurrus.agents.operations.drawing import GREY, Z95
 from susurrus.agents.pipelines import pipeline_of
 from susurrus.mechanisms.histogram.bounding import UserKeys
 from susurrus.mechanisms.histogram.registry import build_strategy
@@ -78,20 +80,15 @@ class HistogramDemo:
         ]
         run.produce("raw events produced", records)
         run.start_worker()
-        reader = run.stack.enter_context(HistogramReader(run.settings))
-        triggers = run.settings.triggers
+        settings = HistogramSettings.of(run.settings)
+        reader, newest = run.stack.enter_context(ReleaseReader(settings)), list[Release]()
 
         def released() -> int:
-            reader.poll(0.2)
-            snapshot = reader.snapshot()
-            if snapshot is not None and snapshot.final:
-                return triggers
-            return min(triggers - 1, max((done for _, done, _ in reader.completed()), default=0))
+            newest[:] = [*newest, *reader.poll(0.2)][-1:]
+            return newest[0].trigger if newest else 0
 
-        run.wait("private triggers released", triggers, released)
-        snapshot = reader.snapshot()
-        assert snapshot is not None
-        return picture(snapshot, self.log, HistogramSettings.of(run.settings), rows=self._rows, width=run.width)
+        run.wait("private triggers released", settings.triggers, released)
+        return picture(newest[0], self.log, settings, rows=self._rows, width=run.width)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,9 +130,10 @@ def _codes(names: list[str]) -> tuple[list[str], npt.NDArray[np.int32]]:
     return distinct.tolist(), codes.astype(np.int32)
 
 
-def compare(snapshot: Snapshot, true: Counter[str], capped: Counter[str]) -> Outcome:
+def compare(release: Release, true: Counter[str], capped: Counter[str]) -> Outcome:
     """Compare a released histogram with the exact one, key by key."""
-    values = {row.key: value_of(row) for row in snapshot.rows}
+    column = release.columns[release.names()[0]]
+    values = {key: column.at(row) for row, key in enumerate(release.keys)}
     covered = sum(abs(v.estimate - capped[url]) <= Z95 * v.std_error for url, v in values.items())
     error = sum(abs(v.estimate - true[url]) for url, v in values.items()) / max(1, len(values))
     missed = next(((url, count) for url, count in true.most_common() if url not in values), ("", 0))
@@ -150,18 +148,19 @@ def compare(snapshot: Snapshot, true: Counter[str], capped: Counter[str]) -> Out
     )
 
 
-def picture(snapshot: Snapshot, log: WebLog, settings: HistogramSettings, *, rows: int, width: int) -> Group:
+def picture(release: Release, log: WebLog, settings: HistogramSettings, *, rows: int, width: int) -> Group:
     """The whole result as one renderable."""
     true = log.true_counts()
-    found = compare(snapshot, true, kept_counts(log, settings))
-    shown = [Compared(key_text(row.key), true[row.key], value_of(row)) for row in ranked(snapshot)[:rows]]
+    found = compare(release, true, kept_counts(log, settings))
+    column, keys = release.columns[release.names()[0]], release.keys
+    shown = [Compared(key_text(keys[row]), true[keys[row]], column.at(row)) for row in release.largest(rows)]
     more = found.published - len(shown)
     missed = f"the others, too rare to hide a host in; the largest is {key_text(found.missed)} with {found.missed_true:,} hosts."
     return Group(
         *comparison(shown, width, label="url"),
         *([Text(f"… and {more} more", style=GREY)] if more else []),
         *findings(
-            kept=f"{found.published:,} of {found.urls:,} urls, after trigger {snapshot.trigger} of {snapshot.of_triggers}; "
+            kept=f"{found.published:,} of {found.urls:,} urls, after trigger {release.trigger} of {release.of_triggers}; "
             f"every url with {found.missed_true + 1:,} hosts or more is among them.",
             missed=missed if found.missed else "none.",
             error=f"{found.mean_error:.1f} hosts on average; {found.covered} of {found.published} error bars hold the exact "

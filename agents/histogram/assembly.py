@@ -48,6 +48,15 @@ class Place(NamedTuple):
     time: int
 
 
+class AnnouncedRelease(NamedTuple):
+    """A release that every partition has announced. They compare by their times, oldest first."""
+
+    time: int
+    window: int
+    epoch_number: int
+    name: Name
+
+
 @dataclass(slots=True, eq=False)
 class OpenRelease:
     """A release that is not complete. announced, parts, counts: by partition, rows that there must be, that there are, how many.
@@ -81,8 +90,10 @@ class Assembly:
         self._every = trigger_every
         self._wanted = wanted
         self._open: dict[Name, OpenRelease] = {}
-        self._queue: list[tuple[int, int, int, Name]] = []
-        """A heap of what is announced everywhere: by time, window and epoch, oldest first."""
+        self._queue: list[AnnouncedRelease] = []
+        """A heap of what is announced everywhere."""
+        self._aimed: set[Name] = set()
+        """What `aim` found in the queue, as far as it is still there."""
         self._incomplete: set[Name] = set()
         """What is not announced everywhere."""
         self._unknown: set[Name] = set()
@@ -111,7 +122,7 @@ class Assembly:
         release.announced[said.partition] = said.rows
         if release.everywhere and name in self._incomplete:
             self._incomplete.discard(name)
-            heapq.heappush(self._queue, (place.time, name.window, place.epoch_number, name))
+            heapq.heappush(self._queue, AnnouncedRelease(place.time, name.window, place.epoch_number, name))
             self._newest_epoch[name.window] = max(said.epoch_number, self._newest_epoch.get(name.window, 0))
 
     def add(self, partition: int, rows: RowColumns) -> None:
@@ -148,6 +159,7 @@ class Assembly:
                     return
                 passed = True
             heapq.heappop(self._queue)
+            self._aimed.discard(name)
             del self._open[name]
             self.rows -= sum(release.counts.values())
             if passed:
@@ -160,13 +172,31 @@ class Assembly:
     @property
     def awaited(self) -> list[int] | None:
         """The partitions that lack rows of the oldest release; None where no release is announced everywhere."""
-        return self._open[self._queue[0][-1]].lacking if self._queue else None
+        return self._open[self._queue[0].name].lacking if self._queue else None
+
+    @property
+    def announced(self) -> list[AnnouncedRelease]:
+        """What is announced everywhere, and neither returned nor passed over yet; in no order."""
+        return list(self._queue)
+
+    def aim(self) -> int:
+        """Aim at what is wanted of that. Returns how many rows it has."""
+        found = [self._open[each.name] for each in self._queue]
+        wanted = [release for release in found if self._wants(release.name, release.of_triggers)]
+        self._aimed = {release.name for release in wanted}
+        return sum(sum(release.announced.values()) for release in wanted)
+
+    @property
+    def reached(self) -> bool:
+        """Whether all that `aim` found has been returned or passed over."""
+        return not self._aimed
 
     def skip_announced(self) -> None:
         """Pass over what is announced everywhere by now."""
         for *_, name in self._queue:
             self._forget(name)  # rows of them that still come are forgotten with the next release
         self._queue.clear()
+        self._aimed.clear()
 
     def _wants(self, name: Name, of_triggers: int) -> bool:
         return self._wanted is None or self._wanted(name.window, name.trigger, of_triggers)

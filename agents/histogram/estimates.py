@@ -25,6 +25,7 @@ from susurrus.agents.frames import (
 from susurrus.mechanisms import propagation
 from susurrus.mechanisms.errors import ConfigurationError, SusurrusError
 from susurrus.mechanisms.propagation import Computed
+from susurrus.topics.histogram import Measured
 from susurrus.topics.wire.json_rows import Numbers
 from susurrus.topics.wire.timestamps import format_time
 
@@ -56,6 +57,10 @@ class Estimates:
     def independent(self) -> tuple[Numbers, Floats]:
         """Estimates and standard errors whose noise is independent from row to row."""
         return self.direct or (self.estimate, self.std_error)
+
+    def at(self, row: int) -> Measured:
+        """The estimate of one row and its standard error, as Python's own numbers."""
+        return Measured(self.estimate[row].item(), self.std_error[row].item())
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,10 +135,15 @@ class Release(Tabular):
         }
 
     def frame(self, confidence: float = 0.95) -> Frame:
-        """A row per key, named as `susurrus watch --export` names them, and the ends of each interval.
+        """A row per key, named as in `exported`, and the ends of each interval."""
+        return self._frame({}, confidence)
 
-        A part of the key that is called like another column gets the name ``key_<name>``.
-        """
+    def exported(self) -> Frame:
+        """What `susurrus watch --export` writes: a row per key, with the whole key as JSON in ``key``, and without intervals."""
+        return self._frame({"key": [json_of(key) for key in self.keys]}, None)
+
+    def _frame(self, key: Mapping[str, list[str]], confidence: float | None) -> Frame:
+        """A part of the key that is called like another column gets the name ``key_<name>``."""
         n = len(self)
         instants = {name: np.full(n, getattr(self, name)) for name in ("window_start", "window_end", "trigger_time")}
         first: dict[str, Any] = {
@@ -142,15 +152,20 @@ class Release(Tabular):
             "trigger": np.full(n, self.trigger),
             "of_triggers": np.full(n, self.of_triggers),
             "trigger_time": instants["trigger_time"],
+            **key,
         }
         values: dict[str, Any] = {}
         for name, of in self.columns.items():
-            values |= with_interval(name, of.estimate, of.std_error, confidence)
+            if confidence is None:
+                values[name], values[f"{name}_std_error"] = of.estimate, of.std_error
+            else:
+                values |= with_interval(name, of.estimate, of.std_error, confidence)
             if of.direct is not None:
                 values[f"{name}_direct"], values[f"{name}_direct_std_error"] = of.direct
         last: dict[str, Any] = {"strategy": [self.strategy] * n, "epoch": [self.epoch] * n}
         taken = first.keys() | values.keys() | last.keys()
         parts = {f"key_{name}" if name in taken else name: part for name, part in self._parts().items()}
+        # A name that is taken even so loses its column; `key` has its value.
         return Frame({**first, **parts, **values, **last}, frozenset(instants))
 
     def table(
@@ -158,17 +173,29 @@ class Release(Tabular):
     ) -> str:
         """The largest rows of a column (by default the first), with error bars. width: of the terminal, by default as it is."""
         by, reach, heading = self._column(column), margin_of(confidence), f"± {100 * confidence:.4g} %"
-        order = np.argsort(-self.columns[by].estimate, kind="stable")[: max(0, limit)].tolist()
+        order = self.largest(limit, by)
         numbers: list[tuple[str, list[str]]] = []
-        for name in sorted(self.columns, key=lambda name: name != by):
-            of = self.columns[name]
-            cells = [measured_text(of.estimate[row].item(), of.std_error[row].item(), reach) for row in order]
+        for name in self.names(by):
+            measured = [self.columns[name].at(row) for row in order]
+            cells = [measured_text(of.estimate, of.std_error, reach) for of in measured]
             numbers += [(name, [cell[0] for cell in cells]), (heading, [cell[1] for cell in cells])]
         labels = {name: [key_text(part[row]) for row in order] for name, part in self._parts().items()}
+        return text_table(self.caption(len(order)), labels, numbers, width)
+
+    def largest(self, limit: int | None = None, column: str | None = None) -> list[int]:
+        """The numbers of the rows with the largest estimates of a column (by default the first), the largest first; ties by key."""
+        order = np.argsort(-self.columns[self._column(column)].estimate, kind="stable")
+        return list(map(int, order[: None if limit is None else max(0, limit)]))
+
+    def names(self, first: str | None = None) -> list[str]:
+        """The names of the columns, one of them in front."""
+        return sorted(self.columns, key=lambda name: name != first)
+
+    def caption(self, shown: int) -> str:
+        """Which window, how far, and how many keys. shown: how many of them a table shows."""
         state = "final" if self.final else f"trigger {self.trigger} of {self.of_triggers}"
-        shown = f", {len(order):,} shown" if len(order) < len(self) else ""
-        title = f"window {format_time(self.window_start)} · {state} · {len(self):,} keys published{shown}"
-        return text_table(title, labels, numbers, width)
+        cut = f", {shown:,} shown" if shown < len(self) else ""
+        return f"window {format_time(self.window_start)} · {state} · {len(self):,} keys published{cut}"
 
     def _parts(self) -> dict[str, list[Any]]:
         """The parts of the keys by name."""

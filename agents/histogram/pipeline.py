@@ -227,7 +227,8 @@ class Histogram(Pipeline[HistogramSettings]):
             return window in (None, of_window) and (not final or trigger == of_triggers)
 
         everything = window is None and not final
-        return ReleaseReader(self.settings, start=start, wanted=None if everything else wanted, since=window)
+        since = None if window is None else window + self.settings.window.trigger_every
+        return ReleaseReader(self.settings, start=start, wanted=None if everything else wanted, since=since)
 
 
 def _range(column: ColumnSettings) -> str:

@@ -3,12 +3,14 @@
     histogram, progress ──ReleaseReader──▶ Release
 
 Only committed records are read, no group is joined, and only rows of releases that are not complete yet are kept. assembly.py says
-when a release is complete, and which ones are passed over. reader.py follows `latest` instead, for the newest release alone.
+when a release is complete, and which ones are passed over. Announcements are read first: they say which releases there are, so a
+reader of few releases begins at the rows of these.
 """
 
+import dataclasses
 import functools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, Literal, Self
 
 import msgspec
@@ -17,7 +19,8 @@ import numpy.typing as npt
 from confluent_kafka import Message, TopicPartition
 
 from susurrus.agents.formats.outputs import reader_of
-from susurrus.agents.histogram.assembly import Assembly, OpenRelease, Wanted
+from susurrus.agents.frames import json_of
+from susurrus.agents.histogram.assembly import AnnouncedRelease, Assembly, OpenRelease, Wanted
 from susurrus.agents.histogram.estimates import Estimates as Estimates
 from susurrus.agents.histogram.estimates import Release as Release
 from susurrus.agents.histogram.settings import HistogramSettings
@@ -27,6 +30,7 @@ from susurrus.agents.kafka.requests import REQUEST_SECONDS
 from susurrus.mechanisms.errors import Refusal
 from susurrus.topics import histogram, progress
 from susurrus.topics.histogram import ColumnRows
+from susurrus.topics.progress import Progress
 from susurrus.topics.wire.packing import MalformedRecord
 
 Start = Literal["start", "now"]
@@ -38,12 +42,17 @@ _SETTLED_SECONDS = 2.0
 """A partition has ended when it has not grown for so long: a broker that has just become leader may show an earlier end."""
 
 
+Since = int | Callable[[list[AnnouncedRelease]], int | None] | None
+"""Releases of earlier times (ms) are not wanted. A function says so when it sees what is announced at the beginning."""
+
+
 class ReleaseReader:
     """Follows the topics `histogram` and `progress` of one pipeline. Use as a context manager; not thread-safe.
 
     start: "start" reads every release that the topics still hold; "now" those that become visible from here on. wanted: whether
-    a release is wanted, by its window's start (ms), its trigger and the window's number of triggers. since: windows that begin
-    earlier (ms) are not wanted, and most of their rows are not even read. Raises ConfigurationError where a topic is missing.
+    a release is wanted, by its window's start (ms), its trigger and the window's number of triggers. since: the rows of releases
+    that are not wanted for their time are mostly not even read. heard: called with every announcement. Raises
+    ConfigurationError where a topic is missing.
     """
 
     def __init__(
@@ -52,48 +61,47 @@ class ReleaseReader:
         *,
         start: Start = "start",
         wanted: Wanted | None = None,
-        since: int | None = None,
+        since: Since = None,
+        heard: Callable[[Progress], object] = lambda said: None,
     ) -> None:
-        self._settings = settings
+        self._settings, self._start, self._wanted, self._heard = settings, start, wanted, heard
+        self._since = since
         self._rows, self._progress = settings.topic("histogram"), settings.topic("progress")
         self._json = reader_of(settings.output, settings.schemas[self._rows], settings.namespace)
-        self._assembly = Assembly(settings.window.trigger_every, _since(since, wanted))
+        self._assembly = Assembly(settings.window.trigger_every, self._wants)
         self._clients = clients_of(settings, quiet=True)
         self._consumer = self._clients.reader("releases", lost="earliest")
-        self._caught_up = False
+        self._begun, self._caught_up = False, False
         self._paused: set[int] = set()
         self._read: dict[Place, int] = {}
         """The offset behind the last record of each topic's partition."""
         self._settled: dict[int, tuple[int, float]] = {}
         """For each partition the end that was reached, and since when it has been the end."""
+        self.newest: AnnouncedRelease | None = None
+        """Of what was announced at the beginning, the newest window's newest release; None until that is known."""
+        self.rows_read, self.rows_wanted = 0, 0
+        """How many rows were read, and how many there are of the releases that were announced at the beginning."""
         try:
             self._places = [(self._rows, at) for at in range(self._clients.partitions_to_read(self._rows))]
             self._clients.partitions_to_read(self._progress)
-            self._starts: dict[Place, int] = self._first_offsets(start, since)
-            self._skipped = self._end((self._progress, 0)) if start == "now" else 0
+            now = start == "now"
+            self._starts: dict[Place, int] = {place: self._end(place) if now else 0 for place in self._places}
+            self._skipped = self._end((self._progress, 0)) if now else 0
             """Announcements below this offset are of releases that are not returned."""
             self._follower = Follower(self._consumer, {(self._progress, 0): 0})
         except BaseException:
             self.close()
             raise
 
-    def _first_offsets(self, start: Start, since: int | None) -> dict[Place, int]:
-        if start == "now":
-            return {place: self._end(place) for place in self._places}
-        if since is None or self._settings.kafka.embedded:
-            return dict.fromkeys(self._places, 0)
-        # The time stamp of a row is the time of its trigger; a broker that stamps by its own clock stamps later.
-        asked = [TopicPartition(*place, since) for place in self._places]
-        found = self._consumer.offsets_for_times(asked, timeout=REQUEST_SECONDS)
-        ends = (self._end(place) for place in self._places)
-        return {
-            place: at.offset if at.offset >= 0 else end
-            for place, at, end in zip(self._places, found, ends, strict=True)
-        }
+    def _wants(self, window: int, trigger: int, of_triggers: int) -> bool:
+        time_of = window + trigger * self._settings.window.trigger_every
+        if isinstance(self._since, int) and time_of < self._since:
+            return False
+        return self._wanted is None or self._wanted(window, trigger, of_triggers)
 
     @property
     def caught_up(self) -> bool:
-        """Whether all that was there has been read, and every complete release of it returned."""
+        """Whether every complete release that had been announced when this reader began has been returned."""
         return self._caught_up
 
     def poll(self, timeout: float) -> list[Release]:
@@ -107,10 +115,8 @@ class ReleaseReader:
         while True:
             left = deadline - time.monotonic()
             self._take(self._follower.read(max(0.0, min(_SLICE_SECONDS, left))))
-            if self._starts:
-                self._begin_rows()
-                found = []
-            else:
+            found = []
+            if self._begun or self._begin_rows():
                 # One answer for both questions: a partition that ends between them would end the reading before its last release.
                 ended = functools.cache(self._ended)
                 found = [self._release(whole) for whole in self._assembly.complete(ended)]
@@ -133,10 +139,13 @@ class ReleaseReader:
             if offset > self._skipped:
                 self._skip()
             try:
-                self._assembly.announce(progress.decode(value))
+                said = progress.decode(value)
             except MalformedRecord as error:
                 raise _foreign(place, offset - 1, error) from error
+            self._assembly.announce(said)
+            self._heard(said)
         for partition, found in values.items():
+            self.rows_read += len(found)
             try:
                 for rows in histogram.decode_rows([self._json(value) for value in found]):
                     self._assembly.add(partition, rows)
@@ -149,13 +158,38 @@ class ReleaseReader:
             self._skipped = 0
             self._assembly.skip_announced()
 
-    def _begin_rows(self) -> None:
-        """Once progress has been read to its end, go on with it and read the rows."""
-        if self._follower.caught_up:
-            self._skip()
-            progress_place = (self._progress, 0)
-            starts = {progress_place: self._read.get(progress_place, 0), **self._starts}
-            self._follower, self._starts = Follower(self._consumer, starts), {}
+    def _begin_rows(self) -> bool:
+        """Once progress has been read to its end, go on with it and read the rows. Whether that is so."""
+        if not self._follower.caught_up:
+            return False
+        self._skip()
+        announced = self._assembly.announced
+        if callable(self._since):
+            self._since = self._since(announced)
+        if self._since is not None:
+            announced = [each for each in announced if each.time >= self._since]
+        self.newest = max(announced, key=recency, default=None)
+        self.rows_wanted, self._begun = self._assembly.aim(), True
+        if self._start == "start":
+            self._starts = self._first_offsets(self._since)
+        progress_place = (self._progress, 0)
+        starts = {progress_place: self._read.get(progress_place, 0), **self._starts}
+        self._follower = Follower(self._consumer, starts)
+        return True
+
+    def _first_offsets(self, since: int | None) -> dict[Place, int]:
+        if (
+            since is None or since <= 0 or self._settings.kafka.embedded
+        ):  # to Kafka, a negative time means something else
+            return self._starts
+        # The time stamp of a row is the time of its trigger; a broker that stamps by its own clock stamps later.
+        asked = [TopicPartition(*place, since) for place in self._places]
+        found = self._consumer.offsets_for_times(asked, timeout=REQUEST_SECONDS)
+        ends = (self._end(place) for place in self._places)
+        return {
+            place: at.offset if at.offset >= 0 else end
+            for place, at, end in zip(self._places, found, ends, strict=True)
+        }
 
     def _balance(self) -> None:
         """Hold back partitions that run ahead of others, so that few rows wait."""
@@ -175,9 +209,9 @@ class ReleaseReader:
         self._paused = paused
 
     def _nothing_left(self, ended: Callable[[int], bool]) -> bool:
-        """Whether each partition was read to its end, and no release waits, or none that will go on."""
+        """Whether all that it began with is done, or waits for a release that will not go on."""
         awaited = self._assembly.awaited
-        return self._follower.caught_up and (awaited is None or any(map(ended, awaited)))
+        return self._assembly.reached or (awaited is not None and any(map(ended, awaited)))
 
     def _end(self, place: Place) -> int:
         """The end of a partition as read_committed readers see it."""
@@ -241,8 +275,32 @@ class ReleaseReader:
         self.close()
 
 
+def recency(announced: AnnouncedRelease) -> tuple[int, int, int]:
+    """What orders releases as readers see them: a later window is newer, then a later epoch, then a later trigger."""
+    return announced.window, announced.epoch_number, announced.time
+
+
+def newest_rows(releases: Sequence[Release]) -> Release:
+    """Of releases of one window in one epoch, oldest first: the newest row of each key, as a release like the last one."""
+    last = releases[-1]
+    if len(releases) == 1:
+        return last
+    keys = [key for release in releases for key in release.keys]
+    newest = {json_of(key): row for row, key in enumerate(keys)}
+    order = [newest[text] for text in sorted(newest)]
+    columns = {}
+    for name, of in last.columns.items():
+        parts = [release.columns[name] for release in releases]
+        columns[name] = joined(parts, np.array(order, np.intp), additive=of.additive, divisor=of.divisor)
+    return dataclasses.replace(last, keys=[keys[row] for row in order], columns=columns)
+
+
 def joined(
-    parts: list[ColumnRows], order: npt.NDArray[np.intp], *, additive: bool = True, divisor: str | None = None
+    parts: Sequence[ColumnRows | Estimates],
+    order: npt.NDArray[np.intp],
+    *,
+    additive: bool = True,
+    divisor: str | None = None,
 ) -> Estimates:
     """One column from its parts. order: intp[n], where the rows of the result stand in the parts one after the other.
 
@@ -260,14 +318,6 @@ def joined(
         direct = column([of[0] for of in alone]), column([of[1] for of in alone])
     estimate, std_error = column([part.estimate for part in parts]), column([part.std_error for part in parts])
     return Estimates(estimate, std_error, direct, additive, divisor)
-
-
-def _since(since: int | None, wanted: Wanted | None) -> Wanted | None:
-    if since is None:
-        return wanted
-    return lambda window, trigger, of_triggers: (
-        window >= since and (wanted is None or wanted(window, trigger, of_triggers))
-    )
 
 
 def _foreign(place: Place, offset: int, error: MalformedRecord) -> Refusal:

@@ -86,6 +86,34 @@ class Follower:
                 del self._behind[place]
 
 
+def read_ranges(consumer: Consumer, ranges: Mapping[Place, tuple[int, int]]) -> Iterator[list[Message]]:
+    """The records of several partitions from an offset of each to another one, which is excluded; in the order they come.
+
+    The end that a broker reports counts, too: the last offsets may be a transaction's marker, or belong to an open transaction.
+    Raises KafkaException for what the client does not recover from by itself, and where nothing comes for a minute.
+    """
+    left = {place: end for place, (start, end) in ranges.items() if start < end}
+    if not left:
+        return
+    follower = Follower(consumer, {place: ranges[place][0] for place in left})
+    heard = time.monotonic()
+    while left:
+        found, before = [], len(left)
+        for record in (records := follower.read()):
+            place: Any = (record.topic(), record.partition())
+            offset: Any = record.offset()
+            if offset < ranges[place][1]:
+                found.append(record)
+            if offset >= ranges[place][1] - 1:
+                left.pop(place, None)
+        left = {place: end for place, end in left.items() if place not in follower.ends}
+        yield found
+        if records or len(left) < before:
+            heard = time.monotonic()
+        elif time.monotonic() > heard + _SILENCE_SECONDS:
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+
+
 def read_to_end(
     consumer: Consumer,
     place: Place,

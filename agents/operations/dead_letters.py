@@ -6,25 +6,22 @@ The topic is read with the memory of one table of counts and of the newest refer
 
 import contextlib
 import heapq
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
-from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import KafkaException, Message, TopicPartition
 
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.kafka.clients import Clients
-from susurrus.agents.kafka.follow import Follower, read_to_end
+from susurrus.agents.kafka.follow import read_ranges, read_to_end
 from susurrus.agents.runtime.pipeline import Pipeline
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.topics.dead_letter import decode_headers
 from susurrus.topics.records.reason import Reason
 from susurrus.topics.spec import DEAD_LETTER
 from susurrus.topics.wire.packing import MalformedRecord
-
-_SILENCE_SECONDS: Final = 60.0
 
 
 class Letter(NamedTuple):
@@ -145,28 +142,15 @@ def _messages(
     clients: Clients, topic: str, ranges: dict[int, tuple[int, int]], done: Callable[[int], None]
 ) -> Iterator[Message]:
     """The committed records of [start, end) of several partitions."""
-    if not ranges:
-        return
+    at = {partition: start for partition, (start, _) in ranges.items()}
     with contextlib.closing(clients.reader("dead-letters", lost="earliest")) as consumer:
-        follower = Follower(consumer, {(topic, p): start for p, (start, _) in ranges.items()})
-        at = {p: start for p, (start, _) in ranges.items()}
-        open_partitions = set(ranges)
-        heard = sum(at.values()), time.monotonic()
-        while open_partitions:
-            for message in follower.read():
+        for records in read_ranges(consumer, {(topic, partition): of for partition, of in ranges.items()}):
+            for message in records:
                 partition: Any = message.partition()
                 offset: Any = message.offset()
                 at[partition] = offset + 1
-                if offset < ranges[partition][1]:
-                    yield message
-            # The end that the broker reports counts, too: the last offset may be a transaction's marker, or one that is open.
-            reached = {p for p in open_partitions if at[p] >= ranges[p][1] or (topic, p) in follower.ends}
-            open_partitions -= reached
-            done(sum(min(at[p], end) - start for p, (start, end) in ranges.items()))
-            if reached or sum(at.values()) > heard[0]:
-                heard = sum(at.values()), time.monotonic()
-            elif time.monotonic() > heard[1] + _SILENCE_SECONDS:
-                raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+                yield message
+            done(sum(offset - ranges[partition][0] for partition, offset in at.items()))
 
 
 def _letter(message: Message, values: bool) -> Letter:

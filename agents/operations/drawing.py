@@ -3,7 +3,6 @@
 A bar is solid up to the lower end of the error bar and shaded up to its upper end: what is solid is as good as certain.
 """
 
-import json
 import math
 from typing import Final
 
@@ -11,8 +10,7 @@ from rich.text import Text
 
 from susurrus.agents.frames import key_text as key_text
 from susurrus.agents.frames import number as number
-from susurrus.agents.histogram.reader import Snapshot
-from susurrus.topics.histogram import Measured, Row
+from susurrus.topics.histogram import Measured
 
 Z95: Final = 1.96
 """Half-width of a 95 % error bar in standard errors; the noise is normal but for its rounding."""
@@ -30,16 +28,6 @@ def margin(measured: Measured) -> str:
 def upper(measured: Measured) -> float:
     """The upper end of the 95 % error bar."""
     return measured.estimate + Z95 * measured.std_error
-
-
-def value_of(row: Row, column: str | None = None) -> Measured:
-    """A row's value in a column; in its first one by default, or where it has no such column."""
-    return row.values[column] if column in row.values else next(iter(row.values.values()))
-
-
-def ranked(snapshot: Snapshot, column: str | None = None) -> list[Row]:
-    """Rows by the estimate of a column (the first by default), largest first; ties by key."""
-    return sorted(snapshot.rows, key=lambda row: (-value_of(row, column).estimate, json.dumps(row.key)))
 
 
 def bar(measured: Measured, largest: float, width: int) -> Text:

@@ -5,21 +5,19 @@ time, wherever their records are.
 """
 
 import contextlib
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from confluent_kafka import OFFSET_END, TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_END, TIMESTAMP_LOG_APPEND_TIME, KafkaException, TopicPartition
 
 from susurrus.agents.histogram.clock import CREATE_TIME, LOG_APPEND_TIME, Clock
 from susurrus.agents.kafka.clients import Clients
-from susurrus.agents.kafka.follow import Follower
+from susurrus.agents.kafka.follow import read_ranges
 from susurrus.agents.kafka.requests import REQUEST_SECONDS, known_offset
 from susurrus.mechanisms.errors import ConfigurationError
 
-_SILENCE_SECONDS = 60.0
 _LATEST = 1 << 45
 """ms: behind every stamp (year 3084)."""
 
@@ -89,34 +87,16 @@ def trusted(clients: Clients, topic: str, chosen: Slice, clock: type[Clock]) -> 
 
 def records_of(clients: Clients, topic: str, chosen: Slice, batch: int) -> Iterator[list[Any]]:
     """The records of a slice, as messages, in batches of about this many. Raises KafkaException, also after a minute of silence."""
-    left = {
-        (topic, partition): end
-        for partition, (start, end) in enumerate(zip(chosen.start, chosen.end, strict=True))
-        if start < end
-    }
-    if not left:
-        return
+    ranges = {(topic, partition): ends for partition, ends in enumerate(zip(chosen.start, chosen.end, strict=True))}
     with contextlib.closing(clients.reader("sample")) as consumer:
-        follower = Follower(consumer, {place: chosen.start[place[1]] for place in left})
         found: list[Any] = []
-        heard = time.monotonic()
-        while left:
-            if records := follower.read():
-                heard = time.monotonic()
-            elif time.monotonic() > heard + _SILENCE_SECONDS:
-                raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
-            for record in records:
-                place: Any = (record.topic(), record.partition())
-                if record.offset() < chosen.end[place[1]]:
-                    found.append(record)
-                if record.offset() >= chosen.end[place[1]] - 1:
-                    left.pop(place, None)
-            # The last offsets may be a transaction's marker, or belong to an open transaction.
-            for place in [place for place in left if place in follower.ends]:
-                del left[place]
-            if len(found) >= batch or (found and not left):
+        for records in read_ranges(consumer, ranges):
+            found += records
+            if len(found) >= batch:
                 yield found
                 found = []
+        if found:
+            yield found
 
 
 def _ends(clients: Clients, topic: str) -> tuple[Offsets, Offsets]:

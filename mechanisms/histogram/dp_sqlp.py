@@ -75,6 +75,7 @@ class DpSqlp(Strategy[SqlpStates]):
 
     name = "dp-sqlp"
     summary = "the paper's binary tree, for comparison"
+    repeats = False
 
     def __init__(self, plan: Plan) -> None:
         T = plan.triggers

@@ -114,6 +114,9 @@ class Strategy(ABC, Generic[States]):
     shared_by: ClassVar[str] = ""
     """The parameter that takes the place of `Plan.selection_share`, which must then be left as it is; "": that share holds."""
 
+    repeats: ClassVar[bool] = True
+    """Whether a release has a row of every key that its window has published before."""
+
     plan: Plan
     guarantee: Guarantee
     bounding: Bounding

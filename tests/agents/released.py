@@ -1,6 +1,6 @@
 """Released records for tests of readers: what release would write, made by the real codecs."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +9,8 @@ from confluent_kafka import Producer
 
 from susurrus.agents.config.kafka_properties import librdkafka
 from susurrus.agents.config.settings import Settings
+from susurrus.agents.histogram.estimates import Estimates
+from susurrus.agents.histogram.estimates import Release as ReadRelease
 from susurrus.agents.pipelines import settings_from
 from susurrus.topics import histogram, progress
 from susurrus.topics.histogram import ColumnRows, Release
@@ -84,14 +86,40 @@ def said(
     )
 
 
+def release_of(
+    keys: Sequence[Any] = (),
+    columns: Mapping[str, Estimates] | None = None,
+    *,
+    window_start: int = WINDOW,
+    trigger: int = 1,
+    of_triggers: int = 4,
+    epoch_number: int = 1,
+    fields: tuple[str, ...] = ("url",),
+) -> ReadRelease:
+    """A release as a reader gives it."""
+    return ReadRelease(
+        window_start=window_start,
+        window_end=window_start + DAY,
+        trigger_time=window_start + trigger * DAY // of_triggers,
+        trigger=trigger,
+        of_triggers=of_triggers,
+        epoch=EPOCHS[epoch_number],
+        epoch_number=epoch_number,
+        strategy="toeplitz",
+        fields=fields,
+        keys=list(keys),
+        columns=columns or {},
+    )
+
+
 def publish(
-    of: Settings, latest: Mapping[int, list[tuple[bytes, bytes]]], announced: list[tuple[bytes, bytes]]
+    of: Settings, released: Mapping[int, list[tuple[bytes, bytes]]], announced: list[tuple[bytes, bytes]]
 ) -> None:
     """Write rows by partition, then announcements."""
     producer = Producer({**librdkafka(of.kafka), "log_level": 2})
-    for partition, records in latest.items():
+    for partition, records in released.items():
         for key, value in records:
-            producer.produce(of.topic("latest"), value, key, partition=partition)
+            producer.produce(of.topic("histogram"), value, key, partition=partition)
     producer.flush(10)
     for key, value in announced:
         producer.produce(of.topic("progress"), value, key, partition=0)

@@ -5,11 +5,13 @@ from collections import defaultdict
 from collections.abc import Callable
 from datetime import UTC, date, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from susurrus.agents import releases as module
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.formats.outputs import reader_of
 from susurrus.agents.pipelines import settings_from
@@ -18,6 +20,7 @@ from susurrus.mechanisms.errors import ConfigurationError, SusurrusError
 from susurrus.topics import estimate, histogram, private_stream
 from susurrus.topics.histogram import Measured
 from susurrus.topics.wire.timestamps import format_time
+from tests.agents.released import settings
 from tests.broker import Broker
 from tests.chaos.conftest import archive
 from tests.pipeline import CRASHING, Pipeline, merged
@@ -129,6 +132,28 @@ class TestHistogram:
         assert lines[1].split() == ["url", "visits", "±", "95", "%", "kb", "±", "95", "%"]
         assert lines[2].startswith("/images/NASA-logosmall.gif")
         assert len(lines) == 7
+
+
+def test_reading_what_was_there_ends_with_it_though_every_look_brings_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As beside a pipeline that still catches up."""
+
+    class Endless:
+        looks = 0
+
+        @property
+        def caught_up(self) -> bool:
+            return self.looks >= 2
+
+        def poll(self, timeout: float) -> list[int]:
+            self.looks += 1
+            return [self.looks]
+
+        def close(self) -> None:
+            pass
+
+    monkeypatch.setattr(module, "reach", lambda settings: None)
+    monkeypatch.setattr(module, "pipeline_of", lambda settings: SimpleNamespace(releases=lambda **_: Endless()))
+    assert list(releases(settings(), follow=False)) == [1, 2]
 
 
 def written(kafka: Broker, kind: str, topic: str, records: list[tuple[bytes, bytes]], **sections: Any) -> Settings:

@@ -28,7 +28,8 @@ from susurrus.agents.demo.machinery import Demo, Run, configured
 from susurrus.agents.demo.meter import smart_meter
 from susurrus.agents.demo.stream import StreamDemo
 from susurrus.agents.demo.weblog import DAY, WebLog
-from susurrus.agents.histogram.reader import HistogramReader
+from susurrus.agents.histogram.releases import ReleaseReader
+from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.kafka.embedded import PARTITIONS, EmbeddedBroker
 from susurrus.topics import charges
 from tests.browser import chromium
@@ -108,13 +109,15 @@ class FourDays:
         records.sort(key=lambda record: record[3])
         run.produce("produced", records)
         run.start_worker()
-        reader = run.stack.enter_context(HistogramReader(run.settings))
+        reader = run.stack.enter_context(ReleaseReader(HistogramSettings.of(run.settings)))
+        released = 0
 
         def done() -> int:
-            reader.poll(0.2)
-            return sum(trigger for _, trigger, _ in reader.completed())
+            nonlocal released
+            released += len(reader.poll(0.2))
+            return released
 
-        run.wait("released", 24 + 24 + LAST_HOUR, done)  # the reader keeps three windows
+        run.wait("released", 24 * (len(DAYS) - 1) + LAST_HOUR, done)
         return ""
 
 

@@ -14,7 +14,7 @@ from susurrus.agents.broker.leash import ends_with_us
 from susurrus.agents.config import secrets
 from susurrus.agents.formats import FORMATS
 from susurrus.agents.histogram.columns import COLUMNS
-from susurrus.agents.histogram.reader import HistogramReader, Snapshot
+from susurrus.agents.histogram.releases import Release, ReleaseReader
 from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.kafka.embedded import EmbeddedBroker
 from susurrus.agents.pipelines import load_settings
@@ -106,28 +106,27 @@ def test_a_worker_publishes_with_three_toys(settings: HistogramSettings, tmp_pat
         worker = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT)
     ends_with_us(worker.pid)
     try:
-        snapshot = final(settings, worker, tmp_path / "log")
+        release = final(settings, worker, tmp_path / "log")
     finally:
         worker.terminate()
         worker.wait(60)
-    rows = {row.key: row for row in snapshot.rows}
-    assert set(rows) == {"/index", "/news"}, "one user does not make a key appear"
-    for url, row in rows.items():
+    assert release.keys == ["/index", "/news"], "one user does not make a key appear"
+    for row, url in enumerate(release.keys):
         users = USERS[url]
         truth = {"visits": users, "squares": sum((2 + user % 2) ** 2 for user in range(users))}
-        assert {column: value.std_error > 0 for column, value in row.values.items()} == dict.fromkeys(truth, True)
-        for column, value in row.values.items():
+        values = {column: of.at(row) for column, of in release.columns.items()}
+        assert {column: value.std_error > 0 for column, value in values.items()} == dict.fromkeys(truth, True)
+        for column, value in values.items():
             assert abs(value.estimate - truth[column]) < 6 * value.std_error, column
-        assert row.values["visits"].estimate == int(row.values["visits"].estimate)
+        assert values["visits"].estimate == int(values["visits"].estimate)
 
 
-def final(settings: HistogramSettings, worker: "subprocess.Popen[bytes]", log: Path) -> Snapshot:
+def final(settings: HistogramSettings, worker: "subprocess.Popen[bytes]", log: Path) -> Release:
     """The window at its last trigger."""
     deadline = time.monotonic() + PATIENCE
-    with HistogramReader(settings) as reader:
+    with ReleaseReader(settings) as reader:
         while time.monotonic() < deadline and worker.poll() is None:
-            reader.poll(0.2)
-            snapshot = reader.snapshot()
-            if snapshot is not None and snapshot.final:
-                return snapshot
+            for release in reader.poll(0.2):
+                if release.final:
+                    return release
     raise AssertionError(f"no last trigger; the worker said:\n{log.read_text()[-4000:]}")

@@ -1,37 +1,66 @@
 """Histograms: the newest complete trigger as a table, and when the next one is due by the public calendar."""
 
+import time
 from typing import ClassVar
 
 from rich.console import Group, RenderableType
+from rich.text import Text
 
-from susurrus.agents.cli import export
 from susurrus.agents.cli.export import Record
-from susurrus.agents.cli.tables import caption, histogram_table
+from susurrus.agents.cli.tables import histogram_table
 from susurrus.agents.cli.watching.times import ago, clock_time, until
 from susurrus.agents.cli.watching.view import View, headed
-from susurrus.agents.histogram.reader import HistogramReader, Snapshot
+from susurrus.agents.histogram.assembly import AnnouncedRelease
+from susurrus.agents.histogram.estimates import Release
+from susurrus.agents.histogram.releases import ReleaseReader, newest_rows, recency
 from susurrus.agents.histogram.settings import HistogramSettings
+from susurrus.agents.operations.drawing import GREY
 from susurrus.mechanisms.calendar import Interval, WindowIndex, WindowStart
-from susurrus.topics.wire.timestamps import format_time, parse_time
+from susurrus.mechanisms.histogram.registry import STRATEGIES
+from susurrus.topics.wire.timestamps import format_time
 
 _PATIENCE = 10_000
 """ms after which a trigger that is due is called late: the workers' commits take some seconds."""
 
 
 class HistogramView(View):
-    """Shows one window, or the newest that has results. window: its start in ms."""
+    """Shows one window, or the newest that has results. window: its start in ms.
 
-    instants: ClassVar[tuple[str, ...]] = export.INSTANTS
+    It begins with the two newest releases: the newest one may still lack rows.
+    """
+
+    instants: ClassVar[tuple[str, ...]] = ("window_start", "window_end", "trigger_time")
 
     def __init__(self, settings: HistogramSettings, *, window: WindowStart | None, column: str | None) -> None:
         self._settings, self._calendar, self._window = settings, settings.calendar, window
         self._column = column
-        self._reader = HistogramReader(settings, window=window)
+        self._repeats = STRATEGIES[settings.choice.name].repeats
+        self._reader = ReleaseReader(
+            settings, wanted=lambda start, trigger, of_triggers: window in (None, start), since=self._begin
+        )
+        self._releases: list[Release] = []
+        """The newest one, and those before it in its window that may have rows which it has not."""
         self._awaited: Interval | None = None
 
-    def poll(self, seconds: float) -> bool:
-        """See `View.poll`."""
-        return self._reader.poll(seconds)
+    def _begin(self, announced: list[AnnouncedRelease]) -> int | None:
+        """The time of the first release to read."""
+        of_window = [each for each in announced if self._window in (None, each.window)]
+        newest = sorted(of_window, key=recency)[-2:]
+        first = self._settings.window.trigger_every
+        if not newest:
+            return None if self._window is None else self._window + first
+        return min(each.time if self._repeats else each.window + first for each in newest)
+
+    def poll(self, seconds: float) -> None:
+        """See `View.poll`. Where nothing more can come of the one window, it only waits."""
+        if self.over:
+            time.sleep(seconds)
+            return
+        for release in self._reader.poll(seconds):
+            shown = self._releases[-1] if self._releases else None
+            if shown is None or _place(shown) < _place(release):
+                together = not self._repeats and shown is not None and _place(shown)[:2] == _place(release)[:2]
+                self._releases = [*self._releases, release] if together else [release]
 
     @property
     def caught_up(self) -> bool:
@@ -39,53 +68,62 @@ class HistogramView(View):
         return self._reader.caught_up
 
     @property
-    def newest(self) -> Snapshot | None:
-        """The newest complete trigger."""
-        return self._reader.snapshot()
+    def progress(self) -> tuple[int, int]:
+        """See `View.progress`."""
+        return self._reader.rows_read, self._reader.rows_wanted
 
     @property
-    def begun(self) -> bool:
-        """Whether anything of the window was read."""
-        return bool(self._reader.windows)
+    def newest(self) -> Release | None:
+        """The newest complete trigger."""
+        if len(self._releases) > 1:
+            self._releases = [newest_rows(self._releases)]
+        return self._releases[0] if self._releases else None
+
+    @property
+    def over(self) -> bool:
+        """See `View.over`."""
+        return self._window is not None and self.caught_up and bool(self._releases) and self._releases[-1].final
 
     def picture(self, width: int, height: int | None) -> RenderableType:
         """Title, as many rows as fit, and what they are."""
-        snapshot = self.newest
-        assert snapshot is not None
-        rows = len(snapshot.rows) if height is None else min(max(3, height - 3), len(snapshot.rows))
+        release = self.newest
+        assert release is not None
+        rows = len(release) if height is None else min(max(3, height - 3), len(release))
         title = headed(self._settings.pipeline.name, self._settings.topic("histogram"), width)
-        table = histogram_table(snapshot, width=width, limit=rows, column=self._column)
-        return Group(title, table, caption(snapshot, rows))
+        table = histogram_table(release, width=width, limit=rows, column=self._column)
+        return Group(title, table, Text(release.caption(rows), style=GREY))
 
     def due(self, now: int) -> str:
         """When the next trigger is due."""
-        snapshot, calendar = self.newest, self._calendar
+        release, calendar = self.newest, self._calendar
         clock, window = self._settings.clock, self._settings.window
-        if snapshot is not None and snapshot.final and self._window is not None:
+        if self.over:
             return "this was the window's last trigger; nothing more comes"
-        interval = self._next(snapshot, now)
+        if release is None and (announced := self._reader.newest) is not None:
+            return _unreadable(announced)
+        interval = self._next(release, now)
         newest = WindowIndex(interval // calendar.intervals_per_window)
         if self._window is not None:
             newest = calendar.window_at(self._window)
-            if snapshot is None and interval > calendar.last_interval(newest):
+            if release is None and interval > calendar.last_interval(newest):
                 return f"nothing is released of the window {format_time(self._window)}; --window takes the start of another"
         trigger = calendar.trigger(newest, interval)
         named = f"trigger {trigger} of {calendar.triggers} of the window {format_time(calendar.window_start(newest))}"
-        first = "" if snapshot is not None else "nothing is released yet; "
+        first = "" if release is not None else "nothing is released yet; "
         if not clock.chosen.live:
-            return f"{first}{self._of_archive(snapshot, named)}"
+            return f"{first}{self._of_archive(release, named)}"
         closes = calendar.boundary(interval)
         by = closes + max(clock.idle_grace, window.publication_pad)
         if now > by + _PATIENCE:
             return f"{first}{named} was due {ago(by, now)}; `susurrus status` says what holds it up"
         return f"{first}{named} ends {clock_time(closes, now)}, and is due by {clock_time(by, now)} ({until(by, now)})"
 
-    def _next(self, snapshot: Snapshot | None, now: int) -> Interval:
+    def _next(self, release: Release | None, now: int) -> Interval:
         """The interval whose end is the next trigger. Before anything is released, the first that can come, and it stays that."""
         calendar = self._calendar
-        if snapshot is not None:
-            shown = calendar.window_at(parse_time(snapshot.window_start))
-            return Interval(calendar.first_interval(shown) + snapshot.trigger)
+        if release is not None:
+            shown = calendar.window_at(release.window_start)
+            return Interval(calendar.first_interval(shown) + release.trigger)
         if self._awaited is None:
             grace = max(self._settings.clock.idle_grace, self._settings.window.publication_pad)
             begins = [calendar.interval_at(now - grace)]
@@ -96,17 +134,13 @@ class HistogramView(View):
             self._awaited = max(begins)
         return self._awaited
 
-    def _of_archive(self, snapshot: Snapshot | None, named: str) -> str:
+    def _of_archive(self, release: Release | None, named: str) -> str:
         """No wall clock decides when an archive's triggers come."""
         until_ = self._settings.clock.until
         assert until_ is not None  # the clock's own check
-        if (
-            snapshot is not None
-            and snapshot.final
-            and parse_time(snapshot.window_start) + self._calendar.window >= until_
-        ):
+        if release is not None and release.final and release.window_start + self._calendar.window >= until_:
             return "this was the archive's last trigger; nothing more comes"
-        if snapshot is None:
+        if release is None:
             return f"triggers come as fast as the archive is read, up to {format_time(until_)}"
         return f"{named} comes as soon as the archive is read that far; it ends {format_time(until_)}"
 
@@ -117,10 +151,23 @@ class HistogramView(View):
 
     def records(self) -> list[Record]:
         """A record per key."""
-        snapshot = self.newest
-        assert snapshot is not None
-        return export.records(snapshot, self._settings.input.key_names, self._settings.window.trigger_every)
+        release = self.newest
+        assert release is not None
+        return release.exported().rows()
 
     def close(self) -> None:
         """See `View.close`."""
         self._reader.close()
+
+
+def _place(release: Release) -> tuple[int, int, int]:
+    """What orders releases as readers see them."""
+    return release.window_start, release.epoch_number, release.trigger
+
+
+def _unreadable(announced: AnnouncedRelease) -> str:
+    trigger, window = announced.name.trigger, format_time(announced.window)
+    return (
+        f"trigger {trigger} of the window {window} is announced, but not all of its rows can be read: retention has deleted some, "
+        'or a transaction is still open (docs/operations.md, "A transaction that hangs")'
+    )

@@ -40,16 +40,13 @@ class LocalView(View):
         self._rows: dict[str, Estimate] = {}
         self._threshold: Threshold | None = None
 
-    def poll(self, seconds: float) -> bool:
+    def poll(self, seconds: float) -> None:
         """See `View.poll`."""
-        behind = not self.caught_up
-        records = self._followed.read(seconds)
-        for topic, _, key, value in records:
+        for topic, _, key, value in self._followed.read(seconds):
             if topic == self._topic:
                 self._take(decode(self._json(value)))
             elif key == threshold_codec.CURRENT:
                 self._take_threshold(value)
-        return bool(records) or (behind and self.caught_up)
 
     def _take(self, row: Estimate) -> None:
         if self._rows and next(iter(self._rows.values())).epoch != row.epoch:
@@ -66,6 +63,11 @@ class LocalView(View):
     def caught_up(self) -> bool:
         """See `View.caught_up`."""
         return self._followed.caught_up
+
+    @property
+    def progress(self) -> tuple[int, int]:
+        """See `View.progress`."""
+        return self._followed.progress
 
     @property
     def newest(self) -> Estimate | None:

@@ -54,13 +54,10 @@ class StreamView(View):
         self._streams: set[_Place] = set()
         self._epochs: dict[_Place, str] = {}
 
-    def poll(self, seconds: float) -> bool:
+    def poll(self, seconds: float) -> None:
         """See `View.poll`."""
-        behind = not self.caught_up
-        records = self._followed.read(seconds)
-        for _, partition, _, value in records:
+        for _, partition, _, value in self._followed.read(seconds):
             self._take(partition, decode_row(self._json(value)))
-        return bool(records) or (behind and self.caught_up)
 
     def _take(self, partition: int, row: StreamRow) -> None:
         place = _Place(partition, key_text(row.stream))
@@ -83,6 +80,11 @@ class StreamView(View):
     def caught_up(self) -> bool:
         """See `View.caught_up`."""
         return self._followed.caught_up
+
+    @property
+    def progress(self) -> tuple[int, int]:
+        """See `View.progress`."""
+        return self._followed.progress
 
     @property
     def newest(self) -> StreamRow | None:

@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import Any, ClassVar, Self
 
+from confluent_kafka import TopicPartition
 from rich.console import RenderableType
 from rich.text import Text
 
@@ -24,8 +25,8 @@ class View(ABC):
     """The columns of `records` that are instants, as RFC 3339 texts."""
 
     @abstractmethod
-    def poll(self, seconds: float) -> bool:
-        """Take in what arrives within so many seconds; True if anything did. Raises KafkaException for fatal errors."""
+    def poll(self, seconds: float) -> None:
+        """Take in what arrives within so many seconds. Raises KafkaException for fatal errors."""
 
     @property
     @abstractmethod
@@ -34,13 +35,18 @@ class View(ABC):
 
     @property
     @abstractmethod
+    def progress(self) -> tuple[int, int]:
+        """How much was read, and of how much that was there at the beginning; 0 while that is unknown."""
+
+    @property
+    @abstractmethod
     def newest(self) -> object:
         """What can be shown; None while there is nothing. It differs from what it was whenever the picture does."""
 
     @property
-    def begun(self) -> bool:
-        """Whether anything was released, even if it is not complete yet."""
-        return self.newest is not None
+    def over(self) -> bool:
+        """Whether nothing more can come."""
+        return False
 
     @abstractmethod
     def picture(self, width: int, height: int | None) -> RenderableType:
@@ -72,10 +78,13 @@ class Followed:
         self._clients = clients_of(settings, quiet=True)
         try:
             places = [(topic, n) for topic in topics for n in range(self._clients.partitions_to_read(topic))]
+            parts = [TopicPartition(*place) for place in places]
+            self._there = sum(self._clients.ends(parts).values()) - sum(self._clients.starts(parts).values())
         except BaseException:
             self._clients.close()
             raise
         self._consumer = self._clients.reader("watch", lost="earliest")
+        self._count = 0
         self._follower = Follower(self._consumer, dict.fromkeys(places, 0))
 
     @property
@@ -83,10 +92,16 @@ class Followed:
         """Whether every partition has been read to its end once."""
         return self._follower.caught_up
 
+    @property
+    def progress(self) -> tuple[int, int]:
+        """See `View.progress`; what there was is in offsets, of which transactions take some."""
+        return self._count, self._there
+
     def read(self, seconds: float) -> list[tuple[str, int, bytes | None, bytes]]:
         """(topic, partition, key, value) of the records that arrive within so many seconds; no tombstones."""
         found = []
         for message in self._follower.read(seconds):
+            self._count += 1
             key: Any = message.key()
             value: Any = message.value()
             if value is not None:

@@ -20,7 +20,8 @@ from confluent_kafka.admin import (
 from typer.testing import CliRunner
 
 from susurrus.agents.cli.main import app
-from susurrus.agents.histogram.reader import HistogramReader
+from susurrus.agents.histogram.releases import Release, ReleaseReader
+from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.kafka.access import Right, rights_of
 from susurrus.agents.pipelines import settings_from
 from susurrus.agents.releases import releases
@@ -124,13 +125,13 @@ def test_each_user_can_do_its_part_with_the_rights_that_are_granted_and_nothing_
             ),
             environ={},
         )
-        with HistogramReader(settings) as reader:
-            deadline = time.monotonic() + PATIENCE
-            while (found := reader.snapshot()) is None or not found.final:
-                reader.poll(0.2)
+        with ReleaseReader(HistogramSettings.of(settings)) as reader:
+            deadline, found = time.monotonic() + PATIENCE, list[Release]()
+            while not found or not found[-1].final:
+                found += reader.poll(0.2)
                 assert worker.process.poll() is None, worker.tail()
                 assert time.monotonic() < deadline, worker.tail()
-        assert [row.key for row in found.rows] == ["a"]
+        assert found[-1].keys == ["a"]
         assert [release.keys for release in releases(settings, window="1970-01-01", final=True)] == [["a"]]
         shown = settings_from(
             merged(

@@ -279,7 +279,7 @@ def released() -> Iterator[str]:
     """An embedded broker that holds one released trigger."""
     with EmbeddedBroker() as broker:
         made = settings(broker.bootstrap_servers)
-        for topic in ("latest", "progress", "ledger", "by-user", "bounded"):
+        for topic in ("histogram", "progress", "ledger", "by-user", "bounded"):
             broker.create(made.topic(topic))
         broker.create("raw")
         publish(made, {0: rows(4, {b'"/a"': 120, b'"/b"': 80})}, [said(4, 2)])

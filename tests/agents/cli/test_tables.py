@@ -1,26 +1,28 @@
 """The terminal table: error bars are right, any width works, and no key can write to the terminal."""
 
 import io
+import json
 
+import numpy as np
 import pytest
 from rich.console import Console
 
-from susurrus.agents.cli.tables import caption, histogram_table
-from susurrus.agents.histogram.reader import Snapshot
-from susurrus.agents.operations.drawing import bar, key_text, margin, number, ranked
-from susurrus.topics import histogram
-from susurrus.topics.histogram import Measured, Row
-from tests.agents.released import rows
+from susurrus.agents.cli.tables import histogram_table
+from susurrus.agents.frames import key_text, number
+from susurrus.agents.histogram.estimates import Estimates, Release
+from susurrus.agents.operations.drawing import bar, margin
+from susurrus.topics.histogram import Measured
+from tests.agents.released import release_of
 
 
-def snapshot(counts: dict[bytes, int], std_error: float = 10.0) -> Snapshot:
-    decoded = tuple(histogram.decode_row(value) for _, value in rows(2, counts, std_error=std_error))
-    return Snapshot(
-        window_start="1995-08-01T00:00:00Z", window_end="1995-08-02T00:00:00Z", trigger=2, of_triggers=4, rows=decoded
-    )
+def snapshot(counts: dict[bytes, int], std_error: float = 10.0, fields: tuple[str, ...] = ("url",)) -> Release:
+    """The second of four releases, by canonical key."""
+    estimate = np.array(list(counts.values()), np.int64)
+    columns = {"visits": Estimates(estimate, np.full(len(counts), std_error))}
+    return release_of(list(map(json.loads, counts)), columns, trigger=2, fields=fields)
 
 
-def drawn(width: int, found: Snapshot, limit: int = 10, column: str | None = None) -> list[str]:
+def drawn(width: int, found: Release, limit: int = 10, column: str | None = None) -> list[str]:
     console = Console(file=io.StringIO(), width=width, color_system=None)
     console.print(histogram_table(found, width=width, limit=limit, column=column))
     assert isinstance(console.file, io.StringIO)
@@ -50,35 +52,22 @@ def test_a_bar_never_leaves_its_cell(estimate: int) -> None:
 
 def test_rows_are_ordered_by_the_estimate_and_cut() -> None:
     found = snapshot({b'"a"': 1, b'"b"': 3, b'"c"': 2})
-    assert [row.key for row in ranked(found)] == ["b", "c", "a"]
+    assert [found.keys[row] for row in found.largest()] == ["b", "c", "a"]
     lines = drawn(80, found, limit=2)
     assert [line.split()[0] for line in lines[1:]] == ["b", "c"]
 
 
 def test_another_column_can_lead() -> None:
-    values = [("a", 1, 9), ("b", 2, 3)]
-    made = tuple(
-        Row(
-            window_start="1995-08-01T00:00:00Z",
-            window_end="1995-08-02T00:00:00Z",
-            trigger=1,
-            of_triggers=1,
-            key=key,
-            values={"visits": Measured(visits, 1.0), "bytes": Measured(size, 1.0)},
-            strategy="toeplitz",
-            epoch="ab",
-            schema=1,
-        )
-        for key, visits, size in values
-    )
-    found = Snapshot(window_start="", window_end="", trigger=1, of_triggers=1, rows=made)
-    assert [row.key for row in ranked(found, "bytes")] == ["a", "b"]
+    ones = np.ones(2)
+    columns = {"visits": Estimates(np.array([1, 2]), ones), "bytes": Estimates(np.array([9, 3]), ones)}
+    found = release_of(["a", "b"], columns)
+    assert [found.keys[row] for row in found.largest(column="bytes")] == ["a", "b"]
     assert drawn(60, found, column="bytes")[0].split()[:2] == ["key", "bytes"]
 
 
 def test_an_empty_trigger_is_an_empty_table() -> None:
     assert len(drawn(80, snapshot({}))) == 1
-    assert "0 keys" in caption(snapshot({}), 0).plain
+    assert "0 keys" in snapshot({}).caption(0)
 
 
 @pytest.mark.parametrize(

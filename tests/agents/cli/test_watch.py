@@ -20,13 +20,14 @@ from susurrus.agents.cli import main as cli
 from susurrus.agents.cli.watching.view import View
 from susurrus.agents.cli.watching.views import view_of
 from susurrus.agents.config.settings import Settings
+from susurrus.agents.histogram.estimates import Release
 from susurrus.agents.kafka.embedded import EmbeddedBroker
 from susurrus.agents.pipelines import settings_from
 from susurrus.mechanisms.calendar import WindowStart
 from susurrus.topics import estimate, private_stream, threshold
 from susurrus.topics.histogram import Measured
 from susurrus.topics.wire.timestamps import format_time, parse_time
-from tests.agents.released import WINDOW, publish, rows, said, settings
+from tests.agents.released import DAY, WINDOW, publish, rows, said, settings
 from tests.stream_rows import unsaid
 from tests.waiting import PATIENCE
 
@@ -135,6 +136,14 @@ def drawn(picture: RenderableType, width: int = 100) -> str:
     console.print(picture)
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
+
+
+def shown(view: View) -> tuple[int, int, dict[Any, int]]:
+    """Window, trigger and counts of what a histogram's view shows."""
+    release = view.newest
+    assert isinstance(release, Release)
+    counts = dict(zip(release.keys, release.columns["visits"].estimate.tolist(), strict=True))
+    return release.window_start, release.trigger, counts
 
 
 def exported(settings: Settings, tmp_path: Path, form: str) -> str:
@@ -261,7 +270,7 @@ class TestHistogram:
     def view(self, broker: EmbeddedBroker, window: int | None = None, **sections: Any) -> View:
         clock = {"kind": "producer", "idle_grace": "1m"}
         found = settings(broker.bootstrap_servers, **{"clock": clock, **sections})
-        for topic in ("latest", "progress"):
+        for topic in ("histogram", "progress"):
             broker.create(found.topic(topic))
         return read(view_of(found, window=None if window is None else WindowStart(window)))
 
@@ -301,6 +310,71 @@ class TestHistogram:
             publish(found, {0: rows(4, {b'"/a"': 120})}, [said(4, 1)])
             with self.view(broker, **archive) as view:
                 assert view.due(0) == "this was the archive's last trigger; nothing more comes"
+
+    def test_the_newest_window_is_shown_unless_one_is_named(self) -> None:
+        old, new = WINDOW, WINDOW + 9 * DAY
+        with EmbeddedBroker() as broker:
+            publish(
+                settings(broker.bootstrap_servers),
+                {0: rows(4, {b'"/a"': 5}, window=old) + rows(1, {b'"/a"': 8}, window=new)},
+                [said(4, 1, window=old), said(1, 1, window=new)],
+            )
+            with self.view(broker) as view:
+                assert shown(view) == (new, 1, {"/a": 8})
+                assert not view.over
+            with self.view(broker, window=old) as view:
+                assert shown(view) == (old, 4, {"/a": 5})
+                assert view.over
+                assert view.due(0) == "this was the window's last trigger; nothing more comes"
+
+    def test_a_release_whose_rows_are_missing_leaves_the_one_before_it(self) -> None:
+        """A later window's first release is announced, and one of its rows cannot be read."""
+        day = WINDOW + DAY
+        with EmbeddedBroker() as broker:
+            publish(
+                settings(broker.bootstrap_servers),
+                {0: rows(4, {b'"/a"': 5}) + rows(1, {b'"/a"': 8}, window=day)},
+                [said(4, 1), said(1, 2, window=day)],
+            )
+            with self.view(broker) as view:
+                assert shown(view) == (WINDOW, 4, {"/a": 5})
+            with self.view(broker, window=day) as view:
+                assert view.newest is None
+                assert view.due(0).startswith(
+                    "trigger 1 of the window 1995-08-02T00:00:00Z is announced, but not all of its rows can be read"
+                )
+
+    def test_a_new_epoch_replaces_its_window_and_no_newer_one(self) -> None:
+        day = WINDOW + DAY
+        with EmbeddedBroker() as broker:
+            made = settings(broker.bootstrap_servers)
+            publish(
+                made,
+                {0: rows(4, {b'"/a"': 5, b'"/gone"': 2}) + rows(1, {b'"/a"': 8}, window=day)},
+                [said(4, 2), said(1, 1, window=day)],
+            )
+            with self.view(broker) as live:
+                publish(made, {0: rows(1, {b'"/a"': 6}, epoch=2)}, [said(1, 1, epoch=2)])
+                with self.view(broker) as view:
+                    assert shown(view) == (day, 1, {"/a": 8})
+                with self.view(broker, window=WINDOW) as view:
+                    assert shown(view) == (WINDOW, 1, {"/a": 6})
+                publish(made, {0: rows(1, {b'"/a"': 7}, epoch=2, window=day)}, [said(1, 1, epoch=2, window=day)])
+                while shown(live) == (day, 1, {"/a": 8}):
+                    live.poll(0.1)
+                assert shown(live) == (day, 1, {"/a": 7})
+
+    def test_keys_that_a_strategy_does_not_publish_again_stay(self) -> None:
+        with EmbeddedBroker() as broker:
+            own = {"privacy": {"epsilon": 6.0, "delta": 1e-9, "strategy": "dp-sqlp"}}
+            made = settings(broker.bootstrap_servers, **own)
+            publish(made, {0: rows(1, {b'"/a"': 5, b'"/b"': 3}) + rows(2, {b'"/b"': 4})}, [said(1, 2), said(2, 1)])
+            with self.view(broker, **own) as view:
+                assert shown(view) == (WINDOW, 2, {"/a": 5, "/b": 4})
+                publish(made, {0: rows(3, {b'"/a"': 6})}, [said(3, 1)])
+                while shown(view)[1] == 2:
+                    view.poll(0.1)
+                assert shown(view) == (WINDOW, 3, {"/a": 6, "/b": 4})
 
     @pytest.mark.parametrize(
         ("kind", "options", "says"),

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,52 +13,19 @@ from susurrus.agents.config.kafka_properties import librdkafka
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.dashboard.server import DashboardServer
 from susurrus.agents.dashboard.serving import serving
+from susurrus.agents.histogram.estimates import Estimates, Release
 from susurrus.topics import charges
-from tests.agents.released import DAY, EPOCHS, WINDOW
+from tests.agents.released import EPOCHS, release_of
 from tests.broker import Broker, wait_for
 
 Key = Any
 
 
-@dataclass(frozen=True, kw_only=True)
-class Column:
-    """As `susurrus.agents.histogram.releases.Estimates`."""
-
-    estimate: Any
-    std_error: Any
-    direct: None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Released:
-    """As `susurrus.agents.histogram.releases.Release`."""
-
-    window_start: int = WINDOW
-    trigger: int = 1
-    of_triggers: int = 4
-    epoch_number: int = 1
-    strategy: str = "toeplitz"
-    keys: Sequence[Key] = ()
-    columns: Mapping[str, Column] = field(default_factory=dict)
-
-    @property
-    def epoch(self) -> str:
-        return EPOCHS[self.epoch_number]
-
-    @property
-    def window_end(self) -> int:
-        return self.window_start + DAY
-
-    @property
-    def trigger_time(self) -> int:
-        return self.window_start + self.trigger * DAY // self.of_triggers
-
-
-def released(counts: Mapping[Key, float], *, std_error: float | Sequence[float] = 2.5, **fields: Any) -> Released:
+def released(counts: Mapping[Key, float], *, std_error: float | Sequence[float] = 2.5, **fields: Any) -> Release:
     """A trigger with one column, `visits`."""
     estimate = np.array(list(counts.values()))
     errors = np.broadcast_to(np.asarray(std_error, np.float64), estimate.shape)
-    return Released(keys=list(counts), columns={"visits": Column(estimate=estimate, std_error=errors)}, **fields)
+    return release_of(list(counts), {"visits": Estimates(estimate, errors)}, **fields)
 
 
 def write(of: Settings, records: Mapping[str, Sequence[tuple[bytes, bytes]]], partition: int = 0) -> None:

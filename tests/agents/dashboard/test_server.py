@@ -14,15 +14,16 @@ from aiohttp.test_utils import TestClient, TestServer
 from susurrus.agents.dashboard import assets, server
 from susurrus.agents.dashboard.histogram import HistogramBoard
 from susurrus.agents.dashboard.server import DashboardServer
+from susurrus.agents.histogram.estimates import Release
 from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.mechanisms.errors import ConfigurationError
-from tests.agents.dashboard.published import FakeFeed, Released, released
+from tests.agents.dashboard.published import FakeFeed, released
 from tests.agents.released import WINDOW, settings
 
 HOSTILE = ["", "<img src=x onerror=alert(1)>", "x" * 4096, "a\u0000b\n\u202eabc", "שלום", '"&quot;', 17, None]
 
 
-def board(releases: Sequence[Released] = ()) -> HistogramBoard:
+def board(releases: Sequence[Release] = ()) -> HistogramBoard:
     found = HistogramBoard(HistogramSettings.of(settings(columns=[{"name": "visits"}])), keep=8, curve_bytes=1 << 20)
     for release in releases:
         found.windows.add(release)
@@ -31,7 +32,7 @@ def board(releases: Sequence[Released] = ()) -> HistogramBoard:
 
 def asked(
     test: Callable[[TestClient[Any, Any]], Awaitable[Any]],
-    *releases: Released,
+    *releases: Release,
     host: str = "127.0.0.1",
     allowed: Sequence[str] = (),
 ) -> Any:
@@ -50,7 +51,7 @@ def asked(
 
 
 def get(
-    path: str, *releases: Released, method: str = "GET", headers: dict[str, str] | None = None, **options: Any
+    path: str, *releases: Release, method: str = "GET", headers: dict[str, str] | None = None, **options: Any
 ) -> tuple[ClientResponse, Any]:
     async def test(client: TestClient[Any, Any]) -> tuple[ClientResponse, Any]:
         answer = await client.request(method, path, headers=headers or {})

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from susurrus.agents.dashboard.keys import identity, name_of, parts_of
 from susurrus.agents.dashboard.packed import Packed
 from susurrus.agents.dashboard.windows import Window, Windows
-from tests.agents.dashboard.published import Column, Released, released
-from tests.agents.released import DAY, WINDOW
+from susurrus.agents.histogram.estimates import Estimates
+from tests.agents.dashboard.published import released
+from tests.agents.released import DAY, WINDOW, release_of
 
 
 def window_of(windows: Windows, start: int | None = None) -> Window:
@@ -69,9 +70,9 @@ def test_every_trigger_and_every_curve_is_what_was_released(parts: list[dict[str
 
 def test_keys_that_python_takes_for_the_same_stay_apart() -> None:
     keys = [1, True, "1", [1, "a"], [True, "a"], 1.5, None, ""]
-    columns = {"visits": Column(estimate=np.arange(8), std_error=np.ones(8))}
+    columns = {"visits": Estimates(np.arange(8), np.ones(8))}
     windows = Windows()
-    windows.add(Released(keys=keys, columns=columns))
+    windows.add(release_of(keys, columns))
     window = window_of(windows)
     assert window.keys == keys
     assert [window.number_of(name_of(key)) for key in keys] == list(range(8))
@@ -132,9 +133,9 @@ def test_memory_is_bounded_and_the_oldest_windows_lose_their_curves_first() -> N
     windows = Windows(keep=3, curve_bytes=15_000)
     for day in range(3):
         for trigger in range(1, 5):
-            columns = {"visits": Column(estimate=numbers.integers(0, 30_000, 2_000), std_error=np.full(2_000, 2.5))}
+            columns = {"visits": Estimates(numbers.integers(0, 30_000, 2_000), np.full(2_000, 2.5))}
             keys = [f"/page/{number}" for number in range(2_000)]
-            windows.add(Released(window_start=WINDOW + day * DAY, trigger=trigger, keys=keys, columns=columns))
+            windows.add(release_of(keys, columns, window_start=WINDOW + day * DAY, trigger=trigger))
     assert [window.thinned for window in windows] == [True, True, False]
     assert [list(window.triggers) for window in windows] == [[4], [4], [1, 2, 3, 4]]
     assert sum(window.earlier_bytes for window in windows) <= 15_000
@@ -145,6 +146,6 @@ def test_memory_is_bounded_and_the_oldest_windows_lose_their_curves_first() -> N
 
 def test_an_empty_release_has_no_rows() -> None:
     windows = Windows()
-    windows.add(Released())
+    windows.add(release_of())
     assert len(window_of(windows).rows(1)) == 0
     assert not window_of(windows).new(1).any()

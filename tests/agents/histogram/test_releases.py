@@ -1,6 +1,7 @@
 """The reader of releases on a real broker: whole releases only, in order, whatever is open, aborted, old or of another epoch."""
 
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,12 +10,13 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 
 from susurrus.agents.histogram import releases as module
-from susurrus.agents.histogram.assembly import Assembly
-from susurrus.agents.histogram.releases import Release, ReleaseReader, joined
+from susurrus.agents.histogram.assembly import AnnouncedRelease, Assembly
+from susurrus.agents.histogram.estimates import Estimates
+from susurrus.agents.histogram.releases import Release, ReleaseReader, joined, newest_rows
 from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.mechanisms.errors import ConfigurationError, Refusal
 from susurrus.topics.histogram import ColumnRows, RowColumns
-from tests.agents.released import DAY, EPOCHS, WINDOW, rows, said, settings
+from tests.agents.released import DAY, EPOCHS, WINDOW, release_of, rows, said, settings
 from tests.broker import Broker
 from tests.waiting import PATIENCE
 
@@ -235,13 +237,44 @@ class TestSomeReleases:
             assert [short(release)[:2] for release in read(reader)] == [(day, 4) for day in range(4)]
 
     def test_windows_from_one_on(self, days: Log) -> None:
-        with ReleaseReader(days.settings, since=WINDOW + 2 * DAY) as reader:
+        with ReleaseReader(days.settings, since=WINDOW + 2 * DAY + QUARTER) as reader:
+            assert [short(release)[:2] for release in read(reader)] == [(2, 1), (2, 4), (3, 1), (3, 4)]
             # The first row is not fetched. The marker of its transaction is, since it has the broker's time, not 1995.
             assert set(reader._starts.values()) == {1}
-            assert [short(release)[:2] for release in read(reader)] == [(2, 1), (2, 4), (3, 1), (3, 4)]
+
+    def test_where_to_begin_may_depend_on_what_is_announced(self, days: Log) -> None:
+        days.begin(0, 2, {b'"a"': 7}, window=WINDOW + 4 * DAY).commit_transaction(30)  # and not by the other partition
+        seen: list[tuple[int, int]] = []
+        heard = Counter[int]()
+
+        def last_two(announced: list[AnnouncedRelease]) -> int:
+            seen.extend(sorted(((each.window - WINDOW) // DAY, each.name.trigger) for each in announced))
+            return sorted(each.time for each in announced)[-2]
+
+        with ReleaseReader(days.settings, since=last_two, heard=lambda said: heard.update([said.trigger])) as reader:
+            assert [short(release)[:2] for release in read(reader)] == [(3, 1), (3, 4)]
+            assert reader.newest is not None
+            assert (reader.newest.window, reader.newest.name.trigger) == (WINDOW + 3 * DAY, 4)
+            assert reader.rows_wanted == 4
+        assert seen == [(day, trigger) for day in range(4) for trigger in (1, 4)]
+        assert heard == {1: 8, 2: 1, 4: 8}
+
+    def test_reading_what_was_there_ends_though_more_comes_all_the_time(self, days: Log) -> None:
+        """As beside a pipeline that catches up: a topic that is written without a pause never shows its end."""
+        day = 4
+        with ReleaseReader(days.settings) as reader:
+            found: list[Release] = []
+            while not reader.caught_up:
+                assert day < 1_000
+                days.release(4, [{b'"a"': day}, {b'"b"': 4}], window=WINDOW + day * DAY)
+                found += reader.poll(0.05)
+                day += 1
+        assert [short(release)[:2] for release in found][:8] == [
+            (day, trigger) for day in range(4) for trigger in (1, 4)
+        ]
 
     def test_windows_that_are_not_there_yet(self, days: Log) -> None:
-        with ReleaseReader(days.settings, since=WINDOW + 4 * DAY) as reader:
+        with ReleaseReader(days.settings, since=WINDOW + 4 * DAY + QUARTER) as reader:
             assert read(reader) == []
             days.release(1, [{b'"a"': 9}, {}], window=WINDOW + 4 * DAY)
             assert shorts(read(reader, 1)) == [(4, 1, {"a": 9})]
@@ -260,7 +293,7 @@ class TestTrouble:
         producer.produce(log.settings.topic(topic), b'{"of": "someone else"}', partition=0)
         producer.flush(30)
         with ReleaseReader(log.settings) as reader, pytest.raises(Refusal, match=rf"{topic} partition=0 .* who else"):
-            read(reader)
+            read(reader, 1)
 
 
 def column(estimate: Any, direct: Any = None) -> ColumnRows:
@@ -284,3 +317,15 @@ class TestJoined:
         assert found.direct is not None
         assert found.direct[0].tolist() == [30, 1, 2]
         assert found.direct[1].tolist() == [2, 1, 1]
+
+
+class TestNewestRows:
+    def test_are_the_newest_of_each_key_under_the_last_release(self) -> None:
+        """As of a strategy that publishes a key's row only where it is published anew."""
+        first = release_of(["a", "c"], {"visits": Estimates(np.array([1, 3]), np.ones(2))})
+        second = release_of(["b", "c"], {"visits": Estimates(np.array([2, 30]), np.full(2, 2.0))}, trigger=2)
+        found = newest_rows([first, second])
+        assert (found.trigger, found.keys) == (2, ["a", "b", "c"])
+        assert found.columns["visits"].estimate.tolist() == [1, 2, 30]
+        assert found.columns["visits"].std_error.tolist() == [1, 2, 2]
+        assert newest_rows([first]) is first

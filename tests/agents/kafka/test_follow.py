@@ -10,7 +10,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from susurrus.agents.kafka import follow
 from susurrus.agents.kafka.clients import Clients
-from susurrus.agents.kafka.follow import Follower, read_to_end
+from susurrus.agents.kafka.follow import Follower, read_ranges, read_to_end
 from susurrus.mechanisms.errors import RetryableRefusal
 from tests.broker import Broker, wait_for
 
@@ -164,6 +164,29 @@ def test_a_follower_of_busy_partitions_has_caught_up_when_each_has_come_to_where
         seen.append(follower.caught_up)
     assert seen == [False, False, True, True]
     assert follower.ends == {}
+
+
+def test_ranges_are_read_to_their_ends_or_to_those_that_are_reported() -> None:
+    """Beyond the second range's end more is written; the third ends in a transaction's marker."""
+    answers = [
+        [record(3), record(0, partition=1)],
+        [record(1, partition=1), record(2, partition=1), record(7, partition=2)],
+        [record(4), record(5), end(9, partition=2)],
+        [record(6)],
+    ]
+    consumer: Any = Consumer(answers)
+    ranges = {("log", 0): (3, 5), ("log", 1): (0, 2), ("log", 2): (7, 9), ("log", 3): (4, 4)}
+    found = [(message.partition(), message.offset()) for batch in read_ranges(consumer, ranges) for message in batch]
+    assert found == [(0, 3), (1, 0), (1, 1), (2, 7), (0, 4)]
+    assert [place.partition for place in consumer.assigned] == [0, 1, 2]
+    assert list(read_ranges(consumer, {("log", 0): (3, 3)})) == []
+
+
+def test_ranges_whose_broker_stays_silent_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(follow, "_SILENCE_SECONDS", -1.0)
+    consumer: Any = Consumer([[record(3)]])
+    with pytest.raises(KafkaException, match="_TIMED_OUT"):
+        list(read_ranges(consumer, {("log", 0): (3, 5)}))
 
 
 def test_a_topic_that_is_written_without_a_pause_is_read_to_its_end(kafka: Broker) -> None:

@@ -15,7 +15,7 @@ from rich.console import Console, Group
 from susurrus.agents.demo import histogram as demo
 from susurrus.agents.demo import machinery
 from susurrus.agents.demo.weblog import FILE, WebLog
-from susurrus.agents.histogram.reader import Snapshot
+from susurrus.agents.histogram.estimates import Release
 from susurrus.agents.planning.plan import Plan, make_plan
 from susurrus.agents.planning.sample import read_file
 from susurrus.agents.planning.sources import OfSample, in_grid_units
@@ -40,15 +40,15 @@ def planned(epsilon: float) -> Plan:
     return make_plan(given, source, strategies=[], seeds=3)
 
 
-def published(monkeypatch: pytest.MonkeyPatch, epsilon: float) -> Snapshot:
+def published(monkeypatch: pytest.MonkeyPatch, epsilon: float) -> Release:
     """What a reader has after the window's last trigger, by the embedded broker and a worker process."""
-    seen: list[Snapshot] = []
+    seen: list[Release] = []
 
     def secret(path: Path) -> None:
         path.write_text(SECRET)
 
-    def look(snapshot: Snapshot, *_: Any, **__: Any) -> Group:
-        seen.append(snapshot)
+    def look(release: Release, *_: Any, **__: Any) -> Group:
+        seen.append(release)
         return Group()
 
     monkeypatch.setattr(machinery.secrets, "create", secret)
@@ -66,9 +66,9 @@ def test_the_forecast_of_the_web_log_is_within_a_tenth_of_what_a_worker_publishe
     assert outcome is not None
     end = outcome.triggers[-1]
 
-    snapshot = published(monkeypatch, epsilon)
-    assert snapshot.final
-    rows = {row.key: row.values["hosts"].estimate for row in snapshot.rows}
+    release = published(monkeypatch, epsilon)
+    assert release.final
+    rows = dict(zip(release.keys, release.columns["hosts"].estimate.tolist(), strict=True))
     true = Counter(visit.url for visit in WebLog().visits)
     l1 = sum(abs(rows.get(url, 0) - true[url]) for url in true)
 

@@ -1,7 +1,6 @@
 """OAUTHBEARER against a real broker: Kafka's own validators, an identity provider, and a worker that outlives its tokens."""
 
 import asyncio
-import datetime
 import subprocess
 import sys
 import time
@@ -17,7 +16,8 @@ from susurrus.agents.broker.network import free_ports
 from susurrus.agents.config import secrets
 from susurrus.agents.config.kafka_properties import librdkafka
 from susurrus.agents.config.sections import KafkaSettings
-from susurrus.agents.histogram.reader import HistogramReader
+from susurrus.agents.histogram.releases import Release, ReleaseReader
+from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.kafka.topics import create_topics
 from susurrus.agents.operations import probe
 from susurrus.agents.operations.brokers import Cluster, reach
@@ -153,20 +153,20 @@ def test_a_worker_outlives_its_tokens(door: Door, tmp_path: Path) -> None:
         command = [sys.executable, "-m", "susurrus.agents.cli", "worker", "--config", str(tmp_path / "p.toml")]
         worker = subprocess.Popen(command, stdout=log, stderr=log, cwd=tmp_path)
     said = (tmp_path / "worker.log").read_text
-    outlived: str | None = None  # when several tokens had been needed
+    outlived: int | None = None  # when several tokens had been needed
     try:
-        with HistogramReader(settings) as reader:
-            deadline = time.monotonic() + 300
-            while outlived is None or (found := reader.snapshot()) is None or found.window_start <= outlived:
+        with ReleaseReader(HistogramSettings.of(settings)) as reader:
+            deadline, found = time.monotonic() + 300, list[Release]()
+            while outlived is None or not found or found[-1].window_start <= outlived:
                 for user in range(200):
                     producer.produce("raw", f'{{"u":{user},"k":"a"}}'.encode(), partition=user % 2)
                 assert producer.flush(30) == 0
-                reader.poll(1.0)
+                found += reader.poll(1.0)
                 if outlived is None and door.provider.issued >= 6:
-                    outlived = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+                    outlived = int(time.time() * 1000)
                 assert worker.poll() is None, said()
                 assert time.monotonic() < deadline, said()
-        assert [row.key for row in found.rows] == ["a"]
+        assert found[-1].keys == ["a"]
         status = subprocess.run(
             [sys.executable, "-m", "susurrus.agents.cli", "status", "--config", str(tmp_path / "p.toml")],
             capture_output=True, text=True, cwd=tmp_path, timeout=120, check=False,

@@ -21,7 +21,8 @@ from susurrus.agents.broker.properties import Node
 from susurrus.agents.config import secrets
 from susurrus.agents.config.kafka_properties import librdkafka
 from susurrus.agents.config.settings import Settings
-from susurrus.agents.histogram.reader import HistogramReader
+from susurrus.agents.histogram.releases import Release, ReleaseReader
+from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.kafka.topics import create_topics
 from susurrus.agents.operations.status import collect
 from susurrus.agents.pipelines import load_settings, pipeline_of, settings_from
@@ -180,16 +181,16 @@ def test_a_worker_runs_behind_tls_and_a_password(secure: tuple[str, Path], tmp_p
         worker = subprocess.Popen(command, stdout=log, stderr=log, cwd=tmp_path)
     ends_with_us(worker.pid)
     try:
-        with HistogramReader(settings) as reader:
-            deadline = time.monotonic() + PATIENCE
-            while (found := reader.snapshot()) is None or not found.final:
-                reader.poll(0.2)
+        with ReleaseReader(HistogramSettings.of(settings)) as reader:
+            deadline, found = time.monotonic() + PATIENCE, list[Release]()
+            while not found or not found[-1].final:
+                found += reader.poll(0.2)
                 assert worker.poll() is None, (tmp_path / "worker.log").read_text()
                 assert time.monotonic() < deadline, (tmp_path / "worker.log").read_text()
     finally:
         worker.terminate()
         worker.wait(30)
-    [row] = found.rows
-    assert row.key == "a"
-    assert abs(row.values["count"].estimate - 400) < 6 * row.values["count"].std_error
+    assert found[-1].keys == ["a"]
+    measured = found[-1].columns["count"].at(0)
+    assert abs(measured.estimate - 400) < 6 * measured.std_error
     assert {row.state for row in collect(pipeline_of(settings)).partitions} <= {"running", "stopped", "missing"}
