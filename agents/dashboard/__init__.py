@@ -1,6 +1,6 @@
 """The dashboard: one live page for anyone who may read the released data. docs/dashboard.md describes it.
 
-    histogram, latest, progress ─┐
+    histogram, progress ─────────┐
     private-stream               ├──▶ feed.py ──▶ boards (histogram, stream, local) ──▶ server.py ──▶ page/
     estimate                     │                        ▲
     charges ─────────────────────┴──▶ budget.py ──────────┘

@@ -179,12 +179,10 @@ class Assembly:
         """What is announced everywhere, and neither returned nor passed over yet; in no order."""
         return list(self._queue)
 
-    def aim(self) -> int:
-        """Aim at what is wanted of that. Returns how many rows it has."""
-        found = [self._open[each.name] for each in self._queue]
-        wanted = [release for release in found if self._wants(release.name, release.of_triggers)]
-        self._aimed = {release.name for release in wanted}
-        return sum(sum(release.announced.values()) for release in wanted)
+    def aim(self) -> None:
+        """Aim at what is wanted of that."""
+        names = [each.name for each in self._queue]
+        self._aimed = {name for name in names if self._wants(name, self._open[name].of_triggers)}
 
     @property
     def reached(self) -> bool:

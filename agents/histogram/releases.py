@@ -79,13 +79,12 @@ class ReleaseReader:
         """For each partition the end that was reached, and since when it has been the end."""
         self.newest: AnnouncedRelease | None = None
         """Of what was announced at the beginning, the newest window's newest release; None until that is known."""
-        self.rows_read, self.rows_wanted = 0, 0
-        """How many rows were read, and how many there are of the releases that were announced at the beginning."""
         try:
             self._places = [(self._rows, at) for at in range(self._clients.partitions_to_read(self._rows))]
             self._clients.partitions_to_read(self._progress)
             now = start == "now"
-            self._starts: dict[Place, int] = {place: self._end(place) if now else 0 for place in self._places}
+            self._ends: dict[Place, int] = {place: self._end(place) if now else 0 for place in self._places}
+            self._starts = dict(self._ends)
             self._skipped = self._end((self._progress, 0)) if now else 0
             """Announcements below this offset are of releases that are not returned."""
             self._follower = Follower(self._consumer, {(self._progress, 0): 0})
@@ -103,6 +102,12 @@ class ReleaseReader:
     def caught_up(self) -> bool:
         """Whether every complete release that had been announced when this reader began has been returned."""
         return self._caught_up
+
+    @property
+    def progress(self) -> tuple[int, int]:
+        """How many offsets of rows were read, and how many there were at the beginning; 0 while that is unknown."""
+        read = sum(max(0, self._read.get(place, 0) - start) for place, start in self._starts.items())
+        return read, sum(self._ends[place] - start for place, start in self._starts.items())
 
     def poll(self, timeout: float) -> list[Release]:
         """The releases that were completed since the last call, oldest first; waits up to ``timeout`` seconds for one.
@@ -145,7 +150,6 @@ class ReleaseReader:
             self._assembly.announce(said)
             self._heard(said)
         for partition, found in values.items():
-            self.rows_read += len(found)
             try:
                 for rows in histogram.decode_rows([self._json(value) for value in found]):
                     self._assembly.add(partition, rows)
@@ -169,7 +173,8 @@ class ReleaseReader:
         if self._since is not None:
             announced = [each for each in announced if each.time >= self._since]
         self.newest = max(announced, key=recency, default=None)
-        self.rows_wanted, self._begun = self._assembly.aim(), True
+        self._assembly.aim()
+        self._begun = True
         if self._start == "start":
             self._starts = self._first_offsets(self._since)
         progress_place = (self._progress, 0)
@@ -178,17 +183,17 @@ class ReleaseReader:
         return True
 
     def _first_offsets(self, since: int | None) -> dict[Place, int]:
-        if (
-            since is None or since <= 0 or self._settings.kafka.embedded
-        ):  # to Kafka, a negative time means something else
-            return self._starts
+        there = {place: self._watermarks(place) for place in self._places}
+        self._ends = {place: end for place, (_, end) in there.items()}
+        # To Kafka, a negative time means something else.
+        if since is None or since <= 0 or self._settings.kafka.embedded:
+            return {place: start for place, (start, _) in there.items()}
         # The time stamp of a row is the time of its trigger; a broker that stamps by its own clock stamps later.
         asked = [TopicPartition(*place, since) for place in self._places]
         found = self._consumer.offsets_for_times(asked, timeout=REQUEST_SECONDS)
-        ends = (self._end(place) for place in self._places)
         return {
-            place: at.offset if at.offset >= 0 else end
-            for place, at, end in zip(self._places, found, ends, strict=True)
+            place: at.offset if at.offset >= 0 else self._ends[place]
+            for place, at in zip(self._places, found, strict=True)
         }
 
     def _balance(self) -> None:
@@ -215,7 +220,11 @@ class ReleaseReader:
 
     def _end(self, place: Place) -> int:
         """The end of a partition as read_committed readers see it."""
-        return int(self._consumer.get_watermark_offsets(TopicPartition(*place), timeout=REQUEST_SECONDS)[1])
+        return self._watermarks(place)[1]
+
+    def _watermarks(self, place: Place) -> tuple[int, int]:
+        low, high = self._consumer.get_watermark_offsets(TopicPartition(*place), timeout=REQUEST_SECONDS)
+        return int(low), int(high)
 
     def _ended(self, partition: int) -> bool:
         place = (self._rows, partition)

@@ -70,7 +70,7 @@ class HistogramView(View):
     @property
     def progress(self) -> tuple[int, int]:
         """See `View.progress`."""
-        return self._reader.rows_read, self._reader.rows_wanted
+        return self._reader.progress
 
     @property
     def newest(self) -> Release | None:
