@@ -48,7 +48,7 @@ def publish(bootstrap_servers: str, directory: Path, keys: int, triggers: int, p
 pipeline = {{ name = "{new_name()}" }}
 kafka = {{ bootstrap_servers = "{bootstrap_servers}" }}
 input = {{ topic = "raw", user = "user", key = ["url"] }}
-window = {{ trigger_every = {DAY_MS // triggers} }}
+window = {{ trigger_every = "{DAY_MS // triggers}ms" }}
 privacy = {{ epsilon = 6.0, delta = 1e-9, strategy = "toeplitz" }}
 columns = [{{ name = "visits", kind = "count" }}]
 """
