@@ -23,11 +23,11 @@ from typing import Any
 
 import numpy as np
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # run as a script, from anywhere
 
-from benchmarks.inputs import DAY_MS, say
+from benchmarks.inputs import DAY_MS, create_raw_topic, say
 from benchmarks.workers import new_name
 from susurrus.agents.broker.cluster import KafkaCluster
 from susurrus.agents.histogram.settings import HistogramSettings
@@ -55,9 +55,9 @@ columns = [{{ name = "visits", kind = "count" }}]
     )
     settings = HistogramSettings.of(load_settings(config, {}))
     rows, announcements = settings.topic("histogram"), settings.topic("progress")
-    topics = [NewTopic(rows, partitions, 1), NewTopic(announcements, 1, 1)]
-    for made in AdminClient({"bootstrap.servers": bootstrap_servers}).create_topics(topics).values():
-        made.result(30)
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+    create_raw_topic(admin, rows, partitions, retention_ms="-1")
+    create_raw_topic(admin, announcements, 1, retention_ms="-1")
     producer = Producer(
         {"bootstrap.servers": bootstrap_servers, "transactional.id": new_name(), "linger.ms": 20, "log_level": 3}
     )
