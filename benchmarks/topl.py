@@ -27,13 +27,14 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+from expectation_maximisation import maximise
 
 from susurrus.mechanisms.local.estimate import Estimate, Totals, combine
 from susurrus.mechanisms.local.filter import MeanFilter, hausman
 from susurrus.mechanisms.local.hybrid import EPSILON_STAR, Hybrid, hybrid_alpha
 from susurrus.mechanisms.local.level import Follower
 from susurrus.mechanisms.local.randomness import Words
-from susurrus.mechanisms.local.reconstruction import Transition, maximise
+from susurrus.mechanisms.local.reconstruction import Transition
 from susurrus.mechanisms.local.shape import fit_distribution
 from susurrus.mechanisms.local.threshold import (
     Distribution,
@@ -156,7 +157,7 @@ def paper_threshold(name: str, setting: Setting, epsilon: float, words: Words) -
     codes = wave.randomise(setting.one, words)
     smoothing = "ems" in parts
     frequencies = maximise(
-        Transition(wave, np.linspace(0.0, 1.0, BUCKETS + 1), BUCKETS),
+        Transition(wave, np.linspace(0.0, 1.0, BUCKETS + 1), BUCKETS).dense(),
         wave.bucket_counts(codes, BUCKETS),
         smoothing=smoothing,
         tolerance=1e-3 if smoothing else 1e-3 * math.exp(epsilon),

@@ -38,6 +38,8 @@ from susurrus.mechanisms.stream.pak import tree_noise
 from susurrus.mechanisms.stream.quantile import SmoothQuantile
 from susurrus.mechanisms.stream.range_sums import ReleasedStream
 from susurrus.mechanisms.stream.smoothers import Smoother
+from susurrus.mechanisms.stream.stream_state import UNCOUNTED, StreamState
+from susurrus.mechanisms.stream.table import TopsTable
 from susurrus.mechanisms.stream.tops import Tops
 
 Ints = npt.NDArray[np.int64]
@@ -132,14 +134,13 @@ class Runner:
             drawn = tree_noise(noise, b"s", 0, 1, self.range_limit, levels, theta * levels / self.epsilon) / 256
             running = np.concatenate(([0.0], np.cumsum(clipped) + drawn))
             return theta, Released(lambda first, last: (running[last] - running[first], np.full(len(first), np.nan)))
-        state = self.mechanism.start()
+        table, taken = TopsTable(self.mechanism), values
+        row = table.add(b"s", None, None)
         if self.method == "ss-hierarchy":
-            state.position = self.holdout
-            state.theta = state.first_theta = self._one_theta(values, noise)
-        else:
-            self.mechanism.collect(state, values)
-            self.mechanism.open([state], noise, [b"s"])
-        leaves = self.mechanism.advance(state, values[self.holdout :], noise, b"s")
+            theta, taken = self._one_theta(values, noise), values[self.holdout :]
+            table.states[row] = StreamState(first_theta=theta)
+            table.hot[row] = self.holdout, theta, 0, 0, UNCOUNTED
+        leaves = table.step(np.full(len(taken), row), taken, noise).releases
         released = ReleasedStream.of(self.mechanism, **leaves.for_ranges())
         answer = released.filtered if self.method == "tops" else released.plain
         whole = np.repeat(np.arange(len(released.trees)), self.mechanism.base.values)[: len(values) - self.holdout]

@@ -6,7 +6,6 @@ anything is published. Argument: docs/guarantees/composition.md.
 """
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from susurrus.mechanisms.accounting import delta_gaussian
@@ -100,11 +99,3 @@ class Budget:
             middle = (low + high) // 2
             low, high = (middle, high) if self.allows(spent.plus(guarantee, middle)) else (low, middle)
         return low
-
-
-def total(guarantees: Iterable[Guarantee]) -> Spend:
-    """The composition of several mechanisms on the same user."""
-    spend = Spend()
-    for guarantee in guarantees:
-        spend = spend.plus(guarantee)
-    return spend

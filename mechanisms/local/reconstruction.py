@@ -1,12 +1,11 @@
-r"""From Square Wave reports to a distribution: the transition matrix as a product in O(buckets), EM and EMS.
+r"""From Square Wave reports to a distribution: the transition matrix as a product in O(buckets).
 
-Source: [LWL+20] sections 5.4 (matrix, EM) and 5.5 (EMS: a [1 2 1] / 4 smoothing after each step).
+Source: [LWL+20] section 5.4.
 
 With the window starting at s = v (1 - w), v the value's place in [0, 1] and w = W/N, the report's density on [0, 1] is
 lo + (hi - lo) 1{s <= y < s + w}. If F is the distribution function of s then the mass of an output bucket [a, b] is
 lo (b - a) + (hi - lo) (G(b) - G(a) - G(b - w) + G(a - w)), G the integral of F: piecewise quadratic for a histogram.
-So a product costs two cumulative sums and a gather, and the transposed one is the same formula with input and output
-exchanged.
+So a product costs two cumulative sums and a gather.
 """
 
 import numpy as np
@@ -59,7 +58,6 @@ class Transition:
         self._lengths = np.diff(starts)
         out = np.linspace(0.0, 1.0, outputs + 1)
         self._from_inputs = _SecondIntegral(starts, np.concatenate((out, out - share)))
-        self._from_outputs = _SecondIntegral(out, np.concatenate((starts + share, starts)))
 
     def forward(self, frequencies: Floats) -> Floats:
         """Distribution of the reports: float64[d] -> float64[D]."""
@@ -67,56 +65,6 @@ class Transition:
         mass = np.diff(cover[: self.outputs + 1]) - np.diff(cover[self.outputs + 1 :])
         return np.asarray(self._low / self.outputs * frequencies.sum() + self._gain * mass)
 
-    def adjoint(self, weights: Floats) -> Floats:
-        """The transposed product: float64[D] -> float64[d]."""
-        cover = self._from_outputs(weights)
-        mean = (np.diff(cover[: self.inputs + 1]) - np.diff(cover[self.inputs + 1 :])) / self._lengths
-        return np.asarray(self._low * weights.mean() + self._gain * mean)
-
     def dense(self) -> Floats:
         """The matrix itself, float64[D, d]; columns sum to 1."""
         return np.stack([self.forward(row) for row in np.eye(self.inputs)], axis=1)
-
-
-def smooth(frequencies: Floats) -> Floats:
-    """One binomial smoothing [1 2 1] / 4, the rows at both ends renormalised; then the total restored to 1."""
-    padded = np.concatenate(([0.0], frequencies, [0.0]))
-    out = padded[:-2] + 2 * padded[1:-1] + padded[2:]
-    out[1:-1] /= 4
-    if out.size > 1:
-        out[[0, -1]] /= 3
-    return np.asarray(out / out.sum())
-
-
-def maximise(
-    transition: Transition,
-    counts: npt.NDArray[np.int64],
-    *,
-    smoothing: bool = False,
-    tolerance: float = 1e-3,
-    max_iterations: int = 10_000,
-) -> Floats:
-    """EM (or, with `smoothing`, EMS) from the uniform distribution, until the log-likelihood gains less than
-    `tolerance`.
-
-    `counts`: reports per output bucket, int64[D]. [LWL+20] stops EM at 1e-3 e^eps and EMS at 1e-3. Post-processing of
-    the reports. Raises ConfigurationError without reports.
-    """
-    total = int(counts.sum())
-    if total <= 0:
-        raise ConfigurationError("counts=0: no reports to reconstruct a distribution from; wait for reports")
-    observed = counts.astype(np.float64)
-    frequencies = np.full(transition.inputs, 1.0 / transition.inputs)
-    expected = transition.forward(frequencies)
-    likelihood = float(observed @ np.log(expected))
-    for _ in range(max_iterations):
-        frequencies = frequencies * transition.adjoint(observed / expected)
-        np.maximum(frequencies, 0.0, out=frequencies)
-        frequencies /= frequencies.sum()
-        if smoothing:
-            frequencies = smooth(frequencies)
-        expected = transition.forward(frequencies)
-        previous, likelihood = likelihood, float(observed @ np.log(expected))
-        if abs(likelihood - previous) < tolerance:
-            break
-    return frequencies

@@ -1,4 +1,4 @@
-"""ToPS: threshold, hierarchy, smoother, as one state machine per stream (Wang et al., CCS 2021, Algorithm 1).
+"""ToPS: threshold, hierarchy, smoother (Wang et al., CCS 2021, Algorithm 1).  table.py steps many streams through it.
 
     values 1..m ──NoisyMax──▶ theta        values m+1.. ──clip──▶ leaves ──Hierarchy──▶ released leaf sums ──▶ filter
                                 ▲                                                                               │
@@ -30,12 +30,9 @@ from susurrus.mechanisms.stream.allocation import Allocation
 from susurrus.mechanisms.stream.block_filters import open_tree
 from susurrus.mechanisms.stream.growth import Growth
 from susurrus.mechanisms.stream.hierarchy import Hierarchy, choose_smoothing
-from susurrus.mechanisms.stream.leaves import closed
 from susurrus.mechanisms.stream.lower_clip import LowerClip
-from susurrus.mechanisms.stream.open_trees import TreeNoise, release
-from susurrus.mechanisms.stream.releases import Releases, joined
 from susurrus.mechanisms.stream.smoothers import Smoother
-from susurrus.mechanisms.stream.stream_state import UNCOUNTED, StreamState
+from susurrus.mechanisms.stream.stream_state import StreamState
 from susurrus.mechanisms.stream.threshold import NoisyMax
 
 LOWER_SHARE = 5 / 32
@@ -133,26 +130,12 @@ class Tops:
         """float64[menu, leaves + 1]: of each hierarchy of the menu."""
         return np.stack([hierarchy.prefix_variances() for hierarchy in self.menu])
 
-    # --- phase 1 ------------------------------------------------------------------------------------------------------
-
-    def start(self) -> StreamState:
-        """Return the state of a stream never seen."""
-        return StreamState()
-
     def unpack(self, data: bytes) -> StreamState:
         """Return the state that ``StreamState.pack`` has written.  Raises Refusal for another version."""
         state = StreamState.unpack(data, self.allocation.models)
         if state.before is not None:
             state.filter = open_tree(self, state).current()
         return state
-
-    def collect(self, state: StreamState, values: Ints) -> Ints:
-        """Take in values until the holdout is complete; return the rest, int64[<= n]."""
-        head = values[: max(0, self.holdout - state.position)]
-        if len(head):
-            state.held += self.threshold.ranks(head).astype("<u4").tobytes()
-            state.position += len(head)
-        return values[len(head) :]
 
     def histogram(self, state: StreamState) -> Ints:
         """Return the ``NoisyMax.count`` of the collected values, int64[candidates + 1]."""
@@ -179,28 +162,3 @@ class Tops:
                 state.evidence = np.zeros((len(layers), len(layers[0].scale) if layers else 0))
             if self.growth.share:  # the first tree counts: nothing is known of what theta cuts off
                 state.entry, state.clipped = state.entry + len(self.allocation.menu), 0
-
-    # --- phase 2 ------------------------------------------------------------------------------------------------------
-
-    def advance(self, state: StreamState, values: Ints, noise: AddressedNoise, stream: bytes) -> Releases:
-        """Take in values after theta; return the leaves that they complete, which do not depend on the batches."""
-        memory, parts = TreeNoise(self), []
-        while len(values):
-            leaf, inside = divmod(state.position - self.holdout, self.base.leaf)
-            now, values = np.split(values, [self.base.values - (state.position - self.holdout) % self.base.values])
-            leaves = closed(
-                np.clip(now, state.lower, state.theta),
-                begins=np.array([0]),
-                ends=np.array([len(now)]),
-                offsets=np.array([inside]),
-                partials=np.array([state.partial]),
-                leaf=self.base.leaf,
-            )
-            if state.clipped != UNCOUNTED:
-                state.clipped += int((np.minimum(now, self.bound) > state.theta).sum())
-            state.position += len(now)
-            [state.partial] = leaves.partials.tolist()
-            if len(leaves.sums):
-                first = np.array([leaf])
-                parts.append(release(self, [state], [stream], first, leaves.counts, leaves.sums, noise, memory))
-        return joined(parts)

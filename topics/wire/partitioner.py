@@ -12,8 +12,6 @@ import numpy.typing as npt
 
 from susurrus.topics.wire.packing import Int32s
 
-VERSION = 1
-
 
 def partition(values: Sequence[bytes], partitions: int) -> Int32s:
     """int32[len(values)]: partition of each value, its placement modulo the number of partitions."""

@@ -15,6 +15,7 @@ from susurrus.topics import ledger, private_stream
 from susurrus.topics.dead_letter import decode_headers
 from susurrus.topics.private_stream import StreamRow
 from tests.broker import Broker
+from tests.mechanisms.stream.one_stream import whole
 from tests.pipeline import CRASH_POINTS, CRASHING, EPOCH, SECRET, Pipeline, archive_topic
 from tests.stream_pipeline import TOPS, stream_pipeline
 from tests.waiting import PATIENCE
@@ -86,12 +87,12 @@ def expected(pipeline: Pipeline, number: int, stream: str, values: np.ndarray) -
     )
     noise, address = source.window(0), stream_address(number % PARTITIONS, json.dumps(stream).encode())
     steps = np.rint(values / grid_of(settings.stream)).astype(np.int64)
+    if not isinstance(mechanism, Pak):
+        alone, released = whole(mechanism, steps, noise, address)
+        return alone.theta, released
     state = mechanism.start()
     rest = mechanism.collect(state, steps)
-    if isinstance(mechanism, Pak):
-        mechanism.open(state, noise, address)
-    else:
-        mechanism.open([state], noise, [address])
+    mechanism.open(state, noise, address)
     return state.theta, mechanism.advance(state, rest, noise, address)
 
 

@@ -10,6 +10,7 @@ from susurrus.mechanisms.stream.level_jumps import NONE
 from susurrus.mechanisms.stream.posterior import FIT_LIMIT
 from susurrus.mechanisms.stream.range_sums import ReleasedStream
 from susurrus.mechanisms.stream.tops import Tops
+from tests.mechanisms.stream.one_stream import whole
 
 HOLDOUT, BLOCK, TREE = 4096, 256, 4096
 TOPS = Tops.of(bound=200, epsilon=0.2, holdout=HOLDOUT, range_limit=2**16, smoothing=2)
@@ -21,10 +22,7 @@ def released(levels: np.ndarray, seed: int = 0) -> ReleasedStream:
     means = np.concatenate([np.full(HOLDOUT, 60.0), np.repeat(levels, BLOCK)])
     values = np.clip(np.rint(rng.normal(means, 5.0)), 0, 200).astype(np.int64)
     noise = NoiseSource(b"fit" * 11, epoch=b"%d" % seed, config=b"c", pipeline="p").window(0)
-    state = TOPS.start()
-    TOPS.collect(state, values)
-    TOPS.open([state], noise, [b"s"])
-    leaves = TOPS.advance(state, values[HOLDOUT:], noise, b"s")
+    _, leaves = whole(TOPS, values, noise, b"s")
     return ReleasedStream.of(TOPS, **leaves.for_ranges())
 
 

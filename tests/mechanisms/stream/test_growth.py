@@ -16,6 +16,7 @@ from susurrus.mechanisms.stream.growth import Followed, Growth, Seen, count_nois
 from susurrus.mechanisms.stream.hierarchy import Hierarchy
 from susurrus.mechanisms.stream.releases import Releases
 from susurrus.mechanisms.stream.tops import Tops
+from tests.mechanisms.stream.one_stream import whole
 from tests.samples import samples
 
 TOPS = Tops.of(bound=1000, epsilon=2.0, holdout=256, range_limit=4096, fanout=4, smoothing=1)
@@ -34,11 +35,7 @@ def rising(trees: int, factor: float, seed: int = 0) -> np.ndarray:
 
 
 def run(mechanism: Tops, values: np.ndarray, source: object = None) -> Releases:
-    source = source or noise()
-    state = mechanism.start()
-    rest = mechanism.collect(state, values)
-    mechanism.open([state], source, [b"s"])
-    return mechanism.advance(state, rest, source, b"s")
+    return whole(mechanism, values, source or noise(), b"s")[1]
 
 
 def seen(*levels: float, error: float = 0.01, **counted: float) -> Seen:

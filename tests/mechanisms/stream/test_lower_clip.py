@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 from susurrus.mechanisms.noise import NoiseSource, WindowNoise
 from susurrus.mechanisms.stream.addresses import GRID
 from susurrus.mechanisms.stream.lower_clip import LowerClip
+from susurrus.mechanisms.stream.stream_state import StreamState
 from susurrus.mechanisms.stream.threshold import NoisyMax
 from susurrus.mechanisms.stream.tops import Tops
+from tests.mechanisms.stream.one_stream import collect, whole
 from tests.mechanisms.stream.test_thresholds import winning_probabilities
 
 THRESHOLD = NoisyMax(bound=16, epsilon=1.0, slope=0.0, log_slope=2.0, candidates=(1, 2, 4, 6, 8, 10, 12, 14, 16))
@@ -102,8 +104,8 @@ def test_values_far_from_zero_get_a_lower_clip_and_others_none():
     baskets = np.rint(np.random.default_rng(1).lognormal(5, 0.8, 65_536)).astype(np.int64)
     shares = {}
     for name, values in (("far", far_from_zero(65_536)), ("baskets", baskets)):
-        state = mechanism.start()
-        mechanism.collect(state, values)
+        state = StreamState()
+        collect(mechanism, state, values)
         counts, lowers = mechanism.histogram(state)[None], []
         for number in range(100):
             theta = mechanism.threshold.release(counts, noise(str(number)), [b"s"])
@@ -126,11 +128,8 @@ def test_the_narrower_range_has_less_noise_and_no_bias():
         )
         off = []
         for number in range(60):
-            state, source = mechanism.start(), noise(str(number))
-            rest = mechanism.collect(state, values)
-            mechanism.open([state], source, [b"s"])
-            released = mechanism.advance(state, rest, source, b"s")
-            off.append([released.sum[-1] - rest.sum(), released.sum_error[-1]])
+            _, released = whole(mechanism, values, noise(str(number)), b"s")
+            off.append([released.sum[-1] - values[mechanism.holdout :].sum(), released.sum_error[-1]])
         error, claimed = np.array(off).T
         assert 0.6 < np.std(error) / claimed.mean() < 1.5
         assert abs(error.mean()) < 4 * claimed.mean() / np.sqrt(60) + 0.001 * values[4096:].sum()

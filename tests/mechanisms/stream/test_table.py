@@ -11,6 +11,7 @@ from susurrus.mechanisms.stream.pak import Pak
 from susurrus.mechanisms.stream.quantile import SmoothQuantile
 from susurrus.mechanisms.stream.table import PakTable, TopsTable, stream_address
 from susurrus.mechanisms.stream.tops import Tops
+from tests.mechanisms.stream.one_stream import whole
 
 TOPS = Tops.of(bound=100, epsilon=0.5, holdout=20, range_limit=1024, fanout=4, smoothing=1)
 QUANTILE = SmoothQuantile(bound=100, epsilon=0.8, delta=1e-5, holdout=20, tail=0.1, beta_tail=0.05)
@@ -51,20 +52,30 @@ def released(make, rows: np.ndarray, values: np.ndarray, cuts: list[int], *, res
 def test_batches_restarts_and_neighbours_change_nothing(make, cuts, seed):
     rng = np.random.default_rng(seed)
     rows, values = rng.integers(0, 5, 1200), rng.integers(-3, 130, 1200)
-    whole = released(make, rows, values, [], restart=False)
-    assert len(whole) == 5
-    assert str(released(make, rows, values, sorted(cuts), restart=True)) == str(whole)
+    together = released(make, rows, values, [], restart=False)
+    assert len(together) == 5
+    assert str(released(make, rows, values, sorted(cuts), restart=True)) == str(together)
     alone = released(make, rows[rows == 3], values[rows == 3], [], restart=False)
-    assert str(alone[3]) == str(whole[3])
+    assert str(alone[3]) == str(together[3])
+
+
+def test_a_table_releases_what_the_definition_says_of_each_stream():
+    rng = np.random.default_rng(5)
+    rows, values = rng.integers(0, 5, 1200), rng.integers(-3, 130, 1200)
+    found = released(TABLES["tops"], rows, values, [100, 700], restart=True)
+    for row in range(5):
+        _, alone = whole(TOPS, values[rows == row], noise(), b"stream-%d" % row)
+        columns = [getattr(alone, name).tolist() for name in alone.__dataclass_fields__]
+        assert str(found[row]) == str([list(each) for each in zip(*columns, strict=True)])
 
 
 @pytest.mark.parametrize("remembered", [0, 64, 300])
 def test_noise_that_is_forgotten_is_drawn_again(remembered, monkeypatch):
     rng = np.random.default_rng(7)
     rows, values = rng.integers(0, 5, 900), rng.integers(0, 130, 900)
-    whole = released(TABLES["tops"], rows, values, [], restart=False)
+    together = released(TABLES["tops"], rows, values, [], restart=False)
     monkeypatch.setattr("susurrus.mechanisms.stream.open_trees._REMEMBERED", remembered)
-    assert str(released(TABLES["tops"], rows, values, list(range(9, 900, 9)), restart=False)) == str(whole)
+    assert str(released(TABLES["tops"], rows, values, list(range(9, 900, 9)), restart=False)) == str(together)
 
 
 def test_a_tree_is_drawn_once_and_each_draw_has_an_address_of_its_own():

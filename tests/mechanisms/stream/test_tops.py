@@ -11,7 +11,9 @@ from susurrus.mechanisms.noise import NoiseSource, WindowNoise
 from susurrus.mechanisms.stream.range_sums import ReleasedStream
 from susurrus.mechanisms.stream.releases import Releases, joined
 from susurrus.mechanisms.stream.smoothers import Smoother, guess_weights, guesses
+from susurrus.mechanisms.stream.stream_state import StreamState
 from susurrus.mechanisms.stream.tops import Tops
+from tests.mechanisms.stream.one_stream import advance, collect
 from tests.samples import samples
 
 SETTINGS = {"bound": 100, "epsilon": 0.5, "holdout": 64, "range_limit": 4096, "fanout": 4, "smoothing": 1}
@@ -27,13 +29,13 @@ def series(length: int, seed: int = 0) -> np.ndarray:
 
 
 def run(mechanism: Tops, batches: list[np.ndarray], source: WindowNoise, *, repack: bool = False) -> tuple:
-    state, parts = mechanism.start(), []
+    state, parts = StreamState(), []
     for batch in batches:
-        rest = mechanism.collect(state, batch)
+        rest = collect(mechanism, state, batch)
         if state.position == mechanism.holdout and not state.theta:
             mechanism.open([state], source, [b"s"])
         if state.theta:
-            part = mechanism.advance(state, rest, source, b"s")
+            part = advance(mechanism, state, rest, source, b"s")
             parts.append(part)
         if repack:
             state = mechanism.unpack(state.pack())
@@ -101,9 +103,9 @@ class TestStateMachine:
 @given(cuts=st.lists(st.integers(1, 1999), max_size=6))
 def test_what_is_held_of_a_long_holdout_is_its_histogram(cuts):
     mechanism = Tops.of(bound=100, epsilon=0.5, holdout=3000, range_limit=4096)
-    state, values = mechanism.start(), series(2000)
+    state, values = StreamState(), series(2000)
     for batch in np.split(values, sorted(set(cuts))):
-        mechanism.collect(state, batch)
+        collect(mechanism, state, batch)
         state = mechanism.unpack(state.pack())
     np.testing.assert_array_equal(mechanism.histogram(state), mechanism.threshold.count(values))
     assert len(state.pack()) < 1200  # 40 distinct values, not 2000
@@ -172,7 +174,7 @@ class TestErrorBars:
 
 
 def test_filtered_running_sum_of_the_agent_is_the_readers():
-    """The Kalman form (``advance``) and the dense form (``ReleasedStream``) agree with no layer below the blocks."""
+    """The Kalman form (``release``) and the dense form (``ReleasedStream``) agree with no layer below the blocks."""
     mechanism = Tops.of(bound=100, epsilon=0.5, holdout=64, range_limit=64, fanout=4, smoothing=1)
     assert mechanism.base.layers == 2
     level = np.where(np.arange(64 + 64) < 64 + 32, 1, 3)  # the level jumps, and the clipping range moves
